@@ -1,0 +1,55 @@
+# Grove. `make demo` and `make test` set themselves up; nothing else needs to be installed but Python 3.11+ (and Go for tests).
+PYTHON ?= python3
+KUBE ?= 1.36.3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test unit lint bench soak crds kube-bin clean
+
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(VENV)/runtime: requirements/runtime.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Grove needs Python 3.11 or newer; $(PYTHON) is older. Try: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing dependencies into $(VENV)" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt
+	@echo "$(CURDIR)/src" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/grove.pth"
+	@touch $@
+
+$(VENV)/dev: $(VENV)/runtime requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@touch $@
+
+demo: $(VENV)/runtime ## a whole inference system on a cluster inside the process, live in the terminal
+	@$(BIN)/python -m grove demo
+
+test: lint unit ## everything that must hold: lint, unit, simulator, real control planes
+	@for v in 1.36.3 1.35.4; do $(PYTHON) tools/kube/kube_bin.py $$v > /dev/null || exit 1; done
+	$(PYTEST) tests --ignore=tests/unit -m "not soak"
+
+unit: $(VENV)/dev ## the fast tests, in seconds
+	$(PYTEST) tests/unit -q
+
+lint: $(VENV)/dev ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check src tests tools
+	$(BIN)/ruff format --check src tests tools
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/dev ## figures, as a table and as bench-results.json
+	$(BIN)/python -m tests.bench
+
+soak: $(VENV)/dev ## long seeded fault runs
+	$(PYTEST) tests -m soak
+
+crds: $(VENV)/dev ## write src/grove/crds/*.yaml anew from the Structs
+	$(BIN)/python -m grove.crds.generate
+
+kube-bin: ## print the directory with the control plane of version KUBE, building it if needed
+	@$(PYTHON) tools/kube/kube_bin.py $(KUBE)
+
+clean: ## remove what make made here (built control planes in the cache stay)
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-results.json
