@@ -1,0 +1,38 @@
+"""Free loopback ports for servers that will come back on the same port.
+
+The kernel hands out ports from its ephemeral range, and an outgoing connection could take such a port while an
+API server is being restarted: a client that keeps dialling it may even connect to itself. So ports are
+taken from below that range.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+
+LOOPBACK = "127.0.0.1"
+LOWEST, HIGHEST = 20_000, 29_999  # above NodePorts' usual neighbours, below the ephemeral range of Linux and macOS
+_ATTEMPTS = 2_000
+
+
+def is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As servers do: a port whose last connections are still in TIME_WAIT counts as free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_ports(count: int) -> list[int]:
+    """So many different ports that nobody listens on. Random, so that test runs side by side seldom meet."""
+    chosen: list[int] = []
+    for _ in range(_ATTEMPTS):
+        if len(chosen) == count:
+            return chosen
+        port = random.randint(LOWEST, HIGHEST)
+        if port not in chosen and is_free(port):
+            chosen.append(port)
+    raise RuntimeError(f"found only {len(chosen)} of {count} free ports between {LOWEST} and {HIGHEST} on {LOOPBACK}")
