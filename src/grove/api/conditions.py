@@ -1,0 +1,174 @@
+"""Condition types and reasons, event reasons and error codes on the wire, and the rule for writing a condition."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from grove.api.meta import Condition, find_condition
+
+TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+
+# PodClique and PodCliqueScalingGroup
+MIN_AVAILABLE_BREACHED = "MinAvailableBreached"
+UPDATE_IN_PROGRESS = "UpdateInProgress"
+SCHEDULED_REPLICAS_BELOW_MIN_AVAILABLE = "ScheduledReplicasBelowMinAvailable"
+INSUFFICIENT_READY_PODS = "InsufficientReadyPods"
+SUFFICIENT_READY_PODS = "SufficientReadyPods"
+INSUFFICIENT_AVAILABLE_GROUP_REPLICAS = "InsufficientAvailablePodCliqueScalingGroupReplicas"
+SUFFICIENT_AVAILABLE_GROUP_REPLICAS = "SufficientAvailablePodCliqueScalingGroupReplicas"
+
+POD_CLIQUE_SCHEDULED = "PodCliqueScheduled"
+INSUFFICIENT_SCHEDULED_PODS = "InsufficientScheduledPods"
+SUFFICIENT_SCHEDULED_PODS = "SufficientScheduledPods"
+
+GANG_TERMINATION_IN_PROGRESS = "GangTerminationInProgress"
+GANG_TERMINATION_ACTIVE = "GangTerminationActive"
+
+# PodCliqueSet
+TOPOLOGY_LEVELS_UNAVAILABLE = "TopologyLevelsUnavailable"
+TOPOLOGY_AWARE_SCHEDULING_DISABLED = "TopologyAwareSchedulingDisabled"
+ALL_CLUSTER_TOPOLOGY_LEVELS_AVAILABLE = "AllClusterTopologyLevelsAvailable"
+TOPOLOGY_NAME_MISSING = "TopologyNameMissing"
+CLUSTER_TOPOLOGY_NOT_FOUND = "ClusterTopologyNotFound"
+CLUSTER_TOPOLOGY_LEVELS_UNAVAILABLE = "ClusterTopologyLevelsUnavailable"
+
+# ClusterTopologyBinding
+SCHEDULER_TOPOLOGY_DRIFT = "SchedulerTopologyDrift"
+TOPOLOGY_NOT_FOUND = "TopologyNotFound"
+IN_SYNC = "InSync"
+DRIFT = "Drift"
+
+# PodGang
+INITIALIZED = "Initialized"
+POD_GANG_PODS_CREATION_PENDING = "PodGangPodsCreationPending"
+POD_GANG_PODS_CREATED = "PodGangPodsCreated"
+SCHEDULED = "Scheduled"
+READY = "Ready"
+UNHEALTHY = "Unhealthy"
+DISRUPTION_TARGET = "DisruptionTarget"
+
+# Pod, while its clique waits for others to start
+POD_STARTUP_BLOCKED = "PodStartupBlocked"
+PREREQUISITES_NOT_READY = "PrerequisitesNotReady"
+PREREQUISITES_READY = "PrerequisitesReady"
+
+
+class EventReason:
+    """Reasons of the events users see; the ones of the operator first, then the scheduler's."""
+
+    POD_CLIQUE_CREATE_OR_UPDATE_SUCCESSFUL = "PodCliqueCreateOrUpdateSuccessful"
+    POD_CLIQUE_CREATE_OR_UPDATE_FAILED = "PodCliqueCreateOrUpdateFailed"
+    POD_CLIQUE_CREATE_SUCCESSFUL = "PodCliqueCreateSuccessful"
+    POD_CLIQUE_CREATE_FAILED = "PodCliqueCreateFailed"
+    POD_CLIQUE_DELETE_SUCCESSFUL = "PodCliqueDeleteSuccessful"
+    POD_CLIQUE_DELETE_FAILED = "PodCliqueDeleteFailed"
+    GROUP_CREATE_SUCCESSFUL = "PodCliqueScalingGroupCreateSuccessful"
+    GROUP_CREATE_OR_UPDATE_FAILED = "PodCliqueScalingGroupCreateOrUpdateFailed"
+    GROUP_DELETE_SUCCESSFUL = "PodCliqueScalingGroupDeleteSuccessful"
+    GROUP_DELETE_FAILED = "PodCliqueScalingGroupDeleteFailed"
+    GROUP_REPLICA_DELETE_SUCCESSFUL = "PodCliqueScalingGroupReplicaDeleteSuccessful"
+    GROUP_REPLICA_DELETE_FAILED = "PodCliqueScalingGroupReplicaDeleteFailed"
+    SET_REPLICA_DELETE_SUCCESSFUL = "PodCliqueSetReplicaDeleteSuccessful"
+    SET_REPLICA_DELETE_FAILED = "PodCliqueSetReplicaDeleteFailed"
+    POD_GANG_CREATE_OR_UPDATE_SUCCESSFUL = "PodGangCreateOrUpdateSuccessful"
+    POD_GANG_CREATE_OR_UPDATE_FAILED = "PodGangCreateOrUpdateFailed"
+    POD_GANG_DELETE_SUCCESSFUL = "PodGangDeleteSuccessful"
+    POD_GANG_DELETE_FAILED = "PodGangDeleteFailed"
+    POD_CREATE_SUCCESSFUL = "PodCreateSuccessful"
+    POD_CREATE_FAILED = "PodCreateFailed"
+    POD_DELETE_SUCCESSFUL = "PodDeleteSuccessful"
+    POD_DELETE_FAILED = "PodDeleteFailed"
+    ALL_SCHEDULED_REPLICAS_LOST = "AllScheduledReplicasLost"
+    COMPUTE_DOMAIN_CREATE_SUCCESSFUL = "ComputeDomainCreateSuccessful"
+    COMPUTE_DOMAIN_CREATE_FAILED = "ComputeDomainCreateFailed"
+    COMPUTE_DOMAIN_DELETE_SUCCESSFUL = "ComputeDomainDeleteSuccessful"
+    COMPUTE_DOMAIN_DELETE_FAILED = "ComputeDomainDeleteFailed"
+    TOPOLOGY_DRIFT_DETECTED = "TopologyDriftDetected"
+    TOPOLOGY_IN_SYNC = "TopologyInSync"
+    KAI_BACKEND_MAPPING_FAILED = "KAIBackendMappingFailed"
+    VOLCANO_CAPABILITY_UNAVAILABLE = "VolcanoCapabilityUnavailable"
+
+    GANG_SCHEDULED = "GangScheduled"
+    GANG_UNSCHEDULABLE = "GangUnschedulable"
+    GANG_TIMEOUT = "GangTimeout"
+    GANG_PREEMPTING = "GangPreempting"
+    GANG_PREEMPTED = "GangPreempted"
+    TOPOLOGY_SELECTED = "TopologySelected"
+
+
+class ErrorCode:
+    """Codes of `status.lastErrors`, by what could not be done to what."""
+
+    LIST_POD_CLIQUES = "ERR_LIST_PODCLIQUES"
+    SYNC_POD_CLIQUE = "ERR_SYNC_PODCLIQUE"
+    DELETE_POD_CLIQUE = "ERR_DELETE_PODCLIQUE"
+    CREATE_OR_UPDATE_POD_CLIQUE = "ERR_CREATE_OR_UPDATE_PODCLIQUE"
+    CREATE_POD_CLIQUE = "ERR_CREATE_PODCLIQUE"
+    BUILD_POD_CLIQUE = "ERR_BUILD_PODCLIQUE"
+    SYNC_GROUP = "ERR_SYNC_PODCLIQUESCALINGGROUP"
+    DELETE_GROUP = "ERR_DELETE_PODCLIQUESCALINGGROUP"
+    CREATE_GROUP = "ERR_CREATE_PODCLIQUESCALINGGROUP"
+    DELETE_SET_REPLICA = "ERR_DELETE_PCS_REPLICA"
+    UPDATE_SET_STATUS = "ERR_UPDATE_PCS_STATUS"
+    CREATE_OR_PATCH_POD_GANG = "ERR_CREATE_OR_PATCH_PODGANG"
+    DELETE_POD_GANGS = "ERR_DELETE_PODGANGS"
+    DELETE_EXCESS_POD_GANG = "ERR_DELETE_EXCESS_PODGANG"
+    GET_CLUSTER_TOPOLOGY_LEVELS = "ERR_GET_CLUSTER_TOPOLOGY_LEVELS"
+    SYNC_SERVICE = "ERR_SYNC_PODCLIQUESET_SERVICE"
+    DELETE_SERVICE = "ERR_DELETE_PODCLIQUESET_SERVICE"
+    SYNC_AUTOSCALER = "ERR_SYNC_HPA"
+    DELETE_AUTOSCALER = "ERR_DELETE_HPA"
+    SYNC_ROLE = "ERR_SYNC_ROLE"
+    SYNC_ROLE_BINDING = "ERR_SYNC_ROLEBINDING"
+    SYNC_SERVICE_ACCOUNT = "ERR_SYNC_SERVICEACCOUNT"
+    CREATE_SECRET = "ERR_CREATE_SECRET"
+    DELETE_SECRET = "ERR_DELETE_SECRET"
+    SECRET_CONFLICT = "ERR_SECRET_CONFLICT"
+    SYNC_SET_RESOURCE_CLAIM = "ERR_SYNC_PCS_RESOURCE_CLAIM"
+    DELETE_SET_RESOURCE_CLAIM = "ERR_DELETE_PCS_RESOURCE_CLAIM"
+    SYNC_GROUP_RESOURCE_CLAIM = "ERR_SYNC_PCSG_RESOURCE_CLAIM"
+    SYNC_CLIQUE_RESOURCE_CLAIM = "ERR_SYNC_PCLQ_RESOURCE_CLAIM"
+    DELETE_CLIQUE_RESOURCE_CLAIM = "ERR_DELETE_PCLQ_RESOURCE_CLAIM"
+    SYNC_COMPUTE_DOMAIN = "ERR_SYNC_COMPUTEDOMAIN"
+    DELETE_COMPUTE_DOMAIN = "ERR_DELETE_COMPUTEDOMAIN"
+    GET_SET = "ERR_GET_PODCLIQUESET"
+    UPDATE_STATUS = "ERR_UPDATE_STATUS"
+    CREATE_POD = "ERR_CREATE_POD"
+    DELETE_POD = "ERR_DELETE_POD"
+    BUILD_POD = "ERR_BUILD_POD_RESOURCE"
+    POD_INDICES = "ERR_GET_AVAILABLE_POD_HOSTNAME_INDICES"
+    REMOVE_GATE = "ERR_REMOVE_POD_SCHEDULING_GATE"
+    STARTUP_IMAGE_MISSING = "ERR_INITCONTAINER_ENVIRONMENT_VARIABLE_MISSING"
+    UPDATE_CLIQUE_STATUS = "ERR_UPDATE_PODCLIQUE_STATUS"
+
+
+def with_condition(
+    conditions: tuple[Condition, ...], type_: str, status: str, reason: str, message: str, now: datetime,
+    observed_generation: int | None = None,
+) -> tuple[Condition, ...]:  # fmt: skip
+    """The conditions with one of them set: the same tuple if nothing changed.
+
+    A condition keeps its place and moves its transition time only with its status, so that a status made from the same
+    facts compares equal and is not written.
+    """
+    wanted = Condition(
+        type=type_, status=status, reason=reason, message=message, last_transition_time=now,
+        observed_generation=observed_generation,
+    )  # fmt: skip
+    found = find_condition(conditions, type_)
+    if found is None:
+        return (*conditions, wanted)
+    if found.status == status:
+        wanted = msgspec.structs.replace(wanted, last_transition_time=found.last_transition_time)
+    if found == wanted:
+        return conditions
+    return tuple(wanted if c.type == type_ else c for c in conditions)
+
+
+def without_condition(conditions: tuple[Condition, ...], type_: str) -> tuple[Condition, ...]:
+    """The conditions without one of them: the same tuple if it was not there."""
+    if find_condition(conditions, type_) is None:
+        return conditions
+    return tuple(c for c in conditions if c.type != type_)

@@ -1,0 +1,92 @@
+"""What counts as a change of pods: a stable hash of a clique's template, and one of all of them.
+
+Two spellings of the same template hash alike: key order does not count, nor does a field that is absent or empty, nor
+`1000m` for `1`. A Go client that reads and writes a set rewrites it that way, and that must not restart a cluster.
+List order counts. The values need not equal those of other implementations.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from grove.api.meta import Json
+from grove.api.podcliqueset import CliqueTemplate, PodCliqueSetTemplate
+from grove.api.quantity import InvalidQuantity, exact
+
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""No vowels and no digits that look like them: a hash never spells a word."""
+_LENGTH = 10
+
+_QUANTITIES = frozenset({"limits", "requests", "overhead"})
+_VERBATIM = frozenset({"labels", "annotations", "nodeSelector", "matchLabels"})
+"""Maps of the user's own keys: there an empty value is a value."""
+_EMPTY_MEANS_SOMETHING = frozenset(
+    {"emptyDir", "projected", "downwardAPI", "secret", "configMap", "labelSelector", "namespaceSelector", "selector"}
+)
+_FALSE_IS_ABSENT = frozenset({"hostNetwork", "hostPID", "hostIPC", "stdin", "stdinOnce", "tty", "readOnly"})
+_ZERO_IS_ABSENT = frozenset(
+    {"initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold", "hostPort"}
+)
+
+
+def pod_template_hash(clique: CliqueTemplate, priority_class_name: str = "") -> str:
+    """Hash of what a clique's pods are made from; the set's `priority_class_name` stands for the clique's own."""
+    return _short(_subject(clique, priority_class_name))
+
+
+def generation_hash(template: PodCliqueSetTemplate) -> str:
+    """Hash of all clique templates in their order: when it changes, an update begins."""
+    return _short([_subject(clique, template.priority_class_name) for clique in template.cliques])
+
+
+def _subject(clique: CliqueTemplate, priority_class_name: str) -> Json:
+    pod_spec = {**clique.spec.pod_spec, "priorityClassName": priority_class_name}
+    return {"labels": clique.labels, "annotations": clique.annotations, "podSpec": pod_spec}
+
+
+def _short(subject: Any) -> str:
+    text = msgspec.json.encode(_canonical(subject), order="deterministic")
+    number = int.from_bytes(hashlib.sha256(text).digest()[:8])
+    digits = []
+    for _ in range(_LENGTH):
+        number, digit = divmod(number, len(_ALPHABET))
+        digits.append(_ALPHABET[digit])
+    return "".join(digits)
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, dict):
+        plain = ((k, _canonical_field(k, v)) for k, v in value.items())
+        return {k: v for k, v in plain if not _is_absent(k, v)}
+    if isinstance(value, list | tuple):
+        return [_canonical(item) for item in value]
+    return value
+
+
+def _canonical_field(key: str, value: Any) -> Any:
+    if key in _VERBATIM:
+        return value
+    if key in _QUANTITIES and isinstance(value, dict):
+        return {name: _amount(quantity) for name, quantity in value.items()}
+    return _canonical(value)
+
+
+def _is_absent(key: str, value: Any) -> bool:
+    if value is None or value == "" or value == []:
+        return True
+    if value == {}:
+        return key not in _EMPTY_MEANS_SOMETHING
+    if value is False:
+        return key in _FALSE_IS_ABSENT
+    return value == 0 and value is not False and key in _ZERO_IS_ABSENT
+
+
+def _amount(quantity: Any) -> Any:
+    """The value, not its spelling; anything odd stays as it is, so that it still hashes."""
+    try:
+        return str(exact(quantity))
+    except (InvalidQuantity, TypeError):
+        return quantity

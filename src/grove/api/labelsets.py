@@ -1,0 +1,143 @@
+"""The full label and annotation sets of the objects Grove makes.
+
+Later sources win over earlier ones for the same key; the order of the arguments of `|` below is that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from grove.api import labels as key
+
+Labels = dict[str, str]
+
+
+def managed(pcs: str) -> Labels:
+    """The pair that every object of a set carries."""
+    return {key.MANAGED_BY: key.OPERATOR, key.PART_OF: pcs}
+
+
+def component(pcs: str, component: str, name: str = "") -> Labels:
+    """Labels of a supporting object; the name may hold colons (a Role), a label value may not."""
+    named = {key.NAME: name.replace(":", "-")} if name else {}
+    return managed(pcs) | named | {key.COMPONENT: component}
+
+
+def replica_component(pcs: str, component_: str, name: str, replica: int) -> Labels:
+    """Labels of an object that belongs to one replica of a set, such as its Service or a scaling group."""
+    return component(pcs, component_, name) | {key.REPLICA_INDEX: str(replica)}
+
+
+def standalone_clique(
+    template: Mapping[str, str], pcs: str, replica: int, fqn: str, gang: str, template_hash: str
+) -> Labels:
+    own = {key.POD_GANG: gang, key.POD_TEMPLATE_HASH: template_hash}
+    return dict(template) | replica_component(pcs, key.STANDALONE_CLIQUE, fqn, replica) | own
+
+
+def member_clique(
+    template: Mapping[str, str], pcs: str, replica: int, group_fqn: str, group_replica: int, fqn: str, gang: str,
+    base_gang: str, template_hash: str,
+) -> Labels:  # fmt: skip
+    """`base_gang` is named on the label only if the clique's own gang is another, scaled one."""
+    own = {
+        key.SCALING_GROUP: group_fqn,
+        key.SCALING_GROUP_REPLICA_INDEX: str(group_replica),
+        key.POD_GANG: gang,
+        key.POD_TEMPLATE_HASH: template_hash,
+    }
+    if gang != base_gang:
+        own[key.BASE_POD_GANG] = base_gang
+    return dict(template) | replica_component(pcs, key.MEMBER_CLIQUE, fqn, replica) | own
+
+
+def pod(clique_labels: Mapping[str, str], pcs: str, replica: int, clique_fqn: str, gang: str, pod_index: int) -> Labels:
+    """A pod inherits its PodClique's labels, name and component included."""
+    own = {
+        key.POD_CLIQUE: clique_fqn,
+        key.REPLICA_INDEX: str(replica),
+        key.POD_GANG: gang,
+        key.POD_INDEX: str(pod_index),
+    }
+    return managed(pcs) | dict(clique_labels) | own
+
+
+def pod_gang(existing: Mapping[str, str], set_labels: Mapping[str, str], pcs: str, scheduler: str) -> Labels:
+    """Grove's own keys already there stay; a set's foreign labels are mirrored, and so is their removal."""
+    own = component(pcs, key.POD_GANG_COMPONENT) | {key.SCHEDULER_NAME: scheduler}
+    return _grove_keys(existing) | _foreign_keys(set_labels) | own
+
+
+def set_claim(pcs: str, replica: int | None = None) -> Labels:
+    """Labels of a ResourceClaim shared in a set; with an index if each replica has its own."""
+    return component(pcs, key.RESOURCE_CLAIM) | _index(key.REPLICA_INDEX, replica)
+
+
+def group_claim(pcs: str, group_fqn: str, group_replica: int | None = None) -> Labels:
+    own = {key.SCALING_GROUP: group_fqn} | _index(key.SCALING_GROUP_REPLICA_INDEX, group_replica)
+    return component(pcs, key.RESOURCE_CLAIM) | own
+
+
+def clique_claim(pcs: str, clique_fqn: str, pod_index: int | None = None) -> Labels:
+    own = {key.POD_CLIQUE: clique_fqn} | _index(key.POD_INDEX, pod_index)
+    return component(pcs, key.RESOURCE_CLAIM) | own
+
+
+def compute_domain(pcs: str, replica: int, name: str, mnnvl_group: str) -> Labels:
+    return replica_component(pcs, key.COMPUTE_DOMAIN, name, replica) | {key.MNNVL_GROUP: mnnvl_group}
+
+
+def service_selector(pcs: str, replica: int) -> Labels:
+    """What a headless Service selects: all pods of one replica."""
+    return managed(pcs) | {key.REPLICA_INDEX: str(replica)}
+
+
+def set_selector(pcs: str) -> str:
+    """`status.hpaPodSelector` of a set."""
+    return _joined(managed(pcs))
+
+
+def clique_selector(pcs: str, clique_fqn: str) -> str:
+    """`status.hpaPodSelector` of a standalone clique; a member is scaled through its group and has none."""
+    return _joined(managed(pcs) | {key.POD_CLIQUE: clique_fqn})
+
+
+def group_selector(pcs: str, group_fqn: str) -> str:
+    """`status.selector` of a scaling group."""
+    return _joined(managed(pcs) | {key.SCALING_GROUP: group_fqn})
+
+
+def clique_annotations(template: Mapping[str, str]) -> dict[str, str]:
+    """What a PodClique and its pods take over from the clique template."""
+    return {k: v for k, v in template.items() if k != key.TOPOLOGY_NAME}
+
+
+def group_annotations(config: Mapping[str, str], set_annotations: Mapping[str, str]) -> dict[str, str]:
+    """A scaling group has its own annotations and, unless it says otherwise, the set's MNNVL group."""
+    inherited = {k: v for k, v in set_annotations.items() if k == key.MNNVL_GROUP}
+    return inherited | dict(config)
+
+
+def gang_annotations(
+    existing: Mapping[str, str], set_annotations: Mapping[str, str], topology_name: str = ""
+) -> dict[str, str]:
+    """A set's foreign annotations are mirrored to its PodGangs; the topology is named if a constraint uses it."""
+    kept = {k: v for k, v in _grove_keys(existing).items() if k != key.TOPOLOGY_NAME}
+    named = {key.TOPOLOGY_NAME: topology_name} if topology_name else {}
+    return kept | _foreign_keys(set_annotations) | named
+
+
+def _index(label: str, index: int | None) -> Labels:
+    return {} if index is None else {label: str(index)}
+
+
+def _joined(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{k}={v}" for k, v in sorted(labels.items()))
+
+
+def _grove_keys(mapping: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in mapping.items() if k.startswith(key.GROVE_PREFIX)}
+
+
+def _foreign_keys(mapping: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in mapping.items() if not k.startswith(key.GROVE_PREFIX)}

@@ -1,0 +1,246 @@
+"""Pod as Grove reads it: what placement, gates, readiness and replacement need, and nothing of what a container runs.
+
+Every field has a default, so a pod written by anyone decodes. Quantities stay as the wire has them;
+`grove.api.quantity` turns them into integers. Trees that only travel through us (volumes, claims) stay plain JSON.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar, TypeAlias
+
+from msgspec import field
+
+from grove.api.meta import Condition, Json, Object, Resource, Struct, find_condition, is_true
+
+ResourceList: TypeAlias = dict[str, str | int | float]
+"""Quantities by resource name; an API server writes strings, a hand-made object may hold plain numbers."""
+
+
+class ContainerPort(Struct):
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = field(name="hostIP", default="")
+    protocol: str = "TCP"
+    name: str = ""
+
+
+class ResourceRequirements(Struct):
+    requests: ResourceList = {}
+    limits: ResourceList = {}
+    claims: tuple[Json, ...] = ()
+
+
+class Container(Struct):
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str = ""
+    """`Always` on an init container makes it a sidecar, whose request lasts as long as the pod."""
+
+    @property
+    def is_sidecar(self) -> bool:
+        return self.restart_policy == "Always"
+
+
+class Toleration(Struct):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class SelectorRequirement(Struct):
+    """One expression of a label or node selector: `key operator values`."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(Struct):
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[SelectorRequirement, ...] = ()
+
+
+class NodeSelectorTerm(Struct):
+    match_expressions: tuple[SelectorRequirement, ...] = ()
+    match_fields: tuple[SelectorRequirement, ...] = ()
+
+
+class NodeSelector(Struct):
+    """Terms are alternatives; a term without expressions matches nothing."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredNodeTerm(Struct):
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Struct):
+    required: NodeSelector | None = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: tuple[PreferredNodeTerm, ...] = field(name="preferredDuringSchedulingIgnoredDuringExecution", default=())
+
+
+class PodAffinityTerm(Struct):
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class WeightedPodAffinityTerm(Struct):
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(Struct):
+    """Affinity and anti-affinity have the same shape; which one it is, the field says."""
+
+    required: tuple[PodAffinityTerm, ...] = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=())
+    preferred: tuple[WeightedPodAffinityTerm, ...] = field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=()
+    )
+
+
+class Affinity(Struct):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Struct):
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: tuple[str, ...] = ()
+
+
+class SchedulingGate(Struct):
+    name: str = ""
+
+
+class PodSpec(Struct):
+    node_name: str = ""
+    scheduler_name: str = ""
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str = ""
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    resources: ResourceRequirements | None = None
+    overhead: ResourceList = {}
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    volumes: tuple[Json, ...] = ()
+    resource_claims: tuple[Json, ...] = ()
+    readiness_gates: tuple[Json, ...] = ()
+    hostname: str = ""
+    subdomain: str = ""
+    host_network: bool = False
+    restart_policy: str = ""
+    service_account_name: str = ""
+    termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
+    scheduling_group: Json | None = None
+    workload_ref: Json | None = None
+
+
+class ContainerTermination(Struct):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class ContainerRunning(Struct):
+    started_at: datetime | None = None
+
+
+class ContainerWaiting(Struct):
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Struct):
+    running: ContainerRunning | None = None
+    waiting: ContainerWaiting | None = None
+    terminated: ContainerTermination | None = None
+
+
+class ContainerStatus(Struct):
+    name: str = ""
+    ready: bool = False
+    started: bool | None = None
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+
+class PodStatus(Struct):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    pod_ip: str = field(name="podIP", default="")
+    host_ip: str = field(name="hostIP", default="")
+    start_time: datetime | None = None
+    nominated_node_name: str = ""
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resource_claim_statuses: tuple[Json, ...] = ()
+
+
+class Pod(Object):
+    RESOURCE: ClassVar[Resource] = Resource("", "v1", "Pod", "pods")
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def is_bound(self) -> bool:
+        return bool(self.spec.node_name)
+
+    @property
+    def is_gated(self) -> bool:
+        return bool(self.spec.scheduling_gates)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def is_active(self) -> bool:
+        """Neither finished nor on its way out: it holds its index."""
+        return not self.is_finished and not self.metadata.is_deleting
+
+    @property
+    def is_ready(self) -> bool:
+        return is_true(self.status.conditions, "Ready")
+
+    @property
+    def is_scheduled(self) -> bool:
+        return is_true(self.status.conditions, "PodScheduled")
+
+    @property
+    def is_held_by_gate(self) -> bool:
+        """The API server's own word for it: PodScheduled=False with reason SchedulingGated."""
+        found = find_condition(self.status.conditions, "PodScheduled")
+        return found is not None and found.status == "False" and found.reason == "SchedulingGated"
+
+    def has_gate(self, name: str) -> bool:
+        return any(gate.name == name for gate in self.spec.scheduling_gates)

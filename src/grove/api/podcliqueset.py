@@ -1,0 +1,190 @@
+"""PodCliqueSet: a whole inference system as one object, the only kind a user writes.
+
+`spec.template` describes one replica of the system: its cliques, which of them scale together, where they may stand and
+in what order they start.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, ClassVar
+
+from grove.api.doc import Int64, doc
+from grove.api.meta import Condition, Json, Object, Resource, Struct
+from grove.api.podclique import AutoScalingConfig, PodCliqueSpec
+from grove.api.status import LastError, LastOperation
+from grove.api.topology import TopologyConstraint
+
+ANY_ORDER, IN_ORDER, EXPLICIT = "CliqueStartupTypeAnyOrder", "CliqueStartupTypeInOrder", "CliqueStartupTypeExplicit"
+ROLLING_RECREATE, ON_DELETE = "RollingRecreate", "OnDelete"
+ALL_REPLICAS, PER_REPLICA = "AllReplicas", "PerReplica"
+
+_SCOPE = doc("One claim for all replicas, or one for each.", required=True, enum=[ALL_REPLICAS, PER_REPLICA])
+_SHARED_NAME = doc("Template of the claim: one of this set, else a ResourceClaimTemplate.", required=True)
+_SHARED_NAMESPACE = doc("Namespace of the ResourceClaimTemplate; the set's own if absent.")
+
+
+class ResourceSharing(Struct):
+    """Shared claims of a clique. Its pods are all alike, so there is nothing to filter."""
+
+    name: Annotated[str, _SHARED_NAME] = ""
+    namespace: Annotated[str, _SHARED_NAMESPACE] = ""
+    scope: Annotated[str, _SCOPE] = ""
+
+
+class GroupResourceFilter(Struct):
+    child_clique_names: Annotated[tuple[str, ...], doc("Cliques that get the claim.")] = ()
+
+
+class GroupResourceSharing(ResourceSharing):
+    filter: Annotated[GroupResourceFilter | None, doc("Who gets the claim; all members if absent.")] = None
+
+
+class SetResourceFilter(Struct):
+    child_clique_names: Annotated[tuple[str, ...], doc("Cliques that get the claim.")] = ()
+    child_scaling_group_names: Annotated[tuple[str, ...], doc("Scaling groups whose cliques get the claim.")] = ()
+
+
+class SetResourceSharing(ResourceSharing):
+    filter: Annotated[SetResourceFilter | None, doc("Who gets the claim; everyone if absent.")] = None
+
+
+class ResourceClaimTemplateConfig(Struct):
+    name: Annotated[str, doc("Name to refer to it by.", required=True)] = ""
+    template_spec: Annotated[Json, doc("What claims are made from.", required=True, embed="resourceClaimTemplate")] = {}
+
+
+class HeadlessServiceConfig(Struct):
+    publish_not_ready_addresses: Annotated[
+        bool, doc("Whether pods can be found by name before they are ready.", required=True, default=True)
+    ] = True
+
+
+class CliqueTemplate(Struct):
+    name: Annotated[str, doc("Name of the clique within the set.", required=True)] = ""
+    labels: Annotated[dict[str, str], doc("Labels for the PodClique and its pods.")] = {}
+    annotations: Annotated[dict[str, str], doc("Annotations for the PodClique and its pods.")] = {}
+    topology_constraint: Annotated[TopologyConstraint | None, doc("Where the pods of each PodClique go.")] = None
+    resource_sharing: Annotated[tuple[ResourceSharing, ...], doc("Claims the pods of this clique share.")] = ()
+    spec: Annotated[PodCliqueSpec, doc("What the PodClique is made from.", required=True)] = PodCliqueSpec()
+
+
+class ScalingGroupConfig(Struct):
+    name: Annotated[str, doc("Name of the scaling group within the set.", required=True)] = ""
+    clique_names: Annotated[tuple[str, ...], doc("Cliques that are scaled together.", required=True)] = ()
+    annotations: Annotated[dict[str, str], doc("Annotations for the PodCliqueScalingGroup.")] = {}
+    replicas: Annotated[int, doc("Copies of all member cliques to begin with.", default=1)] = 1
+    min_available: Annotated[int, doc("Copies that belong to the base gang and must stay whole.", default=1)] = 1
+    scale_config: Annotated[AutoScalingConfig | None, doc("How to scale the group.")] = None
+    resource_sharing: Annotated[tuple[GroupResourceSharing, ...], doc("Claims the members of a group share.")] = ()
+    topology_constraint: Annotated[TopologyConstraint | None, doc("Where each copy of the group goes.")] = None
+
+
+class PodCliqueSetTemplate(Struct):
+    cliques: Annotated[
+        tuple[CliqueTemplate, ...],
+        doc("Cliques of one replica.", required=True, list_type="map", list_map_keys=["name"]),
+    ] = ()
+    clique_startup_type: Annotated[
+        str, doc("Order in which cliques start.", default=ANY_ORDER, enum=[ANY_ORDER, IN_ORDER, EXPLICIT])
+    ] = ANY_ORDER
+    priority_class_name: Annotated[str, doc("PriorityClass of every gang of the set.")] = ""
+    headless_service_config: Annotated[HeadlessServiceConfig | None, doc("How pods find each other.")] = None
+    topology_constraint: Annotated[TopologyConstraint | None, doc("Where each replica of the set goes.")] = None
+    termination_delay: Annotated[
+        str | None, doc("How long a replica may lack pods before it is restarted whole (4h if absent).")
+    ] = None
+    resource_claim_templates: Annotated[
+        tuple[ResourceClaimTemplateConfig, ...], doc("Claim templates that live in this set.")
+    ] = ()
+    resource_sharing: Annotated[tuple[SetResourceSharing, ...], doc("Claims that cliques of the set share.")] = ()
+    pod_clique_scaling_groups: Annotated[
+        tuple[ScalingGroupConfig, ...], doc("Cliques that are scaled as one unit.")
+    ] = ()
+
+    def find_clique(self, name: str) -> CliqueTemplate | None:
+        return next((clique for clique in self.cliques if clique.name == name), None)
+
+    def find_group(self, name: str) -> ScalingGroupConfig | None:
+        return next((group for group in self.pod_clique_scaling_groups if group.name == name), None)
+
+    def find_group_of(self, clique_name: str) -> ScalingGroupConfig | None:
+        """The scaling group a clique belongs to; None for a standalone one."""
+        return next((g for g in self.pod_clique_scaling_groups if clique_name in g.clique_names), None)
+
+    @property
+    def standalone_cliques(self) -> tuple[CliqueTemplate, ...]:
+        """Cliques outside every scaling group, in template order."""
+        grouped = {name for group in self.pod_clique_scaling_groups for name in group.clique_names}
+        return tuple(clique for clique in self.cliques if clique.name not in grouped)
+
+
+class RollingRecreate(Struct):
+    max_unavailable: Annotated[
+        int | None, doc("Units (set replicas, group replicas, pods) replaced at a time; 1 if absent.", minimum=1)
+    ] = None
+
+
+class UpdateStrategy(Struct):
+    type: Annotated[
+        str,
+        doc("Who replaces pods after a change.", default=ROLLING_RECREATE, enum=[ROLLING_RECREATE, ON_DELETE]),
+    ] = ROLLING_RECREATE
+    rolling_recreate: Annotated[RollingRecreate | None, doc("How RollingRecreate proceeds.")] = None
+    progress_deadline: Annotated[
+        str | None, doc("How long an update may make no progress before the set says so, such as 30m.")
+    ] = None
+
+
+class PodCliqueSetSpec(Struct):
+    replicas: Annotated[int, doc("How many copies of the whole system.", default=0)] = 0
+    update_strategy: Annotated[UpdateStrategy | None, doc("How changes reach running pods.")] = None
+    template: Annotated[PodCliqueSetTemplate, doc("One copy of the system.", required=True)] = PodCliqueSetTemplate()
+
+
+class PodGangStatusEntry(Struct):
+    name: Annotated[str, doc("Name of the PodGang.", required=True)] = ""
+    phase: Annotated[
+        str, doc("Where it stands.", required=True, enum=["Pending", "Starting", "Running", "Failed", "Succeeded"])
+    ] = ""
+    conditions: Annotated[tuple[Condition, ...], doc("Conditions of the PodGang.")] = ()
+
+
+class ReplicaUpdate(Struct):
+    replica_index: Annotated[int, doc("Replica that is being updated.", required=True)] = 0
+    update_started_at: Annotated[datetime | None, doc("When its update started.")] = None
+    update_ended_at: Annotated[datetime | None, doc("When it ended.")] = None
+
+
+class PodCliqueSetUpdateProgress(Struct):
+    update_started_at: Annotated[datetime | None, doc("When the update started.")] = None
+    update_ended_at: Annotated[datetime | None, doc("When it ended.")] = None
+    updated_pod_cliques_count: Annotated[int, doc("Standalone cliques that are up to date.", default=0)] = 0
+    total_pod_cliques_count: Annotated[int, doc("Standalone cliques in all.", default=0)] = 0
+    updated_pod_clique_scaling_groups_count: Annotated[int, doc("Groups that are up to date.", default=0)] = 0
+    total_pod_clique_scaling_groups_count: Annotated[int, doc("Groups in all.", default=0)] = 0
+    currently_updating: Annotated[tuple[ReplicaUpdate, ...], doc("Replicas being updated now.")] = ()
+
+
+class PodCliqueSetStatus(Struct):
+    observed_generation: Annotated[Int64 | None, doc("Generation of the last complete reconcile.")] = None
+    conditions: Annotated[tuple[Condition, ...], doc("What is wrong, or that nothing is.")] = ()
+    last_errors: Annotated[tuple[LastError, ...], doc("What the last reconcile failed on.")] = ()
+    last_operation: Annotated[LastOperation | None, doc("What the operator did last.")] = None
+    replicas: Annotated[int, doc("Replicas asked for.")] = 0
+    updated_replicas: Annotated[int, doc("Available replicas that are up to date.", required=True, default=0)] = 0
+    available_replicas: Annotated[int, doc("Replicas that are whole.", required=True, default=0)] = 0
+    hpa_pod_selector: Annotated[str, doc("Selector of the pods, for autoscalers.")] = ""
+    pod_gang_statuses: Annotated[tuple[PodGangStatusEntry, ...], doc("One entry a PodGang.")] = ()
+    current_generation_hash: Annotated[str, doc("Hash of all clique templates.")] = ""
+    update_progress: Annotated[PodCliqueSetUpdateProgress | None, doc("The current or last update.")] = None
+    gang_restarts: Annotated[int, doc("Times a replica of the set was terminated as a gang.")] = 0
+
+
+class PodCliqueSet(Object):
+    """A whole inference system: its roles, how they scale, start and stand together."""
+
+    RESOURCE: ClassVar[Resource] = Resource("grove.io", "v1alpha1", "PodCliqueSet", "podcliquesets")
+
+    spec: Annotated[PodCliqueSetSpec, doc("The system that is wanted.", required=True)] = PodCliqueSetSpec()
+    status: Annotated[PodCliqueSetStatus, doc("The system that was observed.")] = PodCliqueSetStatus()

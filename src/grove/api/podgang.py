@@ -1,0 +1,74 @@
+"""PodGang: what the operator tells a scheduler, and what the scheduler answers.
+
+Pods that belong together, how many of each group are enough, and how close they shall be. Levels are node label keys
+here, not domain names: a scheduler needs no ClusterTopologyBinding to read a PodGang.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from grove.api.doc import doc
+from grove.api.meta import Condition, Object, Resource, Struct
+
+PENDING, STARTING, RUNNING = "Pending", "Starting", "Running"
+
+
+class NamespacedName(Struct):
+    namespace: Annotated[str, doc("Its namespace.", required=True)] = ""
+    name: Annotated[str, doc("Its name.", required=True)] = ""
+
+
+class PackConstraint(Struct):
+    required: Annotated[str, doc("Node label key; one value of it must hold all the pods.")] = ""
+    preferred: Annotated[str, doc("Node label key; one value of it should hold all the pods.")] = ""
+
+
+class GangTopologyConstraint(Struct):
+    pack_constraint: Annotated[PackConstraint | None, doc("How close together the pods shall be.")] = None
+
+    @property
+    def required(self) -> str:
+        return self.pack_constraint.required if self.pack_constraint else ""
+
+    @property
+    def preferred(self) -> str:
+        return self.pack_constraint.preferred if self.pack_constraint else ""
+
+
+class PodGroup(Struct):
+    name: Annotated[str, doc("Name of the PodClique.", required=True)] = ""
+    pod_references: Annotated[tuple[NamespacedName, ...], doc("Pods of the group, by name.", required=True)] = ()
+    min_replicas: Annotated[int, doc("Pods that must be placed for the gang to be placed.", required=True)] = 0
+    topology_constraint: Annotated[GangTopologyConstraint | None, doc("Where the pods of this group go.")] = None
+
+
+class TopologyConstraintGroup(Struct):
+    name: Annotated[str, doc("Name of the group of pod groups.", required=True)] = ""
+    pod_group_names: Annotated[tuple[str, ...], doc("Pod groups that are placed together.", required=True)] = ()
+    topology_constraint: Annotated[GangTopologyConstraint | None, doc("Where they go.")] = None
+
+
+class PodGangSpec(Struct):
+    podgroups: Annotated[tuple[PodGroup, ...], doc("Groups of alike pods.", required=True)] = ()
+    topology_constraint: Annotated[GangTopologyConstraint | None, doc("Where all pods of the gang go.")] = None
+    topology_constraint_group_configs: Annotated[
+        tuple[TopologyConstraintGroup, ...], doc("Pod groups with a constraint in common.")
+    ] = ()
+    priority_class_name: Annotated[str, doc("PriorityClass of the gang.")] = ""
+    reuse_reservation_ref: Annotated[NamespacedName | None, doc("PodGang whose place this one may take over.")] = None
+
+
+class PodGangStatus(Struct):
+    phase: Annotated[str, doc("Pending, Starting or Running.", required=True)] = ""
+    conditions: Annotated[tuple[Condition, ...], doc("Whether the gang is complete, scheduled and ready.")] = ()
+    placement_score: Annotated[float | None, doc("How good the placement is: 0 to 1, 1 is best.")] = None
+
+
+class PodGang(Object):
+    """Pods that are placed together or not at all."""
+
+    RESOURCE: ClassVar[Resource] = Resource("scheduler.grove.io", "v1alpha1", "PodGang", "podgangs")
+
+    spec: Annotated[PodGangSpec, doc("Pods that belong together.", required=True)] = PodGangSpec()
+    status: Annotated[PodGangStatus, doc("What the scheduler answered.")] = PodGangStatus()

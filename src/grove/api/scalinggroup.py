@@ -1,0 +1,58 @@
+"""PodCliqueScalingGroup: cliques that are scaled as one unit, such as a leader and its workers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, ClassVar
+
+from grove.api.doc import Int64, doc
+from grove.api.meta import Condition, Object, Resource, Struct
+from grove.api.status import LastError, LastOperation
+
+
+class PodCliqueScalingGroupSpec(Struct):
+    replicas: Annotated[int, doc("How many copies of all member cliques.", required=True, default=1)] = 1
+    min_available: Annotated[int, doc("Copies that belong to the base gang and must stay whole.", default=1)] = 1
+    clique_names: Annotated[tuple[str, ...], doc("Member cliques, by template name.", required=True)] = ()
+
+
+class ReplicasSelectedToUpdate(Struct):
+    current: Annotated[int, doc("Replica that is being recreated.", required=True)] = 0
+    completed: Annotated[tuple[int, ...], doc("Replicas that were recreated.")] = ()
+
+
+class PodCliqueScalingGroupUpdateProgress(Struct):
+    update_started_at: Annotated[datetime | None, doc("When the update started.", required=True)] = None
+    update_ended_at: Annotated[datetime | None, doc("When it ended.")] = None
+    pod_clique_set_generation_hash: Annotated[str, doc("Generation of the set it leads to.", required=True)] = ""
+    updated_pod_cliques_count: Annotated[int, doc("Member cliques that are up to date.", default=0)] = 0
+    total_pod_cliques_count: Annotated[int, doc("Member cliques in all.", default=0)] = 0
+    ready_replica_indices_selected_to_update: Annotated[
+        ReplicasSelectedToUpdate | None, doc("Ready replicas taken so far, one at a time.")
+    ] = None
+
+
+class PodCliqueScalingGroupStatus(Struct):
+    replicas: Annotated[int, doc("Replicas asked for.")] = 0
+    scheduled_replicas: Annotated[int, doc("Replicas whose cliques are all scheduled.", required=True, default=0)] = 0
+    available_replicas: Annotated[int, doc("Replicas whose cliques are all whole.", required=True, default=0)] = 0
+    updated_replicas: Annotated[int, doc("Available replicas that are up to date.", required=True, default=0)] = 0
+    selector: Annotated[str, doc("Selector of the pods, for autoscalers.")] = ""
+    observed_generation: Annotated[Int64 | None, doc("Generation of the last complete reconcile.")] = None
+    last_errors: Annotated[tuple[LastError, ...], doc("What the last reconcile failed on.")] = ()
+    last_operation: Annotated[LastOperation | None, doc("What the operator did last.")] = None
+    conditions: Annotated[tuple[Condition, ...], doc("Whether enough replicas are whole.")] = ()
+    current_pod_clique_set_generation_hash: Annotated[str, doc("Generation of the set that is fully realised.")] = ""
+    update_progress: Annotated[PodCliqueScalingGroupUpdateProgress | None, doc("The current or last update.")] = None
+    gang_restarts: Annotated[int, doc("Times a replica of this group was terminated as a gang.")] = 0
+
+
+class PodCliqueScalingGroup(Object):
+    """Cliques that are scaled as one unit; made by Grove from a set."""
+
+    RESOURCE: ClassVar[Resource] = Resource("grove.io", "v1alpha1", "PodCliqueScalingGroup", "podcliquescalinggroups")
+
+    spec: Annotated[PodCliqueScalingGroupSpec, doc("Replicas that are wanted.", required=True)] = (
+        PodCliqueScalingGroupSpec()
+    )
+    status: Annotated[PodCliqueScalingGroupStatus, doc("Replicas that were observed.")] = PodCliqueScalingGroupStatus()

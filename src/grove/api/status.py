@@ -1,0 +1,25 @@
+"""Status parts that several Grove kinds share."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from grove.api.doc import doc
+from grove.api.meta import Struct
+
+RECONCILE, DELETE = "Reconcile", "Delete"
+PROCESSING, SUCCEEDED, ERROR = "Processing", "Succeeded", "Error"
+
+
+class LastError(Struct):
+    code: Annotated[str, doc("Stable code of what went wrong.", required=True)] = ""
+    description: Annotated[str, doc("What went wrong, in words.", required=True)] = ""
+    observed_at: Annotated[datetime | None, doc("When it was last seen.", required=True)] = None
+
+
+class LastOperation(Struct):
+    type: Annotated[str, doc("What the operator was doing.", enum=[RECONCILE, DELETE])] = ""
+    state: Annotated[str, doc("How it went.", enum=[PROCESSING, SUCCEEDED, ERROR])] = ""
+    description: Annotated[str, doc("The same, in words.")] = ""
+    last_update_time: Annotated[datetime | None, doc("When this was last written.")] = None

@@ -1,0 +1,148 @@
+"""What a CRD says besides its schema: short names, columns, subresources and the rules that CEL checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from grove.api.meta import Json, Object, Struct
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.topology import ClusterTopologyBinding, Pack, TopologyConstraint
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of `kubectl get`; wide ones show with `-o wide` only."""
+
+    name: str
+    path: str
+    type: str = "integer"
+    wide: bool = False
+
+    def to_json(self) -> Json:
+        return {"name": self.name, "type": self.type, "jsonPath": self.path} | ({"priority": 1} if self.wide else {})
+
+
+@dataclass(frozen=True)
+class Definition:
+    kind: type[Object]
+    short_name: str
+    columns: tuple[Column, ...]
+    scale_selector: str = ""
+    """Where `kubectl scale` and autoscalers find the pods; empty if the kind cannot be scaled."""
+    rules: dict[type[Struct], list[Json]] = field(default_factory=dict)
+
+    @property
+    def subresources(self) -> Json:
+        scale = {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": self.scale_selector,
+        }
+        return ({"scale": scale} if self.scale_selector else {}) | {"status": {}}
+
+
+AGE = Column("Age", ".metadata.creationTimestamp", "date")
+BREACHED = Column("MinBreached", '.status.conditions[?(@.type=="MinAvailableBreached")].status', "string", wide=True)
+
+
+def _no_pack_domain_on_create(field_path: str, rule: str) -> Json:
+    """Stored objects keep their deprecated spelling; `oldSelf` is there on every write but the first."""
+    return {
+        "rule": f"oldSelf.hasValue() || {rule}",
+        "optionalOldSelf": True,
+        "reason": "FieldValueForbidden",
+        "fieldPath": field_path,
+        "message": "packDomain is deprecated and not allowed on new workloads; use pack.required instead",
+    }
+
+
+_WITHOUT = "!has({0}.topologyConstraint) || !has({0}.topologyConstraint.packDomain)"
+_TEMPLATE = "self.spec.template"
+_GROUPS = f"{_TEMPLATE}.podCliqueScalingGroups"
+
+SET_RULES: dict[type[Struct], list[Json]] = {
+    PodCliqueSet: [
+        _no_pack_domain_on_create(".spec.template.topologyConstraint.packDomain", _WITHOUT.format(_TEMPLATE)),
+        _no_pack_domain_on_create(".spec.template.cliques", f"{_TEMPLATE}.cliques.all(c, {_WITHOUT.format('c')})"),
+        _no_pack_domain_on_create(
+            ".spec.template.podCliqueScalingGroups", f"!has({_GROUPS}) || {_GROUPS}.all(g, {_WITHOUT.format('g')})"
+        ),
+    ],
+    TopologyConstraint: [
+        {
+            "rule": "has(self.pack) || has(self.packDomain)",
+            "reason": "FieldValueRequired",
+            "fieldPath": ".pack",
+            "message": "a topology constraint needs pack",
+        },
+        {
+            "rule": "!has(self.packDomain) || !has(self.pack) || !has(self.pack.required)",
+            "fieldPath": ".pack.required",
+            "message": "packDomain and pack.required say the same; keep pack.required",
+        },
+    ],
+    Pack: [
+        {
+            "rule": "has(self.required) || has(self.preferred)",
+            "reason": "FieldValueRequired",
+            "message": "pack needs required, preferred or both",
+        }
+    ],
+}
+
+_PROGRESS = ".status.updateProgress"
+
+DEFINITIONS = (
+    Definition(
+        PodCliqueSet,
+        "pcs",
+        (
+            Column("Replicas", ".spec.replicas"),
+            Column("Available", ".status.availableReplicas"),
+            Column("Updated", ".status.updatedReplicas"),
+            Column("PCLQs-Updated", f"{_PROGRESS}.updatedPodCliquesCount"),
+            Column("PCLQs-Total", f"{_PROGRESS}.totalPodCliquesCount"),
+            Column("PCSGs-Updated", f"{_PROGRESS}.updatedPodCliqueScalingGroupsCount"),
+            Column("PCSGs-Total", f"{_PROGRESS}.totalPodCliqueScalingGroupsCount"),
+            AGE,
+        ),
+        scale_selector=".status.hpaPodSelector",
+        rules=SET_RULES,
+    ),
+    Definition(
+        PodClique,
+        "pclq",
+        (
+            Column("MinAvail", ".spec.minAvailable"),
+            Column("Replicas", ".spec.replicas"),
+            Column("Ready", ".status.readyReplicas"),
+            Column("Scheduled", ".status.scheduledReplicas"),
+            Column("Updated", ".status.updatedReplicas"),
+            Column("Gated", ".status.scheduleGatedReplicas", wide=True),
+            BREACHED,
+            AGE,
+        ),
+        scale_selector=".status.hpaPodSelector",
+    ),
+    Definition(
+        PodCliqueScalingGroup,
+        "pcsg",
+        (
+            Column("MinAvail", ".spec.minAvailable"),
+            Column("Replicas", ".spec.replicas"),
+            Column("Available", ".status.availableReplicas"),
+            Column("Scheduled", ".status.scheduledReplicas"),
+            Column("Updated", ".status.updatedReplicas"),
+            Column("PCLQs-Updated", f"{_PROGRESS}.updatedPodCliquesCount"),
+            Column("PCLQs-Total", f"{_PROGRESS}.totalPodCliquesCount"),
+            BREACHED,
+            AGE,
+        ),
+        scale_selector=".status.selector",
+    ),
+    Definition(ClusterTopologyBinding, "ct", (Column("Domains", ".spec.levels[*].domain", "string"), AGE)),
+    Definition(PodGang, "pg", (Column("Phase", ".status.phase", "string"), AGE)),
+)

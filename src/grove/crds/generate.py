@@ -1,0 +1,75 @@
+"""Writes the CRD files: `python -m grove.crds.generate`.
+
+One file a kind, named `<group>_<plural>.yaml`, committed beside this module. Run it after a change of `grove.api`; a
+test compares the files with what this would write.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from grove.api.meta import Json
+from grove.crds.definitions import DEFINITIONS, Definition
+from grove.crds.schema import kind_schema
+
+_HEADER = "# Made by `python -m grove.crds.generate` from grove.api; do not edit.\n"
+
+
+class _Plain(yaml.CSafeDumper):
+    """Writes shared parts out in full: not every tool that reads a CRD follows YAML anchors."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def crd(definition: Definition) -> Json:
+    """The CustomResourceDefinition of a kind."""
+    resource = definition.kind.RESOURCE
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "spec": {
+            "group": resource.group,
+            "names": {
+                "kind": resource.kind,
+                "listKind": f"{resource.kind}List",
+                "plural": resource.plural,
+                "singular": resource.kind.lower(),
+                "shortNames": [definition.short_name],
+            },
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "versions": [
+                {
+                    "name": resource.version,
+                    "served": True,
+                    "storage": True,
+                    "additionalPrinterColumns": [column.to_json() for column in definition.columns],
+                    "subresources": definition.subresources,
+                    "schema": {"openAPIV3Schema": kind_schema(definition.kind, definition.rules)},
+                }
+            ],
+        },
+    }
+
+
+def rendered() -> dict[str, str]:
+    """File name to content, for all kinds."""
+    return {
+        f"{d.kind.RESOURCE.group}_{d.kind.RESOURCE.plural}.yaml": _HEADER
+        + yaml.dump(crd(d), Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
+        for d in DEFINITIONS
+    }
+
+
+def main() -> None:
+    here = Path(__file__).parent
+    for name, text in rendered().items():
+        (here / name).write_text(text)
+        print(f"{name}: {len(text.splitlines())} lines")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""OpenAPI schemas from Structs: the shape comes from the types, the facts from what `grove.api.doc` put beside a field.
+
+Parts that are Kubernetes' own (a pod spec, a metric, a claim template) come from `embedded/kubernetes.json`: schemas of
+Kubernetes 1.35 without descriptions, plus what 1.36 added to pods. Repeated shapes are named once, under `$defs`.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from datetime import datetime
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from grove.api.doc import is_required
+from grove.api.meta import Json, Object, Struct
+
+Rules = dict[type[Struct], list[Json]]
+"""CEL rules by the Struct they sit on."""
+
+_SCALARS: dict[Any, Json] = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer", "format": "int32"},
+    float: {"type": "number"},
+    datetime: {"type": "string", "format": "date-time"},
+}
+_WIRE_FACTS = {"list_type": "x-kubernetes-list-type", "list_map_keys": "x-kubernetes-list-map-keys"}
+
+
+def kind_schema(kind: type[Object], rules: Rules) -> Json:
+    """The schema of a whole object; `spec` is always required, metadata is the API server's business."""
+    hints = get_type_hints(kind, include_extras=True)
+    properties = {
+        "apiVersion": {"type": "string", "description": "Version of the API."},
+        "kind": {"type": "string", "description": "Kind of the object."},
+        "metadata": {"type": "object"},
+        **{part: _annotated(hints[part], rules) for part in ("spec", "status")},
+    }
+    schema: Json = {"type": "object", "description": _summary(kind), "required": ["spec"], "properties": properties}
+    return schema | _validations(kind, rules)
+
+
+def _struct(kind: type[Struct], rules: Rules) -> Json:
+    hints = get_type_hints(kind, include_extras=True)
+    fields = {f.encode_name: hints[f.name] for f in msgspec.structs.fields(kind)}
+    schema: Json = {"type": "object"}
+    required = sorted(name for name, hint in fields.items() if is_required(hint))
+    if required:
+        schema["required"] = required
+    schema["properties"] = {name: _annotated(hint, rules) for name, hint in sorted(fields.items())}
+    return schema | _validations(kind, rules)
+
+
+def _annotated(hint: Any, rules: Rules) -> Json:
+    """The schema of a type together with what stands beside it; the outermost word wins."""
+    if get_origin(hint) is not Annotated:
+        return _plain(hint, rules)
+    bare, *beside = get_args(hint)
+    facts: Json = {}
+    for meta in beside:
+        facts |= {"description": meta.description} if meta.description else {}
+        facts |= meta.extra_json_schema or {}
+    embedded = facts.pop("embed", None)
+    schema = _annotated(bare, rules) if embedded is None else _embedded_in(bare, embedded)
+    return schema | {_WIRE_FACTS.get(name, name): fact for name, fact in facts.items()}
+
+
+def _plain(hint: Any, rules: Rules) -> Json:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        (only,) = (a for a in arguments if a is not type(None))
+        return _annotated(only, rules)
+    if origin is tuple:
+        return {"type": "array", "items": _annotated(arguments[0], rules)}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _annotated(arguments[1], rules)}
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return _struct(hint, rules)
+    return dict(_SCALARS[hint])
+
+
+def _embedded_in(bare: Any, name: str) -> Json:
+    if get_origin(bare) is tuple:
+        return {"type": "array", "items": embedded(name)}
+    return embedded(name)
+
+
+def embedded(name: str) -> Json:
+    """A schema of Kubernetes, all references resolved."""
+    found: Json = _resolved(_kubernetes()[name])
+    return found
+
+
+def _resolved(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _resolved(_kubernetes()["$defs"][node["$ref"]])
+    return {key: _resolved(value) for key, value in node.items()}
+
+
+@cache
+def _kubernetes() -> Json:
+    found: Json = json.loads(files("grove.crds").joinpath("embedded", "kubernetes.json").read_text())
+    return found
+
+
+def _validations(kind: type[Struct], rules: Rules) -> Json:
+    return {"x-kubernetes-validations": rules[kind]} if kind in rules else {}
+
+
+def _summary(kind: type[Object]) -> str:
+    return (kind.__doc__ or "").strip().splitlines()[0]

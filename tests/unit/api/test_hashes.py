@@ -1,0 +1,143 @@
+"""What counts as a change of pods, and what does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grove.api.hashes import generation_hash, pod_template_hash
+from grove.api.podclique import AutoScalingConfig, PodCliqueSpec
+from grove.api.podcliqueset import CliqueTemplate, PodCliqueSetTemplate, ScalingGroupConfig
+from grove.api.topology import Pack, TopologyConstraint
+
+POD: dict[str, Any] = {
+    "containers": [
+        {
+            "name": "engine",
+            "image": "engine:1",
+            "args": ["--fast"],
+            "resources": {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": "8"}},
+            "readinessProbe": {"httpGet": {"path": "/ready", "port": 80}},
+        }
+    ],
+    "volumes": [{"name": "scratch", "emptyDir": {}}],
+}
+
+
+def clique(pod: dict[str, Any] = POD, **kw: Any) -> CliqueTemplate:
+    return CliqueTemplate(name="c", spec=PodCliqueSpec(pod_spec=pod, replicas=1), **kw)
+
+
+def pod(**changes: Any) -> dict[str, Any]:
+    return POD | changes
+
+
+def container(**changes: Any) -> dict[str, Any]:
+    return pod(containers=[POD["containers"][0] | changes])
+
+
+def probe(**changes: Any) -> dict[str, Any]:
+    return container(readinessProbe=POD["containers"][0]["readinessProbe"] | changes)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        pytest.param(clique(dict(reversed(POD.items()))), id="keys in another order"),
+        pytest.param(clique(pod(nodeSelector={}, tolerations=[], hostname="", affinity=None)), id="empty is absent"),
+        pytest.param(clique(pod(hostNetwork=False)), id="false where absent means false"),
+        pytest.param(clique(pod(securityContext={})), id="an empty object that says nothing"),
+        pytest.param(clique(container(env=[], tty=False)), id="empty inside a container"),
+        pytest.param(clique(probe(initialDelaySeconds=0)), id="zero where absent means zero"),
+        pytest.param(
+            clique(container(resources={"requests": {"cpu": "1000m"}, "limits": {"nvidia.com/gpu": 8}})),
+            id="the same amount in another spelling",
+        ),
+        pytest.param(clique(pod(priorityClassName="mine")), id="the clique's own priority class"),
+        pytest.param(clique(labels={}, annotations={}), id="no labels"),
+        pytest.param(
+            CliqueTemplate(
+                name="other",
+                spec=PodCliqueSpec(
+                    role_name="r", pod_spec=POD, replicas=9, min_available=3, starts_after=("x",),
+                    auto_scaling_config=AutoScalingConfig(max_replicas=9),
+                ),
+                topology_constraint=TopologyConstraint(pack=Pack(required="rack")),
+            ),
+            id="name, role, numbers, order and place",
+        ),
+    ],
+)  # fmt: skip
+def test_no_change(same: CliqueTemplate) -> None:
+    assert pod_template_hash(same) == pod_template_hash(clique())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param(clique(container(image="engine:2")), id="another image"),
+        pytest.param(clique(container(args=["--fast", ""])), id="one more argument, even an empty one"),
+        pytest.param(clique(container(resources={"requests": {"cpu": "2"}})), id="another amount"),
+        pytest.param(clique(pod(volumes=[{"name": "scratch"}])), id="an empty object that says something"),
+        pytest.param(clique(pod(automountServiceAccountToken=False)), id="false where absent means true"),
+        pytest.param(clique(pod(terminationGracePeriodSeconds=0)), id="zero where absent means thirty"),
+        pytest.param(clique(pod(securityContext={"runAsUser": 0})), id="zero that is a user"),
+        pytest.param(clique(labels={"a": "1"}), id="a label"),
+        pytest.param(clique(annotations={"a": "1"}), id="an annotation"),
+        pytest.param(clique(labels={"a": ""}), id="a label without a value"),
+        pytest.param(clique(pod(nodeSelector={"gpu": ""})), id="a node label without a value"),
+    ],
+)
+def test_change(changed: CliqueTemplate) -> None:
+    assert pod_template_hash(changed) != pod_template_hash(clique())
+
+
+def test_the_sets_priority_class_counts() -> None:
+    assert pod_template_hash(clique(), "high") != pod_template_hash(clique(), "low")
+    assert pod_template_hash(clique(pod(priorityClassName="mine")), "high") == pod_template_hash(clique(), "high")
+
+
+def test_order_of_lists_counts() -> None:
+    assert pod_template_hash(clique(container(args=["a", "b"]))) != pod_template_hash(
+        clique(container(args=["b", "a"]))
+    )
+
+
+def test_generation_covers_all_cliques_in_their_order() -> None:
+    first, second = clique(), clique(container(image="engine:2"))
+    generation = generation_hash(PodCliqueSetTemplate(cliques=(first, second)))
+    assert generation != generation_hash(PodCliqueSetTemplate(cliques=(second, first)))
+    assert generation != generation_hash(PodCliqueSetTemplate(cliques=(first,)))
+    assert generation == generation_hash(
+        PodCliqueSetTemplate(
+            cliques=(first, second),
+            termination_delay="1h",
+            pod_clique_scaling_groups=(ScalingGroupConfig(name="g", clique_names=("c",)),),
+        )
+    )
+
+
+def test_the_hash_is_pinned() -> None:
+    """It is stored in clusters: if this fails, an upgrade of the operator restarts every pod of every user."""
+    assert pod_template_hash(clique()) == "xb6pxlgn4j"
+    assert generation_hash(PodCliqueSetTemplate(cliques=(clique(),), priority_class_name="high")) == "vnf2vfxzs5"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.text(max_size=6), JSON, max_size=4))
+def test_any_template_hashes_to_a_label_value_and_survives_the_wire(spec: dict[str, Any]) -> None:
+    found = pod_template_hash(clique(spec))
+    assert len(found) == 10
+    assert set(found) <= set("bcdfghjklmnpqrstvwxz2456789")
+    shuffled = msgspec.json.decode(msgspec.json.encode(dict(reversed(spec.items()))))
+    assert pod_template_hash(clique(shuffled)) == found

@@ -1,0 +1,131 @@
+"""The CRD files against the wire contract: nothing missing, nothing different; additions are optional fields only.
+
+`tests/data/crd-contract.json` holds, for each CRD, every path of its schema and what stands there. Parts that occur in
+several places (a pod spec, conditions) are written once, under `parts`.
+"""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grove import crds
+
+CONTRACT = json.loads((Path(__file__).parents[2] / "data" / "crd-contract.json").read_text())
+KUBERNETES_FACTS = (
+    "int-or-string", "list-type", "list-map-keys", "map-type", "preserve-unknown-fields", "embedded-resource",
+)  # fmt: skip
+FACTS = (
+    "type", "format", "default", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems",
+    "pattern", "nullable", "required", *(f"x-kubernetes-{fact}" for fact in KUBERNETES_FACTS),
+)  # fmt: skip
+RULE_FACTS = ("reason", "fieldPath", "optionalOldSelf")
+ADDITIONS = {
+    "podcliquesets.grove.io": {
+        ".spec.updateStrategy.rollingRecreate",
+        ".spec.updateStrategy.progressDeadline",
+        ".spec.template.cliques[].spec.podSpec.schedulingGroup",
+        ".status.lastOperation",
+        ".status.gangRestarts",
+    },
+    "podcliques.grove.io": {".spec.podSpec.schedulingGroup", ".status.lastOperation"},
+    "podcliquescalinggroups.grove.io": {".status.lastOperation", ".status.gangRestarts"},
+    "clustertopologybindings.grove.io": set(),
+    "podgangs.scheduler.grove.io": set(),
+}
+"""What we say beyond the contract, by the topmost path; all of it optional."""
+
+Schema = dict[str, dict[str, Any]]
+
+
+def facts_of(schema: dict[str, Any], path: str = "") -> Schema:
+    """Every path of a schema with what is said there, in the contract's notation."""
+    here = {fact: schema[fact] for fact in FACTS if fact in schema}
+    if "enum" in here:
+        here["enum"] = sorted(here["enum"])
+    if "x-kubernetes-validations" in schema:
+        here["cel"] = [{k: r[k] for k in RULE_FACTS if k in r} for r in schema["x-kubernetes-validations"]]
+    found = {path: here}
+    for name, inner in schema.get("properties", {}).items():
+        found |= facts_of(inner, f"{path}.{name}")
+    if "items" in schema:
+        found |= facts_of(schema["items"], f"{path}[]")
+    if "additionalProperties" in schema:
+        found |= facts_of(schema["additionalProperties"], f"{path}{{}}")
+    return found
+
+
+def expected(name: str) -> Schema:
+    found: Schema = {}
+    for path, fact in CONTRACT["crds"][name]["schema"].items():
+        part = CONTRACT["parts"].get(fact.get("part"))
+        found |= {path: fact} if part is None else {path + rest: inner for rest, inner in part.items()}
+    return found
+
+
+def differences(want: Schema, have: Schema) -> list[str]:
+    missing = [f"{path}: missing" for path in want if path not in have]
+    return missing + [f"{p}: want {want[p]}, have {have[p]}" for p in want if p in have and want[p] != have[p]]
+
+
+def additions(want: Schema, have: Schema) -> set[str]:
+    new = {path for path in have if path not in want}
+    return {path for path in new if not any(path != top and path.startswith(top) for top in new)}
+
+
+DOCUMENTS = {document["metadata"]["name"]: document for document in crds.load()}
+
+
+def version_of(name: str) -> dict[str, Any]:
+    (version,) = DOCUMENTS[name]["spec"]["versions"]
+    found: dict[str, Any] = version
+    return found
+
+
+def schema_of(name: str) -> Schema:
+    return facts_of(version_of(name)["schema"]["openAPIV3Schema"])
+
+
+def test_there_are_the_five_of_the_contract_and_no_other() -> None:
+    assert sorted(DOCUMENTS) == sorted(CONTRACT["crds"])
+
+
+@pytest.mark.parametrize("name", sorted(CONTRACT["crds"]))
+def test_schema(name: str) -> None:
+    assert differences(expected(name), schema_of(name)) == []
+
+
+@pytest.mark.parametrize("name", sorted(CONTRACT["crds"]))
+def test_additions_are_the_known_ones(name: str) -> None:
+    """That they are optional, `test_schema` says: `required` of their parents is as in the contract."""
+    assert additions(expected(name), schema_of(name)) == ADDITIONS[name]
+
+
+@pytest.mark.parametrize("name", sorted(CONTRACT["crds"]))
+def test_names_scope_columns_and_subresources(name: str) -> None:
+    want, spec, version = CONTRACT["crds"][name], DOCUMENTS[name]["spec"], version_of(name)
+    assert {key: spec[key] for key in ("group", "scope", "names")} == {
+        key: want[key] for key in ("group", "scope", "names")
+    }
+    rest = {key: value for key, value in version.items() if key not in ("schema", "additionalPrinterColumns")}
+    assert rest | {"columns": version["additionalPrinterColumns"]} == want["version"]
+
+
+def test_the_comparison_can_fail() -> None:
+    want, schema = (
+        expected("podcliques.grove.io"),
+        deepcopy(version_of("podcliques.grove.io")["schema"]["openAPIV3Schema"]),
+    )
+    spec = schema["properties"]["spec"]
+    spec["required"].append("minAvailable")
+    del spec["properties"]["podSpec"]["properties"]["containers"]["items"]["properties"]["env"]["items"]["properties"][
+        "name"
+    ]
+    found = differences(want, facts_of(schema))
+    assert ".spec.podSpec.containers[].env[].name: missing" in found
+    assert any(line.startswith(".spec: want") for line in found)
+    assert len(found) == 2
