@@ -237,6 +237,25 @@ def down(directory: Path | str, *, say: Say = to_stderr) -> bool:
         return True
 
 
+def accompany(directory: Path | str, name: str, command: Sequence[str]) -> Child:
+    """Run a program beside the control plane that is up in that directory; `down` ends it too.
+
+    If it runs already it is left alone, so that a second `grove up` only starts what died.
+    """
+    directory = Path(directory).absolute()
+    with _only_one(directory):
+        state = State.load(directory)
+        if state is None or not state.running():
+            raise ControlPlaneError(f"nothing is up in {directory}")
+        there = next((child for child in state.children if child.name == name), None)
+        if there is not None and there.alive():
+            return there
+        child = spawn(name, command, directory / "logs" / f"{name}.log", detached=True)
+        state.children = [one for one in state.children if one.name != name] + [child]
+        state.save(directory)
+        return child
+
+
 def status(directory: Path | str) -> State | None:
     """The control plane that is up in that directory with all its parts, or None."""
     state = State.load(Path(directory).absolute())

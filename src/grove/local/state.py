@@ -12,6 +12,8 @@ from grove.local.process import Child
 # In the order they are started. They are ended in the opposite order: an API server without etcd hangs for minutes.
 ORDER = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 GRACE_S = {"etcd": 5.0, "kube-apiserver": 8.0, "kube-controller-manager": 3.0, "kube-scheduler": 3.0}
+COMPANION_GRACE_S = 6.0
+"""For what else runs beside the control plane (fake nodes, operator, scheduler): all of it is ended first."""
 
 
 @dataclass
@@ -25,7 +27,9 @@ class State:
     ready: bool = False
 
     def running(self) -> bool:
-        return self.ready and bool(self.children) and all(child.alive() for child in self.children)
+        """Whether the control plane itself runs; a companion that died does not count against it."""
+        core = [child for child in self.children if child.name in ORDER]
+        return self.ready and bool(core) and all(child.alive() for child in core)
 
     def save(self, directory: Path) -> None:
         content = {
@@ -67,8 +71,9 @@ class State:
 
 def stop_in_order(children: list[Child]) -> None:
     """End processes last-started first, each gone before the next is asked."""
-    for child in sorted(children, key=lambda one: ORDER.index(one.name), reverse=True):
-        child.stop(GRACE_S[child.name])
+    rank = {name: place for place, name in enumerate(ORDER)}
+    for child in sorted(children, key=lambda one: rank.get(one.name, len(rank)), reverse=True):
+        child.stop(GRACE_S.get(child.name, COMPANION_GRACE_S))
 
 
 def _file(directory: Path) -> Path:

@@ -1,0 +1,74 @@
+"""The `grove` command: one sub-command a process or task, each loaded only when it is asked for.
+
+Loading lazily keeps `grove startup`, which runs in every pod that waits, small and quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from grove import __version__
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "crds": ("grove.cli.crds:crds", "Print the CRDs, or install and upgrade them."),
+    "down": ("grove.cli.local:down", "Stop the local cluster that `grove up` started."),
+    "startup": ("grove.cli.startup:startup", "Wait for the cliques a pod starts after (runs in grove-initc)."),
+    "up": ("grove.cli.local:up", "Start a real control plane with fake GPU nodes on this machine."),
+    "version": ("grove.cli.version:version", "Print Grove's version."),
+}
+
+
+class LazyGroup(click.Group):
+    """Sub-commands by name, imported on use; the help text comes from the table, not from importing them all."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="grove")
+@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
+def grove(verbose: bool) -> None:
+    """Grove: whole inference systems on Kubernetes, placed as one gang."""
+
+
+def main(argv: list[str] | None = None) -> None:
+    run(grove, argv if argv is not None else sys.argv[1:])
+
+
+def run(command: click.Command, argv: list[str]) -> None:
+    """Runs a command; what goes wrong with the cluster or the input is one line on stderr and exit code 2."""
+    from grove.kube.errors import KubeError  # here, so that a command without a cluster does not pay for it
+
+    verbose = any(flag in argv for flag in ("-v", "--verbose"))
+    try:
+        code: Any = command.main(args=argv, standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.Abort:
+        click.echo("stopped", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KubeError, OSError) as error:
+        if verbose:
+            raise
+        click.echo(f"error: {' '.join(str(error).split()) or type(error).__name__}", err=True)
+        sys.exit(2)

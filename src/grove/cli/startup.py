@@ -1,0 +1,14 @@
+"""`grove startup`, for people who look for it; the container runs `python -m grove.startup` and skips the command line's imports."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def startup(arguments: tuple[str, ...]) -> int:
+    """Wait until the cliques this pod starts after are ready."""
+    from grove.startup.main import main
+
+    return main(arguments)

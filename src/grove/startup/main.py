@@ -1,0 +1,87 @@
+"""`grove startup --podcliques=<name>:<minimum> …`: exits 0 once every parent has its minimum of ready pods.
+
+Exit 1, with one line that says why, when waiting cannot help: wrong arguments, a pod without the mounted files, SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from grove.startup.parents import CLIQUE_LABEL, GANG_LABEL, BadArgument, Readiness, parse_parents
+from grove.startup.pods import SERVICE_ACCOUNT, CannotStart, PodWatch
+
+POD_INFO = Path("/var/grove/pod-info")
+SAY_EVERY_S = 60.0
+
+
+class _Arguments(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadArgument(message)
+
+
+def main(argv: Sequence[str]) -> int:
+    try:
+        arguments = _parser().parse_args(argv)
+        _wait(parse_parents(arguments.podcliques), arguments.pod_info, arguments.account)
+    except (BadArgument, CannotStart) as error:
+        print(f"grove startup: {error}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Arguments(prog="grove startup", description="Wait until the cliques this pod starts after are ready.")
+    parser.add_argument("-p", "--podcliques", action="append", default=[], metavar="NAME:MINIMUM", help="a parent, and how many of its pods must be Ready")  # fmt: skip
+    parser.add_argument("--pod-info", type=Path, default=POD_INFO, help="where the downward API files are mounted")
+    parser.add_argument("--account", type=Path, default=SERVICE_ACCOUNT, help="where token and ca.crt are mounted")
+    return parser
+
+
+def _wait(parents: dict[str, int], pod_info: Path, account: Path) -> None:
+    signal.signal(signal.SIGTERM, _stop)
+    namespace, gang = _mounted(pod_info / "namespace"), _mounted(pod_info / "podgangname")
+    selector = f"{GANG_LABEL}={gang},{CLIQUE_LABEL} in ({','.join(sorted(parents))})"
+    readiness = Readiness(parents)
+    watch = PodWatch(namespace, selector, say=_say, account=account)
+    said, said_at, listed = "", 0.0, False
+    for kind, pod in watch.events():
+        if pod is None:
+            listed = kind == "LISTED"
+            if not listed:
+                readiness.forget()
+        elif kind == "DELETED":
+            readiness.lost(pod)
+        else:
+            readiness.saw(pod)
+        if readiness.is_enough:
+            _say(f"all are ready: {readiness}")
+            return
+        if listed and (str(readiness) != said or time.monotonic() - said_at > SAY_EVERY_S):
+            said, said_at = str(readiness), time.monotonic()
+            _say(f"waiting for {said}")
+
+
+def _mounted(path: Path) -> str:
+    try:
+        text = path.read_text().strip()
+    except OSError as error:
+        raise CannotStart(f"cannot read {path}: {error.strerror}") from error
+    if not text:
+        raise CannotStart(f"{path} is empty")
+    return text
+
+
+def _say(line: str) -> None:
+    print(f"grove startup: {line}", flush=True)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    print("grove startup: told to stop before all were ready", file=sys.stderr, flush=True)
+    sys.exit(1)

@@ -1,0 +1,135 @@
+"""Reads and watches pods with the in-cluster credentials: blocking, one connection, standard library only.
+
+Every error that time can heal (no connection, no rights yet, a token not filled in yet, an expired version) is waited
+out with a growing pause; the caller never sees it. What cannot heal is `CannotStart`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+PAGE = 100
+"""Pods a page: a gang may have hundreds, and we want to stay small."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+WATCH_S = 300
+SILENCE_S = 330.0
+"""A watch that says nothing for longer than the server keeps it open is dead."""
+
+Say = Callable[[str], None]
+
+
+class CannotStart(Exception):
+    """Something a retry cannot mend: the pod was built wrongly."""
+
+
+class _Expired(Exception):
+    """The version we watch from is too old; list again."""
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, body: str) -> None:
+        super().__init__(f"the API server answered {status}: {body[:200]}")
+        self.status = status
+
+
+class PodWatch:
+    """The pods of a namespace under a selector: `events()` yields ("LIST", None), then each pod, then changes, for good."""
+
+    def __init__(self, namespace: str, selector: str, *, say: Say, account: Path = SERVICE_ACCOUNT) -> None:
+        self._say, self._account = say, account
+        self._path = f"/api/v1/namespaces/{namespace}/pods"
+        self._selector = selector
+        host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+        if not host:
+            raise CannotStart("KUBERNETES_SERVICE_HOST is not set: this runs inside a pod only")
+        self._address = (host, int(port))
+        self._connection: http.client.HTTPSConnection | None = None
+
+    def events(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
+        """Never ends by itself. A "LIST" event means: forget what you know, all pods follow."""
+        version, pause = "", FIRST_PAUSE_S
+        while True:
+            try:
+                if not version:
+                    yield "LIST", None
+                    for pod, version in self._list():
+                        if pod is not None:
+                            yield "ADDED", pod
+                    yield "LISTED", None
+                for kind, pod in self._watch(version):
+                    version = pod["metadata"]["resourceVersion"]
+                    pause = FIRST_PAUSE_S
+                    if kind != "BOOKMARK":
+                        yield kind, pod
+                continue  # the server ended the watch in good order; go on from where we are
+            except _Expired:
+                version = ""
+                continue
+            except (OSError, http.client.HTTPException, ValueError, KeyError, _Refused) as error:
+                self._say(f"cannot watch pods yet: {error}; trying again in {pause:.1f} s")
+            finally:
+                self._hang_up()
+            time.sleep(pause * random.uniform(0.8, 1.2))
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+
+    def _list(self) -> Iterator[tuple[dict[str, Any] | None, str]]:
+        more = ""
+        while True:
+            query = {"labelSelector": self._selector, "limit": str(PAGE)}
+            if more:
+                query["continue"] = more
+            page = json.loads(self._get(query, timeout_s=30.0).read())
+            version = page["metadata"]["resourceVersion"]
+            for pod in page.get("items") or ():
+                yield pod, version
+            more = page["metadata"].get("continue", "")
+            if not more:
+                yield None, version
+                return
+
+    def _watch(self, version: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        query = {
+            "labelSelector": self._selector, "watch": "1", "allowWatchBookmarks": "true",
+            "resourceVersion": version, "timeoutSeconds": str(WATCH_S),
+        }  # fmt: skip
+        response = self._get(query, timeout_s=SILENCE_S)
+        while line := response.readline():
+            event = json.loads(line)
+            if event["type"] == "ERROR":
+                if event["object"].get("code") == 410:
+                    raise _Expired
+                raise _Refused(int(event["object"].get("code", 500)), str(event["object"].get("message", "")))
+            yield event["type"], event["object"]
+
+    def _get(self, query: dict[str, str], timeout_s: float) -> http.client.HTTPResponse:
+        if self._connection is None:
+            context = ssl.create_default_context(cafile=str(self._account / "ca.crt"))
+            self._connection = http.client.HTTPSConnection(*self._address, context=context, timeout=timeout_s)
+        self._connection.timeout = timeout_s
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(timeout_s)
+        # Read each time: the token may not be filled in yet when the pod starts, and it may be rotated later.
+        token = (self._account / "token").read_text().strip()
+        headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "User-Agent": "grove-startup"}
+        self._connection.request("GET", f"{self._path}?{urlencode(query)}", headers=headers)
+        response = self._connection.getresponse()
+        if response.status == 410:
+            raise _Expired
+        if response.status != 200:
+            raise _Refused(response.status, response.read(2000).decode(errors="replace"))
+        return response
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,149 @@
+"""`grove startup` as the init container runs it: its own process, its own token, a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from grove.api.meta import Resource
+from grove.kube.http import HttpClient
+
+NAMESPACE = Resource("", "v1", "Namespace", "namespaces", namespaced=False)
+POD = Resource("", "v1", "Pod", "pods")
+SECRET = Resource("", "v1", "Secret", "secrets")
+ACCOUNT = Resource("", "v1", "ServiceAccount", "serviceaccounts")
+ROLE = Resource("rbac.authorization.k8s.io", "v1", "Role", "roles")
+BINDING = Resource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
+
+
+@pytest.fixture
+async def waiter(client: HttpClient, control_plane: Any, fresh_name: str, tmp_path: Path):
+    """Everything a waiting pod has: a namespace, an account with the role's rights, and the two mounted folders."""
+    await client.create(NAMESPACE, {"metadata": {"name": fresh_name}})
+    await client.create(ACCOUNT, {"metadata": {"name": "web", "namespace": fresh_name}})
+    await client.create(
+        SECRET,
+        {
+            "metadata": {
+                "name": "web-ic-sat", "namespace": fresh_name,
+                "annotations": {"kubernetes.io/service-account.name": "web"},
+            },
+            "type": "kubernetes.io/service-account-token",
+        },
+    )  # fmt: skip
+    secret: dict[str, Any] = {}
+    while "token" not in (secret.get("data") or {}):
+        await asyncio.sleep(0.05)
+        secret = await client.get(SECRET, "web-ic-sat", fresh_name)
+    account, info = tmp_path / "account", tmp_path / "info"
+    account.mkdir()
+    info.mkdir()
+    for name in ("token", "ca.crt"):
+        (account / name).write_bytes(base64.b64decode(secret["data"][name]))
+    (info / "namespace").write_text(fresh_name)
+    (info / "podgangname").write_text("web-0")
+    yield Waiter(client, fresh_name, account, info, urlsplit(control_plane.server).port or 443)
+    await client.delete(NAMESPACE, fresh_name)
+
+
+class Waiter:
+    def __init__(self, client: HttpClient, namespace: str, account: Path, info: Path, port: int) -> None:
+        self.client, self.namespace, self.account, self.info, self.port = client, namespace, account, info, port
+
+    async def allow(self) -> None:
+        rule = {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get", "list", "watch"]}
+        meta = {"name": "web", "namespace": self.namespace}
+        await self.client.create(ROLE, {"metadata": meta, "rules": [rule]})
+        await self.client.create(
+            BINDING,
+            {
+                "metadata": meta,
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "web"},
+                "subjects": [{"kind": "ServiceAccount", "name": "web", "namespace": self.namespace}],
+            },
+        )
+
+    async def start(self, *parents: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "grove.startup", "--pod-info", self.info, "--account", self.account,
+            *(f"--podcliques={parent}" for parent in parents),
+            env={**os.environ, "KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.port)},
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+
+    async def make_pod(self, name: str, clique: str) -> None:
+        labels = {"grove.io/podgang": "web-0", "grove.io/podclique": clique}
+        spec = {"containers": [{"name": "c", "image": "none"}], "schedulerName": "nobody"}
+        await self.client.create(POD, {"metadata": {"name": name, "namespace": self.namespace, "labels": labels}, "spec": spec})
+
+    async def make_ready(self, name: str, status: str = "True") -> None:
+        condition = {"type": "Ready", "status": status}
+        await self.client.patch(POD, name, {"status": {"conditions": [condition]}}, self.namespace, subresource="status")
+
+
+async def said(process: asyncio.subprocess.Process, words: str) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(20):
+        while line := (await process.stdout.readline()).decode():
+            if words in line:
+                return line
+    raise AssertionError(f"it ended without saying {words!r}")
+
+
+async def test_it_holds_until_every_parent_has_its_minimum_ready(waiter: Waiter):
+    await waiter.allow()
+    await waiter.make_pod("router-1", "web-0-router")
+    await waiter.make_pod("leader-1", "web-0-leader")
+    process = await waiter.start("web-0-router:1", "web-0-leader:1")
+    await said(process, "waiting for web-0-leader=0/1, web-0-router=0/1")
+    await waiter.make_ready("router-1")
+    await said(process, "waiting for web-0-leader=0/1, web-0-router=1/1")
+    begun = time.monotonic()
+    await waiter.make_ready("leader-1")
+    assert await asyncio.wait_for(process.wait(), 20) == 0
+    assert time.monotonic() - begun < 5  # released by the event, not by a timer; generous for a busy machine
+
+
+async def test_missing_rights_are_waited_out(waiter: Waiter):
+    await waiter.make_pod("router-1", "web-0-router")
+    await waiter.make_ready("router-1")
+    process = await waiter.start("web-0-router:1")
+    await said(process, "cannot watch pods yet: the API server answered 403")
+    await waiter.allow()
+    assert await asyncio.wait_for(process.wait(), 30) == 0
+
+
+async def test_a_token_that_comes_late_is_waited_out(waiter: Waiter):
+    await waiter.allow()
+    await waiter.make_pod("router-1", "web-0-router")
+    await waiter.make_ready("router-1")
+    token = (waiter.account / "token").read_bytes()
+    (waiter.account / "token").unlink()
+    process = await waiter.start("web-0-router:1")
+    await said(process, "cannot watch pods yet")
+    (waiter.account / "token").write_bytes(token)
+    assert await asyncio.wait_for(process.wait(), 30) == 0
+
+
+async def test_it_ends_with_1_and_one_line_when_told_to_stop(waiter: Waiter):
+    await waiter.allow()
+    process = await waiter.start("web-0-router:1")
+    await said(process, "waiting for")
+    process.terminate()
+    assert await asyncio.wait_for(process.wait(), 10) == 1
+
+
+async def test_a_pod_without_the_mounted_files_ends_at_once_with_one_clear_line(waiter: Waiter):
+    (waiter.info / "podgangname").unlink()
+    process = await waiter.start("web-0-router:1")
+    line = await said(process, "cannot read")
+    assert "podgangname: No such file or directory" in line
+    assert await asyncio.wait_for(process.wait(), 10) == 1

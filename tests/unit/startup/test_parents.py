@@ -1,0 +1,73 @@
+"""Whom a pod waits for, and when it has waited long enough."""
+
+import pytest
+
+from grove.startup.parents import BadArgument, Readiness, parse_parents
+
+
+def pod(name: str, clique: str, *, ready: bool = True, deleting: bool = False) -> dict:
+    metadata = {"name": name, "labels": {"grove.io/podclique": clique}}
+    if deleting:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return {"metadata": metadata, "status": {"conditions": [{"type": "Ready", "status": "True" if ready else "False"}]}}
+
+
+@pytest.mark.parametrize(("arguments", "want"), [
+    pytest.param(["web-0-router:2"], {"web-0-router": 2}, id="one parent"),
+    pytest.param(["a:1", "b:3"], {"a": 1, "b": 3}, id="two parents"),
+    pytest.param(["a:1", "a:3", "a:2"], {"a": 3}, id="named again, the largest minimum counts"),
+])  # fmt: skip
+def test_parents_are_parsed(arguments, want):
+    assert parse_parents(arguments) == want
+
+
+@pytest.mark.parametrize("argument", [
+    pytest.param("router", id="no minimum"),
+    pytest.param(":2", id="no name"),
+    pytest.param("router:", id="empty minimum"),
+    pytest.param("router:0", id="a minimum of nothing"),
+    pytest.param("router:-1", id="a negative minimum"),
+    pytest.param("router:two", id="not a number"),
+    pytest.param("a:b:2", id="two colons"),
+    pytest.param("router:²", id="a digit that is no number"),
+])  # fmt: skip
+def test_a_wrong_argument_is_refused_with_the_argument_in_the_message(argument):
+    with pytest.raises(BadArgument, match="want <podclique>"):
+        parse_parents([argument])
+
+
+def test_nothing_to_wait_for_is_refused():
+    with pytest.raises(BadArgument, match="nothing to wait for"):
+        parse_parents([])
+
+
+def test_enough_means_every_parent_has_its_minimum_at_the_same_moment():
+    readiness = Readiness({"a": 2, "b": 1})
+    readiness.saw(pod("a-1", "a"))
+    readiness.saw(pod("b-1", "b"))
+    assert not readiness.is_enough
+    readiness.saw(pod("a-2", "a", ready=False))
+    assert not readiness.is_enough
+    assert str(readiness) == "a=1/2, b=1/1"
+    readiness.saw(pod("a-2", "a"))
+    assert readiness.is_enough
+
+
+@pytest.mark.parametrize("setback", [
+    pytest.param(lambda r: r.saw(pod("a-1", "a", ready=False)), id="it stopped being ready"),
+    pytest.param(lambda r: r.saw(pod("a-1", "a", deleting=True)), id="it is being deleted"),
+    pytest.param(lambda r: r.lost(pod("a-1", "a")), id="it is gone"),
+    pytest.param(lambda r: r.forget(), id="a fresh list begins"),
+])  # fmt: skip
+def test_a_ready_pod_no_longer_counts_when(setback):
+    readiness = Readiness({"a": 1})
+    readiness.saw(pod("a-1", "a"))
+    assert readiness.is_enough
+    setback(readiness)
+    assert not readiness.is_enough
+
+
+def test_a_pod_counts_for_the_clique_its_label_names_not_for_a_prefix_of_its_name():
+    readiness = Readiness({"x-0-a": 1})
+    readiness.saw(pod("x-0-ab-12345", "x-0-ab"))
+    assert not readiness.is_enough
