@@ -1,4 +1,4 @@
-"""Fixtures that every folder shares: real control planes (started once a session) and a client with a namespace of its own."""
+"""Fixtures that every folder shares: real control planes, each started once a session, and clients to them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _numbers = itertools.count()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that ask for a real control plane are marked, wherever they stand, so that `-m "not real"` leaves them out."""
+    """Marks tests that ask for a real control plane, wherever they stand, so that `-m "not real"` leaves them out."""
     for item in items:
         if {"control_plane", "control_plane_135"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.real)

@@ -82,11 +82,15 @@ class Waiter:
     async def make_pod(self, name: str, clique: str) -> None:
         labels = {"grove.io/podgang": "web-0", "grove.io/podclique": clique}
         spec = {"containers": [{"name": "c", "image": "none"}], "schedulerName": "nobody"}
-        await self.client.create(POD, {"metadata": {"name": name, "namespace": self.namespace, "labels": labels}, "spec": spec})
+        await self.client.create(
+            POD, {"metadata": {"name": name, "namespace": self.namespace, "labels": labels}, "spec": spec}
+        )
 
     async def make_ready(self, name: str, status: str = "True") -> None:
         condition = {"type": "Ready", "status": status}
-        await self.client.patch(POD, name, {"status": {"conditions": [condition]}}, self.namespace, subresource="status")
+        await self.client.patch(
+            POD, name, {"status": {"conditions": [condition]}}, self.namespace, subresource="status"
+        )
 
 
 async def said(process: asyncio.subprocess.Process, words: str) -> str:

@@ -10,7 +10,9 @@ import click
 
 @click.command()
 @click.option("--apply", "install", is_flag=True, help="Install or upgrade them on the cluster, and wait until served.")
-@click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Which cluster; default as kubectl.")
+@click.option(
+    "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Which cluster; default as kubectl."
+)
 @click.option("--context", default="", help="The kubeconfig context to use.")
 @click.option("--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds to wait for each to be served.")
 def crds(install: bool, kubeconfig: Path | None, context: str, timeout_s: float) -> None:

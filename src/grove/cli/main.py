@@ -16,6 +16,8 @@ from grove import __version__
 COMMANDS: dict[str, tuple[str, str]] = {
     "crds": ("grove.cli.crds:crds", "Print the CRDs, or install and upgrade them."),
     "down": ("grove.cli.local:down", "Stop the local cluster that `grove up` started."),
+    "nodes": ("grove.cli.nodes:nodes", "Play fake GPU nodes on a real API server."),
+    "operator": ("grove.cli.operator:operator", "Run the operator on a cluster."),
     "startup": ("grove.cli.startup:startup", "Wait for the cliques a pod starts after (runs in grove-initc)."),
     "up": ("grove.cli.local:up", "Start a real control plane with fake GPU nodes on this machine."),
     "version": ("grove.cli.version:version", "Print Grove's version."),

@@ -1,4 +1,7 @@
-"""`grove startup`, for people who look for it; the container runs `python -m grove.startup` and skips the command line's imports."""
+"""`grove startup`, for people who look for it.
+
+The init container runs `python -m grove.startup`, which skips the command line's imports.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`grove startup --podcliques=<name>:<minimum> …`: exits 0 once every parent has its minimum of ready pods.
 
-Exit 1, with one line that says why, when waiting cannot help: wrong arguments, a pod without the mounted files, SIGTERM.
+Exit 1, with one line that says why, when waiting cannot help: wrong arguments, files that are not mounted, SIGTERM.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Arguments(prog="grove startup", description="Wait until the cliques this pod starts after are ready.")
-    parser.add_argument("-p", "--podcliques", action="append", default=[], metavar="NAME:MINIMUM", help="a parent, and how many of its pods must be Ready")  # fmt: skip
+    parser.add_argument(
+        "-p", "--podcliques", action="append", default=[], metavar="NAME:MINIMUM",
+        help="a parent, and how many of its pods must be Ready",
+    )  # fmt: skip
     parser.add_argument("--pod-info", type=Path, default=POD_INFO, help="where the downward API files are mounted")
     parser.add_argument("--account", type=Path, default=SERVICE_ACCOUNT, help="where token and ca.crt are mounted")
     return parser

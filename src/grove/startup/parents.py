@@ -19,7 +19,9 @@ def parse_parents(arguments: Iterable[str]) -> dict[str, int]:
     for argument in arguments:
         name, colon, count = argument.partition(":")
         if not name or not colon or not count.isascii() or not count.isdigit() or int(count) < 1:
-            raise BadArgument(f"--podcliques={argument}: want <podclique>:<pods that must be ready>, for example web-0-router:2")
+            raise BadArgument(
+                f"--podcliques={argument}: want <podclique>:<pods that must be ready>, for example web-0-router:2"
+            )
         parents[name] = max(parents.get(name, 0), int(count))
     if not parents:
         raise BadArgument("nothing to wait for: give at least one --podcliques=<podclique>:<minimum>")

@@ -43,7 +43,7 @@ class _Refused(Exception):
 
 
 class PodWatch:
-    """The pods of a namespace under a selector: `events()` yields ("LIST", None), then each pod, then changes, for good."""
+    """The pods of a namespace under a selector, as a stream of events that never ends by itself."""
 
     def __init__(self, namespace: str, selector: str, *, say: Say, account: Path = SERVICE_ACCOUNT) -> None:
         self._say, self._account = say, account
@@ -56,15 +56,18 @@ class PodWatch:
         self._connection: http.client.HTTPSConnection | None = None
 
     def events(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
-        """Never ends by itself. A "LIST" event means: forget what you know, all pods follow."""
+        """("LIST", None) means: forget what you know, all pods follow, and ("LISTED", None) after the last of them."""
         version, pause = "", FIRST_PAUSE_S
         while True:
             try:
                 if not version:
                     yield "LIST", None
-                    for pod, version in self._list():
-                        if pod is not None:
+                    listed = ""
+                    for page in self._pages():
+                        listed = page["metadata"]["resourceVersion"]
+                        for pod in page.get("items") or ():
                             yield "ADDED", pod
+                    version = listed  # only now: a list that broke off halfway must start over
                     yield "LISTED", None
                 for kind, pod in self._watch(version):
                     version = pod["metadata"]["resourceVersion"]
@@ -82,19 +85,16 @@ class PodWatch:
             time.sleep(pause * random.uniform(0.8, 1.2))
             pause = min(pause * 2, LONGEST_PAUSE_S)
 
-    def _list(self) -> Iterator[tuple[dict[str, Any] | None, str]]:
+    def _pages(self) -> Iterator[dict[str, Any]]:
         more = ""
         while True:
             query = {"labelSelector": self._selector, "limit": str(PAGE)}
             if more:
                 query["continue"] = more
             page = json.loads(self._get(query, timeout_s=30.0).read())
-            version = page["metadata"]["resourceVersion"]
-            for pod in page.get("items") or ():
-                yield pod, version
+            yield page
             more = page["metadata"].get("continue", "")
             if not more:
-                yield None, version
                 return
 
     def _watch(self, version: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,0 +1,53 @@
+"""`grove nodes`: fake GPU nodes on a real API server, so that a control plane without machines acts like a cluster."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import click
+
+PER_RACK, RACKS_PER_BLOCK, BLOCKS_PER_ZONE = 4, 4, 2
+
+
+@click.command()
+@click.option(
+    "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Which cluster; default as kubectl."
+)
+@click.option("--context", default="", help="The kubeconfig context to use.")
+@click.option("--count", default=64, show_default=True, type=click.IntRange(1, 10_000), help="How many nodes.")
+@click.option("--gpus", default=8, show_default=True, type=click.IntRange(0, 64), help="GPUs of each node.")
+@click.option("--start-delay", "start_s", default=0.5, show_default=True, help="Seconds from bound to Ready.")
+def nodes(kubeconfig: Path | None, context: str, count: int, gpus: int, start_s: float) -> None:
+    """Create fake nodes in zones, blocks and racks, bind a topology to them, and run what is placed on them."""
+    from grove.kube.run import run_process
+
+    sys.exit(run_process(lambda: _run(kubeconfig, context, count, gpus, start_s)))
+
+
+async def _run(kubeconfig: Path | None, context: str, count: int, gpus: int, start_s: float) -> None:
+    from itertools import islice
+
+    from grove.api.topology import ClusterTopologyBinding
+    from grove.kube.clock import SYSTEM
+    from grove.kube.config import load_config
+    from grove.kube.errors import AlreadyExists
+    from grove.kube.http import HttpClient
+    from grove.sim.nodes import FakeNodes
+    from grove.sim.topology import LEVELS, Topology
+
+    zones = max(1, math.ceil(count / (PER_RACK * RACKS_PER_BLOCK * BLOCKS_PER_ZONE)))
+    shape = Topology(zones=zones, blocks=BLOCKS_PER_ZONE, racks=RACKS_PER_BLOCK, nodes=PER_RACK, gpus=gpus)
+    async with HttpClient(load_config(kubeconfig, context), user_agent="grove-nodes") as client:
+        levels = [{"domain": domain, "key": key} for domain, key in LEVELS]
+        try:
+            await client.create(
+                ClusterTopologyBinding.RESOURCE, {"metadata": {"name": "fake-nodes"}, "spec": {"levels": levels}}
+            )
+        except AlreadyExists:
+            pass
+        fake = FakeNodes(client, SYSTEM, start_s=start_s)
+        await fake.add(islice(shape.objects(), count))
+        click.echo(f"{count} nodes with {gpus} GPUs each, in {zones} zones; running what is bound to them", err=True)
+        await fake.run()

@@ -1,0 +1,34 @@
+"""One measured figure, and how the CPU time of a piece of code is taken."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Figure(NamedTuple):
+    """What was measured; `aim` is what we wanted, in words, or empty."""
+
+    value: float
+    unit: str
+    aim: str = ""
+
+
+@dataclass
+class Stopwatch:
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+
+@contextmanager
+def stopwatch() -> Iterator[Stopwatch]:
+    """Wall and CPU time of this process for the block."""
+    watch = Stopwatch()
+    wall, cpu = time.perf_counter(), time.process_time()
+    try:
+        yield watch
+    finally:
+        watch.wall_s, watch.cpu_s = time.perf_counter() - wall, time.process_time() - cpu
