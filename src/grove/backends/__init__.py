@@ -1,0 +1,113 @@
+"""Schedulers that Grove can hand its gangs to, and the registry that picks one for a set.
+
+Adding a backend is one module with a class like those here, and one line in `BUILDERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from grove.api.labels import SCHEDULER_NAME
+from grove.api.meta import Json
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.backends import grove, kube
+from grove.backends.base import Backend, BackendError, Refusal, TopologyBackend, TopologySync, is_topology_aware
+from grove.backends.grove import GroveBackend
+from grove.backends.kube import KubeBackend
+from grove.config import ConfigError, ConfigFault, Scheduler
+
+__all__ = [
+    "BUILDERS",
+    "KNOWN",
+    "Backend",
+    "BackendError",
+    "Backends",
+    "GroveBackend",
+    "KubeBackend",
+    "Refusal",
+    "TopologyBackend",
+    "TopologySync",
+    "build_backends",
+    "is_topology_aware",
+]
+
+
+def _build_grove(options: Json, path: str) -> Backend:
+    _refuse_options(options, path)
+    return GroveBackend()
+
+
+def _build_kube(options: Json, path: str) -> Backend:
+    if options.get("gangScheduling"):
+        refused = "this profile places pods one by one; use grove-scheduler for gangs"
+        raise ConfigError([ConfigFault(f"{path}.gangScheduling", refused)])
+    _refuse_options({key: value for key, value in options.items() if key != "gangScheduling"}, path)
+    return KubeBackend()
+
+
+def _refuse_options(options: Json, path: str) -> None:
+    if options:
+        raise ConfigError([ConfigFault(f"{path}.{key}", "unknown field") for key in sorted(options)])
+
+
+BUILDERS: Mapping[str, Callable[[Json, str], Backend]] = {grove.NAME: _build_grove, kube.NAME: _build_kube}
+"""Profile name to a function of its options and their path in the file."""
+
+KNOWN = frozenset(BUILDERS)
+
+
+class Backends:
+    """The enabled schedulers, one of them the default."""
+
+    def __init__(self, backends: Iterable[Backend], default: str) -> None:
+        self._by_name = {backend.name: backend for backend in backends}
+        self.default = self._by_name[default]
+
+    @property
+    def all(self) -> tuple[Backend, ...]:
+        """In name order, so that what is written from them is stable."""
+        return tuple(self._by_name[name] for name in sorted(self._by_name))
+
+    @property
+    def topology_aware(self) -> tuple[TopologyBackend, ...]:
+        return tuple(backend for backend in self.all if is_topology_aware(backend))
+
+    def find(self, name: str) -> Backend | None:
+        """The backend of that name; the default for an empty one; None if it is not enabled."""
+        return self._by_name.get(name) if name else self.default
+
+    def for_set(self, pcs: PodCliqueSet, gangs: Iterable[PodGang] = ()) -> Backend | None:
+        """The one scheduler of a set; None when it names one that is not enabled.
+
+        A set that names none keeps the scheduler its existing PodGangs were labelled with: changing the default profile
+        must not move a running workload. Only a set without gangs takes today's default.
+        """
+        for clique in pcs.spec.template.cliques:
+            if named := clique.spec.pod_spec.get("schedulerName"):
+                return self._by_name.get(named)
+        for gang in sorted(gangs, key=lambda gang: gang.metadata.name):
+            if recorded := self._by_name.get(gang.metadata.labels.get(SCHEDULER_NAME, "")):
+                return recorded
+        return self.default
+
+    def for_gang(self, gang: PodGang) -> Backend:
+        return self._by_name.get(gang.metadata.labels.get(SCHEDULER_NAME, ""), self.default)
+
+
+def build_backends(scheduler: Scheduler) -> Backends:
+    """The registry for a checked configuration; raises `ConfigError` for options a backend does not have."""
+    faults: list[ConfigFault] = []
+    built: list[Backend] = []
+    for index, profile in enumerate(scheduler.profiles):
+        path = f"scheduler.profiles[{index}]"
+        if profile.name not in BUILDERS:
+            faults.append(ConfigFault(f"{path}.name", f"no such scheduler backend: {profile.name!r}"))
+            continue
+        try:
+            built.append(BUILDERS[profile.name](profile.config or {}, f"{path}.config"))
+        except ConfigError as err:
+            faults.extend(err.faults)
+    if faults:
+        raise ConfigError(faults)
+    return Backends(built, scheduler.default_profile_name)

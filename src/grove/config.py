@@ -1,0 +1,317 @@
+"""The OperatorConfiguration file: every setting of the operator, its default, and what is wrong with a given file.
+
+A file is refused as a whole, with every fault at once and each fault's path (`server.webhooks.port: …`): an operator
+that starts with half of what was asked for is harder to notice than one that does not start. Unknown fields are faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import yaml
+from msgspec import UNSET, UnsetType
+
+from grove.api import duration
+from grove.api.labels import DEFAULT_SCHEDULER, GROVE_SCHEDULER
+from grove.api.meta import Json, Struct
+
+API_VERSION = "operator.config.grove.io/v1alpha1"
+KIND = "OperatorConfiguration"
+
+
+class ConfigFault(msgspec.Struct, frozen=True):
+    """One thing wrong with a file; `path` is the dotted way to it."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class ConfigError(ValueError):
+    """The file cannot be used; `faults` says why, all of it."""
+
+    def __init__(self, faults: list[ConfigFault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("; ".join(map(str, faults)))
+
+
+class Duration(float):
+    """Seconds; written in the file as a Go duration (`15s`, `1m30s`)."""
+
+
+class _Section(Struct, forbid_unknown_fields=True):
+    """A part of the file."""
+
+
+class ClientConnection(_Section):
+    qps: float = 100.0
+    burst: int = 120
+    content_type: str = ""
+    accept_content_types: str = ""
+
+
+class LeaderElection(_Section):
+    enabled: bool = False
+    lease_duration: Duration = Duration(15)
+    renew_deadline: Duration = Duration(10)
+    retry_period: Duration = Duration(2)
+    resource_lock: str = "leases"
+    resource_name: str = "grove-operator-leader-election"
+    resource_namespace: str = ""
+    """Empty means the namespace the operator runs in."""
+
+
+class Webhooks(_Section):
+    bind_address: str = ""
+    port: int = 2750
+    server_cert_dir: str = "/etc/grove-operator/webhook-certs"
+    secret_name: str = "grove-webhook-server-cert"
+    cert_provision_mode: Literal["auto", "manual"] = "auto"
+
+
+class HealthProbes(_Section):
+    bind_address: str = ""
+    port: int = 2751
+
+
+class Metrics(_Section):
+    bind_address: str = ""
+    port: int = 2752
+
+
+class Server(_Section):
+    webhooks: Webhooks = Webhooks()
+    health_probes: HealthProbes = HealthProbes()
+    metrics: Metrics = Metrics()
+
+
+class Debugging(_Section):
+    enable_profiling: bool = False
+    pprof_bind_host: str = "127.0.0.1"
+    pprof_bind_port: int = 2753
+
+
+class Syncs10(_Section):
+    concurrent_syncs: int = 10
+
+
+class Syncs5(_Section):
+    concurrent_syncs: int = 5
+
+
+class Controllers(_Section):
+    pod_clique_set: Syncs10 = Syncs10()
+    pod_clique: Syncs10 = Syncs10()
+    pod_clique_scaling_group: Syncs5 = Syncs5()
+    pod_gang: Syncs5 = Syncs5()
+
+
+class Authorizer(_Section):
+    enabled: bool = False
+    exempt_service_account_user_names: tuple[str, ...] = ()
+
+
+class TopologyAwareScheduling(_Section):
+    enabled: bool = False
+
+
+class Network(_Section):
+    auto_mnnvl_enabled: bool = msgspec.field(name="autoMNNVLEnabled", default=False)
+
+
+class SchedulerProfile(_Section):
+    name: str = ""
+    config: Json | None = None
+    """Options of that backend, checked by the backend itself."""
+
+
+class Scheduler(_Section):
+    profiles: tuple[SchedulerProfile, ...] = ()
+    default_profile_name: str = ""
+
+
+class OperatorConfiguration(_Section):
+    api_version: str = API_VERSION
+    kind: str = KIND
+    runtime_client_connection: ClientConnection = ClientConnection()
+    leader_election: LeaderElection = LeaderElection()
+    server: Server = Server()
+    debugging: Debugging | None = None
+    controllers: Controllers = Controllers()
+    log_level: Literal["debug", "info", "error"] = "info"
+    log_format: Literal["json", "text"] = "json"
+    authorizer: Authorizer = Authorizer()
+    topology_aware_scheduling: TopologyAwareScheduling = TopologyAwareScheduling()
+    network: Network = Network()
+    scheduler: Scheduler = Scheduler()
+
+
+def load_configuration(text: str, known_profiles: frozenset[str] = frozenset()) -> OperatorConfiguration:
+    """Reads YAML or JSON text, fills defaults, checks everything; raises `ConfigError` with all faults.
+
+    `known_profiles` are the schedulers that have a backend; empty means names are not checked here.
+    """
+    try:
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError as err:
+        raise ConfigError([ConfigFault("", f"not YAML: {err}")]) from err
+    if tree is None:
+        tree = {}
+    faults: list[ConfigFault] = []
+    decoded: OperatorConfiguration = _decode(OperatorConfiguration, tree, "", faults)
+    if faults:
+        raise ConfigError(faults)
+    config = msgspec.structs.replace(decoded, scheduler=_with_default_profiles(decoded.scheduler))
+    if faults := list(_faults(config, known_profiles)):
+        raise ConfigError(faults)
+    return config
+
+
+def _with_default_profiles(scheduler: Scheduler) -> Scheduler:
+    """Without profiles ours is the default; kube-scheduler's profile is always there, as the API says.
+
+    A file that lists profiles but names no default gets ours if it lists ours, else kube-scheduler's.
+    """
+    profiles = scheduler.profiles or (SchedulerProfile(name=GROVE_SCHEDULER),)
+    names = [profile.name for profile in profiles]
+    if DEFAULT_SCHEDULER not in names:
+        profiles = (*profiles, SchedulerProfile(name=DEFAULT_SCHEDULER))
+    default = scheduler.default_profile_name or (GROVE_SCHEDULER if GROVE_SCHEDULER in names else DEFAULT_SCHEDULER)
+    return Scheduler(profiles=profiles, default_profile_name=default)
+
+
+def _faults(config: OperatorConfiguration, known_profiles: frozenset[str]) -> Iterator[ConfigFault]:
+    if config.api_version != API_VERSION:
+        yield ConfigFault("apiVersion", f"must be {API_VERSION}, got {config.api_version!r}")
+    if config.kind != KIND:
+        yield ConfigFault("kind", f"must be {KIND}, got {config.kind!r}")
+    client = config.runtime_client_connection
+    if client.qps <= 0:
+        yield ConfigFault("runtimeClientConnection.qps", f"must be greater than 0, got {client.qps:g}")
+    if client.burst < 0:
+        yield ConfigFault("runtimeClientConnection.burst", f"must not be negative, got {client.burst}")
+    yield from _election_faults(config.leader_election)
+    ports = {
+        "server.webhooks.port": config.server.webhooks.port,
+        "server.healthProbes.port": config.server.health_probes.port,
+        "server.metrics.port": config.server.metrics.port,
+    }
+    if config.debugging is not None:
+        ports["debugging.pprofBindPort"] = config.debugging.pprof_bind_port
+    for path, port in ports.items():
+        if not 0 <= port <= 65535:
+            yield ConfigFault(path, f"must be a port between 0 and 65535, got {port}")
+    for name, syncs in (
+        ("podCliqueSet", config.controllers.pod_clique_set),
+        ("podClique", config.controllers.pod_clique),
+        ("podCliqueScalingGroup", config.controllers.pod_clique_scaling_group),
+        ("podGang", config.controllers.pod_gang),
+    ):
+        if syncs.concurrent_syncs <= 0:
+            path = f"controllers.{name}.concurrentSyncs"
+            yield ConfigFault(path, f"must be greater than 0, got {syncs.concurrent_syncs}")
+    yield from _profile_faults(config.scheduler, known_profiles)
+
+
+def _election_faults(election: LeaderElection) -> Iterator[ConfigFault]:
+    if not election.enabled:
+        return
+    for name, value in (
+        ("leaseDuration", election.lease_duration),
+        ("renewDeadline", election.renew_deadline),
+        ("retryPeriod", election.retry_period),
+    ):
+        if value <= 0:
+            yield ConfigFault(f"leaderElection.{name}", f"must be greater than 0, got {value:g}s")
+    if election.lease_duration <= election.renew_deadline:
+        yield ConfigFault("leaderElection.leaseDuration", "must be greater than leaderElection.renewDeadline")
+    if election.resource_lock != "leases":
+        yield ConfigFault("leaderElection.resourceLock", f"must be leases, got {election.resource_lock!r}")
+    if not election.resource_name:
+        yield ConfigFault("leaderElection.resourceName", "must not be empty")
+
+
+def _profile_faults(scheduler: Scheduler, known: frozenset[str]) -> Iterator[ConfigFault]:
+    seen: set[str] = set()
+    for index, profile in enumerate(scheduler.profiles):
+        path = f"scheduler.profiles[{index}].name"
+        if not profile.name.strip():
+            yield ConfigFault(path, "must not be empty")
+        elif profile.name in seen:
+            yield ConfigFault(path, f"{profile.name} is listed twice")
+        elif known and profile.name not in known:
+            yield ConfigFault(path, f"no such scheduler backend: {profile.name!r} (one of {', '.join(sorted(known))})")
+        seen.add(profile.name)
+    if scheduler.default_profile_name not in seen:
+        yield ConfigFault(
+            "scheduler.defaultProfileName", f"{scheduler.default_profile_name!r} is not one of the profiles"
+        )
+
+
+def _decode(kind: Any, value: Any, path: str, faults: list[ConfigFault]) -> Any:
+    """`value` as `kind`; what does not fit is added to `faults`, and the rest is still looked at.
+
+    msgspec's own decoder stops at the first fault, and a person who mends a file wants to see them all.
+    """
+    if get_origin(kind) in (Union, UnionType):
+        if value is None:
+            return None
+        return _decode(next(one for one in get_args(kind) if one is not type(None)), value, path, faults)
+    if isinstance(kind, type) and issubclass(kind, _Section):
+        return _decode_section(kind, value, path, faults)
+    if kind is Duration:
+        return _decode_duration(value, path, faults)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            faults.append(ConfigFault(path, f"must be a list, got {_shown(value)}"))
+            return ()
+        return tuple(_decode(get_args(kind)[0], one, f"{path}[{index}]", faults) for index, one in enumerate(value))
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            faults.append(ConfigFault(path, f"must be one of {', '.join(get_args(kind))}, got {_shown(value)}"))
+        return value
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        faults.append(ConfigFault(path, f"must be {_NAMES.get(kind, 'an object')}, got {_shown(value)}"))
+        return value
+
+
+def _decode_section(kind: type[_Section], value: Any, path: str, faults: list[ConfigFault]) -> Any:
+    if value is None:
+        value = {}
+    if not isinstance(value, dict):
+        faults.append(ConfigFault(path, f"must be an object, got {_shown(value)}"))
+        return None
+    fields = {one.encode_name: one for one in msgspec.structs.fields(kind)}
+    hints = get_type_hints(kind)
+    given: dict[str, Any] = {}
+    for key, one in value.items():
+        here = f"{path}.{key}" if path else str(key)
+        if key not in fields:
+            faults.append(ConfigFault(here, "unknown field"))
+        else:
+            given[fields[key].name] = _decode(hints[fields[key].name], one, here, faults)
+    return None if faults else kind(**given)
+
+
+def _decode_duration(value: Any, path: str, faults: list[ConfigFault]) -> Duration | UnsetType:
+    if isinstance(value, str):
+        try:
+            return Duration(duration.parse(value).total_seconds())
+        except duration.InvalidDuration:
+            pass
+    faults.append(ConfigFault(path, f"must be a duration like 15s or 1m30s, got {_shown(value)}"))
+    return UNSET
+
+
+_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else repr(value)

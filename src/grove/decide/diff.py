@@ -1,0 +1,258 @@
+"""Wanted against observed: what to create, what to patch, what to delete, and what must wait.
+
+Wanted objects are the plain JSON we would create; observed ones are what was read, as JSON or as a view. A patch holds
+only what differs, in the fields we own (`OWNERSHIP`); everything else on a live object belongs to others and stays.
+Law: a patch, once applied, leaves nothing to patch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from grove.api.meta import Json, Object, Struct, rfc3339
+from grove.api.patch import struct_patch, to_json
+
+Path: TypeAlias = tuple[str, ...]
+Observed: TypeAlias = Json | Object
+
+_LABELS: Path = ("metadata", "labels")
+_ANNOTATIONS: Path = ("metadata", "annotations")
+_AT_CREATION: tuple[Path, ...] = (
+    ("apiVersion",),
+    ("kind",),
+    ("metadata", "finalizers"),
+    ("metadata", "ownerReferences"),
+)
+"""Said when an object is made and never corrected: identity, and lists that others write to as well."""
+
+
+class Ownership(NamedTuple):
+    """Which parts of a live object are ours.
+
+    `exact`: every key below is ours and compared literally (a label with an empty value is not a missing label).
+    `whole`: every key below is ours, but a zero value and a missing one are the same, as on Kubernetes' own types.
+    `left`: ours when the object is created, somebody else's afterwards.
+    Whatever is in none of them is patched where wanted names it, and foreign keys beside it stay.
+    """
+
+    exact: tuple[Path, ...] = (_LABELS,)
+    whole: tuple[Path, ...] = ()
+    left: tuple[Path, ...] = ()
+
+
+OWNERSHIP: Mapping[str, Ownership] = {
+    # spec.replicas belongs to whoever scales: a user, an HPA. The template is heard only at creation.
+    "PodClique": Ownership(
+        exact=(_LABELS, _ANNOTATIONS, ("spec", "podSpec")), whole=(("spec",),), left=(("spec", "replicas"),)
+    ),
+    "PodCliqueScalingGroup": Ownership(exact=(_LABELS, _ANNOTATIONS), whole=(("spec",),), left=(("spec", "replicas"),)),
+    "PodGang": Ownership(exact=(_LABELS, _ANNOTATIONS), whole=(("spec",),), left=(("spec", "reuseReservationRef"),)),
+    "Service": Ownership(exact=(_LABELS, ("spec", "selector"))),
+    "HorizontalPodAutoscaler": Ownership(),
+    "ServiceAccount": Ownership(),
+    "Role": Ownership(),
+    "RoleBinding": Ownership(left=(("roleRef",),)),
+    "Secret": Ownership(exact=(), left=(("type",),)),
+    # A claim's spec cannot change; its labels may be shared with whoever uses the claim.
+    "ResourceClaim": Ownership(exact=(), left=(("spec",),)),
+    "ComputeDomain": Ownership(exact=(), left=(("spec",),)),
+}
+_DEFAULT = Ownership(exact=())
+
+
+def needed_patch(wanted: Json, observed: Observed, ownership: Ownership | None = None) -> Json | None:
+    """The JSON merge patch that makes `observed` as `wanted` in the fields we own; None when it already is."""
+    rules = ownership or OWNERSHIP.get(wanted.get("kind", ""), _DEFAULT)
+    return _patch_map(wanted, _plain(observed, wanted), rules, (), "named") or None
+
+
+def status_patch(before: Struct, after: Struct, *, resource_version: str = "") -> Json | None:
+    """The merge patch for the status subresource, or None when the status already says so.
+
+    Made from two readings of the same status, so fields we do not read stay. A first status is written whole, zeros
+    included: the API requires counters to be there. `resource_version` makes the write conditional, for lists with two
+    writers.
+    """
+    patch = struct_patch(before, after)
+    if patch and before == type(before)():
+        patch = to_json(after)
+    if not patch:
+        return None
+    return (
+        {"metadata": {"resourceVersion": resource_version}, "status": patch} if resource_version else {"status": patch}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ChildPlan:
+    """What to do about the children of one kind. Apply in the order delete, patch, create.
+
+    `blocked` are names that are wanted but taken: by an object on its way out, or by one that is not ours. Their
+    deletion is the event to wait for; `foreign` says which of them will not go away by itself.
+    """
+
+    create: list[Json] = field(default_factory=list)
+    patch: list[tuple[str, Json]] = field(default_factory=list)
+    delete: list[str] = field(default_factory=list)
+    blocked: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+
+    @property
+    def is_settled(self) -> bool:
+        return not (self.create or self.patch or self.delete or self.blocked)
+
+
+def plan_children(
+    wanted: Iterable[Json], observed: Iterable[Observed], owner_uid: str, *, frozen: Iterable[str] = ()
+) -> ChildPlan:
+    """Plan for all children of one kind of one owner, told apart by the uid of their controller.
+
+    `observed` may hold strangers (a label selector finds them too): they are never patched or deleted. Existing
+    children named in `frozen` are left as they are (members whose turn in a rolling update has not come).
+    """
+    plan = ChildPlan()
+    seen = {_meta(obj).name: obj for obj in observed}
+    still = set(frozen)
+    names = set()
+    for child in wanted:
+        name = child["metadata"]["name"]
+        names.add(name)
+        live = seen.get(name)
+        if live is None:
+            plan.create.append(child)
+        elif _meta(live).owner_uid != owner_uid:
+            plan.blocked.append(name)
+            if not _meta(live).is_deleting:
+                plan.foreign.append(name)
+        elif _meta(live).is_deleting:
+            plan.blocked.append(name)
+        elif name not in still and (patch := needed_patch(child, live)):
+            plan.patch.append((name, patch))
+    for name in sorted(seen.keys() - names):
+        meta = _meta(seen[name])
+        if meta.owner_uid == owner_uid and not meta.is_deleting:
+            plan.delete.append(name)
+    return plan
+
+
+def finalizer_patch(finalizers: Sequence[str], resource_version: str, name: str, *, present: bool) -> Json | None:
+    """The conditional merge patch that adds or removes one finalizer, leaving the others; None if nothing is to do.
+
+    Conditional, because the list has several writers and a merge patch replaces it whole.
+    """
+    if (name in finalizers) == present:
+        return None
+    kept = [*finalizers, name] if present else [one for one in finalizers if one != name]
+    return {"metadata": {"resourceVersion": resource_version, "finalizers": kept}}
+
+
+_SAME: Any = object()
+
+
+def _patch_map(wanted: Json, observed: Json, rules: Ownership, path: Path, mode: str) -> Json:
+    patch: Json = {}
+    for key, value in wanted.items():
+        here = (*path, key)
+        if here in rules.left or here in _AT_CREATION or value is None:
+            continue
+        change = _change(value, observed.get(key), rules, here, _mode(rules, here, mode))
+        if change is not _SAME:
+            patch[key] = change
+    for key in (key for key in observed if key not in wanted):
+        here = (*path, key)
+        ours = _mode(rules, here, mode)
+        if ours == "named" or here in rules.left or (mode == "whole" and _is_blank(observed[key])):
+            continue
+        if mode != "named":
+            patch[key] = None
+        elif isinstance(observed[key], Mapping) and (emptied := _patch_map({}, observed[key], rules, here, ours)):
+            # A map of ours that wanted does not mention at all is wanted empty.
+            patch[key] = emptied
+    return patch
+
+
+def _change(wanted: Any, observed: Any, rules: Ownership, path: Path, mode: str) -> Any:
+    """The value to put at `path`, or `_SAME`."""
+    if wanted == observed:
+        return _SAME
+    if isinstance(wanted, Mapping):
+        if not isinstance(observed, Mapping):
+            if observed is None and not wanted and (mode != "exact" or path in rules.exact):
+                return _SAME
+            return dict(wanted)
+        return _patch_map(dict(wanted), dict(observed), rules, path, mode) or _SAME
+    return _SAME if _equal(wanted, observed, mode) else wanted
+
+
+def _equal(wanted: Any, observed: Any, mode: str) -> bool:
+    if mode != "exact" and _is_blank(wanted) and _is_blank(observed):
+        return True
+    if isinstance(wanted, Mapping) and isinstance(observed, Mapping):
+        if mode == "exact" and wanted.keys() != observed.keys():
+            return False
+        if mode == "whole" and any(not _is_blank(observed[key]) for key in observed.keys() - wanted.keys()):
+            return False
+        return all(_equal(value, observed.get(key), mode) for key, value in wanted.items())
+    if isinstance(wanted, list | tuple) and isinstance(observed, list | tuple):
+        return len(wanted) == len(observed) and all(
+            _equal(one, other, mode) for one, other in zip(wanted, observed, strict=True)
+        )
+    return bool(wanted == observed)
+
+
+def _mode(rules: Ownership, path: Path, inherited: str) -> str:
+    if path in rules.exact:
+        return "exact"
+    if path in rules.whole:
+        return "whole"
+    return inherited
+
+
+def _is_blank(value: Any) -> bool:
+    """Zero values that Kubernetes' own types drop on the wire."""
+    return value is None or value is False or value == 0 or value == "" or value == [] or value == {} or value == ()
+
+
+def _plain(observed: Observed, parts: Iterable[str]) -> Json:
+    """The named parts of an object as JSON.
+
+    A view has its defaults spelled out: what it did not find, the API server would have filled in so.
+    """
+    if isinstance(observed, Mapping):
+        return observed
+    fields = dict(_fields(type(observed)))
+    return {name: _spelled(getattr(observed, fields[name])) for name in parts if name in fields}
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return {name: _spelled(one) for name, attr in _fields(type(value)) if (one := getattr(value, attr)) is not None}
+    if isinstance(value, tuple):
+        return [_spelled(one) for one in value]
+    return rfc3339(value) if isinstance(value, datetime) else value
+
+
+@cache
+def _fields(kind: type[Struct]) -> tuple[tuple[str, str], ...]:
+    return tuple((one.encode_name, one.name) for one in msgspec.structs.fields(kind))
+
+
+class _Meta(NamedTuple):
+    name: str
+    owner_uid: str
+    is_deleting: bool
+
+
+def _meta(obj: Observed) -> _Meta:
+    if isinstance(obj, Mapping):
+        meta = obj["metadata"]
+        owners = (ref.get("uid", "") for ref in meta.get("ownerReferences") or () if ref.get("controller"))
+        return _Meta(meta["name"], next(owners, ""), bool(meta.get("deletionTimestamp")))
+    controller = obj.metadata.controller
+    return _Meta(obj.metadata.name, controller.uid if controller else "", obj.metadata.is_deleting)

@@ -1,0 +1,171 @@
+"""How a set unfolds: which PodCliques and PodGangs each replica has, by exact names.
+
+Everything downstream (children, gangs, start order, status) reads this one unfolding, so a name is computed in one
+place and a PodClique's template is found by what it is, never by how its name ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from grove.api import labels as key
+from grove.api import names
+from grove.api.meta import ObjectMeta
+from grove.api.podclique import PodClique, PodCliqueSpec
+from grove.api.podcliqueset import CliqueTemplate, PodCliqueSet, ScalingGroupConfig
+from grove.api.scalinggroup import PodCliqueScalingGroup
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlace:
+    """Which copy of which scaling group a member clique is in."""
+
+    config: ScalingGroupConfig
+    fqn: str
+    replica: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One PodClique a set has: its name, its template, and where in the set it stands."""
+
+    fqn: str
+    template: CliqueTemplate
+    replica: int
+    gang: str
+    base_gang: str
+    group: GroupPlace | None = None
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether its gang waits for the base gang."""
+        return self.gang != self.base_gang
+
+
+@dataclass(frozen=True, slots=True)
+class GangLayout:
+    """One PodGang a set has; `units` in the order of its pod groups."""
+
+    name: str
+    replica: int
+    units: tuple[Unit, ...]
+    scaled: GroupPlace | None = None
+
+
+GroupReplicas = Callable[[str, ScalingGroupConfig], int]
+"""How many copies a scaling group has now, by its object name; the template's number while there is no object."""
+
+
+def floor(spec: PodCliqueSpec) -> int:
+    """Pods a clique must have running. None at 0 replicas: scaling to zero releases the clique from its gang."""
+    return 0 if spec.replicas == 0 else max(1, spec.floor)
+
+
+def kept_replicas(spec: PodCliqueSpec) -> int:
+    """Pods a clique has: what was asked for, but never fewer than its gang needs, except none at all."""
+    return max(spec.replicas, floor(spec))
+
+
+def kept_group_replicas(replicas: int, min_available: int) -> int:
+    """The same for the copies of a scaling group."""
+    return 0 if replicas == 0 else max(replicas, min_available)
+
+
+def min_pods(template: CliqueTemplate) -> int:
+    """Pods of a clique that are placed together; at least one, whatever the template says."""
+    return max(1, template.spec.floor)
+
+
+def live_replicas(groups: Iterable[PodCliqueScalingGroup]) -> GroupReplicas:
+    """Copies of each group as the live objects say, floor included."""
+    live = {group.metadata.name: group.spec.replicas for group in groups if not group.metadata.is_deleting}
+
+    def of(fqn: str, config: ScalingGroupConfig) -> int:
+        return kept_group_replicas(live.get(fqn, config.replicas), config.min_available)
+
+    return of
+
+
+def standalone_units(pcs: PodCliqueSet, replica: int) -> Iterator[Unit]:
+    gang = names.base_gang(pcs.metadata.name, replica)
+    for template in pcs.spec.template.standalone_cliques:
+        yield Unit(names.clique(pcs.metadata.name, replica, template.name), template, replica, gang, gang)
+
+
+def member_units(pcs: PodCliqueSet, replica: int, config: ScalingGroupConfig, group_replica: int) -> Iterator[Unit]:
+    """The member cliques of one copy of a group, in the order the group names them."""
+    pcs_name = pcs.metadata.name
+    fqn = names.scaling_group(pcs_name, replica, config.name)
+    base = names.base_gang(pcs_name, replica)
+    gang = names.gang_of_member(pcs_name, replica, fqn, group_replica, config.min_available)
+    place = GroupPlace(config, fqn, group_replica)
+    for clique_name in config.clique_names:
+        template = pcs.spec.template.find_clique(clique_name)
+        if template is not None:
+            yield Unit(names.member_clique(fqn, group_replica, clique_name), template, replica, gang, base, place)
+
+
+def unit_of(pcs: PodCliqueSet, clique: PodClique) -> Unit | None:
+    """What a PodClique is in its set, read from its labels; None when the set has no such clique (any more)."""
+    meta = clique.metadata
+    replica = _index(meta, key.REPLICA_INDEX)
+    if replica is None:
+        return None
+    group_fqn = meta.labels.get(key.SCALING_GROUP)
+    if group_fqn is None:
+        return next((unit for unit in standalone_units(pcs, replica) if unit.fqn == meta.name), None)
+    group_replica = _index(meta, key.SCALING_GROUP_REPLICA_INDEX)
+    config = group_config_of(pcs, group_fqn, replica)
+    if group_replica is None or config is None:
+        return None
+    return next((unit for unit in member_units(pcs, replica, config, group_replica) if unit.fqn == meta.name), None)
+
+
+def group_config_of(pcs: PodCliqueSet, group_fqn: str, replica: int) -> ScalingGroupConfig | None:
+    groups = pcs.spec.template.pod_clique_scaling_groups
+    return next((one for one in groups if names.scaling_group(pcs.metadata.name, replica, one.name) == group_fqn), None)
+
+
+def replica_of(meta: ObjectMeta) -> int | None:
+    """The replica of its set an object belongs to."""
+    return _index(meta, key.REPLICA_INDEX)
+
+
+def group_replica_of(meta: ObjectMeta) -> int | None:
+    return _index(meta, key.SCALING_GROUP_REPLICA_INDEX)
+
+
+def gang_layouts(pcs: PodCliqueSet, group_replicas: GroupReplicas) -> Iterator[GangLayout]:
+    """Every PodGang a set wants: all base gangs, then the scaled ones replica by replica."""
+    layouts = [
+        layout for replica in range(pcs.spec.replicas) for layout in replica_layouts(pcs, replica, group_replicas)
+    ]
+    yield from (layout for layout in layouts if layout.scaled is None)
+    yield from (layout for layout in layouts if layout.scaled is not None)
+
+
+def replica_layouts(pcs: PodCliqueSet, replica: int, group_replicas: GroupReplicas) -> Iterator[GangLayout]:
+    """The gangs of one replica.
+
+    The base gang holds the standalone cliques and each group's copies up to its minimum; every further copy is a gang
+    of its own, numbered from 0 again. A group at zero copies takes part in nothing.
+    """
+    units: list[Unit] = list(standalone_units(pcs, replica))
+    scaled: list[GangLayout] = []
+    for config in pcs.spec.template.pod_clique_scaling_groups:
+        fqn = names.scaling_group(pcs.metadata.name, replica, config.name)
+        for index in range(group_replicas(fqn, config)):
+            members = tuple(member_units(pcs, replica, config, index))
+            if index < config.min_available:
+                units += members
+            else:
+                name = names.scaled_gang(fqn, index, config.min_available)
+                scaled.append(GangLayout(name, replica, members, GroupPlace(config, fqn, index)))
+    yield GangLayout(names.base_gang(pcs.metadata.name, replica), replica, tuple(units))
+    yield from scaled
+
+
+def _index(meta: ObjectMeta, label: str) -> int | None:
+    value = meta.labels.get(label, "")
+    return int(value) if value.isascii() and value.isdigit() else None

@@ -1,0 +1,55 @@
+"""How a pass over an object went, and how that reads in its status: `lastErrors`, `lastOperation`, generation.
+
+Times move only with what they date, so that an error that repeats does not rewrite the status at every retry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from grove.api.status import DELETE, ERROR, PROCESSING, RECONCILE, SUCCEEDED, LastError, LastOperation
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Errors of a pass as (code, description), and what it still waits for in words; neither means it is complete."""
+
+    errors: tuple[tuple[str, str], ...] = ()
+    waiting_for: str = ""
+    deleting: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.errors and not self.waiting_for
+
+
+COMPLETE = Outcome()
+
+
+def last_errors(before: tuple[LastError, ...], outcome: Outcome, now: datetime) -> tuple[LastError, ...]:
+    """The errors of this pass and no older ones; one that was there already keeps its time."""
+    since = {(one.code, one.description): one.observed_at for one in before}
+    return tuple(
+        LastError(code=code, description=text, observed_at=since.get((code, text)) or now)
+        for code, text in dict.fromkeys(outcome.errors)
+    )
+
+
+def last_operation(before: LastOperation | None, outcome: Outcome, now: datetime) -> LastOperation:
+    """What the operator did last; the one before if nothing about it changed."""
+    if outcome.errors:
+        state, description = ERROR, outcome.errors[0][1]
+    elif outcome.waiting_for:
+        state, description = PROCESSING, outcome.waiting_for
+    else:
+        state, description = SUCCEEDED, "everything asked for is there"
+    kind = DELETE if outcome.deleting else RECONCILE
+    if before is not None and (before.type, before.state, before.description) == (kind, state, description):
+        return before
+    return LastOperation(type=kind, state=state, description=description, last_update_time=now)
+
+
+def observed_generation(before: int | None, generation: int, outcome: Outcome) -> int | None:
+    """Moves only when a pass is complete: until then the last generation that was."""
+    return generation if outcome.is_complete else before

@@ -1,0 +1,156 @@
+"""Topology: domain names of a workload turned into node label keys, and what to say when they cannot be.
+
+A set speaks of domains (`rack`); a ClusterTopologyBinding says which node label each stands for. PodGangs carry the
+label keys, so that schedulers need no binding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+
+from grove.api import conditions as words
+from grove.api.conditions import with_condition, without_condition
+from grove.api.meta import Condition, Json, find_condition
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.topology import (
+    ClusterTopologyBinding,
+    ClusterTopologyBindingStatus,
+    SchedulerTopologyStatus,
+    TopologyConstraint,
+)
+from grove.backends import Backends, TopologySync, is_topology_aware
+
+Conditions = tuple[Condition, ...]
+
+
+def constraints_of(pcs: PodCliqueSet) -> Iterator[TopologyConstraint]:
+    """Every constraint of a set, widest first: the set's own, its scaling groups', its cliques'."""
+    template = pcs.spec.template
+    of_groups = (group.topology_constraint for group in template.pod_clique_scaling_groups)
+    of_cliques = (clique.topology_constraint for clique in template.cliques)
+    yield from (one for one in (template.topology_constraint, *of_groups, *of_cliques) if one is not None)
+
+
+def topology_name(pcs: PodCliqueSet) -> str:
+    """Name of the binding a set uses: the first one named; empty if none is."""
+    return next((one.topology_name for one in constraints_of(pcs) if one.topology_name), "")
+
+
+def referenced_domains(pcs: PodCliqueSet) -> tuple[str, ...]:
+    named = (domain for one in constraints_of(pcs) for domain in (one.required, one.preferred) if domain)
+    return tuple(dict.fromkeys(named))
+
+
+def translated(constraint: TopologyConstraint | None, binding: ClusterTopologyBinding | None) -> Json | None:
+    """A constraint in node label keys, as a PodGang holds it; None when nothing of it can be said here."""
+    if constraint is None or binding is None:
+        return None
+    keys = {
+        field: key
+        for field, domain in (("required", constraint.required), ("preferred", constraint.preferred))
+        if domain and (key := binding.find_key(domain))
+    }
+    return {"packConstraint": keys} if keys else None
+
+
+def with_levels_condition(
+    conditions: Conditions, pcs: PodCliqueSet, binding: ClusterTopologyBinding | None, *, enabled: bool, now: datetime
+) -> Conditions:
+    """The set's conditions with `TopologyLevelsUnavailable` up to date; False is published too."""
+    domains = referenced_domains(pcs)
+
+    def say(status: str, reason: str, message: str) -> Conditions:
+        return with_condition(
+            conditions, words.TOPOLOGY_LEVELS_UNAVAILABLE, status, reason, message, now, pcs.metadata.generation
+        )
+
+    if not enabled:
+        if not domains:
+            return without_condition(conditions, words.TOPOLOGY_LEVELS_UNAVAILABLE)
+        message = f"topology-aware scheduling is switched off; not applied: {', '.join(domains)}"
+        return say("Unknown", words.TOPOLOGY_AWARE_SCHEDULING_DISABLED, message)
+    if not domains:
+        return say("False", words.ALL_CLUSTER_TOPOLOGY_LEVELS_AVAILABLE, "no topology constraint is set")
+    name = topology_name(pcs)
+    if not name:
+        return say("Unknown", words.TOPOLOGY_NAME_MISSING, "no constraint names a ClusterTopologyBinding")
+    if binding is None:
+        return say("Unknown", words.CLUSTER_TOPOLOGY_NOT_FOUND, f"ClusterTopologyBinding {name} does not exist")
+    missing = [domain for domain in domains if binding.find_key(domain) is None]
+    if missing:
+        message = f"ClusterTopologyBinding {name} has no level {', '.join(missing)}; those constraints are not applied"
+        return say("True", words.CLUSTER_TOPOLOGY_LEVELS_UNAVAILABLE, message)
+    return say("False", words.ALL_CLUSTER_TOPOLOGY_LEVELS_AVAILABLE, f"all levels are in ClusterTopologyBinding {name}")
+
+
+def became(before: Conditions, after: Conditions, type_: str) -> str:
+    """The status a condition has just taken on, for an event; empty if it did not change."""
+    old, new = find_condition(before, type_), find_condition(after, type_)
+    return new.status if new is not None and (old is None or old.status != new.status) else ""
+
+
+def binding_status(
+    binding: ClusterTopologyBinding,
+    backends: Backends,
+    compare: Callable[[str, str], TopologySync],
+    *,
+    failed: Sequence[str] = (),
+    now: datetime,
+) -> ClusterTopologyBindingStatus:
+    """Status of a binding over all topology-aware backends, in name order, then over those it names in vain.
+
+    `compare(backend, reference)` answers for one scheduler's topology object; `failed` are backends whose object could
+    not be written in this pass, which holds `observedGeneration` back.
+    """
+    named = {one.scheduler_name: one.topology_reference for one in binding.spec.scheduler_topology_bindings}
+    entries: list[SchedulerTopologyStatus] = []
+    for backend in backends.topology_aware:
+        reference = named.get(backend.name) or backend.topology_name(binding)
+        sync = compare(backend.name, reference)
+        entries.append(
+            SchedulerTopologyStatus(
+                scheduler_name=backend.name,
+                topology_reference=reference,
+                in_sync=sync.in_sync,
+                scheduler_backend_topology_observed_generation=sync.observed_generation if backend.name in named else 0,
+                message=sync.message,
+            )
+        )
+    unavailable = []
+    for name, reference in named.items():
+        known = backends.find(name)
+        if known is None or not is_topology_aware(known):
+            unavailable.append(name)
+            message = f"scheduler {name} is not enabled or knows no topology"
+            entries.append(SchedulerTopologyStatus(scheduler_name=name, topology_reference=reference, message=message))
+    return msgspec.structs.replace(
+        binding.status,
+        scheduler_topology_statuses=tuple(entries),
+        conditions=_with_drift(binding, entries, unavailable, now),
+        observed_generation=binding.status.observed_generation if failed else binding.metadata.generation,
+    )
+
+
+def _with_drift(
+    binding: ClusterTopologyBinding,
+    entries: Sequence[SchedulerTopologyStatus],
+    unavailable: Sequence[str],
+    now: datetime,
+) -> Conditions:
+    conditions = binding.status.conditions
+    if not entries:
+        return without_condition(conditions, words.SCHEDULER_TOPOLOGY_DRIFT)
+    apart = [entry.scheduler_name for entry in entries if not entry.in_sync]
+    if unavailable:
+        status, reason = "Unknown", words.TOPOLOGY_NOT_FOUND
+        message = f"not enabled or not topology-aware: {', '.join(unavailable)}"
+    elif apart:
+        status, reason, message = "True", words.DRIFT, f"levels differ: {', '.join(apart)}"
+    else:
+        status, reason, message = "False", words.IN_SYNC, "all schedulers know the same levels"
+    return with_condition(
+        conditions, words.SCHEDULER_TOPOLOGY_DRIFT, status, reason, message, now, binding.metadata.generation
+    )

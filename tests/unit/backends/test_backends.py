@@ -1,0 +1,126 @@
+"""The registry: which scheduler a set gets, and what the two built-in backends promise."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.manifests import clique, pcs
+from tests.observed import binding, set_of
+
+from grove.api.podgang import PodGang
+from grove.backends import KNOWN, Backends, GroveBackend, KubeBackend, build_backends, is_topology_aware
+from grove.config import ConfigError, Scheduler, load_configuration
+
+
+def registry(default: str = "grove-scheduler") -> Backends:
+    return Backends([KubeBackend(), GroveBackend()], default)
+
+
+def gang(scheduler: str) -> PodGang:
+    return msgspec.convert({"metadata": {"name": "d-0", "labels": {"grove.io/scheduler-name": scheduler}}}, PodGang)
+
+
+@pytest.mark.parametrize(
+    ("named", "recorded", "default", "wanted"),
+    [
+        pytest.param("", (), "grove-scheduler", "grove-scheduler", id="nothing said: the default"),
+        pytest.param("default-scheduler", (), "grove-scheduler", "default-scheduler", id="the set says so"),
+        pytest.param(
+            "", ("default-scheduler",), "grove-scheduler", "default-scheduler", id="a new default moves nobody"
+        ),
+        pytest.param(
+            "grove-scheduler", ("default-scheduler",), "default-scheduler", "grove-scheduler",
+            id="what the set says beats what was recorded",
+        ),
+        pytest.param("", ("gone-scheduler",), "grove-scheduler", "grove-scheduler", id="a recorded one that is gone"),
+        pytest.param("nosuch", (), "grove-scheduler", None, id="one that is not enabled"),
+    ],
+)  # fmt: skip
+def test_the_scheduler_of_a_set(named: str, recorded: tuple[str, ...], default: str, wanted: str | None) -> None:
+    observed = set_of(pcs("d", clique("a"), clique("b"), scheduler=named))
+    found = registry(default).for_set(observed, map(gang, recorded))
+    assert (found.name if found else None) == wanted
+
+
+def test_the_first_clique_that_names_one_decides() -> None:
+    observed = set_of(pcs("d", clique("a"), clique("b", schedulerName="default-scheduler")))
+    found = registry().for_set(observed)
+    assert found is not None
+    assert found.name == "default-scheduler"
+
+
+def test_a_gang_keeps_its_label_and_falls_back_to_the_default() -> None:
+    assert registry().for_gang(gang("default-scheduler")).name == "default-scheduler"
+    assert registry().for_gang(gang("nosuch")).name == "grove-scheduler"
+
+
+def test_lookup_by_name() -> None:
+    found = registry()
+    assert found.find("") is found.default
+    assert found.find("nosuch") is None
+    assert [one.name for one in found.all] == ["default-scheduler", "grove-scheduler"]
+    assert [one.name for one in found.topology_aware] == ["grove-scheduler"]
+
+
+def test_what_the_two_promise() -> None:
+    ours, kube = GroveBackend(), KubeBackend()
+    assert (ours.needs_gate, ours.reports_gang_status) == (False, True)
+    assert (kube.needs_gate, kube.reports_gang_status) == (True, False)
+    assert is_topology_aware(ours)
+    assert not is_topology_aware(kube)
+    for backend in (ours, kube):
+        pod = {"metadata": {}, "spec": {"schedulerName": "users"}}
+        backend.prepare_pod(pod)
+        assert pod["spec"]["schedulerName"] == backend.name
+        observed = set_of(pcs("d", clique("a")))
+        assert backend.validate(observed) == ()
+        assert backend.sync_pod_gang(gang(backend.name), observed) == ()
+
+
+def test_our_scheduler_needs_no_topology_object() -> None:
+    ours = GroveBackend()
+    assert ours.wanted_topology(binding()) is None
+    assert ours.topology_drift(binding(), "topo", None).in_sync
+    assert not ours.topology_drift(binding(), "other", None).in_sync
+
+
+def test_a_registry_from_a_file() -> None:
+    found = build_backends(load_configuration("", KNOWN).scheduler)
+    assert found.default.name == "grove-scheduler"
+    assert [one.name for one in found.all] == ["default-scheduler", "grove-scheduler"]
+
+
+@pytest.mark.parametrize(
+    ("profiles", "faults"),
+    [
+        pytest.param("[{name: default-scheduler, config: {gangScheduling: false}}]", [], id="known option, off"),
+        pytest.param(
+            "[{name: default-scheduler, config: {gangScheduling: true}}]",
+            [
+                "scheduler.profiles[0].config.gangScheduling: this profile places pods one by one; "
+                "use grove-scheduler for gangs"
+            ],
+            id="what it cannot do is refused",
+        ),
+        pytest.param(
+            "[{name: grove-scheduler, config: {speed: 9}}]",
+            ["scheduler.profiles[0].config.speed: unknown field"],
+            id="unknown option",
+        ),
+    ],
+)
+def test_options(profiles: str, faults: list[str]) -> None:
+    scheduler = load_configuration(f"scheduler: {{profiles: {profiles}}}").scheduler
+    if not faults:
+        assert isinstance(build_backends(scheduler), Backends)
+        return
+    with pytest.raises(ConfigError) as caught:
+        build_backends(scheduler)
+    assert [str(fault) for fault in caught.value.faults] == faults
+
+
+def test_a_profile_without_backend_is_refused() -> None:
+    profiles = load_configuration("scheduler: {profiles: [{name: kai-scheduler}]}").scheduler
+    assert isinstance(profiles, Scheduler)
+    with pytest.raises(ConfigError, match=r"scheduler.profiles\[0\].name: no such scheduler backend"):
+        build_backends(profiles)
