@@ -1,0 +1,23 @@
+"""Time as a thing that is handed in: wall time for what is written on the wire, the loop's time for waiting.
+
+On the simulator's event loop `SYSTEM` is never used: the same call sites get the loop's own virtual clock.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """Wall time, in UTC, with a timezone."""
+        ...
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+SYSTEM = SystemClock()

@@ -1,0 +1,189 @@
+"""Tells users what happened to their objects: Events that `kubectl describe` shows, never holding up a reconcile.
+
+The same thing said again raises the count of the Event there is; an object that says too many different things with one
+reason gets one combined Event. A task of its own writes them; when it cannot keep up, the oldest unsaid are dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import structlog
+
+from grove.api.core import Event
+from grove.api.meta import Json, Object, rfc3339
+from grove.kube.client import Client
+from grove.kube.clock import SYSTEM, Clock
+from grove.kube.errors import Forbidden, KubeError, NotFound, NotLeader
+
+EventKind = Literal["Normal", "Warning"]
+
+WINDOW_S = 600.0
+"""The same words within this time are one Event."""
+SIMILAR = 10
+"""So many different messages of one object and reason stand for themselves; the rest is combined."""
+UNSAID = 1000
+REMEMBERED = 4096
+MESSAGE_BYTES = 1024
+"""The API server refuses longer ones."""
+
+log = structlog.get_logger(__name__)
+
+
+class _Subject(NamedTuple):
+    """The object an Event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class _Topic(NamedTuple):
+    subject: _Subject
+    type: EventKind
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class _Said:
+    """One Event, written or about to be."""
+
+    name: str
+    first: str
+    last: str
+    began: float
+    count: int = 0
+    written: int = 0
+    message: str = ""
+
+
+@dataclass(slots=True)
+class _Variety:
+    """The different messages an object gave for one reason in the current window."""
+
+    began: float
+    messages: set[str] = field(default_factory=set)
+
+
+class Recorder:
+    """Takes Events from anywhere on the loop; `run` writes them until it is cancelled."""
+
+    def __init__(
+        self,
+        client: Client,
+        component: str,
+        *,
+        clock: Clock = SYSTEM,
+        rng: random.Random | None = None,
+        instance: str = "",
+    ) -> None:
+        self._client, self._component, self._instance = client, component, instance or component
+        self._clock, self._rng = clock, rng or random.Random(random.getrandbits(64))
+        self._said: OrderedDict[_Topic, _Said] = OrderedDict()
+        self._variety: OrderedDict[tuple[_Subject, EventKind, str], _Variety] = OrderedDict()
+        self._unsaid: OrderedDict[_Topic, None] = OrderedDict()
+        self._news = asyncio.Event()
+        self.dropped = 0
+
+    def normal(self, about: Object, reason: str, message: str) -> None:
+        self._record(about, "Normal", reason, message)
+
+    def warn(self, about: Object, reason: str, message: str) -> None:
+        self._record(about, "Warning", reason, message)
+
+    async def run(self) -> None:
+        while True:
+            while self._unsaid:
+                await self._write_next()
+            self._news.clear()
+            await self._news.wait()
+
+    async def flush(self) -> None:
+        """Writes what is unsaid now; for the end of a process."""
+        while self._unsaid:
+            await self._write_next()
+
+    def _record(self, about: Object, kind: EventKind, reason: str, message: str) -> None:
+        meta, res = about.metadata, about.RESOURCE
+        subject = _Subject(res.api_version, res.kind, meta.namespace, meta.name, meta.uid)
+        now, when = asyncio.get_running_loop().time(), rfc3339(self._clock.now())
+        topic = _Topic(subject, kind, reason, message)
+        said = self._said.get(topic)
+        if said is None or now - said.began >= WINDOW_S:
+            topic = self._combined(topic, now)
+            said = self._said.get(topic)
+        if said is None or now - said.began >= WINDOW_S:
+            name = f"{meta.name[:200]}.{self._rng.getrandbits(64):016x}"
+            said = self._said[topic] = _Said(name, when, when, now)
+            _trim(self._said, REMEMBERED)
+        said.count += 1
+        said.last = when
+        said.message = message if topic.message else f"(combined from similar events): {message}"
+        self._unsaid[topic] = None
+        if len(self._unsaid) > UNSAID:
+            self._unsaid.popitem(last=False)
+            self.dropped += 1
+        self._news.set()
+
+    def _combined(self, topic: _Topic, now: float) -> _Topic:
+        """The topic itself, or the one without words when its object has said too much for this reason already."""
+        key = (topic.subject, topic.type, topic.reason)
+        variety = self._variety.get(key)
+        if variety is None or now - variety.began >= WINDOW_S:
+            variety = self._variety[key] = _Variety(now)
+            _trim(self._variety, REMEMBERED)
+        if topic.message not in variety.messages and len(variety.messages) >= SIMILAR:
+            return topic._replace(message="")
+        variety.messages.add(topic.message)
+        return topic
+
+    async def _write_next(self) -> None:
+        topic, _ = self._unsaid.popitem(last=False)
+        said = self._said.get(topic)
+        if said is None:
+            return
+        count = said.count
+        namespace = topic.subject.namespace or "default"
+        try:
+            if said.written:
+                patch: Json = {"count": count, "lastTimestamp": said.last, "message": _cut(said.message)}
+                try:
+                    await self._client.patch(Event, said.name, patch, namespace)
+                except NotFound:  # the API server forgets Events after an hour
+                    await self._create(topic, said, namespace)
+            else:
+                await self._create(topic, said, namespace)
+            said.written = count
+        except (Forbidden, NotLeader) as err:  # a namespace that is going away takes no Events, and that is fine
+            log.debug("event refused", reason=topic.reason, error=str(err))
+        except KubeError as err:
+            log.warning("event lost", reason=topic.reason, object=topic.subject.name, error=str(err))
+
+    async def _create(self, topic: _Topic, said: _Said, namespace: str) -> None:
+        about = topic.subject
+        involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
+        if about.namespace:
+            involved["namespace"] = about.namespace
+        await self._client.create(Event, {
+            "metadata": {"name": said.name, "namespace": namespace}, "involvedObject": involved,
+            "type": topic.type, "reason": topic.reason, "message": _cut(said.message), "count": said.count,
+            "firstTimestamp": said.first, "lastTimestamp": said.last, "source": {"component": self._component},
+            "reportingComponent": self._component, "reportingInstance": self._instance,
+        })  # fmt: skip
+
+
+def _trim(entries: OrderedDict[Any, Any], most: int) -> None:
+    while len(entries) > most:
+        entries.popitem(last=False)
+
+
+def _cut(message: str) -> str:
+    raw = message.encode()
+    return message if len(raw) <= MESSAGE_BYTES else raw[: MESSAGE_BYTES - 3].decode(errors="ignore") + "…"

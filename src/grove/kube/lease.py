@@ -1,0 +1,221 @@
+"""One leader among several processes: a Lease with the fields, times and rules that client-go's election uses.
+
+A standby watches the lease, so it knows of a renewal or a release at once and moves exactly when the holder's time is
+up. The leader believes in its own lease for `renew_s` after the last renewal it *sent*, less than the `lease_s` others
+grant it: a process that was paused finds its right to write expired before it can use it (`may_write`, which the HTTP
+client asks before every write). The gap is for a write that is already on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from grove.api.core import Lease
+from grove.api.meta import Json
+from grove.kube.cache import Cache
+from grove.kube.client import Client
+from grove.kube.clock import SYSTEM, Clock
+from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+
+LEASE_S, RENEW_S, RETRY_S = 15.0, 10.0, 2.0
+STOP_S = 2.0
+"""How long the work may take to stop, and the release to be written: together well inside a pod's last five seconds."""
+
+log = structlog.get_logger(__name__)
+
+
+class LeadershipLost(Exception):
+    """The lease could not be renewed in time, or somebody else has it; start over as a standby."""
+
+
+class Leadership:
+    """Takes part in the election for the lease `namespace/name` as `identity`, which no other process may use.
+
+    The client must not be guarded by this same leadership: with a write guard it could never take the lease.
+    """
+
+    def __init__(
+        self, client: Client, namespace: str, name: str, identity: str, *, lease_s: float = LEASE_S,
+        renew_s: float = RENEW_S, retry_s: float = RETRY_S, clock: Clock = SYSTEM, rng: random.Random | None = None,
+    ) -> None:  # fmt: skip
+        if not retry_s < renew_s < lease_s:
+            raise ValueError(f"retry_s {retry_s} < renew_s {renew_s} < lease_s {lease_s} does not hold")
+        self.identity = identity
+        self._client, self._namespace, self._name = client, namespace, name
+        self._lease_s, self._renew_s, self._retry_s = lease_s, renew_s, retry_s
+        self._clock, self._rng = clock, rng or random.Random(random.getrandbits(64))
+        self._seen: Lease | None = None
+        self._seen_at = 0.0
+        self._news = asyncio.Event()
+        self._leads_until = 0.0
+        self._log = log.bind(lease=f"{namespace}/{name}", identity=identity)
+
+    def may_write(self) -> bool:
+        """Whether we are the leader beyond doubt, now. Cheap; to be asked before every write."""
+        return asyncio.get_running_loop().time() < self._leads_until
+
+    async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Waits for the lease and runs `work` under it; returns when the work does, releasing the lease.
+
+        Raises LeadershipLost, after the work was cancelled, when the lease cannot be kept.
+        """
+        await self.acquire()
+        working = asyncio.ensure_future(work())
+        renewing = asyncio.ensure_future(self._keep())
+        try:
+            await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
+            if renewing.done():
+                self._leads_until = 0.0
+                renewing.result()
+            working.result()
+        finally:
+            for task in (working, renewing):
+                task.cancel()
+            await asyncio.wait((working, renewing), timeout=STOP_S)
+            self._observe_ends(working, renewing)
+            await self._release()
+
+    async def acquire(self) -> None:
+        """Returns when the lease is ours; it must be kept from then on, see `lead`."""
+        with_others = Cache(self._client, rng=self._rng)
+        with_others.add(Lease, namespace=self._namespace, fields=f"metadata.name={self._name}")
+        with_others.on_event(Lease, lambda _, new: self._observe(new))
+        async with with_others:
+            while not await self._try():
+                wait = self._expires_in()
+                if with_others.informer(Lease).error is not None or wait <= 0:
+                    wait = min(max(wait, 0.0), self._retry_s) or self._retry_s * self._rng.uniform(0.5, 1.0)
+                self._news.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait):
+                        await self._news.wait()
+
+    # Taking
+
+    async def _try(self) -> bool:
+        """One attempt; False when somebody else holds it, was quicker, or the server could not be asked."""
+        if self._is_held_by_other():
+            return False
+        try:
+            async with asyncio.timeout(self._renew_s):
+                return await self._take()
+        except (Conflict, AlreadyExists):
+            return False  # somebody was quicker; the watch says who
+        except (KubeError, TimeoutError) as err:
+            self._log.info("lease cannot be asked for, trying again", error=str(err) or "no answer")
+            return False
+
+    async def _take(self) -> bool:
+        try:
+            self._observe(await self._client.get(Lease, self._name, self._namespace))
+        except NotFound:
+            self._observe(None)
+        if self._is_held_by_other():
+            return False
+        began = asyncio.get_running_loop().time()
+        now = _micro_time(self._clock.now())
+        spec: Json = {
+            "holderIdentity": self.identity, "leaseDurationSeconds": round(self._lease_s), "acquireTime": now,
+            "renewTime": now, "leaseTransitions": 0,
+        }  # fmt: skip
+        if self._seen is None:
+            meta = {"name": self._name, "namespace": self._namespace}
+            taken = await self._client.create(Lease, {"metadata": meta, "spec": spec})
+        else:
+            before = self._seen.spec
+            spec["leaseTransitions"] = (before.lease_transitions or 0) + (before.holder_identity != self.identity)
+            taken = await self._patch(self._seen, spec)
+        self._hold(taken, began)
+        self._log.info("became leader")
+        return True
+
+    def _observe(self, lease: Lease | None) -> None:
+        """Starts the holder's time anew whenever the record changed: only our own clock is trusted, as in client-go."""
+        if lease is None or self._seen is None or lease.spec != self._seen.spec:
+            self._seen_at = asyncio.get_running_loop().time()
+            self._news.set()
+        self._seen = lease
+
+    def _is_held_by_other(self) -> bool:
+        holder = self._seen.spec.holder_identity if self._seen is not None else None
+        return bool(holder) and holder != self.identity and self._expires_in() > 0
+
+    def _expires_in(self) -> float:
+        if self._seen is None or not self._seen.spec.holder_identity:
+            return 0.0
+        granted = self._seen.spec.lease_duration_seconds or self._lease_s
+        return self._seen_at + granted - asyncio.get_running_loop().time()
+
+    # Keeping
+
+    async def _keep(self) -> None:
+        """Renews every `retry_s`; ends with LeadershipLost when `renew_s` went by without success."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(min(self._retry_s, max(0.0, self._leads_until - loop.time())))
+            try:
+                async with asyncio.timeout_at(self._leads_until):
+                    await self._renew()
+            except Conflict:
+                await self._see_who_wrote()
+            except (KubeError, TimeoutError) as err:
+                self._log.info("lease not renewed, trying again", error=str(err) or "no answer in time")
+            if loop.time() >= self._leads_until:
+                raise LeadershipLost(f"the lease was not renewed for {self._renew_s:g} s")
+
+    async def _renew(self) -> None:
+        assert self._seen is not None
+        began = asyncio.get_running_loop().time()
+        renewed = await self._patch(self._seen, {"renewTime": _micro_time(self._clock.now())})
+        self._hold(renewed, began)
+
+    async def _see_who_wrote(self) -> None:
+        """Our last renewal may have arrived without its answer; anyone else's name means that we are out."""
+        with suppress(KubeError, TimeoutError):
+            async with asyncio.timeout_at(self._leads_until):
+                lease = await self._client.get(Lease, self._name, self._namespace)
+            if lease.spec.holder_identity != self.identity:
+                raise LeadershipLost(f"the lease is held by {lease.spec.holder_identity or 'nobody'}")
+            self._seen = lease
+
+    def _hold(self, lease: Lease, began: float) -> None:
+        """Counts from when the request left, not from when its answer came: others may have seen it that early."""
+        self._seen, self._seen_at = lease, began
+        self._leads_until = began + self._renew_s
+
+    async def _release(self) -> None:
+        """Tells the standbys not to wait; without an answer they take over when the time is up."""
+        if not self.may_write() or self._seen is None:
+            return
+        self._leads_until = 0.0
+        now = _micro_time(self._clock.now())
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now, "acquireTime": now}
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self._patch(self._seen, spec)
+            self._log.info("lease released")
+        except (KubeError, TimeoutError) as err:
+            self._log.info("lease not released, it will expire", error=str(err) or "no answer in time")
+
+    async def _patch(self, lease: Lease, spec: Json) -> Lease:
+        patch = {"metadata": {"resourceVersion": lease.metadata.resource_version}, "spec": spec}
+        return await self._client.patch(Lease, self._name, patch, self._namespace)
+
+    def _observe_ends(self, *tasks: asyncio.Future[Any]) -> None:
+        """Looks at how the tasks ended, so that Python does not complain about errors nobody asked for."""
+        for task in tasks:
+            if not task.done():
+                self._log.warning("work did not stop in time, leaving it behind")
+            elif not task.cancelled():
+                task.exception()
+
+
+def _micro_time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,176 @@
+"""One HTTP exchange with an API server: TLS, credentials, pool, time-outs; what went wrong as one of our errors.
+
+The only module that knows aiohttp's client. It sends once; whether to send again is `grove.kube.http`'s affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from typing import Any, NamedTuple
+
+import aiohttp
+from yarl import URL
+
+from grove.kube import wire
+from grove.kube.connection import ClusterConfig, load_client_cert
+from grove.kube.credentials import Credential
+from grove.kube.errors import ConfigError, ConnectionLost, KubeError, Unreachable
+
+CONNECT_S = 10.0
+IDLE_S = 50.0
+"""An unused connection is closed before a load balancer would forget it."""
+
+READ_BYTES = 1 << 18
+"""Room for a large list's bytes between the socket and us; aiohttp's default makes it stop and go."""
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+
+
+class Transport:
+    def __init__(self, config: ClusterConfig, *, user_agent: str, timeout_s: float, pool: int) -> None:
+        self._config, self._pool = config, pool
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
+        self._base = config.server.rstrip("/")
+        self._headers = {"User-Agent": user_agent, "Accept": "application/json"}
+        self._headers["Accept-Encoding"] = "gzip" if config.compress else "identity"
+        if config.impersonate:
+            self._headers["Impersonate-User"] = config.impersonate
+        self._session: aiohttp.ClientSession | None = None
+        self._credential: Credential | None = None
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._by_content: dict[str, dict[str, str]] = {}
+        self._extra: dict[str, Any] = {}
+        if config.tls_server_name:
+            self._extra["server_hostname"] = config.tls_server_name
+        proxy = config.proxy()
+        if proxy:
+            self._extra["proxy"] = proxy
+
+    def url(self, path: str) -> URL:
+        return URL(self._base + path, encoded=True)
+
+    def reject_credential(self) -> bool:
+        return self._config.credentials.reject()
+
+    async def close(self) -> None:
+        for task in self._retiring:
+            task.cancel()
+        await asyncio.gather(*self._retiring, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def send(self, method: str, url: URL, body: bytes | None, content: str) -> Answer:
+        """The answer to one request; a refusal is raised as the error its Status names."""
+        session = await self._ready()
+        headers = self._by_content.get(content) or self._headers_for(content)
+        try:
+            async with session.request(method, url, data=body, headers=headers, **self._extra) as got:
+                payload = await got.read()
+                status = got.status
+                if status < 400:
+                    return Answer(status, payload)
+                raise wire.error_of(status, payload, got.headers.get("Retry-After"))
+        except (aiohttp.ClientError, OSError, TimeoutError) as err:
+            raise self._error(err) from err
+
+    async def stream(self, url: URL, *, stall_s: float) -> AsyncGenerator[bytes, None]:
+        """The chunks of a long answer, as they come; ConnectionLost when none comes for `stall_s`."""
+        session = await self._ready()
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=stall_s)
+        headers = self._by_content.get("") or self._headers_for("")
+        try:
+            async with session.request("GET", url, headers=headers, timeout=timeout, **self._extra) as got:
+                if got.status >= 400:
+                    raise wire.error_of(got.status, await got.read(), got.headers.get("Retry-After"))
+                content = got.content
+                while chunk := await content.readany():
+                    yield chunk
+        except (aiohttp.ClientError, OSError, TimeoutError) as err:
+            raise self._error(err) from err
+
+    async def _ready(self) -> aiohttp.ClientSession:
+        credential = await self._config.credentials.current()
+        if credential is not self._credential or self._session is None:
+            self._session = self._adopt(credential)
+        return self._session
+
+    def _adopt(self, credential: Credential) -> aiohttp.ClientSession:
+        """The session for a credential: the one there is, unless a new certificate needs new connections."""
+        session, before = self._session, self._credential
+        if session is None or before is None or before.cert != credential.cert:
+            opened = self._open(credential)
+            if session is not None:
+                self._retire(session)
+            session = opened
+        self._credential = credential
+        self._by_content.clear()
+        return session
+
+    def _open(self, credential: Credential) -> aiohttp.ClientSession:
+        tls = self._config.ssl_context()
+        if tls is not None and credential.cert:
+            load_client_cert(tls, credential, self._config.source or self._config.server)
+        connector = aiohttp.TCPConnector(
+            ssl=tls if tls is not None else False, limit=self._pool, keepalive_timeout=IDLE_S
+        )
+        session = aiohttp.ClientSession(
+            connector=connector, timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=self._config.compress, trust_env=False, read_bufsize=READ_BYTES,
+        )  # fmt: skip
+        # aiohttp would send a DELETE twice on its own, past the guard on writes and unknown to who counts attempts.
+        session._retry_connection = False
+        return session
+
+    def _retire(self, session: aiohttp.ClientSession) -> None:
+        """Closes the connections of the last certificate once their requests had time to end; watches resume anew."""
+
+        async def close_later() -> None:
+            try:
+                await asyncio.sleep(self._timeout.total or 0.0)
+            finally:
+                await session.close()
+
+        task = asyncio.get_running_loop().create_task(close_later(), name="retire-connections")
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+    def _headers_for(self, content: str) -> dict[str, str]:
+        headers = dict(self._headers)
+        if content:
+            headers["Content-Type"] = content
+        if self._credential is not None and self._credential.token:
+            headers["Authorization"] = f"Bearer {self._credential.token}"
+        self._by_content[content] = headers
+        return headers
+
+    def _error(self, err: Exception) -> KubeError:
+        server = self._config.server
+        if isinstance(err, aiohttp.ClientConnectorCertificateError):
+            return ConfigError(
+                f"{server}: the server's certificate is not trusted: {_tls_reason(err.certificate_error)}"
+            )
+        if isinstance(err, aiohttp.ClientConnectorSSLError | aiohttp.ClientSSLError):
+            return ConfigError(f"{server}: TLS failed: {_tls_reason(err)}")
+        if isinstance(err, aiohttp.InvalidURL):
+            return ConfigError(f"{server} is not a usable address")
+        if isinstance(err, aiohttp.ClientConnectorError):
+            number = err.os_error.errno or 0
+            # Names that do not resolve have negative numbers and words of their own.
+            why = os.strerror(number) if number > 0 else err.os_error.strerror or str(err.os_error)
+            return Unreachable(f"cannot reach {server}: {why}")
+        if isinstance(err, aiohttp.ConnectionTimeoutError):
+            return Unreachable(f"cannot reach {server}: no connection in {CONNECT_S:g} s")
+        if isinstance(err, TimeoutError):
+            return ConnectionLost(f"{server}: no answer in time")
+        return ConnectionLost(f"{server}: connection lost: {err or type(err).__name__}")
+
+
+def _tls_reason(err: BaseException) -> str:
+    reason = getattr(err, "verify_message", "") or getattr(err, "reason", "") or str(err)
+    return str(reason)

@@ -1,0 +1,172 @@
+"""Between bytes and Structs: cached decoders for objects, lists and watch lines of a kind, typed errors from a Status.
+
+An object that does not decode is left out with an error in the log rather than stopping all others: the API server
+validated it, so this is a bug of ours, and a controller that stands still would be a worse one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import structlog
+
+from grove.api.meta import Json, Object, Resource
+from grove.kube import errors
+from grove.kube.client import Page, WatchEvent
+
+T = TypeVar("T")
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_CHANGES = ("ADDED", "MODIFIED", "DELETED")
+
+log = structlog.get_logger(__name__)
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _ListOf(msgspec.Struct, Generic[T]):
+    items: list[T] | None = None  # Go writes an empty slice as null here and there
+    metadata: _ListMeta = _ListMeta()
+
+
+class _Change(msgspec.Struct, Generic[T]):
+    type: str
+    object: T
+
+
+class _Mark(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Marked(msgspec.Struct):
+    metadata: _Mark = msgspec.field(default_factory=_Mark)
+
+
+class _NamedMeta(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Named(msgspec.Struct):
+    metadata: _NamedMeta = msgspec.field(default_factory=_NamedMeta)
+
+
+encode = msgspec.json.Encoder().encode
+_raw_change = msgspec.json.Decoder(_Change[msgspec.Raw])
+_raw_list = msgspec.json.Decoder(_ListOf[msgspec.Raw])
+_marked = msgspec.json.Decoder(_Marked)
+_named = msgspec.json.Decoder(_Named)
+_json = msgspec.json.Decoder()
+
+
+def resource_of(kind: type[Any] | Resource) -> Resource:
+    if isinstance(kind, Resource):
+        return kind
+    found: Resource = kind.RESOURCE
+    return found
+
+
+class Codec(Generic[T]):
+    """The decoders of one kind; `codec_of` keeps them, since making one costs as much as a hundred decodes."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._object = msgspec.json.Decoder(kind)
+        self._list = msgspec.json.Decoder(_ListOf[kind])  # type: ignore[valid-type]
+        self._change = msgspec.json.Decoder(_Change[kind])  # type: ignore[valid-type]
+
+    def object(self, body: bytes) -> T:
+        return self._object.decode(body)
+
+    def page(self, body: bytes) -> Page[T]:
+        try:
+            found = self._list.decode(body)
+        except msgspec.ValidationError:
+            raw = _raw_list.decode(body)
+            kept = [item for item in (self._lenient(one) for one in raw.items or ()) if item is not None]
+            return Page(kept, raw.metadata.resource_version, raw.metadata.continue_)
+        return Page(found.items or [], found.metadata.resource_version, found.metadata.continue_)
+
+    def event(self, line: bytes) -> WatchEvent[T] | None:
+        """The event on a watch line; None for one that must be left out. Raises the typed error of an ERROR event."""
+        # The API server always writes the type first. Anything unusual takes the slow way below, which assumes nothing.
+        if not line.startswith((b'{"type":"BOOKMARK"', b'{"type":"ERROR"')):
+            try:
+                change = self._change.decode(line)
+            except msgspec.ValidationError:
+                pass
+            else:
+                if change.type in _CHANGES:
+                    version = _version_of(change.object)
+                    return WatchEvent(change.type, change.object, version)  # type: ignore[arg-type]
+        return self._unusual(line)
+
+    def _unusual(self, line: bytes) -> WatchEvent[T] | None:
+        raw = _raw_change.decode(line)
+        if raw.type == "BOOKMARK":
+            mark = _marked.decode(raw.object).metadata
+            done = (mark.annotations or {}).get(INITIAL_EVENTS_END) == "true"
+            return WatchEvent("BOOKMARK", None, mark.resource_version, done)
+        if raw.type == "ERROR":
+            status = _json.decode(raw.object)
+            raise errors.from_status(int(status.get("code") or 500), status)
+        if raw.type in _CHANGES:
+            found = self._lenient(raw.object)
+            if found is not None:
+                return WatchEvent(raw.type, found, _version_of(found))  # type: ignore[arg-type]
+            return None
+        log.warning("unknown watch event left out", type=raw.type)
+        return None
+
+    def _lenient(self, raw: msgspec.Raw) -> T | None:
+        try:
+            return self._object.decode(raw)
+        except msgspec.ValidationError as err:
+            meta = _named.decode(raw).metadata
+            log.error(
+                "object does not decode, left out", kind=getattr(self._object.type, "__name__", "?"),
+                namespace=meta.namespace, name=meta.name, error=str(err),
+            )  # fmt: skip
+            return None
+
+
+def _version_of(obj: Any) -> str:
+    if isinstance(obj, Object):
+        return obj.metadata.resource_version
+    version: str = obj.get("metadata", {}).get("resourceVersion", "")
+    return version
+
+
+_codecs: dict[type[Any], Codec[Any]] = {}
+_JSON_CODEC: Codec[Json] = Codec(dict[str, Any])
+
+
+def codec_of(kind: type[Any] | Resource) -> Codec[Any]:
+    """The codec of a Struct class; of a bare `Resource`, one that gives whole JSON objects."""
+    if isinstance(kind, Resource):
+        return _JSON_CODEC
+    found = _codecs.get(kind)
+    if found is None:
+        found = _codecs[kind] = Codec(kind)
+    return found
+
+
+def error_of(code: int, body: bytes, retry_after: str | None) -> errors.ApiError:
+    """The typed error in an answer's body; a proxy's HTML page becomes a short message, not a traceback."""
+    retry_after_s = float(retry_after) if retry_after and retry_after.isdecimal() else None
+    try:
+        status = _json.decode(body)
+        if not isinstance(status, dict):
+            raise msgspec.DecodeError("not a Status")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        said = " ".join(body[:200].decode(errors="replace").split())
+        status = {"message": f"HTTP {code}{': ' + said if said else ''}"}
+    if retry_after_s is None:
+        details = status.get("details")
+        seconds = details.get("retryAfterSeconds") if isinstance(details, dict) else None
+        retry_after_s = float(seconds) if isinstance(seconds, int) else None
+    return errors.from_status(code, status, retry_after_s)

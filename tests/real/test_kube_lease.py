@@ -1,0 +1,127 @@
+"""Leader election between processes, on a real API server, with client-go's default times."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from grove.api.core import ConfigMap, Lease, Namespace
+from grove.kube.http import HttpClient
+from grove.local.controlplane import ControlPlane
+
+SRC = Path(__file__).parents[2] / "src"
+
+CONTENDER = """
+import asyncio, sys
+from grove.api.core import ConfigMap
+from grove.kube.config import load_config
+from grove.kube.errors import KubeError, NotLeader
+from grove.kube.http import HttpClient
+from grove.kube.lease import Leadership
+from grove.kube.logs import configure_logs
+from grove.kube.run import run_process
+
+kubeconfig, namespace, identity = sys.argv[1:]
+configure_logs("info", "text")
+
+async def main():
+    config = load_config(kubeconfig)
+    async with HttpClient(config) as plain:
+        leader = Leadership(plain, namespace, "contested", identity)
+        async with HttpClient(config, write_guard=leader.may_write, max_writes=4) as guarded:
+            async def work():
+                print("leads", flush=True)
+                n = 0
+                while True:  # as fast as a busy leader would write
+                    n += 1
+                    try:
+                        await guarded.patch(ConfigMap, "log", {"data": {identity: str(n)}}, namespace)
+                    except NotLeader:
+                        print("held back", flush=True)
+                        raise
+                    await asyncio.sleep(0.01)
+            await leader.lead(work)
+
+sys.exit(run_process(main))
+"""
+
+
+@pytest.fixture
+async def ns(client: HttpClient, fresh_name: str) -> str:
+    await client.create(Namespace, {"metadata": {"name": fresh_name}})
+    await client.create(ConfigMap, {"metadata": {"name": "log", "namespace": fresh_name}})
+    return fresh_name
+
+
+@contextmanager
+def contender(plane: ControlPlane, ns: str, identity: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", CONTENDER, str(plane.kubeconfig), ns, identity]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": str(SRC)})
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.send_signal(signal.SIGCONT)
+            child.kill()
+        child.communicate()
+
+
+async def says(child: subprocess.Popen[str], timeout_s: float = 30) -> str:
+    assert child.stdout is not None
+    async with asyncio.timeout(timeout_s):
+        return (await asyncio.to_thread(child.stdout.readline)).strip()
+
+
+async def holder(client: HttpClient, ns: str) -> str | None:
+    return (await client.get(Lease, "contested", ns)).spec.holder_identity
+
+
+async def test_a_paused_leader_is_replaced_in_time_and_never_writes_again(
+    control_plane: ControlPlane, client: HttpClient, ns: str
+) -> None:
+    with contender(control_plane, ns, "one") as one:
+        assert await says(one) == "leads"
+        with contender(control_plane, ns, "two") as two:
+            await asyncio.sleep(3)
+            assert await holder(client, ns) == "one"
+
+            paused = time.monotonic()
+            one.send_signal(signal.SIGSTOP)
+            assert await says(two) == "leads"
+            took = time.monotonic() - paused
+            assert 13 <= took <= 16
+
+            last = (await client.get(ConfigMap, "log", ns)).data["one"]
+            one.send_signal(signal.SIGCONT)
+            assert await asyncio.to_thread(one.wait, 10) != 0
+            await asyncio.sleep(0.5)
+            log = (await client.get(ConfigMap, "log", ns)).data
+            assert log["one"] == last
+            assert int(log["two"]) > 0
+            lease = await client.get(Lease, "contested", ns)
+            assert (lease.spec.holder_identity, lease.spec.lease_transitions) == ("two", 1)
+
+            asked = time.monotonic()
+            two.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(two.wait, 10) == 0
+            assert time.monotonic() - asked < 5
+            assert await holder(client, ns) in ("", None)
+
+
+async def test_a_killed_leader_is_replaced_in_time(control_plane: ControlPlane, client: HttpClient, ns: str) -> None:
+    with contender(control_plane, ns, "one") as one:
+        assert await says(one) == "leads"
+        with contender(control_plane, ns, "two") as two:
+            await asyncio.sleep(2)
+            killed = time.monotonic()
+            one.kill()
+            assert await says(two) == "leads"
+            assert time.monotonic() - killed <= 16

@@ -1,0 +1,231 @@
+"""Leader election, in virtual time against the simulated API server."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from grove.api.core import Lease
+from grove.kube.errors import ConnectionLost, KubeError, NotLeader
+from grove.kube.lease import Leadership, LeadershipLost
+from grove.sim.client import SimClient
+from grove.sim.cluster import SimCluster
+from grove.sim.loop import run
+
+NS, NAME = "kube-system", "grove-operator"
+
+
+class Flaky(SimClient):
+    """A client whose connection to the server can be cut."""
+
+    cut: KubeError | None = None
+
+    async def patch(self, *args: Any, **kw: Any) -> Any:
+        if self.cut is not None:
+            raise self.cut
+        return await super().patch(*args, **kw)
+
+
+class Candidate:
+    """A process that takes part; notes when it led."""
+
+    def __init__(self, cluster: SimCluster, identity: str) -> None:
+        self.client = Flaky(cluster.server, user=identity)
+        self.leadership = Leadership(self.client, NS, NAME, identity, clock=cluster.clock)
+        self.led: list[float] = []
+        self.ended: list[float] = []
+        self.task = asyncio.get_running_loop().create_task(self.leadership.lead(self._work))
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.led.append(loop.time())
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended.append(loop.time())
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await self.task
+
+    def crash(self) -> None:
+        """Ends without a word: whatever it would still write does not arrive."""
+        self.client.cut = ConnectionLost("the process is gone")
+        self.task.cancel()
+
+
+async def leader_and_standby(cluster: SimCluster) -> tuple[Candidate, Candidate]:
+    one = Candidate(cluster, "one")
+    await asyncio.sleep(1)
+    return one, Candidate(cluster, "two")
+
+
+def in_cluster(story: Any) -> None:
+    async def main() -> None:
+        async with SimCluster(definitions=()) as cluster:
+            await story(cluster)
+
+    coroutine: Coroutine[Any, Any, None] = main()
+    run(coroutine, limit_s=600)
+
+
+async def lease_of(cluster: SimCluster) -> dict[str, Any]:
+    found = cluster.json(Lease, NAME, NS)
+    assert found is not None
+    return dict(found["spec"])
+
+
+def test_the_first_one_leads_and_writes_client_gos_fields() -> None:
+    async def story(cluster: SimCluster) -> None:
+        one = Candidate(cluster, "one")
+        await asyncio.sleep(1)
+        assert one.leadership.may_write()
+        spec = await lease_of(cluster)
+        assert spec == {
+            "holderIdentity": "one", "leaseDurationSeconds": 15, "leaseTransitions": 0,
+            "acquireTime": "2026-01-01T00:00:00.001000Z", "renewTime": "2026-01-01T00:00:00.001000Z",
+        }  # fmt: skip
+        await asyncio.sleep(60)
+        spec = await lease_of(cluster)
+        assert (spec["acquireTime"], spec["renewTime"] > "2026-01-01T00:00:58") == ("2026-01-01T00:00:00.001000Z", True)
+        assert one.leadership.may_write()
+        await one.stop()
+
+    in_cluster(story)
+
+
+def test_a_stopped_leader_releases_and_the_next_takes_over_at_once() -> None:
+    async def story(cluster: SimCluster) -> None:
+        loop = asyncio.get_running_loop()
+        one, two = await leader_and_standby(cluster)
+        await asyncio.sleep(30)
+        assert (len(one.led), two.led) == (1, [])
+        stopped = loop.time()
+        await one.stop()
+        assert not one.leadership.may_write()
+        await asyncio.sleep(1)
+        assert two.led[0] - stopped < 0.1
+        assert (await lease_of(cluster))["leaseTransitions"] == 1
+        await two.stop()
+
+    in_cluster(story)
+
+
+def test_a_crashed_leader_is_replaced_when_its_time_is_up_and_not_before() -> None:
+    async def story(cluster: SimCluster) -> None:
+        loop = asyncio.get_running_loop()
+        one, two = await leader_and_standby(cluster)
+        await asyncio.sleep(31)
+        crashed = loop.time()
+        one.crash()
+        await asyncio.sleep(30)
+        assert 13 <= two.led[0] - crashed <= 15.1
+        await two.stop()
+
+    in_cluster(story)
+
+
+def test_a_leader_that_cannot_renew_stops_before_anyone_else_starts() -> None:
+    async def story(cluster: SimCluster) -> None:
+        one, two = await leader_and_standby(cluster)
+        await asyncio.sleep(31)
+        one.client.cut = ConnectionLost("network is down")
+        with pytest.raises(LeadershipLost, match="not renewed for 10 s"):
+            await one.task
+        await asyncio.sleep(30)
+        assert one.ended[0] <= two.led[0] - 4.9
+        await two.stop()
+
+    in_cluster(story)
+
+
+def test_a_leader_whose_answer_was_lost_keeps_the_lease() -> None:
+    async def story(cluster: SimCluster) -> None:
+        one = Candidate(cluster, "one")
+        await asyncio.sleep(5)
+        # Its renewal arrived; it does not know. The next one meets a newer version of its own making.
+        await cluster.client().patch(Lease, NAME, {"spec": {"renewTime": "2026-01-01T00:00:05.000000Z"}}, NS)
+        await asyncio.sleep(60)
+        assert one.leadership.may_write()
+        assert one.ended == []
+        await one.stop()
+
+    in_cluster(story)
+
+
+def test_a_leader_that_finds_another_name_on_the_lease_stops_at_the_next_renewal() -> None:
+    async def story(cluster: SimCluster) -> None:
+        loop = asyncio.get_running_loop()
+        one = Candidate(cluster, "one")
+        await asyncio.sleep(5)
+        took = loop.time()
+        await cluster.client().patch(Lease, NAME, {"spec": {"holderIdentity": "usurper"}}, NS)
+        with pytest.raises(LeadershipLost, match="held by usurper"):
+            await one.task
+        assert loop.time() - took <= 2.1
+        assert not one.leadership.may_write()
+
+    in_cluster(story)
+
+
+def test_a_paused_leader_may_not_write_when_it_wakes() -> None:
+    """The loop's clock goes on while a stopped process does not run: the first thing it can do is be refused."""
+
+    async def story(cluster: SimCluster) -> None:
+        loop: Any = asyncio.get_running_loop()
+        one = Candidate(cluster, "one")
+        await asyncio.sleep(5)
+        assert one.leadership.may_write()
+        loop._virtual_s += (
+            10.1  # SIGSTOP, and SIGCONT ten seconds later, with everybody else's tasks standing still too
+        )
+        assert not one.leadership.may_write()
+        with pytest.raises(LeadershipLost):
+            await one.task
+
+    in_cluster(story)
+
+
+def test_two_that_start_together_agree_on_one() -> None:
+    async def story(cluster: SimCluster) -> None:
+        candidates = [Candidate(cluster, f"c{n}") for n in range(5)]
+        await asyncio.sleep(60)
+        assert sum(len(one.led) for one in candidates) == 1
+        for one in candidates:
+            await one.stop()
+
+    in_cluster(story)
+
+
+def test_a_lease_that_is_deleted_under_its_holder_is_lost() -> None:
+    async def story(cluster: SimCluster) -> None:
+        one = Candidate(cluster, "one")
+        await asyncio.sleep(5)
+        await cluster.client().delete(Lease, NAME, NS)
+        with pytest.raises(LeadershipLost):
+            await one.task
+
+    in_cluster(story)
+
+
+def test_work_that_ends_releases_the_lease_and_work_that_fails_says_so() -> None:
+    async def story(cluster: SimCluster) -> None:
+        async def fail() -> None:
+            await asyncio.sleep(1)
+            raise NotLeader("anything")
+
+        one = Leadership(cluster.client(), NS, NAME, "one", clock=cluster.clock)
+        with pytest.raises(NotLeader):
+            await one.lead(fail)
+        assert (await lease_of(cluster))["holderIdentity"] == ""
+        await one.lead(lambda: asyncio.sleep(1))
+        assert (await lease_of(cluster))["holderIdentity"] == ""
+
+    in_cluster(story)
+
+
+def test_times_that_cannot_be_safe_are_refused() -> None:
+    with pytest.raises(ValueError, match="does not hold"):
+        Leadership(None, NS, NAME, "one", lease_s=10, renew_s=10)  # type: ignore[arg-type]

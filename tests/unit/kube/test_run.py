@@ -1,0 +1,203 @@
+"""Processes: signals, exit codes, probes. Each story is a small program of its own."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from grove.kube import metrics
+from grove.kube.run import probes
+
+SRC = Path(__file__).parents[3] / "src"
+
+
+@contextmanager
+def program(body: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs `async def main()` of the given source and prints `ready` when it says so."""
+    source = "import asyncio, sys\nfrom grove.kube.run import run_process\n" + textwrap.dedent(body)
+    source += "\nsys.exit(run_process(main))\n"
+    child = subprocess.Popen(
+        [sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={"PYTHONPATH": str(SRC)},
+    )  # fmt: skip
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.kill()
+        child.communicate()
+
+
+def until_ready(child: subprocess.Popen[str]) -> None:
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_work_and_the_process_with_0(number: signal.Signals) -> None:
+    body = """
+        from grove.kube.logs import configure_logs
+        configure_logs("info", "json")
+
+        async def main():
+            print("ready", flush=True)
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(0.1)
+                print("cleaned up", flush=True)
+    """
+    with program(body) as child:
+        until_ready(child)
+        began = time.monotonic()
+        child.send_signal(number)
+        out, _ = child.communicate(timeout=5)
+        assert (child.returncode, out) == (0, "cleaned up\n")
+        assert time.monotonic() - began < 2
+
+
+def test_work_that_will_not_stop_is_left_behind_within_five_seconds() -> None:
+    body = """
+        async def main():
+            print("ready", flush=True)
+            while True:
+                try:
+                    await asyncio.sleep(60)
+                except asyncio.CancelledError:
+                    pass
+    """
+    with program(body) as child:
+        until_ready(child)
+        began = time.monotonic()
+        child.terminate()
+        assert child.wait(timeout=6) == 0
+        assert 3.9 < time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        pytest.param("async def main(): pass", 0, "", id="work that ends is done"),
+        pytest.param(
+            "from grove.kube.errors import ConfigError\nasync def main(): raise ConfigError('no such file: x')",
+            2, "error: no such file: x\n", id="a cluster that cannot be used is one line and 2",
+        ),
+        pytest.param(
+            "from grove.kube.errors import Forbidden\n"
+            "async def fail(): raise Forbidden('pods is forbidden')\n"
+            "async def main():\n"
+            "    async with asyncio.TaskGroup() as group: group.create_task(fail())",
+            2, "error: pods is forbidden\n", id="also out of a group of tasks",
+        ),
+        pytest.param("async def main(): raise RuntimeError('bug')", 1, "RuntimeError: bug", id="a bug shows where"),
+        pytest.param(
+            "from grove.kube.lease import LeadershipLost\nasync def main(): raise LeadershipLost('gone')",
+            1, "leadership lost", id="a lost lease is 1",
+        ),
+    ],
+)  # fmt: skip
+def test_exit_codes(body: str, code: int, words: str) -> None:
+    with program(body) as child:
+        out, errors = child.communicate(timeout=10)
+        assert child.returncode == code
+        if code == 2:
+            assert errors == words
+        else:
+            assert words in errors + out
+
+
+async def test_probes_and_metrics() -> None:
+    ready = False
+    async with probes(0, ready=lambda: ready, host="127.0.0.1") as port, aiohttp.ClientSession() as session:
+
+        async def ask(path: str) -> tuple[int, str]:
+            async with session.get(f"http://127.0.0.1:{port}{path}") as got:
+                return got.status, await got.text()
+
+        assert await ask("/healthz") == (200, "ok\n")
+        assert await ask("/readyz") == (503, "not yet\n")
+        ready = True
+        assert await ask("/readyz") == (200, "ok\n")
+        code, text = await ask("/metrics")
+        assert code == 200
+        assert f"# HELP workqueue_depth {metrics.DEPTH._documentation}" in text
+
+
+LOG = """
+    import structlog
+    from grove.kube.logs import configure_logs
+    configure_logs("info", {format!r})
+    log = structlog.get_logger("test").bind(controller="podclique")
+
+    async def main():
+        log.debug("looked and did nothing")
+        log.info("pods created", count=4, key=("ns", "a"))
+        import logging
+        logging.getLogger("aiohttp").warning("from a %s", "library")
+        try:
+            1 / 0
+        except ZeroDivisionError:
+            log.exception("reconcile failed")
+"""
+
+
+def test_logs_as_json_are_one_object_a_line() -> None:
+    with program(LOG.format(format="json")) as child:
+        out, errors = child.communicate(timeout=10)
+    assert out == ""
+    first, library, failed = (json.loads(line) for line in errors.splitlines())
+    assert {k: v for k, v in first.items() if k != "timestamp"} == {
+        "level": "info", "msg": "pods created", "controller": "podclique", "count": 4, "key": ["ns", "a"],
+    }  # fmt: skip
+    assert (library["level"], library["msg"]) == ("warning", "from a library")
+    assert "ZeroDivisionError" in failed["exception"]
+
+
+def test_logs_as_text_are_for_people() -> None:
+    with program(LOG.format(format="text")) as child:
+        _, errors = child.communicate(timeout=10)
+    assert "pods created" in errors
+    assert "count=4" in errors
+    assert "looked and did nothing" not in errors
+
+
+def test_an_unknown_level_is_refused() -> None:
+    from grove.kube.logs import configure_logs
+
+    with pytest.raises(ValueError, match="not one of debug, info, warning, error"):
+        configure_logs("loud")
+
+
+def test_the_loops_clock_moves_while_a_callback_runs() -> None:
+    """What guards a paused leader's writes reads it; uvloop's own clock stands still until the next turn."""
+    body = """
+        import time
+        async def main():
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            time.sleep(0.2)
+            print(f"{loop.time() - began:.4f}")
+            await asyncio.sleep(0.1)
+            print(f"{loop.time() - began:.4f}")
+    """
+    with program(body) as child:
+        out, _ = child.communicate(timeout=10)
+        inside, later = (float(word) for word in out.split())
+        assert inside >= 0.2
+        assert later >= inside + 0.09  # the timer's resolution is a millisecond
+
+
+async def test_nothing_is_left_running() -> None:
+    before = asyncio.all_tasks()
+    async with probes(0, ready=lambda: True, host="127.0.0.1"):
+        pass
+    assert asyncio.all_tasks() == before

@@ -1,0 +1,156 @@
+"""The store: no going back in time, indexes that agree with the objects, handlers that see every last state."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.kube.api import Thing
+
+from grove.api.meta import Key, ObjectMeta, OwnerReference
+from grove.kube.store import Store
+
+
+def thing(name: str, version: int, colour: str = "", owner: str = "") -> Thing:
+    owners = (OwnerReference(uid=owner),) if owner else ()
+    meta = ObjectMeta(name=name, namespace="ns", resource_version=str(version), owner_references=owners)
+    return Thing(metadata=meta, data={"colour": colour})
+
+
+def take_over(store: Store[Thing], things: list[Thing], revision: int) -> None:
+    for _ in store.take_over({t.key: t for t in things}, revision):
+        pass
+
+
+def shown(store: Store[Thing]) -> dict[str, str]:
+    return {t.metadata.name: t.metadata.resource_version for t in store.list()}
+
+
+def test_an_older_version_is_passed_over() -> None:
+    store = Store[Thing]()
+    store.put(thing("a", 5))
+    store.put(thing("a", 4))
+    assert shown(store) == {"a": "5"}
+
+
+def test_a_replayed_history_does_not_bring_back_what_was_deleted() -> None:
+    store = Store[Thing]()
+    store.put(thing("a", 5))
+    store.remove(thing("a", 6))
+    told: list[object] = []
+    store.add_handler(lambda old, new: told.append((old, new)))
+    store.put(thing("a", 5))
+    store.remove(thing("a", 6))
+    assert (shown(store), told) == ({}, [])
+
+
+def test_versions_that_are_no_numbers_are_always_news() -> None:
+    store = Store[Thing]()
+    store.put(Thing(metadata=ObjectMeta(name="a", resource_version="x2")))
+    store.put(Thing(metadata=ObjectMeta(name="a", resource_version="x1")))
+    assert shown(store) == {"a": "x1"}
+
+
+def test_a_list_tells_of_what_changed_and_of_nothing_else() -> None:
+    store = Store[Thing]()
+    take_over(store, [thing("same", 1), thing("changed", 2), thing("gone", 3)], 10)
+    told: list[tuple[str | None, str | None]] = []
+    store.add_handler(
+        lambda old, new: told.append((old and old.metadata.resource_version, new and new.metadata.resource_version))
+    )
+    told.clear()
+    take_over(store, [thing("same", 1), thing("changed", 12), thing("new", 13)], 20)
+    assert sorted(told, key=str) == [("2", "12"), ("3", None), (None, "13")]
+    assert shown(store) == {"same": "1", "changed": "12", "new": "13"}
+
+
+def test_a_long_list_is_taken_over_in_slices() -> None:
+    store = Store[Thing]()
+    things = {t.key: t for t in (thing(f"t{n}", n + 1) for n in range(2500))}
+    held = [len(store.list()) for _ in store.take_over(things, 2500)]
+    assert held == [1000, 2000]
+    assert len(store.list()) == 2500
+    left = [len(store.list()) for _ in store.take_over({}, 2600)]
+    assert left == [1500, 500]
+    assert store.list() == []
+
+
+def test_events_from_before_a_list_are_old_news() -> None:
+    store = Store[Thing]()
+    take_over(store, [], 20)
+    store.put(thing("ghost", 15))
+    assert shown(store) == {}
+
+
+def test_owned_and_custom_indexes_follow_changes() -> None:
+    store = Store[Thing]()
+    store.put(thing("a", 1, "red", owner="u1"))
+    store.add_index("colour", lambda t: [t.data["colour"]])
+    store.put(thing("b", 2, "red", owner="u1"))
+    store.put(thing("a", 3, "blue", owner="u2"))
+    assert [t.metadata.name for t in store.by_index("owner", "u1")] == ["b"]
+    assert [t.metadata.name for t in store.by_index("colour", "blue")] == ["a"]
+    store.remove(thing("b", 4))
+    assert store.by_index("owner", "u1") == []
+    assert store.by_index("colour", "never seen") == []
+
+
+def test_a_handler_that_comes_late_hears_of_what_is_there() -> None:
+    store = Store[Thing]()
+    store.put(thing("a", 1))
+    told: list[tuple[object, Thing | None]] = []
+    store.add_handler(lambda old, new: told.append((old, new)))
+    assert told == [(None, thing("a", 1))]
+
+
+def test_a_broken_handler_does_not_keep_the_news_from_others() -> None:
+    store = Store[Thing]()
+    told: list[Thing | None] = []
+
+    def broken(old: Thing | None, new: Thing | None) -> None:
+        raise RuntimeError("bug")
+
+    store.add_handler(broken)
+    store.add_handler(lambda _, new: told.append(new))
+    store.put(thing("a", 1))
+    assert told == [thing("a", 1)]
+
+
+def test_list_by_namespace() -> None:
+    store = Store[Thing]()
+    store.put(thing("a", 1))
+    store.put(Thing(metadata=ObjectMeta(name="b", namespace="other", resource_version="2")))
+    assert [t.key for t in store.list("other")] == [Key("other", "b")]
+    assert len(store.list()) == 2
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(1, 40), st.sampled_from(["put", "remove"]), st.sampled_from("rgb")),
+    max_size=40,
+)
+
+
+@given(steps)
+def test_whatever_comes_in_whatever_order(history: list[tuple[str, int, str, str]]) -> None:
+    """No object goes back in version, indexes equal a fresh scan, and a follower of handlers holds the same objects."""
+    store = Store[Thing]()
+    store.add_index("colour", lambda t: [t.data["colour"]])
+    followed: dict[Key, Thing] = {}
+    newest: dict[Key, int] = {}
+
+    def follow(old: Thing | None, new: Thing | None) -> None:
+        if new is None:
+            assert old is not None
+            assert followed.pop(old.key) == old
+            return
+        assert followed.get(new.key) == old
+        assert int(new.metadata.resource_version) > newest.get(new.key, 0)
+        followed[new.key] = new
+        newest[new.key] = int(new.metadata.resource_version)
+
+    store.add_handler(follow)
+    for name, version, action, colour in history:
+        obj = thing(name, version, colour, owner=f"owner-{colour}")
+        store.put(obj) if action == "put" else store.remove(obj)
+        assert {t.key: t for t in store.list()} == followed
+        for value in "rgb":
+            want = sorted(t.metadata.name for t in store.list() if t.data["colour"] == value)
+            assert sorted(t.metadata.name for t in store.by_index("colour", value)) == want
+            assert sorted(t.metadata.name for t in store.by_index("owner", f"owner-{value}")) == want
