@@ -1,0 +1,116 @@
+"""What rules have to know about other objects, as arguments: nothing in this room reads a cluster while it decides.
+
+A review says what it needs (`Needs`), whoever has a cluster fetches it (`Known`), the rules look it up. A simulator may
+implement `Lookups` on its store directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from grove.api.labels import DEFAULT_SCHEDULER, KAI_SCHEDULER, VOLCANO_SCHEDULER
+from grove.api.meta import Json, Key
+from grove.api.podcliqueset import PodCliqueSet
+
+LPX_SCHEDULER = "lpx-scheduler"
+
+
+class LookupFailed(Exception):
+    """The object may exist; reading it did not work."""
+
+
+class Lookups(Protocol):
+    """Each returns the object, or None when there is none; `LookupFailed` when nobody can tell."""
+
+    def find_topology(self, name: str) -> Json | None: ...
+
+    def find_queue(self, name: str) -> Json | None:
+        """A Volcano Queue."""
+        ...
+
+    def find_set(self, key: Key) -> Json | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Names that a review will look up."""
+
+    topologies: frozenset[str] = frozenset()
+    queues: frozenset[str] = frozenset()
+    sets: frozenset[Key] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Fetched answers; an exception stands for an object that could not be read."""
+
+    topologies: Mapping[str, Json | Exception | None] = field(default_factory=dict)
+    queues: Mapping[str, Json | Exception | None] = field(default_factory=dict)
+    sets: Mapping[Key, Json | Exception | None] = field(default_factory=dict)
+
+    def find_topology(self, name: str) -> Json | None:
+        return _answer(self.topologies.get(name))
+
+    def find_queue(self, name: str) -> Json | None:
+        return _answer(self.queues.get(name))
+
+    def find_set(self, key: Key) -> Json | None:
+        return _answer(self.sets.get(key))
+
+
+def _answer(found: Json | Exception | None) -> Json | None:
+    if isinstance(found, Exception):
+        raise LookupFailed(str(found) or type(found).__name__) from found
+    return found
+
+
+BackendRule = Callable[[Json], Iterable[tuple[str, str]]]
+"""A backend's own check of a set: (field path, what is wrong and what to do) for everything it cannot do."""
+
+
+class Scheduler(Protocol):
+    """What admission asks of a scheduler backend."""
+
+    @property
+    def name(self) -> str: ...
+
+    def validate(self, pcs: PodCliqueSet) -> Iterable[tuple[str, str]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BackendFacts:
+    """What admission knows of the scheduler backends; fixed at operator start."""
+
+    enabled: Collection[str] = (DEFAULT_SCHEDULER,)
+    default: str = DEFAULT_SCHEDULER
+    topology_aware: Collection[str] = (KAI_SCHEDULER,)
+    """Backends with a topology object of their own, to which a ClusterTopologyBinding may refer."""
+    refuse_topology: Collection[str] = (VOLCANO_SCHEDULER, LPX_SCHEDULER)
+    """Backends that cannot honour any topologyConstraint."""
+    rules: Mapping[str, BackendRule] = field(default_factory=dict)
+    """Further rules of a backend, by its name."""
+
+    @classmethod
+    def of(cls, schedulers: Iterable[Scheduler], default: str) -> BackendFacts:
+        """The facts about the enabled backends; one that can compare topologies counts as topology-aware."""
+        known = list(schedulers)
+        return cls(
+            enabled=frozenset(one.name for one in known),
+            default=default,
+            topology_aware=frozenset(one.name for one in known if hasattr(one, "topology_drift")),
+            rules={one.name: _rule_of(one) for one in known},
+        )
+
+
+def _rule_of(scheduler: Scheduler) -> BackendRule:
+    def rule(obj: Json) -> Iterable[tuple[str, str]]:
+        try:
+            return scheduler.validate(msgspec.convert(obj, PodCliqueSet))
+        except msgspec.ValidationError:
+            return ()  # the schema has named what cannot be read
+
+    return rule

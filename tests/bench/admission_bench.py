@@ -1,0 +1,147 @@
+"""What a review costs: CPU of defaulting plus validation, and latency with sixteen in flight over TLS.
+
+A typical set has five cliques; the largest has two hundred and a mebibyte of JSON. The server runs in a process of
+its own; the clients of this one keep sixteen requests in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import ssl
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from grove.admission.certs import renewed
+from grove.admission.feasibility import NodeFacts, NodeSummary
+from grove.admission.lookups import Known, Needs
+from grove.admission.review import DEFAULT_SET, VALIDATE_SET, Admission
+from grove.admission.server import WebhookServer
+from grove.admission.serving_certs import ServedCertificate
+from grove.api.meta import Json
+from grove.kube.clock import SYSTEM
+from tests.bench.figures import Figure
+from tests.manifests import clique, group, pcs
+from tests.reviews import review_of
+
+IN_FLIGHT = 16
+NODES = NodeSummary([NodeFacts({"kubernetes.io/hostname": f"n{i}"}, {"cpu": 64_000, "pods": 110}) for i in range(1000)])
+
+
+def cliques(count: int, padding: int) -> list[Json]:
+    """Cliques with a few variables, ports, volumes and probes each, and `padding` more bytes of variables."""
+    container = {
+        "name": "main",
+        "image": "registry.example/serving:1",
+        "args": ["--model", "/models/x", "--port", "8000"],
+        "env": [{"name": f"SETTING_{i}", "value": "some value"} for i in range(12)],
+        "ports": [{"containerPort": 8000, "name": "http"}, {"containerPort": 9000, "name": "metrics"}],
+        "resources": {"requests": {"cpu": "8", "memory": "64Gi"}, "limits": {"nvidia.com/gpu": "8"}},
+        "volumeMounts": [{"name": "models", "mountPath": "/models"}],
+        "readinessProbe": {"httpGet": {"path": "/ready", "port": "http"}, "periodSeconds": 5},
+    }
+    container["env"] += [{"name": f"MORE_{i}", "value": "x" * 40} for i in range(padding // 70)]
+    fields = {"containers": [container], "volumes": [{"name": "models", "emptyDir": {}}]}
+    return [clique(f"role-{i}", 2, **copy.deepcopy(fields)) for i in range(count)]
+
+
+def typical() -> Json:
+    roles = cliques(5, 0)
+    return pcs("demo", *roles, groups=[group("prefill", "role-1", "role-2"), group("decode", "role-3", "role-4")])
+
+
+def largest() -> Json:
+    return pcs("demo", *cliques(200, 3400))
+
+
+class NothingToFetch:
+    async def fetch(self, needs: Needs) -> Known:
+        return Known()
+
+
+def cpu_per_review(admission: Admission, obj: Json, rounds: int) -> float:
+    """Seconds of CPU to decode, default and validate one set."""
+    body = msgspec.json.encode(review_of(obj))
+    spent = []
+    for _ in range(rounds):
+        started = time.process_time()
+        for path in (DEFAULT_SET, VALIDATE_SET):
+            msgspec.json.encode(admission.review(path, msgspec.json.decode(body), Known()))
+        spent.append(time.process_time() - started)
+    return statistics.median(spent)
+
+
+async def serve() -> None:
+    """The server, in a process of its own: writes its port and authority, then serves until it is told to end."""
+    bundle = renewed(None, ("127.0.0.1",), SYSTEM.now())
+    assert bundle is not None
+    certificate = ServedCertificate()
+    certificate.load(bundle.chain, bundle.key)
+    admission = Admission(nodes=lambda: NODES)
+    server = WebhookServer(admission, NothingToFetch(), certificate, host="127.0.0.1", port=0)
+    await server.start()
+    print(json.dumps({"port": server.port, "ca": bundle.authorities.decode()}), flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+
+
+def latencies(obj: Json, requests: int) -> list[float]:
+    """Seconds each validation took, sixteen in flight."""
+    command = [sys.executable, "-m", "tests.bench.admission_bench"]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        told: Json = {}
+        while "port" not in told:  # log lines come first
+            line = child.stdout.readline()
+            told = json.loads(line) if line.startswith("{") else {}
+        return asyncio.run(_ask_all(told, json.dumps(review_of(obj)).encode(), requests))
+    finally:
+        child.stdin.close()
+        child.wait(timeout=10)
+        child.stdout.close()
+
+
+async def _ask_all(told: Json, body: bytes, requests: int) -> list[float]:
+    taken: list[float] = []
+    trusted = ssl.create_default_context(cadata=told["ca"])
+    async with aiohttp.ClientSession(
+        f"https://127.0.0.1:{told['port']}", connector=aiohttp.TCPConnector(ssl=trusted, limit=IN_FLIGHT)
+    ) as http:
+
+        async def ask(count: int) -> None:
+            for _ in range(count):
+                started = time.perf_counter()
+                async with http.post(VALIDATE_SET, data=body) as answer:
+                    assert b'"allowed":true' in await answer.read()
+                taken.append(time.perf_counter() - started)
+
+        await asyncio.gather(*(ask(2) for _ in range(IN_FLIGHT)))
+        taken.clear()
+        await asyncio.gather(*(ask(requests // IN_FLIGHT) for _ in range(IN_FLIGHT)))
+    return sorted(taken)
+
+
+def run(results: dict[str, Any]) -> None:
+    admission = Admission(nodes=lambda: NODES)
+    for name, obj, rounds, requests, aim in (
+        ("5 cliques", typical(), 300, 1600, ("≤ 1 ms", "≤ 20 ms")),
+        ("200 cliques, 1 MiB", largest(), 10, 96, ("", "")),
+    ):
+        size = len(json.dumps(obj)) / 2**20
+        results[f"review of {name}: size"] = Figure(size * 1024, "KiB")
+        results[f"review of {name}: CPU"] = Figure(cpu_per_review(admission, obj, rounds) * 1e3, "ms", aim[0])
+        taken = latencies(obj, requests)
+        results[f"review of {name}: p50, 16 in flight"] = Figure(taken[len(taken) // 2] * 1e3, "ms")
+        results[f"review of {name}: p99, 16 in flight"] = Figure(taken[int(len(taken) * 0.99)] * 1e3, "ms", aim[1])
+
+
+if __name__ == "__main__":
+    asyncio.run(serve())

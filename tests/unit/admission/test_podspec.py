@@ -1,0 +1,267 @@
+"""Pod templates that would fail when pods are made, told when the set is applied."""
+
+from __future__ import annotations
+
+import pytest
+from tests.manifests import clique, pcs
+from tests.reviews import ABSENT, changed, faults
+
+from grove.admission.review import Admission
+
+ADMISSION = Admission()
+P = "spec.template.cliques[0].spec.podSpec"
+CONTAINER = {"name": "main", "image": "registry.k8s.io/pause:3.10"}
+ENV_RULE = (
+    "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', and must not "
+    "start with a digit (e.g. 'my.env-name',  or 'MY_ENV.NAME',  or 'MyEnvName1', regex used for validation is "
+    "'[-._a-zA-Z][-._a-zA-Z0-9]*')"
+)
+LABEL_RULE = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+
+
+def pod(**fields: object) -> dict:
+    return pcs("demo", clique("a", **fields))
+
+
+def container(**fields: object) -> dict:
+    return pod(containers=[{**CONTAINER, **fields}])
+
+
+def gpus(limit: object = ABSENT, request: object = ABSENT) -> dict:
+    resources = {}
+    if limit is not ABSENT:
+        resources["limits"] = {"nvidia.com/gpu": limit}
+    if request is not ABSENT:
+        resources["requests"] = {"nvidia.com/gpu": request}
+    return container(resources=resources)
+
+
+@pytest.mark.parametrize(
+    ("obj", "want"),
+    [
+        pytest.param(
+            pod(nodeName="n1"),
+            [f'{P}.nodeName: Invalid value: "n1": must not be set: the scheduler chooses nodes for the whole gang'],
+            id="nodeName",
+        ),
+        pytest.param(
+            pod(
+                topologySpreadConstraints=[{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+            ),
+            [
+                f"{P}.topologySpreadConstraints: Invalid value: "
+                '[{"maxSkew":1,"topologyKey":"zone","whenUnsatisfiable":"DoNotSchedule"}]: must not be set: '
+                "use topologyConstraint"
+            ],
+            id="topologySpreadConstraints",
+        ),
+        pytest.param(
+            container(env=[{"name": "1BAD", "value": "x"}]),
+            [f'{P}.containers[0].env[0].name: Invalid value: "1BAD": {ENV_RULE}'],
+            id="a variable's name",
+        ),
+        pytest.param(
+            pod(initContainers=[{**CONTAINER, "name": "init", "env": [{"name": "A B"}]}]),
+            [f'{P}.initContainers[0].env[0].name: Invalid value: "A B": {ENV_RULE}'],
+            id="a variable's name in an init container",
+        ),
+        pytest.param(
+            container(env=[{"name": "A"}, {"name": "B"}, {"name": "A"}]),
+            [f'{P}.containers[0].env: Duplicate value: "A": the variable is set twice in this container'],
+            id="a variable twice",
+        ),
+        pytest.param(
+            pod(initContainers=[{**CONTAINER, "name": "init", "env": [{"name": "A"}, {"name": "A"}]}]),
+            [f'{P}.initContainers[0].env: Duplicate value: "A": the variable is set twice in this container'],
+            id="a variable twice in an init container",
+        ),
+        pytest.param(
+            pod(containers=[]),
+            [f"{P}.containers: Required value: at least one container is required"],
+            id="no container",
+        ),
+        pytest.param(pod(containers=[{"name": "main"}]), [f"{P}.containers[0].image: Required value"], id="no image"),
+        pytest.param(
+            container(name="Main"),
+            [f'{P}.containers[0].name: Invalid value: "Main": {LABEL_RULE}'],
+            id="a container's name",
+        ),
+        pytest.param(
+            pod(containers=[CONTAINER, CONTAINER]),
+            [f'{P}.containers[1].name: Duplicate value: "main": names are unique among all containers of a pod'],
+            id="two containers of one name",
+        ),
+        pytest.param(
+            pod(initContainers=[CONTAINER]),
+            [f'{P}.containers[0].name: Duplicate value: "main": names are unique among all containers of a pod'],
+            id="an init container of the same name",
+        ),
+        pytest.param(
+            container(imagePullPolicy="Sometimes"),
+            [
+                f'{P}.containers[0].imagePullPolicy: Unsupported value: "Sometimes": supported values: "Always", '
+                '"IfNotPresent", "Never"'
+            ],
+            id="an unknown pull policy",
+        ),
+        pytest.param(
+            pod(restartPolicy="Maybe"),
+            [f'{P}.restartPolicy: Unsupported value: "Maybe": supported values: "Always", "OnFailure", "Never"'],
+            id="an unknown restart policy",
+        ),
+        pytest.param(
+            pod(terminationGracePeriodSeconds=-1),
+            [f"{P}.terminationGracePeriodSeconds: Invalid value: -1: must not be negative"],
+            id="a negative grace period",
+        ),
+        pytest.param(
+            pod(activeDeadlineSeconds=0),
+            [f"{P}.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"],
+            id="a deadline of nothing",
+        ),
+        pytest.param(
+            container(ports=[{"containerPort": 70000}]),
+            [f"{P}.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive"],
+            id="a port out of range",
+        ),
+        pytest.param(
+            container(ports=[{"containerPort": 80, "name": "web-server-metrics"}]),
+            [
+                f'{P}.containers[0].ports[0].name: Invalid value: "web-server-metrics": must be no more than '
+                "15 characters"
+            ],
+            id="a port's name",
+        ),
+        pytest.param(
+            container(volumeMounts=[{"name": "models", "mountPath": "/models"}]),
+            [f'{P}.containers[0].volumeMounts[0].name: Not found: "models": no such volume in the template'],
+            id="a mount of no volume",
+        ),
+        pytest.param(
+            pod(volumes=[{"name": "v", "emptyDir": {}, "hostPath": {"path": "/x"}}]),
+            [f"{P}.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type, there is emptyDir already"],
+            id="a volume of two types",
+        ),
+        pytest.param(
+            pod(volumes=[{"name": "v"}]),
+            [f"{P}.volumes[0]: Required value: must specify a volume type"],
+            id="a volume of no type",
+        ),
+        pytest.param(
+            container(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}),
+            [f'{P}.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1'],
+            id="a request above its limit",
+        ),
+        pytest.param(
+            gpus(limit="8", request="4"),
+            [f'{P}.containers[0].resources.requests: Invalid value: "4": must be equal to nvidia.com/gpu limit of 8'],
+            id="devices are not overcommitted",
+        ),
+        pytest.param(
+            gpus(request="4"),
+            [
+                f"{P}.containers[0].resources.limits: Required value: limit must be set for nvidia.com/gpu, which "
+                "cannot be overcommitted"
+            ],
+            id="devices need a limit",
+        ),
+        pytest.param(
+            gpus(limit="500m"),
+            [f'{P}.containers[0].resources.limits[nvidia.com/gpu]: Invalid value: "500m": must be an integer'],
+            id="half a device",
+        ),
+        pytest.param(
+            container(resources={"limits": {"gpu": "1"}}),
+            [
+                f'{P}.containers[0].resources.limits[gpu]: Invalid value: "gpu": must be a standard resource type or '
+                "fully qualified, such as nvidia.com/gpu"
+            ],
+            id="a resource nobody knows",
+        ),
+        pytest.param(
+            container(resources={"claims": [{"name": "gpu"}]}),
+            [
+                f'{P}.containers[0].resources.claims[0].name: Not found: "gpu": no such claim in the template\'s '
+                "resourceClaims"
+            ],
+            id="a claim that is not there",
+        ),
+        pytest.param(
+            container(livenessProbe={"periodSeconds": 5}),
+            [f"{P}.containers[0].livenessProbe: Required value: must specify a handler type"],
+            id="a probe of nothing",
+        ),
+        pytest.param(
+            pod(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]),
+            [f"{P}.tolerations[0].value: Invalid value: \"b\": value must be empty when `operator` is 'Exists'"],
+            id="a toleration that contradicts itself",
+        ),
+        pytest.param(
+            pod(
+                affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+            ),
+            [
+                f"{P}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms: "
+                "Required value: must have at least one node selector term"
+            ],
+            id="an affinity to nothing",
+        ),
+        pytest.param(
+            pod(ephemeralContainers=[{"name": "debug", "image": "busybox"}]),
+            [f"{P}.ephemeralContainers: Forbidden: ephemeral containers are added to running pods, not to templates"],
+            id="ephemeral containers",
+        ),
+        pytest.param(
+            container(tty="yes"),
+            [f'{P}.containers[0].tty: Invalid value: "yes": must be of type boolean, not string'],
+            id="a type the schema does not allow",
+        ),
+        pytest.param(
+            container(ports=[{"name": "web"}]),
+            [f"{P}.containers[0].ports[0].containerPort: Required value"],
+            id="what is missing is told once",
+        ),
+        pytest.param(
+            container(resources={"limits": {"cpu": "lots"}}),
+            [
+                f'{P}.containers[0].resources.limits[cpu]: Invalid value: "lots": should match '
+                "'^(\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\\+|-)?(([0-9]+(\\.[0-9]*)?)"
+                "|(\\.[0-9]+))))?$'"
+            ],
+            id="a quantity that is none",
+        ),
+        pytest.param(
+            container(
+                env=[{"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                ports=[{"containerPort": 8000, "name": "http"}, {"containerPort": 9000}],
+                resources={"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"nvidia.com/gpu": 8, "cpu": "2"}},
+                readinessProbe={"httpGet": {"path": "/", "port": "http"}, "successThreshold": 2},
+                lifecycle={"preStop": {"sleep": {"seconds": 5}}},
+            ),
+            [],
+            id="a busy but sound container",
+        ),
+    ],
+)
+def test_a_pod_template(obj: dict, want: list[str]) -> None:
+    assert faults(ADMISSION, obj) == want
+    if not obj["spec"]["template"]["cliques"][0]["spec"]["podSpec"].keys() & {"nodeName", "topologySpreadConstraints"}:
+        assert faults(ADMISSION, obj, changed(obj, ("spec.replicas", 9))) == want
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"nodeName": "n1"},
+        {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "ScheduleAnyway"}]},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_a_placement_once_let_in_stays_but_is_not_added(fields: dict) -> None:
+    stored = pod(**fields)
+    assert faults(ADMISSION, changed(stored, ("spec.replicas", 9)), stored) == []
+    assert len(faults(ADMISSION, stored, pod())) == 1
