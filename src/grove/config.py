@@ -71,7 +71,9 @@ class Webhooks(_Section):
     port: int = 2750
     server_cert_dir: str = "/etc/grove-operator/webhook-certs"
     secret_name: str = "grove-webhook-server-cert"
-    cert_provision_mode: Literal["auto", "manual"] = "auto"
+    cert_provision_mode: Literal["auto", "manual", "cert-manager"] = "auto"
+    cert_manager_certificate: str = ""
+    """`<namespace>/<name>` of the Certificate whose CA cert-manager injects; needed in mode cert-manager."""
 
 
 class HealthProbes(_Section):

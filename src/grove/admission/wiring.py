@@ -58,4 +58,5 @@ def webhook_settings(config: OperatorConfiguration, *, namespace: str, url: str 
         mode=hooks.cert_provision_mode,
         cert_dir=Path(hooks.server_cert_dir),
         secret_name=hooks.secret_name,
+        inject_ca_from=hooks.cert_manager_certificate,
     )

@@ -44,12 +44,14 @@ def up(version: str, nodes: int, operator: bool, scheduler: bool, directory: Pat
         controlplane.accompany(directory, "grove-nodes", [*grove, "nodes", *access, "--count", str(nodes)])
         _say(f"{nodes} fake GPU nodes")
     if operator:
-        controlplane.accompany(
-            directory, "grove-operator", [*grove, "operator", *access, "--webhook-url", "https://127.0.0.1:9443"]
-        )
+        config, url = _operator_config(directory)
+        # No pod runs here, so the image is only a name; without one a set with a start order would be refused.
+        image = ["env", "GROVE_INIT_CONTAINER_IMAGE=grove-initc"]
+        command = [*image, *grove, "operator", *access, "--config", str(config), "--webhook-url", url]
+        controlplane.accompany(directory, "grove-operator", command)
         _say("grove-operator, with admission")
     if scheduler:
-        controlplane.accompany(directory, "grove-scheduler", [*grove, "scheduler", *access])
+        controlplane.accompany(directory, "grove-scheduler", [*grove, "scheduler", *access, "--port", "0"])
         _say("grove-scheduler")
     _say(f"ready after {time.monotonic() - begun:.1f} s; logs are in {directory / 'logs'}. Next:")
     _say(f"  export KUBECONFIG={state.kubeconfig}")
@@ -64,6 +66,32 @@ def down(directory: Path) -> None:
 
     if not controlplane.down(directory.expanduser(), say=_say):
         raise click.exceptions.Exit(1)
+
+
+def _operator_config(directory: Path) -> tuple[Path, str]:
+    """A configuration with ports of its own, so that several local clusters can be up, and its webhooks' URL."""
+    import yaml
+
+    from grove.local.ports import free_ports
+
+    path = directory / "operator.yaml"
+    if not path.exists():
+        webhooks, health, metrics = free_ports(3)
+        loopback = "127.0.0.1"
+        config = {
+            "apiVersion": "operator.config.grove.io/v1alpha1",
+            "kind": "OperatorConfiguration",
+            "logFormat": "text",
+            "topologyAwareScheduling": {"enabled": True},
+            "server": {
+                "webhooks": {"bindAddress": loopback, "port": webhooks},
+                "healthProbes": {"bindAddress": loopback, "port": health},
+                "metrics": {"bindAddress": loopback, "port": metrics},
+            },
+        }
+        path.write_text(yaml.safe_dump(config, sort_keys=False))
+    port = yaml.safe_load(path.read_text())["server"]["webhooks"]["port"]
+    return path, f"https://127.0.0.1:{port}"
 
 
 def _install_crds(kubeconfig: Path) -> None:
