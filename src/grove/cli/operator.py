@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
+    from grove.admission.service import WebhookService
     from grove.config import OperatorConfiguration
     from grove.kube.config import ClusterConfig
     from grove.kube.http import HttpClient
     from grove.kube.lease import Leadership
+    from grove.operator import Operator
 
 
 @click.command()
@@ -25,7 +29,17 @@ if TYPE_CHECKING:
     "--config", "config_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="An OperatorConfiguration file; without it every setting has its default.",
 )  # fmt: skip
-def operator(kubeconfig: Path | None, context: str, config_file: Path | None) -> None:
+@click.option(
+    "--webhook-url", default="", metavar="https://HOST:PORT",
+    help="Where the API server reaches this process, when it runs outside the cluster.",
+)  # fmt: skip
+@click.option(
+    "--webhooks/--no-webhooks", default=None,
+    help="Serve admission; by default inside a cluster, or when --webhook-url is given.",
+)  # fmt: skip
+def operator(
+    kubeconfig: Path | None, context: str, config_file: Path | None, webhook_url: str, webhooks: bool | None
+) -> None:
     """Run the operator: make every PodCliqueSet of the cluster a running inference system."""
     from grove.backends import KNOWN
     from grove.config import ConfigError, load_configuration
@@ -41,11 +55,19 @@ def operator(kubeconfig: Path | None, context: str, config_file: Path | None) ->
         sys.exit(2)
     configure_logs(config.log_level, config.log_format)
     cluster = load_config(kubeconfig, context)
-    sys.exit(run_process(lambda: serve(config, cluster)))
+    # A registration nobody can reach would stop every write of a set, so outside a cluster it takes an address.
+    served = webhooks if webhooks is not None else bool(webhook_url or os.environ.get("KUBERNETES_SERVICE_HOST"))
+    if not served:
+        click.echo("admission is not served: give --webhook-url to have sets defaulted and checked", err=True)
+    sys.exit(run_process(lambda: serve(config, cluster, webhook_url if served else None)))
 
 
-async def serve(config: OperatorConfiguration, cluster: ClusterConfig) -> None:
-    """Runs the operator as this process: until cancelled, or until its lease is somebody else's."""
+async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_url: str | None) -> None:
+    """Runs the operator as this process: until cancelled, or until its lease is somebody else's.
+
+    `webhook_url` is where admission is reached: empty for the Service of the chart, None to not serve it at all.
+    """
+    import asyncio
     from contextlib import AsyncExitStack
 
     from grove import __version__
@@ -62,14 +84,20 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig) -> None:
         client = await stack.enter_async_context(HttpClient(cluster, user_agent=agent, max_writes=writes))
         operator = Operator(client, config, startup_image=f"{image}:{__version__}" if image else "", tune_gc=True)
         waits = election.enabled  # a standby is ready: it does what a standby does
+        hooks = await _admission(stack, config, cluster, operator, webhook_url, agent)
 
         def ready() -> bool:
-            return operator.is_ready or waits
+            return (operator.is_ready or waits) and (hooks is None or hooks.is_ready)
 
         health, metrics = config.server.health_probes, config.server.metrics
         await stack.enter_async_context(probes(health.port, ready=ready, host=health.bind_address))
         if metrics.port != health.port:
             await stack.enter_async_context(probes(metrics.port, ready=ready, host=metrics.bind_address))
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        if hooks is not None:
+            await hooks.start()
+            serving = tasks.create_task(hooks.run(), name="admission")
+            stack.callback(serving.cancel)
         if not election.enabled:
             await operator.run()
             return
@@ -88,6 +116,33 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig) -> None:
             await operator.run()
 
         await leadership.lead(lead)
+
+
+async def _admission(
+    stack: AsyncExitStack, config: OperatorConfiguration, cluster: ClusterConfig, operator: Operator,
+    url: str | None, agent: str,
+) -> WebhookService | None:  # fmt: skip
+    """Admission around the operator's own backends and caches; None when it is not to be served.
+
+    It has a client of its own, without the leader's guard: standbys answer reviews and renew certificates too.
+    """
+    if url is None:
+        return None
+    from grove.admission.node_watch import NodeWatch
+    from grove.admission.service import WebhookService
+    from grove.admission.wiring import admission_of, user_of, webhook_settings
+    from grove.kube.http import HttpClient
+
+    client = await stack.enter_async_context(HttpClient(cluster, user_agent=f"{agent}/admission"))
+    namespace = cluster.namespace or "default"
+    admission = admission_of(
+        config,
+        operator.backends.all,
+        namespace=namespace,
+        operator_users=[await user_of(client)],
+        nodes=NodeWatch(operator.cache).summary,
+    )
+    return WebhookService(client, admission, webhook_settings(config, namespace=namespace, url=url))
 
 
 def _leadership(client: HttpClient, config: OperatorConfiguration, cluster: ClusterConfig) -> Leadership:

@@ -1,0 +1,202 @@
+"""What a kubelet reads and writes about one pod, as pure functions: the view, and the status it reports.
+
+Every report is one merge patch. Lists in it are whole, so the API server's own PodScheduled condition is carried over.
+"""
+
+from __future__ import annotations
+
+import zlib
+from datetime import datetime
+from typing import ClassVar
+
+from msgspec import field
+
+from grove.api.meta import Condition, Json, Object, Resource, Struct, is_true, rfc3339
+from grove.api.pod import ContainerStatus, Pod, SchedulingGate
+
+STARTUP_GATE = "grove-initc"
+_PARENT = "--podcliques="
+CLIQUE_LABEL = "grove.io/podclique"
+
+
+class RunContainer(Struct):
+    name: str = ""
+    image: str = ""
+    args: tuple[str, ...] = ()
+    restart_policy: str = ""
+
+
+class RunSpec(Struct):
+    node_name: str = ""
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    containers: tuple[RunContainer, ...] = ()
+    init_containers: tuple[RunContainer, ...] = ()
+    restart_policy: str = "Always"
+    host_network: bool = False
+
+
+class RunStatus(Struct):
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+    pod_ip: str = field(name="podIP", default="")
+    start_time: datetime | None = None
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class RunPod(Object):
+    """A pod as its node sees it."""
+
+    RESOURCE: ClassVar[Resource] = Pod.RESOURCE
+
+    spec: RunSpec = RunSpec()
+    status: RunStatus = RunStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        return is_true(self.status.conditions, "Ready")
+
+    @property
+    def is_over(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def clique(self) -> tuple[str, str]:
+        """Namespace and clique the pod counts for when others wait for it."""
+        return self.metadata.namespace, self.metadata.labels.get(CLIQUE_LABEL, "")
+
+
+def parents(pod: RunPod) -> dict[tuple[str, str], int]:
+    """How many Ready pods of which cliques the pod's startup gate waits for."""
+    wanted: dict[tuple[str, str], int] = {}
+    for container in pod.spec.init_containers:
+        if container.name == STARTUP_GATE:
+            for arg in container.args:
+                if arg.startswith(_PARENT):
+                    clique, _, count = arg.removeprefix(_PARENT).rpartition(":")
+                    wanted[pod.metadata.namespace, clique] = int(count)
+    return wanted
+
+
+def running(pod: RunPod, now: datetime, *, ready: bool = True, restarts: int | None = None) -> Json:
+    """Running, with all containers up; ready or not."""
+    stamp = rfc3339(now)
+    before = {status.name: status.restart_count for status in pod.status.container_statuses}
+    address = pod.status.pod_ip or _address(pod.metadata.uid)
+    state = {"running": {"startedAt": stamp}}
+    statuses = [
+        _container(c, state, ready=ready, restarts=before.get(c.name, 0) if restarts is None else restarts)
+        for c in pod.spec.containers
+    ]
+    status: Json = {
+        "phase": "Running",
+        "startTime": rfc3339(pod.status.start_time or now),
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "hostIP": _address(pod.spec.node_name),
+        "conditions": _conditions(pod, stamp, initialized=True, ready=ready),
+        "containerStatuses": statuses,
+    }
+    if pod.spec.init_containers:
+        status["initContainerStatuses"] = [_finished_init(c, stamp) for c in pod.spec.init_containers]
+    return _patch(pod, status)
+
+
+def initializing(pod: RunPod, now: datetime) -> Json:
+    """Pending in its last init container, as a pod that waits for its parents shows itself."""
+    stamp, inits = rfc3339(now), pod.spec.init_containers
+    waiting = _container(inits[-1], {"running": {"startedAt": stamp}}, ready=False, restarts=0)
+    status = {
+        "phase": "Pending",
+        "startTime": stamp,
+        "conditions": _conditions(pod, stamp, initialized=False, ready=False),
+        "initContainerStatuses": [*(_finished_init(c, stamp) for c in inits[:-1]), waiting],
+        "containerStatuses": [
+            _container(c, {"waiting": {"reason": "PodInitializing"}}, ready=False, restarts=0)
+            for c in pod.spec.containers
+        ],
+    }
+    return _patch(pod, status)
+
+
+def over(pod: RunPod, now: datetime, *, exit_code: int, reason: str = "") -> Json:
+    """Succeeded or Failed, by exit code; the containers will not run again."""
+    stamp = rfc3339(now)
+    ended = {"exitCode": exit_code, "reason": reason or ("Error" if exit_code else "Completed"), "finishedAt": stamp}
+    status: Json = {
+        "phase": "Failed" if exit_code else "Succeeded",
+        "conditions": _conditions(pod, stamp, initialized=True, ready=False),
+        "containerStatuses": [
+            _container(c, {"terminated": ended}, ready=False, restarts=0) for c in pod.spec.containers
+        ],
+    }
+    if reason:
+        status["reason"] = reason
+    return _patch(pod, status)
+
+
+def crashed(pod: RunPod, now: datetime, *, exit_code: int) -> Json:
+    """Running but not ready: every container just died and waits to be started again."""
+    stamp = rfc3339(now)
+    before = {status.name: status.restart_count for status in pod.status.container_statuses}
+    ended = {"terminated": {"exitCode": exit_code, "reason": "Error", "finishedAt": stamp}}
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off restarting failed container"}}
+    statuses = [
+        {**_container(c, waiting, ready=False, restarts=before.get(c.name, 0) + 1), "lastState": ended}
+        for c in pod.spec.containers
+    ]
+    conditions = _conditions(pod, stamp, initialized=True, ready=False)
+    return _patch(pod, {"phase": "Running", "conditions": conditions, "containerStatuses": statuses})
+
+
+def unreachable(pod: RunPod, now: datetime) -> Json:
+    """As it was, but not ready: nobody hears from its node any more."""
+    conditions = [
+        {"type": c.type, "status": c.status, "reason": c.reason, "lastTransitionTime": rfc3339(c.last_transition_time)}
+        for c in pod.status.conditions
+        if c.type != "Ready" and c.last_transition_time
+    ]
+    lost = {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(now)}
+    return _patch(pod, {"conditions": [*conditions, lost]})
+
+
+def _patch(pod: RunPod, status: Json) -> Json:
+    # The uid makes a report about a pod that is gone and came back under its name a Conflict.
+    return {"metadata": {"uid": pod.metadata.uid}, "status": status}
+
+
+def _conditions(pod: RunPod, stamp: str, *, initialized: bool, ready: bool) -> list[Json]:
+    wanted = {
+        "PodScheduled": True, "PodReadyToStartContainers": True, "Initialized": initialized, "ContainersReady": ready,
+        "Ready": ready,
+    }  # fmt: skip
+    before = {c.type: c for c in pod.status.conditions}
+    conditions: list[Json] = []
+    for type_, holds in wanted.items():
+        status, old = "True" if holds else "False", before.get(type_)
+        since = (
+            rfc3339(old.last_transition_time) if old and old.status == status and old.last_transition_time else stamp
+        )
+        condition: Json = {"type": type_, "status": status, "lastProbeTime": None, "lastTransitionTime": since}
+        if not holds:
+            condition["reason"] = "ContainersNotInitialized" if type_ == "Initialized" else "ContainersNotReady"
+        conditions.append(condition)
+    return conditions
+
+
+def _container(container: RunContainer, state: Json, *, ready: bool, restarts: int) -> Json:
+    return {
+        "name": container.name, "image": container.image, "imageID": "", "ready": ready, "started": ready,
+        "restartCount": restarts, "state": state, "lastState": {},
+    }  # fmt: skip
+
+
+def _finished_init(container: RunContainer, stamp: str) -> Json:
+    if container.restart_policy == "Always":
+        return _container(container, {"running": {"startedAt": stamp}}, ready=True, restarts=0)
+    done = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": stamp}}
+    return _container(container, done, ready=True, restarts=0)
+
+
+def _address(seed: str) -> str:
+    number = zlib.crc32(seed.encode())
+    return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
