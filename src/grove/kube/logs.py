@@ -30,7 +30,9 @@ def configure_logs(level: str = "info", format: Format = "json", *, stream: Text
     if format == "json":
         render = [structlog.processors.format_exc_info, structlog.processors.EventRenamer("msg"), _as_json]
     else:
-        render = [structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=40)]
+        # Plain tracebacks: the pretty ones print every local variable, which here are whole objects of users.
+        plain = structlog.dev.plain_traceback
+        render = [structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=40, exception_formatter=plain)]
     structlog.configure(
         processors=[*shared, *render],
         wrapper_class=structlog.make_filtering_bound_logger(number),
