@@ -17,6 +17,9 @@ $(VENV)/runtime: requirements/runtime.txt pyproject.toml
 	@echo "installing dependencies into $(VENV)" >&2
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt
 	@echo "$(CURDIR)/src" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/grove.pth"
+	@for c in grove:main kubectl-grove:kubectl; do \
+	  printf '#!%s\nfrom grove.cli.%s import main\n\nmain()\n' "$(CURDIR)/$(BIN)/python" "$${c#*:}" > "$(BIN)/$${c%:*}"; \
+	  chmod +x "$(BIN)/$${c%:*}"; done
 	@touch $@
 
 $(VENV)/dev: $(VENV)/runtime requirements/dev.txt
