@@ -1,0 +1,51 @@
+"""`grove webhooks`: where admission is registered, and its removal from a cluster that has no operator any more."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.option("--remove", is_flag=True, help="Remove the configurations; a running operator would put them back.")
+@click.option(
+    "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Which cluster; default as kubectl."
+)
+@click.option("--context", default="", help="The kubeconfig context to use.")
+def webhooks(remove: bool, kubeconfig: Path | None, context: str) -> None:
+    """Show where the API server sends PodCliqueSets to be checked, or take that away.
+
+    Without an operator behind them the configurations refuse every PodCliqueSet.
+    """
+    asyncio.run(_webhooks(remove, kubeconfig, context))
+
+
+async def _webhooks(remove: bool, kubeconfig: Path | None, context: str) -> None:
+    from grove.admission.registration import Registration, ServiceAddress, configurations
+    from grove.kube.config import load_config
+    from grove.kube.errors import NotFound
+    from grove.kube.http import HttpClient
+
+    nowhere = ServiceAddress("")  # only the names matter here
+    async with HttpClient(load_config(kubeconfig, context), user_agent="grove-webhooks") as client:
+        if remove:
+            await Registration(client, nowhere).withdraw()
+            click.echo("webhook configurations removed")
+            return
+        for one in configurations(nowhere, authorizer=True, ca_bundle=None):
+            try:
+                stored = await client.get(one.resource, one.name)
+            except NotFound:
+                click.echo(f"{one.name}: not there")
+                continue
+            for webhook in stored.get("webhooks") or ():
+                click.echo(f"{one.name}: {_target(webhook.get('clientConfig') or {})}")
+
+
+def _target(config: dict[str, Any]) -> str:
+    service = config.get("service") or {}
+    where = config.get("url") or f"service {service.get('namespace')}/{service.get('name')} port {service.get('port')}"
+    return f"{where}, {'with' if config.get('caBundle') else 'without'} a CA bundle"

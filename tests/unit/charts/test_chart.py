@@ -1,0 +1,262 @@
+"""The rendered chart against the code it runs: rights, files, names, ports, and that the rendering is the newest."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import grove
+from grove import crds
+from grove.admission.registration import ServiceAddress, configurations
+from grove.api.env import INIT_CONTAINER_IMAGE
+from grove.api.meta import Object, Resource
+from grove.api.podcliqueset import PodCliqueSet
+from grove.backends import KNOWN, build_backends, is_topology_aware
+from grove.config import OperatorConfiguration, load_configuration
+from grove.controllers.optional import OPTIONAL
+from grove.decide.children import wanted_access
+from grove.operator import Operator
+from grove.scheduler.config import load_configuration as load_scheduler_configuration
+from grove.scheduler.live import Scheduler
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts/grove"
+INSTALL, EVERY_OPTION = ROOT / "charts/install.yaml", Path(__file__).with_name("every-option.rendered.yaml")
+OPERATOR, SCHEDULER = "grove:system:grove-operator", "grove:system:grove-scheduler"
+CHANGE = ("get", "list", "watch", "create", "patch", "delete")
+
+Rights = set[tuple[str, str, str]]
+"""Verb, group, plural."""
+
+
+def documents(file: Path) -> list[dict[str, Any]]:
+    return [one for one in yaml.safe_load_all(file.read_text()) if one]
+
+
+def named(file: Path, kind: str, prefix: str) -> dict[str, Any]:
+    (one,) = (d for d in documents(file) if d["kind"] == kind and d["metadata"]["name"].startswith(prefix))
+    return one
+
+
+def rights(rules: Iterable[dict[str, Any]], *, by_name: bool = False) -> Rights:
+    """What rules allow for any object, or for those they name."""
+    return {
+        (verb, group, resource)
+        for rule in rules if ("resourceNames" in rule) is by_name
+        for verb in rule["verbs"] for group in rule["apiGroups"] for resource in rule["resources"]
+    }  # fmt: skip
+
+
+def held(file: Path, role: str) -> Rights:
+    (rules,) = (d["rules"] for d in documents(file) if d["kind"] == "ClusterRole" and d["metadata"]["name"] == role)
+    return rights(rules)
+
+
+def needed(resource: Resource, *verbs: str) -> Rights:
+    return {(verb, resource.group, resource.plural) for verb in verbs}
+
+
+def followed(cache: Any) -> Iterator[type[Object]]:
+    yield from cache._informers
+
+
+@pytest.mark.parametrize("file", [INSTALL, EVERY_OPTION], ids=lambda file: file.name)
+def test_the_rendering_is_the_newest(file: Path):
+    parts = [CHART / "Chart.yaml", CHART / "values.yaml", *sorted((CHART / "templates").iterdir()),
+             ROOT / "charts/every-option.yaml"]  # fmt: skip
+    digest = hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()[:16]
+    assert f"(digest {digest})" in file.read_text().splitlines()[0], "run charts/render.sh"
+
+
+def test_the_chart_has_the_version_of_the_code():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == chart["version"] == grove.__version__
+    containers = named(INSTALL, "Deployment", "grove-operator")["spec"]["template"]["spec"]["containers"]
+    assert [one["image"] for one in containers] == [f"grove:{grove.__version__}"]
+
+
+# Rights
+
+
+@pytest.mark.parametrize("file", [INSTALL, EVERY_OPTION], ids=lambda file: file.name)
+async def test_each_process_may_follow_every_kind_that_it_follows(file: Path):
+    client: Any = object()
+    for role, kinds in (
+        (OPERATOR, {*followed(Operator(client).cache), *OPTIONAL}),
+        (SCHEDULER, {*followed(Scheduler(client).cache)}),
+    ):
+        assert len(kinds) > 5
+        for kind in kinds:
+            assert needed(kind.RESOURCE, "list", "watch") <= held(file, role), f"{role}: {kind.RESOURCE}"
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN))
+def test_the_operator_may_make_what_each_scheduler_is_told(name: str):
+    config = load_configuration(f"scheduler: {{profiles: [{{name: {name}}}]}}")
+    allowed = held(EVERY_OPTION, OPERATOR)
+    (backend,) = (one for one in build_backends(config.scheduler).all if one.name == name)
+    for resource in backend.gang_resources:
+        assert needed(resource, *CHANGE) <= allowed, resource
+    named_too = allowed | rights(named(EVERY_OPTION, "ClusterRole", OPERATOR)["rules"], by_name=True)
+    verbs = {"served": (), "get": ("get",), "list": ("list",), "dry_run": ("create",)}
+    for question in backend.questions:
+        assert needed(question.resource, *verbs[question.ask]) <= named_too, question
+    if is_topology_aware(backend) and backend.topology_resource is not None:
+        assert needed(backend.topology_resource, "get", "create", "delete") <= allowed
+
+
+def test_rights_for_other_schedulers_come_with_their_profiles():
+    def groups(file: Path) -> set[str]:
+        return {group for _, group, _ in held(file, OPERATOR)}
+
+    optional = {
+        "scheduling.run.ai", "kai.scheduler", "scheduling.volcano.sh", "topology.volcano.sh",
+        "scheduling.sigs.k8s.io", "scheduling.koordinator.sh", "resource.nvidia.com",
+    }  # fmt: skip
+    assert groups(EVERY_OPTION) - groups(INSTALL) == optional
+
+
+def test_the_operator_holds_what_it_gives_to_init_containers():
+    # Otherwise the API server refuses the Role: nobody may give what he does not have.
+    (role,) = (one for one in wanted_access(PodCliqueSet()) if one["kind"] == "Role")
+    assert rights(role["rules"]) <= held(INSTALL, OPERATOR)
+
+
+def test_rights_by_name_name_what_there_is():
+    rules = named(INSTALL, "ClusterRole", OPERATOR)["rules"]
+    by_kind = {rule["apiGroups"][0]: set(rule["resourceNames"]) for rule in rules if "resourceNames" in rule}
+    assert by_kind == {
+        "admissionregistration.k8s.io": {
+            one.name for one in configurations(ServiceAddress("x"), authorizer=True, ca_bundle=None)
+        },
+        "apiextensions.k8s.io": {one["metadata"]["name"] for one in crds.load()},
+    }
+
+
+@pytest.mark.parametrize("file", [INSTALL, EVERY_OPTION], ids=lambda file: file.name)
+def test_no_rule_has_a_wildcard(file: Path):
+    for one in documents(file):
+        for rule in one.get("rules") or ():
+            assert not any("*" in part for parts in rule.values() for part in parts)
+
+
+# Files
+
+
+@pytest.mark.parametrize("file", [INSTALL, EVERY_OPTION], ids=lambda file: file.name)
+def test_the_processes_accept_their_files_and_find_them(file: Path):
+    for process, load in (("operator", load_configuration), ("scheduler", load_scheduler_configuration)):
+        config = named(file, "ConfigMap", f"grove-{process}-cm")
+        load(config["data"]["config.yaml"])  # type: ignore[operator]
+        pod = named(file, "Deployment", f"grove-{process}")["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+        assert container["args"] == [process, f"--config={mounts[f'{process}-config']}/config.yaml"]
+        (volume,) = (one for one in pod["volumes"] if one["name"] == f"{process}-config")
+        assert volume["configMap"]["name"] == config["metadata"]["name"]
+
+
+def operator_config(file: Path) -> OperatorConfiguration:
+    return load_configuration(named(file, "ConfigMap", "grove-operator-cm")["data"]["config.yaml"])
+
+
+def test_a_renamed_scheduler_account_is_still_exempt_from_the_guard():
+    assert operator_config(EVERY_OPTION).authorizer.exempt_service_account_user_names == (
+        "system:serviceaccount:dynamo-system:dynamo-operator",
+        "system:serviceaccount:grove-system:gang-scheduler",
+    )
+
+
+def test_cert_managers_certificate_is_mounted_and_named():
+    webhooks = operator_config(EVERY_OPTION).server.webhooks
+    certificate = named(EVERY_OPTION, "Certificate", "grove-operator")
+    assert webhooks.cert_manager_certificate == "grove-system/grove-operator"
+    assert certificate["spec"]["secretName"] == webhooks.secret_name
+    assert "grove-operator.grove-system.svc" in certificate["spec"]["dnsNames"]
+    pod = named(EVERY_OPTION, "Deployment", "grove-operator")["spec"]["template"]["spec"]
+    assert webhooks.server_cert_dir in [one["mountPath"] for one in pod["containers"][0]["volumeMounts"]]
+
+
+@pytest.mark.parametrize(
+    ("file", "image"),
+    [(INSTALL, "grove-initc"), (EVERY_OPTION, "registry.example/other-initc")],
+    ids=["from initImage", "from deployment.env, which wins"],
+)
+def test_the_operator_is_told_one_image_for_init_containers(file: Path, image: str):
+    (container,) = named(file, "Deployment", "grove-operator")["spec"]["template"]["spec"]["containers"]
+    assert [one["value"] for one in container["env"] if one["name"] == INIT_CONTAINER_IMAGE] == [image]
+
+
+# Pods and Services
+
+
+@pytest.mark.parametrize("file", [INSTALL, EVERY_OPTION], ids=lambda file: file.name)
+def test_every_pod_meets_the_restricted_security_standard(file: Path):
+    pods = [one["spec"]["template"]["spec"] for one in documents(file) if one["kind"] in ("Deployment", "Job")]
+    for pod in pods:
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in (*pod["containers"], *pod.get("initContainers", ())):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            # Certificates pass through a temporary file on their way into the TLS library.
+            assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
+
+
+@pytest.mark.parametrize("file", [INSTALL, EVERY_OPTION], ids=lambda file: file.name)
+def test_services_lead_to_the_pods_ports(file: Path):
+    for service in (one for one in documents(file) if one["kind"] == "Service"):
+        template = named(file, "Deployment", service["metadata"]["name"])["spec"]["template"]
+        assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+        ports = {one["name"]: one["containerPort"] for one in template["spec"]["containers"][0]["ports"]}
+        for port in service["spec"]["ports"]:
+            # The same number on both sides: webhook configurations name the one the operator listens on.
+            assert port["port"] == ports[port["targetPort"]]
+
+
+def test_webhooks_find_the_operators_service():
+    address = ServiceAddress("grove-system", port=operator_config(INSTALL).server.webhooks.port)
+    service = named(INSTALL, "Service", address.name)
+    assert service["metadata"]["namespace"] == address.namespace
+    assert address.port in [one["port"] for one in service["spec"]["ports"]]
+
+
+# Images
+
+
+def test_the_init_image_runs_with_what_the_dockerfile_copies_into_it(tmp_path: Path):
+    stage = (ROOT / "Dockerfile").read_text().partition("AS initc")[2].partition("\nFROM")[0]
+    copied = re.findall(r"^COPY (\S+) /opt/grove/(\S+)$", stage, re.MULTILINE)
+    assert len(copied) == 2
+    for source, target in copied:
+        (tmp_path / target).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / source).is_dir() else shutil.copy)(ROOT / source, tmp_path / target)
+    # -S: without site-packages, as in the image.
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "grove.startup", "--podcliques=web-0-router:1"],
+        cwd="/", env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (
+        1, "grove startup: cannot read /var/grove/pod-info/namespace: No such file or directory\n",
+    )  # fmt: skip
+    assert 'ENTRYPOINT ["python", "-m", "grove.startup"]' in stage
+
+
+def test_the_build_may_read_what_it_copies():
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copies = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    for source in (one for line in copies for one in line.split()):
+        assert (ROOT / source).exists(), source
+        assert source in kept or source.split("/")[0] in kept, source

@@ -1,0 +1,79 @@
+"""Pages for users name what there is, by the code's own spelling: labels, variables, reasons, commands, values."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from grove.api import env, labelsets
+from grove.cli.main import LazyGroup
+from grove.config import load_configuration
+from grove.scheduler import gangstate
+from grove.scheduler.config import load_configuration as load_scheduler_configuration
+
+ROOT = Path(__file__).parents[3]
+PAGES = ("concepts", "install", "naming", "troubleshooting")
+
+
+def page(name: str) -> str:
+    return (ROOT / f"docs/{name}.md").read_text()
+
+
+def test_naming_has_every_label_and_variable_of_pods():
+    clique = labelsets.member_clique({}, "chat", 0, "chat-0-engine", 1, "x", "chat-0-engine-0", "chat-0", "hash")
+    own = {*labelsets.pod(clique, "chat", 0, "x", "chat-0-engine-0", 0), *labelsets.pod_gang({}, {}, "chat", "s")}
+    own |= {one["name"] for one in (*env.pod_variables("chat", 0, "x", "default"), *env.group_variables(4))}
+    assert len(own) == 13 + 8
+    assert {one for one in own if f"`{one}`" not in page("naming")} == set()
+
+
+def test_troubleshooting_has_every_reason_a_gang_waits_for():
+    reasons = {
+        value for name, value in vars(gangstate).items()
+        if name.isupper() and isinstance(value, str) and re.fullmatch(r"([A-Z][a-z]+)+", value)
+    }  # fmt: skip
+    told = reasons - {gangstate.GANG_SCHEDULED, gangstate.BINDING, gangstate.PODS_LOST}
+    assert len(told) == 8
+    assert {one for one in told if f"`{one}`" not in page("troubleshooting")} == set()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_exist(name: str):
+    for command in re.findall(r"`(?:kubectl )?grove ([a-z]+)|^grove ([a-z]+)", page(name), re.MULTILINE):
+        assert "".join(command) in LazyGroup.table
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_to_pages(name: str):
+    for target in re.findall(r"\]\((\w[\w.-]*\.md)\)", page(name)):
+        assert (ROOT / "docs" / target).exists()
+
+
+def test_values_of_the_install_page_exist():
+    """In values.yaml, or, below `config` and `scheduler.config`, as a field of the file it becomes."""
+    values = yaml.safe_load((ROOT / "charts/grove/values.yaml").read_text())
+    table = page("install").partition("the ones most often changed:")[2].partition("\n\nValues files")[0]
+    paths = re.findall(r"^\| `([\w.]+)`", table, re.MULTILINE)
+    assert len(paths) > 10
+    for path in paths:
+        if path.startswith("scheduler.config."):
+            assert _has(load_scheduler_configuration(""), path.split(".")[2:]), path
+        elif path.startswith("config."):
+            assert _has(load_configuration(""), path.split(".")[1:]), path
+        else:
+            assert _in(values, path.split(".")), path
+
+
+def _in(tree: Any, path: list[str]) -> bool:
+    return not path or (isinstance(tree, dict) and path[0] in tree and _in(tree[path[0]], path[1:]))
+
+
+def _has(section: Any, path: list[str]) -> bool:
+    if not path:
+        return True
+    names = dict(zip(section.__struct_encode_fields__, section.__struct_fields__, strict=True))
+    return path[0] in names and _has(getattr(section, names[path[0]]), path[1:])
