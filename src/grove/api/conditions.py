@@ -26,6 +26,14 @@ SUFFICIENT_SCHEDULED_PODS = "SufficientScheduledPods"
 GANG_TERMINATION_IN_PROGRESS = "GangTerminationInProgress"
 GANG_TERMINATION_ACTIVE = "GangTerminationActive"
 
+# What gang termination remembers: there once True, gone after a restart
+WAS_SCHEDULED = "WasScheduled"
+MINIMUM_WAS_SCHEDULED = "MinimumWasScheduled"
+WAS_HEALTHY = "WasHealthy"
+MINIMUM_WAS_HEALTHY = "MinimumWasHealthy"
+GANG_RESTARTS_EXHAUSTED = "GangRestartsExhausted"
+MAXIMUM_REACHED = "MaximumReached"
+
 # PodCliqueSet
 TOPOLOGY_LEVELS_UNAVAILABLE = "TopologyLevelsUnavailable"
 TOPOLOGY_AWARE_SCHEDULING_DISABLED = "TopologyAwareSchedulingDisabled"
@@ -33,6 +41,8 @@ ALL_CLUSTER_TOPOLOGY_LEVELS_AVAILABLE = "AllClusterTopologyLevelsAvailable"
 TOPOLOGY_NAME_MISSING = "TopologyNameMissing"
 CLUSTER_TOPOLOGY_NOT_FOUND = "ClusterTopologyNotFound"
 CLUSTER_TOPOLOGY_LEVELS_UNAVAILABLE = "ClusterTopologyLevelsUnavailable"
+UPDATE_STALLED = "UpdateStalled"
+PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
 
 # ClusterTopologyBinding
 SCHEDULER_TOPOLOGY_DRIFT = "SchedulerTopologyDrift"
@@ -48,6 +58,8 @@ SCHEDULED = "Scheduled"
 READY = "Ready"
 UNHEALTHY = "Unhealthy"
 DISRUPTION_TARGET = "DisruptionTarget"
+SCHEDULER_OBJECTS_READY = "SchedulerObjectsReady"
+"""Whether another scheduler was told of the gang by objects of its own kind; absent where it reads PodGangs."""
 
 # Pod, while its clique waits for others to start
 POD_STARTUP_BLOCKED = "PodStartupBlocked"

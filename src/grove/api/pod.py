@@ -189,6 +189,9 @@ class ContainerStatus(Struct):
     restart_count: int = 0
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
+    resources: ResourceRequirements | None = None
+    """What the container runs with now; differs from the spec while a resize is under way."""
+    allocated_resources: ResourceList = {}
 
 
 class PodStatus(Struct):

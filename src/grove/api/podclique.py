@@ -38,6 +38,9 @@ class PodCliqueSpec(Struct):
 class PodsSelectedToUpdate(Struct):
     current: Annotated[str, doc("Ready pod that is being replaced.", required=True)] = ""
     completed: Annotated[tuple[str, ...], doc("Ready pods that were replaced.")] = ()
+    indexes: Annotated[
+        tuple[int, ...], doc("Indexes whose ready pod is being replaced; their new pods are waited for.")
+    ] = ()
 
 
 class PodCliqueUpdateProgress(Struct):
@@ -64,6 +67,7 @@ class PodCliqueStatus(Struct):
     current_pod_clique_set_generation_hash: Annotated[str, doc("Generation of the set that is fully realised.")] = ""
     current_pod_template_hash: Annotated[str, doc("Pod template that is fully realised.")] = ""
     update_progress: Annotated[PodCliqueUpdateProgress | None, doc("The current or last update.")] = None
+    incarnation: Annotated[int, doc("Restart of its gang that this status is about.")] = 0
 
 
 class PodClique(Object):

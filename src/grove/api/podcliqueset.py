@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 from grove.api.doc import Int64, doc
 from grove.api.meta import Condition, Json, Object, Resource, Struct
 from grove.api.podclique import AutoScalingConfig, PodCliqueSpec
-from grove.api.status import LastError, LastOperation
+from grove.api.status import LastError, LastOperation, ReplicaRestart
 from grove.api.topology import TopologyConstraint
 
 ANY_ORDER, IN_ORDER, EXPLICIT = "CliqueStartupTypeAnyOrder", "CliqueStartupTypeInOrder", "CliqueStartupTypeExplicit"
@@ -164,6 +164,10 @@ class PodCliqueSetUpdateProgress(Struct):
     updated_pod_clique_scaling_groups_count: Annotated[int, doc("Groups that are up to date.", default=0)] = 0
     total_pod_clique_scaling_groups_count: Annotated[int, doc("Groups in all.", default=0)] = 0
     currently_updating: Annotated[tuple[ReplicaUpdate, ...], doc("Replicas being updated now.")] = ()
+    updated_units_count: Annotated[
+        int, doc("Pods of standalone cliques and member cliques that are up to date; kept if there is a deadline.")
+    ] = 0
+    last_progress_time: Annotated[datetime | None, doc("When that number last changed.")] = None
 
 
 class PodCliqueSetStatus(Struct):
@@ -179,6 +183,7 @@ class PodCliqueSetStatus(Struct):
     current_generation_hash: Annotated[str, doc("Hash of all clique templates.")] = ""
     update_progress: Annotated[PodCliqueSetUpdateProgress | None, doc("The current or last update.")] = None
     gang_restarts: Annotated[int, doc("Times a replica of the set was terminated as a gang.")] = 0
+    replica_restarts: Annotated[tuple[ReplicaRestart, ...], doc("Replicas that were ever restarted whole.")] = ()
 
 
 class PodCliqueSet(Object):

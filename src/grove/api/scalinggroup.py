@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from grove.api.doc import Int64, doc
 from grove.api.meta import Condition, Object, Resource, Struct
-from grove.api.status import LastError, LastOperation
+from grove.api.status import LastError, LastOperation, ReplicaRestart
 
 
 class PodCliqueScalingGroupSpec(Struct):
@@ -19,6 +19,7 @@ class PodCliqueScalingGroupSpec(Struct):
 class ReplicasSelectedToUpdate(Struct):
     current: Annotated[int, doc("Replica that is being recreated.", required=True)] = 0
     completed: Annotated[tuple[int, ...], doc("Replicas that were recreated.")] = ()
+    also_current: Annotated[tuple[int, ...], doc("Further replicas being recreated, where several may be.")] = ()
 
 
 class PodCliqueScalingGroupUpdateProgress(Struct):
@@ -45,6 +46,8 @@ class PodCliqueScalingGroupStatus(Struct):
     current_pod_clique_set_generation_hash: Annotated[str, doc("Generation of the set that is fully realised.")] = ""
     update_progress: Annotated[PodCliqueScalingGroupUpdateProgress | None, doc("The current or last update.")] = None
     gang_restarts: Annotated[int, doc("Times a replica of this group was terminated as a gang.")] = 0
+    replica_restarts: Annotated[tuple[ReplicaRestart, ...], doc("Replicas that were ever restarted whole.")] = ()
+    incarnation: Annotated[int, doc("Restart of its replica of the set that this status is about.")] = 0
 
 
 class PodCliqueScalingGroup(Object):

@@ -23,3 +23,13 @@ class LastOperation(Struct):
     state: Annotated[str, doc("How it went.", enum=[PROCESSING, SUCCEEDED, ERROR])] = ""
     description: Annotated[str, doc("The same, in words.")] = ""
     last_update_time: Annotated[datetime | None, doc("When this was last written.")] = None
+
+
+class ReplicaRestart(Struct):
+    """How often all pods of one replica, of a set or of a scaling group, were made anew together."""
+
+    replica_index: Annotated[int, doc("Replica it is about.", required=True)] = 0
+    incarnation: Annotated[int, doc("Pods of an earlier incarnation are replaced at once.", required=True)] = 0
+    gang_restarts: Annotated[int, doc("Times it was restarted because it stayed in breach.")] = 0
+    last_gang_restart_time: Annotated[datetime | None, doc("When that last happened.")] = None
+    generation_hash: Annotated[str, doc("Generation of the set that an update last brought it to.")] = ""

@@ -13,7 +13,7 @@ from grove.api import conditions as words
 from grove.api.conditions import FALSE, TRUE, with_condition
 from grove.api.meta import is_true
 from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang, PodGangStatus
-from grove.backends import Backend
+from grove.backends import Backed, Backend
 from grove.decide.gangs import PodsOf, WantedGang, referenced
 
 GANG_PLACED = "MinimumPlaced"
@@ -22,9 +22,20 @@ GANG_READY = "MinimumReady"
 GANG_NOT_READY = "MinimumNotReady"
 
 
-def gang_status(gang: PodGang, wanted: WantedGang, backend: Backend, pods_of: PodsOf, now: datetime) -> PodGangStatus:
-    """What the operator would write on a PodGang that exists; equal to what it has if there is nothing to say."""
+def gang_status(
+    gang: PodGang, wanted: WantedGang, backend: Backend, pods_of: PodsOf, now: datetime, backed: Backed | None = None
+) -> PodGangStatus:
+    """What the operator would write on a PodGang that exists; equal to what it has if there is nothing to say.
+
+    `backed` says how far another scheduler was told of the gang, if it is told by objects of its own.
+    """
     status = _with_initialized(gang, wanted, now)
+    if backed is not None:
+        told = TRUE if backed.ready else FALSE
+        conditions = with_condition(
+            status.conditions, words.SCHEDULER_OBJECTS_READY, told, backed.reason, backed.message, now
+        )
+        status = msgspec.structs.replace(status, conditions=conditions)
     if not backend.reports_gang_status:
         status = _with_derived_progress(status, gang, pods_of, now)
     return status if status.phase else msgspec.structs.replace(status, phase=PENDING)

@@ -92,12 +92,16 @@ def wanted_gang(context: GangContext, layout: GangLayout, existing: PodGang | No
             "labels": labelsets.pod_gang(
                 meta.labels if meta else {}, pcs.metadata.labels, pcs.metadata.name, context.backend.name
             ),
-            "annotations": {**annotations, **context.backend.gang_annotations},
+            "annotations": {**annotations, **context.backend.gang_annotations(pcs, existing, _pods(context, units))},
             "ownerReferences": owned_by(pcs),
         },
         "spec": spec,
     }
     return WantedGang(layout, gang, ", ".join(missing))
+
+
+def _pods(context: GangContext, units: Iterable[Unit]) -> list[Pod]:
+    return [pod for unit in units for pod in context.pods_of(unit.fqn)]
 
 
 def referenced(pods: Iterable[Pod], gang: str) -> list[Pod]:

@@ -15,9 +15,10 @@ from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
-from grove.backends import Backend
+from grove.api.podgang import PodGang
+from grove.backends import Backend, PodSite
 from grove.decide.claims import claims_of_pod, with_claims
-from grove.decide.layout import Unit
+from grove.decide.layout import Unit, min_pods
 from grove.decide.owners import owned_by
 from grove.decide.startup import parent_minimums, with_startup_container
 
@@ -28,7 +29,7 @@ class PodBlueprint:
 
     `startup_image` is the whole image name of the start-order container; it is needed only by cliques with parents.
     `parent_replicas` are the replicas of parent cliques, by name, so that one at zero is not waited for. `incarnation`
-    says which restart of their gang the pods are made for.
+    says which restart of their gang the pods are made for. `gang` is their PodGang if there is one already.
     """
 
     pcs: PodCliqueSet
@@ -38,6 +39,7 @@ class PodBlueprint:
     startup_image: str = ""
     parent_replicas: Mapping[str, int] = field(default_factory=dict)
     incarnation: int = 0
+    gang: PodGang | None = None
 
 
 def build_pod(blueprint: PodBlueprint, index: int, name: str) -> Json:
@@ -76,5 +78,6 @@ def build_pod(blueprint: PodBlueprint, index: int, name: str) -> Json:
         "metadata": metadata,
         "spec": spec,
     }
-    backend.prepare_pod(pod)
+    site = PodSite(pcs, unit.gang, clique.metadata.name, index, min_pods(unit.template), blueprint.gang)
+    backend.prepare_pod(pod, site)
     return pod

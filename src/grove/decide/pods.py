@@ -18,7 +18,7 @@ from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
-from grove.decide.layout import kept_replicas
+from grove.decide.layout import kept_replicas, min_pods
 from grove.decide.podbuild import PodBlueprint, build_pod
 
 VANISHED_NODE_GRACE_S = 10.0
@@ -70,7 +70,7 @@ def plan_pods(
     rng: Random,
     gone_since: GoneSince = lambda node: None,
     releasable: Sequence[Pod] = (),
-    replace: Collection[str] = (),
+    replace: Mapping[str, str] = MappingProxyType({}),
     leaving: Collection[str] = (),
 ) -> PodPlan:
     """The plan for a clique that is not being deleted.
@@ -97,7 +97,12 @@ def plan_pods(
             staying.append(pod)
     staying, doubled = _one_per_index(staying)
     removals += (Removal(pod, DUPLICATE) for pod in doubled)
-    victims = scale_in_order(staying, expected_hash(clique, blueprint.pcs))[: max(0, len(staying) - wanted)]
+    order = scale_in_order(staying, expected_hash(clique, blueprint.pcs))
+    if blueprint.backend.core_by_index:
+        # Only pods with low indexes are members of the scheduler's gang; without them it could never be whole again.
+        core = min_pods(blueprint.unit.template)
+        order.sort(key=lambda pod: (pod_index(pod) or 0) < core)
+    victims = order[: max(0, len(staying) - wanted)]
     removals += (Removal(pod, SURPLUS) for pod in victims)
     gone = {pod.metadata.uid for pod in victims}
     staying = [pod for pod in staying if pod.metadata.uid not in gone]

@@ -98,7 +98,7 @@ class Workqueue(Generic[K]):
                 # Woken and cancelled in the same turn: the wake-up belongs to somebody who can still use it.
                 if waiter.done() and not waiter.cancelled():
                     self._wake()
-                else:
+                elif waiter in self._waiters:  # not when a wake-up has passed over it meanwhile
                     self._waiters.remove(waiter)
                 raise
         return self._pop()

@@ -12,6 +12,7 @@ from typing import ClassVar
 from msgspec import field
 
 from grove.api.meta import Condition, Json, Object, Resource, Struct, is_true, rfc3339
+from grove.api.patch import to_json
 from grove.api.pod import ContainerStatus, Pod, SchedulingGate
 
 STARTUP_GATE = "grove-initc"
@@ -180,7 +181,8 @@ def _conditions(pod: RunPod, stamp: str, *, initialized: bool, ready: bool) -> l
         if not holds:
             condition["reason"] = "ContainersNotInitialized" if type_ == "Initialized" else "ContainersNotReady"
         conditions.append(condition)
-    return conditions
+    # What others say of the pod a kubelet leaves alone.
+    return [*conditions, *(to_json(c) for c in pod.status.conditions if c.type not in wanted)]
 
 
 def _container(container: RunContainer, state: Json, *, ready: bool, restarts: int) -> Json:

@@ -1,0 +1,63 @@
+"""Many writes at once, but not too many, and carefully after trouble.
+
+A first attempt runs `width` at a time and stops at the first error that others would meet too. An attempt after one
+that failed starts slowly: one, then two, then four …, so that a full quota costs one request a try and not a thousand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+
+from grove.kube.errors import Invalid, KubeError
+
+Act = Callable[[], Awaitable[None]]
+
+WIDTH = 32
+
+
+async def in_parallel(acts: Sequence[Act], *, width: int = WIDTH, careful: bool = False) -> list[KubeError]:
+    """Runs the acts and returns what went wrong, in no particular order; acts behind an error may not have run."""
+    errors: list[KubeError] = []
+    for batch in _batches(acts, careful):
+        await _run(batch, width, errors)
+        if any(_concerns_others(error) for error in errors):
+            break
+    return errors
+
+
+async def _run(acts: Sequence[Act], width: int, errors: list[KubeError]) -> None:
+    waiting = iter(acts)
+    if len(acts) == 1:
+        await _work(waiting, errors)
+        return
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(width, len(acts))):
+            group.create_task(_work(waiting, errors))
+
+
+async def _work(waiting: Iterator[Act], errors: list[KubeError]) -> None:
+    for act in waiting:
+        try:
+            await act()
+        except KubeError as error:
+            errors.append(error)
+            if _concerns_others(error):
+                for _ in waiting:  # nobody shall start another
+                    pass
+                return
+
+
+def _concerns_others(error: KubeError) -> bool:
+    """A refused object says nothing about the next one; a full quota or a lost server does."""
+    return not isinstance(error, Invalid)
+
+
+def _batches(acts: Sequence[Act], careful: bool) -> Iterable[Sequence[Act]]:
+    if not careful:
+        yield acts
+        return
+    start, size = 0, 1
+    while start < len(acts):
+        yield acts[start : start + size]
+        start, size = start + size, size * 2

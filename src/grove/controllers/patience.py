@@ -1,0 +1,34 @@
+"""Writes that only report progress wait a little for company; news that somebody waits for does not.
+
+Two pods that turn ready within the same moment then cost one status write instead of two, and a clique on its way from
+created over scheduled to ready costs one or two instead of six.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+SETTLE_S = 0.02
+"""How long an event waits for the next one of the same object before we look."""
+PROGRESS_S = 1.0
+"""How long a status may lag behind while things are on their way and nothing is wrong."""
+FIRST_S = 5.0
+"""The same for the first status of a new object: that its pods are not there yet is known to whoever made it."""
+
+
+class Patience:
+    """Remembers since when each key has had something to write. `now` is the event loop's clock."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._since: dict[Hashable, float] = {}
+
+    def wait_s(self, key: Hashable, at_most_s: float) -> float:
+        """Seconds the write of `key` may still wait, counted from the first time this was asked; 0.0 is now."""
+        since = self._since.setdefault(key, self._now())
+        left = since + at_most_s - self._now()
+        return left if left > 1e-6 else 0.0
+
+    def done(self, key: Hashable) -> None:
+        """Written, or nothing to write any more."""
+        self._since.pop(key, None)

@@ -1,0 +1,247 @@
+"""PodGang: tells the scheduler which pods belong together, one gang at a time.
+
+Woken by the pods and PodCliques of a gang, by the size of scaling groups, by the set and by the gang itself. A gang is
+written when all its pods exist, so that a scheduler meets it complete; one that stays incomplete is written a moment
+later, and says what it waits for. Gangs nobody wants any more are removed here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from grove.api import labels as key
+from grove.api.conditions import ErrorCode, EventReason
+from grove.api.core import Pod
+from grove.api.meta import Key, Object
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.backends import Backed, Backend, BackendError
+from grove.controllers.backing import Backing
+from grove.controllers.children import Taken
+from grove.controllers.digest import Digest
+from grove.controllers.latest import Latest
+from grove.controllers.patience import PROGRESS_S, SETTLE_S, Patience
+from grove.controllers.reports import Reports
+from grove.controllers.sets import SET, Sets
+from grove.controllers.statuses import StatusWriter
+from grove.controllers.trouble import namespace_ends
+from grove.decide.diff import needed_patch
+from grove.decide.gang_lookup import find_gang_layout, replica_layouts
+from grove.decide.gang_status import gang_status
+from grove.decide.gangs import WantedGang, referenced, wanted_gang
+from grove.decide.layout import replica_of
+from grove.decide.urgency import gang_news
+from grove.kube.cache import Cache
+from grove.kube.client import Client
+from grove.kube.clock import Clock
+from grove.kube.controller import DONE, Controller, Result
+from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+
+
+class GangKey(NamedTuple):
+    """A PodGang that is there or should be, and the set it is of."""
+
+    namespace: str
+    pcs: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class PodGangReconciler:
+    """Keeps one PodGang equal to the pods that belong to it."""
+
+    def __init__(
+        self, cache: Cache, client: Client, sets: Sets, latest: Latest, patience: Patience, statuses: StatusWriter,
+        backing: Backing, reports: Reports, digest: Digest, clock: Clock,
+    ) -> None:  # fmt: skip
+        self._cache, self._client, self._sets, self._latest = cache, client, sets, latest
+        self._patience, self._statuses, self._backing = patience, statuses, backing
+        self._reports, self._digest, self._clock = reports, digest, clock
+
+    async def reconcile(self, key_: GangKey) -> Result:
+        pcs = self._cache.get(PodCliqueSet, Key(key_.namespace, key_.pcs))
+        if pcs is None or pcs.metadata.is_deleting:
+            return DONE  # its gangs go with it
+        try:
+            result = await self._look(key_, self._latest.of(pcs))
+        except (KubeError, BackendError) as error:
+            if not isinstance(error, Conflict) and not (isinstance(error, KubeError) and namespace_ends(error)):
+                self._report(pcs, key_, (ErrorCode.CREATE_OR_PATCH_POD_GANG, f"PodGang {key_.name}: {error}"))
+            raise
+        self._report(pcs, key_)
+        return result
+
+    async def _look(self, key_: GangKey, pcs: PodCliqueSet) -> Result:
+        gang = self._cache.get(PodGang, Key(key_.namespace, key_.name))
+        if gang is not None:
+            gang = self._latest.of(gang)
+            if gang.metadata.is_deleting or not _is_owned(gang, pcs):
+                return DONE  # when it is gone, its deletion brings us back
+        backend = self._sets.backend_of(pcs)
+        if backend is None:
+            return DONE  # the set's own pass says so
+        layout = find_gang_layout(pcs, key_.name, lambda fqn, config: self._sets.group_replicas(pcs, fqn, config))
+        context = self._sets.gang_context(pcs, backend, layout) if layout is not None else None
+        wanted = wanted_gang(context, layout, gang) if context is not None and layout is not None else None
+        if wanted is None:
+            await self._remove(pcs, gang)
+            return DONE
+
+        patch = needed_patch(wanted.object, gang) if gang is not None else None
+        if (gang is None or patch) and wanted.incomplete:
+            wait_s = self._patience.wait_s(key_, PROGRESS_S)
+            if wait_s:
+                return Result(after_s=wait_s)  # its last pod may be on its way; then one write says it all
+        self._patience.done(key_)
+        if gang is None:
+            gang, is_new = await self._create(pcs, wanted)
+            patch = None if is_new else needed_patch(wanted.object, gang)
+        if patch:
+            gang = await self._client.patch(PodGang, key_.name, patch, key_.namespace)
+            self._latest.wrote(gang)
+        written = gang
+        backed = await self._backing.sync(gang, pcs, backend, lambda: self._pods_of(written))
+        result = await self._write_status(gang, wanted, backend, key_.namespace, backed)
+        if backed is not None and backed.retry:
+            raise Taken(backed.message)
+        return result
+
+    def _pods_of(self, gang: PodGang) -> list[Pod]:
+        namespace = gang.metadata.namespace
+        found = (self._sets.pods_of(namespace, group.name) for group in gang.spec.podgroups)
+        return [pod for pods in found for pod in referenced(pods, gang.metadata.name)]
+
+    async def _create(self, pcs: PodCliqueSet, wanted: WantedGang) -> tuple[PodGang, bool]:
+        """The gang, and whether it was made now; it may be there already and the cache not have shown it."""
+        try:
+            gang, is_new = await self._client.create(PodGang, wanted.object), True
+            self._digest.add(pcs, EventReason.POD_GANG_CREATE_OR_UPDATE_SUCCESSFUL, "created PodGang", wanted.name)
+        except AlreadyExists:
+            gang, is_new = await self._client.get(PodGang, wanted.name, pcs.metadata.namespace), False
+            if gang.metadata.is_deleting or not _is_owned(gang, pcs):
+                raise Conflict(f"PodGang {wanted.name} exists and is not of this set") from None
+        self._latest.wrote(gang)
+        return gang, is_new
+
+    async def _write_status(
+        self, gang: PodGang, wanted: WantedGang, backend: Backend, namespace: str, backed: Backed | None
+    ) -> Result:
+        now = self._clock.now()
+        status = gang_status(gang, wanted, backend, lambda fqn: self._sets.pods_of(namespace, fqn), now, backed)
+        news = gang_news(gang.status, status) and not wanted.incomplete
+        return Result(after_s=await self._statuses.write(gang, status, news=news, conditional=True))
+
+    async def _remove(self, pcs: PodCliqueSet, gang: PodGang | None) -> None:
+        if gang is None:
+            return
+        try:
+            await self._client.delete(PodGang, gang.metadata.name, gang.metadata.namespace, uid=gang.metadata.uid)
+        except NotFound:
+            return
+        self._digest.add(pcs, EventReason.POD_GANG_DELETE_SUCCESSFUL, "deleted PodGang", gang.metadata.name)
+
+    def _report(self, pcs: PodCliqueSet, key_: GangKey, *errors: tuple[str, str]) -> None:
+        self._reports.put(pcs.key, pcs.metadata.uid, f"PodGang {key_.name}", errors)
+
+
+class PodGangWakes:
+    """Which events wake which gangs."""
+
+    def __init__(self, cache: Cache, sets: Sets, latest: Latest, controller: Controller[GangKey]) -> None:
+        self._cache, self._sets, self._latest, self._controller = cache, sets, latest, controller
+        cache.on_event(Pod, self.on_pod)
+        cache.on_event(PodClique, self.on_clique)
+        cache.on_event(PodCliqueScalingGroup, self.on_group)
+        cache.on_event(PodGang, self.on_gang)
+
+    def of_set(self, pcs: PodCliqueSet) -> None:
+        """All gangs a set has or should have; for whoever saw the set change."""
+        for replica in range(pcs.spec.replicas):
+            self._of_replica(pcs, replica)
+        for gang in self._cache.by_index(PodGang, SET, pcs.key):
+            self._add(GangKey(pcs.metadata.namespace, pcs.metadata.name, gang.metadata.name))
+
+    def on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new or old
+        if pod is None or (old is not None and new is not None and not _matters(old, new)):
+            return
+        self._wake(pod)
+        if old is not None and _gang_of(old) != _gang_of(pod):
+            self._wake(old)
+
+    def on_clique(self, old: PodClique | None, new: PodClique | None) -> None:
+        clique = new or old
+        if clique is None:
+            return
+        if old is None or new is None or old.spec.replicas != new.spec.replicas or _is_leaving(old, new):
+            self._wake(clique)
+
+    def on_group(self, old: PodCliqueScalingGroup | None, new: PodCliqueScalingGroup | None) -> None:
+        group = new or old
+        if group is None or (
+            old is not None and new is not None and old.spec == new.spec and not _is_leaving(old, new)
+        ):
+            return
+        pcs, replica = self._sets.find_of(group), replica_of(group.metadata)
+        if pcs is None or replica is None:
+            return
+        self._of_replica(pcs, replica)
+        if old is not None:  # gangs of copies that were scaled in
+            prefix = f"{group.metadata.name}-"
+            for gang in self._cache.by_index(PodGang, SET, pcs.key):
+                if gang.metadata.name.startswith(prefix):
+                    self._add(GangKey(pcs.metadata.namespace, pcs.metadata.name, gang.metadata.name))
+
+    def on_gang(self, old: PodGang | None, new: PodGang | None) -> None:
+        """A gang that appears, changes or goes without our doing may need repair."""
+        gang = new or old
+        if gang is None or (new is not None and self._latest.is_echo(new)):
+            return
+        self._add(_key_of(gang), after_s=SETTLE_S if new is not None else 0.0)
+
+    def _of_replica(self, pcs: PodCliqueSet, replica: int) -> None:
+        for layout in replica_layouts(pcs, replica, lambda fqn, config: self._sets.group_replicas(pcs, fqn, config)):
+            self._add(GangKey(pcs.metadata.namespace, pcs.metadata.name, layout.name))
+
+    def _wake(self, obj: Object) -> None:
+        found = obj.metadata.labels
+        if key.POD_GANG in found and key.PART_OF in found:
+            gang_key = GangKey(obj.metadata.namespace, found[key.PART_OF], found[key.POD_GANG])
+            self._add(gang_key, after_s=SETTLE_S)
+
+    def _add(self, gang_key: GangKey | None, after_s: float = 0.0) -> None:
+        if gang_key is not None:
+            self._controller.add(gang_key, after_s=after_s)
+
+
+def _key_of(gang: PodGang) -> GangKey | None:
+    pcs = gang.metadata.labels.get(key.PART_OF)
+    return GangKey(gang.metadata.namespace, pcs, gang.metadata.name) if pcs else None
+
+
+def _gang_of(obj: Object) -> str:
+    return obj.metadata.labels.get(key.POD_GANG, "")
+
+
+def _is_owned(gang: PodGang, pcs: PodCliqueSet) -> bool:
+    controller = gang.metadata.controller
+    return controller is not None and controller.uid == pcs.metadata.uid
+
+
+def _is_leaving(old: Object, new: Object) -> bool:
+    return new.metadata.is_deleting and not old.metadata.is_deleting
+
+
+def _matters(old: Pod, new: Pod) -> bool:
+    return (
+        old.is_scheduled != new.is_scheduled
+        or old.is_ready != new.is_ready
+        or old.status.phase != new.status.phase
+        or old.metadata.labels != new.metadata.labels
+        or old.is_gated != new.is_gated
+        or _is_leaving(old, new)
+    )

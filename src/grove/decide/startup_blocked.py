@@ -1,0 +1,92 @@
+"""The pod condition `PodStartupBlocked`: which pods wait for others to be ready, and for whom, in words.
+
+The waiting itself is done by the start-order container (`startup`); here it is only told. A pod that never had to wait
+is told nothing, so a set whose parents are quick costs no write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from grove.api import conditions as words
+from grove.api import labels as key
+from grove.api.conditions import FALSE, TRUE
+from grove.api.core import Pod
+from grove.api.meta import Condition, Json, find_condition, is_true, rfc3339
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """A pod whose condition is to change. Only the words differ if not `turned`: that may wait for more to change."""
+
+    pod: Pod
+    status: str
+    reason: str
+    message: str
+    turned: bool
+
+
+def startup_tellings(
+    pods: Iterable[Pod], minimums: Sequence[tuple[str, int]], ready: Mapping[str, int]
+) -> list[Telling]:
+    """What to tell the pods of a clique, given how many pods of each parent it needs and how many are ready."""
+    missing = [(fqn, needed) for fqn, needed in minimums if ready.get(fqn, 0) < needed]
+    message = ", ".join(f"{fqn}={ready.get(fqn, 0)}/{needed}" for fqn, needed in minimums)
+    found = (_telling(pod, bool(missing), message) for pod in pods)
+    return [telling for telling in found if telling is not None]
+
+
+def ready_in_gang(pods: Iterable[Pod], gang: str) -> int:
+    """Pods that count for a waiting one: ready, there to stay, and of its own gang."""
+    return sum(
+        pod.is_ready and not pod.metadata.is_deleting and pod.metadata.labels.get(key.POD_GANG) == gang for pod in pods
+    )
+
+
+def condition_patch(telling: Telling, now: datetime) -> list[Json]:
+    """The JSON patch of a pod's status that writes this condition and touches no other."""
+    pod = telling.pod
+    old = find_condition(pod.status.conditions, words.POD_STARTUP_BLOCKED)
+    since = old.last_transition_time if old is not None and not telling.turned and old.last_transition_time else now
+    condition: Json = {
+        "type": words.POD_STARTUP_BLOCKED,
+        "status": telling.status,
+        "reason": telling.reason,
+        "message": telling.message,
+        "lastTransitionTime": rfc3339(since),
+    }
+    if old is None:
+        return [{"op": "add", "path": "/status/conditions/-", "value": condition}]
+    at = f"/status/conditions/{pod.status.conditions.index(old)}"
+    return [
+        {"op": "test", "path": f"{at}/type", "value": words.POD_STARTUP_BLOCKED},
+        {"op": "replace", "path": at, "value": condition},
+    ]
+
+
+def _telling(pod: Pod, blocked: bool, message: str) -> Telling | None:
+    conditions = pod.status.conditions
+    if pod.metadata.is_deleting or not conditions or not _has_gate(pod):
+        return None  # a pod without any condition is about to get one, and there is no list to add ours to yet
+    old = find_condition(conditions, words.POD_STARTUP_BLOCKED)
+    if blocked and not _has_started(pod):
+        return _unless_said(pod, old, TRUE, words.PREREQUISITES_NOT_READY, message)
+    if old is None or old.status == FALSE:
+        return None
+    return _unless_said(pod, old, FALSE, words.PREREQUISITES_READY, message)
+
+
+def _unless_said(pod: Pod, old: Condition | None, status: str, reason: str, message: str) -> Telling | None:
+    if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
+        return None
+    return Telling(pod, status, reason, message, turned=old is None or old.status != status)
+
+
+def _has_gate(pod: Pod) -> bool:
+    return any(container.name == key.STARTUP_CONTAINER for container in pod.spec.init_containers)
+
+
+def _has_started(pod: Pod) -> bool:
+    return is_true(pod.status.conditions, "Initialized") or pod.status.phase not in ("", "Pending")

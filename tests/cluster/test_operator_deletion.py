@@ -1,0 +1,101 @@
+"""A deleted set leaves nothing behind, however it is deleted, and its name can be used again at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.manifests import clique, pcs, worked_example
+from tests.operating import World, operating
+
+from grove.api.core import (
+    HorizontalPodAutoscaler,
+    Pod,
+    Role,
+    RoleBinding,
+    Secret,
+    Service,
+    ServiceAccount,
+)
+from grove.api.meta import Object
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+
+EVERYTHING: tuple[type[Object], ...] = (
+    PodCliqueSet, PodCliqueScalingGroup, PodClique, PodGang, Pod, Service, Secret, Role, RoleBinding,
+    HorizontalPodAutoscaler,
+)  # fmt: skip
+
+
+@pytest.fixture
+async def world(cluster: object) -> AsyncIterator[World]:
+    async with operating(cluster) as world:
+        yield world
+
+
+async def left(world: World) -> list[str]:
+    found = [f"{kind.__name__}/{one.metadata.name}" for kind in EVERYTHING for one in await world.list(kind)]
+    accounts = [one.metadata.name for one in await world.list(ServiceAccount) if one.metadata.name != "default"]
+    return found + accounts
+
+
+@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+async def test_nothing_is_left_of_a_deleted_set(world: World, propagation: str) -> None:
+    scaled = {"minReplicas": 1, "maxReplicas": 2}
+    await world.apply(worked_example())
+    await world.apply(pcs("auto", clique("w", scale=scaled)))
+    await world.available("demo")
+    await world.available("auto")
+
+    await world.delete(PodCliqueSet, "demo", propagation=propagation)
+    await world.delete(PodCliqueSet, "auto", propagation=propagation)
+
+    async def nothing() -> bool:
+        return await left(world) == []
+
+    await world.eventually(nothing, 90)
+
+
+async def test_a_set_deleted_and_made_again_at_once_comes_up_anew(world: World) -> None:
+    await world.apply(worked_example(replicas=1))
+    first = await world.available("demo")
+    old = {pod.metadata.uid for pod in await world.pods()}
+
+    await world.delete(PodCliqueSet, "demo")
+
+    async def made_again() -> bool:
+        await world.apply(worked_example(replicas=1))
+        return True
+
+    await world.eventually(made_again)  # refused only while the old set still has its finalizer
+
+    async def anew() -> bool:
+        second = await world.get(PodCliqueSet, "demo")
+        return second.metadata.uid != first.metadata.uid and second.status.available_replicas == 1
+
+    await world.eventually(anew, 90)
+    await world.quiet()
+    pods = await world.pods()
+    assert len(pods) == 11
+    assert not old & {pod.metadata.uid for pod in pods}
+    second = await world.get(PodCliqueSet, "demo")
+    assert second.status.last_errors == ()
+    for gang in await world.list(PodGang):
+        assert gang.metadata.owner_references[0].uid == second.metadata.uid
+
+
+async def test_a_set_deleted_while_its_operator_was_away_is_finished_later(world: World) -> None:
+    await world.apply(worked_example(replicas=1))
+    await world.available("demo")
+    await world.stop()
+
+    await world.delete(PodCliqueSet, "demo")
+    assert (await world.get(PodCliqueSet, "demo")).metadata.is_deleting
+    await world.start()
+
+    async def nothing() -> bool:
+        return await left(world) == []
+
+    await world.eventually(nothing, 90)

@@ -1,0 +1,76 @@
+"""A settled system is left in peace: no write without a cause, not even by an operator that has just started."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.manifests import many_pairs, worked_example
+from tests.operating import World, operating
+
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+
+
+@pytest.fixture
+async def world(cluster: object) -> AsyncIterator[World]:
+    async with operating(cluster) as world:
+        yield world
+
+
+async def test_after_convergence_nothing_is_written(world: World) -> None:
+    await world.apply(worked_example())
+    await world.available("demo")
+    before = world.writes()
+
+    await world.cluster.settle(60.0 if world.cluster.is_sim else 10.0)
+
+    assert world.writes() - before == Counter()
+
+
+async def test_a_restarted_operator_writes_nothing(world: World) -> None:
+    await world.apply(worked_example())
+    await world.available("demo")
+    pods = {pod.metadata.uid for pod in await world.pods()}
+
+    await world.restart()
+    await world.cluster.settle(60.0 if world.cluster.is_sim else 10.0)
+
+    assert world.writes() == Counter()
+    assert {pod.metadata.uid for pod in await world.pods()} == pods
+
+
+async def test_a_trigger_annotation_causes_a_look_and_no_write(world: World) -> None:
+    await world.apply(worked_example())
+    await world.available("demo")
+    before = world.writes()
+
+    patch = {"metadata": {"annotations": {"grove.io/reconcile-trigger": "now"}}}
+    await world.client.patch(PodCliqueSet, "demo", patch, world.namespace)
+    await world.cluster.settle(5.0)
+
+    assert world.writes() - before == Counter()
+
+
+async def test_a_pair_of_pods_costs_few_writes(world: World) -> None:
+    await world.apply(many_pairs("pairs", 20))
+    await world.available("pairs")
+
+    writes = world.writes()
+    assert writes["create", "pods"] == 40
+    assert writes["create", "podcliques"] == writes["create", "podgangs"] == writes["create", "services"] == 20
+    assert writes["patch", "podgangs"] == writes["patch", "podcliques"] == writes["patch", "pods"] == 0
+    assert writes["patch", "podgangs/status"] <= 20
+    assert writes["patch", "podcliques/status"] <= 40
+    assert writes.total() <= 40 * 4.5
+
+
+async def test_two_pods_ready_in_one_moment_are_one_status_write(world: World) -> None:
+    await world.apply(many_pairs("pairs", 1, pods=2))
+    await world.available("pairs")
+    status = (await world.get(PodClique, "pairs-0-w")).status
+
+    assert (status.replicas, status.ready_replicas, status.scheduled_replicas) == (2, 2, 2)
+    if world.cluster.is_sim:
+        assert world.writes()["patch", "podcliques/status"] == 1

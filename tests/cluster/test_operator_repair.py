@@ -1,0 +1,153 @@
+"""What is edited or deleted by hand is put right; what belongs to others is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.manifests import clique, group, pcs
+from tests.operating import World, operating
+
+from grove.api.core import HorizontalPodAutoscaler, Pod, Role, RoleBinding, Secret, Service, ServiceAccount
+from grove.api.meta import Json, Object
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+
+BOUNDS = {"minReplicas": 1, "maxReplicas": 3}
+
+
+@pytest.fixture
+async def world(cluster: object) -> AsyncIterator[World]:
+    async with operating(cluster) as world:
+        members = group("g", "m", replicas=2, scale=BOUNDS)
+        await world.apply(pcs("demo", clique("w", 2), clique("m"), groups=[members]))
+        await world.available("demo")
+        yield world
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        pytest.param(PodClique, "demo-0-w", id="a standalone clique"),
+        pytest.param(PodClique, "demo-0-g-1-m", id="a member clique"),
+        pytest.param(PodCliqueScalingGroup, "demo-0-g", id="a scaling group"),
+        pytest.param(PodGang, "demo-0", id="a base gang"),
+        pytest.param(PodGang, "demo-0-g-0", id="a scaled gang"),
+        pytest.param(Service, "demo-0", id="a service"),
+        pytest.param(ServiceAccount, "demo", id="the service account"),
+        pytest.param(Role, "grove.io:pcs:demo", id="the role"),
+        pytest.param(RoleBinding, "grove.io:pcs:demo", id="the role binding"),
+        pytest.param(Secret, "demo-ic-sat", id="the token secret"),
+        pytest.param(HorizontalPodAutoscaler, "demo-0-g", id="an autoscaler"),
+    ],
+)
+async def test_a_child_deleted_by_hand_comes_back(world: World, kind: type[Object], name: str) -> None:
+    old = await world.get(kind, name)
+
+    await world.delete(kind, name)
+
+    async def back() -> bool:
+        return (await world.get(kind, name)).metadata.uid != old.metadata.uid
+
+    await world.eventually(back)
+    await world.available("demo")
+    assert len(await world.pods()) == 4
+    assert (await world.get(PodCliqueSet, "demo")).status.last_errors == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "edit", "path"),
+    [
+        pytest.param(
+            PodClique, "demo-0-w", {"spec": {"minAvailable": 1}}, "spec.minAvailable", id="a clique's minimum"
+        ),
+        pytest.param(
+            PodClique, "demo-0-w", {"metadata": {"labels": {"grove.io/podgang": "x"}}},
+            "metadata.labels.grove~1io/podgang", id="a clique's gang label",
+        ),
+        pytest.param(
+            PodClique, "demo-0-g-0-m", {"spec": {"roleName": "x"}}, "spec.roleName", id="a member's role",
+        ),
+        pytest.param(
+            PodCliqueScalingGroup, "demo-0-g", {"spec": {"minAvailable": 2}}, "spec.minAvailable", id="a group minimum"
+        ),
+        pytest.param(PodGang, "demo-0", {"spec": {"podgroups": []}}, "spec.podgroups", id="a gang's pods"),
+        pytest.param(
+            Service, "demo-0", {"spec": {"publishNotReadyAddresses": False}}, "spec.publishNotReadyAddresses",
+            id="a service",
+        ),
+        pytest.param(Role, "grove.io:pcs:demo", {"rules": []}, "rules", id="the role's rules"),
+        pytest.param(RoleBinding, "grove.io:pcs:demo", {"subjects": []}, "subjects", id="the binding's subjects"),
+        pytest.param(
+            HorizontalPodAutoscaler, "demo-0-g", {"spec": {"maxReplicas": 9}}, "spec.maxReplicas", id="an autoscaler"
+        ),
+    ],
+)  # fmt: skip
+async def test_a_child_edited_by_hand_is_put_right(
+    world: World, kind: type[Object], name: str, edit: Json, path: str
+) -> None:
+    before = _at(await world.client.get(kind.RESOURCE, name, world.namespace), path)
+
+    await world.client.patch(kind.RESOURCE, name, edit, world.namespace)
+
+    async def put_right() -> bool:
+        return bool(_at(await world.client.get(kind.RESOURCE, name, world.namespace), path) == before)
+
+    await world.eventually(put_right)
+
+
+async def test_replicas_of_a_live_child_belong_to_whoever_scales_it(world: World) -> None:
+    await world.client.patch(PodClique, "demo-0-w", {"spec": {"replicas": 3}}, world.namespace)
+
+    await world.eventually(lambda: _has_pods(world, "demo-0-w", 3))
+    await world.quiet()
+    assert (await world.get(PodClique, "demo-0-w")).spec.replicas == 3
+
+
+async def test_a_pod_deleted_by_hand_is_replaced_under_its_own_index(world: World) -> None:
+    first = next(pod for pod in await world.pods("demo-0-w") if pod.spec.hostname == "demo-0-w-0")
+
+    await world.delete(Pod, first.metadata.name)
+
+    async def replaced() -> bool:
+        pods = await world.pods("demo-0-w")
+        return len(pods) == 2 and first.metadata.uid not in {pod.metadata.uid for pod in pods}
+
+    await world.eventually(replaced)
+    await world.available("demo")
+    assert await world.hostnames("demo-0-w") == ["demo-0-w-0", "demo-0-w-1"]
+    gang = await world.get(PodGang, "demo-0")
+    listed = {ref.name for one in gang.spec.podgroups if one.name == "demo-0-w" for ref in one.pod_references}
+    assert listed == {pod.metadata.name for pod in await world.pods("demo-0-w")}
+
+
+async def test_conditions_of_others_on_a_gang_stay(world: World) -> None:
+    gang = await world.get(PodGang, "demo-0")
+    theirs = {
+        "type": "Unhealthy", "status": "False", "reason": "Fine", "message": "m",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    ours = await world.client.get(PodGang.RESOURCE, "demo-0", world.namespace)
+    conditions = [*ours["status"]["conditions"], theirs]
+    patch = {"metadata": {"resourceVersion": gang.metadata.resource_version}, "status": {"conditions": conditions}}
+    await world.client.patch(PodGang, "demo-0", patch, world.namespace, subresource="status")
+
+    await world.scale(PodClique, "demo-0-w", 3)
+    await world.eventually(lambda: _has_pods(world, "demo-0-w", 3))
+    await world.quiet()
+
+    types = {one.type for one in (await world.get(PodGang, "demo-0")).status.conditions}
+    assert {"Initialized", "Unhealthy"} <= types
+
+
+async def _has_pods(world: World, clique_name: str, count: int) -> bool:
+    return len(await world.pods(clique_name)) == count
+
+
+def _at(obj: Json, path: str) -> object:
+    found: object = obj
+    for part in path.split("."):
+        found = found.get(part.replace("~1", ".")) if isinstance(found, dict) else None
+    return found
