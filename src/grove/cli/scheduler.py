@@ -1,0 +1,126 @@
+"""`grove scheduler` runs the gang scheduler against a cluster; `grove replay` makes recorded decisions again."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+
+@click.command()
+@click.option(
+    "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Which cluster; default as kubectl."
+)
+@click.option("--context", default="", help="The kubeconfig context to use.")
+@click.option("--config", "config_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="A SchedulerConfiguration file.")  # fmt: skip
+@click.option("--feature-gates", "gates", default="", help="For example GroveIntegration=false.")
+@click.option("--leader-elect/--no-leader-elect", default=None, help="Take part in an election; overrides the file.")
+@click.option("--port", type=int, help="Port of /metrics, /healthz and /readyz; overrides the file (8080).")
+@click.option(
+    "--record", type=click.Path(file_okay=False, path_type=Path), help="Write every decision into this folder."
+)
+@click.pass_context
+def scheduler(
+    ctx: click.Context, kubeconfig: Path | None, context: str, config_file: Path | None, gates: str,
+    leader_elect: bool | None, port: int | None, record: Path | None,
+) -> None:  # fmt: skip
+    """Run grove-scheduler: places PodGangs whole, and single pods that name it."""
+    from grove.kube.logs import configure_logs
+    from grove.kube.run import run_process
+    from grove.scheduler.config import InvalidConfig, checked, load_configuration, parse_gates
+
+    try:
+        config = load_configuration(config_file.read_text() if config_file is not None else "")
+        changes: dict[str, Any] = {"feature_gates": {**config.feature_gates, **parse_gates(gates)}}
+        if leader_elect is not None:
+            changes["leader_election"] = msgspec.structs.replace(config.leader_election, enabled=leader_elect)
+        if port is not None:
+            changes["server"] = msgspec.structs.replace(config.server, port=port)
+        config = checked(msgspec.structs.replace(config, **changes))
+    except InvalidConfig as err:
+        raise click.UsageError(f"{config_file or 'configuration'}: {err}") from err
+    configure_logs(config.log_level, config.log_format)
+    verbose = bool(ctx.find_root().params.get("verbose"))
+
+    async def main() -> None:
+        await _serve(config, kubeconfig, context, record)
+
+    sys.exit(run_process(main, verbose=verbose))
+
+
+async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Path | None) -> None:
+    from grove.kube.config import load_config
+    from grove.kube.http import HttpClient
+    from grove.kube.lease import Leadership
+    from grove.kube.run import probes
+    from grove.scheduler.live import Scheduler
+    from grove.scheduler.metrics import watch_headroom
+    from grove.scheduler.record import Journal, RecordedSnapshot
+
+    cluster = load_config(kubeconfig, context=context)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(
+            HttpClient(cluster, user_agent="grove-scheduler", max_writes=config.bind_concurrency + 16)
+        )
+        leadership = None
+        if config.leader_election.enabled:
+            # The election has a client of its own: the other one may not write before there is a leader.
+            voter = await stack.enter_async_context(HttpClient(cluster, user_agent="grove-scheduler-election"))
+            election = config.leader_election
+            leadership = Leadership(
+                voter, election.resource_namespace, election.resource_name, f"{socket.gethostname()}_{os.getpid()}",
+                lease_s=election.lease_duration, renew_s=election.renew_deadline, retry_s=election.retry_period,
+            )  # fmt: skip
+            client.write_guard = leadership.may_write
+        journal = Journal(record) if record is not None else None
+        if journal is not None:
+            stack.callback(journal.close)
+        running = Scheduler(
+            client, config, tune_gc=True, tape=journal,
+            snapshot=RecordedSnapshot(journal) if journal is not None else None,
+        )  # fmt: skip
+        watch_headroom(running.view.snapshot)
+        if config.server.port >= 0:
+            server = config.server
+            await stack.enter_async_context(
+                probes(server.port, host=server.bind_address, ready=lambda: running.is_ready)
+            )
+        await stack.enter_async_context(running.following())
+        if leadership is None:
+            await running.schedule()
+        else:
+            await leadership.lead(running.schedule)
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, path_type=Path))
+@click.option("-q", "--quiet", is_flag=True, help="Print the sum only.")
+def replay(directory: Path, quiet: bool) -> None:
+    """Make the decisions again that `grove scheduler --record` wrote down, and compare."""
+    from grove.scheduler.record import BadJournal
+    from grove.scheduler.record import replay as decisions
+
+    total = different = 0
+    try:
+        for one in decisions(directory):
+            total += 1
+            if one.is_same:
+                if not quiet:
+                    click.echo(f"{one.decision}  {one.kind:8} {one.gang}  same")
+                continue
+            different += 1
+            click.echo(f"{one.decision}  {one.kind:8} {one.gang}  DIFFERENT")
+            click.echo(f"  recorded: {msgspec.json.encode(one.recorded).decode()}")
+            click.echo(f"  now:      {msgspec.json.encode(one.now).decode()}")
+    except BadJournal as err:
+        raise click.ClickException(str(err)) from err
+    click.echo(f"{total} decisions, {different} different" if different else f"{total} decisions, all the same")
+    if different:
+        sys.exit(1)

@@ -1,0 +1,162 @@
+"""Gangs whose pods look at each other: placed pod by pod on a copy of the snapshot, with backtracking.
+
+Affinity among the gang's own pods, spread over zones, anti-affinity wider than a host: each placed pod changes where
+the next may go, in the order they are bound. The rules are those of the masks that serve single pods. Slow beside the
+class-wise search, complete within its budget, and used only when needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from grove.scheduler.facts import PodFacts
+from grove.scheduler.fit import selected_mask, taint_mask
+from grove.scheduler.interpod import affinity_mask, anti_affinity_mask, spread_mask
+from grove.scheduler.nodes import Ints, Mask
+from grove.scheduler.problem import Part, Problem
+from grove.scheduler.state import State
+
+Chosen = tuple[int, int]
+"""(option, candidate row) of one pod."""
+
+
+class Coupled:
+    def __init__(self, problem: Problem, state: State) -> None:
+        self._problem, self._state = problem, state
+        self._scratch = problem.snapshot.copy()
+        self._chains = _chains(problem.root)
+        """By group: parts with a requirement from the root down to it."""
+        self._domain: dict[int, list[int]] = {}
+        """By part: domains chosen, one entry a pod below it."""
+        self._parts = _flat(problem.root)
+        self._left = [group.need for group in problem.groups]
+        self._next = [[0] * len(group.classes) for group in problem.groups]
+        self.order: list[tuple[PodFacts, Chosen]] = []
+        """Pods in the order they were placed."""
+
+    def solve(self) -> bool:
+        """Places the core; False if no order and no choice of nodes works. May raise OutOfSteps."""
+        stack: list[Iterator[None]] = [self._ways()]
+        while stack:
+            if next(stack[-1], _END) is _END:
+                stack.pop()
+            elif not any(self._left):
+                return True
+            else:
+                stack.append(self._ways())
+        return False
+
+    def add_surplus(self, group: int) -> bool:
+        """Places one more pod of a group if there is a node for it."""
+        self._left[group] += 1
+        placed = next(self._place_one(group), _END) is not _END
+        if not placed:
+            self._left[group] -= 1
+        return placed
+
+    def _ways(self) -> Iterator[None]:
+        """Ways to place one more pod; which group goes next matters, because the first of a series sets the place."""
+        for group, left in enumerate(self._left):
+            if left > 0:
+                yield from self._place_one(group)
+
+    def _place_one(self, group: int) -> Iterator[None]:
+        problem = self._problem
+        entry = problem.groups[group]
+        for option in entry.options:
+            kind = problem.options[option].kind
+            at = self._next[group][kind]
+            if at >= len(entry.classes[kind]):
+                continue
+            pod = entry.classes[kind][at]
+            tried: set[tuple[object, ...]] = set()
+            for row in self._rows(option, pod, group):
+                looks = self._looks(int(row))
+                if looks in tried:
+                    continue
+                tried.add(looks)
+                self._state.spend()
+                self._put(pod, option, int(row), group, kind)
+                yield
+                self._take_back(pod, group, kind)
+
+    def _rows(self, option: int, pod: PodFacts, group: int) -> Ints:
+        """Candidate rows for the pod now, nearest to what is placed first, then fullest."""
+        problem = self._problem
+        self._state.spend(problem.size)
+        slots = self._state.room(option, 0, problem.size)
+        mask = self._neighbours(pod)[problem.rows] & (slots > 0)
+        for i in self._chains[group]:
+            part = self._parts[i]
+            domains = problem.tree.domains[part.level][problem.positions]
+            mask &= domains >= 0
+            if self._domain.get(i):
+                mask &= domains == self._domain[i][0]
+            elif part.domains is not None:
+                mask &= np.isin(domains, sorted(part.domains))
+        rows = np.flatnonzero(mask)
+        near = np.zeros(rows.size, dtype=np.int64)
+        if self.order:
+            used = np.unique([row for _, (_, row) in self.order])
+            for level in range(problem.tree.host_level):
+                domains = problem.tree.domains[level][problem.positions]
+                near -= np.isin(domains[rows], domains[used])
+        soft = problem.options[option].soft
+        liked = np.zeros(rows.size, dtype=np.int64) if soft is None else -soft[rows]
+        return rows[np.lexsort((slots[rows], near, liked))]
+
+    def _neighbours(self, pod: PodFacts) -> Mask:
+        snapshot, table = self._scratch, self._scratch.nodes
+        mask = anti_affinity_mask(snapshot, pod)
+        if pod.shape.affinity:
+            mask = mask & affinity_mask(snapshot, pod)
+        if pod.shape.spread:
+            mask = mask & spread_mask(snapshot, pod, selected_mask(table, pod.shape), taint_mask(table, pod.shape))
+        return mask
+
+    def _looks(self, row: int) -> tuple[object, ...]:
+        """Rows that look alike lead to alike results: same room, same labels that any term or level looks at."""
+        problem = self._problem
+        table, at = problem.snapshot.nodes, int(problem.rows[row])
+        keys = {t.topology_key for o in problem.options for t in (*o.shape.affinity, *o.shape.anti_affinity)}
+        keys |= {s.topology_key for o in problem.options for s in o.shape.spread}
+        keys |= {t.topology_key for t in self._scratch.counts.standing_terms()}
+        labels = tuple(int(table.column(key).ids[at]) for key in sorted(keys))
+        position = problem.tree.position[at]
+        domains = tuple(int(problem.tree.domains[level][position]) for level in range(problem.tree.host_level))
+        return (self._state.signature(row, row + 1), labels, domains)
+
+    def _put(self, pod: PodFacts, option: int, row: int, group: int, kind: int) -> None:
+        problem = self._problem
+        at = int(problem.rows[row])
+        self._state.put(option, np.array([row]), np.array([1]))
+        self._scratch.add_pod(pod.on(problem.snapshot.nodes.names([at])[0]))
+        for i in self._chains[group]:
+            domain = problem.tree.domain_of(at, self._parts[i].level)
+            self._domain.setdefault(i, []).append(domain)
+        self._left[group] -= 1
+        self._next[group][kind] += 1
+        self.order.append((pod, (option, row)))
+
+    def _take_back(self, pod: PodFacts, group: int, kind: int) -> None:
+        self._state.take_back(len(self._state.placed) - 1)
+        self._scratch.remove_pod(pod.uid)
+        for i in self._chains[group]:
+            self._domain[i].pop()
+        self._left[group] += 1
+        self._next[group][kind] -= 1
+        self.order.pop()
+
+
+_END = object()
+
+
+def _flat(root: Part) -> list[Part]:
+    return [root, *(part for child in root.children for part in _flat(child))]
+
+
+def _chains(root: Part) -> dict[int, list[int]]:
+    parts = _flat(root)
+    return {g: [i for i, part in enumerate(parts) if part.level >= 0 and g in part.groups] for g in root.groups}

@@ -1,0 +1,356 @@
+"""One turn of the scheduler: what changed, who can be helped, who is late, then every unit that is due, in order.
+
+Decisions are made on the live snapshot; a placement is reserved in it at once, so the next unit sees what is left.
+Minima of all gangs come before surplus of any of the same priority. A gang that finds no place blocks nobody, unless it
+waited so long that nodes are held for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from grove.api import labels
+from grove.api.conditions import EventReason
+from grove.kube.clock import Clock
+from grove.kube.events import Recorder
+from grove.scheduler import metrics
+from grove.scheduler.answers import Budget, NoFit, Placement
+from grove.scheduler.bind import Attempt
+from grove.scheduler.commit import Committer
+from grove.scheduler.config import SchedulerConfiguration
+from grove.scheduler.deadlines import Deadlines
+from grove.scheduler.decisions import Decider
+from grove.scheduler.explain import closest_domain
+from grove.scheduler.facts import PodFacts
+from grove.scheduler.gang import BadGang, Gang, single
+from grove.scheduler.gangstate import (
+    BINDING,
+    GANG_SCHEDULED,
+    INVALID,
+    UNSCHEDULABLE,
+    GangState,
+    Verdict,
+)
+from grove.scheduler.holds import Holds
+from grove.scheduler.nominate import Nominations
+from grove.scheduler.queue import Order, Queue, Stage
+from grove.scheduler.readiness import readiness, tree_of
+from grove.scheduler.relief import Relief
+from grove.scheduler.report import Reporter
+from grove.scheduler.view import POD, View
+
+SLICE_S = 0.02
+"""A cycle lets the event loop breathe after so much work: binds go out and events come in between decisions."""
+ORPHAN_S = 5.0
+"""How long a pod may name a PodGang that does not exist before it is told so."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is decided about in one step: a gang (with its state) or a single pod."""
+
+    name: str
+    tree: Gang
+    order: Order
+    state: GangState | None = None
+
+
+class Cycle:
+    def __init__(
+        self, view: View, queue: Queue, decider: Decider, committer: Committer, nominations: Nominations,
+        reporter: Reporter, events: Recorder, clock: Clock, config: SchedulerConfiguration,
+        wake_at: Callable[[float], None],
+    ) -> None:  # fmt: skip
+        self._view, self._queue, self._decider, self._committer = view, queue, decider, committer
+        self._nominations, self._reporter, self._events = nominations, reporter, events
+        self._config, self._wake_at = config, wake_at
+        self._budget = Budget(config.search_budget) if config.search_budget else Budget()
+        self._holds = Holds(view.snapshot, self._budget)
+        self._relief = Relief(view, queue, nominations, patience_s=config.patience)
+        self._deadlines = Deadlines(view, queue, self._holds, committer, events, clock, config)
+        self._ready_since: dict[str, float] = {}
+        self._texts: dict[str, tuple[str, str]] = {}
+
+    async def run(self) -> None:
+        """One turn. Returns when every unit that was due has its answer; sets the timer for the next exact moment."""
+        loop = asyncio.get_running_loop()
+        began = breath = loop.time()
+        for unit, fresh in self._view.take_dirty():
+            self._consider(unit, began, fresh=fresh)
+        self._relief.wake_helped(began)
+        self._nominations.advance(self._start_nominated, began)
+        self._deadlines.take_back_late(began)
+        heap = self._queue.due(began)
+        while heap:
+            order, name = heapq.heappop(heap)
+            waiting = self._queue.get(name)
+            if waiting is None or waiting.order != order:
+                continue  # placed, withdrawn or re-ordered by an earlier step of this very cycle
+            if order.stage is not Stage.FLOOR and self._relief.is_to_stand_back(name, order, loop.time()):
+                continue
+            try:
+                self._decide(name, order, heap)
+            except Exception:
+                log.exception("decision failed", unit=name)
+                self._queue.retry(name, loop.time())
+            if loop.time() - breath > SLICE_S:
+                await asyncio.sleep(0)
+                breath = loop.time()
+        now = loop.time()
+        self._deadlines.look_after_waiting(now)
+        metrics.CYCLE_SECONDS.observe(now - began)
+        metrics.PENDING.set(len(self._queue))
+        self._set_timer(now)
+
+    def ended(self, name: str, all_bound: bool) -> None:
+        """An attempt is over: whoever depends on it gets another look, and what is missing is tried again."""
+        gang = self._view.gangs.get(name)
+        now = asyncio.get_running_loop().time()
+        if gang is not None and self._view.has_minimum(gang):
+            self._stands(gang, now)
+        if not all_bound:
+            waiting = self._queue.get(name)
+            if waiting is None and (gang is not None or name in self._view.singles):
+                self._queue.offer(name, self._order_of(name), now)
+            self._queue.retry(name, now)
+        for scaled in self._view.scaled_of.get(name, ()):
+            self._view.mark(scaled)
+        self._view.mark(name)
+
+    # 1. What changed
+
+    def _consider(self, name: str, now: float, *, fresh: bool = False) -> None:
+        """Puts a changed unit into the queue, or takes it out."""
+        if name.startswith(POD):
+            self._consider_pod(name, now, fresh=fresh)
+            return
+        gang = self._view.gangs.get(name)
+        if gang is None or gang.podgang.metadata.is_deleting or not self._view.concerns_us(gang):
+            self._forget(name)
+            return
+        self._reporter.touch(name)
+        if gang.rolling_back or gang.nominated or self._nominations.is_victim(gang):
+            self._queue.withdraw(name)
+            return
+        found = readiness(self._view, gang, self._base_stands)
+        if found.stage is None or (gang.binding and found.stage is not Stage.SURPLUS):
+            self._queue.withdraw(name)
+        else:
+            self._ready_since.setdefault(name, now)
+            self._queue.offer(name, self._order(gang, found.stage), now, fresh=fresh)
+        if found.verdict is not None and not gang.binding and found.verdict.placed:
+            self._stands(gang, now)
+        elif found.verdict is not None and not found.verdict.placed:
+            self._reporter.settled(gang, found.verdict)
+        self._deadlines.note(gang, now)
+
+    def _consider_pod(self, name: str, now: float, *, fresh: bool) -> None:
+        pod = self._view.singles.get(name)
+        if pod is None:
+            self._forget(name)
+            return
+        named = pod.metadata.labels.get(labels.POD_GANG)
+        if named and self._config.takes_gangs:
+            self._queue.withdraw(name)
+            if f"{pod.metadata.namespace}/{named}" not in self._view.gangs:
+                text = f"the pod names PodGang {named}, which does not exist"
+                self._reporter.pod_waits(name, Verdict(False, INVALID, text), after_s=ORPHAN_S)
+            else:
+                self._reporter.forget(name)
+            return
+        if pod.is_gated or self._view.node_of(pod) or self._nominations.has(name):
+            self._queue.withdraw(name)
+            return
+        self._queue.offer(name, self._order_of(name), now, fresh=fresh)
+
+    def _forget(self, name: str) -> None:
+        self._queue.withdraw(name)
+        self._reporter.forget(name)
+        self._nominations.drop(name)
+        self._relief.forget(name)
+        self._texts.pop(name, None)
+        self._ready_since.pop(name, None)
+        if self._holds.drop(name):
+            self._view.wide_relief = True
+
+    def _base_stands(self, name: str) -> bool:
+        """Whether the base gang is placed, or about to be: its attempt is on its way, and others wait for its end."""
+        base = self._view.gangs.get(name)
+        if base is None:
+            return False
+        if self._committer.floor_of(name) is not None:
+            return True
+        return base.was_placed or self._view.has_minimum(base)
+
+    def _stands(self, gang: GangState, now: float) -> None:
+        """The minimum is on nodes. Tells the world if that is news."""
+        if gang.was_placed:
+            return
+        gang.was_placed, gang.deadline_s = True, None
+        since = self._ready_since.pop(gang.name, None)
+        if since is not None:
+            metrics.SCHEDULE_SECONDS.observe(now - since)
+        if self._holds.drop(gang.name):
+            self._view.wide_relief = True
+        if gang.verdict is None or gang.verdict.reason != GANG_SCHEDULED:
+            text = "every group has its minimum of pods on nodes"
+            self._reporter.settled(gang, Verdict(True, GANG_SCHEDULED, text))
+        else:
+            self._reporter.settled(gang, gang.verdict)
+        assert gang.verdict is not None
+        self._events.normal(gang.podgang, EventReason.GANG_SCHEDULED, gang.verdict.message)
+
+    # 2. Deciding
+
+    def _decide(self, name: str, order: Order, heap: list[tuple[Order, str]]) -> None:
+        try:
+            unit = self._unit(name, order)
+        except BadGang as err:
+            self._refuse_bad(name, str(err))
+            return
+        if unit is None:
+            self._queue.withdraw(name)
+            return
+        closed = self._holds.closed_for(name, order)
+        decision, answer = self._decider.place(unit.tree, self._budget, closed)
+        if isinstance(answer, Placement):
+            self._accept(unit, answer, decision, heap)
+        else:
+            self._refuse(unit, answer, decision)
+
+    def _unit(self, name: str, order: Order) -> Unit | None:
+        view = self._view
+        if name.startswith(POD):
+            pod = view.singles.get(name)
+            if pod is None or view.node_of(pod):
+                return None
+            return Unit(name, single(view.facts(pod), self._config.node_policy), order)
+        gang = view.gangs.get(name)
+        if gang is None:
+            return None
+        return Unit(name, tree_of(view, gang, self._config.node_policy), order, gang)
+
+    def _accept(self, unit: Unit, placement: Placement, decision: str, heap: list[tuple[Order, str]]) -> None:
+        """Reserves and launches. Minima go alone, so that other gangs' minima come before this one's surplus."""
+        now = asyncio.get_running_loop().time()
+        is_floor = unit.order.stage is not Stage.SURPLUS
+        pods = placement.pods[: placement.core] if is_floor and unit.state is not None else placement.pods
+        if not pods:
+            self._park(unit, now)
+            return
+        self._queue.withdraw(unit.name)
+        self._relief.forget(unit.name)
+        self._commit(unit, placement, pods, decision)
+        gang = unit.state
+        if gang is None or not is_floor:
+            return
+        if len(placement.pods) + len(placement.unplaced) > placement.core:
+            self._queue.offer(unit.name, unit.order._replace(stage=Stage.SURPLUS), now)
+            heapq.heappush(heap, (unit.order._replace(stage=Stage.SURPLUS), unit.name))
+        for scaled in sorted(self._view.scaled_of.get(unit.name, ())):
+            self._consider(scaled, now)
+            waiting = self._queue.get(scaled)
+            if waiting is not None and not waiting.parked and not waiting.must_wait:
+                heapq.heappush(heap, (waiting.order, scaled))
+
+    def _commit(self, unit: Unit, placement: Placement, pods: tuple[PodFacts, ...], decision: str) -> None:
+        now = asyncio.get_running_loop().time()
+        gang = unit.state
+        self._view.reserve(pods)
+        deadline = now + self._deadlines.timeout_s(gang)
+        after = None
+        if gang is not None:
+            is_floor = unit.order.stage is not Stage.SURPLUS
+            after = self._committer.floor_of(gang.base if is_floor else gang.name)
+            if is_floor:
+                self._note_choice(gang, placement)
+        attempt = Attempt(unit.name, pods, deadline, decision, after)
+        self._committer.launch(attempt, is_floor=unit.order.stage is not Stage.SURPLUS)
+        log.info("placed", unit=unit.name, decision=decision, version=placement.version, pods=len(pods),
+                 domain=placement.domain, score=round(placement.score, 3), steps=placement.steps)  # fmt: skip
+
+    def _note_choice(self, gang: GangState, placement: Placement) -> None:
+        gang.score = round(placement.score, 4)
+        where = f" in {placement.domain}" if placement.domain else ""
+        text = f"placed {placement.core} pods{where}, score {gang.score:g}"
+        gang.verdict = Verdict(True, GANG_SCHEDULED, text)
+        metrics.PLACEMENT_SCORE.observe(placement.score)
+        if placement.domain:
+            metrics.DOMAIN_SELECTED.labels(placement.domain_key).inc()
+            text = f"chose {placement.domain} ({placement.domain_key}) for {placement.core} pods"
+            self._events.normal(gang.podgang, EventReason.TOPOLOGY_SELECTED, text)
+
+    def _refuse(self, unit: Unit, answer: NoFit, decision: str) -> None:
+        now = asyncio.get_running_loop().time()
+        gang = unit.state
+        is_floor = unit.order.stage is not Stage.SURPLUS
+        log.info("no place", unit=unit.name, decision=decision, version=answer.version, reason=answer.reason,
+                 proven=answer.proven, message=answer.message)  # fmt: skip
+        if is_floor and self._config.preemption.enabled:
+            deadline_s = now + self._deadlines.timeout_s(gang)
+            if self._nominations.try_preempt(unit.name, unit.tree, gang, self._budget, deadline_s):
+                self._queue.withdraw(unit.name)
+                return
+        self._park(unit, now)
+        verdict = Verdict(False, UNSCHEDULABLE, self._explained(unit, answer))
+        if gang is None:
+            self._reporter.pod_waits(unit.name, verdict)
+        elif is_floor and not gang.was_placed:
+            self._reporter.settled(gang, verdict)
+
+    def _explained(self, unit: Unit, answer: NoFit) -> str:
+        """The refusal in one line, as `explain` opens; worked out again only when the blocking constraint changed."""
+        said, text = self._texts.get(unit.name, ("", ""))
+        if said != answer.message or not text:
+            _, _, closest = closest_domain(self._view.snapshot, unit.tree)
+            text = "; ".join(part for part in (answer.message, closest) if part)
+            self._texts[unit.name] = (answer.message, text)
+        return text
+
+    def _park(self, unit: Unit, now: float) -> None:
+        self._relief.needed_by(unit.name, unit.tree)
+        self._queue.park(unit.name, now)
+
+    def _refuse_bad(self, name: str, message: str) -> None:
+        self._queue.withdraw(name)
+        gang = self._view.gangs.get(name)
+        if gang is not None:
+            self._reporter.settled(gang, Verdict(False, INVALID, message))
+
+    def _start_nominated(self, name: str, tree: Gang, placement: Placement, decision: str) -> None:
+        """The victims are gone: what was reserved is bound."""
+        gang = self._view.gangs.get(name)
+        unit = Unit(name, tree, self._order_of(name), gang)
+        pods = placement.pods[: placement.core] if gang is not None else placement.pods
+        if gang is not None:
+            gang.nominated = False
+            gang.verdict = Verdict(False, BINDING, "its place is free now", brief=True)
+        self._commit(unit, placement, pods, decision)
+
+    # 3. Order and timers
+
+    def _order_of(self, name: str) -> Order:
+        gang = self._view.gangs.get(name)
+        if gang is not None:
+            return self._order(gang, Stage.SCALED_FLOOR if gang.base else Stage.FLOOR)
+        pod = self._view.singles.get(name)
+        created = pod.metadata.creation_timestamp if pod is not None else None
+        priority = (pod.spec.priority or 0) if pod is not None else 0
+        return Order(-priority, Stage.FLOOR, created.timestamp() if created else 0.0, name)
+
+    def _order(self, gang: GangState, stage: Stage) -> Order:
+        created = gang.podgang.metadata.creation_timestamp
+        return Order(-gang.priority, stage, created.timestamp() if created else 0.0, gang.name)
+
+    def _set_timer(self, now: float) -> None:
+        moments = [*self._deadlines.moments(), self._queue.next_due_s(now), self._nominations.next_look_s()]
+        later = [moment for moment in moments if moment is not None and moment > now]
+        if later:
+            self._wake_at(min(later))

@@ -1,0 +1,133 @@
+"""One PodGang as the live scheduler follows it: which pods are its own, what it waits for, whether it stands.
+
+Only facts and verdicts: the view keeps them current from events, the cycle decides by them, the reporter writes them
+down. "Placed" means that the minimum of every group is on nodes; it is remembered, because a gang that lost a pod later
+is repaired and never rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from grove.api import conditions as words
+from grove.api import labels
+from grove.api.core import Pod
+from grove.api.meta import Key, find_condition, is_true
+from grove.api.podgang import PodGang, PodGangSpec
+
+# Reasons of the Scheduled condition.
+GANG_SCHEDULED = "GangScheduled"
+UNSCHEDULABLE = "Unschedulable"
+WAITING_FOR_PODS = "WaitingForPods"
+WAITING_FOR_GATES = "SchedulingGated"
+WAITING_FOR_BASE = "WaitingForBaseGang"
+INVALID = "InvalidPodGang"
+PODS_LOST = "PodsLost"
+BINDING = "Binding"
+BIND_FAILED = "BindFailed"
+GANG_TIMEOUT = "GangTimeout"
+PREEMPTING = "Preempting"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the Scheduled condition says; `brief` is for states that pass by themselves and are not worth a write."""
+
+    placed: bool
+    reason: str
+    message: str
+    brief: bool = False
+
+
+PLACED = Verdict(True, GANG_SCHEDULED, "every group has its minimum of pods on nodes")
+
+
+@dataclass(slots=True)
+class GangState:
+    """A PodGang and what we know beyond the object. `name` is `namespace/name`, as the core calls gangs."""
+
+    name: str
+    podgang: PodGang
+    group_of: dict[Key, str] = field(default_factory=dict)
+    """Group of every pod the gang refers to; a reference that appears twice is a fault."""
+    fault: str = ""
+    missing: set[Key] = field(default_factory=set)
+    """References to pods that do not exist."""
+    base: str = ""
+    """Name of the base gang, if this is a scaled one."""
+    priority: int = 0
+    was_placed: bool = False
+    score: float | None = None
+    verdict: Verdict | None = None
+    binding: int = 0
+    """Attempts of it on their way."""
+    nominated: bool = False
+    """Its place is reserved, and it waits for victims to leave it."""
+    rolling_back: bool = False
+    deadline_s: float | None = None
+    """Loop time at which a half-bound gang is taken back."""
+    victim_of: str = ""
+    """Set when it is being evicted for the good of another, with the words for its condition."""
+
+    @property
+    def key(self) -> Key:
+        return self.podgang.metadata.key
+
+    @property
+    def minima(self) -> Iterator[tuple[str, int]]:
+        return ((group.name, max(0, group.min_replicas)) for group in self.podgang.spec.podgroups)
+
+    def adopt(self, podgang: PodGang) -> None:
+        """Takes a new version of the object over."""
+        if podgang.spec != self.podgang.spec or not self.group_of:
+            self.group_of, self.fault = references(podgang.spec)
+        self.podgang = podgang
+        self.was_placed = self.was_placed or says_placed(podgang)
+
+
+def references(spec: PodGangSpec) -> tuple[dict[Key, str], str]:
+    """The group of every referenced pod, and what is wrong with the list, if anything."""
+    found: dict[Key, str] = {}
+    names: set[str] = set()
+    for group in spec.podgroups:
+        if group.name in names:
+            return found, f"pod group {group.name!r} is listed twice"
+        names.add(group.name)
+        for ref in group.pod_references:
+            key = Key(ref.namespace, ref.name)
+            if key in found:
+                return found, f"pod {key} is listed twice"
+            found[key] = group.name
+    return found, ""
+
+
+def says_placed(podgang: PodGang) -> bool:
+    """Whether the object itself records that its minimum was on nodes once."""
+    condition = find_condition(podgang.status.conditions, words.SCHEDULED)
+    return condition is not None and (condition.status == words.TRUE or condition.reason == PODS_LOST)
+
+
+def is_initialized(podgang: PodGang) -> bool:
+    """Whether its pods are all there, as far as its maker says; one made by hand need not say so."""
+    return find_condition(podgang.status.conditions, words.INITIALIZED) is None or is_true(
+        podgang.status.conditions, words.INITIALIZED
+    )
+
+
+def base_of(pod: Pod) -> str:
+    """Name of the base gang a pod's gang waits for; empty for pods of base gangs."""
+    base = pod.metadata.labels.get(labels.BASE_POD_GANG, "")
+    own = pod.metadata.labels.get(labels.POD_GANG, "")
+    return f"{pod.metadata.namespace}/{base}" if base and base != own else ""
+
+
+def missing_pods(gang: GangState) -> Verdict:
+    names = counted(sorted(map(str, gang.missing)))
+    return Verdict(False, WAITING_FOR_PODS, f"pods that the gang names do not exist: {names}")
+
+
+def counted(names: list[str], most: int = 3) -> str:
+    """A few names and how many more there are."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -1,0 +1,143 @@
+"""What waits to be placed: in which order, when it may be tried again, and what wakes it. No I/O, no clock of its own.
+
+A unit is a gang, the surplus of a gang, or a single pod. One that found no place is parked: it comes back when
+something happened that can help (room it could use, a change of its own), not when time passes; its back-off only
+bounds how often. Nobody waits behind anybody: a cycle looks at every unit that is due, in order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Stage(IntEnum):
+    """What comes first among equals: minima of base gangs and single pods, of scaled gangs, then pods above minima."""
+
+    FLOOR = 0
+    SCALED_FLOOR = 1
+    SURPLUS = 2
+
+
+class Order(NamedTuple):
+    """Sorts units. The smaller comes first; equal units go by name, so that two runs agree."""
+
+    priority: int
+    """Negated: the highest first."""
+    stage: Stage
+    created_s: float
+    name: str
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A unit in the queue; `since_s` is when it was first ready, and stays while it waits."""
+
+    order: Order
+    since_s: float
+    failures: int = 0
+    not_before_s: float = 0.0
+    parked: bool = False
+    must_wait: bool = False
+    """Its back-off is for trouble with the cluster, or for others' sake, so it stands whatever happens."""
+    deferred_s: float | None = None
+    """When it first stood back for a minimum that waits."""
+
+
+@dataclass(slots=True)
+class Backoff:
+    initial_s: float = 0.05
+    max_s: float = 5.0
+
+    def after(self, failures: int) -> float:
+        return float(min(self.max_s, self.initial_s * 2.0 ** min(failures - 1, 32))) if failures > 0 else 0.0
+
+
+@dataclass(slots=True)
+class Queue:
+    """Units by name. All times are seconds of one clock that only goes forward, handed in by the caller."""
+
+    backoff: Backoff = field(default_factory=Backoff)
+    _waiting: dict[str, Waiting] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._waiting
+
+    def get(self, name: str) -> Waiting | None:
+        return self._waiting.get(name)
+
+    def all(self) -> Iterable[Waiting]:
+        return self._waiting.values()
+
+    def offer(self, name: str, order: Order, now_s: float, *, fresh: bool = False) -> None:
+        """The unit is ready to be tried. `fresh` says that it changed itself, so its failures say nothing any more."""
+        known = self._waiting.get(name)
+        if known is None:
+            self._waiting[name] = Waiting(order, now_s, not_before_s=now_s)
+            return
+        known.order = order
+        if fresh:
+            known.failures, known.not_before_s, known.parked, known.must_wait = 0, now_s, False, False
+
+    def withdraw(self, name: str) -> None:
+        """The unit is placed, gone, or not ready any more."""
+        self._waiting.pop(name, None)
+
+    def park(self, name: str, now_s: float) -> None:
+        """It was tried and found no place."""
+        known = self._waiting.get(name)
+        if known is not None:
+            known.failures += 1
+            known.not_before_s = now_s + self.backoff.after(known.failures)
+            known.parked, known.must_wait = True, False
+
+    def retry(self, name: str, now_s: float) -> None:
+        """It had a place and something went wrong on the way: again after the back-off, whatever happens."""
+        self.park(name, now_s)
+        if name in self._waiting:
+            self._waiting[name].parked, self._waiting[name].must_wait = False, True
+
+    def defer(self, name: str, now_s: float, until_s: float) -> None:
+        """It stands back for others until then; not a failure."""
+        known = self._waiting[name]
+        known.not_before_s, known.parked, known.must_wait = until_s, False, True
+        if known.deferred_s is None:
+            known.deferred_s = now_s
+
+    def has_minimum_before(self, order: Order) -> bool:
+        """Whether a minimum of at least this priority waits that comes before units of this stage."""
+        return any(
+            unit.order.priority <= order.priority and unit.order.stage < order.stage for unit in self._waiting.values()
+        )
+
+    def wake(self, can_help: Callable[[str], bool]) -> int:
+        """Something changed; parked units that it can help are tried again when their back-off is over."""
+        woken = 0
+        for name, unit in self._waiting.items():
+            if unit.parked and can_help(name):
+                unit.parked = False
+                woken += 1
+        return woken
+
+    def due(self, now_s: float) -> list[tuple[Order, str]]:
+        """Units to try now, as a heap in order. They stay in the queue until they are withdrawn or parked.
+
+        If anybody is due, all that were woken are: a back-off must not let others overtake.
+        """
+        awake = [(name, unit) for name, unit in self._waiting.items() if not unit.parked]
+        if not any(unit.not_before_s <= now_s for _, unit in awake):
+            return []
+        found = [(unit.order, name) for name, unit in awake if unit.not_before_s <= now_s or not unit.must_wait]
+        heapq.heapify(found)
+        return found
+
+    def next_due_s(self, now_s: float) -> float | None:
+        """When the next unit's back-off ends; None when none will come by itself."""
+        times = [unit.not_before_s for unit in self._waiting.values() if not unit.parked and unit.not_before_s > now_s]
+        return min(times, default=None)

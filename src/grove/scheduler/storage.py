@@ -1,0 +1,112 @@
+"""Volumes as the live scheduler meets them: what a pod's claims allow, and telling a claim its node before the bind.
+
+A claim that waits for its first consumer gets the annotation `selected-node`; the provisioner makes the volume there,
+and the bind follows when the claim is bound. A provisioner that cannot takes the annotation off again: the pod needs
+another place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+from grove.api.core import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from grove.api.meta import Key
+from grove.kube.cache import Cache
+from grove.kube.client import Client
+from grove.kube.errors import KubeError
+from grove.scheduler.facts import NodeTerms, PodFacts
+from grove.scheduler.volumes import SELECTED_NODE, Claims, claim_names, pod_volumes
+
+NOTHING: tuple[tuple[NodeTerms, ...], str] = ((), "")
+
+
+class Storage:
+    """Claims, volumes and classes from the cache. `changed` is called when one of them may help a waiting pod."""
+
+    def __init__(self, cache: Cache, changed: Callable[[], None]) -> None:
+        self._claims = cache.add(PersistentVolumeClaim)
+        self._volumes = cache.add(PersistentVolume)
+        self._classes = cache.add(StorageClass)
+        self._changed = changed
+        self._news = asyncio.Event()
+        cache.on_event(PersistentVolumeClaim, lambda old, new: self._told(old is None or new is None or old != new))
+        cache.on_event(PersistentVolume, lambda old, new: self._told(old is None or new is None or old != new))
+        cache.on_event(StorageClass, lambda old, new: self._told(True))
+
+    def needs(self, pod: Pod) -> tuple[tuple[NodeTerms, ...], str]:
+        """Where the pod's volumes can be reached, and why it cannot be placed at all, if so."""
+        if not pod.spec.volumes:
+            return NOTHING
+        return pod_volumes(pod, self._known())
+
+    def unbound(self, pod: Pod) -> Iterator[PersistentVolumeClaim]:
+        """Claims of a pod that wait to be told a node."""
+        for name in claim_names(pod):
+            claim = self._claims.get(Key(pod.metadata.namespace, name))
+            if claim is not None and not claim.spec.volume_name:
+                yield claim
+
+    def prepare(
+        self, client: Client, find: Callable[[Key], Pod | None]
+    ) -> Callable[[PodFacts, float], Awaitable[str] | None]:
+        """What a binder does before it binds a pod: nothing (None), or a wait that ends with the trouble, if any."""
+
+        def prepare(facts: PodFacts, deadline_s: float) -> Awaitable[str] | None:
+            pod = find(Key(facts.namespace, facts.name))
+            if pod is None or not pod.spec.volumes:
+                return None
+            claims = list(self.unbound(pod))
+            return self._provision(client, claims, facts.node, deadline_s) if claims else None
+
+        return prepare
+
+    async def _provision(
+        self, client: Client, claims: list[PersistentVolumeClaim], node: str, deadline_s: float
+    ) -> str:
+        try:
+            for claim in claims:
+                patch = {"metadata": {"annotations": {SELECTED_NODE: node}}}
+                await client.patch(PersistentVolumeClaim, claim.metadata.name, patch, claim.metadata.namespace)
+        except KubeError as err:
+            return f"a volume claim could not be told its node: {err}"
+        for claim in claims:
+            if trouble := await self._bound(claim.metadata.key, node, deadline_s):
+                return trouble
+        return ""
+
+    async def _bound(self, key: Key, node: str, deadline_s: float) -> str:
+        """Waits until the claim has a volume; what went wrong otherwise."""
+        told = False
+        loop = asyncio.get_running_loop()
+        while True:
+            claim = self._claims.get(key)
+            if claim is None:
+                return f"volume claim {key} is gone"
+            if claim.spec.volume_name:
+                return ""
+            selected = claim.metadata.annotations.get(SELECTED_NODE, "")
+            if told and selected != node:
+                return f"no volume for claim {key} could be made for node {node}"
+            told = told or selected == node
+            self._news.clear()
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    await self._news.wait()
+            except TimeoutError:
+                return f"volume claim {key} was not bound in time"
+            if loop.time() >= deadline_s:
+                return f"volume claim {key} was not bound in time"
+
+    def _known(self) -> Claims:
+        return Claims(
+            claim=lambda namespace, name: self._claims.get(Key(namespace, name)),
+            volume=lambda name: self._volumes.get(Key("", name)),
+            storage_class=lambda name: self._classes.get(Key("", name)),
+            volumes=self._volumes.list,
+        )
+
+    def _told(self, is_news: bool) -> None:
+        if is_news:
+            self._news.set()
+            self._changed()

@@ -1,0 +1,211 @@
+"""The scheduler's pure core on one CPU core: decision times by cluster size, proofs, victims, snapshot upkeep.
+
+Every figure is the median of several runs in a warm process, in CPU time, which a busy machine does not stretch. It is
+the decision alone that is measured, without any API.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from grove.api.core import Container, Pod, PodSpec, ResourceRequirements
+from grove.api.meta import ObjectMeta
+from grove.scheduler.answers import NoFit, Placement
+from grove.scheduler.explain import explain
+from grove.scheduler.facts import NodeFacts, PodFacts, Shape
+from grove.scheduler.gang import Branch, Gang, PodGroup, single
+from grove.scheduler.place import place
+from grove.scheduler.preempt import Victims, preempt
+from grove.scheduler.snapshot import Snapshot, cluster
+from grove.scheduler.victims import Running
+from tests.bench.figures import Figure
+
+ZONE, BLOCK, RACK, HOST = "bench/zone", "bench/block", "bench/rack", "kubernetes.io/hostname"
+GPU = "nvidia.com/gpu"
+TOPOLOGY = {"bench": (ZONE, BLOCK, RACK, HOST)}
+
+
+def nodes(count: int, *, rack: int = 16, block: int = 8, zone: int = 8) -> list[NodeFacts]:
+    """Eight-GPU nodes, so many in a rack, racks in a block, blocks in a zone."""
+    found = []
+    for i in range(count):
+        r, b, z = i // rack, i // rack // block, i // rack // block // zone
+        labels = {HOST: f"node-{i:05}", RACK: f"rack-{r:04}", BLOCK: f"block-{b:03}", ZONE: f"zone-{z}"}
+        found.append(NodeFacts(f"node-{i:05}", {"cpu": 128_000, "memory": 2 << 40, "pods": 110, GPU: 8}, labels))
+    return found
+
+
+def shape(gpu: int, cpu: int = 4_000) -> Shape:
+    return Shape(requests=tuple(sorted({GPU: gpu, "cpu": cpu, "memory": 16 << 30, "pods": 1}.items())))
+
+
+def pods(name: str, count: int, of: Shape, **more: Any) -> tuple[PodFacts, ...]:
+    return tuple(PodFacts(f"{name}-{i}", "bench", f"{name}-{i}", of, **more) for i in range(count))
+
+
+def group(name: str, count: int, gpu: int, required: str = "", preferred: str = "") -> PodGroup:
+    return PodGroup(name, count, pods(name, count, shape(gpu)), (), required, preferred)
+
+
+def gang(name: str, *parts: Branch | PodGroup, required: str = "", preferred: str = "", priority: int = 0) -> Gang:
+    return Gang(f"bench/{name}", Branch(name, parts, required, preferred), priority)
+
+
+def half_used(count: int) -> Snapshot:
+    """A cluster where two nodes in three run something, unevenly, so that domains differ."""
+    running = []
+    for i in range(count):
+        gpu = (i * 7 + i // 16) % 12
+        if 0 < gpu <= 8:
+            running.append(PodFacts(f"r{i}", "bench", f"r{i}", shape(gpu), {}, f"node-{i:05}"))
+    return cluster(nodes(count), running, TOPOLOGY)
+
+
+def full(count: int) -> tuple[Snapshot, list[Running]]:
+    """Every GPU taken by a one-GPU job."""
+    one = shape(1, 1_000)
+    jobs = [
+        PodFacts(f"job-{i}-{k}", "bench", f"job-{i}-{k}", one, {}, f"node-{i:05}", created_s=float(i * 8 + k))
+        for i in range(count)
+        for k in range(8)
+    ]
+    return cluster(nodes(count), jobs, TOPOLOGY), [Running(job.name, 0, (job,)) for job in jobs]
+
+
+def disaggregated() -> Gang:
+    """Eight groups of mixed sizes: two pairs of leader and workers in a rack each, routers and caches beside them."""
+    prefill = Branch("prefill", (group("p-leader", 1, 8), group("p-worker", 3, 8)), RACK)
+    decode = Branch("decode", (group("d-leader", 2, 4), group("d-worker", 16, 2)), RACK)
+    return gang(
+        "disaggregated",
+        prefill,
+        decode,
+        group("router", 2, 0),
+        group("cache", 4, 1, preferred=RACK),
+        group("encode", 4, 2, required=HOST),
+        group("embed", 8, 1, preferred=HOST),
+        required=BLOCK,
+        preferred=RACK,
+    )
+
+
+def median_ms(work: Callable[[], object], rounds: int = 9) -> float:
+    work()
+    times = []
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            began = time.process_time()
+            work()
+            times.append((time.process_time() - began) * 1000)
+    finally:
+        gc.enable()
+    return statistics.median(times)
+
+
+def placed(answer: object) -> Placement:
+    assert isinstance(answer, Placement), answer
+    return answer
+
+
+def refused(answer: object) -> NoFit:
+    assert isinstance(answer, NoFit), answer
+    assert answer.proven, answer
+    return answer
+
+
+def placing_ms(snapshot: Snapshot, wanted: Gang) -> float:
+    return median_ms(lambda: placed(place(snapshot, wanted)))
+
+
+def refusing_ms(snapshot: Snapshot, wanted: Gang) -> float:
+    return median_ms(lambda: refused(place(snapshot, wanted)))
+
+
+def explaining_ms(snapshot: Snapshot, wanted: Gang, running: list[Running]) -> float:
+    return median_ms(lambda: explain(snapshot, wanted, running), 3)
+
+
+def fill_one_by_one(count: int) -> float:
+    """Time to place and assume eight one-GPU jobs a node, one by one, on an empty cluster."""
+    snapshot = cluster(nodes(count), (), TOPOLOGY)
+    one = shape(1, 1_000)
+    jobs = [single(PodFacts(f"job-{i}", "bench", f"job-{i}", one)) for i in range(count * 8)]
+    began = time.process_time()
+    for job in jobs:
+        snapshot.assume(placed(place(snapshot, job)))
+    return (time.process_time() - began) * 1000
+
+
+def api_pods(count: int, on: int) -> list[Pod]:
+    asked = ResourceRequirements(requests={"cpu": "4", "memory": "16Gi", GPU: "1"}, limits={GPU: "1"})
+    spec = [PodSpec(node_name=f"node-{i:05}", containers=(Container(name="main", resources=asked),)) for i in range(on)]
+    return [
+        Pod(
+            metadata=ObjectMeta(name=f"p{i}", namespace="bench", uid=f"uid-{i}", labels={"app": "x"}), spec=spec[i % on]
+        )
+        for i in range(count)
+    ]
+
+
+def snapshot_events_ms() -> float:
+    """1,000 pod events, half arrivals and half departures, read from API objects, on 10,000 nodes."""
+    snapshot = half_used(10_000)
+    arriving = api_pods(500, 10_000)
+
+    def work() -> None:
+        for pod in arriving:
+            snapshot.observe_pod(pod)
+        for pod in arriving:
+            snapshot.remove_pod(pod.metadata.uid)
+
+    return median_ms(work)
+
+
+def measure() -> Iterable[tuple[str, float, str, float]]:
+    for count, aim in ((1_000, 1.0), (5_000, 3.0), (10_000, 6.0)):
+        snapshot = half_used(count)
+        wanted = gang("hundred", group("worker", 100, 1), required=BLOCK, preferred=RACK)
+        yield f"100-pod gang, {count} nodes", placing_ms(snapshot, wanted), "ms", aim
+    wanted = gang("whole", group("worker", 512, 8), preferred=RACK)
+    yield "512-pod gang on 512 nodes", placing_ms(cluster(nodes(512), (), TOPOLOGY), wanted), "ms", 20.0
+    yield "disaggregated gang of 8 groups, 5000 nodes", placing_ms(half_used(5_000), disaggregated()), "ms", 30.0
+    yield "4000 one-GPU jobs one by one, 500 nodes", fill_one_by_one(500), "ms", 1_000.0
+    for count, aim in ((500, 20.0), (5_000, 100.0)):
+        snapshot, running = full(count)
+        wanted = gang("eighty", group("worker", 10, 8), required=RACK)
+        yield f"proven no, 10 pods of 8 GPUs, {count} full nodes", refusing_ms(snapshot, wanted), "ms", aim
+        took = explaining_ms(snapshot, wanted, running)
+        yield f"explanation of it with verified changes, {count} nodes", took, "ms", 20 * aim
+    wanted = gang("tall", group("big", 12, 8), group("small", 8, 2), required=RACK)
+    took = refusing_ms(half_used(5_000), wanted)
+    yield "proven no, no rack of 5000 half-used nodes has room for all", took, "ms", 100.0
+    snapshot, running = full(500)
+    hero = gang("hero", group("worker", 250, 8), priority=10)
+
+    def victims() -> Victims:
+        answer = preempt(snapshot, hero, running)
+        assert isinstance(answer, Victims), answer
+        assert len(answer.pods) == 2_000
+        return answer
+
+    yield "victims for 250 pods of 8 GPUs among 4000 jobs", median_ms(victims, 3), "ms", 1_000.0
+    yield "snapshot, 1000 pod events, 10000 nodes", snapshot_events_ms(), "ms", 10.0
+    snapshot = half_used(10_000)
+    yield "snapshot copy, 10000 nodes", median_ms(snapshot.copy, 99) * 1000, "µs", 20.0
+
+
+def run(results: dict[str, Figure]) -> None:
+    for name, value, unit, aim in measure():
+        results[f"core: {name}"] = Figure(round(value, 3), unit, f"≤ {aim:g}")
+
+
+if __name__ == "__main__":
+    figures: dict[str, Figure] = {}
+    run(figures)
+    for name, figure in figures.items():
+        print(f"{name:<66} {figure.value:>10.2f} {figure.unit:<3} {figure.aim}")

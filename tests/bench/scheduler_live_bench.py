@@ -1,0 +1,206 @@
+"""The live scheduler on a real API server: gangs of pods created at once on plain Node objects, until all are bound.
+
+    python -m tests.bench scheduler_live
+
+The scheduler is a process of its own (`grove scheduler`); pods are created as fast as the API server takes them. Times
+are those of this process's own watch. API server, etcd, scheduler and this process share the machine's cores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grove.api.core import Namespace, Node, Pod, ServiceAccount
+from grove.api.meta import Json
+from grove.api.podgang import PodGang
+from grove.crds.install import install
+from grove.kube.cache import Cache
+from grove.kube.config import load_config
+from grove.kube.errors import AlreadyExists
+from grove.kube.http import HttpClient
+from grove.local.controlplane import ControlPlane
+from grove.sim.topology import Topology
+from tests.bench.figures import Figure
+
+SIZES = (10, 50, 100, 500)
+BESIDE = {10: 0.23, 50: 0.57, 100: 0.79, 500: 4.9}
+"""Seconds from the last pod created to the last bound that kube-scheduler's own gang takes on such a machine."""
+CREATORS = 64
+ROUNDS = 3
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Watched:
+    """When pods were seen bound, by name."""
+
+    bound: dict[str, float] = field(default_factory=dict)
+    wanted: int = 0
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def expect(self, count: int) -> None:
+        self.bound, self.wanted = {}, count
+        self.done.clear()
+
+    def see(self, _: Pod | None, pod: Pod | None) -> None:
+        if pod is not None and pod.spec.node_name and pod.metadata.name not in self.bound:
+            self.bound[pod.metadata.name] = time.perf_counter()
+            if len(self.bound) == self.wanted:
+                self.done.set()
+
+
+def pod_json(name: str, namespace: str, gang: str) -> Json:
+    resources = {"requests": {"cpu": "1", "memory": "4Gi", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
+    return {
+        "metadata": {"name": name, "namespace": namespace, "labels": {"grove.io/podgang": gang}},
+        "spec": {
+            "schedulerName": "grove-scheduler", "automountServiceAccountToken": False,
+            "containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": resources}],
+        },
+    }  # fmt: skip
+
+
+def gang_json(name: str, namespace: str, pods: Iterable[str], required: str = "") -> Json:
+    references = [{"namespace": namespace, "name": pod} for pod in pods]
+    spec: Json = {"podgroups": [{"name": "workers", "minReplicas": len(references), "podReferences": references}]}
+    if required:
+        spec["topologyConstraint"] = {"packConstraint": {"required": required}}
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+async def all_at_once(work: Iterable[Any], limit: int = CREATORS) -> None:
+    turns = asyncio.Semaphore(limit)
+
+    async def one(coro: Any) -> None:
+        async with turns:
+            await coro
+
+    async with asyncio.TaskGroup() as group:
+        for coro in work:
+            group.create_task(one(coro))
+
+
+async def create_node(client: HttpClient, node: Json) -> None:
+    """A node that takes pods: the API server taints new ones, and here runs no controller that takes it off."""
+    await client.create(Node, node)
+    await client.patch(Node, node["metadata"]["name"], {"spec": {"taints": None}})
+
+
+@asynccontextmanager
+async def scheduler_process(kubeconfig: Path, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    with (folder / "scheduler.log").open("wb") as log:
+        command = [sys.executable, "-m", "grove", "scheduler", "--kubeconfig", str(kubeconfig), "--port", "0"]
+        child = await asyncio.create_subprocess_exec(*command, stderr=log, stdout=log)
+        try:
+            while b"in step with the cluster" not in (folder / "scheduler.log").read_bytes():
+                if child.returncode is not None:
+                    raise RuntimeError((folder / "scheduler.log").read_text()[-2000:])
+                await asyncio.sleep(0.05)
+            yield child
+        finally:
+            child.terminate()
+            await child.wait()
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def peak_mb(pid: int) -> float:
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) / 1024 if found else 0.0
+
+
+async def one_gang(client: HttpClient, watched: Watched, namespace: str, name: str, size: int) -> tuple[float, float]:
+    """Seconds from the first, and from the last, pod created to the last bound."""
+    names = [f"{name}-{n}" for n in range(size)]
+    watched.expect(size)
+    await client.create(PodGang, gang_json(name, namespace, names))
+    first = last = 0.0
+
+    async def create(pod: str) -> None:
+        nonlocal first, last
+        await client.create(Pod, pod_json(pod, namespace, name))
+        last = time.perf_counter()
+        first = first or last
+
+    await all_at_once(create(pod) for pod in names)
+    async with asyncio.timeout(120):
+        await watched.done.wait()
+    end = max(watched.bound.values())
+    # There is no kubelet to end them in peace.
+    await all_at_once(client.delete(Pod, pod, namespace, grace_period_s=0) for pod in names)
+    await client.delete(PodGang, name, namespace)
+    await asyncio.sleep(0.5)
+    return end - first, end - last
+
+
+async def measure(
+    plane: ControlPlane, folder: Path, nodes: int, sizes: tuple[int, ...], results: dict[str, Figure]
+) -> None:
+    async with HttpClient(load_config(plane.kubeconfig), max_writes=CREATORS) as client:
+        racks = max(1, nodes // 20 // 10)
+        topology = Topology(blocks=10, racks=racks, nodes=20, prefix=f"n{nodes}-")
+        await all_at_once(create_node(client, node) for node in topology.objects())
+        namespace = f"bench-{nodes}"
+        await client.create(Namespace, {"metadata": {"name": namespace}})
+        try:
+            await client.create(ServiceAccount, {"metadata": {"name": "default", "namespace": namespace}})
+        except AlreadyExists:
+            pass
+        watched, cache = Watched(), Cache(client)
+        cache.add(Pod, namespace=namespace)
+        cache.on_event(Pod, watched.see)
+        async with cache, scheduler_process(plane.kubeconfig, folder) as child:
+            await cache.wait_synced()
+            await one_gang(client, watched, namespace, "warm", 10)
+            before = cpu_s(child.pid)
+            bound = 0
+            for size in sizes:
+                times = [
+                    await one_gang(client, watched, namespace, f"g{size}-{n}", size)
+                    for n in range(ROUNDS)
+                ]  # fmt: skip
+                bound += size * ROUNDS
+                whole, tail = (sorted(part)[len(times) // 2] for part in zip(*times, strict=True))
+                aim = f"≤ {BESIDE[size] / (4 if size == 500 else 2):.3g} s" if nodes == 1000 else "≤ 1.5 × 1,000 nodes"
+                results[f"{size} pods, {nodes} nodes: last created → last bound"] = Figure(tail, "s", aim)
+                results[f"{size} pods, {nodes} nodes: first created → last bound"] = Figure(whole, "s")
+                results[f"{size} pods, {nodes} nodes: binds"] = Figure(size / max(tail, 1e-9), "/s")
+            results[f"{nodes} nodes: scheduler CPU per pod"] = Figure(
+                (cpu_s(child.pid) - before) / bound * 1000, "ms"
+            )  # fmt: skip
+            results[f"{nodes} nodes: scheduler peak memory"] = Figure(peak_mb(child.pid), "MB")
+        await all_at_once(client.delete(Node, node["metadata"]["name"]) for node in topology.objects())
+
+
+async def main(results: dict[str, Figure], node_counts: tuple[int, ...], sizes: tuple[int, ...]) -> None:
+    with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder) / "kube") as plane:
+        async with HttpClient(load_config(plane.kubeconfig)) as client:
+            await install(client, lambda _: None, 60)
+        for nodes in node_counts:
+            await measure(plane, Path(folder), nodes, sizes, results)
+
+
+def run(results: dict[str, Figure]) -> None:
+    """Adds the live scheduler's figures to `results`."""
+    asyncio.run(main(results, (1_000, 10_000), SIZES))
+
+
+if __name__ == "__main__":
+    found: dict[str, Figure] = {}
+    counts = tuple(int(arg) for arg in sys.argv[1:]) or (1_000,)
+    asyncio.run(main(found, counts, SIZES))
+    for name, figure in found.items():
+        print(f"{name:60} {figure.value:10.4g} {figure.unit:4} {figure.aim}")

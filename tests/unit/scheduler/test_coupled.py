@@ -1,0 +1,221 @@
+"""Gangs whose pods look at each other: near, apart, evenly spread; bound one by one in the order of the answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+from tests.unit.scheduler.kit import GPU, HOST, RACK, ZONE, gang, group, node, pod, shape, snap, used
+
+from grove.api.selector import of_labels
+from grove.scheduler.answers import Placement
+from grove.scheduler.facts import NodeFacts, PodFacts, PodScope, PodTerm, Spread
+from grove.scheduler.gang import Branch, Gang, PodGroup
+from grove.scheduler.place import place
+
+
+def scope(app: str, *, terminating: bool = True) -> PodScope:
+    return PodScope(of_labels({"app": app}), frozenset(("default",)), with_terminating=terminating)
+
+
+def term(key: str, app: str) -> PodTerm:
+    return PodTerm(key, scope(app))
+
+
+def spread(key: str, app: str, skew: int = 1) -> Spread:
+    return Spread(key, skew, scope(app, terminating=False))
+
+
+def zones(per_zone: int, count: int = 2, gpu: int = 8) -> list[NodeFacts]:
+    return [node(f"z{z}-{i}", gpu, zone=f"z{z}", rack=f"r{z}") for z in range(count) for i in range(per_zone)]
+
+
+def where(answer: object) -> Counter[str]:
+    assert isinstance(answer, Placement), answer
+    return Counter(p.node.split("-")[0] for p in answer.pods)
+
+
+def test_pods_that_shun_each_other_go_to_different_zones():
+    wanted = gang(group("g", 2, 1, labels={"app": "a"}, anti_affinity=(term(ZONE, "a"),)))
+    assert where(place(snap(zones(2)), wanted)) == {"z0": 1, "z1": 1}
+
+
+def test_three_pods_that_shun_each_other_do_not_fit_two_zones():
+    answer = place(snap(zones(2)), gang(group("g", 3, 1, labels={"app": "a"}, anti_affinity=(term(ZONE, "a"),))))
+    assert not isinstance(answer, Placement)
+    assert answer.proven
+
+
+def test_pods_that_seek_each_other_share_a_zone_with_room_for_all():
+    nodes = [node("z0-0", 2, zone="z0"), node("z1-0", 4, zone="z1")]
+    wanted = gang(group("g", 4, 1, labels={"app": "a"}, affinity=(term(ZONE, "a"),)))
+    assert where(place(snap(nodes), wanted)) == {"z1": 4}
+
+
+def test_a_follower_is_placed_after_the_pod_it_wants_to_be_near():
+    follower = group("a", 1, 1, labels={"app": "a"}, affinity=(term(HOST, "b"),))
+    leader = group("b", 1, 8, labels={"app": "b"})
+    answer = place(snap([node("z0-0", 8), node("z0-1", 9)]), gang(follower, leader))
+    assert isinstance(answer, Placement)
+    assert [p.name for p in answer.pods] == ["b-0", "a-0"]
+    assert answer.pods[0].node == answer.pods[1].node == "z0-1"
+
+
+def test_pods_are_spread_over_zones_within_the_skew():
+    wanted = gang(group("g", 5, 1, labels={"app": "a"}, spread=(spread(ZONE, "a"),)))
+    assert sorted(where(place(snap(zones(2)), wanted)).values()) == [2, 3]
+
+
+def test_a_spread_over_zones_contradicts_a_required_zone():
+    wanted = gang(group("g", 2, 1, labels={"app": "a"}, spread=(spread(ZONE, "a"),)), required=ZONE)
+    answer = place(snap(zones(2)), wanted)
+    assert not isinstance(answer, Placement)
+    assert answer.proven
+
+
+def test_requirements_hold_for_coupled_gangs_too():
+    wanted = gang(group("g", 3, 4, labels={"app": "a"}, affinity=(term(ZONE, "a"),)), required=RACK)
+    assert where(
+        place(snap([*zones(1), node("z2-0", zone="z2", rack="r2"), node("z2-1", zone="z2", rack="r2")]), wanted)
+    ) == {"z2": 3}
+
+
+def test_one_pod_a_host_needs_no_slow_search():
+    nodes = [node(f"n{i}", zone="z", rack="r") for i in range(4)]
+    wanted = gang(group("g", 4, 1, labels={"app": "a"}, anti_affinity=(term(HOST, "a"),)), required=RACK)
+    answer = place(snap(nodes), wanted)
+    assert isinstance(answer, Placement)
+    assert len({p.node for p in answer.pods}) == 4
+    assert answer.steps < 20
+
+
+def test_surplus_of_a_coupled_gang_obeys_the_same_rules():
+    wanted = gang(group("g", 4, 1, minimum=2, labels={"app": "a"}, anti_affinity=(term(ZONE, "a"),)))
+    answer = place(snap(zones(2, count=3)), wanted)
+    assert isinstance(answer, Placement)
+    assert (answer.core, len(answer.pods), len(answer.unplaced)) == (2, 3, 1)
+
+
+# Random tiny cases against trying every order and every node
+
+
+def random_coupled(seed: int) -> tuple[list[NodeFacts], list[PodFacts], Gang]:
+    rng = Random(seed)
+    nodes = [
+        node(f"n{i}", rng.choice((1, 2, 4)), zone=f"z{rng.randrange(2)}", rack=f"r{rng.randrange(2)}")
+        for i in range(rng.randint(2, 4))
+    ]
+    running = [used(n.name, 1, labels={"app": rng.choice("ab")}) for n in nodes if rng.random() < 0.3]
+    groups = []
+    for g in range(rng.randint(1, 2)):
+        rules: dict[str, object] = {}
+        kind = rng.choice(("near", "apart", "spread", ""))
+        key, app = rng.choice((ZONE, RACK, HOST)), rng.choice("ab")
+        if kind == "near":
+            rules["affinity"] = (term(key, app),)
+        elif kind == "apart":
+            rules["anti_affinity"] = (term(key, app),)
+        elif kind == "spread":
+            rules["spread"] = (spread(key, app, rng.choice((1, 2))),)
+        made = shape(rng.choice((0, 1, 2)), **rules)
+        count = rng.randint(1, 2 if g else 3)
+        labels = {"app": rng.choice("ab")}
+        pods = tuple(pod(f"g{g}-{i}", of=made, labels=labels, group=f"g{g}") for i in range(count))
+        groups.append(PodGroup(f"g{g}", count, pods, (), rng.choice(("", "", ZONE)), ""))
+    return nodes, running, Gang("default/gang", Branch("gang", tuple(groups), rng.choice(("", "", ZONE)), ""))
+
+
+def allowed(new: PodFacts, n: NodeFacts, nodes: dict[str, NodeFacts], there: list[PodFacts]) -> bool:
+    """Kubernetes' rules for one more pod on a node, spelled out pod by pod."""
+    taken = sum(p.shape.amount(GPU) for p in there if p.node == n.name)
+    if new.shape.amount(GPU) and taken + new.shape.amount(GPU) > n.allocatable.get(GPU, 0):
+        return False
+
+    def app_of(s: PodScope) -> str:
+        return next(iter(s.selector.requirements[0].values))
+
+    def same(key: str, other: PodFacts) -> bool:
+        return key in n.labels and nodes[other.node].labels.get(key) == n.labels[key]
+
+    for t in new.shape.anti_affinity:
+        if any(p.labels.get("app") == app_of(t.scope) and same(t.topology_key, p) for p in there):
+            return False
+    for p in there:
+        for t in p.shape.anti_affinity:
+            if new.labels.get("app") == app_of(t.scope) and same(t.topology_key, p):
+                return False
+    for t in new.shape.affinity:
+        matching = [p for p in there if p.labels.get("app") == app_of(t.scope)]
+        if matching and not any(same(t.topology_key, p) for p in matching):
+            return False
+        if not matching and new.labels.get("app") != app_of(t.scope):
+            return False
+    for s in new.shape.spread:
+        counts = Counter({m.labels[s.topology_key]: 0 for m in nodes.values()})
+        for p in there:
+            if p.labels.get("app") == app_of(s.scope):
+                counts[nodes[p.node].labels[s.topology_key]] += 1
+        itself = new.labels.get("app") == app_of(s.scope)
+        if counts[n.labels[s.topology_key]] + itself - min(counts.values()) > s.max_skew:
+            return False
+    return True
+
+
+def levels_hold(wanted: Gang, nodes: dict[str, NodeFacts], placed: list[PodFacts]) -> bool:
+    whole = {nodes[p.node].labels[ZONE] for p in placed}
+    if wanted.root.required and len(whole) > 1:
+        return False
+    return all(
+        len({nodes[p.node].labels[ZONE] for p in placed if p.group == g.name}) <= 1 or not g.required
+        for g in wanted.groups()
+    )
+
+
+def possible(wanted: Gang, nodes: dict[str, NodeFacts], running: list[PodFacts]) -> bool:
+    queues = {g.name: list(g.pods) for g in wanted.groups()}
+    dead: set[object] = set()
+
+    def walk(placed: list[PodFacts]) -> bool:
+        if not levels_hold(wanted, nodes, placed):
+            return False
+        at = Counter(p.group for p in placed)
+        if all(at[name] == len(pods) for name, pods in queues.items()):
+            return True
+        state = tuple(sorted((p.group, p.node) for p in placed))
+        if state in dead:
+            return False
+        for name, pods in queues.items():
+            if at[name] == len(pods):
+                continue
+            for n in nodes.values():
+                if allowed(pods[at[name]], n, nodes, [*running, *placed]) and walk(
+                    [*placed, pods[at[name]].on(n.name)]
+                ):
+                    return True
+        dead.add(state)
+        return False
+
+    return walk([])
+
+
+@pytest.mark.parametrize("first", range(0, 2_000, 500), ids=lambda first: f"seeds from {first}")
+def test_coupled_gangs_against_every_order(first):
+    wrong = {}
+    for seed in range(first, first + 500):
+        nodes, running, wanted = random_coupled(seed)
+        by_name = {n.name: n for n in nodes}
+        answer = place(snap(nodes, running), wanted)
+        if isinstance(answer, Placement):
+            there = list(running)
+            for p in answer.pods:
+                if not allowed(p, by_name[p.node], by_name, there):
+                    wrong[seed] = f"{p.name} may not go to {p.node} in this order"
+                there.append(p)
+            if not levels_hold(wanted, by_name, list(answer.pods)):
+                wrong[seed] = "a requirement is broken"
+        elif possible(wanted, by_name, running):
+            wrong[seed] = f"possible, but {answer.message}"
+        elif not answer.proven:
+            wrong[seed] = "not proven"
+    assert wrong == {}

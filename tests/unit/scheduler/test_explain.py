@@ -1,0 +1,111 @@
+"""Explanations: the blocking constraint in numbers, and changes that were tried out and work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.scheduler.kit import RACK, ZONE, gang, group, node, pod, racks, snap, used
+
+from grove.api.core import Taint
+from grove.scheduler.answers import Placement
+from grove.scheduler.explain import explain
+from grove.scheduler.place import place
+from grove.scheduler.podreq import UNSCHEDULABLE
+from grove.scheduler.victims import Running
+
+CORDON = (Taint(key=UNSCHEDULABLE, effect="NoSchedule"),)
+
+
+def kinds(explanation) -> dict[str, object]:
+    return {change.kind: change for change in explanation.changes}
+
+
+def test_a_gang_that_fits_says_so():
+    answer = explain(snap(racks({"r1": 2})), gang(group("g", 2, 8), required=RACK))
+    assert (answer.fits, answer.reason, answer.closest_domain, answer.changes) == (True, "Fits", "z/b/r1", ())
+
+
+def test_gates_come_first():
+    answer = explain(snap(racks({"r1": 2})), gang(group("g", 2, 8)), gates=["base gang is not scheduled"])
+    assert (answer.fits, answer.message) == (False, "base gang is not scheduled")
+
+
+def test_the_closest_domain_is_named_with_numbers():
+    answer = explain(snap(racks({"r1": 2, "r2": 3})), gang(group("g", 4, 8), required=RACK))
+    assert not answer.fits
+    assert "example.com/rack z/b/r2 comes closest, with room for g 3/4 pods" in answer.message
+    assert answer.closest_domain == "z/b/r2"
+    assert answer.closest_nodes == ("r2-0", "r2-1", "r2-2")
+
+
+def test_findings_go_from_gang_to_node():
+    answer = explain(snap(racks({"r1": 1}), [used("r1-0", 4)]), gang(group("g", 2, 8), required=RACK))
+    assert [f.level for f in answer.findings] == ["gang", "node"]
+    assert "wants 16 nvidia.com/gpu, 4 free in the cluster" in answer.findings[0].text
+    assert answer.findings[1].text == "g: 0/1 nodes can take a pod now: 1 insufficient nvidia.com/gpu"
+
+
+def test_relaxing_the_level_helps_when_the_racks_are_too_small():
+    answer = explain(snap(racks({"r1": 2, "r2": 2})), gang(group("g", 4, 8), required=RACK))
+    assert kinds(answer)["relax"].text == "relax gang's required example.com/rack to example.com/block"
+
+
+def test_fewer_pods_are_counted_exactly():
+    answer = explain(snap(racks({"r1": 3})), gang(group("g", 5, 8)))
+    assert kinds(answer)["fewer-pods"].text == "lower the minimum of g by 2, from 5 to 3"
+
+
+def test_the_number_of_missing_nodes_is_exact():
+    answer = explain(snap(racks({"r1": 3, "r2": 1})), gang(group("g", 5, 8), required=RACK))
+    found = kinds(answer)["add-nodes"]
+    assert (found.size, found.text) == (2, "add 2 nodes like r1-0 in r1")
+
+
+def test_a_cordoned_node_that_would_do_is_named():
+    nodes = [replace(n, taints=CORDON) if n.name == "r1-1" else n for n in racks({"r1": 2})]
+    answer = explain(snap(nodes), gang(group("g", 2, 8), required=RACK))
+    assert kinds(answer)["uncordon"].text == "uncordon r1-1"
+
+
+def test_a_taint_that_stands_in_the_way_is_named():
+    nodes = [node("a"), node("b", taints=(Taint(key="team", value="x", effect="NoSchedule"),))]
+    answer = explain(snap(nodes), gang(group("g", 2, 8)))
+    assert kinds(answer)["untaint"].text == "remove or tolerate the taint team of b"
+
+
+def test_the_smallest_gang_whose_end_helps_is_named():
+    small = Running("default/small", 100, (pod("s", 8, on="r1-0"),))
+    large = Running("default/large", 0, tuple(pod(f"l{i}", 8, on=f"r2-{i}") for i in range(2)))
+    snapshot = snap(racks({"r1": 1, "r2": 2}), [*small.pods, *large.pods])
+    answer = explain(snapshot, gang(group("g", 1, 8)), [large, small])
+    assert kinds(answer)["finish"].text == "wait for default/small to finish, or evict it (1 pods)"
+
+
+def test_smaller_pods_are_proposed_when_devices_are_short():
+    answer = explain(snap([node("a", 4), node("b", 4)]), gang(group("g", 2, 8)))
+    assert kinds(answer)["smaller-pods"].text == "ask for 4 nvidia.com/gpu instead of 8 in each pod of g"
+
+
+def test_a_gang_pinned_to_a_full_domain_is_told_where_it_would_fit_whole():
+    mine = pod("g-9", 8, on="r1-0", gang="default/gang", group="g")
+    snapshot = snap(racks({"r1": 2, "r2": 2}), [mine, used("r1-1", 8)])
+    answer = explain(snapshot, gang(group("g", 1, 8, bound=["r1-0"]), required=RACK))
+    assert answer.reason == "DomainPinned"
+    text = "restart the gang whole: its 1 running pods and the rest fit together in z/b/r2"
+    assert kinds(answer)["move"].text == text
+
+
+def test_every_relaxed_gang_really_fits():
+    snapshot = snap(racks({"r1": 2, "r2": 2}))
+    wanted = gang(group("g", 4, 8, required=RACK), required=ZONE)
+    answer = explain(snapshot, wanted)
+    assert kinds(answer)["relax"].text == "relax g's required example.com/rack to example.com/block"
+    assert isinstance(place(snapshot, gang(group("g", 4, 8), required=ZONE)), Placement)
+
+
+def test_at_most_five_changes():
+    nodes = [replace(n, taints=CORDON) if n.name == "r1-1" else n for n in racks({"r1": 2, "r2": 1})]
+    running = [Running("default/x", 0, (pod("x", 8, on="r2-0"),))]
+    snapshot = snap(nodes, [p for u in running for p in u.pods])
+    answer = explain(snapshot, gang(group("g", 2, 8), required=RACK), running)
+    assert 1 <= len(answer.changes) <= 5

@@ -1,0 +1,172 @@
+"""Victims: the least priority, the cheapest domain, the fewest pods; never a part of a gang, never in vain."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.scheduler.kit import RACK, gang, group, node, pod, racks, snap
+
+from grove.scheduler.answers import NoFit, Placement
+from grove.scheduler.facts import HostPort
+from grove.scheduler.place import place
+from grove.scheduler.preempt import NoVictims, Victims, preempt
+from grove.scheduler.victims import DisruptionBudget, Running
+
+
+def unit(name: str, *pods, priority: int = 0, preemptible: bool = True, **minimums: int) -> Running:
+    return Running(name, priority, tuple(pods), minimums, preemptible)
+
+
+def jobs(nodes: list[str], gpu: int = 8, priority: int = 0) -> list[Running]:
+    return [
+        unit(f"job-{n}", pod(f"job-{n}", gpu, on=n, priority=priority, group="job"), priority=priority) for n in nodes
+    ]
+
+
+def cluster_of(nodes, running: list[Running]):
+    return snap(nodes, [p for u in running for p in u.pods])
+
+
+def chosen(answer: object) -> list[str]:
+    assert isinstance(answer, Victims), answer
+    return sorted(p.name for p in answer.pods)
+
+
+def test_only_as_many_leave_as_are_needed():
+    running = jobs(["r1-0", "r1-1", "r2-0", "r2-1"])
+    snapshot = cluster_of(racks({"r1": 2, "r2": 2}), running)
+    answer = preempt(snapshot, gang(group("g", 1, 8), priority=10), running)
+    assert len(chosen(answer)) == 1
+
+
+def test_a_full_rack_of_lower_priority_is_emptied_for_a_gang_that_needs_a_rack():
+    low = jobs(["r1-0", "r1-1"])
+    high = jobs(["r2-0", "r2-1"], priority=50)
+    snapshot = cluster_of(racks({"r1": 2, "r2": 2}), low + high)
+    answer = preempt(snapshot, gang(group("g", 2, 8), required=RACK, priority=10), low + high)
+    assert chosen(answer) == ["job-r1-0", "job-r1-1"]
+    assert {p.node for p in answer.placement.pods} == {"r1-0", "r1-1"}
+
+
+def test_the_rack_with_fewer_to_evict_is_chosen():
+    running = jobs(["r1-0", "r1-1", "r2-0"])
+    snapshot = cluster_of(racks({"r1": 2, "r2": 2}), running)
+    answer = preempt(snapshot, gang(group("g", 2, 8), required=RACK, priority=10), running)
+    assert chosen(answer) == ["job-r2-0"]
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "reason"),
+    [
+        pytest.param(10, 10, "NoLowerPriority", id="equal priority stays"),
+        pytest.param(10, 11, "NoLowerPriority", id="higher priority stays"),
+    ],
+)
+def test_who_may_not_be_evicted(mine, theirs, reason):
+    running = jobs(["r1-0"], priority=theirs)
+    answer = preempt(cluster_of(racks({"r1": 1}), running), gang(group("g", 1, 8), priority=mine), running)
+    assert isinstance(answer, NoVictims)
+    assert (answer.reason, answer.proven) == (reason, True)
+
+
+def test_preemption_policy_never_evicts_nobody():
+    running = jobs(["r1-0"])
+    snapshot = cluster_of(racks({"r1": 1}), running)
+    answer = preempt(snapshot, gang(group("g", 1, 8), priority=10, may_preempt=False), running)
+    assert isinstance(answer, NoVictims)
+    assert answer.reason == "PreemptionNever"
+
+
+def test_units_marked_as_not_preemptible_stay():
+    running = [unit("a", pod("a", 8, on="r1-0"), preemptible=False)]
+    answer = preempt(cluster_of(racks({"r1": 1}), running), gang(group("g", 1, 8), priority=10), running)
+    assert isinstance(answer, NoVictims)
+
+
+def test_surplus_goes_before_whole_gangs():
+    service = unit("service", *(pod(f"s-{i}", 8, on=f"r1-{i}", group="s") for i in range(3)), s=2)
+    batch = unit("batch", pod("b-0", 8, on="r1-3", group="b"), pod("b-1", 8, on="r1-4", group="b"), b=2)
+    snapshot = cluster_of(racks({"r1": 5}), [service, batch])
+    answer = preempt(snapshot, gang(group("g", 1, 8), priority=10), [service, batch])
+    assert len(chosen(answer)) == 1
+    assert chosen(answer)[0].startswith("s-")
+    assert answer.gangs == ()
+
+
+def test_beyond_its_surplus_a_gang_goes_whole():
+    service = unit("service", *(pod(f"s-{i}", 8, on=f"r1-{i}", group="s") for i in range(3)), s=2)
+    snapshot = cluster_of(racks({"r1": 3}), [service])
+    answer = preempt(snapshot, gang(group("g", 2, 8), priority=10), [service])
+    assert chosen(answer) == ["s-0", "s-1", "s-2"]
+    assert answer.gangs == ("service",)
+
+
+def test_the_lowest_priorities_that_suffice_are_taken():
+    running = jobs(["r1-0"], priority=5) + jobs(["r1-1"], priority=1)
+    answer = preempt(cluster_of(racks({"r1": 2}), running), gang(group("g", 1, 8), priority=10), running)
+    assert chosen(answer) == ["job-r1-1"]
+
+
+def test_nobody_is_evicted_when_it_would_not_help():
+    running = jobs(["r1-0"]) + jobs(["r2-0", "r2-1"], priority=99)
+    snapshot = cluster_of(racks({"r1": 1, "r2": 2}), running)
+    answer = preempt(snapshot, gang(group("g", 2, 8), required=RACK, priority=10), running)
+    assert isinstance(answer, NoVictims)
+    assert (answer.reason, answer.proven) == ("NotEnoughToPreempt", True)
+
+
+def test_a_disruption_budget_is_kept_when_another_victim_will_do():
+    running = jobs(["r1-0", "r1-1"])
+    budgets = [DisruptionBudget("pdb", 0, frozenset(["job-r1-0"]))]
+    answer = preempt(cluster_of(racks({"r1": 2}), running), gang(group("g", 1, 8), priority=10), running, budgets)
+    assert chosen(answer) == ["job-r1-1"]
+    assert answer.budgets_broken == ()
+
+
+def test_a_disruption_budget_that_cannot_be_kept_is_named():
+    running = jobs(["r1-0"])
+    budgets = [DisruptionBudget("pdb", 0, frozenset(["job-r1-0"]))]
+    answer = preempt(cluster_of(racks({"r1": 1}), running), gang(group("g", 1, 8), priority=10), running, budgets)
+    assert chosen(answer) == ["job-r1-0"]
+    assert answer.budgets_broken == ("pdb",)
+
+
+def test_one_allowance_is_not_spent_twice():
+    running = jobs(["r1-0", "r1-1", "r1-2"])
+    budgets = [DisruptionBudget("pdb", 1, frozenset(["job-r1-0", "job-r1-1"]))]
+    answer = preempt(cluster_of(racks({"r1": 3}), running), gang(group("g", 2, 8), priority=10), running, budgets)
+    assert answer.budgets_broken == ()
+    assert len(chosen(answer)) == 2
+
+
+def test_room_that_is_being_vacated_is_waited_for():
+    leaving = unit("leaving", pod("leaving", 8, on="r1-0", terminating=True))
+    others = jobs(["r1-1"])
+    snapshot = cluster_of(racks({"r1": 2}), [leaving, *others])
+    answer = preempt(snapshot, gang(group("g", 1, 8), priority=10), [leaving, *others])
+    assert isinstance(answer, NoVictims)
+    assert answer.reason == "WaitingForTermination"
+
+
+def test_a_host_port_in_the_way_is_cleared():
+    holder = unit("holder", pod("holder", 0, cpu=1, ports=(HostPort(80),), on="n"))
+    snapshot = cluster_of([node("n")], [holder])
+    wanted = gang(group("g", 1, 1, ports=(HostPort(80),)), priority=10)
+    assert isinstance(place(snapshot, wanted), NoFit)
+    assert chosen(preempt(snapshot, wanted, [holder])) == ["holder"]
+
+
+def test_what_was_placed_is_not_evicted_by_those_it_displaced():
+    running = jobs(["r1-0", "r1-1"], priority=3)
+    snapshot = cluster_of(racks({"r1": 2}), running)
+    wanted = gang(group("g", 2, 8), required=RACK, priority=10)
+    answer = preempt(snapshot, wanted, running)
+    assert isinstance(answer, Victims)
+    after = snapshot.copy()
+    for p in answer.pods:
+        after.remove_pod(p.uid)
+    placement = place(after, wanted)
+    assert isinstance(placement, Placement)
+    after.assume(placement)
+    winner = Running("default/gang", 10, placement.pods, {"g": 2})
+    back = preempt(after, gang(group("job", 1, 8), priority=3), [winner])
+    assert isinstance(back, NoVictims)

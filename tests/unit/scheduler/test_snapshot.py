@@ -1,0 +1,135 @@
+"""The snapshot's law: free is allocatable less what runs, whatever the order of events; copies do not leak."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.scheduler.kit import GPU, RACK, TOPOLOGY, node, pod, racks, snap, used
+
+from grove.api.core import Node, Pod
+from grove.scheduler.facts import HostPort
+from grove.scheduler.fit import feasible_nodes
+from grove.scheduler.snapshot import Snapshot
+
+NAMES = ("n0", "n1", "n2")
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("node"), st.sampled_from(NAMES), st.integers(1, 8)),
+        st.tuples(st.just("no node"), st.sampled_from(NAMES), st.just(0)),
+        st.tuples(st.just("pod"), st.integers(0, 5), st.tuples(st.sampled_from(NAMES), st.integers(0, 4))),
+        st.tuples(st.just("no pod"), st.integers(0, 5), st.just(0)),
+        st.tuples(st.just("copy"), st.just(0), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(EVENTS)
+def test_free_is_what_is_left(events):
+    snapshot = Snapshot(TOPOLOGY)
+    nodes: dict[str, int] = {}
+    pods: dict[int, tuple[str, int]] = {}
+    old: list[tuple[Snapshot, dict[str, dict[str, int]]]] = []
+    for kind, name, value in events:
+        if kind == "node":
+            snapshot.add_node(node(name, value, rack="r"))
+            nodes[name] = value
+        elif kind == "no node":
+            snapshot.remove_node(name)
+            nodes.pop(name, None)
+        elif kind == "pod":
+            snapshot.add_pod(pod(f"p{name}", value[1], on=value[0], ports=(HostPort(80),) if value[1] == 3 else ()))
+            pods[name] = value
+        elif kind == "no pod":
+            snapshot.remove_pod(f"p{name}")
+            pods.pop(name, None)
+        else:
+            old.append((snapshot.copy(), {n: snapshot.free_of(n) for n in nodes}))
+    for name, gpu in nodes.items():
+        here = [asked for at, asked in pods.values() if at == name]
+        free = snapshot.free_of(name)
+        assert free.get(GPU, 0) == gpu - sum(here)
+        assert free["pods"] == 110 - len(here)
+        clash = any(asked == 3 for asked in here)
+        probe = pod("probe", ports=(HostPort(80),))
+        assert (name in feasible_nodes(snapshot, probe)) is not clash
+    for copy, free in old:
+        for name, amounts in free.items():
+            now = copy.free_of(name)
+            assert {resource: now.get(resource, 0) for resource in amounts} == amounts
+
+
+def test_a_copy_is_not_changed_by_the_original_nor_the_other_way():
+    snapshot = snap(racks({"r1": 2}))
+    copy = snapshot.copy()
+    snapshot.add_pod(used("r1-0", 3))
+    copy.add_pod(used("r1-0", 5))
+    copy.add_node(node("new", rack="r1"))
+    assert snapshot.free_of("r1-0")[GPU] == 5
+    assert copy.free_of("r1-0")[GPU] == 3
+    assert "new" not in snapshot.nodes.row_of
+    assert snapshot.find_pod("new") is None
+
+
+def test_an_update_that_changes_nothing_keeps_the_version():
+    snapshot = snap(racks({"r1": 1}), [used("r1-0", 3)])
+    before = snapshot.version
+    snapshot.add_node(racks({"r1": 1})[0])
+    snapshot.add_pod(used("r1-0", 3))
+    assert snapshot.version == before
+
+
+def test_pods_wait_for_a_node_that_comes_later():
+    snapshot = Snapshot(TOPOLOGY)
+    snapshot.add_pod(used("late", 3))
+    snapshot.add_node(node("late"))
+    assert snapshot.free_of("late")[GPU] == 5
+
+
+def test_a_node_that_comes_back_has_its_pods():
+    snapshot = snap([node("n")], [used("n", 3)])
+    snapshot.remove_node("n")
+    snapshot.add_node(node("n", 4))
+    assert snapshot.free_of("n")[GPU] == 1
+
+
+def test_an_assumed_pod_stays_when_its_old_state_arrives():
+    snapshot = snap([node("n")])
+    snapshot.add_pod(used("n", 3))
+    unbound = msgspec.convert({"metadata": {"name": "x", "uid": "used-n-"}}, Pod)
+    snapshot.observe_pod(unbound)
+    assert snapshot.free_of("n")[GPU] == 5
+    finished = msgspec.convert({"metadata": {"uid": "used-n-"}, "status": {"phase": "Failed"}}, Pod)
+    snapshot.observe_pod(finished)
+    assert snapshot.free_of("n")[GPU] == 8
+
+
+def test_a_node_without_allocatable_offers_nothing():
+    snapshot = snap([node("ok")])
+    snapshot.observe_node(msgspec.convert({"metadata": {"name": "bare"}}, Node))
+    assert feasible_nodes(snapshot, pod("p")) == ["ok"]
+
+
+def test_a_node_that_is_not_ready_repels_even_before_it_is_tainted():
+    snapshot = snap([node("ok")])
+    conditions = [{"type": "Ready", "status": "Unknown"}]
+    raw = {"metadata": {"name": "sick"}, "status": {"allocatable": {"pods": "10"}, "conditions": conditions}}
+    snapshot.observe_node(msgspec.convert(raw, Node))
+    assert feasible_nodes(snapshot, pod("p")) == ["ok"]
+
+
+def test_domains_are_paths_sorted_by_name():
+    nodes = [node("c", zone="z2", rack="r1"), node("a", zone="z1", rack="r1"), node("b", zone="z1", rack="r1")]
+    snapshot = snap(nodes)
+    tree = snapshot.tree((RACK,))
+    assert snapshot.nodes.names(tree.order) == ["a", "b", "c"]
+    level = tree.find_level(RACK)
+    assert [snapshot.domain_name(tree, level, int(d)) for d in np.unique(tree.domains[level])] == ["z1/r1", "z2/r1"]
+
+
+def test_a_label_no_topology_knows_is_a_level_of_its_own():
+    snapshot = snap([node("a", labels={"pod": "x"}), node("b", labels={"pod": "y"})])
+    assert snapshot.tree(("pod",)).keys == ("pod", "kubernetes.io/hostname")

@@ -1,0 +1,103 @@
+"""What volume claims ask of a node: bound, waiting for a consumer, selected, missing."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from grove.api.core import Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from grove.scheduler.fit import feasible_nodes
+from grove.scheduler.podreq import read_pod
+from grove.scheduler.snapshot import Snapshot
+from grove.scheduler.volumes import Claims, claim_names, pod_volumes
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def volume(name: str, zone: str = "", *, storage: str = "10Gi", kind: str = "local", **more) -> dict:
+    spec = {"capacity": {"storage": storage}, "accessModes": ["ReadWriteOnce"], "storageClassName": kind, **more}
+    if zone:
+        terms = [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}]
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+    return {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Available"}}
+
+
+def claim(volume: str = "", kind: str = "local", selected: str = "", storage: str = "5Gi") -> dict:
+    notes = {"volume.kubernetes.io/selected-node": selected} if selected else {}
+    return {
+        "metadata": {"name": "data", "namespace": "default", "annotations": notes},
+        "spec": {
+            "volumeName": volume,
+            "storageClassName": kind,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": storage}},
+        },
+    }
+
+
+CLASSES = [
+    {
+        "metadata": {"name": "local"},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    },
+    {"metadata": {"name": "cloud"}, "provisioner": "csi.example", "volumeBindingMode": "WaitForFirstConsumer"},
+    {
+        "metadata": {"name": "zonal"},
+        "provisioner": "csi.example",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["b"]}]}],
+    },
+    {"metadata": {"name": "now"}, "provisioner": "csi.example", "volumeBindingMode": "Immediate"},
+]
+
+
+def feasible(claims: list[dict], volumes: list[dict]) -> tuple[str, str]:
+    known = {c["metadata"]["name"]: msgspec.convert(c, PersistentVolumeClaim) for c in claims}
+    disks = {v["metadata"]["name"]: msgspec.convert(v, PersistentVolume) for v in volumes}
+    kinds = {c["metadata"]["name"]: msgspec.convert(c, StorageClass) for c in CLASSES}
+    look_up = Claims(lambda _, name: known.get(name), disks.get, kinds.get, disks.values)
+    mounts = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    pod = msgspec.convert({"metadata": {"name": "p", "namespace": "default"}, "spec": {"volumes": mounts}}, Pod)
+    needs, blocked = pod_volumes(pod, look_up)
+    snapshot = Snapshot()
+    for name, zone in (("a1", "a"), ("b1", "b")):
+        raw = {"metadata": {"name": name, "labels": {ZONE: zone}}, "status": {"allocatable": {"pods": "5"}}}
+        snapshot.observe_node(msgspec.convert(raw, Node))
+    return " ".join(feasible_nodes(snapshot, read_pod(pod, volumes=needs, blocked=blocked))), blocked
+
+
+@pytest.mark.parametrize(
+    ("claims", "volumes", "want"),
+    [
+        pytest.param([claim("disk")], [volume("disk", "a")], "a1", id="a bound volume keeps its zone"),
+        pytest.param([claim("disk")], [volume("disk")], "a1 b1", id="a bound volume that is anywhere"),
+        pytest.param([claim()], [volume("d", "b")], "b1", id="a waiting claim goes where a free volume is"),
+        pytest.param([claim(storage="50Gi")], [volume("d", "b")], "", id="a volume that is too small does not count"),
+        pytest.param(
+            [claim()], [volume("d", "b", claimRef={"namespace": "x", "name": "y"})], "", id="nor one that is taken"
+        ),
+        pytest.param([claim(kind="cloud")], [], "a1 b1", id="a waiting claim that can be provisioned anywhere"),
+        pytest.param([claim(kind="zonal")], [], "b1", id="or only in the allowed zone"),
+        pytest.param([claim(kind="cloud", selected="a1")], [], "a1", id="once a node is selected, only there"),
+    ],
+)
+def test_where_a_claim_leads(claims, volumes, want):
+    assert feasible(claims, volumes) == (want, "")
+
+
+@pytest.mark.parametrize(
+    ("claims", "volumes", "text"),
+    [
+        pytest.param([], [], 'persistentvolumeclaim "data" not found', id="no claim"),
+        pytest.param([claim("disk")], [], 'persistentvolume "disk" of claim "data" not found', id="no volume"),
+        pytest.param([claim(kind="now")], [], 'pod has unbound immediate persistentvolumeclaim "data"', id="not bound"),
+    ],
+)
+def test_what_holds_a_pod(claims, volumes, text):
+    assert feasible(claims, volumes) == ("", text)
+
+
+def test_ephemeral_claims_are_named_after_the_pod():
+    spec = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}, {"name": "e", "emptyDir": {}}]}
+    assert claim_names(msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, Pod)) == ["p-scratch"]
