@@ -96,7 +96,7 @@ def _node_findings(snapshot: Snapshot, gang: Gang) -> list[Finding]:
     found = []
     for group in gang.groups():
         if group.need and group.pods:
-            fits, counts = node_counts(snapshot, group.pods[0])
+            fits, counts = node_counts(snapshot, gang, group.pods[0])
             why = ", ".join(f"{count.nodes} {count.reason}" for count in counts)
             tail = f": {why}" if why else ""
             found.append(Finding("node", f"{group.name}: {fits}/{total} nodes can take a pod now{tail}"))

@@ -76,8 +76,13 @@ class Scheduler:
         self._news = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: asyncio.TaskGroup | None = None
-        self.is_ready = False
+        self.in_step_since: float | None = None
+        """Loop time since which the caches follow the cluster."""
         self.cycles = 0
+
+    @property
+    def is_ready(self) -> bool:
+        return self.in_step_since is not None
 
     async def run(self) -> None:
         """Follows the cluster and schedules; ends when cancelled."""
@@ -91,11 +96,11 @@ class Scheduler:
             await self.cache.wait_synced(SYNC_S)
             log.info("in step with the cluster", nodes=len(self.view.nodes), pods=len(self.view.pods),
                      gangs=len(self.view.gangs))  # fmt: skip
-            self.is_ready = True
+            self.in_step_since = asyncio.get_running_loop().time()
             try:
                 yield
             finally:
-                self.is_ready = False
+                self.in_step_since = None
 
     async def schedule(self) -> None:
         """Decides and acts until cancelled; once, inside `following`."""

@@ -17,6 +17,7 @@ from grove.scheduler.fit import PLENTY, allowed_mask, port_mask, room, soft_scor
 from grove.scheduler.gang import Branch, Gang, PodGroup
 from grove.scheduler.nodes import Ints, Mask
 from grove.scheduler.relations import Relations
+from grove.scheduler.scope import open_rows
 from grove.scheduler.snapshot import Snapshot
 from grove.scheduler.topology import Tree
 
@@ -157,7 +158,7 @@ def state_problem(
             text = f"no node carries the label {key} that the gang's topology constraint names"
             return NoFit(gang.name, UNKNOWN_LEVEL, True, text, version=snapshot.version)
     problem = Problem(snapshot, gang, tree)
-    scope = _scope(snapshot, gang, tree, closed)
+    scope = open_rows(snapshot, gang, tree, closed)
     relations = Relations(snapshot, [pod for group in gang.groups() for pod in group.pods])
     problem.coupled = relations.coupled
     masks: list[Mask] = []
@@ -188,31 +189,6 @@ def state_problem(
     if problem.size == 0 and problem.root.need > 0:
         return NoFit(gang.name, NO_NODE, True, "", version=snapshot.version)
     return problem
-
-
-def _scope(snapshot: Snapshot, gang: Gang, tree: Tree, closed: Collection[str]) -> Mask | None:
-    """Rows open to the gang as a whole: allowed domains, the pinned domain, nodes not held for others. None is all."""
-    if not gang.allowed and not closed and gang.pinned_domain is None:
-        return None
-    table = snapshot.nodes
-    mask = table.alive[: table.rows].copy()
-    for key, values in gang.allowed:
-        column = table.column(key)
-        mask &= column.spread([value in values for value in column.values], False, table.rows)
-    for name in closed:
-        if name in table.row_of:
-            mask[table.row_of[name]] = False
-    pin = gang.pinned_domain
-    if pin is not None:
-        level = tree.find_level(pin.key)
-        row = table.row_of.get(pin.node)
-        inside = np.zeros(table.rows, dtype=np.bool_)
-        if level is not None and row is not None:
-            domain = tree.domain_of(row, level)
-            if domain >= 0:
-                inside[tree.rows_in(level, domain)] = True
-        mask &= inside
-    return mask
 
 
 def _keep_candidates(

@@ -11,6 +11,7 @@ from grove.api.quantity import format_amount
 from grove.scheduler.facts import PodFacts
 from grove.scheduler.fit import filters
 from grove.scheduler.gang import Gang
+from grove.scheduler.scope import pinned_rows
 from grove.scheduler.snapshot import Snapshot
 
 
@@ -22,14 +23,21 @@ class NodeCount:
     nodes: int
 
 
-def node_counts(snapshot: Snapshot, pod: PodFacts, closed: Iterable[str] = ()) -> tuple[int, list[NodeCount]]:
-    """Nodes that could take the pod, and for the rest the first filter each one fails, most frequent first."""
+def node_counts(
+    snapshot: Snapshot, gang: Gang, pod: PodFacts, closed: Iterable[str] = ()
+) -> tuple[int, list[NodeCount]]:
+    """Nodes that could take a pod of the gang, and for the rest the first filter each fails, most frequent first."""
     table = snapshot.nodes
     standing = table.alive[: table.rows].copy()
     for name in closed:
         if name in table.row_of:
             standing[table.row_of[name]] = False
     counts: list[NodeCount] = []
+    pinned = pinned_rows(snapshot, gang)
+    if pinned is not None:
+        inside, where = pinned
+        counts.append(NodeCount(f"outside {where}, where its base gang is", int((standing & ~inside).sum())))
+        standing &= inside
     for reason, passed in filters(snapshot, pod):
         fallen = int((standing & ~passed).sum())
         if fallen:
@@ -46,7 +54,7 @@ def room_text(snapshot: Snapshot, gang: Gang, closed: Iterable[str] = ()) -> str
     for group in gang.groups():
         if group.need == 0 or not group.pods:
             continue
-        fits, counts = node_counts(snapshot, group.pods[0], closed)
+        fits, counts = node_counts(snapshot, gang, group.pods[0], closed)
         why = ", ".join(f"{c.nodes} {c.reason}" for c in counts) or "no reason by itself"
         lines.append((fits, f"{group.name}: {fits}/{total} nodes can take one of its pods ({why})"))
     lines.sort(key=lambda line: line[0])
@@ -63,12 +71,15 @@ def scarcest(snapshot: Snapshot, gang: Gang) -> str:
             for name, amount in pod.shape.requests:
                 wanted[name] = wanted.get(name, 0) + amount
     worst, text = -1.0, ""
+    pinned = pinned_rows(snapshot, gang)
+    inside, where = (slice(None), "the cluster") if pinned is None else (pinned[0], pinned[1])
     for name, amount in sorted(wanted.items()):
         free = 0
         if name in snapshot.resources:
-            free = int(np.maximum(snapshot.free[snapshot.resources.index(name)], 0).sum())
+            rows = snapshot.free[snapshot.resources.index(name), : snapshot.nodes.rows]
+            free = int(np.maximum(rows[inside], 0).sum())
         share = amount / free if free else float("inf")
         if amount and share > worst:
             worst = share
-            text = f"wants {format_amount(name, amount)} {name}, {format_amount(name, free)} free in the cluster"
+            text = f"wants {format_amount(name, amount)} {name}, {format_amount(name, free)} free in {where}"
     return text

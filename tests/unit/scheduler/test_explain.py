@@ -9,6 +9,7 @@ from tests.unit.scheduler.kit import RACK, ZONE, gang, group, node, pod, racks, 
 from grove.api.core import Taint
 from grove.scheduler.answers import Placement
 from grove.scheduler.explain import explain
+from grove.scheduler.gang import Pin
 from grove.scheduler.place import place
 from grove.scheduler.podreq import UNSCHEDULABLE
 from grove.scheduler.victims import Running
@@ -43,6 +44,13 @@ def test_findings_go_from_gang_to_node():
     assert [f.level for f in answer.findings] == ["gang", "node"]
     assert "wants 16 nvidia.com/gpu, 4 free in the cluster" in answer.findings[0].text
     assert answer.findings[1].text == "g: 0/1 nodes can take a pod now: 1 insufficient nvidia.com/gpu"
+
+
+def test_a_scaled_gang_is_told_that_its_base_gangs_domain_is_full_not_that_the_cluster_has_room():
+    scaled = gang(group("g", 2, 8), pinned_domain=Pin(RACK, "r1-0"))
+    answer = explain(snap(racks({"r1": 2, "r2": 4}), [used("r1-0", 8)]), scaled)
+    assert "wants 16 nvidia.com/gpu, 8 free in z/b/r1" in answer.message
+    assert "g: 1/6 nodes can take one of its pods (4 outside z/b/r1, where its base gang is" in answer.message
 
 
 def test_relaxing_the_level_helps_when_the_racks_are_too_small():
