@@ -40,6 +40,7 @@ from grove.controllers.patience import Patience
 from grove.controllers.podclique import BASE_GANG, PodCliqueReconciler, PodCliqueWakes, by_base_gang
 from grove.controllers.podcliqueset import PodCliqueSetReconciler, PodCliqueSetWakes
 from grove.controllers.podgang import GangKey, PodGangReconciler, PodGangWakes
+from grove.controllers.podwriter import PodWriter
 from grove.controllers.probing import Probing
 from grove.controllers.reports import Reports
 from grove.controllers.scalinggroup import ScalingGroupReconciler, ScalingGroupWakes
@@ -92,7 +93,7 @@ class Operator:
         expect = Expectations(_loop_time)
         digest = Digest(events)
         sets = Sets(cache, backends, topology_enabled=config.topology_aware_scheduling.enabled)
-        nodes = Nodes(cache, clock)
+        nodes = Nodes(cache, client, clock)
         children = Children(cache, client)
         claims = SharedClaims(cache, client, children, optional)
         domains = ComputeDomains(client, enabled=config.network.auto_mnnvl_enabled)
@@ -120,9 +121,10 @@ class Operator:
         )
         status_wakes = SetStatusWakes(cache, latest, statuses, self._set_status)
 
+        writer = PodWriter(client, expect, salt=f"{rng.getrandbits(64):x}")
         cliques = PodCliqueReconciler(
-            cache, client, sets, nodes, claims, expect, latest, statuses, events, clock,
-            startup_image=startup_image, salt=f"{rng.getrandbits(64):x}",
+            cache, client, sets, nodes, claims, expect, writer, latest, statuses, events, clock,
+            startup_image=startup_image,
         )  # fmt: skip
         self._cliques = Controller[Key](
             "podclique-controller", unless_namespace_ends(cliques.reconcile), workers=syncs.pod_clique.concurrent_syncs

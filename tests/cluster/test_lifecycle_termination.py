@@ -167,6 +167,24 @@ async def test_scaled_replicas_survive_a_restart(world: World) -> None:
     await recovered(world, pods=15)
 
 
+async def test_the_delay_is_exact(world: World) -> None:
+    """Though conditions are dated in whole seconds: neither early by what was cut off nor late by polling."""
+    await world.apply(wl1(delay=DELAY))
+    await world.available("wl")
+    await asyncio.sleep(0.7)
+    before = await uids(world)
+
+    began = asyncio.get_running_loop().time()
+    await lose(world, "wl-0-pc-a-0")
+
+    async def restarted() -> bool:
+        return not await kept(world, before)
+
+    await world.eventually(restarted)
+    took_s = asyncio.get_running_loop().time() - began
+    assert DELAY_S <= took_s < DELAY_S + (0.3 if world.cluster.is_sim else 1.0)
+
+
 @pytest.mark.simulated
 async def test_what_never_fitted_is_not_restarted(world: World) -> None:
     world.binder.allow(0)

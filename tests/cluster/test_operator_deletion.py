@@ -99,3 +99,36 @@ async def test_a_set_deleted_while_its_operator_was_away_is_finished_later(world
         return await left(world) == []
 
     await world.eventually(nothing, 90)
+
+
+async def test_pods_of_a_set_deleted_without_its_children_stay(world: World) -> None:
+    await world.apply(pcs("kept", clique("w", 2)))
+    await world.available("kept")
+    before = {pod.metadata.uid for pod in await world.pods()}
+
+    await world.delete(PodCliqueSet, "kept", propagation="Orphan")
+
+    async def gone() -> bool:
+        return not await world.list(PodCliqueSet)
+
+    await world.eventually(gone)
+    await world.cluster.settle(3.0)
+    assert {pod.metadata.uid for pod in await world.pods()} == before
+    for kind in (PodClique, PodGang, Pod):
+        await world.client.delete_collection(kind, world.namespace)
+
+
+async def test_pods_of_a_removed_clique_go_with_one_request(world: World) -> None:
+    await world.apply(pcs("wide", clique("w", 20), replicas=2))
+    await world.available("wide")
+    before = world.writes()
+
+    await world.scale(PodCliqueSet, "wide", 1)
+
+    async def gone() -> bool:
+        return len(await world.list(Pod)) == 20
+
+    await world.eventually(gone)
+    await world.quiet()
+    assert (world.writes() - before)["deletecollection", "pods"] == 1
+    assert (world.writes() - before)["delete", "pods"] == 0

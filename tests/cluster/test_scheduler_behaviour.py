@@ -40,6 +40,7 @@ async def test_a_pod_without_a_gang_is_placed_by_itself(cluster: Any) -> None:
         await bench.expect({"/": 2})
 
 
+@pytest.mark.simulated
 async def test_pods_of_another_scheduler_are_left_alone_and_counted(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         [name] = await bench.add_nodes(1)
@@ -88,6 +89,7 @@ async def test_a_gang_waits_for_the_last_pod_it_names_even_beyond_its_minimum(cl
         await bench.expect({"work/w": 3})
 
 
+@pytest.mark.simulated
 async def test_pods_may_come_before_their_gang(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         work = gang("work", group("w", 2))
@@ -114,6 +116,7 @@ async def test_a_pod_that_names_a_gang_nobody_made_is_told_so(cluster: Any) -> N
         await bench.expect({})
 
 
+@pytest.mark.simulated
 @pytest.mark.parametrize(
     ("groups", "says"),
     [
@@ -145,6 +148,7 @@ async def test_a_gang_that_contradicts_itself_is_told_so(cluster: Any, groups: A
         await cluster.eventually(lambda: bench.nodes_of("good"))
 
 
+@pytest.mark.simulated
 async def test_two_gangs_cannot_have_one_pod(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(2)
@@ -178,6 +182,7 @@ async def test_without_the_feature_gate_pods_are_placed_one_by_one(cluster: Any)
         assert not (await bench.podgang("work")).status.conditions
 
 
+@pytest.mark.simulated
 async def test_a_small_gang_passes_a_large_one_that_waits(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(3)
@@ -201,6 +206,7 @@ async def test_phase_and_ready_follow_the_pods(cluster: Any) -> None:
         assert (await bench.podgang("work")).status.phase == "Pending"
 
 
+@pytest.mark.simulated
 async def test_nodes_that_change_under_a_waiting_gang(cluster: Any) -> None:
     """A cordon closes a node, an uncordon opens it: both are events, not timers."""
     async with scheduling(cluster) as bench:
@@ -290,6 +296,7 @@ async def test_pods_bound_by_somebody_else_count_for_their_gang(cluster: Any) ->
         await bench.condition("work", status="True")
 
 
+@pytest.mark.simulated
 async def test_absurd_requests_do_not_stop_others(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(1)

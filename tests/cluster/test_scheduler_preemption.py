@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.gangs import Bench, gang, group, pod_json, scheduling
+from tests.gangs import gang, group, pod_json, scheduling
 
 from grove.api.core import PodDisruptionBudget, PriorityClass
 from grove.api.meta import find_condition
@@ -50,6 +50,7 @@ async def test_surplus_goes_before_anybodys_minimum(cluster: Any, classes: dict[
         assert find_condition((await bench.podgang("low")).status.conditions, "DisruptionTarget") is None
 
 
+@pytest.mark.simulated
 @pytest.mark.parametrize(
     ("below", "above"),
     [
@@ -68,6 +69,7 @@ async def test_who_may_not_preempt_waits(cluster: Any, classes: dict[str, str], 
         await bench.condition("second", status="False", reason="Unschedulable")
 
 
+@pytest.mark.simulated
 async def test_nobody_is_evicted_in_vain(cluster: Any, classes: dict[str, str]) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(2)
@@ -101,14 +103,10 @@ async def test_a_disruption_budget_is_waited_for(cluster: Any, classes: dict[str
         await bench.expect({"high/w": 1}, timeout_s=60)
 
 
-async def _stop_slowly(bench: Bench, seconds: float) -> None:
-    bench.nodes.stop_s = seconds
-
-
 async def test_the_place_is_kept_while_victims_take_their_time(cluster: Any, classes: dict[str, str]) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(2)
-        await _stop_slowly(bench, 3.0)
+        bench.nodes.stop_s = 3.0
         await bench.apply(gang("low", group("w", 2), priority_class=classes["low"]))
         await bench.expect({"low/w": 2})
         await bench.apply(gang("high", group("w", 2), priority_class=classes["high"]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from tests.gangs import Bench, Gang, Group, gang, group, scheduling
 
 from grove.api.core import Pod
@@ -233,6 +234,7 @@ async def test_tas17_two_topologies_with_the_same_domain_names(cluster: Any) -> 
             await bench.client.delete(ClusterTopologyBinding, f"{bench.namespace}-{side}")
 
 
+@pytest.mark.simulated
 async def test_an_unknown_level_is_named_and_others_go_on(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_topology(Topology(nodes=2))

@@ -59,7 +59,6 @@ class Witness:
         self._stood: set[str] = set()
         self._partial_since: dict[str, float] = {}
         self._scheduler: Scheduler | None = None
-        self._in_step_since: float | None = None
         self.on_partial: Callable[[], None] = lambda: None
         self.overfull: list[Key] = []
         """Pods that lost a race for room; their kubelet refuses them."""
@@ -137,18 +136,16 @@ class Witness:
 
     def watch_over(self, scheduler: Scheduler) -> Scheduler:
         """Time counts against a scheduler only while there is one that is in step with the cluster."""
-        self._scheduler, self._in_step_since = scheduler, None
+        self._scheduler = scheduler
         return scheduler
 
     def _check_windows(self) -> None:
         now = self._now()
-        if self._scheduler is None or not self._scheduler.is_ready:
-            self._in_step_since = None
+        attended = self._scheduler.in_step_since if self._scheduler is not None else None
+        if attended is None:
             return
-        if self._in_step_since is None:
-            self._in_step_since = now
         for name, since in list(self._partial_since.items()):
-            if now - max(since, self._in_step_since) > TIMEOUT_S + SLACK_S:
+            if now - max(since, attended) > TIMEOUT_S + SLACK_S:
                 self.broken.append(f"{now:.3f}: gang {name} is bound in part since {since:.3f}")
                 del self._partial_since[name]
 
@@ -287,7 +284,7 @@ class Story:
             await self.client.create(Pod, pod_json(name, NAMESPACE, schedulerName=RIVAL, priorityClassName=RIVAL))
             if self.witness.free(node) > 0:
                 self.sim.server.bind(Key(NAMESPACE, name), node)
-            await asyncio.sleep(TIMEOUT_S + SLACK_S + 5)
+            await asyncio.sleep(10 * TIMEOUT_S)
             await self.client.delete(Pod, name, NAMESPACE)
         except KubeError:
             pass
@@ -345,7 +342,9 @@ async def live_through(seed: int) -> list[str]:
             await story.act()
         faults.stop()
         process.spare()
+        witness.on_partial = lambda: None
         tasks.pop().cancel()
+        await asyncio.sleep(TIMEOUT_S + SLACK_S + 5)  # whoever cannot be completed must have been taken back by now
         while story.gone_nodes:
             await story.bring_node_back()
         for name in witness.nodes:
@@ -353,7 +352,7 @@ async def live_through(seed: int) -> list[str]:
         for pod in (await story.client.list(Pod, NAMESPACE)).items:
             if pod.spec.scheduler_name == RIVAL:
                 await story.client.delete(Pod, pod.metadata.name, NAMESPACE, grace_period_s=0)
-        await asyncio.sleep(TIMEOUT_S + SLACK_S + 60)
+        await asyncio.sleep(60)
         broken = [*witness.broken, *(f"a life failed: {failure!r}" for failure in process.failures)]
         broken += [f"gang {name} is left bound in part" for name in witness.partial]
         broken += await _unplaced(story, config)

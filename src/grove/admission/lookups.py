@@ -93,6 +93,12 @@ class BackendFacts:
     """Backends that cannot honour any topologyConstraint."""
     rules: Mapping[str, BackendRule] = field(default_factory=dict)
     """Further rules of a backend, by its name."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other names by which sets may call a backend."""
+
+    def name_of(self, scheduler: str) -> str:
+        """The backend that a set means by this name; empty means the default."""
+        return self.aliases.get(scheduler, scheduler) or self.default
 
     @classmethod
     def of(cls, schedulers: Iterable[Scheduler], default: str) -> BackendFacts:
@@ -102,7 +108,10 @@ class BackendFacts:
             enabled=frozenset(one.name for one in known),
             default=default,
             topology_aware=frozenset(one.name for one in known if hasattr(one, "topology_drift")),
+            # A backend that is there says by its own rule which constraints it cannot honour.
+            refuse_topology=frozenset({VOLCANO_SCHEDULER, LPX_SCHEDULER}) - {one.name for one in known},
             rules={one.name: _rule_of(one) for one in known},
+            aliases={alias: one.name for one in known for alias in getattr(one, "aliases", ())},
         )
 
 

@@ -11,14 +11,15 @@ from grove.admission.faults import Fault, forbidden, internal, invalid
 from grove.admission.lookups import BackendFacts, LookupFailed, Lookups
 from grove.admission.syntax import subdomain_fault
 from grove.admission.view import TEMPLATE, CliqueView, SetView, mapping, text
-from grove.api.labels import KAI_QUEUE, KAI_SCHEDULER, VOLCANO_QUEUE, VOLCANO_SCHEDULER
+from grove.api.labels import KAI_QUEUE, KAI_SCHEDULER, SCHEDULER_ANNOTATION, VOLCANO_QUEUE, VOLCANO_SCHEDULER
 
 SCHEDULER_PATH = f"{TEMPLATE}.cliques.spec.podSpec.schedulerName"
 VOLCANO_DEFAULT_QUEUE = "default"
 
 
 def backend_faults(new: SetView, old: SetView | None, backends: BackendFacts, lookups: Lookups) -> Iterator[Fault]:
-    names = sorted({clique.scheduler_name or backends.default for clique in new.cliques})
+    chosen = text(new.annotations.get(SCHEDULER_ANNOTATION))
+    names = sorted({backends.name_of(clique.scheduler_name or chosen) for clique in new.cliques})
     if len(names) > 1:
         yield invalid(SCHEDULER_PATH, names, "all cliques must use the same scheduler")
     for name in names:

@@ -1,18 +1,29 @@
 """Schedulers that Grove can hand its gangs to, and the registry that picks one for a set.
 
-Adding a backend is one module with a class like those here, and one line in `BUILDERS`.
+Adding a backend is one module with a class like those here, a `NAME` and a `build`, and its name in `BUILDERS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from grove.api.labels import SCHEDULER_NAME
+from grove.api.labels import SCHEDULER_ANNOTATION, SCHEDULER_NAME
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.backends import grove, kube
-from grove.backends.base import Backend, BackendError, Refusal, TopologyBackend, TopologySync, is_topology_aware
+from grove.backends import grove, kai, koord, kube, volcano
+from grove.backends.base import (
+    Backed,
+    Backend,
+    BackendError,
+    PodSite,
+    Question,
+    Refusal,
+    Telling,
+    TopologyBackend,
+    TopologySync,
+    is_topology_aware,
+)
 from grove.backends.grove import GroveBackend
 from grove.backends.kube import KubeBackend
 from grove.config import ConfigError, ConfigFault, Scheduler
@@ -20,12 +31,16 @@ from grove.config import ConfigError, ConfigFault, Scheduler
 __all__ = [
     "BUILDERS",
     "KNOWN",
+    "Backed",
     "Backend",
     "BackendError",
     "Backends",
     "GroveBackend",
     "KubeBackend",
+    "PodSite",
+    "Question",
     "Refusal",
+    "Telling",
     "TopologyBackend",
     "TopologySync",
     "build_backends",
@@ -33,25 +48,9 @@ __all__ = [
 ]
 
 
-def _build_grove(options: Json, path: str) -> Backend:
-    _refuse_options(options, path)
-    return GroveBackend()
-
-
-def _build_kube(options: Json, path: str) -> Backend:
-    if options.get("gangScheduling"):
-        refused = "this profile places pods one by one; use grove-scheduler for gangs"
-        raise ConfigError([ConfigFault(f"{path}.gangScheduling", refused)])
-    _refuse_options({key: value for key, value in options.items() if key != "gangScheduling"}, path)
-    return KubeBackend()
-
-
-def _refuse_options(options: Json, path: str) -> None:
-    if options:
-        raise ConfigError([ConfigFault(f"{path}.{key}", "unknown field") for key in sorted(options)])
-
-
-BUILDERS: Mapping[str, Callable[[Json, str], Backend]] = {grove.NAME: _build_grove, kube.NAME: _build_kube}
+BUILDERS: Mapping[str, Callable[[Json, str], Backend]] = {
+    module.NAME: module.build for module in (grove, kube, kai, koord, volcano)
+}
 """Profile name to a function of its options and their path in the file."""
 
 KNOWN = frozenset(BUILDERS)
@@ -62,6 +61,7 @@ class Backends:
 
     def __init__(self, backends: Iterable[Backend], default: str) -> None:
         self._by_name = {backend.name: backend for backend in backends}
+        self._aliases = {alias: one.name for one in self._by_name.values() for alias in one.aliases}
         self.default = self._by_name[default]
 
     @property
@@ -75,21 +75,21 @@ class Backends:
 
     def find(self, name: str) -> Backend | None:
         """The backend of that name; the default for an empty one; None if it is not enabled."""
-        return self._by_name.get(name) if name else self.default
+        return self._by_name.get(self._aliases.get(name, name)) if name else self.default
 
     def for_set(self, pcs: PodCliqueSet, gangs: Iterable[PodGang] = ()) -> Backend | None:
         """The one scheduler of a set; None when it names one that is not enabled.
 
         A set that names none keeps the scheduler its existing PodGangs were labelled with: changing the default profile
-        must not move a running workload. Only a set without gangs takes today's default.
+        must not move a running workload. Only a set without gangs takes what its annotation says, or today's default.
         """
         for clique in pcs.spec.template.cliques:
             if named := clique.spec.pod_spec.get("schedulerName"):
-                return self._by_name.get(named)
+                return self.find(named)
         for gang in sorted(gangs, key=lambda gang: gang.metadata.name):
             if recorded := self._by_name.get(gang.metadata.labels.get(SCHEDULER_NAME, "")):
                 return recorded
-        return self.default
+        return self.find(pcs.metadata.annotations.get(SCHEDULER_ANNOTATION, ""))
 
     def for_gang(self, gang: PodGang) -> Backend:
         return self._by_name.get(gang.metadata.labels.get(SCHEDULER_NAME, ""), self.default)

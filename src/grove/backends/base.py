@@ -1,19 +1,34 @@
-"""What the operator asks of a scheduler backend. All of it is pure: wanted objects out, no client in.
+"""What the operator asks of a scheduler backend. All of it is pure: facts and observed objects in, wanted objects out.
 
-A backend is one class with a few mappings. The PodClique controller lets it finish each new pod, the PodGang controller
-creates and patches the objects it wants beside a PodGang (they are owned by the PodGang and go with it), admission asks
-it what it cannot do, and the ClusterTopologyBinding controller keeps its topology object.
+A backend is one class over a few mappings. The PodClique controller lets it finish each new pod and asks it which gated
+pods may go, the PodGang controller makes the objects it wants beside a PodGang (owned by the PodGang, gone with it),
+admission asks it what it cannot do, and the ClusterTopologyBinding controller keeps its topology object. What a cluster
+offers is asked for as `Question`s, which somebody with a client answers; `learn` hears the answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeGuard
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
 
+from grove.api.core import Pod
 from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
+
+# Reasons of the condition SchedulerObjectsReady
+TOLD = "Told"
+TOLD_IN_PART = "ToldInPart"
+PODS_HELD = "PodsHeld"
+NOT_OFFERED = "GangsNotOffered"
+NOT_INSTALLED = "SchedulerNotInstalled"
+NOT_REPRESENTABLE = "NotRepresentable"
+NAME_CONFLICT = "NameConflict"
+SPEC_DRIFT = "GangSpecDrift"
+NOT_ENFORCED = "GangNotEnforced"
 
 
 class Refusal(NamedTuple):
@@ -27,11 +42,83 @@ class BackendError(ValueError):
     """A pod or gang cannot be told to this scheduler; the message says why and what to change."""
 
 
+class Question(NamedTuple):
+    """Something about the cluster that a backend has to know.
+
+    `served`: is this kind there (answer: bool). `get`, `list`: an object by its name, or all of a kind (Json, list of
+    Json; None if there is none). `dry_run`: what the server would make of `body` (Json; None if it refuses).
+    `only_if` names an earlier question whose answer must be true, or this one is not asked.
+    """
+
+    name: str
+    ask: Literal["served", "get", "list", "dry_run"]
+    resource: Resource
+    body: Json | None = None
+    object_name: str = ""
+    only_if: str = ""
+
+
+Answers = Mapping[str, Any]
+"""By the name of the question; one that could not be asked is absent."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSite:
+    """Where a new pod stands in its gang. `gang` is None while no PodGang has been written."""
+
+    pcs: PodCliqueSet
+    gang_name: str
+    clique: str
+    index: int
+    min_replicas: int
+    gang: PodGang | None = None
+
+    @property
+    def is_core(self) -> bool:
+        """Whether the gang needs this pod; the others are surplus, which follow when the gang stands."""
+        return self.index < self.min_replicas
+
+
+class Telling(NamedTuple):
+    """What a scheduler shall be told about a gang.
+
+    `objects` in the order in which to make them; an owner reference without uid names an earlier one of them. With
+    `create` off, objects that are there are corrected and none is made. `ready` false keeps the reason and message as a
+    condition on the gang; a backend that wants pods held until then says so in `may_go`.
+    """
+
+    objects: Sequence[Json] = ()
+    ready: bool = True
+    reason: str = TOLD
+    message: str = ""
+    create: bool = True
+
+
+SILENCE = Telling()
+
+
+class Backed(NamedTuple):
+    """How far a scheduler has been told; becomes the condition SchedulerObjectsReady.
+
+    `retry` is set when nothing that we follow will tell us that trying again helps.
+    """
+
+    ready: bool
+    reason: str
+    message: str = ""
+    retry: bool = False
+
+
 class Backend(Protocol):
     """One scheduler. `name` is the registry key, the pods' `schedulerName` and the PodGangs' scheduler label."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def aliases(self) -> frozenset[str]:
+        """Other names by which a set may call it."""
+        ...
 
     @property
     def needs_gate(self) -> bool:
@@ -44,24 +131,99 @@ class Backend(Protocol):
         ...
 
     @property
-    def gang_annotations(self) -> Mapping[str, str]:
-        """Annotations it wants on every PodGang of its own."""
+    def core_by_index(self) -> bool:
+        """Whether pods are told apart by index into core and surplus; scale-in then takes surplus first."""
         ...
 
     @property
     def gang_resources(self) -> Sequence[Resource]:
-        """Kinds that `sync_pod_gang` may return, for the controller to watch."""
+        """Kinds that `tell_gang` may return, for the controller to watch; empty when nothing is to be told."""
+        ...
+
+    @property
+    def frozen(self) -> frozenset[str]:
+        """Kinds among them whose spec cannot be changed once made."""
+        ...
+
+    @property
+    def said_once(self) -> tuple[tuple[str, ...], ...]:
+        """Paths in those objects that are said when they are made and not compared afterwards."""
+        ...
+
+    @property
+    def questions(self) -> Sequence[Question]: ...
+
+    def learn(self, answers: Answers) -> None:
+        """Hears what the cluster offers; called before the first pod is made, and again from time to time."""
         ...
 
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]: ...
 
-    def prepare_pod(self, pod: Json) -> None:
+    def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
         """Finishes a pod that is about to be created, in place; raises `BackendError` if it cannot."""
         ...
 
-    def sync_pod_gang(self, gang: PodGang, pcs: PodCliqueSet) -> Sequence[Json]:
-        """The objects wanted beside this PodGang, without owner references: the controller adds those."""
+    def gang_annotations(self, pcs: PodCliqueSet, gang: PodGang | None, pods: Sequence[Pod]) -> Mapping[str, str]:
+        """Annotations it wants on a PodGang; `gang` is what is there already, `pods` are those that exist."""
         ...
+
+    def tell_gang(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> Telling:
+        """The objects wanted beside this PodGang, without the owner reference to it: the controller adds that."""
+        ...
+
+    def may_go(self, pod: Pod, gang: PodGang) -> bool:
+        """Whether a gated pod of a complete gang may be let go, as far as this scheduler is concerned."""
+        ...
+
+    def doubt_s(self, gang: PodGang, pods: Sequence[Pod], now: datetime) -> float | None:
+        """Seconds until it must be said that the scheduler does not do as it was told; None if nothing looks so."""
+        ...
+
+
+class PlainBackend:
+    """A scheduler that is told nothing; what backends start from."""
+
+    aliases: frozenset[str] = frozenset()
+    needs_gate = True
+    reports_gang_status = False
+    core_by_index = False
+    heard = False
+    """Whether `learn` was called: until then nobody is refused for what a cluster may well have."""
+    frozen: frozenset[str] = frozenset()
+    said_once: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def gang_resources(self) -> Sequence[Resource]:
+        return ()
+
+    @property
+    def questions(self) -> Sequence[Question]:
+        return ()
+
+    def learn(self, answers: Answers) -> None:
+        self.heard = True
+
+    def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
+        return ()
+
+    def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
+        pod["spec"]["schedulerName"] = self.name
+
+    def gang_annotations(self, pcs: PodCliqueSet, gang: PodGang | None, pods: Sequence[Pod]) -> Mapping[str, str]:
+        return {}
+
+    def tell_gang(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> Telling:
+        return SILENCE
+
+    def may_go(self, pod: Pod, gang: PodGang) -> bool:
+        return True
+
+    def doubt_s(self, gang: PodGang, pods: Sequence[Pod], now: datetime) -> float | None:
+        return None
 
 
 class TopologySync(NamedTuple):

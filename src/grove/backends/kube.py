@@ -1,34 +1,223 @@
-"""default-scheduler: kube-scheduler as every cluster has it. Pods are placed one by one, so gangs are only gated.
+"""default-scheduler: kube-scheduler as every cluster has it, with gangs where the server has the Workload API.
 
-The gate still gives what can be given without gangs in the scheduler: no pod of a gang is tried before all of them
-exist, and scaled gangs come after their base gang.
+Without that API pods are placed one by one and gangs are only gated: no pod of a gang is tried before all of them
+exist, and scaled gangs come after their base gang. With it, a gang is told as in `kube_objects`; pods carry the
+reference from birth (it cannot be added later), gates come off when the objects are there, and surplus pods follow when
+the gang stands. How a gang was told is recorded on it: a new setting or a newer server never changes a living gang.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
+from grove.api import conditions as words
+from grove.api import labels as key
+from grove.api.core import Pod
 from grove.api.labels import DEFAULT_SCHEDULER
-from grove.api.meta import Json, Resource
+from grove.api.meta import Json, Resource, find_condition, is_true
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.backends.base import Refusal
+from grove.backends import base, kube_api, kube_objects
+from grove.backends.base import SILENCE, Answers, BackendError, PlainBackend, PodSite, Question, Refusal, Telling
+from grove.backends.constraints import constraints_of, gang_constraints
+from grove.backends.kube_api import Capability
+from grove.backends.kube_objects import MAX_TEMPLATES, MERGED, PER_CLIQUE, TREE
+from grove.backends.options import Options
 
 NAME = DEFAULT_SCHEDULER
+AUTO, REQUIRED, OFF = "Auto", "Required", "Off"
+NO_MAPPING = "None"
+DOUBT_S = 30.0
+"""How long part of a gang may be bound without the rest before it is taken for a scheduler that ignores gangs."""
 
 
-class KubeBackend:
+@dataclass(frozen=True, slots=True)
+class KubeOptions:
+    """`gang`: use gangs where offered (Auto), insist on them, or never. `asked`: the configuration names it, so a
+    cluster without gangs is worth a warning. `mapping`: see `kube_objects`.
+    """
+
+    gang: str = AUTO
+    mapping: str = AUTO
+    asked: bool = False
+
+
+class KubeBackend(PlainBackend):
     name = NAME
-    needs_gate = True
-    reports_gang_status = False
-    gang_annotations: Mapping[str, str] = {}
-    gang_resources: Sequence[Resource] = ()
+    core_by_index = True
+    frozen = frozenset({"Workload", "PodGroup", "CompositePodGroup"})
+    said_once = (("spec", "podGroupTemplateRef"), ("spec", "workloadRef"))
+
+    def __init__(self, options: KubeOptions | None = None, offered: Capability | None = None) -> None:
+        self.options, self.offered, self.heard = options or KubeOptions(), offered or Capability(), offered is not None
+
+    @property
+    def questions(self) -> Sequence[Question]:
+        return () if self.options.gang == OFF else kube_api.questions()
+
+    def learn(self, answers: Answers) -> None:
+        self.offered, self.heard = kube_api.capability(answers), True
+
+    @property
+    def gang_resources(self) -> Sequence[Resource]:
+        version = self.offered.version
+        if not version or self.options.gang == OFF:
+            return ()
+        if version == kube_api.V1ALPHA1:
+            return (kube_api.workload(version),)
+        tree = (kube_api.COMPOSITE,) if self.offered.tree else ()
+        return (kube_api.workload(version), *tree, kube_api.pod_group(version))
+
+    # How a gang is told
+
+    def mapping_for(self, pcs: PodCliqueSet) -> str:
+        """The mapping for gangs of a set that are told for the first time; empty for none."""
+        asked, offered = self.options.mapping, self.offered
+        if self.options.gang == OFF or not offered.version:
+            return ""
+        if asked != AUTO:
+            too_many = asked == PER_CLIQUE and offered.version == kube_api.V1ALPHA1
+            return MERGED if too_many and kube_objects.largest_gang(pcs) > MAX_TEMPLATES else asked
+        groups = kube_objects.largest_gang(pcs)
+        if groups <= MAX_TEMPLATES and offered.tree:
+            return TREE
+        inner = kube_objects.has_inner_topology(pcs)
+        if inner and not (offered.version == kube_api.V1ALPHA1 and groups > MAX_TEMPLATES):
+            return PER_CLIQUE
+        return MERGED if groups > 1 else PER_CLIQUE
+
+    def recorded(self, gang: PodGang) -> tuple[str, str]:
+        """Version and mapping a gang was told with; empty for one that was not."""
+        version, _, mapping = gang.metadata.annotations.get(key.GANG_MAPPING, "").partition("/")
+        return (version, mapping) if mapping else ("", "")
+
+    def gang_annotations(self, pcs: PodCliqueSet, gang: PodGang | None, pods: Sequence[Pod]) -> Mapping[str, str]:
+        if gang is not None:
+            return {}  # what is recorded stays, and what was not told is not told later: pods could not join
+        if pods and not any(_reference(pod) for pod in pods):
+            return {key.GANG_MAPPING: NO_MAPPING} if self._warns() else {}
+        mapping = self.mapping_for(pcs)
+        if mapping:
+            return {key.GANG_MAPPING: f"{self.offered.version}/{mapping}"}
+        return {key.GANG_MAPPING: NO_MAPPING} if self._warns() else {}
+
+    def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
+        pod["spec"]["schedulerName"] = self.name
+        for field in ("schedulingGroup", "workloadRef"):
+            pod["spec"].pop(field, None)  # a user's own would put the pod into somebody else's gang
+        if site is None:
+            return
+        version, mapping = self.recorded(site.gang) if site.gang is not None else self._first_telling(site.pcs)
+        if not mapping or version != self.offered.version:
+            return
+        if mapping == MERGED and not site.is_core:
+            return
+        field = self.offered.pod_field
+        pod["spec"][field] = kube_objects.pod_reference(version, mapping, site.gang_name, site.clique)
+
+    def _first_telling(self, pcs: PodCliqueSet) -> tuple[str, str]:
+        mapping = self.mapping_for(pcs)
+        if not mapping and self.options.gang == REQUIRED:
+            raise BackendError(_MISSING)
+        return self.offered.version, mapping
+
+    def tell_gang(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> Telling:
+        version, mapping = self.recorded(gang)
+        if not mapping:
+            return self._untold(gang)
+        if version != self.offered.version:
+            if self.options.gang == OFF or not self.offered.version:
+                return Telling(ready=False, reason=base.NOT_OFFERED, message=f"told as {version}; {_MISSING}")
+            message = f"told as {version}, the server now has {self.offered.version}: recreate the set for a gang"
+            return Telling(ready=False, reason=base.NOT_OFFERED, message=message)
+        lost, dropped = kube_objects.unsaid(gang, mapping, self.offered)
+        if lost:
+            message = f"kube-scheduler cannot be told this: {', '.join(lost)}"
+            return Telling(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
+        objects = kube_objects.gang_objects(gang, pcs, mapping, self.offered)
+        if dropped:
+            return Telling(objects, reason=base.TOLD_IN_PART, message=f"ignored: {', '.join(dropped)}")
+        return Telling(objects)
+
+    def _untold(self, gang: PodGang) -> Telling:
+        if gang.metadata.annotations.get(key.GANG_MAPPING) == NO_MAPPING:
+            return Telling(ready=False, reason=base.NOT_OFFERED, message=f"{_MISSING}; pods are placed one by one")
+        if ignored := [str(one) for one in gang_constraints(gang)]:
+            message = f"pods are placed one by one; ignored: {', '.join(ignored)}"
+            return Telling(ready=False, reason=base.TOLD_IN_PART, message=message)
+        return SILENCE
+
+    def may_go(self, pod: Pod, gang: PodGang) -> bool:
+        version, mapping = self.recorded(gang)
+        if not mapping or (version != self.offered.version and not _reference(pod)):
+            return True
+        if not is_true(gang.status.conditions, words.SCHEDULER_OBJECTS_READY):
+            return False
+        return bool(_reference(pod)) or is_true(gang.status.conditions, words.SCHEDULED)
+
+    def doubt_s(self, gang: PodGang, pods: Sequence[Pod], now: datetime) -> float | None:
+        """Whether its scheduler has its feature gates off cannot be asked; that it binds part of a gang can be seen.
+
+        Pods that were there when the first of them was bound, and are still not, were not placed together. Younger
+        ones replace pods that were lost, which is another matter.
+        """
+        if not self.recorded(gang)[1]:
+            return None
+        members = [pod for pod in pods if _reference(pod)]
+        bound = [at for pod in members if pod.is_bound and (at := _scheduled_at(pod)) is not None]
+        unbound = [at for pod in members if not pod.is_bound and (at := pod.metadata.creation_timestamp) is not None]
+        needed = sum(group.min_replicas for group in gang.spec.podgroups)
+        if not bound or not unbound or len(bound) >= needed or max(unbound) > min(bound):
+            return None
+        return max(0.0, DOUBT_S - (now - min(bound)).total_seconds())
+
+    # What cannot be said at all
 
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
-        return ()
+        if self.options.gang == OFF:
+            return ()
+        mapping = self.mapping_for(pcs)
+        if not mapping:
+            return (Refusal("spec", _MISSING),) if self.heard and self.options.gang == REQUIRED else ()
+        single = kube_objects.largest_gang(pcs) == 1
+        found: list[Refusal] = []
+        for one in constraints_of(pcs):
+            if not one.required or mapping == TREE:
+                continue
+            if not self.offered.topology:
+                found.append(Refusal(one.path, "this cluster's kube-scheduler takes no topology for groups of pods"))
+            elif mapping == MERGED and one.owner != "set":
+                found.append(Refusal(one.path, "with gangMapping Merged only the whole set can have a topology"))
+            elif mapping == PER_CLIQUE and not single and one.cliques > 1:
+                message = "kube-scheduler cannot keep several cliques in one domain; constrain each clique or the set"
+                found.append(Refusal(one.path, message))
+        return tuple(found)
 
-    def prepare_pod(self, pod: Json) -> None:
-        pod["spec"]["schedulerName"] = self.name
+    def _warns(self) -> bool:
+        return self.options.asked and self.options.gang == AUTO
 
-    def sync_pod_gang(self, gang: PodGang, pcs: PodCliqueSet) -> Sequence[Json]:
-        return ()
+
+_MISSING = (
+    "this cluster does not offer gangs to its kube-scheduler (the Workload API of scheduling.k8s.io is not served)"
+)
+
+
+def _scheduled_at(pod: Pod) -> datetime | None:
+    found = find_condition(pod.status.conditions, "PodScheduled")
+    return found.last_transition_time if found is not None and found.status == "True" else None
+
+
+def _reference(pod: Pod) -> Json | None:
+    return pod.spec.scheduling_group or pod.spec.workload_ref
+
+
+def build(options: Json, path: str) -> KubeBackend:
+    read = Options(options, path)
+    switch = read.flag("gangScheduling", None)
+    default = OFF if switch is False else AUTO
+    gang = read.choice("gang", (AUTO, REQUIRED, OFF), default)
+    mapping = read.choice("gangMapping", (AUTO, PER_CLIQUE, MERGED), AUTO)
+    read.finish()
+    return KubeBackend(KubeOptions(gang, mapping, asked=switch is True or "gang" in options))

@@ -15,31 +15,57 @@ from grove import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "crds": ("grove.cli.crds:crds", "Print the CRDs, or install and upgrade them."),
+    "demo": ("grove.cli.demo:demo", "Watch an inference system live on a cluster inside the process."),
     "down": ("grove.cli.local:down", "Stop the local cluster that `grove up` started."),
     "nodes": ("grove.cli.nodes:nodes", "Play fake GPU nodes on a real API server."),
     "operator": ("grove.cli.operator:operator", "Run the operator on a cluster."),
+    "replay": ("grove.cli.scheduler:replay", "Make a recorded scheduler's decisions again and compare."),
+    "scheduler": ("grove.cli.scheduler:scheduler", "Run the gang scheduler on a cluster."),
+    "simulate": ("grove.cli.simulate:simulate", "Play your manifests on a simulated cluster: what becomes of them."),
     "startup": ("grove.cli.startup:startup", "Wait for the cliques a pod starts after (runs in grove-initc)."),
     "up": ("grove.cli.local:up", "Start a real control plane with fake GPU nodes on this machine."),
     "version": ("grove.cli.version:version", "Print Grove's version."),
+    "webhooks": ("grove.cli.webhooks:webhooks", "Show or remove the webhook configurations of admission."),
 }
+
+
+ASKING: dict[str, tuple[str, str]] = {
+    "convert": ("grove.cli.convert:convert", "Rewrite manifests with older spellings to today's."),
+    "doctor": ("grove.cli.doctor:doctor", "Check the installation, and say how to mend what is wrong."),
+    "events": ("grove.cli.events:events", "What happened to a gang or set, as one timeline."),
+    "explain": ("grove.cli.explain:explain", "Why a set or gang is not running, and what would help."),
+    "plan": ("grove.cli.plan:plan", "Would it fit now, where, and at whose expense? Nothing is written."),
+    "queue": ("grove.cli.explain:queue", "Waiting gangs in order, and what each waits for."),
+    "scale": ("grove.cli.scale:scale", "Scale a set, a group or a clique by the names people know (writes)."),
+    "scaleref": ("grove.cli.scale:scaleref", "The scaleTargetRef for an HPA or a KEDA ScaledObject."),
+    "status": ("grove.cli.tree:status", "One line a set, worst first."),
+    "topology": ("grove.cli.topology:topology", "Zones, blocks, racks and nodes: how full, and with whom."),
+    "tree": ("grove.cli.tree:tree", "A set as a tree, with what is wrong and where."),
+}
+"""What people ask of a cluster: also what `kubectl grove` offers."""
 
 
 class LazyGroup(click.Group):
     """Sub-commands by name, imported on use; the help text comes from the table, not from importing them all."""
 
+    table: dict[str, tuple[str, str]] = {**COMMANDS, **ASKING}
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+        return sorted(self.table)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
+        if name not in self.table:
             return None
-        module, _, attribute = COMMANDS[name][0].partition(":")
+        module, _, attribute = self.table[name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+        for title, part in (("Asking a cluster", ASKING), ("Running Grove", COMMANDS)):
+            names = sorted(part.keys() & self.table.keys())
+            if names:
+                with formatter.section(title):
+                    formatter.write_dl([(name, part[name][1]) for name in names])
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -53,13 +79,13 @@ def main(argv: list[str] | None = None) -> None:
     run(grove, argv if argv is not None else sys.argv[1:])
 
 
-def run(command: click.Command, argv: list[str]) -> None:
+def run(command: click.Command, argv: list[str], *, prog: str = "grove") -> None:
     """Runs a command; what goes wrong with the cluster or the input is one line on stderr and exit code 2."""
     from grove.kube.errors import KubeError  # here, so that a command without a cluster does not pay for it
 
     verbose = any(flag in argv for flag in ("-v", "--verbose"))
     try:
-        code: Any = command.main(args=argv, standalone_mode=False)
+        code: Any = command.main(args=argv, prog_name=prog, standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)

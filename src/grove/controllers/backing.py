@@ -21,7 +21,7 @@ from grove.backends import Backed, Backend, Telling
 from grove.backends.base import SILENCE
 from grove.backends.steps import Step, owner_references, step_for
 from grove.controllers.optional import MANAGED
-from grove.decide.diff import needed_patch
+from grove.decide.diff import Ownership, needed_patch
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import AlreadyExists, NotFound
@@ -49,6 +49,7 @@ class Backing:
         self._followed: set[Resource] = set()
         self._told: dict[str, tuple[Telling, Backed | None]] = {}
         self._wrote: dict[tuple[Resource, Key], str] = {}
+        cache.on_event(PodGang, lambda old, new: self.forget(old.metadata.uid) if old and not new else None)
 
     def follow(self, backends: Iterable[Backend]) -> None:
         """Has the cache follow what these backends make; asking again adds what is new."""
@@ -123,7 +124,8 @@ class Backing:
             found: Json | None = await self._client.get(resource, name, namespace)
         except NotFound:
             found = None
-        patch = needed_patch(wanted, found) if found is not None else None
+        ownership = Ownership(exact=(), left=backend.said_once)
+        patch = needed_patch(wanted, found, ownership) if found is not None else None
         frozen = resource.kind in backend.frozen
         step = step_for(wanted, found, gang.metadata.uid, patch, frozen=frozen, in_use=in_use)
         if step.act == "create":

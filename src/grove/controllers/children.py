@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from grove.api.meta import Json, Key, Object
+from grove.api.meta import Json, Key, Object, Resource
 from grove.controllers.parallel import Act, in_parallel
 from grove.controllers.trouble import namespace_ends
 from grove.decide.diff import ChildPlan, needed_patch, plan_children
@@ -42,6 +42,8 @@ class Changes:
     """Names that were made before and that the cache has not shown yet."""
     errors: list[tuple[str, str]] = field(default_factory=list)
     """Code and words, for `status.lastErrors`."""
+    missing: Resource | None = None
+    """The kind itself, when the cluster does not serve it: then nothing was done, and the feature is off."""
     error: KubeError | None = None
     """The first thing that went wrong, for the back-off."""
 
@@ -49,6 +51,14 @@ class Changes:
     def look_again_s(self) -> float | None:
         """When to see whether what was made is there: it may have been deleted before the cache ever showed it."""
         return UNSEEN_S + 1.0 if self.created or self.unseen else None
+
+    @classmethod
+    def without(cls, code: str, resource: Resource) -> Changes:
+        """Nothing could be done because there is no such kind here; tried again later, it may be installed."""
+        changes = cls(missing=resource)
+        what = f"the cluster does not serve {resource.plural} of {resource.api_version}"
+        changes.failed(code, resource.kind, NotFound(what))
+        return changes
 
     def failed(self, code: str, what: str, error: KubeError) -> None:
         if self.error is None or isinstance(self.error, Conflict):

@@ -41,9 +41,7 @@ class SharedClaims:
         if not sharing and not self._cache.owned(ResourceClaim, by=owner.metadata.uid):
             return Changes()
         if not await self._optional.has(ResourceClaim):
-            changes = Changes()
-            changes.failed(code, "share ResourceClaims", NotFound("the cluster does not serve resource.k8s.io/v1"))
-            return changes
+            return Changes.without(code, ResourceClaim.RESOURCE)
         templates = await self._templates(pcs, sharing)
         found = wanted(lambda namespace, name: templates.get((namespace, name)))
         names = [claim["metadata"]["name"] for claim in found.objects]

@@ -32,6 +32,8 @@ class ComputeDomains:
         wanted = wanted_compute_domains(pcs)
         if not self.enabled or not (wanted or pcs.metadata.uid in self._has or _may_have_had(pcs)):
             return changes
+        if not await self._client.serves(COMPUTE_DOMAIN):
+            return Changes.without(ErrorCode.SYNC_COMPUTE_DOMAIN, COMPUTE_DOMAIN) if wanted else changes
         try:
             observed = await self._list(pcs)
             for domain in surplus_compute_domains(pcs, observed, replicas_with_pods):
@@ -50,7 +52,7 @@ class ComputeDomains:
     async def release_all(self, pcs: PodCliqueSet) -> None:
         """The set goes: nothing may hold its domains any more."""
         self._has.discard(pcs.metadata.uid)
-        if not self.enabled:
+        if not self.enabled or not await self._client.serves(COMPUTE_DOMAIN):
             return
         for domain in await self._list(pcs):
             await self._release(domain)

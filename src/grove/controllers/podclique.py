@@ -6,8 +6,6 @@ Woken by the clique, by its pods, by the nodes they stand on, and by the gangs a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from random import Random
 
 from msgspec import structs
 
@@ -15,28 +13,29 @@ from grove.api import conditions as words
 from grove.api import labels as key
 from grove.api.conditions import ErrorCode, EventReason
 from grove.api.core import Node, Pod
-from grove.api.meta import Json, Key, find_condition, is_true
+from grove.api.meta import Key, find_condition, is_true
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.backends import Backend, BackendError
 from grove.controllers.claims import SharedClaims
+from grove.controllers.farewell import send_pods_ahead
 from grove.controllers.latest import Latest
 from grove.controllers.nodes import ON_NODE, Nodes
-from grove.controllers.parallel import in_parallel
 from grove.controllers.patience import FIRST_S, PROGRESS_S, SETTLE_S
+from grove.controllers.podwriter import PodWriter
 from grove.controllers.sets import SET, Sets
 from grove.controllers.statuses import StatusWriter
 from grove.controllers.trouble import namespace_ends
 from grove.decide.claims import wanted_clique_claims
 from grove.decide.clique_status import SCALING_LIMITED, clique_status, lost_all_scheduled
 from grove.decide.diff import finalizer_patch
-from grove.decide.gangs import gate_removal, is_scheduled, releasable
+from grove.decide.gangs import is_scheduled, releasable
 from grove.decide.layout import Unit, unit_of
 from grove.decide.outcome import Outcome
 from grove.decide.podbuild import PodBlueprint
-from grove.decide.pods import PodPlan, Removal, plan_pods
+from grove.decide.pods import PodPlan, plan_pods
 from grove.decide.rollout_clique import CliqueTurn, clique_turn
 from grove.decide.termination import with_clique_memory
 from grove.decide.urgency import clique_news
@@ -44,7 +43,7 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.controller import DONE, Controller, Result
-from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from grove.kube.errors import Conflict, KubeError, NotFound
 from grove.kube.events import Recorder
 from grove.kube.expectations import Expectations
 
@@ -62,15 +61,12 @@ class PodCliqueReconciler:
 
     def __init__(
         self, cache: Cache, client: Client, sets: Sets, nodes: Nodes, claims: SharedClaims, expect: Expectations,
-        latest: Latest, statuses: StatusWriter, events: Recorder, clock: Clock, *, startup_image: str, salt: str,
+        writer: PodWriter, latest: Latest, statuses: StatusWriter, events: Recorder, clock: Clock, *,
+        startup_image: str,
     ) -> None:  # fmt: skip
         self._cache, self._client, self._sets, self._nodes, self._claims = cache, client, sets, nodes, claims
-        self._expect, self._latest, self._statuses = expect, latest, statuses
-        self._events, self._clock, self._startup_image, self._salt = events, clock, startup_image, salt
-        self._rounds: dict[str, int] = {}
-        self._troubled: set[str] = set()
-        self._ungated: dict[str, set[str]] = {}
-        """Pods by the uid of their clique whose gate we took off and the cache has not shown without it yet."""
+        self._expect, self._writer, self._latest, self._statuses = expect, writer, latest, statuses
+        self._events, self._clock, self._startup_image = events, clock, startup_image
 
     async def reconcile(self, key_: Key) -> Result:
         cached = self._cache.get(PodClique, key_)
@@ -87,6 +83,7 @@ class PodCliqueReconciler:
         pods = self._cache.owned(Pod, by=clique.metadata.uid)
         if not self._expect.settled(clique.metadata.uid, pods):
             return Result(after_s=self._expect.next_expiry_s(clique.metadata.uid))
+        await self._nodes.confirm(pods)
 
         turn = self._turn(clique, pcs, unit, pods)
         if turn.must_be_recorded(clique.status):
@@ -120,6 +117,8 @@ class PodCliqueReconciler:
         meta = clique.metadata
         patch = finalizer_patch(meta.finalizers, meta.resource_version, key.CLIQUE_FINALIZER, present=False)
         if patch is not None:
+            if any(not pod.metadata.is_deleting for pod in self._cache.owned(Pod, by=meta.uid)):
+                await send_pods_ahead(self._client, clique, f"{key.POD_CLIQUE}={meta.name}")
             try:
                 await self._client.patch(PodClique, meta.name, patch, meta.namespace)
             except NotFound:
@@ -129,9 +128,7 @@ class PodCliqueReconciler:
     def forget(self, uid: str) -> None:
         self._expect.forget(uid)
         self._statuses.forget(uid)
-        self._rounds.pop(uid, None)
-        self._ungated.pop(uid, None)
-        self._troubled.discard(uid)
+        self._writer.forget(uid)
 
     # Deciding
 
@@ -156,17 +153,15 @@ class PodCliqueReconciler:
             turn.incarnation,
             self._cache.get(PodGang, Key(clique.metadata.namespace, unit.gang)),
         )
-        # The same names again until a round of creations went through: a create whose answer was lost is then
-        # answered with AlreadyExists instead of a second pod.
-        names = Random(f"{self._salt}/{clique.metadata.uid}/{self._rounds.get(clique.metadata.uid, 0)}")
         return plan_pods(
             blueprint,
             pods,
             now=self._clock.now(),
-            rng=names,
+            rng=self._writer.names_for(clique),
             gone_since=self._nodes.gone_since,
             releasable=self._releasable(clique, pods, backend) if backend.needs_gate else (),
             replace=turn.replace,
+            restart=turn.restart,
         )
 
     def _releasable(self, clique: PodClique, pods: Sequence[Pod], backend: Backend) -> list[Pod]:
@@ -179,10 +174,9 @@ class PodCliqueReconciler:
         placed = base_name is None or (
             base is not None and is_scheduled(base, lambda fqn: self._sets.pods_of(namespace, fqn))
         )
-        gone = self._ungated.get(clique.metadata.uid, set())
-        gone &= {pod.metadata.uid for pod in pods if pod.has_gate(key.POD_GANG_GATE)}
         ready = releasable(pods, clique.metadata.name, gang, base_scheduled=placed)
-        return [pod for pod in ready if gang and pod.metadata.uid not in gone and backend.may_go(pod, gang)]
+        still = self._writer.still_gated(clique, ready)
+        return [pod for pod in still if gang is not None and backend.may_go(pod, gang)]
 
     def _cannot_build(self, backend: Backend | None) -> tuple[str, str]:
         if backend is None:
@@ -205,48 +199,10 @@ class PodCliqueReconciler:
         )
         if changes.error is not None:
             return [changes.error]
-        uid = clique.metadata.uid
-        careful = uid in self._troubled
-        errors = await in_parallel([partial(self._delete, clique, one) for one in plan.delete], careful=careful)
-        created = await in_parallel([partial(self._create, clique, one) for one in plan.create], careful=careful)
-        if plan.create and not created:
-            self._rounds[uid] = self._rounds.get(uid, 0) + 1
-        errors += created
-        errors += await in_parallel([partial(self._ungate, uid, one) for one in plan.ungate], careful=careful)
-        if errors:
-            self._troubled.add(uid)
-        else:
-            self._troubled.discard(uid)
+        errors = await self._writer.carry_out(clique, plan)
+        if not errors:
             self._tell(clique, plan)
         return errors
-
-    async def _delete(self, clique: PodClique, removal: Removal) -> None:
-        meta = removal.pod.metadata
-        try:
-            grace_s = 0 if removal.force else None
-            await self._client.delete(Pod, meta.name, meta.namespace, uid=meta.uid, grace_period_s=grace_s)
-        except NotFound:
-            self._expect.gone(clique.metadata.uid, meta.uid)
-            return
-        self._expect.deleted(clique.metadata.uid, meta.uid)
-
-    async def _create(self, clique: PodClique, pod: Json) -> None:
-        try:
-            made = await self._client.create(Pod, pod)
-        except AlreadyExists:
-            made = await self._client.get(Pod, pod["metadata"]["name"], clique.metadata.namespace)
-            controller = made.metadata.controller
-            if controller is None or controller.uid != clique.metadata.uid:
-                self._rounds[clique.metadata.uid] = self._rounds.get(clique.metadata.uid, 0) + 1
-                raise Conflict(f"pod {made.metadata.name} is somebody else's; another name will be tried") from None
-        self._expect.created(clique.metadata.uid, made.metadata.uid)
-
-    async def _ungate(self, clique_uid: str, pod: Pod) -> None:
-        try:
-            await self._client.patch(Pod, pod.metadata.name, gate_removal(pod), pod.metadata.namespace)
-        except NotFound:
-            pass
-        self._ungated.setdefault(clique_uid, set()).add(pod.metadata.uid)
 
     # Telling
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from grove.api import labels as key
-from grove.api import names
+from grove.api import labelsets, names
 from grove.api.conditions import ErrorCode, EventReason
 from grove.api.core import (
     HorizontalPodAutoscaler,
@@ -32,6 +32,7 @@ from grove.controllers.children import Changes, Children
 from grove.controllers.claims import SharedClaims
 from grove.controllers.computedomains import ComputeDomains
 from grove.controllers.digest import Digest
+from grove.controllers.farewell import send_pods_ahead
 from grove.controllers.latest import Latest
 from grove.controllers.optional import OptionalKinds
 from grove.controllers.patience import SETTLE_S
@@ -110,7 +111,8 @@ class PodCliqueSetReconciler:
         if self._sets.backend_of(pcs) is None:
             message = "the scheduler that the set names is not enabled in the operator's configuration"
             outcome = Outcome(errors=(*outcome.errors, (ErrorCode.CREATE_OR_PATCH_POD_GANG, message)))
-        self._reports.put_outcome(key_, pcs.metadata.uid, pcs.metadata.generation, outcome)
+        missing = tuple(done.missing for done in changes.values() if done.missing is not None)
+        self._reports.put_outcome(key_, pcs.metadata.uid, pcs.metadata.generation, outcome, missing)
         self._pass_on(pcs)
         if error is not None:
             raise error
@@ -157,7 +159,8 @@ class PodCliqueSetReconciler:
         if await self._optional.has(HorizontalPodAutoscaler):
             wanted[HorizontalPodAutoscaler] = lambda: autoscalers
         elif autoscalers:
-            changes[HorizontalPodAutoscaler] = _not_served(HorizontalPodAutoscaler)
+            resource = HorizontalPodAutoscaler.RESOURCE
+            changes[HorizontalPodAutoscaler] = Changes.without(ErrorCode.SYNC_AUTOSCALER, resource)
         async with asyncio.TaskGroup() as group:
             tasks = {kind: group.create_task(self._sync_kind(pcs, kind, make)) for kind, make in wanted.items()}
             tasks[ResourceClaim] = group.create_task(self._sync_claims(pcs))
@@ -203,6 +206,7 @@ class PodCliqueSetReconciler:
         if patch is None:
             return DONE
         await self._domains.release_all(pcs)
+        await send_pods_ahead(self._client, pcs, labelsets.set_selector(meta.name))
         try:
             await self._client.patch(PodCliqueSet, meta.name, patch, meta.namespace)
         except NotFound:
@@ -299,14 +303,6 @@ def _is_edited(old: Object, new: Object) -> bool:
 
 def _content(obj: Object) -> list[object]:
     return [getattr(obj, name) for name in obj.__struct_fields__ if name not in ("metadata", "status", "data")]
-
-
-def _not_served(kind: type[Object]) -> Changes:
-    changes = Changes()
-    resource = kind.RESOURCE
-    what = f"the cluster does not serve {resource.plural}.{resource.version}.{resource.group}"
-    changes.errors.append((TOLD[kind].code, what))
-    return changes
 
 
 def _outcome(all_changes: Iterable[Changes]) -> Outcome:

@@ -10,14 +10,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from grove.api import labels as key
+from grove.api.conditions import SCHEDULER_OBJECTS_READY as OBJECTS_READY
 from grove.api.conditions import ErrorCode, EventReason
 from grove.api.core import Pod
-from grove.api.meta import Key, Object
+from grove.api.meta import Key, Object, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.backends import Backed, Backend, BackendError
+from grove.backends import Backed, Backend, BackendError, base
 from grove.controllers.backing import Backing
 from grove.controllers.children import Taken
 from grove.controllers.digest import Digest
@@ -28,16 +29,24 @@ from grove.controllers.sets import SET, Sets
 from grove.controllers.statuses import StatusWriter
 from grove.controllers.trouble import namespace_ends
 from grove.decide.diff import needed_patch
-from grove.decide.gang_lookup import find_gang_layout, replica_layouts
+from grove.decide.gang_lookup import find_gang_layout
 from grove.decide.gang_status import gang_status
-from grove.decide.gangs import WantedGang, referenced, wanted_gang
-from grove.decide.layout import replica_of
+from grove.decide.gangs import GangContext, WantedGang, referenced, wanted_gang
+from grove.decide.layout import replica_layouts, replica_of
+from grove.decide.topology import topology_name
 from grove.decide.urgency import gang_news
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.controller import DONE, Controller, Result
 from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+
+NO_BINDING = Backed(False, base.NOT_REPRESENTABLE, "the ClusterTopologyBinding that the set names is not there")
+NOT_ENFORCED = Backed(
+    True,
+    base.NOT_ENFORCED,
+    "the scheduler bound part of the gang and not the rest: its own feature gates for gangs may be off",
+)
 
 
 class GangKey(NamedTuple):
@@ -104,8 +113,17 @@ class PodGangReconciler:
             gang = await self._client.patch(PodGang, key_.name, patch, key_.namespace)
             self._latest.wrote(gang)
         written = gang
-        backed = await self._backing.sync(gang, pcs, backend, lambda: self._pods_of(written))
+        if context is not None and _lacks_topology(context) and not is_true(gang.status.conditions, OBJECTS_READY):
+            # What is told now may be told for good; its levels will be known when the binding is.
+            backed: Backed | None = NO_BINDING
+        else:
+            backed = await self._backing.sync(gang, pcs, backend, lambda: self._pods_of(written))
+        doubt_s = backend.doubt_s(gang, self._pods_of(gang), self._clock.now()) if backed is not None else None
+        if doubt_s == 0.0:
+            backed, doubt_s = NOT_ENFORCED, None
         result = await self._write_status(gang, wanted, backend, key_.namespace, backed)
+        if doubt_s is not None:
+            result = Result(after_s=doubt_s if result.after_s is None else min(doubt_s, result.after_s))
         if backed is not None and backed.retry:
             raise Taken(backed.message)
         return result
@@ -201,6 +219,8 @@ class PodGangWakes:
         gang = new or old
         if gang is None or (new is not None and self._latest.is_echo(new)):
             return
+        if new is None:
+            self._latest.forget(gang.metadata.uid)
         self._add(_key_of(gang), after_s=SETTLE_S if new is not None else 0.0)
 
     def _of_replica(self, pcs: PodCliqueSet, replica: int) -> None:
@@ -225,6 +245,12 @@ def _key_of(gang: PodGang) -> GangKey | None:
 
 def _gang_of(obj: Object) -> str:
     return obj.metadata.labels.get(key.POD_GANG, "")
+
+
+def _lacks_topology(context: GangContext) -> bool:
+    """Whether another scheduler must not be told yet, because what levels mean here is not known."""
+    wants = context.backend.needs_gate and context.topology_enabled and context.binding is None
+    return wants and bool(topology_name(context.pcs))
 
 
 def _is_owned(gang: PodGang, pcs: PodCliqueSet) -> bool:

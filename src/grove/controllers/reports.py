@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from grove.api.meta import Key
+from grove.api.meta import Key, Resource
 from grove.decide.outcome import Outcome
 
 Errors = tuple[tuple[str, str], ...]
@@ -21,13 +21,20 @@ class Reports:
     def __init__(self, changed: Callable[[Key], None]) -> None:
         self._changed = changed
         self._outcomes: dict[str, tuple[int, Outcome]] = {}
+        self._missing: dict[str, tuple[Resource, ...]] = {}
         self._errors: dict[str, dict[str, Errors]] = {}
 
-    def put_outcome(self, key: Key, uid: str, generation: int, outcome: Outcome) -> None:
-        """How the last pass over the set's own children went, and which generation of the set it was over."""
-        if self._outcomes.get(uid) != (generation, outcome):
-            self._outcomes[uid] = (generation, outcome)
+    def put_outcome(
+        self, key: Key, uid: str, generation: int, outcome: Outcome, missing: tuple[Resource, ...] = ()
+    ) -> None:
+        """How the last pass over the set's own children went, over which generation, and what the cluster lacks."""
+        if (self._outcomes.get(uid), self._missing.get(uid)) != ((generation, outcome), missing):
+            self._outcomes[uid], self._missing[uid] = (generation, outcome), missing
             self._changed(key)
+
+    def missing(self, uid: str) -> tuple[Resource, ...]:
+        """Kinds the set asks for and the cluster does not serve."""
+        return self._missing.get(uid, ())
 
     def put(self, key: Key, uid: str, part: str, errors: Sequence[tuple[str, str]]) -> None:
         """What is wrong with one part of the set; nothing clears it."""
@@ -51,4 +58,5 @@ class Reports:
 
     def forget(self, uid: str) -> None:
         self._outcomes.pop(uid, None)
+        self._missing.pop(uid, None)
         self._errors.pop(uid, None)

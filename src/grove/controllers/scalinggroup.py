@@ -30,7 +30,7 @@ from grove.decide.diff import finalizer_patch
 from grove.decide.group_status import group_status
 from grove.decide.layout import group_config_of, replica_of, unit_of
 from grove.decide.outcome import Outcome
-from grove.decide.restarts import replica_incarnation
+from grove.decide.restarts import find_restart, replica_incarnation
 from grove.decide.rollout_group import frozen_members, next_copies
 from grove.decide.termination import Verdict, condemned_copies, terminated_copies, with_group_memory
 from grove.decide.urgency import group_news
@@ -135,16 +135,26 @@ class ScalingGroupReconciler:
         after = group_status(pcs, turned, config, replica, members, hashes, outcome, now)
         after = with_group_memory(after, replica_incarnation(pcs, replica), now)
         judged = structs.replace(group, status=after)
-        verdict = condemned_copies(pcs, judged, replica, members, now)
+        verdict = condemned_copies(pcs, judged, replica, members, now, self._statuses.moment)
         after = terminated_copies(pcs, judged, replica, verdict, now)
         restarts = before.replica_restarts != after.replica_restarts
         wait_s = await self._statuses.write(group, after, news=restarts or group_news(group.spec, before, after))
         if wait_s is None:
             self._warn(group, before, after)
             self._tell_restarts(pcs, group, verdict)
+            self._tell_update(pcs, group, after)
         if restarts:
             return Result(after_s=0.0)  # cliques whose turn came are to get their new template
         return Result(after_s=min((at for at in (wait_s, verdict.wait_s) if at is not None), default=None))
+
+    def _tell_update(self, pcs: PodCliqueSet, group: PodCliqueScalingGroup, after: PodCliqueScalingGroupStatus) -> None:
+        for entry in after.replica_restarts:
+            if (
+                find_restart(group.status.replica_restarts, entry.replica_index).generation_hash
+                != entry.generation_hash
+            ):
+                message = f"recreating replica {entry.replica_index} of {group.metadata.name} for an update"
+                self._events.normal(pcs, EventReason.GROUP_REPLICA_DELETE_SUCCESSFUL, message)
 
     def _tell_restarts(self, pcs: PodCliqueSet, group: PodCliqueScalingGroup, verdict: Verdict) -> None:
         for one in verdict.now:

@@ -21,6 +21,7 @@ from grove.controllers.patience import SETTLE_S
 from grove.controllers.reports import Reports
 from grove.controllers.sets import Sets
 from grove.controllers.statuses import StatusWriter
+from grove.decide.features import with_features_condition
 from grove.decide.rollout_set import next_replicas, with_progress_time
 from grove.decide.set_status import set_status
 from grove.decide.termination import Verdict, condemned_replicas, terminated_replicas
@@ -67,9 +68,12 @@ class SetStatusReconciler:
             binding=self._sets.binding_of(pcs),
             topology_enabled=self._sets.topology_enabled,
         )
+        missing = self._reports.missing(pcs.metadata.uid)
+        told = with_features_condition(after.conditions, missing, pcs.metadata.generation, now)
+        after = structs.replace(after, conditions=told)
         after, stalls_s = with_progress_time(after, pcs, cliques, groups, now)
         judged = structs.replace(pcs, status=after)
-        verdict = condemned_replicas(judged, cliques, groups, now)
+        verdict = condemned_replicas(judged, cliques, groups, now, self._statuses.moment)
         after = terminated_replicas(judged, cliques, groups, verdict, now).status
         news = before.replica_restarts != after.replica_restarts or set_news(pcs.spec.replicas, before, after)
         wait_s = await self._statuses.write(pcs, after, news=news)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from grove.api.podcliqueset import PodCliqueSet
 from grove.decide.layout import GangLayout, GroupReplicas, replica_layouts
 
-__all__ = ["find_gang_layout", "find_replica", "replica_layouts"]
-
 
 def find_gang_layout(pcs: PodCliqueSet, name: str, group_replicas: GroupReplicas) -> GangLayout | None:
     """The layout of the gang of this name; None when the set does not want it (any more)."""

@@ -29,6 +29,8 @@ FAILED_POD_PAUSE_S = 10.0
 
 FAILED, NODE_GONE, DUPLICATE, OUTDATED, SURPLUS = "Failed", "NodeGone", "DuplicateIndex", "Outdated", "ScaleIn"
 
+RESTARTED = "GangRestart"
+
 GoneSince = Callable[[str], datetime | None]
 """Since when a node is missing, by its name; None for a node that is there."""
 
@@ -70,13 +72,14 @@ def plan_pods(
     rng: Random,
     gone_since: GoneSince = lambda node: None,
     releasable: Sequence[Pod] = (),
-    replace: Mapping[str, str] = MappingProxyType({}),
+    replace: Collection[str] = (),
+    restart: Collection[str] = (),
     leaving: Collection[str] = (),
 ) -> PodPlan:
     """The plan for a clique that is not being deleted.
 
     `releasable` are the gated pods whose gang lets them go (`gangs.releasable`), `replace` the uids an update takes
-    now, `leaving` the uids we deleted and the cache still shows.
+    now, `restart` those that a restart of their gang takes, `leaving` the uids we deleted and the cache still shows.
     """
     clique = blueprint.clique
     wanted = kept_replicas(clique.spec)
@@ -93,6 +96,8 @@ def plan_pods(
             removals.append(Removal(pod, reason, force=reason == NODE_GONE))
         elif pod.metadata.uid in replace:
             removals.append(Removal(pod, OUTDATED))
+        elif pod.metadata.uid in restart:
+            removals.append(Removal(pod, RESTARTED))
         else:
             staying.append(pod)
     staying, doubled = _one_per_index(staying)

@@ -137,11 +137,13 @@ class CliqueTurn:
     """What an update and the restarts of its gang ask of a clique now.
 
     `progress` has to be in the status before any pod in `replace` goes: who waits for whom must outlive a crash.
+    `restart` are the pods of an earlier incarnation.
     """
 
     incarnation: int
     progress: PodCliqueUpdateProgress | None
     replace: frozenset[str] = frozenset()
+    restart: frozenset[str] = frozenset()
 
     def must_be_recorded(self, status: PodCliqueStatus) -> bool:
         return bool(self.replace) and self.progress != status.update_progress
@@ -165,7 +167,7 @@ def clique_turn(
     step = CliqueStep(clique.status.update_progress)
     if recorded:
         step = next_rollout_step(observe_clique(pcs, clique, pods, template_hash), now)
-    return CliqueTurn(incarnation, step.progress, step.replace | left_behind(pods, incarnation))
+    return CliqueTurn(incarnation, step.progress, step.replace, left_behind(pods, incarnation))
 
 
 def _pod_state(pod: Pod, template_hash: str) -> PodState:

@@ -21,7 +21,7 @@ import msgspec
 from grove.api import conditions as words
 from grove.api import names
 from grove.api.conditions import TRUE, with_condition, without_condition
-from grove.api.duration import InvalidDuration, parse
+from grove.api.duration import InvalidDuration, format, parse
 from grove.api.meta import is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress, ReplicaUpdate
@@ -159,7 +159,7 @@ def with_progress_time(
     conditions = without_condition(status.conditions, words.UPDATE_STALLED)
     if left_s <= 0:
         which = ", ".join(str(one.replica_index) for one in progress.currently_updating) or "none"
-        message = f"no pod became up to date for {deadline}; being updated: replica {which}"
+        message = f"no pod became up to date for {format(deadline)}; being updated: replica {which}"
         conditions = with_condition(
             status.conditions, words.UPDATE_STALLED, TRUE, words.PROGRESS_DEADLINE_EXCEEDED, message, now
         )

@@ -10,7 +10,7 @@ restart. Upstream guesses that from times, and so recycles for ever what never f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -21,7 +21,7 @@ from grove.api import labels as key
 from grove.api import names
 from grove.api.conditions import FALSE, TRUE, with_condition, without_condition
 from grove.api.duration import InvalidDuration, parse
-from grove.api.meta import Condition, find_condition, is_true
+from grove.api.meta import Condition, ObjectMeta, find_condition, is_true
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
@@ -36,6 +36,13 @@ from grove.decide.restarts import (
 )
 
 Conditions = tuple[Condition, ...]
+Moment = Callable[[str, Condition], datetime | None]
+"""When a condition of the object with this UID turned; who wrote it knows that better than the wire does."""
+
+
+def as_written(uid: str, condition: Condition) -> datetime | None:
+    return condition.last_transition_time
+
 
 DEFAULT_DELAY = timedelta(hours=4)
 FIRST_BACKOFF = timedelta(seconds=10)
@@ -91,7 +98,12 @@ def max_gang_restarts(pcs: PodCliqueSet) -> int | None:
 
 
 def condemned_copies(
-    pcs: PodCliqueSet, group: PodCliqueScalingGroup, replica: int, members: Iterable[PodClique], now: datetime
+    pcs: PodCliqueSet,
+    group: PodCliqueScalingGroup,
+    replica: int,
+    members: Iterable[PodClique],
+    now: datetime,
+    moment: Moment = as_written,
 ) -> Verdict:
     """Copies of a group that are terminated by themselves; none while the group itself is in breach or in an update.
 
@@ -105,13 +117,17 @@ def condemned_copies(
         index = group_replica_of(clique.metadata)
         if index is None or index >= kept_group_replicas(group.spec.replicas, group.spec.min_available):
             continue
-        if (charge := _clique_charge(pcs, clique, group)) is not None:
+        if (charge := _clique_charge(pcs, clique, group, moment)) is not None:
             charges.setdefault(index, []).append(charge)
     return _judge(pcs, charges, group.status.replica_restarts, now)
 
 
 def condemned_replicas(
-    pcs: PodCliqueSet, cliques: Iterable[PodClique], groups: Iterable[PodCliqueScalingGroup], now: datetime
+    pcs: PodCliqueSet,
+    cliques: Iterable[PodClique],
+    groups: Iterable[PodCliqueScalingGroup],
+    now: datetime,
+    moment: Moment = as_written,
 ) -> Verdict:
     """Replicas of a set that are terminated whole, because of a standalone clique or a whole scaling group.
 
@@ -127,8 +143,8 @@ def condemned_replicas(
             continue
         fqns = (names.scaling_group(pcs.metadata.name, replica, config.name) for config in configs)
         possible = [
-            *(_clique_charge(pcs, live[fqn], None) for fqn in units),
-            *(_group_charge(pcs, replica, found[fqn]) for fqn in fqns if fqn in found),
+            *(_clique_charge(pcs, live[fqn], None, moment) for fqn in units),
+            *(_group_charge(pcs, replica, found[fqn], moment) for fqn in fqns if fqn in found),
         ]
         charges[replica] = [charge for charge in possible if charge is not None]
     return _judge(pcs, charges, pcs.status.replica_restarts, now)
@@ -234,29 +250,30 @@ def _backoff(count: int) -> timedelta:
     return min(FIRST_BACKOFF * (1 << min(count - 1, 10)), LONGEST_BACKOFF)
 
 
-def _clique_charge(pcs: PodCliqueSet, clique: PodClique, group: PodCliqueScalingGroup | None) -> Charge | None:
+def _clique_charge(
+    pcs: PodCliqueSet, clique: PodClique, group: PodCliqueScalingGroup | None, moment: Moment
+) -> Charge | None:
     if clique.metadata.is_deleting or clique.status.incarnation < wanted_incarnation(pcs, clique, group):
         return None
-    return _charge(clique.metadata.name, clique.status.conditions, words.WAS_SCHEDULED)
+    return _charge(clique.metadata, clique.status.conditions, words.WAS_SCHEDULED, moment)
 
 
-def _group_charge(pcs: PodCliqueSet, replica: int, group: PodCliqueScalingGroup) -> Charge | None:
+def _group_charge(pcs: PodCliqueSet, replica: int, group: PodCliqueScalingGroup, moment: Moment) -> Charge | None:
     """One restart for each breach: a group that is being restarted has nothing to answer for."""
     conditions = group.status.conditions
     if group.status.incarnation < replica_incarnation(pcs, replica):
         return None
     if is_true(conditions, words.GANG_TERMINATION_IN_PROGRESS):
         return None
-    return _charge(group.metadata.name, conditions, words.WAS_HEALTHY)
+    return _charge(group.metadata, conditions, words.WAS_HEALTHY, moment)
 
 
-def _charge(part: str, conditions: Conditions, memory: str) -> Charge | None:
+def _charge(part: ObjectMeta, conditions: Conditions, memory: str, moment: Moment) -> Charge | None:
     breach, whole = find_condition(conditions, words.MIN_AVAILABLE_BREACHED), find_condition(conditions, memory)
     if breach is None or breach.status != TRUE or whole is None or whole.status != TRUE:
         return None
-    if breach.last_transition_time is None or whole.last_transition_time is None:
-        return None
-    return Charge(part, breach.last_transition_time, whole.last_transition_time)
+    breached_at, whole_at = moment(part.uid, breach), moment(part.uid, whole)
+    return Charge(part.name, breached_at, whole_at) if breached_at is not None and whole_at is not None else None
 
 
 def _with_exhausted(conditions: Conditions, verdict: Verdict, limit: int | None, now: datetime) -> Conditions:

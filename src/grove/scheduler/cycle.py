@@ -235,6 +235,8 @@ class Cycle:
         gang = view.gangs.get(name)
         if gang is None:
             return None
+        if order.stage is Stage.SCALED_FLOOR and not gang.was_placed and not self._base_stands(gang.base):
+            return None  # it lost its base while it waited; it is looked at again when that stands
         return Unit(name, tree_of(view, gang, self._config.node_policy), order, gang)
 
     def _accept(self, unit: Unit, placement: Placement, decision: str, heap: list[tuple[Order, str]]) -> None:

@@ -6,6 +6,7 @@ between two breaths of the event loop, thousands a second, so each does as littl
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from grove.api.core import Namespace, Node, Pod, PriorityClass
@@ -17,18 +18,21 @@ from grove.scheduler.gangstate import GangState, base_of, is_initialized
 from grove.scheduler.podreq import read_node
 from grove.scheduler.view import POD, View
 
+SOON_S = 0.05
+
 
 class Follower:
     """`stirred` is called when a gang has something to report and nothing to decide: a pod of it became ready."""
 
     def __init__(self, cache: Cache, view: View, stirred: Callable[[str], None]) -> None:
         self._view, self._stirred = view, stirred
+        self._soon: set[str] = set()
         cache.on_event(Node, self._node_changed)
         cache.on_event(Namespace, self._namespace_changed)
         cache.on_event(PriorityClass, self._priority_changed)
-        cache.on_event(ClusterTopologyBinding, self._topology_changed)
         cache.on_event(Pod, self._pod_changed)
-        if view.takes_gangs:
+        if view.takes_gangs:  # else Grove's own kinds need not even be installed
+            cache.on_event(ClusterTopologyBinding, self._topology_changed)
             cache.on_event(PodGang, self._gang_changed)
 
     # Pods
@@ -80,9 +84,19 @@ class Follower:
         gang = self._view.gangs.get(self._view.gang_of.get(key, ""))
         if gang is not None:
             gang.missing.add(key)
-            self._view.mark(gang.name)
+            self._mark_soon(gang.name)
         if self._view.singles.pop(unit := f"{POD}{key}", None) is not None:
             self._view.mark(unit)
+
+    def _mark_soon(self, gang: str) -> None:
+        """A gang that loses pods often loses many; nothing can be done for it before new ones come."""
+        if gang not in self._soon:
+            self._soon.add(gang)
+            asyncio.get_running_loop().call_later(SOON_S, self._mark_now, gang)
+
+    def _mark_now(self, gang: str) -> None:
+        self._soon.discard(gang)
+        self._view.mark(gang)
 
     def _member_changed(self, gang: GangState, old: Pod | None, new: Pod, *, ours: bool) -> None:
         key = new.metadata.key
@@ -97,8 +111,10 @@ class Follower:
                 return  # nothing can be decided before the last of them is there
         if ours and gang.binding:
             return  # the attempt that did it has the word when it is over
-        if old is None or _state_of(old) != _state_of(new):
-            self._view.mark(gang.name, fresh=not (ours or new.metadata.is_deleting))
+        if old is not None and new.metadata.is_deleting and not old.metadata.is_deleting:
+            self._mark_soon(gang.name)
+        elif old is None or _state_of(old) != _state_of(new):
+            self._view.mark(gang.name, fresh=not ours)
         elif old.is_ready != new.is_ready:
             self._stirred(gang.name)
 
@@ -198,11 +214,14 @@ class Follower:
             assert old is not None
             self._view.snapshot.remove_node(old.metadata.name)
         else:
-            version = self._view.snapshot.version
-            self._view.snapshot.add_node(read_node(new))
-            if self._view.snapshot.version == version:
+            snapshot = self._view.snapshot
+            version, labels_version = snapshot.version, snapshot.nodes.labels_version
+            snapshot.add_node(read_node(new))
+            if snapshot.version == version:
                 return  # a heartbeat: nothing that placement looks at
             self._view.relief.add(new.metadata.name)
+            if snapshot.nodes.labels_version != labels_version:
+                self._view.wide_relief = True  # domains changed, and with them what other nodes are good for
         self._view.wake()
 
     def _topology_changed(self, old: ClusterTopologyBinding | None, new: ClusterTopologyBinding | None) -> None:

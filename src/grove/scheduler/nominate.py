@@ -102,7 +102,8 @@ class Nominations:
         lowest = self._view.lowest_priority()
         if lowest is None or lowest >= tree.priority or not tree.may_preempt:
             return False
-        running = running_units(self._view)
+        base = gang.base if gang is not None else ""
+        running = [one for one in running_units(self._view) if one.name != base]  # nobody evicts what it belongs to
         decision, answer = self._decider.preempt(tree, running, budgets_of(self._view), budget)
         if not isinstance(answer, Victims):
             log.debug("nobody to preempt", unit=unit, decision=decision, reason=answer.reason, message=answer.message)

@@ -128,7 +128,8 @@ def _base_domain(view: View, gang: GangState) -> Pin | None:
     key = base.podgang.spec.topology_constraint.required
     if not key:
         return None
-    nodes = [node for pod, _ in view.members(base) if (node := view.node_of(pod)) and not view.is_leaving(pod)]
+    known = view.snapshot.nodes.row_of
+    nodes = [node for pod, _ in view.members(base) if (node := view.node_of(pod)) in known and not view.is_leaving(pod)]
     return Pin(key, min(nodes)) if nodes else None
 
 

@@ -200,7 +200,7 @@ class FakeNodes:
         elif pod.status.phase == "Pending" and f"{uid}/start" not in self._planned:
             if missing := self._missing_parents(pod):
                 self._wait(pod, missing)
-            else:
+            elif f"{uid}/init" not in self._planned:  # else two reports would race, and the older one could win
                 self._stop_waiting(pod)
                 self._plan(f"{uid}/start", _seconds(self.start_s, pod), partial(self._start, uid))
 
@@ -239,6 +239,9 @@ class FakeNodes:
                 self._done.add(key)
         finally:
             self._planned.pop(key, None)
+            uid, _, step = key.rpartition("/")
+            if step == "init" and uid in self._pods:
+                self._look(self._pods[uid])
 
     def _forget(self, pod: RunPod) -> None:
         uid = pod.metadata.uid

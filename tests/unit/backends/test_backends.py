@@ -6,9 +6,14 @@ import msgspec
 import pytest
 from tests.manifests import clique, pcs
 from tests.observed import binding, set_of
+from tests.reviews import faults
 
+from grove.admission.lookups import BackendFacts
+from grove.admission.review import Admission
 from grove.api.podgang import PodGang
-from grove.backends import KNOWN, Backends, GroveBackend, KubeBackend, build_backends, is_topology_aware
+from grove.backends import KNOWN, Backends, GroveBackend, KubeBackend, Telling, build_backends, is_topology_aware
+from grove.backends.koord import KoordBackend
+from grove.backends.volcano import VolcanoBackend
 from grove.config import ConfigError, Scheduler, load_configuration
 
 
@@ -74,7 +79,8 @@ def test_what_the_two_promise() -> None:
         assert pod["spec"]["schedulerName"] == backend.name
         observed = set_of(pcs("d", clique("a")))
         assert backend.validate(observed) == ()
-        assert backend.sync_pod_gang(gang(backend.name), observed) == ()
+        assert backend.tell_gang(gang(backend.name), observed, []) == Telling()
+        assert backend.gang_resources == ()
 
 
 def test_our_scheduler_needs_no_topology_object() -> None:
@@ -94,13 +100,17 @@ def test_a_registry_from_a_file() -> None:
     ("profiles", "faults"),
     [
         pytest.param("[{name: default-scheduler, config: {gangScheduling: false}}]", [], id="known option, off"),
+        pytest.param("[{name: default-scheduler, config: {gangScheduling: true}}]", [], id="known option, on"),
+        pytest.param("[{name: default-scheduler, config: {gang: Off}}]", [], id="Off, a truth value to YAML"),
         pytest.param(
-            "[{name: default-scheduler, config: {gangScheduling: true}}]",
+            "[{name: default-scheduler, config: {gang: Sometimes, gangMapping: 3, gangScheduling: maybe, x: 1}}]",
             [
-                "scheduler.profiles[0].config.gangScheduling: this profile places pods one by one; "
-                "use grove-scheduler for gangs"
+                "scheduler.profiles[0].config.gangScheduling: must be true or false, got 'maybe'",
+                "scheduler.profiles[0].config.gang: must be one of Auto, Required, Off, got 'Sometimes'",
+                "scheduler.profiles[0].config.gangMapping: must be one of Auto, PerClique, Merged, got 3",
+                "scheduler.profiles[0].config.x: unknown field",
             ],
-            id="what it cannot do is refused",
+            id="every fault at once",
         ),
         pytest.param(
             "[{name: grove-scheduler, config: {speed: 9}}]",
@@ -120,7 +130,35 @@ def test_options(profiles: str, faults: list[str]) -> None:
 
 
 def test_a_profile_without_backend_is_refused() -> None:
-    profiles = load_configuration("scheduler: {profiles: [{name: kai-scheduler}]}").scheduler
+    profiles = load_configuration("scheduler: {profiles: [{name: nosuch-scheduler}]}").scheduler
     assert isinstance(profiles, Scheduler)
     with pytest.raises(ConfigError, match=r"scheduler.profiles\[0\].name: no such scheduler backend"):
         build_backends(profiles)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "recorded", "wanted"),
+    [
+        pytest.param("koord-scheduler", (), "koord-scheduler", id="an annotation chooses for a new set"),
+        pytest.param("koordinator-scheduler", (), "koord-scheduler", id="by its other name too"),
+        pytest.param("koord-scheduler", ("grove-scheduler",), "grove-scheduler", id="and moves no living gang"),
+        pytest.param("nosuch", (), None, id="one that is not enabled"),
+    ],
+)
+def test_a_scheduler_by_annotation(annotation: str, recorded: tuple[str, ...], wanted: str | None) -> None:
+    found = Backends([GroveBackend(), KoordBackend(installed=True)], "grove-scheduler")
+    observed = set_of(pcs("d", clique("a"), metadata={"annotations": {"schedulerName": annotation}}))
+    chosen = found.for_set(observed, map(gang, recorded))
+    assert (chosen.name if chosen else None) == wanted
+
+
+def test_admission_knows_the_other_name_and_leaves_topology_to_the_backend() -> None:
+    facts = BackendFacts.of([KoordBackend(installed=True), VolcanoBackend(capable=True)], "koord-scheduler")
+    assert facts.name_of("koordinator-scheduler") == facts.name_of("") == "koord-scheduler"
+    assert "volcano" not in facts.refuse_topology
+    refused = Admission(backends=facts, topology_enabled=True)
+    wanted = pcs("d", clique("a"), metadata={"annotations": {"scheduling.koordinator.sh/gang-timeout": "soon"}})
+    assert faults(refused, wanted) == [
+        "metadata.annotations[scheduling.koordinator.sh/gang-timeout]: Forbidden: must be a duration like 90s or 10m, "
+        "or whole seconds, not 'soon'"
+    ]

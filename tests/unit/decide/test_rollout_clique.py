@@ -193,7 +193,7 @@ def stamped(index: int, incarnation: int, **facts: Any) -> Any:
 def turn(observed: PodCliqueSet, found: PodClique, *seen: Any, **facts: Any) -> tuple[int, list[str]]:
     name = found.metadata.name.rpartition("-")[2]
     one = clique_turn(observed, found, None, list(seen), template_hashes(observed)[name], NOW, **facts)
-    return one.incarnation, sorted(one.replace)
+    return one.incarnation, sorted(one.replace | one.restart)
 
 
 def test_pods_are_compared_with_the_template_of_now() -> None:
@@ -244,7 +244,7 @@ def test_a_copy_that_an_update_took(template: str, want: tuple[int, list[str]]) 
 
     one = clique_turn(observed, found, whole, [pod("d-0-g-1-b", 0, ready=True)], own, NOW)
 
-    assert (one.incarnation, sorted(one.replace)) == want
+    assert (one.incarnation, sorted(one.restart)) == want
 
 
 def test_a_choice_is_written_before_anyone_goes() -> None:

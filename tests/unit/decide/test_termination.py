@@ -17,6 +17,9 @@ from grove.api.meta import Condition, Json, find_condition
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
+from grove.decide.children import template_hashes
+from grove.decide.group_status import group_status
+from grove.decide.outcome import COMPLETE
 from grove.decide.restarts import find_restart
 from grove.decide.termination import (
     Sentence,
@@ -125,6 +128,26 @@ def test_copies_beyond_the_replicas_are_on_their_way_out() -> None:
     observed = demo()
     whole = group_of(observed, "d-0-g", 2, conditions=FINE_GROUP)
     assert condemned_copies(observed, whole, 0, members(observed, _2_b=breached(-500)), NOW) == Verdict()
+
+
+@pytest.mark.parametrize(("incarnation", "want"), [(0, ("True", 0)), (1, ("False", 3))])
+def test_a_group_whose_replica_is_restarted_is_not_whole_by_what_its_cliques_said_before(
+    incarnation: int, want: tuple[str, int]
+) -> None:
+    observed = demo(replicaRestarts=[{"replicaIndex": 0, "incarnation": 1}], currentGenerationHash="g")
+    scheduled = [*FINE, said(words.POD_CLIQUE_SCHEDULED, "True", -100)]
+    found = [
+        clique_of(observed, f"d-0-g-{copy}-{name}", conditions=scheduled, readyReplicas=1, incarnation=incarnation)
+        for copy in range(3)
+        for name in ("b", "c")
+    ]
+    config = observed.spec.template.pod_clique_scaling_groups[0]
+    status = group_status(
+        observed, group_of(observed, "d-0-g"), config, 0, found, template_hashes(observed), COMPLETE, NOW
+    )
+    breach = find_condition(status.conditions, words.MIN_AVAILABLE_BREACHED)
+    assert breach is not None
+    assert (breach.status, status.available_replicas) == want
 
 
 # One replica of a set

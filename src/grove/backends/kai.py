@@ -1,0 +1,238 @@
+"""kai-scheduler: a PodGang as a KAI PodGroup with subgroups, or left to KAI's own podgrouper.
+
+Owning the PodGroup needs KAI 0.15, whose CRD has `minSubGroup`; older ones, and installations that want it so, let
+podgrouper read the PodGang, which it does as it is. Queue, priority and topology then travel the way podgrouper looks
+for them. Which of the two it is, is recorded on the gang: pods are marked at birth.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from grove.api import conditions as words
+from grove.api import labels as key
+from grove.api.core import Pod
+from grove.api.meta import Json, Resource, is_true
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import GangTopologyConstraint, PodGang
+from grove.api.topology import ClusterTopologyBinding
+from grove.backends import base
+from grove.backends.base import Answers, BackendError, PlainBackend, PodSite, Question, Refusal, Telling, TopologySync
+from grove.backends.constraints import gang_constraints
+from grove.backends.kube_objects import object_meta
+from grove.backends.options import Options
+
+NAME = key.KAI_SCHEDULER
+AUTO, GROVE, PODGROUPER = "auto", "grove", "podgrouper"
+POD_GROUP = Resource("scheduling.run.ai", "v2alpha2", "PodGroup", "podgroups")
+TOPOLOGY = Resource("kai.scheduler", "v1alpha1", "Topology", "topologies", namespaced=False)
+MAX_LEVELS = 16
+NEVER_STALE = "-1s"
+"""Staleness is gang termination, which Grove does itself, after the set's own termination delay."""
+_PROBE: Json = {
+    "metadata": {"generateName": "grove-probe-", "namespace": "default"},
+    "spec": {
+        "queue": "grove-probe",
+        "minMember": 1,
+        "stalenessGracePeriod": NEVER_STALE,
+        "subGroups": [{"name": "parent", "minSubGroup": 1}, {"name": "leaf", "minMember": 1, "parent": "parent"}],
+    },
+}
+"""What a definition that is too old would prune."""
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class KaiFacts:
+    """What the installed PodGroup definition has."""
+
+    installed: bool = False
+    subgroups: bool = False
+    staleness: bool = False
+
+
+class KaiBackend(PlainBackend):
+    name = NAME
+    topology_resource = TOPOLOGY
+
+    def __init__(self, ownership: str = AUTO, facts: KaiFacts | None = None) -> None:
+        self.ownership, self.facts, self.heard = ownership, facts or KaiFacts(), facts is not None
+
+    @property
+    def owns(self) -> bool:
+        """Whether new gangs get a PodGroup from us."""
+        return self.ownership == GROVE or (self.ownership == AUTO and self.facts.subgroups)
+
+    @property
+    def gang_resources(self) -> Sequence[Resource]:
+        return (POD_GROUP,) if self.facts.installed and self.ownership != PODGROUPER else ()
+
+    @property
+    def questions(self) -> Sequence[Question]:
+        return (
+            Question("served", "served", POD_GROUP),
+            Question("group", "dry_run", POD_GROUP, _PROBE, only_if="served"),
+        )
+
+    def learn(self, answers: Answers) -> None:
+        self.heard = True
+        spec: Json = (answers.get("group") or {}).get("spec") or {}
+        subgroups = any("minSubGroup" in one for one in spec.get("subGroups") or ())
+        self.facts = KaiFacts(bool(answers.get("served")), subgroups, "stalenessGracePeriod" in spec)
+
+    # Admission
+
+    def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
+        found: list[Refusal] = []
+        if self.heard and not self.facts.installed:
+            found.append(Refusal("spec", "KAI is not installed: there is no PodGroup of scheduling.run.ai"))
+        if self.ownership == GROVE and self.facts.installed and not self.facts.subgroups:
+            found.append(Refusal("spec", "podGroupOwnership grove needs KAI 0.15: its PodGroup has no minSubGroup"))
+        for at, clique in enumerate(pcs.spec.template.cliques):
+            if not _LABEL.fullmatch(clique.name):
+                message = f'KAI takes lower case letters, digits and "-" in subgroup names, not "{clique.name}"'
+                found.append(Refusal(f"spec.template.cliques[{at}].name", message))
+        try:
+            queue_of(pcs)
+        except BackendError as error:
+            found.append(Refusal("spec", str(error)))
+        return tuple(found)
+
+    # Pods and gangs
+
+    def gang_annotations(self, pcs: PodCliqueSet, gang: PodGang | None, pods: Sequence[Pod]) -> Mapping[str, str]:
+        if gang is not None:
+            return {}
+        if pods:
+            marked = all(pod.metadata.annotations.get(key.KAI_SKIP_PODGROUPER) == "true" for pod in pods)
+            return {key.GANG_MAPPING: GROVE if marked else PODGROUPER}
+        return {key.GANG_MAPPING: GROVE if self.owns else PODGROUPER}
+
+    def _is_ours(self, gang: PodGang | None) -> bool:
+        recorded = gang.metadata.annotations.get(key.GANG_MAPPING) if gang is not None else None
+        return recorded == GROVE if recorded else self.owns
+
+    def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
+        super().prepare_pod(pod, site)
+        if site is None:
+            return
+        labels: Json = pod["metadata"].setdefault("labels", {})
+        annotations: Json = pod["metadata"].setdefault("annotations", {})
+        labels[key.KAI_QUEUE] = queue_of(site.pcs)
+        if self._is_ours(site.gang):
+            labels[key.KAI_SUBGROUP_NAME] = site.clique
+            annotations[key.KAI_SKIP_PODGROUPER] = "true"
+            annotations[key.KAI_POD_GROUP_NAME] = site.gang_name
+
+    def tell_gang(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> Telling:
+        if not self.facts.installed:
+            return Telling(ready=False, reason=base.NOT_INSTALLED, message="KAI's PodGroup is not served here")
+        if not self._is_ours(gang):
+            return Telling(message="KAI's podgrouper reads the PodGang")
+        constrained = any(True for _ in gang_constraints(gang))
+        if constrained and not topology_of(gang):
+            message = f"a topology constraint needs the annotation {key.TOPOLOGY_NAME} or {key.KAI_TOPOLOGY}"
+            return Telling(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
+        try:
+            return Telling((pod_group(gang, queue_of(pcs), self.facts),))
+        except BackendError as error:
+            return Telling(ready=False, reason=base.NOT_REPRESENTABLE, message=str(error))
+
+    def may_go(self, pod: Pod, gang: PodGang) -> bool:
+        return is_true(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
+
+    # Topology
+
+    def topology_name(self, binding: ClusterTopologyBinding) -> str:
+        return binding.metadata.name
+
+    def wanted_topology(self, binding: ClusterTopologyBinding) -> Json | None:
+        levels = [{"nodeLabel": level.key} for level in binding.spec.levels][:MAX_LEVELS]
+        meta = {"name": binding.metadata.name, "labels": {key.MANAGED_BY: key.OPERATOR}}
+        return {"apiVersion": TOPOLOGY.api_version, "kind": TOPOLOGY.kind, "metadata": meta, "spec": {"levels": levels}}
+
+    def topology_drift(self, binding: ClusterTopologyBinding, reference: str, observed: Json | None) -> TopologySync:
+        if observed is None:
+            return TopologySync(False, f"there is no KAI Topology {reference}")
+        wanted = [level.key for level in binding.spec.levels]
+        found = [level.get("nodeLabel") for level in (observed.get("spec") or {}).get("levels") or ()]
+        generation = int(observed["metadata"].get("generation") or 0)
+        if found == wanted:
+            return TopologySync(True, observed_generation=generation)
+        message = f"KAI Topology {reference} has levels {', '.join(map(str, found))}, not {', '.join(wanted)}"
+        return TopologySync(False, message, generation)
+
+
+def pod_group(gang: PodGang, queue: str, facts: KaiFacts) -> Json:
+    """The PodGroup of a gang: parents first, then a leaf a clique. Empty names are left out: KAI takes them for set."""
+    spec: Json = {"queue": queue, "minMember": sum(group.min_replicas for group in gang.spec.podgroups)}
+    if gang.spec.priority_class_name:
+        spec["priorityClassName"] = gang.spec.priority_class_name
+    if facts.staleness:
+        spec["stalenessGracePeriod"] = NEVER_STALE
+    topology = topology_of(gang)
+    if constraint := _constraint(gang.spec.topology_constraint, topology):
+        spec["topologyConstraint"] = constraint
+    configs = [one for one in gang.spec.topology_constraint_group_configs if one.pod_group_names]
+    parents = {member: one.name for one in configs for member in one.pod_group_names}
+    groups: list[Json] = [
+        {"name": one.name, "minSubGroup": len(one.pod_group_names)}
+        | _with_constraint(one.topology_constraint, topology)
+        for one in configs
+    ]
+    for group in gang.spec.podgroups:
+        leaf: Json = {"name": group.name, "minMember": group.min_replicas}
+        if group.name in parents:
+            leaf["parent"] = parents[group.name]
+        groups.append(leaf | _with_constraint(group.topology_constraint, topology))
+    spec["subGroups"] = groups
+    meta = object_meta(gang, gang.metadata.name)
+    meta["labels"] = {**gang.metadata.labels, **meta["labels"], key.KAI_QUEUE: queue}
+    meta["annotations"] = dict(gang.metadata.annotations)
+    return {"apiVersion": POD_GROUP.api_version, "kind": POD_GROUP.kind, "metadata": meta, "spec": spec}
+
+
+def queue_of(pcs: PodCliqueSet) -> str:
+    """The one queue of a set: its label, else its annotation, else what all its cliques agree on."""
+    own = _queue(pcs.metadata.labels, pcs.metadata.annotations)
+    chosen = {one.name: found for one in pcs.spec.template.cliques if (found := _queue(one.labels, one.annotations))}
+    queues = sorted({*chosen.values(), *([own] if own else [])})
+    if not queues:
+        raise BackendError(f"KAI needs a queue: set the label {key.KAI_QUEUE} on the PodCliqueSet")
+    if len(queues) > 1:
+        raise BackendError(f"{key.KAI_QUEUE} must be one for the whole set, not {', '.join(queues)}")
+    return queues[0]
+
+
+def topology_of(gang: PodGang) -> str:
+    found = gang.metadata.annotations
+    return found.get(key.TOPOLOGY_NAME) or found.get(key.KAI_TOPOLOGY) or ""
+
+
+def _queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    return labels.get(key.KAI_QUEUE) or annotations.get(key.KAI_QUEUE) or ""
+
+
+def _with_constraint(constraint: GangTopologyConstraint | None, topology: str) -> Json:
+    found = _constraint(constraint, topology)
+    return {"topologyConstraint": found} if found else {}
+
+
+def _constraint(constraint: GangTopologyConstraint | None, topology: str) -> Json | None:
+    if constraint is None or not (constraint.required or constraint.preferred):
+        return None
+    said: Json = {"topology": topology}
+    if constraint.required:
+        said["requiredTopologyLevel"] = constraint.required
+    if constraint.preferred:
+        said["preferredTopologyLevel"] = constraint.preferred
+    return said
+
+
+def build(options: Json, path: str) -> KaiBackend:
+    read = Options(options, path)
+    ownership = read.choice("podGroupOwnership", (AUTO, GROVE, PODGROUPER), AUTO)
+    read.finish()
+    return KaiBackend(ownership)

@@ -1,0 +1,247 @@
+"""koord-scheduler (Koordinator): a PodGang as a gang group, one PodGroup a clique, all of which must be met together.
+
+Order matters here: the scheduler counts gated pods and may try to bind them, so its PodGroups are made last, when
+every core pod has lost its gate. Until then the gang is unknown to it and its pods are held. Pods carry their label
+from birth, because the scheduler does not look at a label that comes later. Surplus pods carry none and are let go when
+the gang stands: as members they would be tried while gated, and one that does not fit would throw the gang back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from grove.api import conditions as words
+from grove.api import labels as key
+from grove.api.core import Pod
+from grove.api.meta import Json, Resource, is_true
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang, PodGroup
+from grove.backends import base, koord_annotations
+from grove.backends.base import Answers, PlainBackend, PodSite, Question, Refusal, Telling
+from grove.backends.constraints import constraints_of, gang_constraints
+from grove.backends.koord_annotations import RESERVATION, RESERVATION_AFFINITY, TIMEOUT, ZONE
+from grove.backends.kube_objects import LABEL_LENGTH, object_meta, shortened
+from grove.backends.options import Options
+
+NAME = key.KOORDINATOR_SCHEDULER
+ALIASES = frozenset({"koordinator-scheduler"})
+POD_GROUP = Resource("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", "podgroups")
+
+GANG = "pod-group.scheduling.sigs.k8s.io"
+_PREFIX = "gang.scheduling.koordinator.sh/"
+GROUPS, TOTAL, MODE, MATCH = (f"{_PREFIX}{name}" for name in ("groups", "total-number", "mode", "match-policy"))
+TOPOLOGY_SPEC, TOPOLOGY_INDEX = f"{_PREFIX}network-topology-spec", f"{_PREFIX}network-topology-index"
+TOPOLOGY_SELECTOR = "scheduling.koordinator.sh/network-topology-selector"
+QUESTIONED = "scheduling.koordinator.sh/questioned-object-key"
+QOS, PRIORITY, QUOTA = "koordinator.sh/qosClass", "koordinator.sh/priority", "quota.scheduling.koordinator.sh/name"
+UNIFORM = (QOS, PRIORITY, QUOTA)
+"""Labels that all pods of a gang must share."""
+QOS_CLASSES = ("LSE", "LSR", "LS", "BE", "SYSTEM")
+
+
+@dataclass(frozen=True, slots=True)
+class KoordOptions:
+    """`layers`: Koordinator's topology layers by node label key; without them no topology can be said.
+
+    `group_first` makes PodGroups before pods are let go, as other integrations do; it leaves a race.
+    """
+
+    layers: Mapping[str, str] = field(default_factory=dict)
+    group_first: bool = False
+    strict: bool = True
+
+
+class KoordBackend(PlainBackend):
+    name = NAME
+    aliases = ALIASES
+    core_by_index = True
+
+    def __init__(self, options: KoordOptions | None = None, *, installed: bool = False) -> None:
+        self.options, self.installed, self.heard = options or KoordOptions(), installed, installed
+
+    @property
+    def gang_resources(self) -> Sequence[Resource]:
+        return (POD_GROUP,) if self.installed else ()
+
+    @property
+    def questions(self) -> Sequence[Question]:
+        return (Question("podgroups", "served", POD_GROUP),)
+
+    def learn(self, answers: Answers) -> None:
+        self.installed, self.heard = bool(answers.get("podgroups")), True
+
+    # Admission
+
+    def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
+        found: list[Refusal] = []
+        if self.heard and not self.installed:
+            found.append(
+                Refusal("spec", "Koordinator is not installed: there is no PodGroup of scheduling.sigs.k8s.io")
+            )
+        for name, message in koord_annotations.faults(pcs.metadata.annotations):
+            found.append(Refusal(f"metadata.annotations[{name}]", message))
+        found += self._uniform(pcs)
+        for one in constraints_of(pcs):
+            if not self.options.layers:
+                message = "no layers are configured for koord-scheduler, so it cannot be told any topology"
+                found.append(Refusal(one.path, message))
+            elif one.owner != "set" and self.options.strict:
+                found.append(Refusal(one.path, "Koordinator knows one topology for a whole gang: constrain the set"))
+        return tuple(found)
+
+    def _uniform(self, pcs: PodCliqueSet) -> Iterable[Refusal]:
+        cliques = pcs.spec.template.cliques
+        for label in UNIFORM:
+            values = sorted({clique.labels.get(label, pcs.metadata.labels.get(label, "")) for clique in cliques})
+            if len(values) > 1:
+                shown = ", ".join(value or "none" for value in values)
+                yield Refusal("spec.template.cliques.labels", f"{label} must be the same in a whole gang, not {shown}")
+            elif label == QOS and values and values[0] and values[0] not in QOS_CLASSES:
+                yield Refusal("spec.template.cliques.labels", f"{QOS} must be one of {', '.join(QOS_CLASSES)}")
+        for field_ in ("priorityClassName", "preemptionPolicy"):
+            default = pcs.spec.template.priority_class_name if field_ == "priorityClassName" else ""
+            said = sorted({clique.spec.pod_spec.get(field_) or default for clique in cliques})
+            if len(said) > 1:
+                shown = ", ".join(value or "none" for value in said)
+                yield Refusal(
+                    "spec.template.cliques.spec.podSpec", f"{field_} must be the same in a whole gang: {shown}"
+                )
+
+    # Pods
+
+    def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
+        super().prepare_pod(pod, site)
+        if site is None:
+            return
+        namespace = pod["metadata"]["namespace"]
+        labels: Json = pod["metadata"].setdefault("labels", {})
+        annotations: Json = pod["metadata"].setdefault("annotations", {})
+        if site.is_core:
+            labels[GANG] = group_name(site.gang_name, site.clique)
+        labels[QUESTIONED] = sha256(f"{namespace}/{site.gang_name}".encode()).hexdigest()[:16]
+        for label in UNIFORM:
+            if label in site.pcs.metadata.labels:
+                labels.setdefault(label, site.pcs.metadata.labels[label])
+        annotations[TOPOLOGY_SELECTOR] = f"{namespace}/{site.gang_name}"
+        annotations[TOPOLOGY_INDEX] = str(site.index)
+        said = site.gang.metadata.annotations if site.gang is not None else site.pcs.metadata.annotations
+        if reference := said.get(RESERVATION):
+            annotations[RESERVATION_AFFINITY] = _json(koord_annotations.reservation_affinity(reference))
+        if wanted := said.get(ZONE):
+            keys = {layer: label for label, layer in self.options.layers.items()}
+            terms = koord_annotations.zone_preferences(koord_annotations.zones(wanted), keys)
+            _prefer(pod["spec"], terms)
+
+    def may_go(self, pod: Pod, gang: PodGang) -> bool:
+        told = is_true(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
+        if self.options.group_first and not told:
+            return False
+        # The first to go are the core pods; the gang is told when they have gone, and surplus follows it.
+        return is_core(pod, gang) or is_true(gang.status.conditions, words.SCHEDULED)
+
+    # Gangs
+
+    def tell_gang(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> Telling:
+        if not self.installed:
+            return Telling(ready=False, reason=base.NOT_INSTALLED, message="Koordinator's PodGroup is not served here")
+        lost, dropped = self._unsaid(gang)
+        if lost:
+            message = f"Koordinator cannot be told this: {', '.join(lost)}"
+            return Telling(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
+        objects = pod_groups(gang, self.options.layers)
+        if not self.options.group_first and not _core_released(gang, pods):
+            return Telling(objects, False, base.PODS_HELD, "told when all core pods have been let go", create=False)
+        if dropped:
+            return Telling(objects, reason=base.TOLD_IN_PART, message=f"ignored: {', '.join(dropped)}")
+        return Telling(objects)
+
+    def _unsaid(self, gang: PodGang) -> tuple[list[str], list[str]]:
+        layers, lost, dropped = self.options.layers, [], []
+        keys = {one.required for one in gang_constraints(gang) if one.required}
+        for one in gang_constraints(gang):
+            is_said = one.owner == "gang" or (len(keys) == 1 and _gang_key(gang) in keys)
+            if one.required and (one.required not in layers or (not is_said and self.options.strict)):
+                lost.append(str(one))
+            elif not is_said or (one.preferred and one.preferred not in layers):
+                dropped.append(str(one))
+        return lost, dropped
+
+
+def group_name(gang: str, clique: str) -> str:
+    """Also the value of a label, which takes 63 characters."""
+    return shortened(f"{gang}-{clique}", LABEL_LENGTH)
+
+
+def pod_groups(gang: PodGang, layers: Mapping[str, str]) -> list[Json]:
+    """All PodGroups of a gang. Each names all of them, and carries the same topology: the scheduler reads any one."""
+    namespace, name = gang.metadata.namespace, gang.metadata.name
+    together = sorted(f"{namespace}/{group_name(name, group.name)}" for group in gang.spec.podgroups)
+    annotations = {MODE: "Strict", MATCH: "waiting-and-running", GROUPS: _json(together)}
+    if topology := _topology(gang, layers):
+        annotations[TOPOLOGY_SPEC] = topology
+    timeout = gang.metadata.annotations.get(TIMEOUT)
+    return [_pod_group(gang, group, annotations, timeout) for group in gang.spec.podgroups]
+
+
+def _pod_group(gang: PodGang, group: PodGroup, annotations: Mapping[str, str], timeout: str | None) -> Json:
+    meta = object_meta(gang, group_name(gang.metadata.name, group.name))
+    meta["annotations"] = {**annotations, TOTAL: str(group.min_replicas)}
+    spec: Json = {"minMember": group.min_replicas}
+    if timeout:
+        spec["scheduleTimeoutSeconds"] = koord_annotations.timeout_s(timeout)
+    return {"apiVersion": POD_GROUP.api_version, "kind": POD_GROUP.kind, "metadata": meta, "spec": spec}
+
+
+def _topology(gang: PodGang, layers: Mapping[str, str]) -> str:
+    """The gang's levels as gather strategies; what Koordinator has no layer for is left out."""
+    constraint = gang.spec.topology_constraint
+    required = constraint.required if constraint is not None else ""
+    preferred = constraint.preferred if constraint is not None else ""
+    asked = ((required, "MustGather"), (preferred, "PreferGather"))
+    strategies = [{"layer": layers[one], "strategy": how} for one, how in asked if one in layers]
+    return _json({"gatherStrategy": strategies}) if strategies else ""
+
+
+def is_core(pod: Pod, gang: PodGang) -> bool:
+    """Whether the gang needs this pod, by its index in its clique."""
+    clique = pod.metadata.labels.get(key.POD_CLIQUE)
+    group = next((one for one in gang.spec.podgroups if one.name == clique), None)
+    index = pod.metadata.labels.get(key.POD_INDEX, "")
+    return group is not None and index.isdigit() and int(index) < group.min_replicas
+
+
+def _core_released(gang: PodGang, pods: Sequence[Pod]) -> bool:
+    core = [pod for pod in pods if is_core(pod, gang)]
+    needed = sum(group.min_replicas for group in gang.spec.podgroups)
+    return len(core) >= needed and not any(pod.is_gated for pod in core)
+
+
+def _gang_key(gang: PodGang) -> str:
+    constraint = gang.spec.topology_constraint
+    return constraint.required if constraint is not None else ""
+
+
+def _prefer(spec: Json, terms: Sequence[Json]) -> None:
+    if not terms:
+        return
+    affinity = dict(spec.get("affinity") or {})
+    node = dict(affinity.get("nodeAffinity") or {})
+    where = "preferredDuringSchedulingIgnoredDuringExecution"
+    node[where] = [*(node.get(where) or ()), *terms]
+    spec["affinity"] = {**affinity, "nodeAffinity": node}
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def build(options: Json, path: str) -> KoordBackend:
+    read = Options(options, path)
+    layers = read.strings("topologyLayers")
+    group_first = read.flag("podGroupFirst", False)
+    strict = read.flag("strictTopology", True)
+    read.finish()
+    return KoordBackend(KoordOptions(layers, group_first, strict))

@@ -1,0 +1,114 @@
+"""The three annotations by which a set speaks to Koordinator: their grammar, and what they become.
+
+`gang-timeout` is a Go duration or whole seconds. `network-topology-zone` is a list of zones in order of preference,
+each `zone` or `layer=zone`. `reservation-ref` is a name, a list of names, labels `k=v`, or Koordinator's own JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from typing import Any, NamedTuple
+
+from grove.api import duration
+from grove.api import labels as key
+from grove.api.meta import Json
+
+ZONE = "scheduling.koordinator.sh/network-topology-zone"
+RESERVATION = "scheduling.koordinator.sh/reservation-ref"
+TIMEOUT = key.GANG_TIMEOUT
+RESERVATION_AFFINITY = "scheduling.koordinator.sh/reservation-affinity"
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+class InvalidAnnotation(ValueError):
+    """The value is not of the annotation's grammar; the message shows what is."""
+
+
+class Zone(NamedTuple):
+    """A zone to prefer; without a layer, whichever layer has one of that name."""
+
+    layer: str
+    value: str
+
+
+def timeout_s(text: str) -> int:
+    """Whole seconds, at least one; fractions count as a second more."""
+    try:
+        seconds = int(text) if text.isascii() and text.isdigit() else duration.parse(text).total_seconds()
+    except duration.InvalidDuration as error:
+        raise InvalidAnnotation(f"must be a duration like 90s or 10m, or whole seconds, not {text!r}") from error
+    if seconds < 1:
+        raise InvalidAnnotation(f"must be at least 1s, not {text!r}")
+    return ceil(seconds)
+
+
+def zones(text: str) -> tuple[Zone, ...]:
+    """Zones in order of preference."""
+    found: list[Zone] = []
+    for part in text.split(","):
+        layer, equals, value = part.strip().rpartition("=")
+        if not _VALUE.fullmatch(value) or (equals and not _VALUE.fullmatch(layer)):
+            raise InvalidAnnotation(f"must be zone or layer=zone, separated by commas, not {text!r}")
+        found.append(Zone(layer, value))
+    return tuple(found)
+
+
+def reservation_affinity(text: str) -> Json:
+    """Koordinator's own form of a reference to reservations."""
+    if text.lstrip().startswith("{"):
+        try:
+            given = json.loads(text)
+        except ValueError as error:
+            raise InvalidAnnotation(f"is not JSON: {error}") from error
+        known = {"name", "reservationSelector", "requiredDuringSchedulingIgnoredDuringExecution", "tolerations"}
+        if not given or not set(given) <= known:
+            raise InvalidAnnotation(f"JSON may have {', '.join(sorted(known))}")
+        return dict(given)
+    parts = [part.strip() for part in text.split(",")]
+    if all("=" in part for part in parts):
+        pairs = [part.partition("=") for part in parts]
+        if not all(_KEY.fullmatch(k) and _VALUE.fullmatch(v) for k, _, v in pairs):
+            raise InvalidAnnotation(f"labels are written k=v, separated by commas, not {text!r}")
+        return {"reservationSelector": {k: v for k, _, v in pairs}}
+    if not all(_NAME.fullmatch(part) for part in parts):
+        raise InvalidAnnotation(f"must be names of Reservations, labels k=v, or JSON, not {text!r}")
+    if len(parts) == 1:
+        return {"name": parts[0]}
+    # A term a name: alternatives, each with exactly one value, as the scheduler reads them.
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]} for name in parts]
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"reservationSelectorTerms": terms}}
+
+
+def zone_preferences(wanted: Sequence[Zone], layers: Mapping[str, str]) -> list[Json]:
+    """Soft node affinity terms, the first zone weighs most. `layers` are node label keys by layer."""
+    terms: list[Json] = []
+    for rank, zone in enumerate(wanted):
+        keys = [layers[zone.layer]] if zone.layer in layers else [] if zone.layer else list(layers.values())
+        weight = max(1, 100 // (rank + 1))
+        terms += (
+            {
+                "weight": weight,
+                "preference": {"matchExpressions": [{"key": one, "operator": "In", "values": [zone.value]}]},
+            }
+            for one in keys
+        )
+    return terms
+
+
+_GRAMMAR: Mapping[str, Any] = {TIMEOUT: timeout_s, ZONE: zones, RESERVATION: reservation_affinity}
+
+
+def faults(annotations: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    """Annotation and what is wrong with it, for each that is wrong."""
+    for name, parse in _GRAMMAR.items():
+        if name in annotations:
+            try:
+                parse(annotations[name])
+            except InvalidAnnotation as error:
+                yield name, str(error)

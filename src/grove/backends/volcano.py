@@ -1,0 +1,164 @@
+"""volcano (1.14 and later): a PodGang as a PodGroup with a subgroup policy a clique.
+
+Volcano has two levels of topology, the PodGroup's and a subgroup's, told as tiers of HyperNodes; a level that several
+cliques share inside a gang cannot be said and is refused. Which tier stands for which node label is the profile's word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grove.api import conditions as words
+from grove.api import labels as key
+from grove.api.core import CustomResourceDefinition, Pod
+from grove.api.meta import Json, Resource, is_true
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import GangTopologyConstraint, PodGang
+from grove.backends import base
+from grove.backends.base import Answers, PlainBackend, PodSite, Question, Refusal, Telling
+from grove.backends.constraints import constraints_of, gang_constraints
+from grove.backends.kube_objects import object_meta
+from grove.backends.options import Options
+
+NAME = key.VOLCANO_SCHEDULER
+POD_GROUP = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
+HYPER_NODE = Resource("topology.volcano.sh", "v1alpha1", "HyperNode", "hypernodes", namespaced=False)
+DEFAULT_QUEUE = "default"
+
+
+class VolcanoBackend(PlainBackend):
+    name = NAME
+
+    def __init__(
+        self, tiers: Mapping[str, str] | None = None, *, capable: bool = False, known: frozenset[str] = frozenset()
+    ) -> None:
+        self.tiers = dict(tiers or {})
+        """HyperNode tier names by node label key."""
+        self.capable, self.known_tiers, self.heard = capable, known, capable
+
+    @property
+    def gang_resources(self) -> Sequence[Resource]:
+        return (POD_GROUP,) if self.capable else ()
+
+    @property
+    def questions(self) -> Sequence[Question]:
+        crd = Question(
+            "crd", "get", CustomResourceDefinition.RESOURCE, object_name=f"{POD_GROUP.plural}.{POD_GROUP.group}"
+        )
+        if not self.tiers:
+            return (crd,)
+        served = Question("hypernodes", "served", HYPER_NODE)
+        return (crd, served, Question("tiers", "list", HYPER_NODE, only_if="hypernodes"))
+
+    def learn(self, answers: Answers) -> None:
+        self.heard = True
+        self.capable = "subGroupPolicy" in _spec_fields(answers.get("crd"))
+        nodes = answers.get("tiers") or ()
+        self.known_tiers = frozenset(str(one["spec"].get("tierName", "")) for one in nodes) - {""}
+
+    def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
+        found: list[Refusal] = []
+        if self.heard and not self.capable:
+            message = "Volcano 1.14 or later is not installed: its PodGroup has no subGroupPolicy"
+            found.append(Refusal("spec", message))
+        for one in constraints_of(pcs):
+            if not self.tiers:
+                found.append(
+                    Refusal(one.path, "no tiers are configured for volcano, so it cannot be told any topology")
+                )
+            elif one.owner == "group" and one.cliques > 1:
+                message = (
+                    "Volcano cannot keep several cliques of a gang in one domain: constrain the set or each clique"
+                )
+                found.append(Refusal(one.path, message))
+            elif one.required and one.preferred:
+                found.append(Refusal(one.path, "Volcano takes a required or a preferred level, not both"))
+        return tuple(found)
+
+    def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
+        super().prepare_pod(pod, site)
+        if site is not None:
+            annotations: Json = pod["metadata"].setdefault("annotations", {})
+            annotations[key.VOLCANO_GROUP_NAME] = annotations[key.KUBE_GROUP_NAME] = site.gang_name
+
+    def tell_gang(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> Telling:
+        if not self.capable:
+            return Telling(ready=False, reason=base.NOT_INSTALLED, message="Volcano 1.14 or later is not installed")
+        if lost := self._unsaid(gang):
+            message = f"Volcano cannot be told this: {', '.join(lost)}"
+            return Telling(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
+        return Telling((pod_group(gang, queue_of(pcs), self.tiers),))
+
+    def may_go(self, pod: Pod, gang: PodGang) -> bool:
+        return is_true(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
+
+    def _unsaid(self, gang: PodGang) -> list[str]:
+        lost = []
+        for one in gang_constraints(gang):
+            tier = self.tiers.get(one.required, "")
+            if one.owner == "group" and len(one.members) > 1:
+                lost.append(str(one))
+            elif one.required and tier not in self.known_tiers:
+                # Volcano skips a tier it does not know without a word, and would place the gang anywhere.
+                lost.append(f"{one} (no HyperNode has the tier {tier or 'for ' + one.required!r})")
+        return lost
+
+
+def pod_group(gang: PodGang, queue: str, tiers: Mapping[str, str]) -> Json:
+    spec: Json = {"minMember": max(1, sum(group.min_replicas for group in gang.spec.podgroups)), "queue": queue}
+    if gang.spec.priority_class_name:
+        spec["priorityClassName"] = gang.spec.priority_class_name
+    if topology := _network(gang.spec.topology_constraint, tiers):
+        spec["networkTopology"] = topology
+    alone = {
+        one.pod_group_names[0]: one.topology_constraint
+        for one in gang.spec.topology_constraint_group_configs
+        if len(one.pod_group_names) == 1
+    }
+    policies: list[Json] = []
+    for group in gang.spec.podgroups:
+        policy: Json = {
+            "name": group.name,
+            "labelSelector": {"matchLabels": {key.POD_CLIQUE: group.name}},
+            "matchLabelKeys": [key.POD_CLIQUE],
+            "subGroupSize": max(1, group.min_replicas),
+            "minSubGroups": 1,
+        }
+        if topology := _network(group.topology_constraint or alone.get(group.name), tiers):
+            policy["networkTopology"] = topology
+        policies.append(policy)
+    spec["subGroupPolicy"] = policies
+    meta = object_meta(gang, gang.metadata.name)
+    meta["labels"] = {**gang.metadata.labels, **meta["labels"]}
+    return {"apiVersion": POD_GROUP.api_version, "kind": POD_GROUP.kind, "metadata": meta, "spec": spec}
+
+
+def queue_of(pcs: PodCliqueSet) -> str:
+    """The set's queue, else that of its cliques (admission sees to it that they agree), else Volcano's default."""
+    found = (one.annotations.get(key.VOLCANO_QUEUE, "").strip() for one in pcs.spec.template.cliques)
+    return pcs.metadata.annotations.get(key.VOLCANO_QUEUE, "").strip() or next(filter(None, found), DEFAULT_QUEUE)
+
+
+def _spec_fields(crd: Any) -> Json:
+    """The fields of `spec` that a definition has in our version; none if it is not served."""
+    for one in ((crd or {}).get("spec") or {}).get("versions") or ():
+        if one.get("name") == POD_GROUP.version and one.get("served", True):
+            schema = (one.get("schema") or {}).get("openAPIV3Schema") or {}
+            return dict(((schema.get("properties") or {}).get("spec") or {}).get("properties") or {})
+    return {}
+
+
+def _network(constraint: GangTopologyConstraint | None, tiers: Mapping[str, str]) -> Json | None:
+    if constraint is None:
+        return None
+    if constraint.required:
+        return {"mode": "hard", "highestTierName": tiers[constraint.required]}
+    return {"mode": "soft"} if constraint.preferred else None
+
+
+def build(options: Json, path: str) -> VolcanoBackend:
+    read = Options(options, path)
+    tiers = read.strings("tiers")
+    read.finish()
+    return VolcanoBackend(tiers)

@@ -1,0 +1,208 @@
+"""What every command that looks at a cluster shares: kubectl's flags, the connection, and how an answer is printed.
+
+A command computes an `Answer`: a value for programs, a picture for people, an exit code. Nothing is printed before the
+whole answer is known, so a pipe never carries half of one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from grove.kube.client import Client
+    from grove.kube.config import ClusterConfig
+
+RUNNING, FAULT, WAITING, NO_FIT = 0, 2, 3, 4
+"""Exit codes: all is well; the question could not be answered; something is waiting; something cannot be placed."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`data` is what `-o json` prints: Structs, dataclasses and plain JSON. `paint` makes the text for a width."""
+
+    data: Any
+    paint: Callable[[int], RenderableType]
+    code: int = RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """kubectl's flags, before they are resolved against a kubeconfig."""
+
+    kubeconfig: Path | None = None
+    context: str = ""
+    namespace: str = ""
+    all_namespaces: bool = False
+    output: str = ""
+    impersonate: str = ""
+    timeout_s: float = 30.0
+
+
+def _flags(*, everywhere: bool, output: bool) -> list[Callable[[F], F]]:
+    flags = [
+        click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="As kubectl has it."),
+        click.option("--context", default="", help="The kubeconfig context to use."),
+        click.option("-n", "--namespace", default="", help="The namespace; the context's own if absent."),
+        click.option("--as", "impersonate", default="", help="The user to act as."),
+        click.option("--request-timeout", "timeout_s", type=float, default=30.0, help="Seconds to wait for an answer."),
+    ]
+    if everywhere:
+        flags.append(click.option("-A", "--all-namespaces", is_flag=True, help="In every namespace."))
+    if output:
+        formats = click.Choice(["json", "yaml"])
+        flags.append(click.option("-o", "--output", type=formats, default=None, help="For programs."))
+    return flags
+
+
+Command = Callable[..., Any]
+
+
+def cluster_command(*, everywhere: bool = False, output: bool = True) -> Callable[[Command], Command]:
+    """Gives a command the flags as one `Options` argument; flags before the sub-command count too."""
+
+    def wrap(function: Command) -> Command:
+        @functools.wraps(function)
+        @click.pass_context
+        def called(ctx: click.Context, /, **given: Any) -> Any:
+            before = ctx.find_object(Options) or Options()
+            own = Options(
+                given.pop("kubeconfig") or before.kubeconfig, given.pop("context") or before.context,
+                given.pop("namespace") or before.namespace, given.pop("all_namespaces", False),
+                given.pop("output", None) or "", given.pop("impersonate") or before.impersonate, given.pop("timeout_s"),
+            )  # fmt: skip
+            return function(own, **given)
+
+        for flag in reversed(_flags(everywhere=everywhere, output=output)):
+            called = flag(called)
+        return called
+
+    return wrap
+
+
+def resolve(options: Options) -> tuple[ClusterConfig, str]:
+    """The cluster, and the namespace to look at; empty means all of them."""
+    from grove.kube.config import load_config
+
+    config = load_config(options.kubeconfig, options.context)
+    if options.impersonate:
+        config = replace(config, impersonate=options.impersonate)
+    namespace = "" if options.all_namespaces else options.namespace or config.namespace or "default"
+    return config, namespace
+
+
+def answer(options: Options, ask: Callable[[Client, str], Awaitable[Answer]]) -> int:
+    """Asks the cluster and prints the answer; the exit code."""
+    import asyncio
+
+    return show(asyncio.run(asked(options, ask)), options.output)
+
+
+async def asked(options: Options, ask: Callable[[Client, str], Awaitable[Answer]]) -> Answer:
+    from grove.kube.http import HttpClient
+
+    config, namespace = resolve(options)
+    async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
+        return await explained(client, ask(client, namespace))
+
+
+async def explained(client: Client, work: Awaitable[Answer]) -> Answer:
+    """The answer; a cluster without Grove is told as that, not as a missing path."""
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.kube.errors import NotFound
+
+    try:
+        try:
+            return await work
+        except BaseExceptionGroup as group:
+            raise _first(group) from group
+    except NotFound as error:
+        if not error.details.get("name") and not await client.serves(PodCliqueSet):
+            what = "Grove is not installed on this cluster (no PodCliqueSet); `grove crds --apply` installs its kinds"
+            raise Unanswered(what) from error
+        raise
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    one = group.exceptions[0]
+    return _first(one) if isinstance(one, BaseExceptionGroup) else one
+
+
+class Unanswered(click.ClickException):
+    """The question has no answer, for a reason the user can do something about."""
+
+    exit_code = FAULT
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"error: {self.message}", err=True)
+
+
+def show(found: Answer, output: str = "") -> int:
+    """Prints an answer as JSON, YAML or a picture as wide as the terminal; its exit code."""
+    from grove.cli.terminal import printed, terminal
+
+    if output:
+        printed(formatted(found.data, output))
+    else:
+        console = terminal()
+        console.print(found.paint(console.width))
+    return found.code
+
+
+def formatted(data: Any, output: str) -> str:
+    import msgspec
+
+    plain = _camel(msgspec.to_builtins(data))
+    if output == "yaml":
+        import yaml
+
+        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+
+
+def _camel(value: Any) -> Any:
+    """Field names as Kubernetes spells them, all the way down."""
+    if isinstance(value, dict):
+        return {_camel_name(key): _camel(one) for key, one in value.items()}
+    return [_camel(one) for one in value] if isinstance(value, list) else value
+
+
+def _camel_name(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+def object_name(text: str) -> str:
+    """A name as kubectl takes it: `chat`, `pcs/chat`, `podcliqueset.grove.io/chat`."""
+    kind, slash, name = text.partition("/")
+    return name if slash and kind.split(".")[0].lower() in ("pcs", "podcliqueset", "podcliquesets") else text
+
+
+def complete_sets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of sets, for the shell; silence when the cluster does not answer at once."""
+    import asyncio
+
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.kube.errors import KubeError
+    from grove.kube.http import HttpClient
+
+    async def names() -> list[str]:
+        given = ctx.params
+        options = Options(given.get("kubeconfig"), given.get("context") or "", given.get("namespace") or "")
+        config, namespace = resolve(options)
+        async with HttpClient(config, attempts=1, timeout_s=2.0) as client:
+            return sorted(one.metadata.name for one in (await client.list(PodCliqueSet, namespace)).items)
+
+    try:
+        return [name for name in asyncio.run(names()) if name.startswith(incomplete)]
+    except (KubeError, OSError):
+        return []

@@ -1,0 +1,57 @@
+"""`grove demo`: the guided tour, on a cluster inside the process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from grove.demo.stage import Plain, Screen
+
+
+@click.command()
+@click.option("--nodes", type=click.IntRange(1, 2000), help="How many nodes; 64 unless the scenario says otherwise.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Another seed, another story; the same, the same.")
+@click.option(
+    "--speed", type=click.FloatRange(0), default=None,
+    help="Faster (2) or slower (0.5); 0 does not wait at all, as when the output is no terminal.",
+)  # fmt: skip
+@click.option("--scenario", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Your own story.")
+@click.option("--keep", is_flag=True, help="Stay up at the end, until Ctrl-C.")
+@click.option("--plain", is_flag=True, help="Plain lines, as when the output is no terminal.")
+def demo(nodes: int | None, seed: int, speed: float | None, scenario: Path | None, keep: bool, plain: bool) -> None:
+    """Watch a whole inference system come up, grow, wait, heal and update, on a cluster inside this process."""
+    from grove.cli.terminal import terminal
+    from grove.demo.pace import run_paced
+    from grove.demo.performance import perform
+    from grove.demo.scenario import BadScenario, load_scenario
+    from grove.demo.stage import PLAIN_WIDTH, Plain, Screen
+    from grove.demo.story import StoryFailed
+    from grove.kube.logs import configure_logs
+
+    configure_logs("error", "text")
+    try:
+        plot = load_scenario(scenario or Path(__file__).parents[1] / "demo" / "tour.yaml")
+    except BadScenario as error:
+        raise click.ClickException(str(error)) from error
+    console = terminal(plain=plain, width=PLAIN_WIDTH)
+    stage: Plain | Screen
+    if not console.is_terminal:
+        stage, pace = Plain(console), speed or 0.0
+    else:
+        pace = 1.0 if speed is None else speed
+        stage = Screen(console, pace)
+    try:
+        run_paced(
+            perform(plot, stage, console, nodes=nodes, seed=seed, keep=keep), seed=seed, speed=pace, frame=stage.frame
+        )
+    except StoryFailed as error:
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        if stage.is_over:
+            return  # it was kept up, and this is how it ends
+        raise click.Abort from None
+    finally:
+        stage.fall()

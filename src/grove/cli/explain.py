@@ -1,0 +1,189 @@
+"""`explain` and `queue`: why gangs wait. The scheduler's own core runs here, on the cluster as this user may see it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from grove.cli.access import (
+    NO_FIT,
+    RUNNING,
+    WAITING,
+    Answer,
+    Options,
+    Unanswered,
+    answer,
+    cluster_command,
+    complete_sets,
+    object_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from datetime import datetime
+
+    from rich.console import RenderableType
+
+    from grove.api.podgang import PodGang
+    from grove.kube.client import Client
+    from grove.scheduler.view import View
+    from grove.show.seen import Seen
+    from grove.show.verdict import Verdict
+
+_CODES = {"running": RUNNING, "waiting": WAITING, "cannot fit": NO_FIT}
+
+
+@click.command()
+@click.argument("name", metavar="PCS|PODGANG", shell_complete=complete_sets)
+@cluster_command()
+def explain(options: Options, name: str) -> int:
+    """Why a set or a gang is not running: the dominant reason, its evidence, the next step, and what would help.
+
+    Changes that are named were tried out on a copy of the cluster. Exit codes: 0 running, 3 waiting, 4 cannot fit.
+    """
+    return answer(options, lambda client, namespace: explain_answer(client, namespace, object_name(name)))
+
+
+async def explain_answer(client: Client, namespace: str, name: str) -> Answer:
+    from grove.show.verdict import set_verdict
+
+    seen, gangs = await subject(client, namespace, name)
+    verdicts: list[Verdict] = []
+    first = set_verdict(seen, seen.sets[0]) if seen.sets and len(gangs) != 1 else None
+    if first is not None:
+        verdicts.append(first)
+    note = ""
+    if gangs and first is None:
+        verdicts, note = await _verdicts(client, seen, gangs)
+    code = max((_CODES[one.state] for one in verdicts), default=RUNNING)
+    data = {"name": name, "gangs": verdicts} | ({"note": note} if note else {})
+    return Answer(data, lambda width: _paint(verdicts, note, width), code)
+
+
+async def subject(client: Client, namespace: str, name: str) -> tuple[Seen, list[PodGang]]:
+    """The set of that name with all its gangs, or the gang of that name alone."""
+    from dataclasses import replace
+
+    from grove.api import labels
+    from grove.api.podgang import PodGang
+    from grove.kube.errors import NotFound
+    from grove.show.seen import Seen, read
+
+    try:
+        seen = await read(client, namespace, only_set=name)
+        return seen, seen.of_set(seen.gangs, seen.sets[0])
+    except* NotFound:
+        pass
+    try:
+        gang = await client.get(PodGang, name, namespace)
+    except NotFound as error:
+        if not error.details.get("name"):
+            raise
+        raise Unanswered(f"there is no PodCliqueSet and no PodGang {name} in namespace {namespace}") from error
+    owner = gang.metadata.labels.get(labels.PART_OF, "")
+    try:
+        seen = await read(client, namespace, only_set=owner) if owner else Seen()
+    except* NotFound:
+        seen = Seen()
+    return replace(seen, gangs=[gang, *(one for one in seen.gangs if one.metadata.name != name)]), [gang]
+
+
+async def _verdicts(client: Client, seen: Seen, gangs: Sequence[PodGang]) -> tuple[list[Verdict], str]:
+    from grove.kube.errors import Forbidden
+    from grove.show.diagnosis import diagnose
+    from grove.show.verdict import gang_verdict
+
+    ordered = sorted(gangs, key=lambda gang: (len(gang.metadata.name), gang.metadata.name))
+    try:
+        async for view in _view(client):
+            known = {name: diagnose(view, state) for name, state in view.gangs.items() if _is_ours(view, name)}
+            return [gang_verdict(seen, gang, known.get(str(gang.metadata.key))) for gang in ordered], ""
+    except Forbidden as error:
+        note = f"you may not see what the scheduler sees ({error}); this is what it wrote on the objects"
+        return [gang_verdict(seen, gang, None) for gang in ordered], note
+    raise AssertionError("a view is given or refused")
+
+
+def _is_ours(view: View, name: str) -> bool:
+    return view.concerns_us(view.gangs[name])
+
+
+async def _view(client: Client) -> AsyncIterator[View]:
+    """The cluster as the scheduler sees it, read once; nothing is decided or written."""
+    from grove.scheduler.live import Scheduler
+
+    looking = Scheduler(client)
+    async with looking.following():
+        yield looking.view
+
+
+def _paint(verdicts: Sequence[Verdict], note: str, width: int) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from grove.show.columns import indented
+
+    styles = {"running": "green", "waiting": "yellow", "cannot fit": "bold red"}
+    parts: list[RenderableType] = []
+    for one in verdicts:
+        head = Text(f"{one.gang}: ", style="bold")
+        head.append(one.state, style=styles[one.state])
+        if one.state != "running" or one.reason:
+            head.append(f" · {one.level}: {one.reason}" if one.level else f" · {one.reason}")
+        parts.append(head)
+        for line in one.evidence:
+            if line != one.reason:
+                parts += indented(line, width, style="dim")
+        if one.next:
+            parts += indented(f"next: {one.next}", width)
+        others = [help for help in one.helps if help != one.next]
+        if others:
+            parts += indented("or, each tried out on the live cluster:", width)
+            for help in others:
+                parts += indented(f"- {help}", width, 6)
+    if note:
+        parts.append(Text(note, style="yellow"))
+    return Group(*parts) if parts else Text("no gangs")
+
+
+@click.command()
+@cluster_command(everywhere=True)
+def queue(options: Options) -> int:
+    """Gangs that wait for a place, in the order the scheduler takes them, and what each waits for."""
+    from datetime import UTC, datetime
+
+    return answer(options, lambda client, namespace: queue_answer(client, namespace, datetime.now(UTC)))
+
+
+async def queue_answer(client: Client, namespace: str, now: datetime) -> Answer:
+    from grove.show.diagnosis import waiting_line
+
+    async for view in _view(client):
+        lines = [one for one in waiting_line(view) if not namespace or one.namespace == namespace]
+        break
+
+    def paint(width: int) -> RenderableType:
+        from rich.text import Text
+
+        from grove.show.columns import table
+        from grove.show.words import age
+
+        if not lines:
+            return Text("no gang waits")
+        rows = [
+            (
+                str(number),
+                one.namespace,
+                one.name,
+                str(one.priority),
+                str(one.pods),
+                age(one.created, now),
+                one.waits_for,
+            )
+            for number, one in enumerate(lines, 1)
+        ]
+        titles = ("#", "NAMESPACE", "GANG", "PRIORITY", "PODS", "AGE", "WAITS FOR")
+        return table(titles, rows, width, may_go=("PRIORITY", "AGE") if not namespace else ("NAMESPACE", "PRIORITY"))
+
+    return Answer(lines, paint, WAITING if lines else RUNNING)

@@ -1,0 +1,42 @@
+"""`kubectl grove`: the questions people ask of a cluster with Grove. Read-only unless a command's help says otherwise.
+
+kubectl finds the script by its name (`kubectl-grove`); the same commands hang on `grove` itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from grove import __version__
+from grove.cli.access import Options
+from grove.cli.main import ASKING, LazyGroup, run
+
+
+class Asking(LazyGroup):
+    table = ASKING
+
+
+@click.command(cls=Asking, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="kubectl grove")
+@click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="As kubectl has it.")
+@click.option("--context", default="", help="The kubeconfig context to use.")
+@click.option("-n", "--namespace", default="", help="The namespace; the context's own if absent.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def kubectl_grove(ctx: click.Context, kubeconfig: Path | None, context: str, namespace: str, verbose: bool) -> None:
+    """Ask a cluster about its PodCliqueSets and gangs.
+
+    Exit codes: 0 all is well, 2 the question could not be answered, 3 something waits, 4 something cannot be placed.
+    """
+    ctx.obj = Options(kubeconfig, context, namespace)
+
+
+def main(argv: list[str] | None = None) -> None:
+    run(kubectl_grove, argv if argv is not None else sys.argv[1:], prog="kubectl grove")
+
+
+if __name__ == "__main__":
+    main()

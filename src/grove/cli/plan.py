@@ -1,0 +1,204 @@
+"""`plan`: what would happen to a set, a change of scale, a drained node, on a copy of the live cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grove.cli.access import NO_FIT, RUNNING, WAITING, Answer, Options, Unanswered, cluster_command, object_name, show
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from datetime import datetime
+
+    from rich.console import RenderableType
+
+    from grove.api.meta import Key
+    from grove.demo.copying import Copy
+    from grove.demo.whatif import Plan
+    from grove.demo.world import World
+
+
+@click.command()
+@click.option("-f", "--filename", "files", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="A manifest with PodCliqueSets; may be given several times.")  # fmt: skip
+@click.option("--scale", "scales", multiple=True, metavar="PCS[/PART]=N", help="What if this were scaled?")
+@click.option("--drain", "drains", multiple=True, metavar="NODE", help="What if this node were drained?")
+@click.option("--show-pods", is_flag=True, help="One line a pod.")
+@cluster_command()
+def plan(
+    options: Options, files: tuple[Path, ...], scales: tuple[str, ...], drains: tuple[str, ...], show_pods: bool
+) -> int:
+    """Would it fit now, where, how well, at whose expense, and how many more? Nothing is written to the cluster.
+
+    Exit codes: 0 everything fits, 3 something waits for something else, 4 something cannot be placed.
+    """
+    import asyncio
+    import gc
+
+    from grove.cli.access import resolve
+    from grove.demo.copying import copy_cluster
+    from grove.demo.scenario import load_manifests
+    from grove.kube.http import HttpClient
+    from grove.kube.logs import configure_logs
+    from grove.sim.loop import run
+
+    if sum(map(bool, (files, scales, drains))) != 1:
+        raise click.UsageError("give manifests (-f), or --scale, or --drain")
+    configure_logs("error", "text")
+    config, namespace = resolve(options)
+    try:
+        manifests = [one for path in files for one in load_manifests(path) if one["kind"] == "PodCliqueSet"]
+    except ValueError as error:
+        raise Unanswered(str(error)) from error
+    if files and not manifests:
+        raise Unanswered("there is no PodCliqueSet in what was given")
+
+    async def copied() -> Copy:
+        async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
+            return await copy_cluster(client, None)
+
+    gc.disable()  # ten thousand pods live as long as this process, which is not long
+    copy = asyncio.run(copied())
+    found = run(plan_answer(copy, namespace, manifests, scales, drains, show_pods))
+    return show(found, options.output)
+
+
+async def plan_answer(
+    copy: Copy, namespace: str, manifests: Sequence[Any] = (), scales: Sequence[str] = (), drains: Sequence[str] = (),
+    show_pods: bool = False, now: datetime | None = None,
+) -> Answer:  # fmt: skip
+    """Plays a change on a copy and answers. Runs on any loop; on the virtual one it takes no time."""
+    from dataclasses import replace
+    from datetime import UTC, datetime
+
+    from grove.demo.whatif import planned
+    from grove.demo.world import World
+    from grove.kube.errors import ApiError
+
+    change, sets = _change(copy, namespace, manifests, scales, drains)
+    kept = replace(copy, objects=tuple(_only(copy, set(sets))))
+    async with World([], copy=kept, namespace=namespace, now=now or datetime.now(UTC)) as world:
+        try:
+            found = await planned(world, change, sets, count_more=bool(manifests))
+        except ApiError as error:
+            raise Unanswered(f"it would be refused: {error}") from error
+    found = replace(found, blind=copy.blind)
+    states = {gang.answer for gang in found.gangs}
+    code = NO_FIT if "cannot fit" in states else WAITING if "waits" in states else RUNNING
+    return Answer(found, lambda width: _paint(found, width, show_pods), code)
+
+
+def _only(copy: Copy, sets: set[Key]) -> Any:
+    """The copy, with the objects that make the operator act for the concerned sets alone."""
+    from grove.demo.copying import limited
+
+    return limited(copy.objects, sets)
+
+
+def _change(
+    copy: Copy, namespace: str, manifests: Sequence[Any], scales: Sequence[str], drains: Sequence[str]
+) -> tuple[Callable[[World], Awaitable[None]], list[Key]]:
+    from grove.api import labels
+    from grove.api.core import Node, Pod
+    from grove.api.meta import Key
+    from grove.api.podcliqueset import PodCliqueSet
+
+    there = {
+        Key(one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in copy.of(PodCliqueSet.RESOURCE)
+    }
+    if manifests:
+        keys = [Key(one["metadata"].get("namespace") or namespace, one["metadata"]["name"]) for one in manifests]
+        return lambda world: _apply(world, manifests, keys, there), keys
+    if scales:
+        wanted = [_parsed(text) for text in scales]
+        keys = [Key(namespace, object_name(target).partition("/")[0]) for target, _ in wanted]
+        for key in keys:
+            if key not in there:
+                raise Unanswered(f"there is no PodCliqueSet {key.name} in namespace {key.namespace}")
+        return lambda world: _scale(world, wanted), keys
+    nodes = {one["metadata"]["name"] for one in copy.of(Node.RESOURCE)}
+    for name in drains:
+        if name not in nodes:
+            raise Unanswered(f"there is no node {name}")
+    pods = [one for one in copy.of(Pod.RESOURCE) if one["spec"].get("nodeName") in drains]
+    marks = [(one["metadata"]["namespace"], (one["metadata"].get("labels") or {}).get(labels.PART_OF)) for one in pods]
+    keys = sorted({Key(place, name) for place, name in marks if name} & there)
+    return lambda world: _drain(world, drains), keys
+
+
+def _parsed(text: str) -> tuple[str, int]:
+    target, equals, count = text.rpartition("=")
+    if not equals or not count.isdecimal():
+        raise click.UsageError(f"--scale {text}: write it like chat/prefill=5")
+    return target, int(count)
+
+
+async def _apply(world: World, manifests: Sequence[Any], keys: Sequence[Key], there: set[Key]) -> None:
+    from grove.api.podcliqueset import PodCliqueSet
+
+    for manifest, key in zip(manifests, keys, strict=True):
+        if key in there:
+            await world.client.patch(PodCliqueSet, key.name, {"spec": manifest["spec"]}, key.namespace)
+        else:
+            await world.apply({**manifest, "metadata": {**manifest["metadata"], "namespace": key.namespace}})
+
+
+async def _scale(world: World, wanted: Sequence[tuple[str, int]]) -> None:
+    from grove.cli.scale import scale_answer
+
+    for target, count in wanted:
+        await scale_answer(world.client, world.namespace, target, count)
+    import asyncio
+
+    await asyncio.sleep(1.0)  # until the operator has made what is new
+
+
+async def _drain(world: World, nodes: Sequence[str]) -> None:
+    import asyncio
+
+    for name in nodes:
+        await world.cluster.nodes.drain(name)
+    await asyncio.sleep(5.0)
+
+
+def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from grove.demo.whatif import MOST_MORE
+    from grove.show.columns import indented, table
+    from grove.show.words import many
+
+    styles = {"fits": "green", "waits": "yellow", "cannot fit": "bold red"}
+    rows = []
+    for gang in plan.gangs:
+        nodes = {one.node for one in gang.pods}
+        score = "" if gang.score is None else f"{gang.score:.2f}"
+        pods = f"{len(gang.pods)}/{len(gang.pods) + gang.unplaced}"
+        answer = Text(gang.answer, style=styles[gang.answer])
+        rows.append((gang.name, answer, pods, str(len(nodes)), score, gang.where, gang.why))
+    parts: list[RenderableType] = []
+    if not rows:
+        parts.append(Text("no gang of Grove is concerned"))
+    else:
+        titles = ("GANG", "ANSWER", "PODS", "NODES", "SCORE", "WHERE", "WHY")
+        if not any(gang.why for gang in plan.gangs):
+            titles, rows = titles[:-1], [row[:-1] for row in rows]  # type: ignore[assignment, misc]
+        parts.append(table(titles, rows, width, may_go=("NODES", "SCORE")))
+    for gang in plan.gangs:
+        if gang.helps:
+            parts += indented(f"any one of these would make {gang.name} fit:", width, 0)
+            parts += [line for help in gang.helps for line in indented(f"- {help}", width, 2)]
+        if show_pods:
+            parts += [Text(f"  {one.pod}  {one.node}") for one in gang.pods]
+    if plan.preempted:
+        parts += indented(f"would be evicted for it: {', '.join(plan.preempted)}", width, 0, "red")
+    if plan.more is not None:
+        least = "at least " if plan.more == MOST_MORE else ""
+        parts.append(Text(f"{least}{many(plan.more, 'more base gang')} of it would fit after that"))
+    if plan.blind:
+        parts += indented(f"not seen for lack of rights, so less exact: {', '.join(plan.blind)}", width, 0, "yellow")
+    return Group(*parts)

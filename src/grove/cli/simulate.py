@@ -1,0 +1,117 @@
+"""`grove simulate`: the demo's engine for a user's own manifests, on a made-up cluster or a copy of a real one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grove.cli.access import NO_FIT, RUNNING, WAITING, Answer, Options, Unanswered, cluster_command, resolve, show
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from grove.demo.simulation import Ground, Outcome
+
+
+@click.command()
+@click.option("-f", "--filename", "files", multiple=True, required=True, help="A manifest; may be given several times.",
+              type=click.Path(exists=True, dir_okay=False, path_type=Path))  # fmt: skip
+@click.option("--cluster", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="A shape (zones, racks, gpus …) or Node objects; 64 nodes of 8 GPUs if absent.")  # fmt: skip
+@click.option("--from-kubeconfig", is_flag=True, help="Play on a copy of the cluster your kubeconfig names.")
+@click.option("--events", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="A scenario: what happens after the manifests are applied.")  # fmt: skip
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed, the same run.")
+@click.option("--for", "patience", default="1h", show_default=True, help="Virtual time to wait for them to come up.")
+@click.option("--timeline/--no-timeline", default=True, help="What happened, in order.")
+@cluster_command()
+def simulate(
+    options: Options, files: tuple[Path, ...], cluster: Path | None, from_kubeconfig: bool, events: Path | None,
+    seed: int, patience: str, timeline: bool,
+) -> int:  # fmt: skip
+    """Play your manifests on a simulated cluster: the end state, the timeline and the placement.
+
+    Exit codes: 0 everything came up, 3 something waits, 4 something cannot be placed.
+    """
+    from grove.api import duration
+    from grove.demo.scenario import BadScenario, load_manifests, load_scenario
+    from grove.demo.simulation import BadCluster, load_ground
+    from grove.demo.simulation import simulate as play
+    from grove.kube.logs import configure_logs
+    from grove.sim.loop import run
+
+    configure_logs("error", "text")
+    if cluster is not None and from_kubeconfig:
+        raise click.UsageError("--cluster and --from-kubeconfig name two different clusters")
+    try:
+        manifests = [one for path in files for one in load_manifests(path)]
+        scenario = load_scenario(events) if events is not None else None
+        ground = _copied(options) if from_kubeconfig else load_ground(cluster) if cluster else _usual()
+        patience_s = duration.parse(patience).total_seconds()
+    except (BadCluster, BadScenario, duration.InvalidDuration, ValueError) as error:
+        raise Unanswered(str(error)) from error
+    if all(one["kind"] != "PodCliqueSet" for one in manifests):
+        raise Unanswered("there is no PodCliqueSet in what was given")
+    outcome = run(play(ground, manifests, scenario, seed=seed, patience_s=patience_s), seed=seed)
+    return show(outcome_answer(outcome, timeline=timeline), options.output)
+
+
+def _usual() -> Ground:
+    from grove.demo.simulation import Ground
+    from grove.demo.world import shaped
+
+    return Ground(tuple(shaped(64)))
+
+
+def _copied(options: Options) -> Ground:
+    import asyncio
+
+    from grove.api.topology import ClusterTopologyBinding
+    from grove.demo.copying import copy_cluster
+    from grove.demo.simulation import Ground
+    from grove.kube.http import HttpClient
+
+    config, _ = resolve(options)
+
+    async def copied() -> Any:
+        async with HttpClient(config, user_agent="grove-simulate", attempts=2, timeout_s=options.timeout_s) as client:
+            return await copy_cluster(client, ())
+
+    copy = asyncio.run(copied())
+    return Ground((), copy, bool(copy.of(ClusterTopologyBinding.RESOURCE)))
+
+
+def outcome_answer(outcome: Outcome, *, timeline: bool = True) -> Answer:
+    from grove.cli.tree import tree_data
+
+    waiting = [note for note in outcome.timeline if note.kind == "waiting"]
+    stuck = {gang.name for gang in outcome.summary.gangs if gang.placed_s is None and gang.phase != "Running"}
+    code = RUNNING if outcome.is_whole else NO_FIT if any(note.about in stuck for note in waiting) else WAITING
+    data = {
+        "sets": [tree_data(tree) for tree in outcome.sets], "timeline": outcome.timeline,
+        "placement": outcome.placement, "summary": outcome.summary, "failed": outcome.failed,
+    }  # fmt: skip
+    return Answer(data, lambda width: _paint(outcome, width, timeline), code)
+
+
+def _paint(outcome: Outcome, width: int, timeline: bool) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from grove.demo.summary import summary_line, summary_table
+    from grove.show.columns import indented
+    from grove.show.paint import tree_table
+
+    parts: list[RenderableType] = []
+    if timeline:
+        for note in outcome.timeline:
+            parts += [Text(line.plain) for line in indented(f"{note.at_s:8.1f} s  {note.text}", width, 0)]
+        parts.append(Text(""))
+    for tree in outcome.sets:
+        parts += [tree_table(tree, width), Text("")]
+    parts += [summary_table(outcome.summary, width), Text(""), *indented(summary_line(outcome.summary), width, 0)]
+    if outcome.failed:
+        parts += indented(f"it ended early: {outcome.failed}", width, 0, "bold red")
+    return Group(*parts)

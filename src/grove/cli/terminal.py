@@ -1,0 +1,43 @@
+"""Where answers are printed: a terminal with its width and colours, or plain text for a pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+from rich.console import Console
+
+PIPE_CLOSED = 141
+"""What a shell reports of a program that SIGPIPE ended: whoever read us has had enough (`| head`)."""
+PLAIN_WIDTH = 160
+
+
+class Terminal(Console):
+    """A console that ends quietly when nobody reads it any more."""
+
+    def on_broken_pipe(self) -> None:
+        pipe_closed()
+
+
+def pipe_closed() -> None:
+    # Python would complain once more while it flushes at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise click.exceptions.Exit(PIPE_CLOSED)
+
+
+def terminal(*, plain: bool = False, width: int = PLAIN_WIDTH) -> Terminal:
+    """The terminal; `width` is that of plain text, which has no colours and no width of its own."""
+    console = Terminal(highlight=False)
+    if console.is_terminal and not plain:
+        return console
+    return Terminal(highlight=False, width=width, color_system=None, force_terminal=False)
+
+
+def printed(text: str) -> None:
+    """Prints text as it is."""
+    try:
+        click.echo(text, nl=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        pipe_closed()

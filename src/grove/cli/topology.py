@@ -1,0 +1,71 @@
+"""`topology`: the cluster as its gangs see it: domains, how full they are and with whom, and how large a gang fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from grove.cli.access import Answer, Options, Unanswered, asked, cluster_command, show
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from grove.kube.client import Client
+    from grove.show.layout import Layout
+
+
+@click.command()
+@click.option("--topology-name", default="", help="Which ClusterTopologyBinding; the first by name if absent.")
+@click.option("--resource", default="", help="Which resource to count; the accelerator the cluster has most of.")
+@click.option("--nodes/--no-nodes", default=None, help="One line a node; by default up to 128 of them.")
+@click.option("--svg", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Draw it into a file.")
+@cluster_command()
+def topology(options: Options, topology_name: str, resource: str, nodes: bool | None, svg: Path | None) -> int:
+    """Zones, blocks, racks and nodes with their GPUs, which gang sits where, and the largest gang that still fits."""
+    import asyncio
+
+    async def ask(client: Client, namespace: str) -> Answer:
+        return await topology_answer(client, topology_name, resource, nodes)
+
+    found = asyncio.run(asked(options, ask))
+    if svg is not None:
+        from grove.show.drawing import svg_of
+
+        svg.write_text(svg_of(found.data))
+        click.echo(f"drawn into {svg}", err=True)
+    return show(found, options.output)
+
+
+async def topology_answer(
+    client: Client, topology_name: str = "", resource: str = "", nodes: bool | None = None
+) -> Answer:
+    from grove.show.layout import layout_of
+    from grove.show.seen import read
+
+    seen = await read(client, all_pods=True)
+    if "nodes" in seen.blind:
+        raise Unanswered("you may not list nodes, and without them there is no topology to show")
+    if topology_name and all(one.metadata.name != topology_name for one in seen.bindings):
+        known = ", ".join(sorted(one.metadata.name for one in seen.bindings)) or "none"
+        raise Unanswered(f"there is no ClusterTopologyBinding {topology_name} (there is: {known})")
+    found = layout_of(seen, topology_name, resource)
+    return Answer(found, lambda width: _paint(found, width, nodes, blind="pods" in seen.blind))
+
+
+def _paint(layout: Layout, width: int, nodes: bool | None, *, blind: bool) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from grove.show.paint import domain_lines, level_table
+
+    with_nodes = layout.root.nodes <= 128 if nodes is None else nodes
+    parts: list[RenderableType] = list(domain_lines(layout, width, nodes=with_nodes))
+    if layout.levels:
+        parts += [Text(""), level_table(layout, width)]
+    else:
+        parts += [Text(""), Text("no ClusterTopologyBinding: gangs cannot ask for racks or blocks yet (doctor)")]
+    if blind:
+        parts.append(Text("you may not list all pods: what others use is not shown", style="yellow"))
+    return Group(*parts)

@@ -1,0 +1,171 @@
+"""A user's own manifests on a made-up or copied cluster: what becomes of them, when, and where everything ends up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grove.api.core import Pod
+from grove.api.meta import Json, Resource
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.topology import ClusterTopologyBinding
+from grove.demo.chronicle import Note
+from grove.demo.copying import Copy
+from grove.demo.scenario import Scenario, Step, load_manifests
+from grove.demo.story import Story, StoryFailed
+from grove.demo.summary import Summary, summarize
+from grove.demo.world import World, binding, shaped
+from grove.kube.errors import ApiError
+from grove.scheduler.explain import Explanation
+from grove.show.tree import State, Twig, tree_of
+from grove.sim.kinds import BUILT_IN
+from grove.sim.topology import Topology
+
+SHAPE = ("zones", "blocks", "racks", "nodes", "gpus", "cpu", "memory", "pods")
+
+
+_KINDS: dict[str, Resource] = {
+    # The core Event, not the other one of that name.
+    kind.resource.kind: kind.resource for kind in BUILT_IN if kind.resource.group != "events.k8s.io"
+} | {one.RESOURCE.kind: one.RESOURCE for one in (ClusterTopologyBinding, Pod)}  # fmt: skip
+
+
+class BadCluster(ValueError):
+    """The cluster file cannot be used; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What the manifests are played on."""
+
+    nodes: tuple[Json, ...] = ()
+    copy: Copy = field(default_factory=Copy)
+    has_binding: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`placement` is node by pod; `failed` says why the story could not go on, if it could not."""
+
+    sets: tuple[Twig, ...]
+    timeline: tuple[Note, ...]
+    placement: dict[str, str]
+    summary: Summary
+    failed: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.failed and all(tree.state is State.READY for tree in self.sets)
+
+
+def load_ground(path: Path) -> Ground:
+    """A cluster from a file: a shape (`zones: 2`, `racks: 4`, …), or Node and other objects as kubectl prints them."""
+    import yaml
+
+    try:
+        trees = [one for one in yaml.safe_load_all(path.read_text()) if one is not None]
+    except yaml.YAMLError as error:
+        raise BadCluster(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if len(trees) == 1 and isinstance(trees[0], dict) and "kind" not in trees[0]:
+        return Ground(tuple(_shaped(trees[0], path)))
+    try:
+        items = [item for one in trees for item in (one.get("items") or [one])]
+        objects = [one for one in items if one["kind"] != "List"]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise BadCluster(f"{path}: neither a shape nor Kubernetes objects") from error
+    nodes = [one for one in objects if one["kind"] == "Node"]
+    if not nodes:
+        raise BadCluster(f"{path}: holds no nodes")
+    others: list[tuple[Resource, Json]] = []
+    for number, one in enumerate(objects):
+        if one["kind"] == "Node":
+            continue
+        if one["kind"] not in _KINDS:
+            raise BadCluster(f"{path}: a {one['kind']} is nothing a cluster is made of here")
+        meta = {"uid": f"given-{number}", "creationTimestamp": "2026-01-01T00:00:00Z", **one["metadata"]}
+        others.append((_KINDS[one["kind"]], {**one, "metadata": meta}))
+    has_binding = any(one["kind"] == "ClusterTopologyBinding" for one in objects)
+    return Ground(tuple(nodes), Copy(tuple(others)), has_binding)
+
+
+def _shaped(tree: Json, path: Path) -> list[Json]:
+    unknown = sorted(tree.keys() - set(SHAPE))
+    if unknown:
+        raise BadCluster(f"{path}: unknown field {unknown[0]} (a shape has {', '.join(SHAPE)})")
+    wrong = [key for key in SHAPE if key in tree and key not in ("cpu", "memory") and not _is_count(tree[key])]
+    if wrong:
+        raise BadCluster(f"{path}: {wrong[0]} must be a whole number above 0, not {tree[wrong[0]]!r}")
+    if tree.keys() <= {"nodes", "gpus"}:
+        return shaped(tree.get("nodes", 64), tree.get("gpus", 8))
+    given: Any = {key: str(value) if key in ("cpu", "memory") else value for key, value in tree.items()}
+    return list(Topology(**given).objects())
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+class Listener:
+    """An audience that only remembers."""
+
+    def __init__(self) -> None:
+        self.explanations: dict[str, Explanation] = {}
+
+    def chapter(self, title: str, text: str) -> None:
+        return None
+
+    def tell(self, note: Note) -> None:
+        return None
+
+    def explain(self, explanation: Explanation, levels: Sequence[tuple[str, str]]) -> None:
+        self.explanations[explanation.gang] = explanation
+
+    def picture(self, world: World) -> None:
+        return None
+
+
+async def simulate(
+    ground: Ground, manifests: Sequence[Json], scenario: Scenario | None, *, seed: int, patience_s: float
+) -> Outcome:
+    """Applies the manifests together, waits until they are all there or nothing moves, then plays the scenario."""
+    objects = [] if ground.has_binding else [(ClusterTopologyBinding, binding())]
+    systems = [one for one in manifests if one["kind"] == "PodCliqueSet"]
+    async with World(ground.nodes, seed=seed, objects=objects, copy=ground.copy) as world:
+        story = Story(world, Listener())
+        failed = ""
+        try:
+            for one in manifests:
+                if one["kind"] != "PodCliqueSet":
+                    await _create(world, one)
+            await story.play(Scenario(tuple(Step("apply", {"object": one}) for one in systems)))
+            names = [one["metadata"]["name"] for one in systems]
+            await world.until(lambda: all(world.is_settled(name) for name in names), patience_s)
+            await asyncio.sleep(1.0)
+            if scenario is not None:
+                await story.play(scenario)
+                await world.until(lambda: all(world.is_settled(p.metadata.name) for p in world.all(PodCliqueSet)), 600)
+        except StoryFailed as error:
+            failed = str(error)
+        await asyncio.sleep(1.0)
+        seen = world.seen()
+        placement = {pod.metadata.name: pod.spec.node_name for pod in seen.pods if pod.is_bound}
+        trees = tuple(tree_of(seen, pcs) for pcs in seen.sets)
+        return Outcome(trees, tuple(story.chronicle.notes), placement, summarize(world, story.chronicle), failed)
+
+
+async def _create(world: World, obj: Json) -> None:
+    """Makes what a manifest brings along beside its sets."""
+    resource = _KINDS.get(obj["kind"])
+    if resource is None:
+        raise StoryFailed(f"a {obj['kind']} is nothing that can be simulated")
+    place = {"namespace": world.namespace} if resource.namespaced else {}
+    try:
+        await world.client.create(resource, {**obj, "metadata": {**place, **obj["metadata"]}})
+    except ApiError as error:
+        raise StoryFailed(f"{obj['kind']} {obj['metadata']['name']} is refused: {error}") from error
+
+
+__all__ = ["BadCluster", "Ground", "Outcome", "load_ground", "load_manifests", "simulate"]

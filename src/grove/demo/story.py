@@ -1,0 +1,268 @@
+"""Plays a scenario in a world: one method a verb. What comes of it is the chronicle's to tell.
+
+A step that cannot be done (a node that does not exist, a set that admission refuses) is told and ends the story with a
+failure; a system that does not come up in time is told with the reason, and ends it too. Nothing is glossed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from grove.api import conditions as words
+from grove.api import labels
+from grove.api.core import Node, Pod
+from grove.api.duration import parse as parse_duration
+from grove.api.meta import Json, find_condition
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.demo.chronicle import Chronicle, Note
+from grove.demo.scenario import Scenario
+from grove.demo.world import PATIENCE_S, World, shaped
+from grove.kube.errors import ApiError
+from grove.scheduler.explain import Explanation
+from grove.show.diagnosis import diagnose
+from grove.show.tree import tree_of
+from grove.show.words import by_name
+
+
+class StoryFailed(Exception):
+    """The story cannot go on; the text says what did not happen."""
+
+
+class Audience(Protocol):
+    """Who listens: a terminal, a list for JSON."""
+
+    def chapter(self, title: str, text: str) -> None: ...
+
+    def tell(self, note: Note) -> None: ...
+
+    def explain(self, explanation: Explanation, levels: Sequence[tuple[str, str]]) -> None: ...
+
+    def picture(self, world: World) -> None:
+        """A good moment to look at the whole."""
+        ...
+
+
+class Story:
+    def __init__(self, world: World, audience: Audience) -> None:
+        self.world, self._audience = world, audience
+        self.chronicle = Chronicle(world, audience.tell)
+        self._manifests: dict[str, Json] = {}
+        self._lost_node = ""
+        self._explained: dict[str, Explanation] = {}
+
+    async def play(self, scenario: Scenario) -> None:
+        for step in scenario.steps:
+            await getattr(self, f"_{step.verb}")(**step.args)
+
+    def _say(self, kind: str, about: str, text: str) -> None:
+        self.chronicle.note(kind, about, text)
+
+    # Verbs
+
+    async def _chapter(self, title: str, text: str = "") -> None:
+        self._audience.chapter(title, text)
+
+    async def _apply(self, object: Json) -> None:
+        name = object["metadata"]["name"]
+        self._manifests[name] = object
+        try:
+            await self.world.apply(object)
+        except ApiError as error:
+            raise StoryFailed(f"PodCliqueSet {name} is refused: {error}") from error
+        self._say("applied", name, f"PodCliqueSet {name} is applied")
+
+    async def _wait(self, set: str, patience: str = "") -> None:
+        patience_s = parse_duration(patience).total_seconds() if patience else PATIENCE_S
+        if not await self.world.until(lambda: self.world.is_settled(set), patience_s):
+            pcs = self.world.find(PodCliqueSet, set)
+            why = tree_of(self.world.seen(), pcs).why if pcs else "there is no such set"
+            raise StoryFailed(f"{set} is not all there after {patience_s:g} s: {why}")
+        await asyncio.sleep(1.0)  # what is still being written about it belongs to this chapter
+        self._audience.picture(self.world)
+
+    async def _scale(self, set: str, replicas: int, group: str = "", clique: str = "", index: int = 0) -> None:
+        kind, name = scaled_object(set, group, clique, index)
+        old = self.world.find(kind, name)
+        if old is None:
+            raise StoryFailed(f"there is no {kind.__name__} {name} to scale")
+        self._say("scaled", name, f"{name} is scaled from {old.spec.replicas} to {replicas}")
+        patch = {"spec": {"replicas": replicas}}
+        await self.world.client.patch(kind, name, patch, self.world.namespace, subresource="scale")
+
+    async def _explain(self, set: str) -> None:
+        """Waits for the scheduler's verdict about a set's gangs and asks for the reasons of those that do not fit."""
+        await self.world.until(lambda: bool(self._refused(set)) or self.world.is_settled(set))
+        view = self.world.scheduler.view
+        for gang in self._refused(set):
+            state = view.gangs.get(str(gang.metadata.key))
+            found = diagnose(view, state) if state is not None else None
+            if found is None or found.explanation is None:
+                continue
+            self._explained[set] = found.explanation
+            self._audience.explain(found.explanation, self.world.seen().levels())
+        if not self._refused(set):
+            self._say("fits", set, f"{set} fits after all")
+
+    def _refused(self, set: str) -> list[PodGang]:
+        mine = [gang for gang in self.world.all(PodGang) if gang.metadata.labels.get(labels.PART_OF) == set]
+        said = ((gang, find_condition(gang.status.conditions, words.SCHEDULED)) for gang in mine)
+        return [gang for gang, one in said if one is not None and one.status == words.FALSE]
+
+    async def _help(self, set: str) -> None:
+        """Does the first of the verified changes that a user could do to the manifest."""
+        found = self._explained.get(set)
+        if found is None:
+            return
+        for change in found.changes:
+            changed = relaxed(self._manifests[set], change.kind, change.size, change.subject)
+            if changed is not None:
+                text = by_name(change.text, self.world.seen().levels())
+                self._say("helped", set, f"so be it: {text}")
+                await self._replace(set, changed)
+                return
+        raise StoryFailed(f"no verified change makes {set} fit")
+
+    async def _replace(self, set: str, manifest: Json) -> None:
+        await self.world.client.delete(PodCliqueSet, set, self.world.namespace)
+        await self.world.until(lambda: self.world.find(PodCliqueSet, set) is None)
+        await self._apply(manifest)
+
+    async def _failNode(self, node: str = "", runs: str = "") -> None:
+        self._lost_node = self._node_of(node, runs)
+        await self.world.cluster.nodes.stop_node(self._lost_node)
+        await asyncio.sleep(1.0)
+
+    async def _restoreNode(self, node: str = "") -> None:
+        await self.world.cluster.nodes.start_node(node or self._lost_node)
+
+    async def _removeNode(self, node: str = "") -> None:
+        await self.world.cluster.nodes.remove_node(node or self._lost_node)
+        await asyncio.sleep(1.0)
+
+    async def _drain(self, node: str = "", runs: str = "") -> None:
+        await self.world.cluster.nodes.drain(self._node_of(node, runs))
+
+    async def _cordon(self, node: str) -> None:
+        await self.world.cluster.nodes.cordon(self._node_of(node, ""))
+
+    async def _uncordon(self, node: str) -> None:
+        await self.world.cluster.nodes.cordon(self._node_of(node, ""), unschedulable=False)
+
+    async def _addNodes(self, count: int, gpus: int = 8) -> None:
+        have = {node.metadata.name for node in self.world.all(Node)}
+        more = [one for one in shaped(count + len(have), gpus) if one["metadata"]["name"] not in have][:count]
+        await self.world.cluster.nodes.add(more)
+        self._say("node", "", f"{len(more)} nodes with {gpus} GPUs each join the cluster")
+
+    async def _failPod(self, of: str) -> None:
+        pods = [pod for pod in self._pods(of) if pod.is_ready]
+        if not pods:
+            raise StoryFailed(f"no ready pod of {of} to fail")
+        pod = self.world.rng.choice(pods)
+        self._say("failed", of, f"pod {pod.metadata.name} ends with an error")
+        await self.world.cluster.nodes.fail_pod(pod.metadata.namespace, pod.metadata.name)
+        await asyncio.sleep(1.0)
+
+    async def _update(self, set: str, image: str, cliques: list[str] | None = None) -> None:
+        raw = await self._raw(set)
+        template = raw["spec"]["template"]
+        for clique in template["cliques"]:
+            if cliques is None or clique["name"] in cliques:
+                for container in clique["spec"]["podSpec"]["containers"]:
+                    container["image"] = image
+        what = ", ".join(cliques) if cliques else "every clique"
+        self._say("changed", set, f"{set} shall run {image} in {what}")
+        await self._patch(set, {"spec": {"template": {"cliques": template["cliques"]}}})
+
+    async def _patch(self, set: str, change: Json) -> None:
+        before = self.world.find(PodCliqueSet, set)
+        try:
+            await self.world.client.patch(PodCliqueSet, set, change, self.world.namespace)
+        except ApiError as error:
+            raise StoryFailed(f"the change of {set} is refused: {error}") from error
+        if before is not None:
+            old = before.metadata.generation
+            await self.world.until(lambda: self._noticed(set, old))
+
+    def _noticed(self, set: str, old: int) -> bool:
+        """Whether the operator has taken a new generation up; until then the set looks as if nothing were to do."""
+        pcs = self.world.find(PodCliqueSet, set)
+        return pcs is None or pcs.metadata.generation == old or (pcs.status.observed_generation or 0) > old
+
+    async def _delete(self, set: str) -> None:
+        self._say("deleting", set, f"PodCliqueSet {set} is deleted")
+        await self.world.client.delete(PodCliqueSet, set, self.world.namespace)
+        await self.world.until(lambda: not self._has_traces(set))
+
+    def _has_traces(self, set: str) -> bool:
+        pods = (pod.metadata.labels.get(labels.PART_OF) for pod in self.world.all(Pod))
+        return self.world.find(PodCliqueSet, set) is not None or set in pods
+
+    async def _after(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    # Finding
+
+    def _node_of(self, node: str, runs: str) -> str:
+        if runs:
+            nodes = sorted({pod.spec.node_name for pod in self._pods(runs) if pod.is_bound})
+            if not nodes:
+                raise StoryFailed(f"no pod of {runs} runs on a node")
+            return self.world.rng.choice(nodes)
+        if self.world.find(Node, node) is None:
+            raise StoryFailed(f"there is no node {node!r}")
+        return node
+
+    def _pods(self, of: str) -> list[Pod]:
+        """Pods of a clique or of a gang."""
+        keys = (labels.POD_CLIQUE, labels.POD_GANG)
+        found = [pod for pod in self.world.all(Pod) if of in (pod.metadata.labels.get(key) for key in keys)]
+        return [pod for pod in found if not pod.metadata.is_deleting]
+
+    async def _raw(self, set: str) -> Json:
+        try:
+            raw: Json = await self.world.client.get(PodCliqueSet.RESOURCE, set, self.world.namespace)
+        except ApiError as error:
+            raise StoryFailed(f"there is no PodCliqueSet {set}") from error
+        return raw
+
+
+def scaled_object(
+    set: str, group: str = "", clique: str = "", index: int = 0
+) -> tuple[type[PodCliqueSet] | type[PodCliqueScalingGroup] | type[PodClique], str]:
+    """The kind and name of what is scaled when people say `chat/prefill`."""
+    if group:
+        return PodCliqueScalingGroup, f"{set}-{index}-{group}"
+    if clique:
+        return PodClique, f"{set}-{index}-{clique}"
+    return PodCliqueSet, set
+
+
+def relaxed(manifest: Json, kind: str, size: int, subject: str) -> Json | None:
+    """The manifest with a verified change made to it, where the change is one of the manifest's own fields."""
+    copy: Json = msgspec.json.decode(msgspec.json.encode(manifest))
+    template = copy["spec"]["template"]
+    levels = ["zone", "block", "rack", "host"]
+    if kind == "relax":
+        for holder in (template, *template.get("podCliqueScalingGroups", ()), *template["cliques"]):
+            pack: Mapping[str, str] = (holder.get("topologyConstraint") or {}).get("pack") or {}
+            if pack.get("required") in levels and levels.index(pack["required"]) >= size:
+                holder["topologyConstraint"]["pack"]["required"] = levels[levels.index(pack["required"]) - size]
+                return copy
+        return None
+    if kind == "fewer-pods":
+        for clique in template["cliques"]:
+            if subject.endswith(f"-{clique['name']}"):
+                clique["spec"]["replicas"] -= size
+                clique["spec"]["minAvailable"] = min(
+                    clique["spec"].get("minAvailable", clique["spec"]["replicas"]), clique["spec"]["replicas"]
+                )
+                return copy
+    return None

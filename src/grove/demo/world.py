@@ -1,0 +1,231 @@
+"""A whole Grove inside the process: the simulated cluster, the operator, admission and the scheduler, in virtual time.
+
+    async with World(shaped(64), seed=7) as world:
+        await world.apply(manifest)
+        await world.until(lambda: world.is_settled("default", "chat"))
+
+What runs in here is what runs on a real cluster; only the API server and the kubelets are played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime
+from itertools import islice
+from typing import Any, Self, TypeVar
+
+from grove.admission.hooks import sim_hooks
+from grove.admission.server import ClusterReader
+from grove.admission.wiring import admission_of
+from grove.api import labels
+from grove.api.core import Event, Namespace, Node, Pod, ServiceAccount
+from grove.api.meta import Json, Key, Object
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.topology import ClusterTopologyBinding
+from grove.backends import build_backends
+from grove.config import load_configuration
+from grove.demo.copying import Copy
+from grove.operator import Operator
+from grove.scheduler.config import SchedulerConfiguration
+from grove.scheduler.live import Scheduler
+from grove.show.seen import Seen
+from grove.sim.admission import Hook
+from grove.sim.cluster import SimCluster
+from grove.sim.kubelet import RunPod
+from grove.sim.loop import LoopClock
+from grove.sim.topology import LEVELS, Topology
+
+T = TypeVar("T", bound=Object)
+
+NAMESPACE = "default"
+TOPOLOGY = "fake-nodes"
+"""The ClusterTopologyBinding of made-up clusters; the samples name it."""
+PER_RACK, RACKS_PER_BLOCK, BLOCKS_PER_ZONE = 4, 4, 2
+START_S, STOP_S = (2.0, 6.0), (0.5, 2.0)
+"""A model server takes its time; how long exactly, the seed says."""
+PATIENCE_S = 3600.0
+"""Virtual time after which the story stops to wait for what does not come."""
+_CONFIG = "topologyAwareScheduling: {enabled: true}\n"
+_OPERATOR = "system:serviceaccount:grove-system:grove-operator"
+_SCHEDULER = "system:serviceaccount:grove-system:grove-scheduler"
+
+
+def shaped(nodes: int, gpus: int = 8) -> list[Json]:
+    """So many alike nodes, filled up rack by rack, block by block, zone by zone."""
+    per_zone = PER_RACK * RACKS_PER_BLOCK * BLOCKS_PER_ZONE
+    shape = Topology(-(-nodes // per_zone), BLOCKS_PER_ZONE, RACKS_PER_BLOCK, PER_RACK, gpus)
+    return list(islice(shape.objects(), nodes))
+
+
+def binding(levels: Sequence[tuple[str, str]] = LEVELS, name: str = TOPOLOGY) -> Json:
+    return {
+        "apiVersion": ClusterTopologyBinding.RESOURCE.api_version,
+        "kind": "ClusterTopologyBinding",
+        "metadata": {"name": name},
+        "spec": {"levels": [{"domain": domain, "key": key} for domain, key in levels]},
+    }
+
+
+class World:
+    """`nodes`, `objects` (bindings, priority classes) and a `copy` of another cluster exist before Grove starts.
+
+    Use it inside the simulator's virtual-time loop. `seed` decides how long pods take and what they are called.
+    """
+
+    def __init__(
+        self, nodes: Iterable[Json], *, seed: int = 0, objects: Iterable[tuple[type[Object], Json]] = (),
+        namespace: str = NAMESPACE, copy: Copy = Copy(), now: datetime | None = None,
+    ) -> None:  # fmt: skip
+        self._nodes, self._objects, self.namespace = list(nodes), list(objects), namespace
+        self._copy = copy
+        self.rng = random.Random(seed)
+        pace = random.Random(self.rng.getrandbits(64))
+        self.cluster = SimCluster(
+            seed=self.rng.getrandbits(64), report_init=True, start_s=_between(pace, START_S),
+            stop_s=_between(pace, STOP_S), clock=LoopClock(now) if now is not None else None,
+        )  # fmt: skip
+        self.client = self.cluster.client()
+        self.config = load_configuration(_CONFIG)
+        self.operator_client = self.cluster.client(user=_OPERATOR)
+        self.operator = Operator(
+            self.operator_client, self.config, clock=self.cluster.clock,
+            rng=random.Random(self.rng.getrandbits(64)), startup_image="grove/startup:simulated",
+        )  # fmt: skip
+        self.scheduler_client = self.cluster.client(user=_SCHEDULER)
+        self.scheduler = Scheduler(self.scheduler_client, SchedulerConfiguration(), self.cluster.clock)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        stack = self._stack
+        await stack.enter_async_context(self.cluster)
+        self._load()
+        self._admit()
+        await self.cluster.nodes.add(self._nodes)
+        # These exist already: naming them gives them a kubelet.
+        await self.cluster.nodes.add({"metadata": {"name": one["metadata"]["name"]}} for one in self._copied_nodes())
+        for kind, obj in self._objects:
+            await self.client.create(kind, obj)
+        await stack.enter_async_context(self.scheduler.following())
+        await stack.enter_async_context(_beside(self.scheduler.schedule(), "scheduler"))
+        await stack.enter_async_context(self.operator.running())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    def _copied_nodes(self) -> list[Json]:
+        return self._copy.of(Node.RESOURCE)
+
+    def _load(self) -> None:
+        """Puts a copied cluster in place as it is: what was admitted once is not asked about again."""
+        store = self.cluster.server.store
+        for resource, obj in self._copy.objects:
+            store.put(resource, obj)
+        accounts = store.collection(ServiceAccount.RESOURCE).objects
+        for key in store.collection(Namespace.RESOURCE).objects:
+            if Key(key.name, "default") not in accounts:
+                # A namespace gets it from a controller we do not play, and without it no pod may be made.
+                meta = {"name": "default", "namespace": key.name, "uid": f"account-{key.name}"}
+                store.put(ServiceAccount.RESOURCE, {"metadata": meta})
+
+    def _admit(self) -> None:
+        """Puts Grove's rules in front of the cluster, as webhooks do."""
+        backends = build_backends(self.config.scheduler).all
+        rules = admission_of(self.config, backends, namespace="grove-system", operator_users=[_OPERATOR])
+        hooks = self.cluster.server.admission
+        for hook in sim_hooks(rules, ClusterReader(self.client)):
+            where = hooks.mutating if hook.mutating else hooks.validating
+            where.append(Hook(hook.name, hook.handler, hook.resources, hook.operations))  # type: ignore[arg-type]
+
+    # Looking
+
+    @property
+    def time_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def all(self, kind: type[T]) -> list[T]:
+        """Every object of a kind as it is now, by name."""
+        stored = self.cluster.server.store.collection(kind.RESOURCE).objects
+        return [stored[key].view(kind) for key in sorted(stored)]
+
+    def find(self, kind: type[T], name: str, namespace: str | None = None) -> T | None:
+        where = (self.namespace if namespace is None else namespace) if kind.RESOURCE.namespaced else ""
+        found = self.cluster.server.store.collection(kind.RESOURCE).objects.get(Key(where, name))
+        return found.view(kind) if found is not None else None
+
+    def pods_of(self, gang: str) -> list[Pod]:
+        """The pods of a gang that are there to stay."""
+        return [
+            pod for pod in self.all(Pod)
+            if pod.metadata.labels.get(labels.POD_GANG) == gang and not pod.metadata.is_deleting
+        ]  # fmt: skip
+
+    def seen(self) -> Seen:
+        return Seen(
+            sets=self.all(PodCliqueSet), groups=self.all(PodCliqueScalingGroup), cliques=self.all(PodClique),
+            gangs=self.all(PodGang), pods=self.all(Pod), nodes=self.all(Node),
+            bindings=self.all(ClusterTopologyBinding), events=self.all(Event), now=self.cluster.clock.now(),
+        )  # fmt: skip
+
+    def is_settled(self, name: str, namespace: str | None = None) -> bool:
+        """Whether a set is all there: replicas available, every wanted pod ready, nothing being updated."""
+        pcs = self.find(PodCliqueSet, name, namespace)
+        if pcs is None or pcs.status.observed_generation != pcs.metadata.generation:
+            return False
+        progress = pcs.status.update_progress
+        if pcs.status.available_replicas < pcs.spec.replicas or (progress and progress.update_ended_at is None):
+            return False
+        mine = [one for one in self.all(PodClique) if one.metadata.labels.get(labels.PART_OF) == name]
+        groups = [one for one in self.all(PodCliqueScalingGroup) if one.metadata.labels.get(labels.PART_OF) == name]
+        return all(
+            clique.status.ready_replicas >= clique.spec.replicas
+            and clique.status.updated_replicas >= clique.spec.replicas
+            and clique.status.observed_generation == clique.metadata.generation
+            for clique in mine
+        ) and all(group.status.available_replicas >= group.spec.replicas for group in groups)
+
+    # Acting
+
+    async def apply(self, manifest: Json) -> Json:
+        """Creates an object as a user's `kubectl apply` would; raises what admission says."""
+        meta = {"namespace": self.namespace, **(manifest.get("metadata") or {})}
+        created: Json = await self.client.create(PodCliqueSet.RESOURCE, {**manifest, "metadata": meta})
+        return created
+
+    async def until(self, holds: Callable[[], bool], patience_s: float = PATIENCE_S) -> bool:
+        """Waits in virtual time until something holds; False when it does not in time."""
+        try:
+            await self.cluster.eventually(holds, patience_s)
+        except TimeoutError:
+            return False
+        return True
+
+
+def _between(rng: random.Random, limits: tuple[float, float]) -> Callable[[RunPod], float]:
+    """A delay a pod, drawn when it is first asked for; rounded, so that it reads well in a story."""
+    drawn: dict[str, float] = {}
+
+    def delay(pod: RunPod) -> float:
+        return drawn.setdefault(pod.metadata.uid, round(rng.uniform(*limits), 1))
+
+    return delay
+
+
+class _beside:
+    """Runs a coroutine beside a block and ends it with the block; a failure of it ends the story."""
+
+    def __init__(self, work: Any, name: str) -> None:
+        self._work, self._name = work, name
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._work, name=self._name)
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)

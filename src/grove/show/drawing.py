@@ -1,0 +1,91 @@
+"""A layout as SVG: one square a node, filled from below in the colours of the gangs on it, racks in blocks in zones.
+
+Text only, no library: a drawing is a list of rectangles, and its size follows from their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from grove.show.layout import Domain, Layout, Spot
+from grove.show.paint import spots_of
+
+CELL, GAP, PAD, LINE, MARGIN = 26, 4, 8, 15, 16
+PER_ROW = 16
+"""Nodes side by side in a rack before it gets a second row."""
+PALETTE = (
+    "#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#86bcb6",
+)  # fmt: skip
+
+
+def svg_of(layout: Layout) -> str:
+    """The whole cluster. Titles of the shapes say what a pointer over them asks."""
+    gangs = sorted({owner for spot in spots_of(layout.root) for owner, _ in spot.taken})
+    colours = {gang: PALETTE[i % len(PALETTE)] for i, gang in enumerate(gangs)}
+    body: list[str] = []
+    width, height = _draw(layout.root, 0, MARGIN, MARGIN, colours, body)
+    x, y = MARGIN, height + 2 * MARGIN
+    for gang in gangs[:24]:
+        body.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colours[gang]}"/>')
+        body.append(_text(x + 18, y + 10, gang))
+        x += 34 + 7 * len(gang)
+        if x > max(width, 600):
+            x, y = MARGIN, y + LINE + 4
+    full_w, full_h = max(width, 600) + 2 * MARGIN, y + 2 * LINE
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{full_w}" height="{full_h}" '
+        f'viewBox="0 0 {full_w} {full_h}" font-family="sans-serif" font-size="11">'
+    )
+    return "\n".join([head, f'<rect width="{full_w}" height="{full_h}" fill="#ffffff"/>', *body, "</svg>", ""])
+
+
+def _draw(domain: Domain, depth: int, x: int, y: int, colours: dict[str, str], out: list[str]) -> tuple[int, int]:
+    """Draws a domain with its corner at x, y; the size it took. Broad levels stand below each other, racks in a row."""
+    at = len(out)
+    inner_x, inner_y = x + PAD, y + LINE + PAD
+    wide = high = 0
+    if domain.domains:
+        in_a_row = not domain.domains[0].domains
+        for inner in domain.domains:
+            w, h = _draw(inner, depth + 1, inner_x, inner_y, colours, out)
+            if in_a_row:
+                inner_x += w + PAD
+                wide, high = inner_x - x - 2 * PAD, max(high, h)
+            else:
+                inner_y += h + PAD
+                wide, high = max(wide, w), inner_y - y - LINE - 2 * PAD
+    else:
+        for i, spot in enumerate(domain.spots):
+            out.extend(
+                _spot(spot, inner_x + i % PER_ROW * (CELL + GAP), inner_y + i // PER_ROW * (CELL + GAP), colours)
+            )
+        columns = min(len(domain.spots), PER_ROW)
+        wide, high = columns * (CELL + GAP) - GAP, (-(-len(domain.spots) // PER_ROW)) * (CELL + GAP) - GAP
+    label = f"{domain.level} {domain.name}" if domain.level != domain.name else domain.name
+    caption = f"{label} · {domain.used}/{domain.total}"
+    width, height = max(wide, 6 * len(caption)) + 2 * PAD, high + LINE + 2 * PAD
+    shade = 250 - 5 * depth
+    frame = f'fill="rgb({shade},{shade},{shade})" stroke="#bbbbbb" rx="4"'
+    out[at:at] = [
+        f'<rect x="{x}" y="{y}" width="{width}" height="{height}" {frame}/>',
+        _text(x + PAD, y + LINE, caption),
+    ]
+    return width, height
+
+
+def _spot(spot: Spot, x: int, y: int, colours: dict[str, str]) -> Iterator[str]:
+    edge = "#cc3333" if not spot.open else "#888888"
+    title = f"{spot.node}: {spot.used}/{spot.total}" + (f", {spot.note}" if spot.note else "")
+    title += "".join(f"\n{owner} × {count}" for owner, count in spot.taken)
+    yield f'<g><title>{escape(title)}</title><rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" fill="#ffffff"/>'
+    bottom = float(y + CELL)
+    for owner, count in spot.taken:
+        tall = CELL * count / max(spot.total, spot.used, 1)
+        bottom -= tall
+        yield f'<rect x="{x}" y="{bottom:.2f}" width="{CELL}" height="{tall:.2f}" fill="{colours[owner]}"/>'
+    yield f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" fill="none" stroke="{edge}"/></g>'
+
+
+def _text(x: int, y: int, text: str) -> str:
+    return f'<text x="{x}" y="{y}" fill="#333333">{escape(text)}</text>'

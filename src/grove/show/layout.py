@@ -1,0 +1,145 @@
+"""The cluster as a tree of domains: how full each is, which gang sits where, and how large a gang still fits.
+
+Pure: from nodes and pods to values. Speaks of one resource, the accelerators; a domain's free amount counts only nodes
+that take new pods.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from grove.api import labels
+from grove.api.core import Node, Pod
+from grove.api.quantity import amount
+from grove.scheduler.podreq import pod_requests
+from grove.show.seen import Seen
+
+NO_DOMAIN = "(no label)"
+USUAL = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """One node. `taken` is by gang, or by namespace/pod for pods of nobody's."""
+
+    node: str
+    total: int
+    used: int
+    open: bool
+    note: str = ""
+    taken: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def free(self) -> int:
+        return max(0, self.total - self.used) if self.open else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    level: str
+    name: str
+    total: int
+    used: int
+    free: int
+    nodes: int
+    whole: int
+    """Nodes that are open and entirely unused."""
+    domains: tuple[Domain, ...] = field(default=())
+    spots: tuple[Spot, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What one level of the tree offers to a gang that must stay within one of its domains."""
+
+    name: str
+    key: str
+    domains: int
+    largest_free: int
+    largest_whole: int
+    best: str
+    fragmentation: float
+    """Share of the free amount that lies outside the emptiest domain: 0 is one hole, near 1 is dust."""
+    unlabelled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    resource: str
+    root: Domain
+    levels: tuple[Level, ...]
+
+
+def layout_of(seen: Seen, topology: str = "", resource: str = "") -> Layout:
+    """The picture of all nodes. Pods that have ended take nothing."""
+    resource = resource or accelerator(seen.nodes)
+    levels = seen.levels(topology)
+    taken: dict[str, Counter[str]] = {}
+    for pod in seen.pods:
+        if pod.spec.node_name and not pod.is_finished:
+            wants = dict(pod_requests(pod)).get(resource, 0)
+            if wants:
+                taken.setdefault(pod.spec.node_name, Counter())[_owner(pod)] += wants
+    spots = [_spot(node, resource, taken.get(node.metadata.name, Counter())) for node in seen.nodes]
+    placed = sorted(((seen.path(spot.node, levels), spot) for spot in spots), key=lambda one: (one[0], one[1].node))
+    root = _domain("cluster", "cluster", placed, [name for name, _ in levels])
+    return Layout(resource, root, tuple(_level(root, depth, name, key) for depth, (name, key) in enumerate(levels)))
+
+
+def accelerator(nodes: Sequence[Node]) -> str:
+    """The extended resource the cluster has most of; GPUs if it has none at all."""
+    total: Counter[str] = Counter()
+    for node in nodes:
+        for name, quantity in node.status.allocatable.items():
+            if "/" in name and not name.startswith("hugepages"):
+                total[name] += amount(name, quantity)
+    best = max(total.items(), key=lambda one: (one[1], one[0] == USUAL), default=(USUAL, 0))
+    return best[0] if best[1] else USUAL
+
+
+def _spot(node: Node, resource: str, taken: Counter[str]) -> Spot:
+    total = amount(resource, node.status.allocatable.get(resource, 0))
+    note = "does not answer" if not node.is_ready else "cordoned" if node.spec.unschedulable else ""
+    owners = tuple(sorted(taken.items(), key=lambda one: (-one[1], one[0])))
+    return Spot(node.metadata.name, total, sum(taken.values()), not note, note, owners)
+
+
+def _owner(pod: Pod) -> str:
+    return pod.metadata.labels.get(labels.POD_GANG) or f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _domain(level: str, name: str, placed: Sequence[tuple[tuple[str, ...], Spot]], below: Sequence[str]) -> Domain:
+    spots = [spot for _, spot in placed]
+    domains: list[Domain] = []
+    if below:
+        at = len(placed[0][0]) - len(below) if placed else 0
+        names = sorted({path[at] for path, _ in placed}, key=lambda one: (not one, one))
+        for inner in names:
+            inside = [one for one in placed if one[0][at] == inner]
+            domains.append(_domain(below[0], inner or NO_DOMAIN, inside, below[1:]))
+    return Domain(
+        level, name, sum(spot.total for spot in spots), sum(spot.used for spot in spots),
+        sum(spot.free for spot in spots), len(spots), sum(spot.open and not spot.used for spot in spots),
+        tuple(domains), () if below else tuple(spots),
+    )  # fmt: skip
+
+
+def at_depth(root: Domain, depth: int) -> Iterable[Domain]:
+    """The domains of a level, 0 being the broadest, in order."""
+    if depth < 0:
+        return [root]
+    return [inner for domain in at_depth(root, depth - 1) for inner in domain.domains]
+
+
+def _level(root: Domain, depth: int, name: str, key: str) -> Level:
+    every = list(at_depth(root, depth))
+    real = [domain for domain in every if domain.name != NO_DOMAIN]
+    best = max(real, key=lambda one: (one.free, one.whole), default=None)
+    free = sum(domain.free for domain in every)
+    lost = sum(domain.nodes for domain in every if domain.name == NO_DOMAIN)
+    return Level(
+        name, key, len(real), best.free if best else 0, max((one.whole for one in real), default=0),
+        best.name if best else "", round(1 - best.free / free, 3) if best and free else 0.0, lost,
+    )  # fmt: skip

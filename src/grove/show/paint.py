@@ -1,0 +1,253 @@
+"""Trees and layouts as rich text. Every picture fits its width: what is least needed is left out or cut first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group
+from rich.text import Text
+
+from grove.show.columns import table
+from grove.show.layout import Domain, Layout, Spot
+from grove.show.tree import Count, State, Twig
+from grove.show.words import many
+
+MARKS = {
+    State.READY: ("●", "green"), State.STARTING: ("◐", "yellow"), State.PENDING: ("○", "magenta"),
+    State.GATED: ("◌", "blue"), State.MISSING: ("·", "dim"), State.LEAVING: ("✕", "dim"), State.FAILED: ("✖", "red"),
+}  # fmt: skip
+LEGEND = "● ready  ◐ starting  ○ pending  ◌ gated  ✖ failed  ✕ leaving"
+_EIGHTHS = " ▁▂▃▄▅▆▇█"
+_HUES = ("cyan", "green", "yellow", "magenta", "blue", "red", "bright_cyan", "bright_green", "bright_magenta")
+WIDE = 120
+DEEP = 6
+"""A stem longer than this belongs to something inside a scaling group."""
+
+
+def tree_table(tree: Twig, width: int, *, pods: bool = True) -> Group:
+    """The tree as a table; on a narrow terminal counts that say nothing new are left out."""
+    lines = list(_lines(tree, "", "", pods))
+    counts = [("SCHED", "scheduled"), ("UPD", "updated"), ("GATED", "gated")]
+    if width < WIDE:
+        idle = {"scheduled": tree.count.scheduled >= tree.count.wanted, "gated": not tree.count.gated,
+                "updated": tree.count.updated >= tree.count.wanted}  # fmt: skip
+        counts = [one for one in counts if not idle[one[1]]]
+    titles = ["NAME", "READY", *(title for title, _ in counts), "GANG", "WHERE", "WHY"]
+    rows: list[list[Text | str]] = []
+    told = ""
+    for stem, twig in lines:
+        mark, hue = MARKS[twig.state]
+        name = Text(stem, style="dim")
+        name.append(f"{mark} " if twig.kind == "Pod" else "", style=hue)
+        name.append(twig.label, style="bold" if twig.kind == "PodCliqueSet" else "")
+        gang = ""
+        if twig.kind in ("Replica", "GroupReplica") and twig.gang:
+            gang = twig.gang + (f" {twig.score:.2f}" if twig.score is not None else "")
+        why = twig.why if _tells(twig) and twig.why != told else ""
+        told = twig.why if twig.kind == "Pod" else ""
+        rows.append(
+            [name, _ready(twig), *(_of(twig, field) for _, field in counts), gang, twig.node or _few(twig.domains),
+             Text(why, style=hue)]
+        )  # fmt: skip
+    if not any(row[-1] for row in rows):
+        titles, rows = titles[:-1], [row[:-1] for row in rows]
+    return table(
+        titles, rows, width, may_go=("GATED", "UPD", "SCHED", "GANG"), right=("READY", "SCHED", "UPD", "GATED")
+    )
+
+
+def _tells(twig: Twig) -> bool:
+    """A reason stands where it arises, and once more on the top line."""
+    return twig.kind in ("Pod", "PodCliqueSet") or not twig.children or twig.state is State.MISSING
+
+
+def _lines(twig: Twig, lead: str, stem: str, pods: bool) -> Iterator[tuple[str, Twig]]:
+    yield lead + stem, twig
+    children = [child for child in twig.children if pods or child.kind != "Pod"]
+    inner = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[stem]
+    for i, child in enumerate(children):
+        yield from _lines(child, inner, "└─ " if i + 1 == len(children) else "├─ ", pods)
+
+
+def _ready(twig: Twig) -> Text:
+    if twig.kind == "Pod":
+        return Text("")
+    count = twig.count
+    return Text(f"{count.ready}/{count.wanted}", style="green" if count.ready >= count.wanted else "yellow")
+
+
+def _of(twig: Twig, field: str) -> str:
+    if twig.kind == "Pod":
+        return ""
+    value: int = getattr(twig.count, field)
+    return str(value) if field == "gated" else f"{value}/{twig.count.wanted}"
+
+
+def _few(names: Sequence[str], most: int = 2) -> str:
+    return ", ".join(names[:most]) + (f" +{len(names) - most}" if len(names) > most else "")
+
+
+def growth(tree: Twig) -> Iterator[Text]:
+    """The tree with one line a clique and one mark a pod: what fits beside other things while it changes."""
+    for stem, twig in _lines(tree, "", "", pods=False):
+        if twig.kind == "PodClique" and len(stem) > DEEP:
+            continue  # told on the line of its group's replica
+        line = Text(stem, style="dim")
+        line.append(twig.label, style="bold" if twig.kind in ("PodCliqueSet", "Replica") else "")
+        if twig.kind == "PodClique":
+            line.append(" ")
+            line.append_text(_marks(twig))
+        elif twig.kind == "GroupReplica":
+            for clique in twig.children:
+                line.append(f"  {clique.label} ")
+                line.append_text(_marks(clique))
+        elif twig.kind == "PodCliqueSet":
+            line.append(f"  {_pods_ready(twig.count)}", style="dim")
+        if twig.gang and twig.kind != "PodClique":
+            score = f" · {twig.score:.2f}" if twig.score is not None else ""
+            place = f" · {_few(twig.domains)}" if twig.domains else ""
+            line.append(f"  {twig.gang}{place}{score}", style="dim")
+        yield line
+
+
+def _marks(clique: Twig) -> Text:
+    """One mark a pod, and one for each that does not exist."""
+    text = Text()
+    for pod in clique.children:
+        text.append(*MARKS[pod.state])
+    missing = clique.count.wanted - sum(pod.state is not State.LEAVING for pod in clique.children)
+    text.append("·" * max(0, missing), style="dim")
+    return text
+
+
+def _pods_ready(count: Count) -> str:
+    return f"{count.ready} of {count.wanted} pods ready"
+
+
+# Layouts
+
+
+def hues(layout: Layout) -> dict[str, str]:
+    """A colour for each gang, in order of name."""
+    gangs = sorted({owner for spot in spots_of(layout.root) for owner, _ in spot.taken})
+    return {gang: _HUES[i % len(_HUES)] for i, gang in enumerate(gangs)}
+
+
+def spots_of(domain: Domain) -> Iterator[Spot]:
+    yield from domain.spots
+    for inner in domain.domains:
+        yield from spots_of(inner)
+
+
+def racks(layout: Layout, width: int) -> Iterator[Text]:
+    """One mark a node, as high as it is full, in the colour of the gang that has most of it; one line a block."""
+    colours = hues(layout)
+    for block in _second_last(layout.root):
+        line = Text(f"{block.name:<10} ", style="")
+        for rack in block.domains or (block,):
+            cell = Text(f"{_short(rack.name, block.name)} ", style="dim")
+            for spot in rack.spots:
+                cell.append(*_mark(spot, colours))
+            cell.append(f" {rack.used:>3}/{rack.total:<3} ", style="dim")
+            if line.cell_len + cell.cell_len > width:
+                yield line
+                line = Text(" " * 11)
+            line.append_text(cell)
+        yield line
+
+
+def _second_last(domain: Domain) -> list[Domain]:
+    if not domain.domains or not domain.domains[0].domains:
+        return [domain]
+    return [block for inner in domain.domains for block in _second_last(inner)]
+
+
+def _short(name: str, parent: str) -> str:
+    return name.removeprefix(parent).lstrip("-") or name
+
+
+def _mark(spot: Spot, colours: dict[str, str]) -> tuple[str, str]:
+    if not spot.open:
+        return "✖" if spot.note == "does not answer" else "▒", "red"
+    if not spot.used or not spot.total:
+        return "·", "dim"
+    height = max(1, round(8 * min(spot.used, spot.total) / spot.total))
+    return _EIGHTHS[height], colours.get(spot.taken[0][0], "white") if spot.taken else "white"
+
+
+def bar(used: int, total: int, cells: int = 16) -> Text:
+    filled = round(cells * used / total) if total else 0
+    text = Text("█" * filled, style="green" if used <= total else "red")
+    text.append("░" * (cells - filled), style="dim")
+    return text
+
+
+def domain_lines(layout: Layout, width: int, *, nodes: bool) -> Iterator[Text]:
+    """Every domain with a bar, nested; nodes with the gangs on them."""
+    colours = hues(layout)
+    lines = list(_domain_lines(layout.root, "", "", nodes))
+    column = max(len(stem) + len(_title(one)) for stem, one in lines)
+    for stem, one in lines:
+        line = Text(stem, style="dim")
+        line.append(_title(one), style="bold" if isinstance(one, Domain) else "")
+        line.append(" " * (column - line.cell_len + 2))
+        what = f" {layout.resource}" if one is layout.root else ""
+        line.append_text(_domain_cells(one, what) if isinstance(one, Domain) else _spot_cells(one, colours))
+        line.truncate(width, overflow="ellipsis")
+        yield line
+
+
+def _title(one: Domain | Spot) -> str:
+    if isinstance(one, Spot):
+        return one.node
+    return f"{one.level} {one.name}" if one.level != one.name else one.name
+
+
+def _domain_lines(domain: Domain, lead: str, stem: str, nodes: bool) -> Iterator[tuple[str, Domain | Spot]]:
+    yield lead + stem, domain
+    inner = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[stem]
+    below: list[Domain | Spot] = [*domain.domains, *(domain.spots if nodes else ())]
+    for i, one in enumerate(below):
+        end = "└─ " if i + 1 == len(below) else "├─ "
+        if isinstance(one, Domain):
+            yield from _domain_lines(one, inner, end, nodes)
+        else:
+            yield inner + end, one
+
+
+def _domain_cells(domain: Domain, what: str) -> Text:
+    line = bar(domain.used, domain.total)
+    line.append(f" {domain.used}/{domain.total}{what}")
+    line.append(f"  {many(domain.nodes, 'node')}, {domain.whole} unused", style="dim")
+    return line
+
+
+def _spot_cells(spot: Spot, colours: dict[str, str]) -> Text:
+    line, filled, cells = Text(), 0, 16
+    for owner, count in spot.taken:
+        share = min(cells - filled, round(cells * count / spot.total) if spot.total else 0)
+        line.append("█" * share, style=colours.get(owner, "white"))
+        filled += share
+    line.append("░" * (cells - filled), style="dim")
+    line.append(f" {spot.used}/{spot.total}")
+    for owner, count in spot.taken[:3]:
+        line.append(f"  {owner}", style=colours.get(owner, ""))
+        line.append(f" ×{count}", style="dim")
+    if len(spot.taken) > 3:
+        line.append(f"  +{len(spot.taken) - 3}", style="dim")
+    if spot.note:
+        line.append(f"  {spot.note}", style="red")
+    return line
+
+
+def level_table(layout: Layout, width: int) -> Group:
+    """What each level offers to a gang that must stay inside one domain of it."""
+    titles = ("LEVEL", "DOMAINS", "LARGEST FREE", "WHOLE NODES", "IN", "FRAGMENTED", "UNLABELLED")
+    rows = [
+        (
+            level.name, str(level.domains), str(level.largest_free), str(level.largest_whole), level.best,
+            f"{level.fragmentation:.0%}", str(level.unlabelled) if level.unlabelled else "",
+        )
+        for level in layout.levels
+    ]  # fmt: skip
+    return table(titles, rows, width, right=("DOMAINS", "LARGEST FREE", "WHOLE NODES", "FRAGMENTED"))

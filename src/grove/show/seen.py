@@ -1,0 +1,143 @@
+"""What a picture is made of: the objects that were read at one moment, and the ways to find one among them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import TypeVar
+
+from grove.api import labels
+from grove.api.core import Event, Node, Pod
+from grove.api.meta import Key, Object
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.topology import ClusterTopologyBinding
+from grove.kube.client import Client
+from grove.kube.errors import Forbidden
+
+T = TypeVar("T", bound=Object)
+
+PAGE = 500
+HOST_KEY = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Objects of one moment. `blind` names the kinds that could not be read for lack of rights."""
+
+    sets: Sequence[PodCliqueSet] = ()
+    groups: Sequence[PodCliqueScalingGroup] = ()
+    cliques: Sequence[PodClique] = ()
+    gangs: Sequence[PodGang] = ()
+    pods: Sequence[Pod] = ()
+    nodes: Sequence[Node] = ()
+    bindings: Sequence[ClusterTopologyBinding] = ()
+    events: Sequence[Event] = ()
+    now: datetime | None = None
+    blind: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def node_of(self) -> dict[str, Node]:
+        return {node.metadata.name: node for node in self.nodes}
+
+    @cached_property
+    def gang_of(self) -> dict[Key, PodGang]:
+        return {gang.metadata.key: gang for gang in self.gangs}
+
+    @cached_property
+    def pods_of_clique(self) -> dict[Key, list[Pod]]:
+        return self._pods_by(labels.POD_CLIQUE)
+
+    @cached_property
+    def pods_of_gang(self) -> dict[Key, list[Pod]]:
+        return self._pods_by(labels.POD_GANG)
+
+    def _pods_by(self, label: str) -> dict[Key, list[Pod]]:
+        found: dict[Key, list[Pod]] = defaultdict(list)
+        for pod in self.pods:
+            if name := pod.metadata.labels.get(label):
+                found[Key(pod.metadata.namespace, name)].append(pod)
+        return found
+
+    def of_set(self, kind: Sequence[T], pcs: PodCliqueSet) -> list[T]:
+        """Those of a kind that belong to a set, by name."""
+        mine = [
+            one for one in kind
+            if one.metadata.labels.get(labels.PART_OF) == pcs.metadata.name
+            and one.metadata.namespace == pcs.metadata.namespace
+        ]  # fmt: skip
+        return sorted(mine, key=lambda one: one.metadata.name)
+
+    def find_set(self, key: Key) -> PodCliqueSet | None:
+        return next((pcs for pcs in self.sets if pcs.metadata.key == key), None)
+
+    def levels(self, topology: str = "") -> tuple[tuple[str, str], ...]:
+        """Domain names and label keys, broad to narrow, without the host: of the named binding, else of the first."""
+        bindings = sorted(self.bindings, key=lambda one: (one.metadata.name != topology, one.metadata.name))
+        if not bindings:
+            return ()
+        return tuple((one.domain, one.key) for one in bindings[0].spec.levels if one.key != HOST_KEY)
+
+    def path(self, node: str, levels: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+        """The domains a node is in, broad to narrow; empty where its label is missing."""
+        found = self.node_of.get(node)
+        return tuple(found.metadata.labels.get(key, "") if found else "" for _, key in levels)
+
+
+async def read(
+    client: Client, namespace: str = "", *, only_set: str = "", all_pods: bool = False, events: bool = False
+) -> Seen:
+    """Reads what pictures need, in parallel. Kinds the user may not list are left out and named in `blind`.
+
+    `only_set` asks for the children of one set alone, which the server filters by label; `all_pods` also for pods that
+    are not Grove's.
+    """
+    mine = f"{labels.PART_OF}={only_set}" if only_set else ""
+    managed = mine or f"{labels.MANAGED_BY}={labels.OPERATOR}"
+    blind: list[str] = []
+
+    async def listed(kind: type[T], where: str, selector: str = "") -> list[T]:
+        try:
+            return await every(client, kind, where, labels=selector)
+        except Forbidden:
+            if kind is PodCliqueSet:
+                raise  # without the sets there is nothing to show
+            blind.append(kind.RESOURCE.plural)
+            return []
+
+    async def sets() -> list[PodCliqueSet]:
+        if only_set:
+            return [await client.get(PodCliqueSet, only_set, namespace)]
+        return await listed(PodCliqueSet, namespace)
+
+    async with asyncio.TaskGroup() as group:
+        start = group.create_task
+        found = (
+            start(sets()), start(listed(PodCliqueScalingGroup, namespace, mine)),
+            start(listed(PodClique, namespace, mine)), start(listed(PodGang, namespace, mine)),
+            start(listed(Pod, namespace, "" if all_pods else managed)), start(listed(Node, "")),
+            start(listed(ClusterTopologyBinding, "")),
+        )  # fmt: skip
+        happened = start(listed(Event, namespace)) if events else None
+    return Seen(
+        found[0].result(), found[1].result(), found[2].result(), found[3].result(), found[4].result(),
+        found[5].result(), found[6].result(), happened.result() if happened else (), blind=tuple(sorted(blind)),
+    )  # fmt: skip
+
+
+async def every(client: Client, kind: type[T], namespace: str = "", *, labels: str = "") -> list[T]:
+    """A whole list, page by page."""
+    found: list[T] = []
+    page = ""
+    while True:
+        got = await client.list(kind, namespace, labels=labels, limit=PAGE, next_page=page)
+        found += got.items
+        page = got.next_page
+        if not page:
+            return found

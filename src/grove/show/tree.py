@@ -1,0 +1,283 @@
+"""A set as a tree: set → replica → groups and cliques → pods, each with its counts, its place and what is wrong.
+
+Pure: from what was read to values. The reason of a branch is the reason of its worst leaf, so the top line of a set
+says why the whole is not running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from grove.api import conditions as words
+from grove.api import labels
+from grove.api.core import Pod
+from grove.api.meta import Key, find_condition
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.show.seen import Seen
+from grove.show.words import by_name
+
+
+class State(IntEnum):
+    """How well a leaf or branch is; lower is worse, so the worst of many is their minimum."""
+
+    FAILED = 0
+    PENDING = 1
+    GATED = 2
+    MISSING = 3
+    LEAVING = 4
+    STARTING = 5
+    READY = 6
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Pods of a branch: how many are wanted and how far they are."""
+
+    wanted: int = 0
+    ready: int = 0
+    scheduled: int = 0
+    updated: int = 0
+    gated: int = 0
+
+    def __add__(self, other: Count) -> Count:
+        return Count(
+            self.wanted + other.wanted, self.ready + other.ready, self.scheduled + other.scheduled,
+            self.updated + other.updated, self.gated + other.gated,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Twig:
+    """One line of the tree. `label` is the name within the parent, `domains` the narrowest domains it stands in."""
+
+    kind: str
+    name: str
+    label: str
+    state: State
+    count: Count
+    why: str = ""
+    gang: str = ""
+    score: float | None = None
+    node: str = ""
+    domains: tuple[str, ...] = ()
+    children: tuple[Twig, ...] = field(default=())
+
+
+def tree_of(seen: Seen, pcs: PodCliqueSet) -> Twig:
+    """The whole tree of one set."""
+    name = pcs.metadata.name
+    growth = _Growth(seen, pcs)
+    replicas = [growth.replica(index) for index in growth.indices()]
+    count = _sum(replicas)
+    why = _worst(replicas).why if replicas else ""
+    if not replicas and pcs.spec.replicas:
+        why = _last_error(pcs) or "the operator has not made its children yet; is it running? (doctor)"
+    state = min((twig.state for twig in replicas), default=State.READY if not pcs.spec.replicas else State.MISSING)
+    if pcs.metadata.is_deleting:
+        state, why = State.LEAVING, "is being deleted"
+    return Twig("PodCliqueSet", name, name, state, count, why, children=tuple(replicas))
+
+
+class _Growth:
+    def __init__(self, seen: Seen, pcs: PodCliqueSet) -> None:
+        self._seen, self._pcs = seen, pcs
+        constraint = pcs.spec.template.topology_constraint
+        self._levels = seen.levels(constraint.topology_name if constraint else "")
+        self._cliques = seen.of_set(seen.cliques, pcs)
+        self._groups = seen.of_set(seen.groups, pcs)
+        self._order = {clique.name: i for i, clique in enumerate(pcs.spec.template.cliques)}
+
+    def indices(self) -> list[int]:
+        there = {_number(one.metadata.labels.get(labels.REPLICA_INDEX)) for one in (*self._cliques, *self._groups)}
+        return sorted(there | set(range(self._pcs.spec.replicas)) - {-1}) if there else []
+
+    def replica(self, index: int) -> Twig:
+        name = f"{self._pcs.metadata.name}-{index}"
+        alone = [one for one in self._of(self._cliques, index) if labels.SCALING_GROUP not in one.metadata.labels]
+        alone.sort(key=lambda one: self._rank(one, name))
+        children = [self.clique(one, f"{name}-") for one in alone]
+        children += [self.group(one, f"{name}-") for one in self._of(self._groups, index)]
+        gang = self._seen.gang_of.get(Key(self._pcs.metadata.namespace, name))
+        return self._branch("Replica", name, f"replica {index}", children, gang)
+
+    def group(self, group: PodCliqueScalingGroup, prefix: str) -> Twig:
+        name = group.metadata.name
+        members: dict[int, list[PodClique]] = {}
+        for clique in self._cliques:
+            if clique.metadata.labels.get(labels.SCALING_GROUP) == name:
+                index = _number(clique.metadata.labels.get(labels.SCALING_GROUP_REPLICA_INDEX))
+                members.setdefault(index, []).append(clique)
+        copies = []
+        for index in sorted(members.keys() | set(range(group.spec.replicas))):
+            own = f"{name}-{index}"
+            cliques = sorted(members.get(index, ()), key=lambda one: self._rank(one, own))
+            twigs = [self.clique(one, f"{own}-") for one in cliques]
+            gang = self._gang_of(cliques)
+            copies.append(self._branch("GroupReplica", own, str(index), twigs, gang))
+        return self._branch("PodCliqueScalingGroup", name, name.removeprefix(prefix), copies, None)
+
+    def clique(self, clique: PodClique, prefix: str) -> Twig:
+        key = clique.metadata.key
+        pods = sorted(self._seen.pods_of_clique.get(key, ()), key=lambda pod: (_index(pod), pod.metadata.name))
+        twigs = [self.pod(pod, clique) for pod in pods]
+        staying = [twig for twig in twigs if twig.state is not State.LEAVING]
+        status = clique.status
+        count = Count(
+            clique.spec.replicas, sum(twig.count.ready for twig in staying),
+            sum(twig.count.scheduled for twig in staying), status.updated_replicas,
+            sum(twig.count.gated for twig in staying),
+        )  # fmt: skip
+        state, why = min((twig.state for twig in staying), default=State.READY), ""
+        if staying and state is not State.READY:
+            why = _worst(staying).why
+        missing = clique.spec.replicas - len(staying)
+        if missing > 0 and state > State.MISSING:
+            state = State.MISSING
+            why = _last_error(clique) or f"{missing} of {clique.spec.replicas} pods do not exist yet"
+        name = clique.metadata.name
+        gang = clique.metadata.labels.get(labels.POD_GANG, "")
+        return Twig(
+            "PodClique", name, name.removeprefix(prefix), state, count, why, gang, domains=self._domains(pods),
+            children=tuple(twigs),
+        )  # fmt: skip
+
+    def pod(self, pod: Pod, clique: PodClique) -> Twig:
+        name, node = pod.metadata.name, pod.spec.node_name
+        state, why = self._pod_state(pod, clique)
+        count = Count(1, int(pod.is_ready), int(pod.is_bound), 0, int(pod.is_gated))
+        label = name.removeprefix(f"{clique.metadata.name}-")
+        gang = pod.metadata.labels.get(labels.POD_GANG, "")
+        return Twig("Pod", name, label, state, count, why, gang, node=node, domains=self._domains([pod]))
+
+    def _pod_state(self, pod: Pod, clique: PodClique) -> tuple[State, str]:
+        node = self._seen.node_of.get(pod.spec.node_name)
+        is_lost = bool(pod.spec.node_name and self._seen.nodes) and (node is None or not node.is_ready)
+        lost = f"node {pod.spec.node_name} " + ("is gone" if node is None else "does not answer")
+        if pod.metadata.is_deleting:
+            return State.LEAVING, lost if is_lost else "is being deleted"
+        if pod.is_finished:
+            return State.FAILED, pod.status.message or f"ended: {pod.status.reason or pod.status.phase}"
+        if pod.is_ready:
+            return State.READY, ""
+        if is_lost:
+            return State.FAILED, lost
+        if pod.is_gated:
+            return State.GATED, self._gate_reason(pod)
+        if not pod.is_bound:
+            return State.PENDING, self._pending_reason(pod)
+        statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+        for status in statuses:
+            waiting = status.state.waiting
+            if waiting and waiting.reason not in ("", "PodInitializing", "ContainerCreating"):
+                return State.FAILED, f"{status.name}: {waiting.reason}" + (
+                    f", {status.restart_count} restarts" if status.restart_count else ""
+                )
+        blocked = find_condition(pod.status.conditions, words.POD_STARTUP_BLOCKED)
+        if blocked is not None and blocked.status == words.TRUE and blocked.message:
+            return State.STARTING, blocked.message
+        if any(
+            one.name == labels.STARTUP_CONTAINER and one.state.running for one in pod.status.init_container_statuses
+        ):
+            after = ", ".join(clique.spec.starts_after)
+            return State.STARTING, f"starts after {after}" if after else "waits for the cliques before it"
+        return State.STARTING, "starting"
+
+    def _gate_reason(self, pod: Pod) -> str:
+        base = pod.metadata.labels.get(labels.BASE_POD_GANG, "")
+        gang = self._seen.gang_of.get(Key(pod.metadata.namespace, base)) if base else None
+        if gang is not None and not _holds(gang, words.SCHEDULED):
+            return f"waits for its base gang {base} to be scheduled"
+        others = [gate.name for gate in pod.spec.scheduling_gates if gate.name != labels.POD_GANG_GATE]
+        if others:
+            return f"held by scheduling gate {', '.join(others)}"
+        return "waits until all pods of its gang exist"
+
+    def _pending_reason(self, pod: Pod) -> str:
+        name = pod.metadata.labels.get(labels.POD_GANG, "")
+        gang = self._seen.gang_of.get(Key(pod.metadata.namespace, name))
+        said = find_condition(gang.status.conditions, words.SCHEDULED) if gang is not None else None
+        if said is not None and said.status != words.TRUE and said.message:
+            return by_name(said.message, self._levels)
+        condition = find_condition(pod.status.conditions, "PodScheduled")
+        if condition is not None and condition.message:
+            return by_name(condition.message, self._levels)
+        return "no node yet"
+
+    def _branch(self, kind: str, name: str, label: str, children: Sequence[Twig], gang: PodGang | None) -> Twig:
+        state = min((twig.state for twig in children), default=State.MISSING)
+        why = _worst(children).why if children and state is not State.READY else ""
+        if not children:
+            why = "not made yet"
+        domains = _narrowest_common([pod for twig in children for pod in _pods(twig)], self._seen, self._levels)
+        score = gang.status.placement_score if gang else None
+        own = gang.metadata.name if gang else ""
+        return Twig(kind, name, label, state, _sum(children), why, own, score, "", domains, tuple(children))
+
+    def _domains(self, pods: Iterable[Pod]) -> tuple[str, ...]:
+        paths = (self._seen.path(pod.spec.node_name, self._levels) for pod in pods if pod.spec.node_name)
+        return tuple(sorted({path[-1] for path in paths if path and path[-1]}))
+
+    def _gang_of(self, cliques: Sequence[PodClique]) -> PodGang | None:
+        for clique in cliques:
+            name = clique.metadata.labels.get(labels.POD_GANG, "")
+            if name:
+                return self._seen.gang_of.get(Key(clique.metadata.namespace, name))
+        return None
+
+    def _rank(self, clique: PodClique, prefix: str) -> tuple[int, str]:
+        own = clique.metadata.name.removeprefix(f"{prefix}-")
+        return self._order.get(own, len(self._order)), own
+
+    @staticmethod
+    def _of(kind: Sequence, index: int) -> list:  # type: ignore[type-arg]
+        return [one for one in kind if _number(one.metadata.labels.get(labels.REPLICA_INDEX)) == index]
+
+
+def _narrowest_common(twigs: Sequence[Twig], seen: Seen, levels: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """The narrowest domain that holds all the pods, or the broadest ones they are spread over."""
+    paths = {seen.path(twig.node, levels) for twig in twigs if twig.node}
+    for level in reversed(range(len(levels))):
+        values = {path[level] for path in paths}
+        if len(values) == 1 and "" not in values:
+            return tuple(values)
+    return tuple(sorted({path[0] for path in paths if path and path[0]}))
+
+
+def _pods(twig: Twig) -> list[Twig]:
+    if twig.kind == "Pod":
+        return [twig] if twig.state is not State.LEAVING else []
+    return [pod for child in twig.children for pod in _pods(child)]
+
+
+def _worst(twigs: Sequence[Twig]) -> Twig:
+    return min(twigs, key=lambda twig: (twig.state, twig.name))
+
+
+def _sum(twigs: Iterable[Twig]) -> Count:
+    return sum((twig.count for twig in twigs), Count())
+
+
+def _holds(gang: PodGang, type_: str) -> bool:
+    found = find_condition(gang.status.conditions, type_)
+    return found is not None and found.status == words.TRUE
+
+
+def _last_error(one: PodCliqueSet | PodClique) -> str:
+    return one.status.last_errors[0].description if one.status.last_errors else ""
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else -1
+
+
+def _index(pod: Pod) -> int:
+    return _number(pod.metadata.labels.get(labels.POD_INDEX))

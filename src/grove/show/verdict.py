@@ -1,0 +1,177 @@
+"""The one reason why a gang is not running, its evidence, and what to do next: from the outermost cause inwards.
+
+operator → quota → gate → gang → domain → node → dependency → pod. Pure: what was read goes in, with the scheduler's
+diagnosis where there is one; a verdict comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from grove.api import conditions as words
+from grove.api import labels
+from grove.api.meta import find_condition
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.show.diagnosis import Diagnosis
+from grove.show.seen import Seen
+from grove.show.tree import State, Twig, tree_of
+from grove.show.words import by_name, many
+
+RUNNING, WAITING, NO_FIT = "running", "waiting", "cannot fit"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`level` is where the cause lies; `helps` are verified changes, any one of which would do."""
+
+    gang: str
+    state: str
+    level: str
+    reason: str
+    evidence: tuple[str, ...] = ()
+    next: str = ""
+    helps: tuple[str, ...] = ()
+
+
+def set_verdict(seen: Seen, pcs: PodCliqueSet) -> Verdict | None:
+    """What is wrong with a set before any gang of it can be asked about."""
+    name = pcs.metadata.name
+    if pcs.metadata.is_deleting:
+        return Verdict(name, WAITING, "operator", "is being deleted", next="wait until its pods are gone")
+    if not pcs.spec.replicas:
+        return Verdict(name, RUNNING, "", "is scaled to zero")
+    if pcs.status.last_errors:
+        errors = tuple(f"{one.code}: {one.description}" for one in pcs.status.last_errors)
+        if not seen.of_set(seen.gangs, pcs):
+            return Verdict(name, WAITING, "operator", errors[0], errors, "mend what the operator stumbles over")
+    if not seen.of_set(seen.gangs, pcs):
+        behind = pcs.status.observed_generation != pcs.metadata.generation
+        why = "the operator has not seen it yet" if behind else "it has no PodGangs yet"
+        return Verdict(name, WAITING, "operator", why, next="kubectl grove doctor: is the operator running?")
+    return None
+
+
+def gang_verdict(seen: Seen, gang: PodGang, found: Diagnosis | None) -> Verdict:
+    """The dominant reason for one gang. Without a diagnosis what the scheduler wrote on the objects has to do."""
+    name = gang.metadata.name
+    levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
+    cliques = _cliques(seen, gang)
+    refused = [(one, error) for one in cliques for error in one.status.last_errors]
+    missing = [one for one in cliques if one.status.replicas < one.spec.replicas]
+    if refused and missing:
+        return _not_created(name, refused[0][0], [error.description for _, error in refused])
+    said = find_condition(gang.status.conditions, words.SCHEDULED)
+    placed = found.placed if found is not None else said is not None and said.status == words.TRUE
+    if not placed:
+        return _not_placed(name, found, levels) if found is not None else _as_written(gang, levels)
+    return _not_ready(seen, gang, cliques)
+
+
+def _not_created(name: str, clique: PodClique, errors: Sequence[str]) -> Verdict:
+    is_quota = any("quota" in error for error in errors)
+    level, what = ("quota", "a ResourceQuota does not let its pods be created") if is_quota else (
+        "create", f"pods of {clique.metadata.name} cannot be created"
+    )  # fmt: skip
+    step = "raise the quota, or scale something else down" if is_quota else "mend what the API server refuses"
+    return Verdict(name, WAITING, level, what, tuple(dict.fromkeys(errors)), step)
+
+
+def _not_placed(name: str, found: Diagnosis, levels: Sequence[tuple[str, str]]) -> Verdict:
+    explanation = found.explanation
+    if found.gates:
+        return Verdict(name, WAITING, "gate", found.gates[0], next=_gate_step(found.gates[0]))
+    assert explanation is not None
+    if explanation.fits:
+        step = "if it stays so, kubectl grove doctor: is grove-scheduler running?"
+        return Verdict(name, WAITING, "gang", "there is room for it; the scheduler has not placed it yet", next=step)
+    evidence = tuple(by_name(f"{one.level}: {one.text}", levels) for one in explanation.findings)
+    helps = tuple(by_name(change.text, levels) for change in explanation.changes)
+    level = "domain" if explanation.reason in ("NoDomainFits", "DomainPinned", "NoPacking") else (
+        "node" if explanation.reason == "NoSuitableNode" else "gang"
+    )  # fmt: skip
+    unsure = "" if explanation.proven else "no place was found within the search's budget; "
+    step = helps[0] if helps else "no small change helps: it needs more or larger nodes"
+    return Verdict(name, NO_FIT, level, unsure + by_name(explanation.message, levels), evidence, step, helps)
+
+
+def _gate_step(gate: str) -> str:
+    if "base PodGang" in gate:
+        return "explain its base gang first: a scaled gang follows when that is scheduled"
+    if "created" in gate or "do not exist" in gate:
+        return "the operator is making its pods; if it stays so, kubectl grove doctor"
+    return "whoever set the scheduling gate has to remove it" if "gates" in gate else ""
+
+
+def _as_written(gang: PodGang, levels: Sequence[tuple[str, str]]) -> Verdict:
+    """What the objects say, when nobody could look at the cluster with the scheduler's eyes."""
+    name = gang.metadata.name
+    scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
+    said = find_condition(gang.status.conditions, words.SCHEDULED)
+    if said is None:
+        complete = find_condition(gang.status.conditions, words.INITIALIZED)
+        if complete is None or complete.status != words.TRUE:
+            return Verdict(name, WAITING, "gate", "its pods are still being created")
+        return Verdict(name, WAITING, "gang", f"{scheduler} has not said anything about it yet", next="doctor")
+    state = NO_FIT if said.reason == "Unschedulable" else WAITING
+    return Verdict(name, state, "gang", by_name(said.message, levels) or said.reason, (f"{scheduler}: {said.reason}",))
+
+
+def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique]) -> Verdict:
+    name = gang.metadata.name
+    twigs = [twig for twig in _pod_twigs(seen, gang) if twig.state is not State.LEAVING]
+    sick = [twig for twig in twigs if twig.state is not State.READY]
+    if not sick:
+        return Verdict(name, RUNNING, "", f"{many(len(twigs), 'pod')} ready")
+    worst = min(sick, key=lambda twig: (twig.state, twig.name))
+    evidence = tuple(_together(sick))
+    if worst.state is State.FAILED:
+        step = "recover or remove the node" if "node " in worst.why else f"kubectl logs {worst.name}"
+        return Verdict(name, WAITING, "pod", worst.why, evidence, step)
+    if worst.state is State.PENDING:
+        return Verdict(name, WAITING, "node", worst.why, evidence, "the gang stands; these pods are above its minimum")
+    blocked = [clique for clique in cliques if clique.spec.starts_after and _is_waiting(seen, clique)]
+    if blocked:
+        clique = blocked[0]
+        after = ", ".join(clique.spec.starts_after)
+        step = f"look at {after} first: kubectl grove tree"
+        return Verdict(name, WAITING, "dependency", f"{clique.metadata.name} starts after {after}", evidence, step)
+    return Verdict(name, WAITING, "pod", worst.why or "its pods are starting", evidence, "wait, or read their logs")
+
+
+def _together(sick: Sequence[Twig]) -> Iterator[str]:
+    """One line a reason, with the pods that have it."""
+    by_reason: dict[str, list[str]] = {}
+    for twig in sick:
+        by_reason.setdefault(twig.why, []).append(twig.name)
+    for why, names in by_reason.items():
+        more = f" and {many(len(names) - 1, 'other pod')}" if len(names) > 1 else ""
+        yield f"{names[0]}{more}: {why}"
+
+
+def _is_waiting(seen: Seen, clique: PodClique) -> bool:
+    return any(
+        one.name == labels.STARTUP_CONTAINER and one.state.running
+        for pod in seen.pods_of_clique.get(clique.metadata.key, ())
+        for one in pod.status.init_container_statuses
+    )
+
+
+def _pod_twigs(seen: Seen, gang: PodGang) -> list[Twig]:
+    pcs = next((one for one in seen.sets if one.metadata.name == gang.metadata.labels.get(labels.PART_OF)), None)
+    if pcs is None:
+        return []
+    mine = {pod.metadata.name for pod in seen.pods_of_gang.get(gang.metadata.key, ())}
+    return [twig for twig in _leaves(tree_of(seen, pcs)) if twig.name in mine]
+
+
+def _leaves(twig: Twig) -> list[Twig]:
+    return [twig] if twig.kind == "Pod" else [leaf for child in twig.children for leaf in _leaves(child)]
+
+
+def _cliques(seen: Seen, gang: PodGang) -> list[PodClique]:
+    names = {group.name for group in gang.spec.podgroups}
+    mine = gang.metadata.namespace
+    return [one for one in seen.cliques if one.metadata.name in names and one.metadata.namespace == mine]

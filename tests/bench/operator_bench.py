@@ -1,0 +1,221 @@
+"""What the operator costs and how quick it is: on a real API server, with grove-scheduler and fake nodes.
+
+Everything runs in processes of its own, as it would in a cluster. Times are wall time from the user's write to what the
+user sees, so a busy machine stretches them; CPU seconds and API calls are not stretched. `GROVE_BENCH_REPLICAS` and
+`GROVE_BENCH_NODES` make the big shape smaller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from grove.api.core import Node, Pod
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.crds.install import install
+from grove.kube.cache import Cache
+from grove.kube.config import load_config
+from grove.kube.http import HttpClient
+from grove.local.controlplane import ControlPlane
+from grove.local.ports import free_ports
+from tests.bench.figures import Figure
+from tests.manifests import clique, group, many_pairs, pcs
+
+REPLICAS = int(os.environ.get("GROVE_BENCH_REPLICAS", "500"))
+NODES = int(os.environ.get("GROVE_BENCH_NODES", "1000"))
+MANY_SETS = REPLICAS // 5
+IDLE_S = 20.0
+READS = ("get", "list", "watch", "discover")
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Process:
+    """One of the processes around the API server; `ask` is for the operator, which answers with its own counts."""
+
+    def __init__(self, name: str, *command: str, piped: bool = False) -> None:
+        pipe = subprocess.PIPE if piped else subprocess.DEVNULL
+        self.name = name
+        self.child = subprocess.Popen(
+            [sys.executable, *command], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def read_line(self) -> str:
+        assert self.child.stdout is not None
+        return self.child.stdout.readline()
+
+    def ask(self) -> dict[str, Any]:
+        assert self.child.stdin is not None
+        self.child.stdin.write("\n")
+        self.child.stdin.flush()
+        answer: dict[str, Any] = json.loads(self.read_line())
+        return answer
+
+    def stop(self) -> None:
+        self.child.terminate()
+        self.child.wait()
+
+
+class Bench:
+    """The cluster, its processes, and what a user sees of it."""
+
+    def __init__(self, plane: ControlPlane, client: HttpClient, processes: list[Process], operator: Process) -> None:
+        self.plane, self.client, self.processes, self.operator = plane, client, processes, operator
+        self.cache = Cache(client)
+        for kind in (Pod, Node, PodCliqueSet, PodClique):
+            self.cache.add(kind)
+        self._changed = asyncio.Event()
+        for kind in (Pod, Node, PodCliqueSet, PodClique):
+            self.cache.on_event(kind, lambda old, new: self._changed.set())
+
+    async def until(self, holds: Callable[[], bool], timeout_s: float = 600.0) -> float:
+        """Seconds until it holds, seen by a watch as a user's would."""
+        began = time.perf_counter()
+        async with asyncio.timeout(timeout_s):
+            while not holds():
+                self._changed.clear()
+                await self._changed.wait()
+        return time.perf_counter() - began
+
+    def pods(self, *, ready: bool = False) -> int:
+        return sum(1 for pod in self.cache.list(Pod) if not ready or pod.is_ready)
+
+    def available(self) -> int:
+        return sum(one.status.available_replicas for one in self.cache.list(PodCliqueSet))
+
+    def cpu_s(self) -> dict[str, float]:
+        pids = {child.name: child.pid for child in self.plane.children}
+        pids |= {process.name: process.child.pid for process in self.processes}
+        return {name: _cpu_of(pid) for name, pid in pids.items()}
+
+
+def _cpu_of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+@contextmanager
+def processes(plane: ControlPlane) -> Iterator[tuple[list[Process], Process]]:
+    where = ["--kubeconfig", str(plane.kubeconfig)]
+    (port,) = free_ports(1)
+    with ExitStack() as stack:
+        operator = Process("operator", "-m", "tests.bench.operator_process", str(plane.kubeconfig), piped=True)
+        stack.callback(operator.stop)
+        assert operator.read_line() == "ready\n"
+        scheduler = Process("scheduler", "-m", "grove", "scheduler", *where, "--no-leader-elect", "--port", str(port))
+        stack.callback(scheduler.stop)
+        shape = ["--count", str(NODES), "--start-delay", "0"]
+        nodes = Process("fake nodes", "-m", "grove", "nodes", *where, *shape)
+        stack.callback(nodes.stop)
+        yield [operator, scheduler, nodes], operator
+
+
+def writes(after: dict[str, Any], before: dict[str, Any]) -> int:
+    spent = {call: n - before["calls"].get(call, 0) for call, n in after["calls"].items()}
+    return sum(n for call, n in spent.items() if call.split()[0] not in READS)
+
+
+async def big(bench: Bench, results: dict[str, Figure]) -> None:
+    """One set of many replicas of two pods: made, halved, doubled, emptied."""
+    pods, shape = 2 * REPLICAS, f"{REPLICAS} x 2 pods"
+    cpu, used, began = bench.cpu_s(), bench.operator.ask(), time.perf_counter()
+    await bench.client.create(PodCliqueSet, many_pairs("big", REPLICAS))
+    await bench.until(lambda: bench.pods() == pods)
+    created_s = time.perf_counter() - began
+    await bench.until(lambda: bench.available() == REPLICAS)
+    available_s = time.perf_counter() - began
+    await asyncio.sleep(5.0)  # what is still on its way belongs to it
+    spent, now = bench.cpu_s(), bench.operator.ask()
+    results[f"operator: {shape} created"] = Figure(created_s, "s", "37 s upstream")
+    results[f"operator: {shape} available"] = Figure(available_s, "s", "< 20 s; 104 s upstream")
+    results["operator: CPU a pod"] = Figure((now["cpu_s"] - used["cpu_s"]) / pods * 1000, "ms", "<= 10 ms")
+    results["operator: API writes a pod"] = Figure(writes(now, used) / pods, "", "<= 6 with the scheduler's")
+    for name in spent:
+        results[f"operator: CPU a pod, {name}"] = Figure((spent[name] - cpu[name]) / pods * 1000, "ms")
+    results["operator: memory at its highest"] = Figure(now["peak_mb"], "MB", "< 141 MB")
+
+    before = bench.operator.ask()
+    await asyncio.sleep(IDLE_S)
+    after = bench.operator.ask()
+    idle = (after["cpu_s"] - before["cpu_s"]) / IDLE_S * 100
+    results[f"operator: idle CPU with {pods} pods"] = Figure(idle, "% of a core", "<= 0.2 %")
+    results["operator: writes while idle"] = Figure(writes(after, before), "", "0")
+
+    half = REPLICAS // 2
+    for name, replicas in ((f"{REPLICAS} -> {half}", half), (f"{half} -> {REPLICAS}", REPLICAS), ("to 0", 0)):
+        await _scale(bench, replicas)
+        seconds = await bench.until(
+            lambda replicas=replicas: bench.available() == replicas and bench.pods() == 2 * replicas  # type: ignore[misc]
+        )
+        results[f"operator: {shape}, {name}"] = Figure(seconds, "s")
+    await bench.client.delete(PodCliqueSet, "big", "default")
+    await bench.until(lambda: not bench.cache.list(PodCliqueSet))
+
+
+async def _scale(bench: Bench, replicas: int) -> None:
+    patch = {"spec": {"replicas": replicas}}
+    await bench.client.patch(PodCliqueSet, "big", patch, "default", subresource="scale")
+
+
+async def small(bench: Bench, results: dict[str, Figure]) -> None:
+    """A set of nine pods, five times: the median."""
+    times: list[float] = []
+    for number in range(5):
+        manifest = pcs(
+            f"s{number}", clique("r", 3), clique("l"), clique("w", 2), groups=[group("g", "l", "w", replicas=2)]
+        )
+        await asyncio.sleep(1.0)
+        began = time.perf_counter()
+        await bench.client.create(PodCliqueSet, manifest)
+        await bench.until(lambda wanted=number + 1: bench.available() == wanted)  # type: ignore[misc]
+        times.append(time.perf_counter() - began)
+    results["operator: a set of 9 pods available"] = Figure(sorted(times)[2], "s", "< 1 s; 7.9 s upstream")
+    await _clear(bench)
+
+
+async def many_sets(bench: Bench, results: dict[str, Figure]) -> None:
+    """Many small sets at once."""
+    before, began = bench.operator.ask(), time.perf_counter()
+    async with asyncio.TaskGroup() as group_:
+        for number in range(MANY_SETS):
+            group_.create_task(bench.client.create(PodCliqueSet, pcs(f"m{number}", clique("w", 3))))
+    await bench.until(lambda: bench.available() == MANY_SETS)
+    results[f"operator: {MANY_SETS} sets x 3 pods available"] = Figure(time.perf_counter() - began, "s")
+    after = bench.operator.ask()
+    results["operator: API writes a pod, many sets"] = Figure(writes(after, before) / (3 * MANY_SETS), "")
+    began = time.perf_counter()
+    await _clear(bench)
+    results[f"operator: {MANY_SETS} sets x 3 pods deleted"] = Figure(time.perf_counter() - began, "s")
+
+
+async def _clear(bench: Bench) -> None:
+    await bench.client.delete_collection(PodCliqueSet, "default")
+    await bench.until(lambda: not bench.cache.list(PodCliqueSet) and not bench.cache.list(Pod))
+
+
+async def measure(plane: ControlPlane, results: dict[str, Figure]) -> None:
+    async with HttpClient(load_config(plane.kubeconfig)) as client:
+        await install(client, lambda said: None)
+        with processes(plane) as (all_, operator):
+            bench = Bench(plane, client, all_, operator)
+            async with bench.cache:
+                await bench.cache.wait_synced()
+                await bench.until(lambda: len(bench.cache.list(Node)) == NODES)
+                await asyncio.sleep(3.0)
+                parts: list[Callable[[Bench, dict[str, Figure]], Awaitable[None]]] = [small, big, many_sets]
+                for part in parts:
+                    await part(bench, results)
+
+
+def run(results: dict[str, Figure]) -> None:
+    with tempfile.TemporaryDirectory() as folder, ControlPlane(folder, controller_manager=True) as plane:
+        asyncio.run(measure(plane, results))

@@ -1,0 +1,93 @@
+"""`kubectl grove` as a process against a real control plane: flags, rights, exit codes, one line for what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from grove.local.controlplane import ControlPlane
+
+ROOT = Path(__file__).parents[2]
+
+
+def ask(plane: ControlPlane, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "grove.cli.kubectl", *args, "--kubeconfig", str(plane.kubeconfig)],
+        capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane, fresh_name: str) -> str:
+    made = subprocess.run(
+        [control_plane.kubectl, "--kubeconfig", control_plane.kubeconfig, "create", "namespace", fresh_name],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    return fresh_name
+
+
+def test_an_empty_namespace_is_all_well(control_plane: ControlPlane, namespace: str) -> None:
+    found = ask(control_plane, "status", "-n", namespace, "-o", "json")
+    assert (found.returncode, json.loads(found.stdout), found.stderr) == (0, [], "")
+
+
+def test_flags_before_the_command_count_too(control_plane: ControlPlane, namespace: str) -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "grove.cli.kubectl", "--kubeconfig", str(control_plane.kubeconfig), "-n", namespace,
+         "status"],
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    assert (found.returncode, found.stdout) == (0, "no PodCliqueSets\n")
+
+
+def test_a_missing_set_is_one_line_and_exit_code_2(control_plane: ControlPlane, namespace: str) -> None:
+    found = ask(control_plane, "tree", "nothing", "-n", namespace)
+    assert found.returncode == 2
+    assert found.stderr == 'error: podcliquesets.grove.io "nothing" not found\n'
+    assert found.stdout == ""
+
+
+def test_a_user_without_rights_is_told_so(control_plane: ControlPlane, namespace: str) -> None:
+    found = ask(control_plane, "tree", "chat", "-n", namespace, "--as", "nobody")
+    assert found.returncode == 2
+    assert found.stderr.startswith("error: podcliquesets.grove.io ")
+    assert 'User "nobody" cannot' in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+
+
+def test_the_doctor_tells_a_user_without_rights_what_is_missing(control_plane: ControlPlane, namespace: str) -> None:
+    found = ask(control_plane, "doctor", "-n", namespace, "--as", "nobody", "-o", "json")
+    rights = [one for one in json.loads(found.stdout) if one["check"] == "rights"]
+    assert rights[0]["state"] == "warning"
+    assert "list podcliquesets (for status, tree, explain)" in rights[0]["text"]
+
+
+def test_a_plan_without_nodes_cannot_fit(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+    manifest = tmp_path / "set.yaml"
+    text = (ROOT / "samples" / "small.yaml").read_text()
+    manifest.write_text(text.replace("podSpec:", "podSpec:\n          nodeSelector: {kubernetes.io/hostname: nowhere}"))
+    found = ask(control_plane, "plan", "-f", str(manifest), "-n", namespace, "-o", "json")
+    assert found.returncode == 4, found.stderr
+    [gang] = json.loads(found.stdout)["gangs"]
+    assert (gang["name"], gang["answer"]) == ("small-0", "cannot fit")
+    listed = ask(control_plane, "status", "-n", namespace, "-o", "json")
+    assert json.loads(listed.stdout) == []
+
+
+def test_kubectl_finds_the_plugin(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+    plugin = tmp_path / "kubectl-grove"
+    plugin.write_text(f'#!/bin/sh\nexec {sys.executable} -m grove.cli.kubectl "$@"\n')
+    plugin.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    found = subprocess.run(
+        [str(control_plane.kubectl), "grove", "status", "-n", namespace],
+        capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src"), "KUBECONFIG": str(control_plane.kubeconfig)},
+    )  # fmt: skip
+    assert (found.returncode, found.stdout, found.stderr) == (0, "no PodCliqueSets\n", "")

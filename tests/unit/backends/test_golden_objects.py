@@ -1,0 +1,129 @@
+"""What each scheduler is told about the same PodGangs, object by object, and that its definitions take it.
+
+The expectations stand in tests/data/backends/golden.yaml: scheduler, then row, then the objects in order (their spec,
+and what of their metadata the scheduler reads), or the reason why the gang cannot be told.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from tests.backend_schemas import faults
+from tests.manifests import clique, group, pcs
+from tests.observed import set_of
+
+from grove.api.meta import Json
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.backends import Backend
+from grove.backends.kai import KaiBackend, KaiFacts
+from grove.backends.koord import KoordBackend, KoordOptions
+from grove.backends.kube import KubeBackend, KubeOptions
+from grove.backends.kube_api import Capability
+from grove.backends.volcano import VolcanoBackend
+
+GOLDEN = yaml.safe_load((Path(__file__).parents[2] / "data" / "backends" / "golden.yaml").read_text())
+RACK, BLOCK = "topology.kubernetes.io/rack", "topology.kubernetes.io/block"
+PATH_KAI = {"kai.scheduler/queue": "research"}
+
+
+def gang(*groups: Json, annotations: Json | None = None, **spec: Any) -> PodGang:
+    meta = {
+        "name": "demo-0",
+        "namespace": "ns",
+        "uid": "gang-uid",
+        "labels": {"app.kubernetes.io/part-of": "demo", "grove.io/podgang": "demo-0"},
+        "annotations": {"grove.io/topology-name": "topo", **(annotations or {})},
+    }
+    return msgspec.convert({"metadata": meta, "spec": {"podgroups": list(groups), **spec}}, PodGang)
+
+
+def members(name: str, minimum: int, **fields: Any) -> Json:
+    return {"name": f"demo-0-{name}", "minReplicas": minimum, "podReferences": [], **fields}
+
+
+def pack(**levels: str) -> Json:
+    return {"packConstraint": levels}
+
+
+ROWS: dict[str, PodGang] = {
+    "two cliques": gang(members("prefill", 2), members("decode", 4)),
+    "one clique": gang(members("w", 3)),
+    "a priority": gang(members("w", 1), members("v", 1), priorityClassName="inference"),
+    "the gang in one block": gang(members("a", 1), members("b", 1), topologyConstraint=pack(required=BLOCK)),
+    "the gang in one rack if possible": gang(members("a", 1), members("b", 1), topologyConstraint=pack(preferred=RACK)),
+    "a clique in one rack": gang(members("a", 1, topologyConstraint=pack(required=RACK)), members("b", 1)),
+    "a copy of a group in one rack": gang(
+        members("g-0-lead", 1),
+        members("g-0-work", 3),
+        members("router", 1),
+        topologyConstraint=pack(required=BLOCK),
+        topologyConstraintGroupConfigs=[
+            {
+                "name": "demo-0-g-0",
+                "podGroupNames": ["demo-0-g-0-lead", "demo-0-g-0-work"],
+                "topologyConstraint": pack(required=RACK),
+            }
+        ],
+    ),
+    "a time to give up": gang(members("a", 1), annotations={"scheduling.koordinator.sh/gang-timeout": "90s"}),
+}
+
+BACKENDS: dict[str, tuple[str, Backend]] = {
+    "kai": ("kai", KaiBackend("grove", KaiFacts(True, True, True))),
+    "koord": ("koord", KoordBackend(KoordOptions({RACK: "rackLayer", BLOCK: "blockLayer"}, True), installed=True)),
+    "volcano": (
+        "volcano",
+        VolcanoBackend({RACK: "rack", BLOCK: "block"}, capable=True, known=frozenset({"rack", "block"})),
+    ),
+    "kube 1.35": ("kube-1.35", KubeBackend(KubeOptions(), Capability("v1alpha1"))),
+    "kube 1.36": ("kube-1.36", KubeBackend(KubeOptions(), Capability("v1alpha2"))),
+    "kube 1.36 with every gate": ("kube-1.36", KubeBackend(KubeOptions(), Capability("v1alpha2", True, True))),
+    "kube 1.37": ("kube-1.37", KubeBackend(KubeOptions(), Capability("v1beta1", True, True, tree=True))),
+}
+
+
+def owner(row: str) -> PodCliqueSet:
+    """A set that would have such a gang, for what backends read from it."""
+    names = [one.name.removeprefix("demo-0-").removeprefix("g-0-") for one in ROWS[row].spec.podgroups]
+    inner = {"pack": {"required": "rack"}}
+    cliques = [
+        clique(name, topology=inner if row == "a clique in one rack" and name == "a" else None) for name in names
+    ]
+    copies = [group("g", "lead", "work", topologyConstraint=inner)] if "lead" in names else []
+    queues = {"labels": PATH_KAI, "annotations": {"scheduling.grove.io/volcano-queue": "research"}}
+    return set_of(pcs("demo", *cliques, groups=copies, namespace="ns", metadata=queues))
+
+
+def told(name: str, row: str) -> Any:
+    """What the backend says, reduced to what the scheduler reads."""
+    _, backend = BACKENDS[name]
+    wanted, whole = ROWS[row], owner(row)
+    recorded = {**wanted.metadata.annotations, **backend.gang_annotations(whole, None, [])}
+    wanted = msgspec.structs.replace(wanted, metadata=msgspec.structs.replace(wanted.metadata, annotations=recorded))
+    telling = backend.tell_gang(wanted, whole, [])
+    if not telling.objects:
+        return f"{telling.reason}: {telling.message}"
+    return [_shown(one) for one in telling.objects]
+
+
+def _shown(obj: Json) -> Json:
+    meta = obj["metadata"]
+    read = {k: v for k, v in (meta.get("annotations") or {}).items() if k.startswith("gang.scheduling")}
+    return {"kind": obj["kind"], "name": meta["name"], "spec": obj["spec"], **({"annotations": read} if read else {})}
+
+
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_objects_are_as_recorded_and_the_scheduler_takes_them(name: str, row: str) -> None:
+    found = told(name, row)
+    assert found == GOLDEN[name][row]
+    if isinstance(found, list):
+        schema, backend = BACKENDS[name]
+        for one in found:
+            version = next(res.api_version for res in backend.gang_resources if res.kind == one["kind"])
+            assert faults(schema, {"apiVersion": version, **one}) == []

@@ -1,0 +1,106 @@
+"""A cluster without Grove, or without the rights to look: one clear line each."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from grove.api.core import Node
+from grove.api.podcliqueset import PodCliqueSet
+from grove.cli.access import Unanswered, explained
+from grove.cli.doctor import doctor_answer
+from grove.cli.explain import explain_answer
+from grove.cli.topology import topology_answer
+from grove.cli.tree import status_answer
+from grove.demo.world import World, shaped
+from grove.kube.errors import Forbidden
+from grove.sim.cluster import SimCluster
+from grove.sim.loop import run
+
+
+def test_a_cluster_without_grove_is_told_as_that() -> None:
+    async def look() -> None:
+        async with SimCluster(definitions=[]) as cluster:
+            client = cluster.client()
+            await explained(client, status_answer(client, "default", "", cluster.clock.now()))
+
+    with pytest.raises(Unanswered, match="Grove is not installed on this cluster"):
+        run(look())
+
+
+def test_the_doctor_says_what_to_install_and_asks_no_further() -> None:
+    async def look() -> Any:
+        async with SimCluster(definitions=[]) as cluster:
+            return await doctor_answer(cluster.client(), "default", cluster.clock.now())
+
+    answer = run(look())
+    assert answer.code == 1
+    assert [(one.check, one.state, one.fix) for one in answer.data] == [("kinds", "failed", "grove crds --apply")]
+
+
+class Restricted:
+    """A client of somebody who may not list some kinds."""
+
+    def __init__(self, inner: Any, *forbidden: str) -> None:
+        self._inner, self._forbidden = inner, forbidden
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def _check(self, kind: Any) -> None:
+        resource = getattr(kind, "RESOURCE", kind)
+        if resource.plural in self._forbidden:
+            raise Forbidden(f"{resource.plural} is forbidden", code=403, reason="Forbidden")
+
+    async def list(self, kind: Any, *args: Any, **kw: Any) -> Any:
+        self._check(kind)
+        return await self._inner.list(kind, *args, **kw)
+
+    async def watch(self, kind: Any, *args: Any, **kw: Any) -> Any:
+        self._check(kind)
+        async for event in self._inner.watch(kind, *args, **kw):
+            yield event
+
+
+def system() -> dict[str, Any]:
+    container = {"name": "c", "image": "example/c:1", "resources": {"limits": {"nvidia.com/gpu": 8}}}
+    spec = {"roleName": "a", "replicas": 3, "minAvailable": 3, "podSpec": {"containers": [container]}}
+    return {
+        "metadata": {"name": "big"},
+        "spec": {"replicas": 1, "template": {"cliques": [{"name": "a", "spec": spec}]}},
+    }
+
+
+def test_without_the_right_to_see_nodes_explain_tells_what_the_scheduler_wrote() -> None:
+    async def look() -> Any:
+        async with World(shaped(2)) as world:
+            await world.apply(system())
+            await world.cluster.eventually(lambda: bool(world.scheduler.queue.get("default/big-0")))
+            await asyncio.sleep(5)
+            return await explain_answer(Restricted(world.client, "nodes"), "default", "big")
+
+    answer = run(look())
+    assert answer.code == 4
+    assert answer.data["gangs"][0].reason.startswith("wants 24 nvidia.com/gpu, 16 free in the cluster")
+    assert "you may not see what the scheduler sees" in answer.data["note"]
+
+
+def test_topology_without_nodes_is_refused() -> None:
+    async def look() -> None:
+        async with World(shaped(2)) as world:
+            await topology_answer(Restricted(world.client, Node.RESOURCE.plural))
+
+    with pytest.raises(Unanswered, match="you may not list nodes"):
+        run(look())
+
+
+def test_status_without_the_right_to_see_sets_is_refused() -> None:
+    async def look() -> Any:
+        async with World(shaped(2)) as world:
+            client: Any = Restricted(world.client, PodCliqueSet.RESOURCE.plural)
+            return await explained(client, status_answer(client, "default", "", world.cluster.clock.now()))
+
+    with pytest.raises(Forbidden, match="podcliquesets is forbidden"):
+        run(look())

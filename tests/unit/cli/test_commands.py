@@ -1,0 +1,132 @@
+"""The command line itself: names, help, exit codes, and one clear line when something is wrong."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from grove.cli.access import formatted, object_name
+from grove.cli.main import ASKING, COMMANDS
+
+ROOT = Path(__file__).parents[3]
+
+
+def grove(*args: str, module: str = "grove", **env: str) -> subprocess.CompletedProcess[str]:
+    clean = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")}
+    return subprocess.run(
+        [sys.executable, "-m", module, *args], capture_output=True, text=True, check=False, timeout=60,
+        env={**clean, "PYTHONPATH": str(ROOT / "src"), "HOME": "/nonexistent", **env},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted({**COMMANDS, **ASKING}))
+def test_every_command_exists_and_has_help(name: str) -> None:
+    found = grove(name, "--help") if name != "startup" else grove("--help")
+    assert found.returncode == 0
+    assert found.stdout.startswith("Usage: grove")
+
+
+def test_kubectl_grove_offers_the_questions_only() -> None:
+    found = grove("--help", module="grove.cli.kubectl")
+    assert found.stdout.startswith("Usage: kubectl grove [OPTIONS] COMMAND")
+    assert all(f"  {name} " in found.stdout for name in ASKING)
+    assert "operator" not in found.stdout
+
+
+def test_help_is_quick() -> None:
+    """Imports are lazy; the best of five, since a busy machine is not what is measured."""
+    took = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        grove("tree", "--help", module="grove.cli.kubectl")
+        took.append(time.perf_counter() - begun)
+    assert min(took) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "line"),
+    [
+        pytest.param(["tree", "chat"], 2, "error: ", id="no cluster at all"),
+        pytest.param(["tree", "chat", "--kubeconfig", "/nonexistent/config"], 2, "error: ", id="no such kubeconfig"),
+        pytest.param(["tree"], 2, "Usage: ", id="a missing argument"),
+        pytest.param(["dance"], 2, "Usage: ", id="an unknown command"),
+        pytest.param(["plan"], 2, "Usage: ", id="nothing to plan"),
+        pytest.param(["scale", "chat", "many"], 2, "Usage: ", id="not a number"),
+        pytest.param(["demo", "--scenario", "pyproject.toml"], 1, "Error: pyproject.toml: ", id="no scenario"),
+    ],
+)
+def test_what_is_wrong_is_told_without_a_traceback(args: list[str], code: int, line: str) -> None:
+    found = grove(*args)
+    assert found.returncode == code
+    assert found.stderr.startswith(line)
+    assert "Traceback" not in found.stderr
+
+
+def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "{clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}], users: [{name: u, user: {}}], "
+        "contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}"
+    )
+    found = grove("status", "--kubeconfig", str(config))
+    assert found.returncode == 2
+    assert len(found.stderr.splitlines()) == 1
+    assert "127.0.0.1:9" in found.stderr
+
+
+def test_a_pipe_that_is_closed_early_ends_it_quietly() -> None:
+    script = f"{sys.executable} -m grove demo | head -n 3; echo ${{PIPESTATUS[0]}}"
+    found = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    assert found.stdout.splitlines()[-1] == "141"
+    assert found.stderr == ""
+
+
+@pytest.mark.parametrize("more", [["--speed", "1"], ["--speed", "50", "--keep"]], ids=["half way", "kept up"])
+def test_ctrl_c_gives_the_terminal_back(more: list[str]) -> None:
+    """On a terminal of its own. In the middle of the story that is exit code 130; a demo that is kept up ends with 0."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ |= {"PYTHONPATH": str(ROOT / "src"), "TERM": "xterm-256color"}
+        os.execv(sys.executable, [sys.executable, "-m", "grove", "demo", *more])
+    wanted = b"staying up" if "--keep" in more else b"is placed whole"
+    text = b""
+    while wanted not in text:
+        text += os.read(terminal, 65536)
+    os.write(terminal, b"\x03")
+    try:
+        while chunk := os.read(terminal, 65536):
+            text += chunk
+    except OSError:
+        pass  # the other end is closed
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert code == (0 if "--keep" in more else 130)
+    assert b"Traceback" not in text
+    assert text.rindex(b"\x1b[?25h") > text.rindex(b"\x1b[?25l")  # the cursor is there again
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("chat", "chat", id="a name"),
+        pytest.param("pcs/chat", "chat", id="kubectl's short name"),
+        pytest.param("podcliqueset.grove.io/chat", "chat", id="kubectl's long name"),
+        pytest.param("chat/prefill", "chat/prefill", id="a part of a set"),
+    ],
+)
+def test_object_name(text: str, want: str) -> None:
+    assert object_name(text) == want
+
+
+def test_json_is_spelled_as_kubernetes_spells() -> None:
+    assert formatted({"waits_for": [{"can_start": True}], "a/b_c": 1}, "json") == (
+        '{\n  "waitsFor": [\n    {\n      "canStart": true\n    }\n  ],\n  "a/bC": 1\n}\n'
+    )

@@ -1,0 +1,189 @@
+"""Trees, layouts and drawings from given objects: counts, reasons, bars."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from grove.api import labels
+from grove.api.core import Node, Pod
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.topology import ClusterTopologyBinding
+from grove.show.drawing import svg_of
+from grove.show.layout import layout_of
+from grove.show.paint import domain_lines, growth, racks
+from grove.show.seen import Seen
+from grove.show.tree import State, tree_of
+from grove.sim.topology import LEVELS, Topology
+
+BINDING = msgspec.convert(
+    {"metadata": {"name": "t"}, "spec": {"levels": [{"domain": d, "key": k} for d, k in LEVELS]}},
+    ClusterTopologyBinding,
+)
+
+
+def nodes(ready: bool = True, **shape: int) -> list[Node]:
+    conditions = [{"type": "Ready", "status": "True" if ready else "Unknown"}]
+    objects = Topology(**shape).objects()
+    return [msgspec.convert({**one, "status": {**one["status"], "conditions": conditions}}, Node) for one in objects]
+
+
+def pod(name: str, *, node: str = "", ready: bool = False, gang: str = "x-0", gpus: int = 8, **parts: Any) -> Pod:
+    status: dict[str, object] = {"phase": "Running" if ready else "Pending"}
+    if ready:
+        status["conditions"] = [{"type": "Ready", "status": "True"}]
+    container = {"name": "c", "resources": {"requests": {"nvidia.com/gpu": gpus}}}
+    spec: dict[str, object] = {"containers": [container]}
+    if node:
+        spec["nodeName"] = node
+    marks = {labels.POD_GANG: gang, labels.POD_CLIQUE: "x-0-a", labels.PART_OF: "x"}
+    meta = {"name": name, "namespace": "ns", "uid": name, "labels": marks, **parts.get("meta", {})}
+    merged = {
+        "metadata": meta,
+        "spec": {**spec, **parts.pop("spec", {})},
+        "status": {**status, **parts.pop("status", {})},
+    }  # type: ignore[dict-item]
+    return msgspec.convert(merged, Pod)
+
+
+def seen(
+    pods: list[Pod], *, replicas: int, gang: dict[str, object] | None = None, fleet: list[Node] | None = None
+) -> Seen:
+    mark = {labels.PART_OF: "x", labels.REPLICA_INDEX: "0", labels.POD_GANG: "x-0"}
+    return Seen(
+        sets=[msgspec.convert({"metadata": {"name": "x", "namespace": "ns"}, "spec": {"replicas": 1}}, PodCliqueSet)],
+        cliques=[
+            msgspec.convert(
+                {
+                    "metadata": {"name": "x-0-a", "namespace": "ns", "labels": mark},
+                    "spec": {"replicas": replicas, "startsAfter": ["x-0-b"]}, "status": {"updatedReplicas": replicas},
+                },
+                PodClique,
+            )
+        ],
+        gangs=[
+            msgspec.convert(
+                {"metadata": {"name": "x-0", "namespace": "ns", "labels": {labels.PART_OF: "x"}}, "status": gang or {}},
+                PodGang,
+            )
+        ],
+        pods=pods, nodes=fleet if fleet is not None else nodes(racks=2, nodes=2), bindings=[BINDING],
+    )  # fmt: skip
+
+
+REFUSED = {"conditions": [{"type": "Scheduled", "status": "False", "reason": "Unschedulable",
+                           "message": "no domain of topology.kubernetes.io/rack has room"}]}  # fmt: skip
+HELD = {"schedulingGates": [{"name": labels.POD_GANG_GATE}]}
+WAITS = {"initContainerStatuses": [{"name": "grove-initc", "state": {"running": {}}}]}
+CRASHES = {
+    "containerStatuses": [{"name": "c", "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
+}
+
+
+@pytest.mark.parametrize(
+    ("pods", "gang", "want"),
+    [
+        pytest.param([pod("p", node="z0-b0-r0-n0", ready=True)], None, (State.READY, ""), id="all is well"),
+        pytest.param([], None, (State.MISSING, "1 of 1 pods do not exist yet"), id="no pod"),
+        pytest.param([pod("p", spec=HELD)], None, (State.GATED, "waits until all pods of its gang exist"), id="gated"),
+        pytest.param([pod("p")], REFUSED, (State.PENDING, "no rack has room"), id="the gang's reason, in level names"),
+        pytest.param([pod("p")], None, (State.PENDING, "no node yet"), id="nobody has said anything"),
+        pytest.param(
+            [pod("p", node="z0-b0-r0-n0", status=WAITS)], None, (State.STARTING, "starts after x-0-b"), id="start order"
+        ),
+        pytest.param([pod("p", node="z0-b0-r0-n0")], None, (State.STARTING, "starting"), id="bound"),
+        pytest.param(
+            [pod("p", node="z0-b0-r0-n0", status=CRASHES)], None, (State.FAILED, "c: CrashLoopBackOff, 3 restarts"),
+            id="crashes",
+        ),
+        pytest.param([pod("p", node="gone")], None, (State.FAILED, "node gone is gone"), id="its node is gone"),
+        pytest.param(
+            [pod("p", status={"phase": "Failed", "reason": "Evicted"})], None, (State.FAILED, "ended: Evicted"),
+            id="it ended",
+        ),
+        pytest.param(
+            [pod("q", node="z0-b0-r0-n0", ready=True, meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})],
+            None,
+            (State.MISSING, "1 of 1 pods do not exist yet"),
+            id="one that leaves does not count",
+        ),
+    ],
+)  # fmt: skip
+def test_the_worst_pod_gives_the_set_its_reason(pods, gang, want):
+    grown = tree_of(seen(pods, replicas=1, gang=gang), seen(pods, replicas=1).sets[0])
+    assert (grown.state, grown.why) == want
+
+
+def test_counts_add_up_and_the_common_domain_is_the_narrowest():
+    pods = [pod("p", node="z0-b0-r0-n0", ready=True), pod("q", node="z0-b0-r1-n0")]
+    world = seen(pods, replicas=3, gang={"placementScore": 0.5})
+    grown = tree_of(world, world.sets[0])
+    assert (grown.count.wanted, grown.count.ready, grown.count.scheduled) == (3, 1, 2)
+    replica = grown.children[0]
+    assert (replica.domains, replica.gang, replica.score) == (("z0-b0",), "x-0", 0.5)
+    assert [line.plain for line in growth(grown)] == [
+        "x  1 of 3 pods ready", "└─ replica 0  x-0 · z0-b0 · 0.50", "   └─ a ●◐·",
+    ]  # fmt: skip
+
+
+def test_a_layout_counts_what_pods_take_and_only_open_nodes_are_free():
+    fleet = nodes(blocks=2, racks=1, nodes=2)
+    silent = msgspec.structs.replace(fleet[3], status=msgspec.structs.replace(fleet[3].status, conditions=()))
+    world = seen([pod("p", node="z0-b0-r0-n0", gpus=4, ready=True)], replicas=1, fleet=[*fleet[:3], silent])
+    layout = layout_of(world)
+    assert (layout.root.used, layout.root.total, layout.root.free, layout.root.whole) == (4, 32, 20, 2)
+    assert [(level.name, level.largest_free, level.best, level.fragmentation) for level in layout.levels] == [
+        ("zone", 20, "z0", 0.0), ("block", 12, "z0-b0", 0.4), ("rack", 12, "z0-b0-r0", 0.4),
+    ]  # fmt: skip
+    assert [line.plain for line in domain_lines(layout, 80, nodes=True)] == [
+        "cluster                  ██░░░░░░░░░░░░░░ 4/32 nvidia.com/gpu  4 nodes, 2 unused",
+        "└─ zone z0               ██░░░░░░░░░░░░░░ 4/32  4 nodes, 2 unused",
+        "   ├─ block z0-b0        ████░░░░░░░░░░░░ 4/16  2 nodes, 1 unused",
+        "   │  └─ rack z0-b0-r0   ████░░░░░░░░░░░░ 4/16  2 nodes, 1 unused",
+        "   │     ├─ z0-b0-r0-n0  ████████░░░░░░░░ 4/8  x-0 ×4",
+        "   │     └─ z0-b0-r0-n1  ░░░░░░░░░░░░░░░░ 0/8",
+        "   └─ block z0-b1        ░░░░░░░░░░░░░░░░ 0/16  2 nodes, 1 unused",
+        "      └─ rack z0-b1-r0   ░░░░░░░░░░░░░░░░ 0/16  2 nodes, 1 unused",
+        "         ├─ z0-b1-r0-n0  ░░░░░░░░░░░░░░░░ 0/8",
+        "         └─ z0-b1-r0-n1  ░░░░░░░░░░░░░░░░ 0/8  does not answer",
+    ]
+
+
+def test_racks_are_one_line_a_block():
+    world = seen([pod("p", node="z0-b0-r0-n0", ready=True), pod("q", node="z0-b0-r1-n1", gpus=4)], replicas=2)
+    assert [line.plain.rstrip() for line in racks(layout_of(world), 80)] == [
+        "z0-b0      r0 █·   8/16  r1 ·▄   4/16",
+    ]
+
+
+def test_nodes_without_a_label_are_counted_apart():
+    fleet = nodes(nodes=2)
+    bare = msgspec.structs.replace(fleet[1], metadata=msgspec.structs.replace(fleet[1].metadata, labels={}))
+    layout = layout_of(seen([], replicas=0, fleet=[fleet[0], bare]))
+    assert [(level.name, level.domains, level.unlabelled) for level in layout.levels] == [
+        ("zone", 1, 1), ("block", 1, 1), ("rack", 1, 1),
+    ]  # fmt: skip
+
+
+def test_a_drawing_is_xml_with_a_square_for_every_node():
+    world = seen([pod("p", node="z0-b0-r0-n0", ready=True)], replicas=1, fleet=nodes(zones=2, racks=2, nodes=3))
+    root = ElementTree.fromstring(svg_of(layout_of(world)))
+    titles = [one.text for one in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert len(titles) == 12
+    assert titles[0] == "z0-b0-r0-n0: 8/8\nx-0 × 8"
+
+
+def test_pictures_fit_the_width():
+    world = seen([pod(f"p{i}", node="z0-b0-r0-n0") for i in range(9)], replicas=9, gang=REFUSED)
+    out = io.StringIO()
+    console = Console(file=out, width=80, color_system=None)
+    for line in domain_lines(layout_of(world), 80, nodes=True):
+        console.print(line)
+    assert max(map(len, out.getvalue().splitlines())) <= 80
