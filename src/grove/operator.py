@@ -109,7 +109,9 @@ class Operator:
             cache, client, sets, latest, patience, statuses, self._backing, reports, digest, clock
         )  # fmt: skip
         self._gangs = Controller[GangKey](
-            "podgang", unless_namespace_ends(gangs.reconcile), workers=syncs.pod_gang.concurrent_syncs
+            "podgang",
+            unless_namespace_ends(gangs.reconcile),
+            workers=syncs.pod_gang.concurrent_syncs + syncs.pod_clique_set.concurrent_syncs,
         )
         gang_wakes = PodGangWakes(cache, sets, latest, self._gangs)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -91,3 +92,39 @@ def test_kubectl_finds_the_plugin(control_plane: ControlPlane, namespace: str, t
         env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src"), "KUBECONFIG": str(control_plane.kubeconfig)},
     )  # fmt: skip
     assert (found.returncode, found.stdout, found.stderr) == (0, "no PodCliqueSets\n", "")
+
+
+def test_a_watched_tree_is_drawn_again_and_ends_with_ctrl_c(control_plane: ControlPlane, namespace: str) -> None:
+    kubectl = [str(control_plane.kubectl), "--kubeconfig", str(control_plane.kubeconfig), "-n", namespace]
+    sample = str(ROOT / "samples" / "small.yaml")
+    subprocess.run([*kubectl, "apply", "-f", sample], check=True, capture_output=True)
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "grove.cli.kubectl", "tree", "small", "--watch", "-n", namespace, "--kubeconfig",
+         str(control_plane.kubeconfig)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert watching.stdout is not None
+    seen = ""
+    while "small" not in seen:
+        line = watching.stdout.readline()
+        assert line, seen
+        seen += line
+    assert "the operator has not made its children yet" in seen
+    watching.send_signal(signal.SIGINT)
+    _, errors = watching.communicate(timeout=20)
+    assert (watching.returncode, errors) == (130, "\nstopped\n")
+    subprocess.run([*kubectl, "delete", "pcs", "small"], check=True, capture_output=True)
+
+
+def test_a_simulation_on_a_copy_of_the_cluster_leaves_it_alone(control_plane: ControlPlane, namespace: str) -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "grove", "simulate", "-f", str(ROOT / "samples" / "small.yaml"), "--from-kubeconfig",
+         "--kubeconfig", str(control_plane.kubeconfig), "--for", "1m", "-o", "json"],
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    assert found.returncode == 4, found.stderr
+    outcome = json.loads(found.stdout)
+    assert outcome["placement"] == {}
+    assert [note["kind"] for note in outcome["timeline"]] == ["applied", "complete", "waiting"]
+    assert json.loads(ask(control_plane, "status", "-n", "default", "-o", "json").stdout) == []

@@ -290,3 +290,22 @@ def test_a_cluster_of_given_nodes_is_used_as_it_is(tmp_path: Path) -> None:
 
 def test_the_sample_cluster_is_a_shape() -> None:
     assert len(load_ground(SAMPLES / "clusters" / "small.yaml").nodes) == 16
+
+
+@pytest.mark.parametrize(
+    ("nodes", "want"),
+    [
+        pytest.param(64, (2, 4, 16, {4}), id="the demo's own"),
+        pytest.param(1, (1, 1, 1, {1}), id="one"),
+        pytest.param(6, (1, 1, 2, {3}), id="one rack would be too few"),
+        pytest.param(33, (1, 2, 9, {3, 4}), id="not a multiple of four"),
+        pytest.param(1000, (31, 62, 250, {4}), id="many"),
+    ],
+)
+def test_made_up_clusters_are_divided_evenly(nodes: int, want: tuple[int, int, int, set[int]]) -> None:
+    made = [node["metadata"]["labels"] for node in shaped(nodes)]
+    assert len(made) == nodes
+    assert len({marks["kubernetes.io/hostname"] for marks in made}) == nodes
+    zones, blocks, racks = ({marks[LEVELS[level]] for marks in made} for level in ("zone", "block", "rack"))
+    sizes = {sum(marks[LEVELS["rack"]] == rack for marks in made) for rack in racks}
+    assert (len(zones), len(blocks), len(racks), sizes) == want

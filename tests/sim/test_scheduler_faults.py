@@ -56,6 +56,8 @@ class Witness:
         self._gangs: dict[str, dict[str, tuple[int, set[str]]]] = {}
         self._bound: dict[str, dict[Key, str]] = {}
         """Bound pods by gang, with their group."""
+        self._ever: dict[str, dict[str, str]] = {}
+        """Group by uid of all pods of a gang that were bound since the last time none was."""
         self._stood: set[str] = set()
         self._partial_since: dict[str, float] = {}
         self._scheduler: Scheduler | None = None
@@ -83,7 +85,7 @@ class Witness:
         if name:
             mine = self._bound.setdefault(name, {})
             if node and not over and not meta.get("deletionTimestamp"):
-                mine[key] = meta["labels"][labels.POD_CLIQUE]
+                mine[key] = self._ever.setdefault(name, {})[meta["uid"]] = meta["labels"][labels.POD_CLIQUE]
             else:
                 mine.pop(key, None)
             self._judge(name)
@@ -125,9 +127,13 @@ class Witness:
             return
         count = Counter(self._bound.get(name, {}).values())
         if not count:
+            self._ever.pop(name, None)
             self._stood.discard(name)
             self._partial_since.pop(name, None)
-        elif all(count[part] >= minimum for part, (minimum, _) in groups.items()):
+            return
+        # A pod that was bound and died before the last of the others came has been placed all the same.
+        ever = Counter(self._ever[name].values())
+        if all(ever[part] >= minimum for part, (minimum, _) in groups.items()):
             self._stood.add(name)
             self._partial_since.pop(name, None)
         elif name not in self._stood and name not in self._partial_since:
@@ -355,6 +361,9 @@ async def live_through(seed: int) -> list[str]:
         await asyncio.sleep(60)
         broken = [*witness.broken, *(f"a life failed: {failure!r}" for failure in process.failures)]
         broken += [f"gang {name} is left bound in part" for name in witness.partial]
+        process_task = tasks.pop(0)
+        process_task.cancel()
+        await asyncio.gather(process_task, return_exceptions=True)
         broken += await _unplaced(story, config)
         tasks += story.ambushes
         for task in tasks:
@@ -397,15 +406,15 @@ def survives(seeds: range) -> None:
         structlog.reset_defaults()
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(12))
 def test_promises_hold_in_bad_weather(part: int) -> None:
     survives(range(part * 25, part * 25 + 25))
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("part", range(36))
+@pytest.mark.parametrize("part", range(28))
 def test_promises_hold_in_a_thousand_storms(part: int) -> None:
-    survives(range(100 + part * 25, 125 + part * 25))
+    survives(range(300 + part * 25, 325 + part * 25))
 
 
 def test_a_run_is_a_function_of_its_seed() -> None:

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 ASKING: dict[str, tuple[str, str]] = {
+    "completion": ("grove.cli.completion:completion", "Print what a shell needs to complete commands and names."),
     "convert": ("grove.cli.convert:convert", "Rewrite manifests with older spellings to today's."),
     "doctor": ("grove.cli.doctor:doctor", "Check the installation, and say how to mend what is wrong."),
     "events": ("grove.cli.events:events", "What happened to a gang or set, as one timeline."),

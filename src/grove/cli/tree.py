@@ -73,8 +73,8 @@ def tree_data(twig: Twig) -> dict[str, Any]:
 
 def _watch(options: Options, name: str, no_pods: bool) -> int:
     import asyncio
+    from contextlib import nullcontext
 
-    from rich.console import Console
     from rich.live import Live
 
     from grove.api.core import Node, Pod
@@ -83,6 +83,7 @@ def _watch(options: Options, name: str, no_pods: bool) -> int:
     from grove.api.podgang import PodGang
     from grove.api.scalinggroup import PodCliqueScalingGroup
     from grove.api.topology import ClusterTopologyBinding
+    from grove.cli.terminal import terminal
     from grove.kube.cache import Cache
     from grove.kube.http import HttpClient
     from grove.show.seen import Seen
@@ -91,7 +92,8 @@ def _watch(options: Options, name: str, no_pods: bool) -> int:
         from grove.api import labels
 
         config, namespace = resolve(options)
-        console = Console(highlight=False)
+        console = terminal()
+        on_screen = console.is_terminal
         changed = asyncio.Event()
         async with HttpClient(config, user_agent="kubectl-grove", timeout_s=options.timeout_s) as client:
             await client.get(PodCliqueSet, name, namespace)  # a wrong name is told at once
@@ -105,7 +107,7 @@ def _watch(options: Options, name: str, no_pods: bool) -> int:
                 cache.on_event(one, lambda old, new: changed.set())
             async with cache:
                 await cache.wait_synced(options.timeout_s)
-                with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+                with Live(console=console, auto_refresh=False, screen=True) if on_screen else nullcontext() as live:
                     while True:
                         changed.clear()
                         seen = Seen(
@@ -114,7 +116,11 @@ def _watch(options: Options, name: str, no_pods: bool) -> int:
                         )  # fmt: skip
                         if not seen.sets:
                             return
-                        live.update(picture_of(seen, pods=not no_pods).paint(console.width), refresh=True)
+                        picture = picture_of(seen, pods=not no_pods).paint(console.width)
+                        if live is not None:
+                            live.update(picture, refresh=True)
+                        else:
+                            console.print(picture)
                         await changed.wait()
                         await asyncio.sleep(0.1)  # changes come in bursts; one picture for each
 

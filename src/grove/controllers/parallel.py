@@ -13,7 +13,7 @@ from grove.kube.errors import Invalid, KubeError
 
 Act = Callable[[], Awaitable[None]]
 
-WIDTH = 32
+WIDTH = 16
 
 
 async def in_parallel(acts: Sequence[Act], *, width: int = WIDTH, careful: bool = False) -> list[KubeError]:

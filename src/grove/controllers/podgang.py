@@ -23,7 +23,7 @@ from grove.controllers.backing import Backing
 from grove.controllers.children import Taken
 from grove.controllers.digest import Digest
 from grove.controllers.latest import Latest
-from grove.controllers.patience import PROGRESS_S, SETTLE_S, Patience
+from grove.controllers.patience import FIRST_S, PROGRESS_S, SETTLE_S, Patience
 from grove.controllers.reports import Reports
 from grove.controllers.sets import SET, Sets
 from grove.controllers.statuses import StatusWriter
@@ -102,7 +102,7 @@ class PodGangReconciler:
 
         patch = needed_patch(wanted.object, gang) if gang is not None else None
         if (gang is None or patch) and wanted.incomplete:
-            wait_s = self._patience.wait_s(key_, PROGRESS_S)
+            wait_s = self._patience.wait_s(key_, PROGRESS_S if gang is not None else FIRST_S)
             if wait_s:
                 return Result(after_s=wait_s)  # its last pod may be on its way; then one write says it all
         self._patience.done(key_)

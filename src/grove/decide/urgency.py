@@ -17,8 +17,10 @@ from grove.decide.layout import floor, kept_group_replicas, kept_replicas
 
 Conditions = tuple[Condition, ...]
 
-_SLOW_TO_JUDGE = frozenset({words.MIN_AVAILABLE_BREACHED, words.POD_CLIQUE_SCHEDULED})
-"""Conditions that begin in their bad state while things start: their first appearance is no news."""
+_SLOW_TO_JUDGE = frozenset(
+    {words.MIN_AVAILABLE_BREACHED, words.POD_CLIQUE_SCHEDULED, words.WAS_SCHEDULED, words.WAS_HEALTHY}
+)
+"""Conditions that come while things start, and say no more than that they do: their first appearance is no news."""
 
 
 def clique_news(spec: PodCliqueSpec, before: PodCliqueStatus, after: PodCliqueStatus) -> bool:

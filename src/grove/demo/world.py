@@ -14,7 +14,6 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
-from itertools import islice
 from typing import Any, Self, TypeVar
 
 from grove.admission.hooks import sim_hooks
@@ -57,10 +56,24 @@ _SCHEDULER = "system:serviceaccount:grove-system:grove-scheduler"
 
 
 def shaped(nodes: int, gpus: int = 8) -> list[Json]:
-    """So many alike nodes, filled up rack by rack, block by block, zone by zone."""
-    per_zone = PER_RACK * RACKS_PER_BLOCK * BLOCKS_PER_ZONE
-    shape = Topology(-(-nodes // per_zone), BLOCKS_PER_ZONE, RACKS_PER_BLOCK, PER_RACK, gpus)
-    return list(islice(shape.objects(), nodes))
+    """So many alike nodes in racks of up to four, divided evenly: no block is much smaller than another."""
+    racks = -(-nodes // PER_RACK)
+    blocks = max(1, racks // RACKS_PER_BLOCK)
+    zones = max(1, blocks // BLOCKS_PER_ZONE)
+    shape = Topology(zones, -(-blocks // zones), -(-racks // blocks), PER_RACK, gpus)
+    by_name = {node["metadata"]["name"]: node for node in shape.objects()}
+    in_block, in_rack = iter(_shares(racks, blocks)), iter(_shares(nodes, racks))
+    names: list[str] = []
+    for z, count in enumerate(_shares(blocks, zones)):
+        for b in range(count):
+            for r in range(next(in_block)):
+                names += (f"z{z}-b{b}-r{r}-n{n}" for n in range(next(in_rack)))
+    return [by_name[name] for name in names]
+
+
+def _shares(total: int, parts: int) -> list[int]:
+    """A whole number divided as evenly as it goes."""
+    return [total * (i + 1) // parts - total * i // parts for i in range(parts)]
 
 
 def binding(levels: Sequence[tuple[str, str]] = LEVELS, name: str = TOPOLOGY) -> Json:

@@ -7,8 +7,9 @@ is repaired and never rolled back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from grove.api import conditions as words
 from grove.api import labels
@@ -83,7 +84,6 @@ class GangState:
         if podgang.spec != self.podgang.spec or not self.group_of:
             self.group_of, self.fault = references(podgang.spec)
         self.podgang = podgang
-        self.was_placed = self.was_placed or says_placed(podgang)
 
 
 def references(spec: PodGangSpec) -> tuple[dict[Key, str], str]:
@@ -102,10 +102,17 @@ def references(spec: PodGangSpec) -> tuple[dict[Key, str], str]:
     return found, ""
 
 
-def says_placed(podgang: PodGang) -> bool:
-    """Whether the object itself records that its minimum was on nodes once."""
+def says_placed(podgang: PodGang, bound_since: Iterable[datetime]) -> bool:
+    """Whether the object records that the minimum was on nodes once, with one of the pods that are bound now.
+
+    Pods that are all bound later than that belong to another attempt: the gang was evicted or restarted since, and died
+    half-way before anybody could write that down.
+    """
     condition = find_condition(podgang.status.conditions, words.SCHEDULED)
-    return condition is not None and (condition.status == words.TRUE or condition.reason == PODS_LOST)
+    if condition is None or not (condition.status == words.TRUE or condition.reason == PODS_LOST):
+        return False
+    written = condition.last_transition_time
+    return written is None or any(moment <= written for moment in bound_since)
 
 
 def is_initialized(podgang: PodGang) -> bool:

@@ -27,7 +27,8 @@ from grove.scheduler.decisions import Decider
 from grove.scheduler.facts import PodFacts
 from grove.scheduler.gang import Gang
 from grove.scheduler.gangstate import PREEMPTING, GangState, Verdict
-from grove.scheduler.preempt import Victims
+from grove.scheduler.place import place
+from grove.scheduler.preempt import LEAVING, Victims
 from grove.scheduler.report import Reporter
 from grove.scheduler.running import budgets_of, running_units
 from grove.scheduler.view import View
@@ -41,7 +42,7 @@ Start = Callable[[str, Gang, Placement, str], None]
 
 @dataclass(slots=True)
 class Nomination:
-    """A place that is reserved for a unit and still occupied by its victims."""
+    """A place that is reserved for a unit and still occupied: by its victims, and by pods that were leaving anyway."""
 
     unit: str
     tree: Gang
@@ -105,6 +106,8 @@ class Nominations:
         base = gang.base if gang is not None else ""
         running = [one for one in running_units(self._view) if one.name != base]  # nobody evicts what it belongs to
         decision, answer = self._decider.preempt(tree, running, budgets_of(self._view), budget)
+        if not isinstance(answer, Victims) and answer.reason == LEAVING:
+            answer = self._without_leaving(tree, budget) or answer
         if not isinstance(answer, Victims):
             log.debug("nobody to preempt", unit=unit, decision=decision, reason=answer.reason, message=answer.message)
             if any(not one.preemptible and one.priority < tree.priority for one in running):
@@ -113,10 +116,20 @@ class Nominations:
         self._nominate(unit, tree, gang, answer, decision, deadline_s)
         return True
 
+    def _without_leaving(self, tree: Gang, budget: Budget) -> Victims | None:
+        """Where the gang fits once what is terminating is gone: no victims, and a place to keep all the same."""
+        twin = self._view.snapshot.copy()
+        for pod in [pod for pod in twin.pods() if pod.terminating]:
+            twin.remove_pod(pod.uid)
+        placement = place(twin, tree, budget)
+        return Victims(tree.name, (), (), (), placement, twin.version) if isinstance(placement, Placement) else None
+
     def _nominate(
         self, unit: str, tree: Gang, gang: GangState | None, answer: Victims, decision: str, deadline_s: float
     ) -> None:
-        victims = frozenset(pod.uid for pod in answer.pods)
+        nodes = {pod.node for pod in answer.placement.pods}
+        leaving = {pod.uid for pod in self._view.snapshot.pods() if pod.terminating and pod.node in nodes}
+        victims = frozenset(leaving.union(pod.uid for pod in answer.pods))
         found = Nomination(unit, tree, answer.placement, victims, deadline_s, decision)
         self._open[unit] = found
         self._view.reserve(found.pods)
@@ -124,6 +137,8 @@ class Nominations:
         text = f"evicting {len(answer.pods)} pods of lower priority" + (
             f", whole gangs: {', '.join(answer.gangs[:3])}" if answer.gangs else ""
         )
+        if not answer.pods:
+            text = "its place is kept until the pods that are terminating there are gone"
         if answer.budgets_broken:
             text += f"; waits for disruption budgets {', '.join(answer.budgets_broken)}"
         log.info("preempting", unit=unit, decision=decision, version=answer.version, victims=len(answer.pods),
@@ -131,7 +146,8 @@ class Nominations:
         if gang is not None:
             gang.nominated = True
             self._reporter.settled(gang, Verdict(False, PREEMPTING, text))
-            self._events.normal(gang.podgang, EventReason.GANG_PREEMPTING, text)
+            if answer.pods:
+                self._events.normal(gang.podgang, EventReason.GANG_PREEMPTING, text)
         by_gang: dict[str, list[PodFacts]] = {}
         for pod in answer.pods:
             if pod.gang in whole:
@@ -150,9 +166,10 @@ class Nominations:
         """Starts whoever's victims are gone; lets go of places that cannot be had any more."""
         for unit, one in sorted(self._open.items()):
             left = any(self._view.snapshot.find_pod(uid) is not None for uid in one.victims)
-            if left and now_s < one.deadline_s:
+            is_wanted = self._is_wanted(one)
+            if left and is_wanted and now_s < one.deadline_s:
                 continue
-            if not left and all(self._fits(pod) for pod in one.pods) and self._is_wanted(one):
+            if not left and is_wanted and all(self._fits(pod) for pod in one.pods):
                 del self._open[unit]
                 start(unit, one.tree, one.placement, one.decision)
             else:

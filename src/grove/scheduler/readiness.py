@@ -28,6 +28,7 @@ from grove.scheduler.gangstate import (
     Verdict,
     is_initialized,
     missing_pods,
+    says_placed,
 )
 from grove.scheduler.queue import Stage
 from grove.scheduler.view import View
@@ -50,6 +51,9 @@ def readiness(view: View, gang: GangState, base_stands: Callable[[str], bool]) -
     standing = view.standing(gang, with_reserved=True)
     if not any(standing.values()):
         gang.was_placed, gang.deadline_s = False, None
+    elif not gang.was_placed:
+        bound = (view.bound_since(pod) for pod, _ in view.members(gang) if pod.spec.node_name)
+        gang.was_placed = says_placed(gang.podgang, (moment for moment in bound if moment is not None))
     has_minimum = view.has_minimum(gang, with_reserved=True)
     if gang.fault:
         return _waits(INVALID, gang.fault)

@@ -17,6 +17,7 @@ from grove.cli.tree import status_answer
 from grove.demo.world import World, shaped
 from grove.kube.errors import Forbidden
 from grove.sim.cluster import SimCluster
+from grove.sim.kinds import QUOTA
 from grove.sim.loop import run
 
 
@@ -104,3 +105,20 @@ def test_status_without_the_right_to_see_sets_is_refused() -> None:
 
     with pytest.raises(Forbidden, match="podcliquesets is forbidden"):
         run(look())
+
+
+def test_a_quota_that_forbids_pods_is_the_reason_before_all_others() -> None:
+    async def look() -> Any:
+        async with World(shaped(4)) as world:
+            quota = {"metadata": {"name": "few", "namespace": "default"}, "spec": {"hard": {"pods": "1"}}}
+            await world.client.create(QUOTA, quota)
+            await asyncio.sleep(1)
+            await world.apply(system())
+            await asyncio.sleep(5)
+            return await explain_answer(world.client, "default", "big")
+
+    answer = run(look())
+    [verdict] = answer.data["gangs"]
+    assert (answer.code, verdict.level) == (3, "quota")
+    assert verdict.reason == "a ResourceQuota does not let its pods be created"
+    assert "exceeded quota: few" in verdict.evidence[0]

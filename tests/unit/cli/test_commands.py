@@ -80,6 +80,29 @@ def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
     assert "127.0.0.1:9" in found.stderr
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_for_the_shell(shell: str) -> None:
+    found = grove("completion", shell)
+    assert "_GROVE_COMPLETE" in found.stdout
+    assert found.returncode == 0
+
+
+def test_a_shell_completes_the_names_of_commands() -> None:
+    found = grove(_GROVE_COMPLETE="bash_complete", COMP_WORDS="grove to", COMP_CWORD="1")
+    assert found.stdout == "plain,topology\n"
+
+
+def test_kubectl_is_answered_in_its_own_form(tmp_path: Path) -> None:
+    (tmp_path / "grove").write_text(f'#!/bin/sh\nexec {sys.executable} -m grove "$@"\n')
+    script = tmp_path / "kubectl_complete-grove"
+    script.write_text(grove("completion", "kubectl").stdout)
+    for file in (script, tmp_path / "grove"):
+        file.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src")}
+    found = subprocess.run([str(script), "sca"], capture_output=True, text=True, check=False, env=env)
+    assert found.stdout == "scale\nscaleref\n:4\n"
+
+
 def test_a_pipe_that_is_closed_early_ends_it_quietly() -> None:
     script = f"{sys.executable} -m grove demo | head -n 3; echo ${{PIPESTATUS[0]}}"
     found = subprocess.run(
@@ -92,7 +115,7 @@ def test_a_pipe_that_is_closed_early_ends_it_quietly() -> None:
 
 @pytest.mark.parametrize("more", [["--speed", "1"], ["--speed", "50", "--keep"]], ids=["half way", "kept up"])
 def test_ctrl_c_gives_the_terminal_back(more: list[str]) -> None:
-    """On a terminal of its own. In the middle of the story that is exit code 130; a demo that is kept up ends with 0."""
+    """On a terminal of its own: exit code 130 in the middle of the story, 0 for a demo that was kept up."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ |= {"PYTHONPATH": str(ROOT / "src"), "TERM": "xterm-256color"}
