@@ -15,6 +15,9 @@ PROGRESS_S = 1.0
 FIRST_S = 5.0
 """The same for the first status of a new object: that its pods are not there yet is known to whoever made it."""
 
+NOTHING_YET_S = 30.0
+"""The same for an object that nothing has begun for: in a set of a thousand replicas the last one's turn comes late."""
+
 
 class Patience:
     """Remembers since when each key has had something to write. `now` is the event loop's clock."""

@@ -23,7 +23,7 @@ from grove.controllers.backing import Backing
 from grove.controllers.children import Taken
 from grove.controllers.digest import Digest
 from grove.controllers.latest import Latest
-from grove.controllers.patience import FIRST_S, PROGRESS_S, SETTLE_S, Patience
+from grove.controllers.patience import FIRST_S, NOTHING_YET_S, PROGRESS_S, SETTLE_S, Patience
 from grove.controllers.reports import Reports
 from grove.controllers.sets import SET, Sets
 from grove.controllers.statuses import StatusWriter
@@ -102,7 +102,7 @@ class PodGangReconciler:
 
         patch = needed_patch(wanted.object, gang) if gang is not None else None
         if (gang is None or patch) and wanted.incomplete:
-            wait_s = self._patience.wait_s(key_, PROGRESS_S if gang is not None else FIRST_S)
+            wait_s = self._patience.wait_s(key_, _patience_s(gang, wanted))
             if wait_s:
                 return Result(after_s=wait_s)  # its last pod may be on its way; then one write says it all
         self._patience.done(key_)
@@ -241,6 +241,14 @@ class PodGangWakes:
 def _key_of(gang: PodGang) -> GangKey | None:
     pcs = gang.metadata.labels.get(key.PART_OF)
     return GangKey(gang.metadata.namespace, pcs, gang.metadata.name) if pcs else None
+
+
+def _patience_s(gang: PodGang | None, wanted: WantedGang) -> float:
+    """How long an incomplete gang may wait for its last pod: longest before its first, when its turn has not come."""
+    if gang is not None:
+        return PROGRESS_S
+    has_pods = any(group["podReferences"] for group in wanted.object["spec"]["podgroups"])
+    return FIRST_S if has_pods else NOTHING_YET_S
 
 
 def _gang_of(obj: Object) -> str:

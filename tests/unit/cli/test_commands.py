@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pty
+import select
+import signal
 import subprocess
 import sys
 import time
@@ -113,6 +115,23 @@ def test_a_pipe_that_is_closed_early_ends_it_quietly() -> None:
     assert found.stderr == ""
 
 
+def _read(terminal: int, until: bytes = b"", timeout_s: float = 90.0) -> bytes:
+    """What a program writes to its terminal, up to some words or else to its end."""
+    text, deadline = b"", time.monotonic() + timeout_s
+    while not until or until not in text:
+        ready, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            raise TimeoutError(text[-2000:].decode(errors="replace"))
+        try:
+            chunk = os.read(terminal, 65536)
+        except OSError:
+            break  # the other end is closed
+        if not chunk:
+            break
+        text += chunk
+    return text
+
+
 @pytest.mark.parametrize("more", [["--speed", "1"], ["--speed", "50", "--keep"]], ids=["half way", "kept up"])
 def test_ctrl_c_gives_the_terminal_back(more: list[str]) -> None:
     """On a terminal of its own: exit code 130 in the middle of the story, 0 for a demo that was kept up."""
@@ -120,16 +139,15 @@ def test_ctrl_c_gives_the_terminal_back(more: list[str]) -> None:
     if pid == 0:
         os.environ |= {"PYTHONPATH": str(ROOT / "src"), "TERM": "xterm-256color"}
         os.execv(sys.executable, [sys.executable, "-m", "grove", "demo", *more])
-    wanted = b"staying up" if "--keep" in more else b"is placed whole"
-    text = b""
-    while wanted not in text:
-        text += os.read(terminal, 65536)
-    os.write(terminal, b"\x03")
     try:
-        while chunk := os.read(terminal, 65536):
-            text += chunk
-    except OSError:
-        pass  # the other end is closed
+        wanted = b"staying up" if "--keep" in more else b"is placed whole"
+        text = _read(terminal, wanted)
+        os.write(terminal, b"\x03")
+        text += _read(terminal)
+    except TimeoutError:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert code == (0 if "--keep" in more else 130)
     assert b"Traceback" not in text
