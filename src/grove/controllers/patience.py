@@ -24,11 +24,17 @@ class Patience:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._since: dict[Hashable, float] = {}
+        self._since: dict[Hashable, tuple[float, float]] = {}
 
     def wait_s(self, key: Hashable, at_most_s: float) -> float:
-        """Seconds the write of `key` may still wait, counted from the first time this was asked; 0.0 is now."""
-        since = self._since.setdefault(key, self._now())
+        """Seconds the write of `key` may still wait, counted from the first time this was asked; 0.0 is now.
+
+        Asked with a shorter limit than before, the count begins anew: it is another thing that is waited for.
+        """
+        since, limit_s = self._since.get(key, (self._now(), at_most_s))
+        if at_most_s < limit_s:
+            since = self._now()
+        self._since[key] = (since, at_most_s)
         left = since + at_most_s - self._now()
         return left if left > 1e-6 else 0.0
 

@@ -48,6 +48,9 @@ def set_verdict(seen: Seen, pcs: PodCliqueSet) -> Verdict | None:
         if not seen.of_set(seen.gangs, pcs):
             return Verdict(name, WAITING, "operator", errors[0], errors, "mend what the operator stumbles over")
     if not seen.of_set(seen.gangs, pcs):
+        refused = [one for one in seen.of_set(seen.cliques, pcs) if one.status.last_errors]
+        if refused:  # a PodGang is written when its pods exist, or a moment later
+            return _not_created(name, refused[0], [e.description for one in refused for e in one.status.last_errors])
         behind = pcs.status.observed_generation != pcs.metadata.generation
         why = "the operator has not seen it yet" if behind else "it has no PodGangs yet"
         return Verdict(name, WAITING, "operator", why, next="kubectl grove doctor: is the operator running?")

@@ -137,6 +137,8 @@ def test_ctrl_c_gives_the_terminal_back(more: list[str]) -> None:
     """On a terminal of its own: exit code 130 in the middle of the story, 0 for a demo that was kept up."""
     pid, terminal = pty.fork()
     if pid == 0:
+        # A run in the background hands down an ignored SIGINT, and no terminal undoes that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ |= {"PYTHONPATH": str(ROOT / "src"), "TERM": "xterm-256color"}
         os.execv(sys.executable, [sys.executable, "-m", "grove", "demo", *more])
     try:

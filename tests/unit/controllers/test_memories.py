@@ -53,6 +53,16 @@ def test_patience_begins_anew_after_a_write() -> None:
     assert patience.wait_s("a", 1.0) == 1.0
 
 
+def test_patience_for_something_shorter_is_counted_anew() -> None:
+    time = Time()
+    patience = Patience(time)
+    assert patience.wait_s("a", 30.0) == 30.0
+    time.now_s += 10.0
+    assert patience.wait_s("a", 5.0) == 5.0
+    time.now_s += 2.0
+    assert patience.wait_s("a", 5.0) == 3.0
+
+
 def test_our_own_answer_is_newer_than_a_lagging_cache() -> None:
     latest = Latest()
     latest.wrote(clique(8, ready=2))
