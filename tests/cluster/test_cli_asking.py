@@ -321,6 +321,7 @@ async def test_plan_says_where_a_new_set_would_go_and_writes_nothing(world: Worl
     assert racks == {gang.where}
 
 
+@pytest.mark.simulated  # on the shared real cluster another test's nodes may still be there, and then it would fit
 async def test_plan_refuses_what_cannot_fit_and_says_what_would_help(world: World) -> None:
     copy = await copy_cluster(world.client, None)
     answer = await plan_answer(copy, world.namespace, [world.system("wide", cliques=[server("worker", 5, 8)])])

@@ -103,6 +103,8 @@ def test_a_watched_tree_is_drawn_again_and_ends_with_ctrl_c(control_plane: Contr
          str(control_plane.kubeconfig)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"},
+        # A run in the background hands down an ignored SIGINT.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     assert watching.stdout is not None
     seen = ""
