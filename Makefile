@@ -4,6 +4,9 @@ KUBE ?= 1.36.3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+# Whole files go to a worker: each worker has control planes of its own, and a file may count on what its tests share.
+WORKERS ?= 2
+PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test unit lint bench soak crds kube-bin clean
@@ -31,10 +34,10 @@ demo: $(VENV)/runtime ## a whole inference system on a cluster inside the proces
 
 test: lint unit ## everything that must hold: lint, unit, simulator, real control planes
 	@for v in 1.36.3 1.35.4; do $(PYTHON) tools/kube/kube_bin.py $$v > /dev/null || exit 1; done
-	$(PYTEST) tests --ignore=tests/unit -m "not soak"
+	$(PYTEST) tests --ignore=tests/unit -m "not soak" $(PARALLEL)
 
 unit: $(VENV)/dev ## the fast tests, in seconds
-	$(PYTEST) tests/unit -q
+	$(PYTEST) tests/unit -q $(PARALLEL)
 
 lint: $(VENV)/dev ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check src tests tools
