@@ -49,10 +49,13 @@ class _Section(Struct, forbid_unknown_fields=True):
 
 
 class ClientConnection(_Section):
-    qps: float = 100.0
+    qps: float | None = None
+    """Requests a second. Without it only `burst` bounds: the server's own fairness knows better what it can take."""
     burst: int = 120
+    """Writes in flight at once, and, with `qps`, requests at once after a pause."""
     content_type: str = ""
     accept_content_types: str = ""
+    """Both may only say JSON, the one thing we speak."""
 
 
 class LeaderElection(_Section):
@@ -193,10 +196,13 @@ def _faults(config: OperatorConfiguration, known_profiles: frozenset[str]) -> It
     if config.kind != KIND:
         yield ConfigFault("kind", f"must be {KIND}, got {config.kind!r}")
     client = config.runtime_client_connection
-    if client.qps <= 0:
+    if client.qps is not None and client.qps <= 0:
         yield ConfigFault("runtimeClientConnection.qps", f"must be greater than 0, got {client.qps:g}")
     if client.burst < 0:
         yield ConfigFault("runtimeClientConnection.burst", f"must not be negative, got {client.burst}")
+    for name, media in (("contentType", client.content_type), ("acceptContentTypes", client.accept_content_types)):
+        if any(one.partition(";")[0].strip() not in ("", "application/json") for one in media.split(",")):
+            yield ConfigFault(f"runtimeClientConnection.{name}", f"only application/json is spoken, got {media!r}")
     yield from _election_faults(config.leader_election)
     ports = {
         "server.webhooks.port": config.server.webhooks.port,

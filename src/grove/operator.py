@@ -106,7 +106,7 @@ class Operator:
             client, cache, lambda *gang: self._gangs.add(GangKey(*gang)), namespace=namespace, on_missing=probing.again
         )
         gangs = PodGangReconciler(
-            cache, client, sets, latest, patience, statuses, self._backing, reports, digest, clock
+            cache, client, sets, latest, patience, statuses, self._backing, reports, events, digest, clock
         )  # fmt: skip
         self._gangs = Controller[GangKey](
             "podgang",
@@ -204,6 +204,16 @@ class Operator:
                         group.create_task(controller.run(), name=controller.name)
             finally:
                 self._synced = False
+
+    async def stand_by(self, client: Client) -> None:
+        """While another process leads: keeps the backends informed of what the cluster offers, until cancelled.
+
+        Admission is served by standbys too and asks the backends what cannot be done. `client` is one that may write,
+        which a standby's own may not: some things can only be asked by dry run.
+        """
+        probing = Probing(client, self.backends, changed=lambda: None)
+        probing.again()
+        await probing.run()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Operator]:

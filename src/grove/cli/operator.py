@@ -73,6 +73,8 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
     from grove import __version__
     from grove.api.env import INIT_CONTAINER_IMAGE
     from grove.kube.http import HttpClient
+    from grove.kube.profiling import profiling
+    from grove.kube.rate import Rate
     from grove.kube.run import probes
     from grove.operator import Operator
 
@@ -80,8 +82,14 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
     image = os.environ.get(INIT_CONTAINER_IMAGE, "")
     async with AsyncExitStack() as stack:
         agent = f"grove-operator/{__version__}"
-        writes = config.runtime_client_connection.burst or 1
-        client = await stack.enter_async_context(HttpClient(cluster, user_agent=agent, max_writes=writes))
+        bounds = config.runtime_client_connection
+        rate = Rate(bounds.qps, bounds.burst) if bounds.qps is not None else None
+        client = await stack.enter_async_context(
+            HttpClient(cluster, user_agent=agent, max_writes=bounds.burst or 1, rate=rate)
+        )
+        debugging = config.debugging
+        if debugging is not None and debugging.enable_profiling:
+            await stack.enter_async_context(profiling(debugging.pprof_bind_host, debugging.pprof_bind_port))
         operator = Operator(client, config, startup_image=f"{image}:{__version__}" if image else "", tune_gc=True)
         waits = election.enabled  # a standby is ready: it does what a standby does
         hooks = await _admission(stack, config, cluster, operator, webhook_url, agent)
@@ -105,11 +113,14 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
         def took_over() -> None:
             nonlocal waits
             waits = False
+            standing_by.cancel()
 
         # A client of its own: the guard holds back writes of a former leader, and the lease is how one becomes leader.
         lease_client = await stack.enter_async_context(HttpClient(cluster, user_agent=f"{agent}/lease"))
         leadership = _leadership(lease_client, config, cluster)
         client.write_guard = leadership.may_write
+        standing_by = tasks.create_task(operator.stand_by(lease_client), name="stand by")
+        stack.callback(standing_by.cancel)
 
         async def lead() -> None:
             took_over()

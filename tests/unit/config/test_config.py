@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import msgspec
 import pytest
 
+import grove
 from grove.config import ConfigError, OperatorConfiguration, load_configuration
 
 HEAD = "apiVersion: operator.config.grove.io/v1alpha1\nkind: OperatorConfiguration\n"
@@ -11,7 +18,7 @@ HEAD = "apiVersion: operator.config.grove.io/v1alpha1\nkind: OperatorConfigurati
 EVERYTHING = (
     HEAD
     + """
-runtimeClientConnection: {qps: 50.5, burst: 60, contentType: a, acceptContentTypes: b}
+runtimeClientConnection: {qps: 50.5, burst: 60, contentType: application/json, acceptContentTypes: application/json}
 leaderElection:
   enabled: true
   leaseDuration: 30s
@@ -46,7 +53,7 @@ scheduler:
 
 def test_an_empty_file_gives_the_defaults() -> None:
     config = load_configuration("")
-    assert config.runtime_client_connection.qps == 100
+    assert config.runtime_client_connection.qps is None
     assert config.runtime_client_connection.burst == 120
     assert config.leader_election.enabled is False
     assert config.leader_election.lease_duration == 15.0
@@ -164,6 +171,20 @@ def test_profiles(scheduler: str, names: list[str], default: str) -> None:
             id="negative burst",
         ),
         pytest.param(
+            "runtimeClientConnection: {qps: 0}",
+            ["runtimeClientConnection.qps: must be greater than 0, got 0"],
+            id="no request ever",
+        ),
+        pytest.param(
+            "runtimeClientConnection: {contentType: application/vnd.kubernetes.protobuf, acceptContentTypes: a/b}",
+            [
+                "runtimeClientConnection.contentType: only application/json is spoken, "
+                "got 'application/vnd.kubernetes.protobuf'",
+                "runtimeClientConnection.acceptContentTypes: only application/json is spoken, got 'a/b'",
+            ],
+            id="a language we do not speak",
+        ),
+        pytest.param(
             "authorizer: {exemptServiceAccountUserNames: [a, 1]}",
             ["authorizer.exemptServiceAccountUserNames[1]: must be a string, got 1"],
             id="a wrong entry is named by its place",
@@ -214,3 +235,24 @@ def test_a_backend_nobody_knows_is_refused_where_names_are_checked() -> None:
 def test_election_settings_are_not_judged_while_election_is_off() -> None:
     config = load_configuration("leaderElection: {enabled: false, leaseDuration: 1s}")
     assert isinstance(config, OperatorConfiguration)
+
+
+def test_there_is_no_setting_that_nobody_reads() -> None:
+    sources = Path(grove.__file__).parent.rglob("*.py")
+    read = {
+        node.attr
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
+    assert sorted(set(settings(OperatorConfiguration)) - read) == []
+
+
+def settings(section: type) -> Iterator[str]:
+    """Names of all fields of a section and of the sections in it."""
+    for name, hint in get_type_hints(section).items():
+        if name in section.__struct_fields__:  # type: ignore[attr-defined]
+            yield name
+            for kind in (hint, *get_args(hint)):
+                if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+                    yield from settings(kind)
