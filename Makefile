@@ -9,7 +9,7 @@ WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit lint bench soak crds kube-bin clean
+.PHONY: help demo test unit lint bench soak test-node crds docs kube-bin clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -51,8 +51,16 @@ bench: $(VENV)/dev ## figures, as a table and as bench-results.json
 soak: $(VENV)/dev ## long seeded fault runs
 	$(PYTEST) tests -m soak
 
+test-node: $(VENV)/dev ## start order on a real kubelet with containerd; needs root, installs what is missing, cleans up
+	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
+	$(BIN)/python -m tests.node
+
 crds: $(VENV)/dev ## write src/grove/crds/*.yaml anew from the Structs
 	$(BIN)/python -m grove.crds.generate
+
+docs: $(VENV)/dev ## write docs/api-reference.md and the pictures in docs/pictures anew
+	$(BIN)/python -m grove.crds.reference
+	$(BIN)/python tools/pictures.py
 
 kube-bin: ## print the directory with the control plane of version KUBE, building it if needed
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE)

@@ -62,6 +62,27 @@ def build(version: str, root: Path, *, say: Say = to_stderr) -> Path:
     return target
 
 
+def build_also(program: str, version: str, root: Path, *, say: Say = to_stderr) -> Path:
+    """One more program of a release (such as `kubelet`), built next to the others and returned as a file."""
+    target = root / version / program
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _only_builder(root / ".build.lock", say):
+        if os.access(target, os.X_OK):
+            return target
+        say(f"building {program} {version} from source into {target} (once; about 3 minutes on two cores)")
+        go = find_go(root, say)
+        work = root / f".build-{program}-{version}"
+        shutil.rmtree(work, ignore_errors=True)  # left by a build that was killed
+        work.mkdir()
+        try:
+            module, flags = _kubernetes_module(go, work, version)
+            _compile(go, module, f"k8s.io/kubernetes/cmd/{program}", work / program, flags)
+            (work / program).rename(target)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return target
+
+
 def generated_go_mod(kubernetes_go_mod: str, version: str) -> str:
     """A go.mod that depends on one Kubernetes release and gives each of its sister modules the matching number."""
     go_line = re.search(r"^go \S+$", kubernetes_go_mod, re.MULTILINE)

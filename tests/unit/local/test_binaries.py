@@ -139,6 +139,31 @@ def test_a_failed_build_says_what_to_do_and_leaves_nothing(
     assert sorted(path.name for path in cache.iterdir()) == [".build.lock"]
 
 
+def test_a_further_program_is_built_once_and_laid_beside_the_others(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "module"
+    module.mkdir()
+    (module / "go.mod").write_text("go 1.26.0\n\nrequire (\n\tk8s.io/api v0.0.0\n)\n")
+    told = f'{{"GoMod": "{module}/go.mod", "Dir": "{module}"}}'
+    go = tmp_path / "path" / "go"
+    go.parent.mkdir()
+    go.write_text(
+        f"#!/bin/sh\necho $1 >> {tmp_path}/asked\n"
+        f"case $1 in\nenv) echo go1.26.1;;\nmod) echo '{told}';;\n"
+        f"build) touch $6; chmod +x $6; echo $7 > {tmp_path}/what;;\nesac\n"
+    )
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{go.parent}:/usr/bin:/bin")
+    fake_programs(cache / "1.36.3", "1.36.3")
+    for _ in range(2):
+        built = gobuild.build_also("kubelet", "1.36.3", cache, say=lambda _: None)
+        assert built == cache / "1.36.3" / "kubelet"
+    assert (tmp_path / "asked").read_text().split() == ["env", "mod", "build"]
+    assert (tmp_path / "what").read_text() == "k8s.io/kubernetes/cmd/kubelet\n"
+    assert sorted(path.name for path in cache.iterdir()) == [".build.lock", "1.36.3"]
+
+
 def test_the_script_prints_only_the_directory_and_needs_no_package(cache: Path) -> None:
     fake_programs(cache / "1.36.3", "1.36.3")
     script = REPOSITORY / "tools" / "kube" / "kube_bin.py"

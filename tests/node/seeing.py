@@ -1,0 +1,115 @@
+"""What a test of the real node sees of its pods, and how it talks to the server inside them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import aiohttp
+
+from grove.api import labels as key
+from grove.api.core import Pod
+from grove.api.meta import Json
+from grove.kube.errors import KubeError
+from grove.kube.http import HttpClient
+from tests.node.runtime import startup_image
+from tests.node.serve import PORT
+
+
+async def eventually(look: Callable[[], Awaitable[Any]], timeout_s: float = 60.0) -> Any:
+    """The first truthy answer of `look`; an error of the API, or nobody listening, counts as not yet."""
+    last: Any = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                try:
+                    if last := await look():
+                        return last
+                except (KubeError, aiohttp.ClientConnectionError) as error:
+                    last = error
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"not within {timeout_s} s; the last answer was {last!r}") from None
+
+
+def served() -> Json:
+    """Fields of a pod spec: one container that runs the tests' server, with a real readiness probe every second."""
+    probe = {"httpGet": {"path": "/ready", "port": PORT}, "periodSeconds": 1, "failureThreshold": 1}
+    container = {
+        "name": "main", "image": startup_image()[1], "command": ["/usr/local/bin/python", "/opt/serve.py"],
+        "readinessProbe": probe, "resources": {"requests": {"cpu": "50m"}},
+    }  # fmt: skip
+    return {"containers": [container], "terminationGracePeriodSeconds": 1}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One pod as the API server tells it."""
+
+    pod: Json
+
+    @property
+    def name(self) -> str:
+        name: str = self.pod["metadata"]["name"]
+        return name
+
+    @property
+    def node(self) -> str:
+        name: str = self.pod["spec"].get("nodeName", "")
+        return name
+
+    def condition(self, type_: str) -> tuple[str, str] | None:
+        """Status and message."""
+        found = (one for one in self.pod["status"].get("conditions", ()) if one["type"] == type_)
+        return next(((one["status"], one.get("message", "")) for one in found), None)
+
+    @property
+    def is_ready(self) -> bool:
+        return (self.condition("Ready") or ("", ""))[0] == "True"
+
+    def since(self, type_: str) -> datetime:
+        """When a condition last changed, to the second."""
+        (found,) = (one for one in self.pod["status"]["conditions"] if one["type"] == type_)
+        return datetime.fromisoformat(found["lastTransitionTime"])
+
+    def state(self, container: str) -> Json:
+        """`running`, `waiting` or `terminated` with its facts; empty while the kubelet has not told any."""
+        status = self.pod["status"]
+        every = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+        return next((dict(one["state"]) for one in every if one["name"] == container), {})
+
+    @property
+    def waits(self) -> bool:
+        """Its start-order container runs, so its own container does not."""
+        return "running" in self.state(key.STARTUP_CONTAINER) and "waiting" in self.state("main")
+
+    @property
+    def runs(self) -> bool:
+        return "running" in self.state("main")
+
+    async def say(self, word: str) -> None:
+        """`ready` or `unready`: what its probe will hear from now on."""
+        await self._ask("POST", word)
+
+    async def began(self) -> float:
+        """When its own container's program began, by its own clock, which is the machine's."""
+        return float(await self._ask("GET", "began"))
+
+    async def _ask(self, verb: str, path: str) -> str:
+        url = f"http://{self.pod['status']['podIP']}:{PORT}/{path}"
+
+        async def answered() -> str:
+            async with aiohttp.ClientSession() as session, session.request(verb, url) as answer:
+                return await answer.text()
+
+        said: str = await eventually(answered, 20.0)  # a container runs before its program listens
+        return said
+
+
+async def pods_of(client: HttpClient, namespace: str, clique: str) -> list[Seen]:
+    """The pods of a PodClique in the order of their host names."""
+    page = await client.list(Pod.RESOURCE, namespace, labels=f"{key.POD_CLIQUE}={clique}")
+    return [Seen(pod) for pod in sorted(page.items, key=lambda one: str(one["spec"]["hostname"]))]
