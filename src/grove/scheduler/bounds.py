@@ -20,7 +20,7 @@ MOST_MASKS = 6
 
 @dataclass(slots=True)
 class Bound:
-    """`need` units must fit. By room: over these options. By size: over a resource, on the rows of the mask."""
+    """`need` units must fit. By room: over these options, none better than `least`. By size: over a resource."""
 
     need: int
     options: tuple[int, ...] = ()
@@ -28,13 +28,14 @@ class Bound:
     unit: int = 1
     mask: Mask | None = None
     groups: tuple[int, ...] = ()
+    least: Ints | None = None
 
 
 def bounds_for(problem: Problem, groups: tuple[int, ...]) -> list[Bound]:
     """What must hold for the core of these groups to be placed on the same rows."""
     needed = {g: problem.groups[g].need for g in groups}
     active = [g for g in groups if needed[g] > 0]
-    bounds = [Bound(needed[g], options=tuple(problem.groups[g].options), groups=(g,)) for g in active]
+    bounds = [_own_bound(problem, g) for g in active]
     if len(active) < 2:
         return bounds
     for members, mask in _by_mask(problem, active):
@@ -46,6 +47,12 @@ def bounds_for(problem: Problem, groups: tuple[int, ...]) -> list[Bound]:
                     need = sum(needed[g] * (smallest[g] // unit) for g in weighing)
                     bounds.append(Bound(need, resource=r, unit=unit, mask=mask, groups=weighing))
     return bounds
+
+
+def _own_bound(problem: Problem, g: int) -> Bound:
+    options = tuple(problem.groups[g].options)
+    least = problem.least_request(g) if len(options) > 1 else None
+    return Bound(problem.groups[g].need, options=options, groups=(g,), least=least)
 
 
 def _by_mask(problem: Problem, groups: list[int]) -> list[tuple[list[int], Mask | None]]:

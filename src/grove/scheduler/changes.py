@@ -110,11 +110,12 @@ class _Trial:
                     break
 
     def fewer_pods(self) -> Iterator[Change]:
-        """For each group, the fewest pods less in its minimum."""
+        """For each group, the fewest pods less in its minimum; one at least stays, for a minimum of 0 is refused."""
         for path, group in _leaves_of(self._gang.root, ()):
-            if group.need < 1:
+            most = min(group.need, group.minimum - 1)
+            if most < 1:
                 continue
-            fewer = _least(group.need, self._fits_with_less(path, group))
+            fewer = _least(most, self._fits_with_less(path, group))
             if fewer:
                 left = group.minimum - fewer
                 text = f"lower the minimum of {group.name} by {fewer}, from {group.minimum} to {left}"

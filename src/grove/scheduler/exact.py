@@ -1,35 +1,31 @@
 """The last word on whether a gang fits: a complete search, cut short only by proofs and by the work budget.
 
-First every part under a requirement is given a domain, broad before narrow, as long as the counting bounds allow. Then
-the pods are packed node by node. On a node only patterns to which nothing can be added need to be tried: leaving room
-unused never helps the nodes that follow. What is left to place after each node is remembered if it led nowhere, so the
-packing is a walk over (node, pods left) states and not over assignments.
+Every part under a requirement is given a domain: next always the part with the fewest left to choose from, the roomiest
+domain first. A choice stands as long as the counting bounds allow it and the pods confined so far can be packed there,
+which keeps trouble in one domain from being rediscovered under every choice for the others. In the end all is packed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from grove.scheduler.bounds import Bound, bounds_for
-from grove.scheduler.fit import PLENTY
-from grove.scheduler.nodes import Ints
+from grove.scheduler.packing import Packing, Slice
 from grove.scheduler.problem import Part, Problem
-from grove.scheduler.state import ROWS_A_STEP, State
+from grove.scheduler.state import OutOfSteps, State
+from grove.scheduler.weigh import Weighed
 
-Slice = tuple[int, int]
-Pattern = tuple[tuple[int, int], ...]
-"""(option, pods) on one node."""
+MOST_ROWS, PACK_STEPS = 256, 400
+"""Domains up to this size are packed when a part is sent there, with so much work; beyond it, counting must do."""
+
+Found = list[tuple[int, int, int]]
+"""(option, candidate row, pods)."""
 
 
-def exact_placement(
-    problem: Problem, state: State, part: Part, run: Slice, level: int
-) -> list[tuple[int, int, int]] | None:
-    """(option, candidate row, pods) of a placement of the part's core in the run, beside what the state holds already.
+def exact_placement(problem: Problem, state: State, part: Part, run: Slice, level: int) -> Found | None:
+    """A placement of the part's core in the run, beside what the state holds already; None if there is none.
 
-    The run is one domain of `level`, so requirements no narrower than that hold by themselves. None if there is no
-    placement. May raise OutOfSteps.
+    The run is one domain of `level`, so requirements no narrower than that hold by themselves. May raise OutOfSteps.
     """
     return _Exact(problem, state, part, run, level).solve()
 
@@ -39,12 +35,15 @@ class _Exact:
         self._problem, self._state, self._run, self._level = problem, state, run, level
         self._chosen: dict[int, Slice] = {}
         self._parts: list[tuple[Part, int]] = []
-        """Parts with a requirement, broad before narrow, each with the index of the nearest one above it (-1: none)."""
+        """Parts with a requirement, each with the index of the nearest one above it (-1: none)."""
         self._home: dict[int, int] = {}
         """Group to the index of the nearest constrained part above or at it."""
         self._collect(root, -1)
         self._pinned = any(part.domains is not None for part, _ in self._parts)
+        self._levels = sorted({part.level for part, _ in self._parts})
         self._bounds: dict[tuple[int, ...], list[Bound]] = {}
+        self._candidates: dict[tuple[int, Slice], list[Slice]] = {}
+        self._packs: dict[object, bool] = {}
 
     def _collect(self, part: Part, above: int) -> None:
         if part.need == 0:
@@ -57,211 +56,103 @@ class _Exact:
         for child in part.children:
             self._collect(child, above)
 
-    def solve(self) -> list[tuple[int, int, int]] | None:
-        return self._assign(0)
-
-    def _assign(self, at: int) -> list[tuple[int, int, int]] | None:
-        if at == len(self._parts):
-            return self._pack()
-        part, above = self._parts[at]
-        low, high = self._chosen[above] if above >= 0 else self._run
-        segments = self._problem.segments(part.level)
-        first, last = segments.within(low, high)
+    def solve(self) -> Found | None:
+        at = self._hardest()
+        if at < 0:
+            return Packing(self._problem, self._state, self._slices(self._home, self._run)).solve()
         tried: set[object] = set()
-        for d in range(first, last):
-            if part.domains is not None and int(segments.ids[d]) not in part.domains:
-                continue
-            run = (int(segments.starts[d]), int(segments.ends[d]))
-            looks = (self._state.signature(*run), self._inside(run)) if not self._pinned else d
+        for run in self._runs_for(at):
+            looks = run if self._pinned else self._looks(at, run)
             if looks in tried:
                 continue
             tried.add(looks)
             self._state.spend(run[1] - run[0])
             self._chosen[at] = run
             if self._may_hold(at):
-                found = self._assign(at + 1)
+                found = self.solve()
                 if found is not None:
                     return found
             del self._chosen[at]
         return None
 
-    def _inside(self, run: Slice) -> tuple[int, ...]:
-        """Parts already sent to this run or into it: two runs are alike only if these are the same."""
-        return tuple(i for i, (low, high) in self._chosen.items() if run[0] <= low and high <= run[1])
+    def _hardest(self) -> int:
+        """The part without a domain that has the fewest to choose from, among those whose outer part has one."""
+        placed = {-1, *self._chosen}
+        waiting = [at for at, (_, above) in enumerate(self._parts) if at not in placed and above in placed]
+        return min(waiting, key=lambda at: (len(self._runs_for(at)), at), default=-1)
+
+    def _runs_for(self, at: int) -> list[Slice]:
+        """Domains inside the outer part's that have room for this part by every count, roomiest first."""
+        part, above = self._parts[at]
+        outer = self._chosen[above] if above >= 0 else self._run
+        found = self._candidates.get((at, outer))
+        if found is None:
+            segments = self._problem.segments(part.level)
+            first, last = segments.within(*outer)
+            starts, ends = segments.starts[first:last], segments.ends[first:last]
+            self._state.spend(outer[1] - outer[0])
+            weighed = Weighed(self._problem, self._state, self._bounds_for(tuple(part.groups)), *outer)
+            held = weighed.held(starts, ends)
+            fits = weighed.fitting(held)
+            if part.domains is not None:
+                fits = fits[np.isin(segments.ids[first:last][fits], sorted(part.domains))]
+            if fits.size > 1:
+                fits = fits[np.argsort(-held[weighed.scarce(held), fits], kind="stable")]
+            found = [(int(starts[d]), int(ends[d])) for d in fits]
+            self._candidates[at, outer] = found
+        return found
+
+    def _looks(self, at: int, run: Slice) -> object:
+        """Equal for domains that can be exchanged: alike, and the same parts have been sent to the same inner ones."""
+        here = tuple((i, low - run[0]) for i, (low, high) in self._chosen.items() if run[0] <= low and high <= run[1])
+        return (self._state.looks(*run, self._parts[at][0].level, self._levels), here)
 
     def _may_hold(self, at: int) -> bool:
-        """Bounds on every chosen run around the new one, for all groups that are confined to it by now."""
+        """Whether every chosen run around the new one has room for all that is confined to it by now."""
         low, high = self._chosen[at]
-        for run in {r for r in self._chosen.values() if r[0] <= low and high <= r[1]}:
-            inside = self._inside(run)
-            groups = tuple(sorted({g for i in inside for g in self._parts[i][0].groups}))
-            bounds = self._bounds.get(groups)
-            if bounds is None:
-                bounds = self._bounds[groups] = bounds_for(self._problem, groups)
-            held = self._state.capacities(bounds, *run).sum(axis=1)
-            if any(held[t] < bound.need for t, bound in enumerate(bounds)):
-                return False
-        return True
+        around = {run for run in self._chosen.values() if run[0] <= low and high <= run[1]}
+        return all(self._counts(run) for run in around) and all(self._can_pack(run) for run in around)
 
-    def _pack(self) -> list[tuple[int, int, int]] | None:
-        problem = self._problem
-        slices = {g: self._chosen[home] if home >= 0 else self._run for g, home in self._home.items()}
-        # Setting up a packing goes over its rows one by one, in Python: charge for it.
-        rows = max((high - low for low, high in slices.values()), default=0)
-        self._state.spend((10 + rows // 4) * ROWS_A_STEP)
-        return _Packing(problem, self._state, slices).solve()
+    def _confined(self, run: Slice) -> dict[int, int]:
+        """Groups that are kept inside the run by now, with the part that keeps them."""
+        inside = [i for i, (low, high) in self._chosen.items() if run[0] <= low and high <= run[1]]
+        groups = {g for i in inside for g in self._parts[i][0].groups}
+        return {g: home for g, home in self._home.items() if g in groups}
 
+    def _counts(self, run: Slice) -> bool:
+        bounds = self._bounds_for(tuple(sorted(self._confined(run))))
+        held = self._state.capacities(bounds, *run).sum(axis=1)
+        return all(held[t] >= bound.need for t, bound in enumerate(bounds))
 
-class _Packing:
-    """Packs groups, each into its run of rows, exactly."""
+    def _can_pack(self, run: Slice) -> bool:
+        """Whether what is confined to a run of moderate size can be packed there; unknown counts as yes."""
+        confined = self._confined(run)
+        if run[1] - run[0] > MOST_ROWS or len(confined) < 2:
+            return True
+        slices = self._slices(confined, run)
+        key = (run, tuple(sorted(slices.items())))
+        found = self._packs.get(key)
+        if found is None:
+            try:
+                with self._state.allowed(PACK_STEPS):
+                    found = Packing(self._problem, self._state, slices).solve() is not None
+            except OutOfSteps:
+                found = True
+            self._packs[key] = found
+        return found
 
-    def __init__(self, problem: Problem, state: State, slices: dict[int, Slice]) -> None:
-        self._problem, self._state = problem, state
-        # What remains to be placed is a tuple of cells: one a group, one more a class where a group has several.
-        self._cells: list[int] = []
-        self._cells_of: dict[int, tuple[int, ...]] = {}
-        needed: list[int] = []
-        for g in slices:
-            group = problem.groups[g]
-            cell = len(needed)
-            needed.append(group.need)
-            several = len(group.classes) > 1
-            first_class = len(needed)
-            if several:
-                needed += [len(pods) for pods in group.classes]
-            for o in group.options:
-                self._cells_of[o] = (cell, first_class + problem.options[o].kind) if several else (cell,)
-            self._cells.append(cell)
-        self._start = tuple(needed)
-        self._request = {o: [int(q) for q in problem.options[o].request] for o in self._cells_of}
-        rooms = {o: self._room_in(o, slices[problem.options[o].group]) for o in self._cells_of}
-        self._order_rows(rooms)
-        self._bounds = self._suffix_bounds(slices, rooms)
+    def _slices(self, homes: dict[int, int], run: Slice) -> dict[int, Slice]:
+        """Each group's run: that of the nearest part above it that has one inside this run."""
+        found: dict[int, Slice] = {}
+        for group, home in homes.items():
+            while home >= 0 and home not in self._chosen:
+                home = self._parts[home][1]
+            slice_ = self._chosen[home] if home >= 0 else run
+            found[group] = slice_ if run[0] <= slice_[0] and slice_[1] <= run[1] else run
+        return found
 
-    def _room_in(self, option: int, run: Slice) -> Ints:
-        rooms = np.zeros(self._problem.size, dtype=np.int64)
-        rooms[run[0] : run[1]] = self._state.room(option, *run)
-        return rooms
-
-    def _order_rows(self, rooms: dict[int, Ints]) -> None:
-        """Rows that can take something, alike ones together."""
-        stack = np.array([rooms[o] for o in rooms])
-        rows = np.flatnonzero(stack.any(axis=0))
-        self._free = [[int(v) for v in self._state.free[:, row]] for row in rows]
-        active = [tuple(o for i, o in enumerate(rooms) if stack[i, row]) for row in rows]
-        kinds = [(active[i], tuple(self._free[i])) for i in range(rows.size)]
-        order = sorted(range(rows.size), key=lambda i: (min(active[i]), kinds[i], i))
-        self._rows = [int(rows[i]) for i in order]
-        self._free = [self._free[i] for i in order]
-        self._active = [active[i] for i in order]
-
-    def _suffix_bounds(
-        self, slices: dict[int, Slice], rooms: dict[int, Ints]
-    ) -> list[tuple[dict[int, int], list[int]]]:
-        """(weights by group cell, what the rows from i on hold) for each counting bound."""
-        problem = self._problem
-        cell_of = dict(zip(slices, self._cells, strict=True))
-        bounds: list[tuple[dict[int, int], list[int]]] = []
-        for g, cell in cell_of.items():
-            held = sum((rooms[o] for o in problem.groups[g].options), np.zeros(problem.size, dtype=np.int64))
-            bounds.append(({cell: 1}, self._suffix(held)))
-        for r in range(len(problem.resources)):
-            least = {g: min(self._request[o][r] for o in problem.groups[g].options) for g in slices}
-            for unit in sorted({size for size in least.values() if size > 0}):
-                weights = {cell_of[g]: size // unit for g, size in least.items() if size >= unit}
-                if len(weights) > 1:
-                    bounds.append((weights, self._suffix(np.maximum(self._state.free[r] // unit, 0))))
-        return bounds
-
-    def _suffix(self, held: Ints) -> list[int]:
-        found = [0]
-        for row in reversed(self._rows):
-            found.append(found[-1] + int(held[row]))
-        return found[::-1]
-
-    def solve(self) -> list[tuple[int, int, int]] | None:
-        """Depth first over the rows with an explicit stack: there may be more rows than Python likes to recurse."""
-        if self._is_done(self._start):
-            return []
-        if not self._may_fit(0, self._start):
-            return None
-        dead: set[tuple[int, tuple[int, ...]]] = set()
-        stack = [(self._start, self._patterns(0, self._start))] if self._rows else []
-        path: list[Pattern] = []
-        while stack:
-            left, patterns = stack[-1]
-            at = len(stack) - 1
-            pattern = next(patterns, None)
-            if pattern is None:
-                dead.add((at, left))
-                stack.pop()
-                if path:
-                    path.pop()
-                continue
-            self._state.spend()
-            after = self._after(left, pattern)
-            if self._is_done(after):
-                return [(o, self._rows[i], n) for i, p in enumerate([*path, pattern]) for o, n in p]
-            follows = at + 1
-            if follows == len(self._rows) or (follows, after) in dead or not self._may_fit(follows, after):
-                continue
-            path.append(pattern)
-            stack.append((after, self._patterns(follows, after)))
-        return None
-
-    def _patterns(self, at: int, left: tuple[int, ...]) -> Iterator[Pattern]:
-        """Maximal ways to use a row."""
-        return self._extend(self._active[at], 0, list(self._free[at]), list(left), [])
-
-    def _extend(
-        self, options: tuple[int, ...], i: int, free: list[int], left: list[int], used: list[tuple[int, int]]
-    ) -> Iterator[Pattern]:
-        if i == len(options):
-            if not any(self._fits(o, free, left, used) for o in options):
-                yield tuple(used)
-            return
-        o = options[i]
-        request, cells = self._request[o], self._cells_of[o]
-        for n in range(self._most(o, free, left, used), -1, -1):
-            if n:
-                for r, q in enumerate(request):
-                    free[r] -= q * n
-                for c in cells:
-                    left[c] -= n
-                used.append((o, n))
-            yield from self._extend(options, i + 1, free, left, used)
-            if n:
-                used.pop()
-                for r, q in enumerate(request):
-                    free[r] += q * n
-                for c in cells:
-                    left[c] += n
-
-    def _most(self, option: int, free: list[int], left: list[int], used: list[tuple[int, int]]) -> int:
-        o = self._problem.options[option]
-        conflicts = self._problem.conflicts[option]
-        if any(other in conflicts for other, _ in used):
-            return 0
-        most = min(left[c] for c in self._cells_of[option])
-        if o.limit < PLENTY:
-            most = min(most, o.limit - sum(n for other, n in used if other == option))
-        for have, q in zip(free, self._request[option], strict=True):
-            if q > 0:
-                most = min(most, have // q)
-        return max(most, 0)
-
-    def _fits(self, option: int, free: list[int], left: list[int], used: list[tuple[int, int]]) -> bool:
-        return self._most(option, free, left, used) > 0
-
-    def _after(self, left: tuple[int, ...], pattern: Pattern) -> tuple[int, ...]:
-        rest = list(left)
-        for o, n in pattern:
-            for c in self._cells_of[o]:
-                rest[c] -= n
-        return tuple(rest)
-
-    def _is_done(self, left: tuple[int, ...]) -> bool:
-        return all(left[c] == 0 for c in self._cells)
-
-    def _may_fit(self, at: int, left: tuple[int, ...]) -> bool:
-        return all(sum(left[c] * w for c, w in weights.items()) <= held[at] for weights, held in self._bounds)
+    def _bounds_for(self, groups: tuple[int, ...]) -> list[Bound]:
+        found = self._bounds.get(groups)
+        if found is None:
+            found = self._bounds[groups] = bounds_for(self._problem, groups)
+        return found

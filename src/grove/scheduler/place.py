@@ -38,7 +38,7 @@ from grove.scheduler.snapshot import Snapshot
 from grove.scheduler.state import ROWS_A_STEP, OutOfSteps, State
 from grove.scheduler.surplus import place_surplus
 
-QUICK_STEPS, LONG_STEPS = 200, 600
+QUICK_STEPS, LONG_STEPS = 400, 1200
 """Steps for a good placement: before it is known whether any exists, and after."""
 
 
@@ -95,7 +95,7 @@ def _core(problem: Problem, budget: Budget, bounded: bool) -> State | NoFit:
     try:
         found = exact_placement(problem, exact, problem.root, (0, problem.size), -1)
     except OutOfSteps:
-        state = close_placement(problem, (budget.steps - quick) // 2)
+        state = close_placement(problem, min(LONG_STEPS, (budget.steps - quick) // 2))
         if state is not None:
             return state
         text = f"no placement found in {budget.steps} steps; the search did not end"

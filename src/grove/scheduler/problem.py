@@ -108,6 +108,11 @@ class Problem:
     def size(self) -> int:
         return int(self.rows.size)
 
+    def least_request(self, group: int) -> Ints:
+        """The least of each resource that any pod of the group asks for: no mix of its pods fits better than these."""
+        least: Ints = np.min([self.options[o].request for o in self.groups[group].options], axis=0)
+        return least
+
     def segments(self, level: int) -> Segments:
         found = self._segments.get(level)
         if found is None:

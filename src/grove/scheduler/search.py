@@ -19,12 +19,14 @@ from grove.scheduler.exact import exact_placement
 from grove.scheduler.fill import fill_group
 from grove.scheduler.nodes import Ints, Mask
 from grove.scheduler.problem import Part, Problem
-from grove.scheduler.state import OutOfSteps, State
+from grove.scheduler.state import ROWS_A_STEP, OutOfSteps, State
 from grove.scheduler.subsets import domain_sets
 from grove.scheduler.weigh import Weighed
 
 MOST_SCOPES = 8
 """How many ways to honour a preference are tried before it is given up."""
+SCOPE_STEPS = 3
+"""What it costs, passes over rows aside, to compare the domains of a level or to compose sets of them by a bound."""
 EXACT_STEPS = 120
 """Work allowed for packing one small set of domains exactly where the greedy way failed."""
 
@@ -46,6 +48,7 @@ class Search:
         self._problem, self._state, self._order = problem, state, order
         self._bounds: dict[tuple[int, ...], list[Bound]] = {}
         self._pinned = _has_pins(problem.root)
+        self._levels = sorted(_levels(problem.root) - {-1})
         self._headroom = _headroom_sums(problem)
 
     def ways(self, part: Part, run: Run) -> Iterator[None]:
@@ -84,11 +87,11 @@ class Search:
             chosen = chosen[np.isin(segments.ids[first:last][chosen], sorted(part.domains))]
         if chosen.size > 1:
             chosen = chosen[self._ranking(part, run, weighed, held[:, chosen], starts[chosen], ends[chosen])]
-        tried: set[bytes] = set()
+        tried: set[object] = set()
         for d in chosen.tolist():
             low, high = int(starts[d]), int(ends[d])
             if chosen.size > 1 and not self._pinned:
-                looks = self._state.signature(low, high)
+                looks = self._state.looks(low, high, part.level, self._levels)
                 if looks in tried:
                     continue
                 tried.add(looks)
@@ -190,6 +193,7 @@ class Search:
                 continue
             a, b = segments.within(scope.low, scope.high)
             starts, ends = segments.starts[a:b], segments.ends[a:b]
+            self._state.spend(SCOPE_STEPS * weighed.need.size * ROWS_A_STEP)
             for chosen in domain_sets(weighed.held(starts, ends), weighed.need):
                 rows = np.zeros(self._problem.size, dtype=np.bool_)
                 for d in chosen.tolist():
@@ -202,6 +206,7 @@ class Search:
         Among equals the narrower level goes first, then the tighter domain.
         """
         found: list[tuple[int, int, int, int, int]] = []
+        self._state.spend(SCOPE_STEPS * (part.prefer - run.level) * ROWS_A_STEP)
         for level in range(part.prefer, run.level - 1, -1):
             if level == run.level:
                 starts, ends = np.array([run.low]), np.array([run.high])
@@ -242,13 +247,12 @@ class Search:
         if found or len(part.groups) < 2 or not all(self._is_home(inner, run) for inner in _levelled(part, run.level)):
             return
         state = self._state
-        mark, steps = len(state.placed), state.steps_left
-        state.steps_left = min(steps, EXACT_STEPS)
+        mark = len(state.placed)
         try:
-            exact = exact_placement(self._problem, state, part, (run.low, run.high), run.level)
+            with state.allowed(EXACT_STEPS):
+                exact = exact_placement(self._problem, state, part, (run.low, run.high), run.level)
         except OutOfSteps:
             exact = None
-        state.steps_left = steps - (min(steps, EXACT_STEPS) - max(state.steps_left, 0))
         if exact is not None:
             state.put_all(exact)
             yield
@@ -265,6 +269,10 @@ def _levelled(part: Part, level: int) -> list[Part]:
     """Parts below whose requirement is no narrower than the level."""
     own = [part] if 0 <= part.level <= level and part.need > 0 else []
     return own + [found for child in part.children for found in _levelled(child, level)]
+
+
+def _levels(part: Part) -> set[int]:
+    return {part.level, part.prefer}.union(*(_levels(child) for child in part.children))
 
 
 def _has_pins(part: Part) -> bool:

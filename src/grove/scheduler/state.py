@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 from grove.scheduler.bounds import Bound
@@ -40,6 +43,16 @@ class State:
         if self.steps_left < 0:
             raise OutOfSteps
 
+    @contextmanager
+    def allowed(self, steps: int) -> Iterator[None]:
+        """Work inside may take so many of the steps that are left; wanting more raises OutOfSteps."""
+        before = self.steps_left
+        given = self.steps_left = min(before, steps)
+        try:
+            yield
+        finally:
+            self.steps_left = before - (given - max(self.steps_left, 0))
+
     def put_all(self, found: list[tuple[int, int, int]]) -> None:
         """Puts (option, row, pods) as the exact search gives them."""
         for option, row, pods in found:
@@ -67,6 +80,8 @@ class State:
             if bound.resource < 0:
                 for option in bound.options:
                     found[i] += self.room(option, low, high)
+                if bound.least is not None:
+                    np.minimum(found[i], room(self.free[:, low:high], bound.least), out=found[i])
                 continue
             units = np.maximum(self.free[bound.resource, low:high] // bound.unit, 0)
             if bound.mask is not None:
@@ -94,8 +109,25 @@ class State:
             if self._tracked:
                 self._used[option, at] -= pods
 
+    def looks(self, low: int, high: int, level: int, levels: list[int]) -> tuple[object, ...]:
+        """Equal for domains of a level that a gang which speaks of these levels could exchange for each other.
+
+        They hold the same amounts in the same inner domains and lie in the same outer ones. Two hosts that are alike
+        are not the same if one is in a rack that somebody else could use whole.
+        """
+        problem = self.problem
+        inner, outer = [], []
+        for other in levels:
+            if other > level:
+                segments = problem.segments(other)
+                first, last = segments.within(low, high)
+                inner.append((segments.starts[first:last] - low).tobytes())
+            elif other < level:
+                outer.append(int(problem.tree.domains[other][problem.positions[low]]))
+        return (self.signature(low, high), *inner, *outer)
+
     def signature(self, low: int, high: int) -> bytes:
-        """Equal for runs of rows that no pod of this gang could tell apart."""
+        """Equal for runs of rows that no pod of this gang could tell apart by themselves."""
         parts = [self.free[:, low:high].tobytes()]
         parts += [o.mask[low:high].tobytes() for o in self.problem.options if o.mask is not None]
         parts += [o.soft[low:high].tobytes() for o in self.problem.options if o.soft is not None]

@@ -30,7 +30,7 @@ def random_case(seed: int) -> Case:
     groups = [_group(rng, f"g{i}", nodes) for i in range(rng.choice((1, 1, 2, 2, 3, 3, 4, 5, 6)))]
     while sum(g.need for g in groups) > 9:
         groups.pop()
-    running = _running(rng, nodes)
+    running = _running(rng, nodes) if rng.random() < 0.8 else []
     running += [
         PodFacts(f"bound-{g.name}-{i}", "default", f"bound-{g.name}-{i}", shape(0, cpu=100), {"group": g.name}, name)
         for g in groups
@@ -41,6 +41,11 @@ def random_case(seed: int) -> Case:
 
 def _nodes(rng: Random) -> list[NodeFacts]:
     zones, racks = rng.randint(1, 2), rng.randint(1, 3)
+    if rng.random() < 0.3:
+        # All machines alike, as people buy them; what tells them apart is only where they stand.
+        count, gpu = rng.choice((3, 4, 5, 6, 8, 10)), rng.choice((2, 4, 8))
+        places = [{"zone": f"z{rng.randrange(zones)}", "rack": f"r{rng.randrange(racks)}"} for _ in range(count)]
+        return [node(f"n{i:02}", gpu, labels={"pool": "a"}, **place) for i, place in enumerate(places)]
     found = []
     for i in range(rng.choice((2, 3, 4, 4, 5, 6, 7, 8, 10, 12))):
         zone, rack = rng.randrange(zones), rng.randrange(racks)

@@ -168,17 +168,25 @@ class _Oracle:
         )
         for combination in product(*choices):
             pods = [item for part in combination for item in part]
-            pods.sort(
-                key=lambda item: (-max((n for _, n in item[1].shape.requests), default=0), item[0].name, item[1].uid)
-            )
+            # Any order will do; with the least movable first, the impossible is seen before all the rest is tried.
+            pods.sort(key=self._freedom)
             self.pods = pods
             self.dead: set[object] = set()
             self.allows = [[self._static(p, n) for n in range(len(self.nodes))] for _, p in pods]
+            if not all(map(any, self.allows)):
+                continue
             self.shares = [[may_share(p, q) for _, q in pods] for _, p in pods]
             self.wary = any(p.shape.anti_affinity or p.shape.ports for _, p in pods)
             if self._walk(0, 0, free, (None,) * len(self.constrained), tuple(() for _ in self.nodes)):
                 return True
         return False
+
+    def _freedom(self, item: tuple[PodGroup, PodFacts]) -> tuple[object, ...]:
+        """Narrow domains first, then few nodes that allow it, then much of anything asked for."""
+        group, pod = item
+        narrowest = max((len(set(self.where[k])) for k in self.above[group.name]), default=0)
+        nodes = sum(self._static(pod, n) for n in range(len(self.nodes)))
+        return (-narrowest, nodes, -max((n for _, n in pod.shape.requests), default=0), group.name, pod.uid)
 
     def _static(self, pod: PodFacts, n: int) -> bool:
         node = self.nodes[n]

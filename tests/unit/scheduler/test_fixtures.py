@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.scheduler.kit import RACK, ZONE, branch, gang, group, node, pod, racks, shape, snap, used
+from tests.unit.scheduler.kit import BLOCK, HOST, RACK, ZONE, branch, gang, group, node, pod, racks, shape, snap, used
 
 from grove.scheduler.answers import NoFit, Placement
 from grove.scheduler.facts import PODS
@@ -57,6 +57,22 @@ def test_the_minimum_may_be_met_by_other_pods_than_the_first_ones():
     answer = placed(snapshot, gang(PodGroup("g", 2, (*big, *small), required=RACK)))
     assert sorted(p.name for p in answer.pods) == ["g-2", "g-3"]
     assert sorted(p.name for p in answer.unplaced) == ["g-0", "g-1"]
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["the narrow group is listed first", "the broad one is"])
+def test_of_two_hosts_alike_the_one_is_taken_whose_rack_nobody_needs(turned):
+    snapshot = snap([node("h1", 8, rack="A"), node("h2", 8, rack="B"), node("h3", 8, rack="A")])
+    parts = [group("one", 1, 8, required=HOST), group("two", 2, 8, required=RACK)]
+    answer = placed(snapshot, gang(*(reversed(parts) if turned else parts)))
+    assert {p.node for p in answer.pods if p.name == "one-0"} == {"h2"}
+
+
+def test_blocks_alike_in_sum_and_unlike_in_their_racks_are_told_apart():
+    rack_of = {"a": ["a1", "a1", "a2", "a2"], "b": ["b1", "b1", "b1", "b2"]}
+    nodes = [node(f"{b}{i}", 8, block=b, rack=rack) for b, found in rack_of.items() for i, rack in enumerate(found)]
+    inside = branch("both", group("w", 3, 8, required=RACK), group("v", 1, 8, required=RACK), required=BLOCK)
+    answer = placed(snap(nodes), gang(inside))
+    assert {p.node[0] for p in answer.pods} == {"b"}
 
 
 def test_sums_that_pass_where_packing_fails_are_refused_with_proof_and_little_work():
