@@ -7,12 +7,11 @@ async with gang_world(plane, "ns", gpus=12) as world: ...
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from grove.api.core import Namespace, Pod, ServiceAccount
 from grove.api.meta import Json, Resource
@@ -21,9 +20,13 @@ from grove.backends import kube_api
 from grove.crds.install import install
 from grove.kube.clock import SYSTEM
 from grove.kube.config import load_config
-from grove.kube.errors import Conflict, KubeError, NotFound
+from grove.kube.errors import KubeError
 from grove.kube.http import HttpClient
+from grove.local.binaries import find_or_build
+from grove.local.blueprint import Settings
 from grove.local.controlplane import ControlPlane
+from grove.local.loopback import Loopback
+from grove.local.state import GRACE_S
 from grove.sim.nodes import FakeNodes
 from grove.sim.topology import Topology
 from tests.manifests import clique
@@ -34,7 +37,49 @@ PER_CLIQUE = (
     "scheduler: {profiles: [{name: default-scheduler, config: {gangScheduling: true, gangMapping: PerClique}}]}\n"
 )
 GATES = {"GenericWorkload": True, "GangScheduling": True}
-VERSION_OF = {"1.35.4": kube_api.V1ALPHA1, "1.36.3": kube_api.V1ALPHA2}
+VERSION_OF = {"1.36.3": kube_api.V1ALPHA2, "1.35.4": kube_api.V1ALPHA1}
+
+
+class GangPlane(ControlPlane):
+    """A control plane that knows Grove's kinds before its controllers start, and that can be upgraded.
+
+    A garbage collector that finds new kinds only later leaves what belongs to them for half a minute.
+    """
+
+    def _start_controllers(self) -> None:
+        folder = Path(__file__).parents[1] / "src" / "grove" / "crds"
+        files = [f"--filename={file}" for file in sorted(folder.glob("*.yaml"))]
+        for words in (("apply", "--server-side"), ("wait", "--for=create"), ("wait", "--for=condition=Established")):
+            subprocess.run(
+                [self.kubectl, "--kubeconfig", self.kubeconfig, *words, *files], check=True, capture_output=True
+            )
+        super()._start_controllers()
+
+    def upgrade(self, version: str) -> None:
+        """All but etcd, which keeps its data, stopped and started again in another version."""
+        for name in ("kube-scheduler", "kube-controller-manager", "kube-apiserver"):
+            self._children.pop(name).stop(GRACE_S[name])
+        self.version, self.settings = version, _settings(version)
+        self.blueprint.binaries, self.blueprint.settings = find_or_build(version), self.settings
+        self.start_apiserver()
+        self._start_controllers()
+
+    def scheduler_metrics(self) -> str:
+        admin = self.blueprint.apiserver_client()
+        scheduler = Loopback(self.blueprint.ports.scheduler, admin.authority, admin.certificate, admin.key)
+        return scheduler.call("GET", "/metrics").decode()
+
+
+def _settings(
+    version: str, gates: Mapping[str, bool] | None = None, *, served: bool = True, **options: Any
+) -> Settings:
+    return Settings(
+        feature_gates=GATES if gates is None else gates,
+        runtime_config={f"scheduling.k8s.io/{VERSION_OF[version]}": True} if served else {},
+        scheduler=True,
+        controller_manager=True,
+        **options,
+    )
 
 
 @contextmanager
@@ -46,14 +91,12 @@ def gang_plane(
     served: bool = True,
     scheduler_args: tuple[str, ...] = (),
     controller_manager_args: tuple[str, ...] = (),
-) -> Iterator[ControlPlane]:
+) -> Iterator[GangPlane]:
     """A control plane with the gates for gangs, its Workload API (unless `served` is off) and Grove's CRDs."""
-    config = {f"scheduling.k8s.io/{VERSION_OF[version]}": True} if served else {}
-    with ControlPlane(
-        directory, version, feature_gates=GATES if gates is None else gates, runtime_config=config, scheduler=True,
-        controller_manager=True, extra_scheduler_args=scheduler_args,
-        extra_controller_manager_args=controller_manager_args,
-    ) as plane:  # fmt: skip
+    extra = {"extra_scheduler_args": scheduler_args, "extra_controller_manager_args": controller_manager_args}
+    plane = GangPlane(directory, version)
+    plane.settings = _settings(version, gates, served=served, **extra)
+    with plane:
         yield plane
 
 
@@ -138,9 +181,14 @@ async def occupy(world: World, name: str, gpus: int) -> None:
             asked = pod.spec.containers[0].resources.requests.get("nvidia.com/gpu", 0)
             used[pod.spec.node_name] += int(asked)
     node = next(one for one, taken in used.items() if taken + gpus <= 4)
+    await loose_pod(world, name, gpus=gpus, nodeName=node)
+
+
+async def loose_pod(world: World, name: str, *, gpus: int, **fields: Any) -> None:
+    """A pod of nobody's."""
     resources = {"nvidia.com/gpu": str(gpus)}
     container = {"name": "c", "image": "x", "resources": {"requests": resources, "limits": resources}}
-    spec = {"containers": [container], "nodeName": node, "terminationGracePeriodSeconds": 0}
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 0, **fields}
     await world.client.create(Pod, {"metadata": {"name": name, "namespace": world.namespace}, "spec": spec})
 
 
@@ -152,6 +200,27 @@ async def bound(world: World, *cliques: str) -> int:
 
 async def is_bound(world: World, count: int, *cliques: str) -> bool:
     return await bound(world, *cliques) == count
+
+
+async def released(world: World, *cliques: str, count: int) -> bool:
+    """Whether so many pods of these cliques are there and none of them is held back."""
+    pods = [pod for name in cliques for pod in await world.pods(name)]
+    return len(pods) == count and not any(pod.is_gated for pod in pods)
+
+
+async def bindings_within(world: World, seconds: float) -> list[str]:
+    """Pods of sets that got a node while we watched, for so long."""
+    before = {pod.metadata.name for pod in await world.pods() if pod.is_bound}
+    seen: dict[str, None] = {}
+    try:
+        async with asyncio.timeout(seconds):
+            async for event in world.client.watch(Pod, world.namespace, initial_events=True):
+                found = event.object
+                if isinstance(found, Pod) and found.is_bound and "grove.io/podclique" in found.metadata.labels:
+                    seen[found.metadata.name] = None
+    except TimeoutError:
+        pass
+    return sorted(seen.keys() - before)
 
 
 async def objects(world: World, resource: Resource) -> dict[str, Json]:
@@ -171,7 +240,5 @@ async def gang_said(world: World, name: str, type_: str) -> tuple[str, str]:
     return (found.status, found.reason) if found is not None else ("", "")
 
 
-__all__ = [
-    "GANGS", "GATES", "PER_CLIQUE", "Conflict", "NotFound", "bound", "gang_plane", "gang_said", "gang_world", "hungry",
-    "is_bound", "objects", "occupy", "pytest",
-]  # fmt: skip
+async def says(world: World, gang: str, status: str, reason: str) -> bool:
+    return await gang_said(world, gang, "SchedulerObjectsReady") == (status, reason)

@@ -10,18 +10,21 @@ from typing import Any
 
 import pytest
 from tests.backend_schemas import definitions
-from tests.gang_schedulers import GangScheduler, Kai, Kube
+from tests.gang_schedulers import GangScheduler, Kai, Koordinator, Kube
 from tests.manifests import clique, group, pcs
+from tests.observed import set_of
 
-from grove.api.core import CustomResourceDefinition, Namespace, Pod
+from grove.api.core import CustomResourceDefinition, Event, Namespace, Pod
 from grove.api.meta import find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
+from grove.backends import koord
 from grove.backends.kai import POD_GROUP, TOPOLOGY
 from grove.backends.kube_api import V1ALPHA2, pod_group, workload
 from grove.config import load_configuration
+from grove.controllers.untold import TROUBLES
 from grove.operator import Operator
 from grove.sim.cluster import SimCluster, own_crds
 from grove.sim.topology import BLOCK, RACK, Topology
@@ -109,6 +112,92 @@ async def test_a_changed_queue_reaches_a_living_group_of_kai() -> None:
             return bool((await sim.client().get(POD_GROUP, "d-0", "ns"))["spec"]["queue"] == "production")
 
         await eventually(moved)
+
+
+async def test_what_a_set_says_no_more_is_taken_back_and_what_others_said_stays() -> None:
+    async with cluster("koord", Koordinator) as sim, operator(sim, profiles("koord-scheduler")):
+        said = {"annotations": {"scheduling.koordinator.sh/gang-timeout": "90s"}}
+        await sim.client().create(PodCliqueSet, pcs("d", clique("a", 2), namespace="ns", metadata=said))
+        await pods(sim, 2)
+        theirs = {"metadata": {"labels": {"team": "x"}}, "spec": {"minResources": {"cpu": "1"}}}
+        found = await sim.client().patch(koord.POD_GROUP, "d-0-d-0-a", theirs, "ns")
+        assert found["spec"] == {"minMember": 2, "scheduleTimeoutSeconds": 90, "minResources": {"cpu": "1"}}
+
+        patch = {"metadata": {"annotations": {"scheduling.koordinator.sh/gang-timeout": None}}}
+        await sim.client().patch(PodCliqueSet, "d", patch, "ns")
+
+        async def forgotten() -> bool:
+            found = await sim.client().get(koord.POD_GROUP, "d-0-d-0-a", "ns")
+            return "scheduleTimeoutSeconds" not in found["spec"]
+
+        await eventually(forgotten)
+        left = await sim.client().get(koord.POD_GROUP, "d-0-d-0-a", "ns")
+        assert left["spec"] == {"minMember": 2, "minResources": {"cpu": "1"}}
+        assert left["metadata"]["labels"]["team"] == "x"
+
+
+async def test_a_set_is_moved_by_annotation_when_nothing_of_it_runs() -> None:
+    config = profiles("default-scheduler", "default-scheduler", "koord-scheduler")
+    async with cluster("koord", Kube, Koordinator) as sim, operator(sim, config):
+        await sim.client().create(PodCliqueSet, pcs("d", clique("a", 2), namespace="ns"))
+        before = await pods(sim, 2)
+
+        patch: dict[str, Any] = {"metadata": {"annotations": {"schedulerName": "koordinator-scheduler"}}}
+        await sim.client().patch(PodCliqueSet, "d", patch, "ns")
+        await asyncio.sleep(30)
+        assert (await pods(sim, 2)).keys() == before.keys()
+        await sim.client().patch(PodCliqueSet, "d", {"spec": {"replicas": 2}}, "ns")
+        grown = await pods(sim, 4)
+        assert {pod.spec.scheduler_name for pod in grown.values()} == {"default-scheduler"}
+
+        await sim.client().patch(PodCliqueSet, "d", {"spec": {"replicas": 0}}, "ns")
+        await pods(sim, 0)
+        await sim.client().patch(PodCliqueSet, "d", {"spec": {"replicas": 1}}, "ns")
+        moved = await pods(sim, 2)
+        assert {pod.spec.scheduler_name for pod in moved.values()} == {"koord-scheduler"}
+        gang = await sim.client().get(PodGang, "d-0", "ns")
+        assert gang.metadata.labels["grove.io/scheduler-name"] == "koord-scheduler"
+
+
+async def test_gangs_that_a_cluster_does_not_offer_are_told_to_the_owner_of_the_set_and_counted() -> None:
+    asked = "scheduler: {profiles: [{name: default-scheduler, config: {gangScheduling: true}}]}"
+    count = TROUBLES.labels("default-scheduler", "GangsNotOffered")
+    before = count._value.get()
+    async with cluster("koord", Kube) as sim, operator(sim, asked):
+        await sim.client().create(PodCliqueSet, pcs("d", clique("a"), clique("b"), namespace="ns", replicas=2))
+        await pods(sim, 4)
+
+        found = (await sim.client().get(PodCliqueSet, "d", "ns")).status.conditions
+        (said,) = [one for one in found if one.type == "SchedulerObjectsReady"]
+        assert (said.status, said.reason) == ("False", "GangsNotOffered")
+        assert said.message.startswith("d-0, d-1: this cluster does not offer gangs to its kube-scheduler")
+        events = [one for one in (await sim.client().list(Event, "ns")).items if one.reason == "GangsNotOffered"]
+        assert {(one.involved_object.kind, one.type) for one in events} == {("PodCliqueSet", "Warning")}
+        assert count._value.get() - before == 2
+
+        for crd in definitions("kube-1.36"):
+            await sim.client().create(CustomResourceDefinition.RESOURCE, crd)
+        await asyncio.sleep(400)  # gangs that were made without stay so: their pods could not join
+        assert len(await pods(sim, 4)) == 4
+
+
+async def test_a_standby_knows_what_the_cluster_offers_for_the_reviews_it_answers() -> None:
+    async with cluster("kai") as sim:
+        standby = Operator(sim.client(), load_configuration(profiles("kai-scheduler", "kai-scheduler", "volcano")))
+        task = asyncio.get_running_loop().create_task(standby.stand_by(sim.client(user="lease")))
+        try:
+            await asyncio.sleep(10)
+            wanted = set_of(pcs("d", clique("a"), namespace="ns", metadata={"labels": {"kai.scheduler/queue": "q"}}))
+            told = {one.name: [path for path, _ in one.validate(wanted)] for one in standby.backends.all}
+            assert told == {"default-scheduler": [], "kai-scheduler": [], "volcano": ["spec"]}
+
+            for crd in definitions("volcano"):
+                await sim.client().create(CustomResourceDefinition.RESOURCE, crd)
+            await asyncio.sleep(400)
+            assert [path for one in standby.backends.all for path, _ in one.validate(wanted)] == []
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_binding_becomes_a_topology_of_kai_and_drift_is_mended() -> None:

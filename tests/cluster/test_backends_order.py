@@ -12,16 +12,15 @@ import pytest
 from tests.backend_schemas import definitions
 from tests.gang_schedulers import GangScheduler, Kai, Koordinator, Kube, Volcano
 from tests.manifests import clique, group, pcs
+from tests.mortal import DyingClient
 
 from grove.api.core import Namespace, Pod
 from grove.api.meta import Json, is_true
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.config import load_configuration
-from grove.kube.errors import ConnectionLost
 from grove.operator import Operator
 from grove.sim.cluster import SimCluster, own_crds
-from grove.sim.crash import MortalClient
 from grove.sim.topology import Topology
 
 pytestmark = pytest.mark.simulated
@@ -32,31 +31,6 @@ SCHEDULERS: dict[str, tuple[str, type[GangScheduler]]] = {
     "volcano": ("volcano", Volcano),
     "default-scheduler": ("kube-1.36", Kube),
 }
-WRITES = ("create", "patch", "delete", "apply")
-
-
-class DyingClient(MortalClient):
-    """Carries out so many writes and dies of the last one: done, and its answer lost."""
-
-    def __init__(self, inner: Any, lives: int | None = None) -> None:
-        super().__init__(inner)
-        self.lives, self.written = lives, 0
-
-    def __getattr__(self, name: str) -> Any:
-        call = super().__getattr__(name)
-        if name not in WRITES or self.lives is None:
-            return call
-
-        async def counted(*args: Any, **kw: Any) -> Any:
-            answer = await call(*args, **kw)
-            if not kw.get("dry_run"):
-                self.written += 1
-                if self.lives is not None and self.written >= self.lives:
-                    self.is_dead = True
-                    raise ConnectionLost("this process died of its last write")
-            return answer
-
-        return counted
 
 
 class Place:

@@ -5,8 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.kube_gangs import GATES, bound, gang_plane, gang_said, gang_world, hungry, is_bound, objects
+from tests.kube_gangs import (
+    GATES,
+    bound,
+    gang_plane,
+    gang_said,
+    gang_world,
+    hungry,
+    is_bound,
+    objects,
+    says,
+)
 from tests.manifests import pcs
+from tests.operating import World, condition
 
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -36,14 +47,17 @@ async def test_without_the_api_pods_are_placed_singly_and_the_gang_says_so(
             assert gang.metadata.annotations["grove.io/gang-mapping"] == "None"
             assert await gang_said(world, "d-0", "SchedulerObjectsReady") == ("False", "GangsNotOffered")
             assert all(pod.spec.scheduling_group is None for pod in await world.pods())
+            assert "GangsNotOffered" in await world.event_reasons("d")
+            found = (await world.get(PodCliqueSet, "d")).status.conditions
+            assert condition(found, "SchedulerObjectsReady") == ("False", "GangsNotOffered")
         async with gang_world(plane, f"{fresh_name}-r", config=REQUIRED) as world:
             await world.apply(pcs("d", hungry("a", 2), hungry("b", 2)))
             await world.eventually(lambda: _refused(world))
             assert await world.pods() == []
 
 
-async def _refused(world: object) -> bool:
-    clique = await world.get(PodClique, "d-0-a")  # type: ignore[attr-defined]
+async def _refused(world: World) -> bool:
+    clique = await world.get(PodClique, "d-0-a")
     return any("does not offer gangs" in one.description for one in clique.status.last_errors)
 
 
@@ -65,13 +79,8 @@ async def test_without_its_gate_the_controller_manager_keeps_groups_and_the_gang
             await world.client.patch(pod_group(V1ALPHA2), "d-0", drop, fresh_name)
 
 
-async def _is_gone(world: object) -> bool:
-    return await world.list(PodGang) == [] and await world.pods() == []  # type: ignore[attr-defined]
-
-
-async def _doubted(world: object) -> bool:
-    said = await gang_said(world, "d-0", "SchedulerObjectsReady")  # type: ignore[arg-type]
-    return said == ("True", "GangNotEnforced")
+async def _is_gone(world: World) -> bool:
+    return await world.list(PodGang) == [] and await world.pods() == []
 
 
 async def test_a_scheduler_that_ignores_gangs_places_what_fits_and_is_found_out(
@@ -84,4 +93,9 @@ async def test_a_scheduler_that_ignores_gangs_places_what_fits_and_is_found_out(
             await world.eventually(lambda: is_bound(world, 8))
 
             assert await bound(world) == 8
-            await world.eventually(lambda: _doubted(world), 90)
+            await world.eventually(lambda: says(world, "d-0", "True", "GangNotEnforced"), 90)
+            await world.eventually(lambda: _was_warned(world))
+
+
+async def _was_warned(world: World) -> bool:
+    return "GangNotEnforced" in await world.event_reasons("d")

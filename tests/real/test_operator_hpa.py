@@ -77,7 +77,7 @@ class Metrics:
 
     async def _pod_metrics(self, request: web.Request) -> web.Response:
         selected = dict(part.split("=") for part in request.query.get("labelSelector", "").split(",") if part)
-        wanted = selected.get(key.POD_CLIQUE, "")
+        part_of, wanted = selected[key.PART_OF], selected.get(key.POD_CLIQUE, "")
         items = [
             {
                 "metadata": {"name": name, "namespace": request.match_info["namespace"]},
@@ -86,7 +86,7 @@ class Metrics:
                 "containers": [{"name": "main", "usage": {"cpu": f"{self.cpu_milli.get(owner, 0)}m"}}],
             }
             for name, owner in self.pods.items()
-            if owner == wanted
+            if owner.startswith(f"{part_of}-") and wanted in ("", owner)
         ]
         return web.json_response(
             {"kind": "PodMetricsList", "apiVersion": f"{RESOURCE_METRICS}/v1beta1", "metadata": {}, "items": items}
@@ -150,7 +150,7 @@ async def eventually(missing: Callable[[], Awaitable[str]], timeout_s: float = 6
         raise AssertionError(f"not within {timeout_s} s: {last}") from None
 
 
-async def test_a_clique_and_a_group_scale_out_and_in_by_whole_units(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_a_clique_a_group_and_a_set_scale_out_and_in_by_whole_units(plane: ControlPlane, tmp_path: Path) -> None:
     metrics = Metrics()
     async with HttpClient(load_config(plane.kubeconfig)) as client:
         await install(client, lambda said: None)
@@ -163,9 +163,15 @@ async def test_a_clique_and_a_group_scale_out_and_in_by_whole_units(plane: Contr
             try:
                 await nodes.add(Topology(racks=2, nodes=4))
                 await _scale_both(client, metrics)
+                await _scale_set(client, metrics)
             finally:
                 placing.cancel()
                 await asyncio.gather(placing, return_exceptions=True)
+
+
+async def follow_pods(client: HttpClient, metrics: Metrics) -> None:
+    page = await client.list(Pod, NAMESPACE)
+    metrics.pods = {pod.metadata.name: pod.metadata.labels.get(key.POD_CLIQUE, "") for pod in page.items}
 
 
 async def _scale_both(client: HttpClient, metrics: Metrics) -> None:
@@ -191,13 +197,9 @@ async def _scale_both(client: HttpClient, metrics: Metrics) -> None:
     metrics.queue_length = 10
     await client.create(PodCliqueSet, manifest)
 
-    async def follow() -> None:
-        page = await client.list(Pod, NAMESPACE)
-        metrics.pods = {pod.metadata.name: pod.metadata.labels.get(key.POD_CLIQUE, "") for pod in page.items}
-
     async def sizes() -> tuple[int, int, int, int]:
         """Ready pods of the clique, whole copies of the group, PodGangs, and all pods that stay."""
-        await follow()
+        await follow_pods(client, metrics)
         web_now = await client.get(PodClique, "auto-0-web", NAMESPACE)
         grp_now = await client.get(PodCliqueScalingGroup, "auto-0-grp", NAMESPACE)
         gangs = (await client.list(PodGang, NAMESPACE)).items
@@ -219,3 +221,29 @@ async def _scale_both(client: HttpClient, metrics: Metrics) -> None:
     metrics.cpu_milli["auto-0-web"] = 1
     metrics.queue_length = 1
     await eventually(lambda: missing(1, 1, 1, 1 + 3), 90)
+
+
+async def _scale_set(client: HttpClient, metrics: Metrics) -> None:
+    """A user's own autoscaler on a set: it finds the pods by the selector the set publishes."""
+    cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}
+    spec: Json = {
+        "scaleTargetRef": {"apiVersion": "grove.io/v1alpha1", "kind": "PodCliqueSet", "name": "whole"},
+        "minReplicas": 1,
+        "maxReplicas": 3,
+        "metrics": [{"type": "Resource", "resource": cpu}],
+    }
+    metrics.cpu_milli |= {f"whole-{replica}-w": 80 for replica in range(3)}
+    await client.create(PodCliqueSet, pcs("whole", clique("w"), namespace=NAMESPACE))
+    await client.create(HorizontalPodAutoscaler, {"metadata": {"name": "user", "namespace": NAMESPACE}, "spec": spec})
+
+    async def missing(replicas: int) -> str:
+        await follow_pods(client, metrics)
+        whole = await client.get(PodCliqueSet, "whole", NAMESPACE)
+        seen = (whole.spec.replicas, whole.status.replicas, whole.status.available_replicas)
+        return "" if seen == (replicas, replicas, replicas) else f"{seen} instead of {replicas}"
+
+    await eventually(lambda: missing(1))
+    metrics.cpu_milli |= {f"whole-{replica}-w": 400 for replica in range(3)}
+    await eventually(lambda: missing(3), 90)
+    metrics.cpu_milli |= {f"whole-{replica}-w": 1 for replica in range(3)}
+    await eventually(lambda: missing(1), 90)

@@ -29,6 +29,7 @@ NOT_REPRESENTABLE = "NotRepresentable"
 NAME_CONFLICT = "NameConflict"
 SPEC_DRIFT = "GangSpecDrift"
 NOT_ENFORCED = "GangNotEnforced"
+REPLACING = "Replacing"
 
 
 class Refusal(NamedTuple):
@@ -151,6 +152,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def event_reasons(self) -> Mapping[str, str]:
+        """Reasons of events that users of this scheduler know already, by reason of the condition."""
+        ...
+
+    @property
     def questions(self) -> Sequence[Question]: ...
 
     def learn(self, answers: Answers) -> None:
@@ -158,6 +164,10 @@ class Backend(Protocol):
         ...
 
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]: ...
+
+    def validate_change(self, pcs: PodCliqueSet, stored: PodCliqueSet) -> Sequence[Refusal]:
+        """What cannot change in a set that exists, beyond what no scheduler lets change."""
+        ...
 
     def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
         """Finishes a pod that is about to be created, in place; raises `BackendError` if it cannot."""
@@ -191,6 +201,7 @@ class PlainBackend:
     """Whether `learn` was called: until then nobody is refused for what a cluster may well have."""
     frozen: frozenset[str] = frozenset()
     said_once: tuple[tuple[str, ...], ...] = ()
+    event_reasons: Mapping[str, str] = {}
 
     @property
     def name(self) -> str:
@@ -208,6 +219,9 @@ class PlainBackend:
         self.heard = True
 
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
+        return ()
+
+    def validate_change(self, pcs: PodCliqueSet, stored: PodCliqueSet) -> Sequence[Refusal]:
         return ()
 
     def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:

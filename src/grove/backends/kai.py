@@ -55,6 +55,7 @@ class KaiFacts:
 
 class KaiBackend(PlainBackend):
     name = NAME
+    event_reasons = {base.NOT_REPRESENTABLE: words.EventReason.KAI_BACKEND_MAPPING_FAILED}
     topology_resource = TOPOLOGY
 
     def __init__(self, ownership: str = AUTO, facts: KaiFacts | None = None) -> None:

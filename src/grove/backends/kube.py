@@ -195,6 +195,19 @@ class KubeBackend(PlainBackend):
                 found.append(Refusal(one.path, message))
         return tuple(found)
 
+    def validate_change(self, pcs: PodCliqueSet, stored: PodCliqueSet) -> Sequence[Refusal]:
+        """Minima, cliques and topology cannot change anyway; where groups carry a priority, that cannot either."""
+        if not self.offered.preemption or not self.mapping_for(stored):
+            return ()
+        was, now = stored.spec.template.priority_class_name, pcs.spec.template.priority_class_name
+        if was == now:
+            return ()
+        message = (
+            f"kube-scheduler's groups of pods keep the priority they were made with ({was or 'none'}): "
+            "delete the set and create it anew"
+        )
+        return (Refusal("spec.template.priorityClassName", message),)
+
     def _warns(self) -> bool:
         return self.options.asked and self.options.gang == AUTO
 

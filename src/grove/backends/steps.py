@@ -1,14 +1,18 @@
 """Wanted against live, one object at a time: what to do about an object beside a gang; a controller carries it out.
 
 Nobody else's object is ever touched, an object whose spec cannot change is replaced only while no pod leans on it, and
-what differs and must stay is said instead of hidden.
+what differs and must stay is said instead of hidden. An object remembers what we said in it: what is said no more is
+taken back, and what others wrote beside it stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, NamedTuple
+import json
+from collections.abc import Collection, Mapping
+from hashlib import sha256
+from typing import Any, Literal, NamedTuple
 
+from grove.api.labels import SAID
 from grove.api.meta import Json
 from grove.backends.base import NAME_CONFLICT, SPEC_DRIFT
 
@@ -40,8 +44,73 @@ def step_for(
     if not in_use:
         return Step("replace")
     message = f"{what} cannot be changed while pods are in it: {', '.join(sorted(patch['spec']))}"
-    metadata = {"metadata": patch["metadata"]} if "metadata" in patch else None
-    return Step("keep", metadata, SPEC_DRIFT, message)
+    return Step("keep", _metadata_alone(patch), SPEC_DRIFT, message)
+
+
+def _metadata_alone(patch: Json) -> Json | None:
+    """The part of a patch that a frozen object takes. It goes on remembering what its spec still says."""
+    metadata = dict(patch.get("metadata") or {})
+    annotations = {name: value for name, value in (metadata.pop("annotations", None) or {}).items() if name != SAID}
+    metadata |= {"annotations": annotations} if annotations else {}
+    return {"metadata": metadata} if metadata else None
+
+
+# What was said before
+
+
+def remembering(wanted: Json, once: Collection[tuple[str, ...]] = ()) -> Json:
+    """The object as it is to be written, with an annotation that names every field of ours in it.
+
+    The annotation has the form of the merge patch that takes all of it back, but a list, which can only be replaced
+    whole, leaves a digest. Fields of the spec that are said once (`once`) are never taken back.
+    """
+    metadata = wanted["metadata"]
+    said = {name: _trace(metadata[name]) for name in ("labels", "annotations") if metadata.get(name)}
+    spec = {name: _trace(value) for name, value in wanted["spec"].items() if ("spec", name) not in once}
+    trace = json.dumps({"metadata": said, "spec": spec}, separators=(",", ":"), sort_keys=True)
+    annotations = {**(metadata.get("annotations") or {}), SAID: trace}
+    return {**wanted, "metadata": {**metadata, "annotations": annotations}}
+
+
+def taking_back(wanted: Json, live: Json) -> Json:
+    """The merge patch that removes from `live` what it remembers as ours and `wanted` does not say any more."""
+    try:
+        said = json.loads((live["metadata"].get("annotations") or {}).get(SAID) or "{}")
+    except ValueError:
+        return {}  # somebody's edit: then nothing is known, and what is wanted is said all the same
+    return _less(said, wanted, live) if isinstance(said, dict) else {}
+
+
+def merged(patch: Json | None, other: Json) -> Json | None:
+    """Both merge patches as one; None if there is nothing in them."""
+    found = dict(patch or {})
+    for name, value in other.items():
+        mine = found.get(name)
+        found[name] = merged(mine, value) if isinstance(mine, dict) and isinstance(value, dict) else value
+    return found or None
+
+
+def _trace(value: Any) -> Any:
+    if isinstance(value, dict) and value:
+        return {name: _trace(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+    return None
+
+
+def _less(said: Json, wanted: Json, live: Json) -> Json:
+    patch: Json = {}
+    for name, trace in said.items():
+        if name not in live or name == SAID:
+            continue
+        if name not in wanted:
+            patch[name] = None
+        elif isinstance(trace, dict) and isinstance(wanted[name], dict) and isinstance(live[name], dict):
+            if inner := _less(trace, wanted[name], live[name]):
+                patch[name] = inner
+        elif isinstance(trace, str) and trace != _trace(wanted[name]):
+            patch[name] = wanted[name]  # said differently then: an item may have had a field that it has no more
+    return patch
 
 
 def owner_references(gang: Json, wanted: Json, made: Mapping[tuple[str, str], str]) -> list[Json]:

@@ -29,6 +29,7 @@ DEFAULT_QUEUE = "default"
 
 class VolcanoBackend(PlainBackend):
     name = NAME
+    event_reasons = {base.NOT_INSTALLED: words.EventReason.VOLCANO_CAPABILITY_UNAVAILABLE}
 
     def __init__(
         self, tiers: Mapping[str, str] | None = None, *, capable: bool = False, known: frozenset[str] = frozenset()

@@ -6,13 +6,16 @@ import msgspec
 import pytest
 from tests.manifests import clique, pcs
 from tests.observed import binding, set_of
-from tests.reviews import faults
+from tests.reviews import faults, warnings
 
 from grove.admission.lookups import BackendFacts
 from grove.admission.review import Admission
+from grove.api.meta import Json
 from grove.api.podgang import PodGang
 from grove.backends import KNOWN, Backends, GroveBackend, KubeBackend, Telling, build_backends, is_topology_aware
 from grove.backends.koord import KoordBackend
+from grove.backends.kube import KubeOptions
+from grove.backends.kube_api import Capability
 from grove.backends.volcano import VolcanoBackend
 from grove.config import ConfigError, Scheduler, load_configuration
 
@@ -161,4 +164,33 @@ def test_admission_knows_the_other_name_and_leaves_topology_to_the_backend() -> 
     assert faults(refused, wanted) == [
         "metadata.annotations[scheduling.koordinator.sh/gang-timeout]: Forbidden: must be a duration like 90s or 10m, "
         "or whole seconds, not 'soon'"
+    ]
+
+
+def test_admission_refuses_a_change_that_the_scheduler_cannot_follow_and_no_edit_of_what_runs() -> None:
+    gone = KubeBackend(KubeOptions(gang="Required"), Capability())
+    there = KubeBackend(KubeOptions(gang="Required"), Capability("v1alpha2", preemption=True))
+    low, high = (pcs("d", clique("a"), clique("b"), priorityClassName=name) for name in ("low", "high"))
+    more = {**low, "spec": {**low["spec"], "replicas": 2}}
+
+    def refused(backend: KubeBackend, new: Json, old: Json | None) -> list[str]:
+        found = faults(Admission(backends=BackendFacts.of([backend], "default-scheduler")), new, old)
+        return [one.partition(":")[0] for one in found]
+
+    assert refused(there, high, low) == ["spec.template.priorityClassName"]
+    assert refused(there, more, low) == []
+    assert refused(gone, low, None) == ["spec"]
+    assert refused(gone, more, low) == []
+
+
+def test_who_moves_a_living_set_by_annotation_is_told_how() -> None:
+    facts = BackendFacts.of([KubeBackend(), KoordBackend(installed=True)], "default-scheduler")
+    here, there = (
+        pcs("d", clique("a")),
+        pcs("d", clique("a"), metadata={"annotations": {"schedulerName": "koord-scheduler"}}),
+    )
+    told = warnings(Admission(backends=facts), there, here)
+    assert [one for one in told if "schedulerName" in one] == [
+        "metadata.annotations[schedulerName]: what runs stays with its scheduler; to move the set, scale it to 0 "
+        "replicas and back"
     ]

@@ -18,7 +18,6 @@ from grove.backends.base import BackendError, PodSite, Refusal
 from grove.backends.kube import KubeBackend, KubeOptions
 from grove.backends.kube_api import Capability, capability
 from grove.backends.kube_objects import gang_objects, label_name, shortened
-from grove.backends.steps import step_for
 
 RACK = {"pack": {"required": "rack"}}
 POD_135 = {"spec": {"workloadRef": {}}}
@@ -177,6 +176,26 @@ def test_what_is_refused(manifest: Json, options: KubeOptions, offered: Capabili
     assert all(isinstance(one, Refusal) for one in found)
 
 
+def prioritised(name: str) -> PodCliqueSet:
+    return set_of(pcs("d", clique("a"), clique("b"), priorityClassName=name))
+
+
+@pytest.mark.parametrize(
+    ("options", "offered", "now", "want"),
+    [
+        pytest.param(KubeOptions(), Capability("v1alpha2", preemption=True), "high", 1, id="groups keep theirs"),
+        pytest.param(KubeOptions(), Capability("v1alpha2", preemption=True), "low", 0, id="no change"),
+        pytest.param(KubeOptions(), Capability("v1alpha2"), "high", 0, id="only pods carry it"),
+        pytest.param(KubeOptions(gang="Off"), Capability("v1alpha2", preemption=True), "high", 0, id="no gangs"),
+    ],
+)
+def test_a_priority_that_groups_carry_cannot_change(
+    options: KubeOptions, offered: Capability, now: str, want: int
+) -> None:
+    found = KubeBackend(options, offered).validate_change(prioritised(now), prioritised("low"))
+    assert [one.path for one in found] == ["spec.template.priorityClassName"] * want
+
+
 def test_long_names_are_cut_the_same_way_everywhere() -> None:
     assert shortened("a" * 70, 63) == "a" * 54 + "-" + shortened("a" * 70, 63)[-8:]
     assert len(shortened("a" * 70, 63)) == 63
@@ -184,30 +203,6 @@ def test_long_names_are_cut_the_same_way_everywhere() -> None:
     assert label_name("a.b") == label_name("a.b")
     assert "." not in label_name("a.b")
     assert label_name("a.b") != label_name("a-b")
-
-
-WANTED = {"kind": "PodGroup", "metadata": {"name": "g"}}
-OURS = {"metadata": {"ownerReferences": [{"uid": "u", "controller": True}]}}
-LEAVING = {"metadata": {**OURS["metadata"], "deletionTimestamp": "now"}}
-
-
-@pytest.mark.parametrize(
-    ("live", "patch", "frozen", "in_use", "want"),
-    [
-        pytest.param(None, None, True, True, "create", id="not there"),
-        pytest.param({"metadata": {}}, None, True, True, "conflict", id="nobody's is not ours"),
-        pytest.param(OURS, None, True, True, "nothing", id="as wanted"),
-        pytest.param(OURS, {"metadata": {"labels": {}}}, True, True, "patch", id="metadata of a frozen one"),
-        pytest.param(OURS, {"spec": {"x": 1}}, False, True, "patch", id="spec of one that can change"),
-        pytest.param(OURS, {"spec": {"x": 1}}, True, False, "replace", id="frozen, and nobody leans on it"),
-        pytest.param(OURS, {"spec": {"x": 1}}, True, True, "keep", id="frozen with pods in it"),
-        pytest.param(LEAVING, {"spec": {"x": 1}}, True, False, "wait", id="on its way out"),
-    ],
-)
-def test_what_to_do_about_an_object(
-    live: Json | None, patch: Json | None, frozen: bool, in_use: bool, want: str
-) -> None:
-    assert step_for(WANTED, live, "u", patch, frozen=frozen, in_use=in_use).act == want
 
 
 @pytest.mark.parametrize(
