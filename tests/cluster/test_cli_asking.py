@@ -327,7 +327,8 @@ async def test_plan_refuses_what_cannot_fit_and_says_what_would_help(world: Worl
     answer = await plan_answer(copy, world.namespace, [world.system("wide", cliques=[server("worker", 5, 8)])])
     assert answer.code == 4
     text = text_of(answer, 120, world)
-    assert "any one of these would make wide-0 fit:" in text
+    assert "wide-0 cannot fit: no rack has room for NS/wide-0 (5 pods)" in text
+    assert "  any one of these would make it fit:" in text
     assert "  - relax NS/wide-0's required rack to block" in text
 
 

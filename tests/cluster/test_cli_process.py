@@ -33,8 +33,9 @@ def namespace(control_plane: ControlPlane, fresh_name: str) -> str:
     return fresh_name
 
 
-def test_an_empty_namespace_is_all_well(control_plane: ControlPlane, namespace: str) -> None:
-    found = ask(control_plane, "status", "-n", namespace, "-o", "json")
+@pytest.mark.parametrize("command", ["status", "queue"])
+def test_an_empty_namespace_is_all_well(control_plane: ControlPlane, namespace: str, command: str) -> None:
+    found = ask(control_plane, command, "-n", namespace, "-o", "json")
     assert (found.returncode, json.loads(found.stdout), found.stderr) == (0, [], "")
 
 

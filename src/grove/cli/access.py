@@ -109,7 +109,9 @@ def answer(options: Options, ask: Callable[[Client, str], Awaitable[Answer]]) ->
 
 async def asked(options: Options, ask: Callable[[Client, str], Awaitable[Answer]]) -> Answer:
     from grove.kube.http import HttpClient
+    from grove.kube.logs import configure_logs
 
+    configure_logs("error", "text")  # the scheduler's core and the caches speak to whoever runs them as a service
     config, namespace = resolve(options)
     async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
         return await explained(client, ask(client, namespace))
@@ -141,9 +143,6 @@ class Unanswered(click.ClickException):
     """The question has no answer, for a reason the user can do something about."""
 
     exit_code = FAULT
-
-    def show(self, file: Any = None) -> None:
-        click.echo(f"error: {self.message}", err=True)
 
 
 def show(found: Answer, output: str = "") -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -18,6 +19,7 @@ from grove.cli.access import (
     complete_sets,
     object_name,
 )
+from grove.cli.settings import settings_option
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 
     from grove.api.podgang import PodGang
     from grove.kube.client import Client
-    from grove.scheduler.view import View
+    from grove.scheduler.config import SchedulerConfiguration
+    from grove.scheduler.live import Scheduler
     from grove.show.seen import Seen
     from grove.show.verdict import Verdict
 
@@ -36,16 +39,22 @@ _CODES = {"running": RUNNING, "waiting": WAITING, "cannot fit": NO_FIT}
 
 @click.command()
 @click.argument("name", metavar="PCS|PODGANG", shell_complete=complete_sets)
+@settings_option
 @cluster_command()
-def explain(options: Options, name: str) -> int:
+def explain(options: Options, name: str, settings: Path | None) -> int:
     """Why a set or a gang is not running: the dominant reason, its evidence, the next step, and what would help.
 
     Changes that are named were tried out on a copy of the cluster. Exit codes: 0 running, 3 waiting, 4 cannot fit.
     """
-    return answer(options, lambda client, namespace: explain_answer(client, namespace, object_name(name)))
+    from grove.cli.settings import settings_in
+
+    given = settings_in(settings) if settings is not None else None
+    return answer(options, lambda client, namespace: explain_answer(client, namespace, object_name(name), given))
 
 
-async def explain_answer(client: Client, namespace: str, name: str) -> Answer:
+async def explain_answer(
+    client: Client, namespace: str, name: str, settings: SchedulerConfiguration | None = None
+) -> Answer:
     from grove.show.verdict import set_verdict
 
     seen, gangs = await subject(client, namespace, name)
@@ -55,7 +64,7 @@ async def explain_answer(client: Client, namespace: str, name: str) -> Answer:
         verdicts.append(first)
     note = ""
     if gangs and first is None:
-        verdicts, note = await _verdicts(client, seen, gangs)
+        verdicts, note = await _verdicts(client, seen, gangs, settings)
     code = max((_CODES[one.state] for one in verdicts), default=RUNNING)
     data = {"name": name, "gangs": verdicts} | ({"note": note} if note else {})
     return Answer(data, lambda width: _paint(verdicts, note, width), code)
@@ -89,15 +98,21 @@ async def subject(client: Client, namespace: str, name: str) -> tuple[Seen, list
     return replace(seen, gangs=[gang, *(one for one in seen.gangs if one.metadata.name != name)]), [gang]
 
 
-async def _verdicts(client: Client, seen: Seen, gangs: Sequence[PodGang]) -> tuple[list[Verdict], str]:
+async def _verdicts(
+    client: Client, seen: Seen, gangs: Sequence[PodGang], settings: SchedulerConfiguration | None
+) -> tuple[list[Verdict], str]:
     from grove.kube.errors import Forbidden
     from grove.show.diagnosis import diagnose
     from grove.show.verdict import gang_verdict
+    from grove.show.words import counted
 
-    ordered = sorted(gangs, key=lambda gang: (len(gang.metadata.name), gang.metadata.name))
+    ordered = sorted(gangs, key=lambda gang: counted(gang.metadata.name))
+    wanted = {str(gang.metadata.key) for gang in gangs}
     try:
-        async for view in _view(client):
-            known = {name: diagnose(view, state) for name, state in view.gangs.items() if _is_ours(view, name)}
+        async for looking in _looking(client, settings):
+            view, policy = looking.view, looking.config.node_policy
+            ours = [state for state in view.gangs.values() if state.name in wanted and view.concerns_us(state)]
+            known = {state.name: diagnose(view, state, policy) for state in ours}
             return [gang_verdict(seen, gang, known.get(str(gang.metadata.key))) for gang in ordered], ""
     except Forbidden as error:
         note = f"you may not see what the scheduler sees ({error}); this is what it wrote on the objects"
@@ -105,17 +120,14 @@ async def _verdicts(client: Client, seen: Seen, gangs: Sequence[PodGang]) -> tup
     raise AssertionError("a view is given or refused")
 
 
-def _is_ours(view: View, name: str) -> bool:
-    return view.concerns_us(view.gangs[name])
-
-
-async def _view(client: Client) -> AsyncIterator[View]:
+async def _looking(client: Client, given: SchedulerConfiguration | None = None) -> AsyncIterator[Scheduler]:
     """The cluster as the scheduler sees it, read once; nothing is decided or written."""
+    from grove.cli.settings import settings_of
     from grove.scheduler.live import Scheduler
 
-    looking = Scheduler(client)
+    looking = Scheduler(client, given or await settings_of(client))
     async with looking.following():
-        yield looking.view
+        yield looking
 
 
 def _paint(verdicts: Sequence[Verdict], note: str, width: int) -> RenderableType:
@@ -127,7 +139,7 @@ def _paint(verdicts: Sequence[Verdict], note: str, width: int) -> RenderableType
     styles = {"running": "green", "waiting": "yellow", "cannot fit": "bold red"}
     parts: list[RenderableType] = []
     for one in verdicts:
-        head = Text(f"{one.gang}: ", style="bold")
+        head = Text().append(f"{one.gang}: ", style="bold")
         head.append(one.state, style=styles[one.state])
         if one.state != "running" or one.reason:
             head.append(f" · {one.level}: {one.reason}" if one.level else f" · {one.reason}")
@@ -159,8 +171,8 @@ def queue(options: Options) -> int:
 async def queue_answer(client: Client, namespace: str, now: datetime) -> Answer:
     from grove.show.diagnosis import waiting_line
 
-    async for view in _view(client):
-        lines = [one for one in waiting_line(view) if not namespace or one.namespace == namespace]
+    async for looking in _looking(client):
+        lines = [one for one in waiting_line(looking.view) if not namespace or one.namespace == namespace]
         break
 
     def paint(width: int) -> RenderableType:

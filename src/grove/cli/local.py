@@ -5,10 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from grove.local.process import Child
+
 DEFAULT_DIR = Path("~/.grove/local")
+NAMESPACE = "grove-system"
+READY_S = 60.0
 
 directory_option = click.option(
     "--dir", "directory", type=click.Path(file_okay=False, path_type=Path), default=DEFAULT_DIR, show_default=True,
@@ -28,6 +34,10 @@ def _say(line: str) -> None:
 @directory_option
 def up(version: str, nodes: int, operator: bool, scheduler: bool, directory: Path) -> None:
     """Start a real control plane with fake GPU nodes; prints the path of its kubeconfig."""
+    import asyncio
+
+    import yaml
+
     from grove.local import controlplane
     from grove.local.binaries import BinariesError
 
@@ -39,20 +49,26 @@ def up(version: str, nodes: int, operator: bool, scheduler: bool, directory: Pat
         raise click.ClickException(str(error)) from error
     grove = [sys.executable, "-m", "grove"]
     access = ["--kubeconfig", str(state.kubeconfig)]
-    _install_crds(state.kubeconfig)
+    asyncio.run(_prepare(state.kubeconfig))
     if nodes:
         controlplane.accompany(directory, "grove-nodes", [*grove, "nodes", *access, "--count", str(nodes)])
-        _say(f"{nodes} fake GPU nodes")
+    if scheduler:
+        command = [*grove, "scheduler", *access, "--port", "0", "--leader-elect"]
+        controlplane.accompany(directory, "grove-scheduler", command)
     if operator:
         config, url = _operator_config(directory)
         # No pod runs here, so the image is only a name; without one a set with a start order would be refused.
         image = ["env", "GROVE_INIT_CONTAINER_IMAGE=grove-initc"]
         command = [*image, *grove, "operator", *access, "--config", str(config), "--webhook-url", url]
-        controlplane.accompany(directory, "grove-operator", command)
+        child = controlplane.accompany(directory, "grove-operator", command)
+        # A set that is applied before admission is registered would be stored undefaulted and unchecked.
+        _await_ready(child, yaml.safe_load(config.read_text())["server"]["healthProbes"]["port"])
         _say("grove-operator, with admission")
     if scheduler:
-        controlplane.accompany(directory, "grove-scheduler", [*grove, "scheduler", *access, "--port", "0"])
         _say("grove-scheduler")
+    if nodes:
+        asyncio.run(_await_nodes(state.kubeconfig, nodes))
+        _say(f"{nodes} fake GPU nodes")
     _say(f"ready after {time.monotonic() - begun:.1f} s; logs are in {directory / 'logs'}. Next:")
     _say(f"  export KUBECONFIG={state.kubeconfig}")
     click.echo(state.kubeconfig)
@@ -82,6 +98,8 @@ def _operator_config(directory: Path) -> tuple[Path, str]:
             "apiVersion": "operator.config.grove.io/v1alpha1",
             "kind": "OperatorConfiguration",
             "logFormat": "text",
+            # Nobody else stands for election here; the lease is how `doctor` knows that somebody is at work.
+            "leaderElection": {"enabled": True, "resourceNamespace": NAMESPACE},
             "topologyAwareScheduling": {"enabled": True},
             "server": {
                 "webhooks": {"bindAddress": loopback, "port": webhooks},
@@ -94,15 +112,55 @@ def _operator_config(directory: Path) -> tuple[Path, str]:
     return path, f"https://127.0.0.1:{port}"
 
 
-def _install_crds(kubeconfig: Path) -> None:
+async def _prepare(kubeconfig: Path) -> None:
+    """Grove's kinds, and the namespace its leases live in."""
+    from grove.api.core import Namespace
+    from grove.crds.install import install
+    from grove.kube.config import load_config
+    from grove.kube.errors import AlreadyExists
+    from grove.kube.http import HttpClient
+
+    async with HttpClient(load_config(kubeconfig), user_agent="grove-up") as client:
+        await install(client, _say, READY_S)
+        try:
+            await client.create(Namespace, {"metadata": {"name": NAMESPACE}})
+        except AlreadyExists:
+            pass
+
+
+def _await_ready(child: Child, port: int) -> None:
+    """Returns when the process says on its probe that it is ready."""
+    from urllib.error import URLError
+    from urllib.request import urlopen
+
+    deadline = time.monotonic() + READY_S
+    while True:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
+                return
+        except (URLError, OSError) as error:
+            if not child.alive() or time.monotonic() > deadline:
+                text = f"{child.name} is not ready ({error}); {child.log} says:\n{child.log_tail()}"
+                raise click.ClickException(text) from None
+        time.sleep(0.05)
+
+
+async def _await_nodes(kubeconfig: Path, count: int) -> None:
     import asyncio
 
-    from grove.crds.install import install
+    from grove.api.core import Node
+    from grove.kube.cache import Cache
     from grove.kube.config import load_config
     from grove.kube.http import HttpClient
 
-    async def go() -> None:
-        async with HttpClient(load_config(kubeconfig), user_agent="grove-up") as client:
-            await install(client, _say, 60.0)
-
-    asyncio.run(go())
+    async with HttpClient(load_config(kubeconfig), user_agent="grove-up") as client:
+        cache, changed = Cache(client), asyncio.Event()
+        cache.add(Node)
+        cache.on_event(Node, lambda old, new: changed.set())
+        try:
+            async with cache, asyncio.timeout(READY_S):
+                while len(cache.list(Node)) < count:
+                    await changed.wait()
+                    changed.clear()
+        except TimeoutError:
+            raise click.ClickException(f"after {READY_S:.0f} s there are not {count} nodes yet") from None

@@ -94,7 +94,9 @@ def run(command: click.Command, argv: list[str], *, prog: str = "grove") -> None
         click.echo("stopped", err=True)
         sys.exit(130)
     except click.ClickException as error:
-        error.show()
+        where = error.ctx if isinstance(error, click.UsageError) else None
+        hint = f" (see {where.command_path} --help)" if where is not None else ""
+        click.echo(f"error: {' '.join(error.format_message().split())}{hint}", err=True)
         sys.exit(error.exit_code)
     except (KubeError, OSError) as error:
         if verbose:

@@ -8,17 +8,26 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grove.cli.access import NO_FIT, RUNNING, WAITING, Answer, Options, Unanswered, cluster_command, object_name, show
+from grove.cli.settings import settings_option
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
 
     from rich.console import RenderableType
+    from rich.text import Text
 
     from grove.api.meta import Key
     from grove.demo.copying import Copy
     from grove.demo.whatif import Plan
     from grove.demo.world import World
+    from grove.scheduler.config import SchedulerConfiguration
+
+
+PATIENCE_S = 600.0
+"""Virtual time in which disruption budgets have let go what they ever will."""
+MOST_TOLD = 3
+"""Gangs whose refusal is told in full; that of the others reads the same but for a name or two."""
 
 
 @click.command()
@@ -27,18 +36,22 @@ if TYPE_CHECKING:
 @click.option("--scale", "scales", multiple=True, metavar="PCS[/PART]=N", help="What if this were scaled?")
 @click.option("--drain", "drains", multiple=True, metavar="NODE", help="What if this node were drained?")
 @click.option("--show-pods", is_flag=True, help="One line a pod.")
+@settings_option
 @cluster_command()
 def plan(
-    options: Options, files: tuple[Path, ...], scales: tuple[str, ...], drains: tuple[str, ...], show_pods: bool
-) -> int:
+    options: Options, files: tuple[Path, ...], scales: tuple[str, ...], drains: tuple[str, ...], show_pods: bool,
+    settings: Path | None,
+) -> int:  # fmt: skip
     """Would it fit now, where, how well, at whose expense, and how many more? Nothing is written to the cluster.
 
+    A drained node's other pods, which are not Grove's, are given what room the gangs leave.
     Exit codes: 0 everything fits, 3 something waits for something else, 4 something cannot be placed.
     """
     import asyncio
     import gc
 
     from grove.cli.access import resolve
+    from grove.cli.settings import settings_in, settings_of
     from grove.demo.copying import copy_cluster
     from grove.demo.scenario import load_manifests
     from grove.kube.http import HttpClient
@@ -48,6 +61,7 @@ def plan(
     if sum(map(bool, (files, scales, drains))) != 1:
         raise click.UsageError("give manifests (-f), or --scale, or --drain")
     configure_logs("error", "text")
+    given = settings_in(settings) if settings is not None else None
     config, namespace = resolve(options)
     try:
         manifests = [one for path in files for one in load_manifests(path) if one["kind"] == "PodCliqueSet"]
@@ -56,19 +70,19 @@ def plan(
     if files and not manifests:
         raise Unanswered("there is no PodCliqueSet in what was given")
 
-    async def copied() -> Copy:
+    async def copied() -> tuple[Copy, SchedulerConfiguration]:
         async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
-            return await copy_cluster(client, None)
+            return await copy_cluster(client, None), given or await settings_of(client)
 
     gc.disable()  # ten thousand pods live as long as this process, which is not long
-    copy = asyncio.run(copied())
-    found = run(plan_answer(copy, namespace, manifests, scales, drains, show_pods))
+    copy, known = asyncio.run(copied())
+    found = run(plan_answer(copy, namespace, manifests, scales, drains, show_pods, settings=known))
     return show(found, options.output)
 
 
 async def plan_answer(
     copy: Copy, namespace: str, manifests: Sequence[Any] = (), scales: Sequence[str] = (), drains: Sequence[str] = (),
-    show_pods: bool = False, now: datetime | None = None,
+    show_pods: bool = False, now: datetime | None = None, settings: SchedulerConfiguration | None = None,
 ) -> Answer:  # fmt: skip
     """Plays a change on a copy and answers. Runs on any loop; on the virtual one it takes no time."""
     from dataclasses import replace
@@ -77,17 +91,22 @@ async def plan_answer(
     from grove.demo.whatif import planned
     from grove.demo.world import World
     from grove.kube.errors import ApiError
+    from grove.scheduler.config import SchedulerConfiguration
 
     change, sets = _change(copy, namespace, manifests, scales, drains)
     kept = replace(copy, objects=tuple(_only(copy, set(sets))))
-    async with World([], copy=kept, namespace=namespace, now=now or datetime.now(UTC)) as world:
+    known, moment = settings or SchedulerConfiguration(), now or datetime.now(UTC)
+    async with World([], copy=kept, namespace=namespace, now=moment, settings=known) as world:
         try:
-            found = await planned(world, change, sets, count_more=bool(manifests))
+            found = await planned(
+                world, change, sets, count_more=bool(manifests), drained=drains, controllers=copy.controllers
+            )
         except ApiError as error:
             raise Unanswered(f"it would be refused: {error}") from error
     found = replace(found, blind=copy.blind)
     states = {gang.answer for gang in found.gangs}
-    code = NO_FIT if "cannot fit" in states else WAITING if "waits" in states else RUNNING
+    homeless = any(one.fits is False for one in found.others)
+    code = NO_FIT if homeless or "cannot fit" in states else WAITING if "waits" in states else RUNNING
     return Answer(found, lambda width: _paint(found, width, show_pods), code)
 
 
@@ -159,8 +178,12 @@ async def _scale(world: World, wanted: Sequence[tuple[str, int]]) -> None:
 async def _drain(world: World, nodes: Sequence[str]) -> None:
     import asyncio
 
-    for name in nodes:
-        await world.cluster.nodes.drain(name)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            for name in nodes:
+                await world.cluster.nodes.drain(name)
+    except TimeoutError:
+        pass  # a disruption budget forbids it; whoever is still there is told so
     await asyncio.sleep(5.0)
 
 
@@ -179,26 +202,47 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
         score = "" if gang.score is None else f"{gang.score:.2f}"
         pods = f"{len(gang.pods)}/{len(gang.pods) + gang.unplaced}"
         answer = Text(gang.answer, style=styles[gang.answer])
-        rows.append((gang.name, answer, pods, str(len(nodes)), score, gang.where, gang.why))
+        rows.append((gang.name, answer, pods, str(gang.moved), str(len(nodes)), score, gang.where))
     parts: list[RenderableType] = []
     if not rows:
         parts.append(Text("no gang of Grove is concerned"))
     else:
-        titles = ("GANG", "ANSWER", "PODS", "NODES", "SCORE", "WHERE", "WHY")
-        if not any(gang.why for gang in plan.gangs):
-            titles, rows = titles[:-1], [row[:-1] for row in rows]  # type: ignore[assignment, misc]
-        parts.append(table(titles, rows, width, may_go=("NODES", "SCORE")))
-    for gang in plan.gangs:
+        titles = ("GANG", "ANSWER", "PODS", "NEW", "NODES", "SCORE", "WHERE")
+        parts.append(table(titles, rows, width, may_go=("NODES", "SCORE"), right=("PODS", "NEW", "NODES", "SCORE")))
+    refused = [gang for gang in plan.gangs if gang.why]
+    for gang in refused[:MOST_TOLD]:
+        parts += indented(f"{gang.name} {gang.answer}: {gang.why}", width, 0, styles[gang.answer])
         if gang.helps:
-            parts += indented(f"any one of these would make {gang.name} fit:", width, 0)
-            parts += [line for help in gang.helps for line in indented(f"- {help}", width, 2)]
-        if show_pods:
-            parts += [Text(f"  {one.pod}  {one.node}") for one in gang.pods]
+            parts += indented("any one of these would make it fit:", width, 2)
+            parts += [line for help in gang.helps for line in indented(f"- {help}", width, 4)]
+    if len(refused) > MOST_TOLD:
+        parts += indented(
+            f"{len(refused) - MOST_TOLD} more do not fit or wait; -o json has the reason of each", width, 0
+        )
+    if show_pods:
+        parts += [Text(f"{gang.name}  {one.pod}  {one.node}") for gang in plan.gangs for one in gang.pods]
     if plan.preempted:
         parts += indented(f"would be evicted for it: {', '.join(plan.preempted)}", width, 0, "red")
+    parts += _bystanders(plan, width)
     if plan.more is not None:
         least = "at least " if plan.more == MOST_MORE else ""
         parts.append(Text(f"{least}{many(plan.more, 'more base gang')} of it would fit after that"))
     if plan.blind:
         parts += indented(f"not seen for lack of rights, so less exact: {', '.join(plan.blind)}", width, 0, "yellow")
     return Group(*parts)
+
+
+def _bystanders(plan: Plan, width: int) -> list[Text]:
+    """Pods of nobody's gang: how many find another node, and one line for each that does not."""
+    from grove.show.columns import indented
+    from grove.show.words import many
+
+    if not plan.others:
+        return []
+    fine = sum(one.fits is True for one in plan.others)
+    parts = indented(f"{fine} of {many(len(plan.others), 'other pod')} on it would find room elsewhere", width, 0)
+    for one in plan.others:
+        if one.fits is not True:
+            style = "yellow" if one.fits is None else "red"
+            parts += indented(f"- {one.namespace}/{one.pod}: {one.note}", width, 2, style)
+    return parts

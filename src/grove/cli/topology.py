@@ -42,9 +42,9 @@ async def topology_answer(
     client: Client, topology_name: str = "", resource: str = "", nodes: bool | None = None
 ) -> Answer:
     from grove.show.layout import layout_of
-    from grove.show.seen import read
+    from grove.show.seen import read_layout
 
-    seen = await read(client, all_pods=True)
+    seen = await read_layout(client)
     if "nodes" in seen.blind:
         raise Unanswered("you may not list nodes, and without them there is no topology to show")
     if topology_name and all(one.metadata.name != topology_name for one in seen.bindings):

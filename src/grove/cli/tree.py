@@ -86,7 +86,10 @@ def _watch(options: Options, name: str, no_pods: bool) -> int:
     from grove.cli.terminal import terminal
     from grove.kube.cache import Cache
     from grove.kube.http import HttpClient
+    from grove.kube.logs import configure_logs
     from grove.show.seen import Seen
+
+    configure_logs("error", "text")
 
     async def follow() -> None:
         from grove.api import labels

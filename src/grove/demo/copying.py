@@ -7,7 +7,7 @@ struck from owner references; otherwise the copy's garbage collector would tidy 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,10 +38,14 @@ _OF_SETS: tuple[Resource, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Objects by kind, in the order they are to be loaded. `blind` are kinds that could not be read."""
+    """Objects by kind, in the order they are to be loaded. `blind` are kinds that could not be read.
+
+    `controllers` has the kind of every pod's controller by the pod's uid, since owners that are not copied are struck.
+    """
 
     objects: tuple[tuple[Resource, Json], ...] = ()
     blind: tuple[str, ...] = field(default=())
+    controllers: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, resource: Resource) -> list[Json]:
         return [obj for kind, obj in self.objects if kind == resource]
@@ -75,7 +79,14 @@ async def copy_cluster(client: Client, sets: Collection[Key] | None = ()) -> Cop
     kinds = (*_FIRST, *_OF_SETS, PodGang.RESOURCE, core.Pod.RESOURCE)
     lists = await asyncio.gather(*(listed(kind) for kind in kinds))
     objects = [(kind, one) for kind, found in zip(kinds, lists, strict=True) for one in found]
-    return Copy(tuple(limited(objects, sets)), tuple(sorted(blind)))
+    return Copy(tuple(limited(objects, sets)), tuple(sorted(blind)), dict(_controllers(lists[-1])))
+
+
+def _controllers(pods: Iterable[Json]) -> Iterator[tuple[str, str]]:
+    for pod in pods:
+        for owner in pod["metadata"].get("ownerReferences") or ():
+            if owner.get("controller"):
+                yield pod["metadata"]["uid"], owner.get("kind", "")
 
 
 def limited(objects: Iterable[tuple[Resource, Json]], sets: Collection[Key] | None) -> list[tuple[Resource, Json]]:

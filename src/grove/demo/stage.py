@@ -113,7 +113,7 @@ class Screen:
     def tell(self, note: Note) -> None:
         lead = f"{note.at_s:8.1f} s  "
         for part in textwrap.wrap(note.text, max(20, self._console.width - len(lead) - 1)):
-            line = Text(lead, style="dim")
+            line = Text().append(lead, style="dim")
             line.append(part, style=_STYLES.get(note.kind, ""))
             self._console.print(line)
             lead = " " * len(lead)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from grove.api import conditions as words
@@ -14,13 +14,14 @@ from grove.api import labels
 from grove.api.core import Pod
 from grove.api.meta import Key, find_condition
 from grove.api.podgang import PodGang
+from grove.demo.displaced import Displaced, bystanders, displaced
 from grove.demo.world import World
 from grove.scheduler.answers import Placement
 from grove.scheduler.gang import BadGang
 from grove.scheduler.place import place
 from grove.scheduler.readiness import tree_of
 from grove.show.diagnosis import diagnose
-from grove.show.words import by_name
+from grove.show.words import by_name, counted
 
 DECIDED_S = 120.0
 """Virtual time in which the scheduler has said what it has to say about every gang."""
@@ -48,16 +49,22 @@ class GangPlan:
     score: float | None = None
     why: str = ""
     helps: tuple[str, ...] = ()
+    moved: int = 0
+    """Its pods that stood elsewhere before, or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`preempted` are gangs and pods that would have to leave; `more` is how many further copies would fit then."""
+    """`preempted` are gangs and pods that would have to leave; `more` is how many further copies would fit then.
+
+    `others` are pods of nobody's gang that a drained node sends away.
+    """
 
     gangs: tuple[GangPlan, ...]
     preempted: tuple[str, ...] = ()
     more: int | None = None
     blind: tuple[str, ...] = ()
+    others: tuple[Displaced, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -65,21 +72,28 @@ class Plan:
 
 
 async def planned(
-    world: World, change: Callable[[World], Awaitable[None]], sets: Sequence[Key], *, count_more: bool = True
-) -> Plan:
-    """Makes the change in a world that runs, waits for the answers, and reads them off."""
+    world: World, change: Callable[[World], Awaitable[None]], sets: Sequence[Key], *, count_more: bool = True,
+    drained: Collection[str] = (), controllers: Mapping[str, str] | None = None,
+) -> Plan:  # fmt: skip
+    """Makes the change in a world that runs, waits for the answers, and reads them off.
+
+    `drained` are nodes the change empties; where their other pods find room is part of the plan then.
+    """
     await asyncio.sleep(_patience_so_far_s(world))
     before = {pod.metadata.uid: pod for pod in world.all(Pod) if pod.is_bound and not pod.metadata.is_deleting}
     concerned = set(sets)
+    strangers = bystanders(world, drained, concerned)
     await change(world)
     await world.until(lambda: bool(_gangs(world, concerned)), DECIDED_S)
     await world.until(lambda: all(_is_answered(world, gang) for gang in _gangs(world, concerned)), DECIDED_S)
     await asyncio.sleep(2.0)  # pods above a minimum follow their gang
-    gangs = tuple(_gang_plan(world, gang) for gang in _gangs(world, concerned))
+    gangs = tuple(_gang_plan(world, gang, before.keys()) for gang in _gangs(world, concerned))
     gone = [pod for uid, pod in before.items() if _left(world, pod, uid)]
-    preempted = sorted({_owner(pod) for pod in gone if _set_of(pod) not in concerned})
+    sent = {pod.metadata.uid for pod in strangers}
+    evicted = [pod for pod in gone if _set_of(pod) not in concerned and pod.metadata.uid not in sent]
+    preempted = sorted({_owner(pod) for pod in evicted})
     more = _further(world, gangs) if count_more and gangs and all(one.answer == FITS for one in gangs) else None
-    return Plan(gangs, tuple(preempted), more)
+    return Plan(gangs, tuple(preempted), more, others=displaced(world, strangers, controllers or {}))
 
 
 def _patience_so_far_s(world: World) -> float:
@@ -100,7 +114,8 @@ def _patience_so_far_s(world: World) -> float:
 
 
 def _gangs(world: World, sets: set[Key]) -> list[PodGang]:
-    return [gang for gang in world.all(PodGang) if _set_of(gang) in sets and not gang.metadata.is_deleting]
+    found = [gang for gang in world.all(PodGang) if _set_of(gang) in sets and not gang.metadata.is_deleting]
+    return sorted(found, key=lambda gang: (gang.metadata.namespace, counted(gang.metadata.name)))
 
 
 def _set_of(one: PodGang | Pod) -> Key:
@@ -125,12 +140,13 @@ def _is_answered(world: World, gang: PodGang) -> bool:
     return said.status != words.TRUE or all(pod.is_bound for pod in pods)
 
 
-def _gang_plan(world: World, gang: PodGang) -> GangPlan:
+def _gang_plan(world: World, gang: PodGang, before: Container[str]) -> GangPlan:
     key = gang.metadata.key
     seen = world.seen()
     levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
     pods = [pod for pod in seen.pods_of_gang.get(key, ()) if not pod.metadata.is_deleting]
     bound = tuple(Placed(pod.metadata.name, pod.spec.node_name) for pod in pods if pod.is_bound)
+    moved = sum(pod.metadata.uid not in before for pod in pods)
     said = find_condition(gang.status.conditions, words.SCHEDULED)
     if said is not None and said.status == words.TRUE:
         paths = [seen.path(one.node, levels) for one in bound]
@@ -139,16 +155,16 @@ def _gang_plan(world: World, gang: PodGang) -> GangPlan:
             values = {path[depth] for path in paths}
             where = values.pop() if len(values) == 1 else where
         score = gang.status.placement_score
-        return GangPlan(key.name, key.namespace, FITS, bound, len(pods) - len(bound), where, score)
+        return GangPlan(key.name, key.namespace, FITS, bound, len(pods) - len(bound), where, score, moved=moved)
     view = world.scheduler.view
     state = view.gangs.get(str(key))
-    found = diagnose(view, state) if state is not None else None
+    found = diagnose(view, state, world.scheduler.config.node_policy) if state is not None else None
     if found is None or found.explanation is None or found.gates or found.explanation.fits:
         why = found.gates[0] if found is not None and found.gates else "nothing was decided about it"
-        return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why)
+        return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)
     helps = tuple(by_name(change.text, levels) for change in found.explanation.changes)
     why = by_name(found.explanation.message, levels)
-    return GangPlan(key.name, key.namespace, NO_FIT, bound, len(pods) - len(bound), why=why, helps=helps)
+    return GangPlan(key.name, key.namespace, NO_FIT, bound, len(pods) - len(bound), why=why, helps=helps, moved=moved)
 
 
 def _further(world: World, gangs: Sequence[GangPlan]) -> int:
@@ -159,7 +175,7 @@ def _further(world: World, gangs: Sequence[GangPlan]) -> int:
     if state is None:
         return 0
     try:
-        tree = tree_of(view, state, "pack")
+        tree = tree_of(view, state, world.scheduler.config.node_policy)
     except BadGang:
         return 0
     mine = [view.facts(pod) for pod, _ in view.members(state)]

@@ -94,6 +94,7 @@ class World:
     def __init__(
         self, nodes: Iterable[Json], *, seed: int = 0, objects: Iterable[tuple[type[Object], Json]] = (),
         namespace: str = NAMESPACE, copy: Copy = Copy(), now: datetime | None = None,
+        settings: SchedulerConfiguration = SchedulerConfiguration(),
     ) -> None:  # fmt: skip
         self._nodes, self._objects, self.namespace = list(nodes), list(objects), namespace
         self._copy = copy
@@ -111,7 +112,7 @@ class World:
             rng=random.Random(self.rng.getrandbits(64)), startup_image="grove/startup:simulated",
         )  # fmt: skip
         self.scheduler_client = self.cluster.client(user=_SCHEDULER)
-        self.scheduler = Scheduler(self.scheduler_client, SchedulerConfiguration(), self.cluster.clock)
+        self.scheduler = Scheduler(self.scheduler_client, settings, self.cluster.clock)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

@@ -1,12 +1,15 @@
-"""A layout as SVG: one square a node, filled from below in the colours of the gangs on it, racks in blocks in zones.
+"""Drawings as SVG: a layout (one square a node, filled from below in the colours of the gangs on it, racks in blocks
+in zones), and what a terminal shows.
 
-Text only, no library: a drawing is a list of rectangles, and its size follows from their number.
+Text only, no library: a drawing is a list of shapes, and its size follows from their number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
+
+from rich.text import Text
 
 from grove.show.layout import Domain, Layout, Spot
 from grove.show.paint import spots_of
@@ -38,6 +41,51 @@ def svg_of(layout: Layout) -> str:
         f'viewBox="0 0 {full_w} {full_h}" font-family="sans-serif" font-size="11">'
     )
     return "\n".join([head, f'<rect width="{full_w}" height="{full_h}" fill="#ffffff"/>', *body, "</svg>", ""])
+
+
+INK = {
+    "green": "#2e7d32", "yellow": "#b26a00", "magenta": "#8e24aa", "blue": "#1565c0", "red": "#c62828",
+    "dim": "#888888",
+}  # fmt: skip
+"""What a style's colour becomes on white paper."""
+LETTER = 7.8
+"""Width of one letter; text is stretched to it, so that columns stand under each other in any fixed-width font."""
+
+
+def svg_of_text(lines: Sequence[Text]) -> str:
+    """Lines of a terminal as a drawing, letter under letter."""
+    wide = max((line.cell_len for line in lines), default=0)
+    full_w, full_h = round(wide * LETTER) + 2 * MARGIN, len(lines) * (LINE + 2) + 2 * MARGIN
+    body = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{full_w}" height="{full_h}" viewBox="0 0 {full_w} {full_h}" '
+        'font-family="ui-monospace,Menlo,Consolas,monospace" font-size="13">',
+        f'<rect width="{full_w}" height="{full_h}" fill="#ffffff"/>',
+    ]
+    for row, line in enumerate(lines):
+        y = MARGIN + row * (LINE + 2) + 12
+        for start, end, style in _runs(line):
+            text = line.plain[start:end]
+            if text.strip():
+                x, long = MARGIN + start * LETTER, (end - start) * LETTER
+                ink = next((INK[word] for word in style.split() if word in INK), "#222222")
+                bold = ' font-weight="bold"' if "bold" in style else ""
+                body.append(
+                    f'<text x="{x:.1f}" y="{y}" textLength="{long:.1f}" fill="{ink}"{bold} xml:space="preserve">'
+                    f"{escape(text)}</text>"
+                )
+    return "\n".join([*body, "</svg>", ""])
+
+
+def _runs(line: Text) -> Iterator[tuple[int, int, str]]:
+    """Stretches of one style, without the blanks between words far apart; later spans lie above earlier ones."""
+    styles = [str(line.style)] * len(line.plain)
+    for span in line.spans:
+        styles[span.start : span.end] = [str(span.style)] * (span.end - span.start)
+    start = 0
+    for i in range(1, len(styles) + 1):
+        if i == len(styles) or styles[i] != styles[start] or line.plain[i - 1 : i + 1] == "  ":
+            yield start, i, styles[start]
+            start = i
 
 
 def _draw(domain: Domain, depth: int, x: int, y: int, colours: dict[str, str], out: list[str]) -> tuple[int, int]:

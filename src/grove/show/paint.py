@@ -37,7 +37,7 @@ def tree_table(tree: Twig, width: int, *, pods: bool = True) -> Group:
     told = ""
     for stem, twig in lines:
         mark, hue = MARKS[twig.state]
-        name = Text(stem, style="dim")
+        name = Text().append(stem, style="dim")
         name.append(f"{mark} " if twig.kind == "Pod" else "", style=hue)
         name.append(twig.label, style="bold" if twig.kind == "PodCliqueSet" else "")
         gang = ""
@@ -92,7 +92,7 @@ def growth(tree: Twig) -> Iterator[Text]:
     for stem, twig in _lines(tree, "", "", pods=False):
         if twig.kind == "PodClique" and len(stem) > DEEP:
             continue  # told on the line of its group's replica
-        line = Text(stem, style="dim")
+        line = Text().append(stem, style="dim")
         line.append(twig.label, style="bold" if twig.kind in ("PodCliqueSet", "Replica") else "")
         if twig.kind == "PodClique":
             line.append(" ")
@@ -145,7 +145,7 @@ def racks(layout: Layout, width: int) -> Iterator[Text]:
     for block in _second_last(layout.root):
         line = Text(f"{block.name:<10} ", style="")
         for rack in block.domains or (block,):
-            cell = Text(f"{_short(rack.name, block.name)} ", style="dim")
+            cell = Text().append(f"{_short(rack.name, block.name)} ", style="dim")
             for spot in rack.spots:
                 cell.append(*_mark(spot, colours))
             cell.append(f" {rack.used:>3}/{rack.total:<3} ", style="dim")
@@ -177,7 +177,7 @@ def _mark(spot: Spot, colours: dict[str, str]) -> tuple[str, str]:
 
 def bar(used: int, total: int, cells: int = 16) -> Text:
     filled = round(cells * used / total) if total else 0
-    text = Text("█" * filled, style="green" if used <= total else "red")
+    text = Text().append("█" * filled, style="green" if used <= total else "red")
     text.append("░" * (cells - filled), style="dim")
     return text
 
@@ -188,7 +188,7 @@ def domain_lines(layout: Layout, width: int, *, nodes: bool) -> Iterator[Text]:
     lines = list(_domain_lines(layout.root, "", "", nodes))
     column = max(len(stem) + len(_title(one)) for stem, one in lines)
     for stem, one in lines:
-        line = Text(stem, style="dim")
+        line = Text().append(stem, style="dim")
         line.append(_title(one), style="bold" if isinstance(one, Domain) else "")
         line.append(" " * (column - line.cell_len + 2))
         what = f" {layout.resource}" if one is layout.root else ""

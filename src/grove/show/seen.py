@@ -90,13 +90,10 @@ class Seen:
         return tuple(found.metadata.labels.get(key, "") if found else "" for _, key in levels)
 
 
-async def read(
-    client: Client, namespace: str = "", *, only_set: str = "", all_pods: bool = False, events: bool = False
-) -> Seen:
+async def read(client: Client, namespace: str = "", *, only_set: str = "", events: bool = False) -> Seen:
     """Reads what pictures need, in parallel. Kinds the user may not list are left out and named in `blind`.
 
-    `only_set` asks for the children of one set alone, which the server filters by label; `all_pods` also for pods that
-    are not Grove's.
+    `only_set` asks for the children of one set alone, which the server filters by label.
     """
     mine = f"{labels.PART_OF}={only_set}" if only_set else ""
     managed = mine or f"{labels.MANAGED_BY}={labels.OPERATOR}"
@@ -121,7 +118,7 @@ async def read(
         found = (
             start(sets()), start(listed(PodCliqueScalingGroup, namespace, mine)),
             start(listed(PodClique, namespace, mine)), start(listed(PodGang, namespace, mine)),
-            start(listed(Pod, namespace, "" if all_pods else managed)), start(listed(Node, "")),
+            start(listed(Pod, namespace, managed)), start(listed(Node, "")),
             start(listed(ClusterTopologyBinding, "")),
         )  # fmt: skip
         happened = start(listed(Event, namespace)) if events else None
@@ -129,6 +126,21 @@ async def read(
         found[0].result(), found[1].result(), found[2].result(), found[3].result(), found[4].result(),
         found[5].result(), found[6].result(), happened.result() if happened else (), blind=tuple(sorted(blind)),
     )  # fmt: skip
+
+
+async def read_layout(client: Client) -> Seen:
+    """Reads what a picture of the nodes needs: them, all pods, and the topology. Whoever may not see pods gets none."""
+    blind: list[str] = []
+
+    async def listed(kind: type[T]) -> list[T]:
+        try:
+            return await every(client, kind)
+        except Forbidden:
+            blind.append(kind.RESOURCE.plural)
+            return []
+
+    nodes, pods, bindings = await asyncio.gather(listed(Node), listed(Pod), listed(ClusterTopologyBinding))
+    return Seen(nodes=nodes, pods=pods, bindings=bindings, blind=tuple(sorted(blind)))
 
 
 async def every(client: Client, kind: type[T], namespace: str = "", *, labels: str = "") -> list[T]:

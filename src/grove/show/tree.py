@@ -183,7 +183,7 @@ class _Growth:
                 )
         blocked = find_condition(pod.status.conditions, words.POD_STARTUP_BLOCKED)
         if blocked is not None and blocked.status == words.TRUE and blocked.message:
-            return State.STARTING, blocked.message
+            return State.STARTING, f"waits for {blocked.message.replace('=', ' ')}"
         if any(
             one.name == labels.STARTUP_CONTAINER and one.state.running for one in pod.status.init_container_statuses
         ):
@@ -210,6 +210,9 @@ class _Growth:
         condition = find_condition(pod.status.conditions, "PodScheduled")
         if condition is not None and condition.message:
             return by_name(condition.message, self._levels)
+        if gang is not None and said is None and _holds(gang, words.INITIALIZED):
+            scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
+            return f"{scheduler} has not said anything about it yet"
         return "no node yet"
 
     def _branch(self, kind: str, name: str, label: str, children: Sequence[Twig], gang: PodGang | None) -> Twig:

@@ -69,7 +69,9 @@ def gang_verdict(seen: Seen, gang: PodGang, found: Diagnosis | None) -> Verdict:
     said = find_condition(gang.status.conditions, words.SCHEDULED)
     placed = found.placed if found is not None else said is not None and said.status == words.TRUE
     if not placed:
-        return _not_placed(name, found, levels) if found is not None else _as_written(gang, levels)
+        if found is None:
+            return _as_written(gang, levels)
+        return _not_placed(name, found, levels, _nobody_selected(seen, gang))
     return _not_ready(seen, gang, cliques)
 
 
@@ -82,7 +84,17 @@ def _not_created(name: str, clique: PodClique, errors: Sequence[str]) -> Verdict
     return Verdict(name, WAITING, level, what, tuple(dict.fromkeys(errors)), step)
 
 
-def _not_placed(name: str, found: Diagnosis, levels: Sequence[tuple[str, str]]) -> Verdict:
+def _nobody_selected(seen: Seen, gang: PodGang) -> str:
+    """A node label that pods of the gang select and that no node has, as `key=value`; empty if there is none."""
+    there = {pair for node in seen.nodes for pair in node.metadata.labels.items()}
+    for pod in seen.pods_of_gang.get(gang.metadata.key, ()):
+        for key, value in sorted(pod.spec.node_selector.items()):
+            if seen.nodes and (key, value) not in there:
+                return f"{key}={value}"
+    return ""
+
+
+def _not_placed(name: str, found: Diagnosis, levels: Sequence[tuple[str, str]], unlabelled: str = "") -> Verdict:
     explanation = found.explanation
     if found.gates:
         return Verdict(name, WAITING, "gate", found.gates[0], next=_gate_step(found.gates[0]))
@@ -97,6 +109,9 @@ def _not_placed(name: str, found: Diagnosis, levels: Sequence[tuple[str, str]]) 
     )  # fmt: skip
     unsure = "" if explanation.proven else "no place was found within the search's budget; "
     step = helps[0] if helps else "no small change helps: it needs more or larger nodes"
+    if unlabelled:
+        evidence = (f"node: its pods select {unlabelled}, and no node has that label", *evidence)
+        step = f"kubectl label node NODE {unlabelled}, or mend the nodeSelector of its pods"
     return Verdict(name, NO_FIT, level, unsure + by_name(explanation.message, levels), evidence, step, helps)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -15,6 +16,11 @@ def by_name(text: str, levels: Sequence[tuple[str, str]]) -> str:
 
 def many(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def counted(name: str) -> tuple[str | int, ...]:
+    """A key by which `chat-2` comes before `chat-10`."""
+    return tuple(int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name))
 
 
 def age(since: datetime | None, now: datetime) -> str:

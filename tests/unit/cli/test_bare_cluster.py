@@ -16,6 +16,7 @@ from grove.cli.topology import topology_answer
 from grove.cli.tree import status_answer
 from grove.demo.world import World, shaped
 from grove.kube.errors import Forbidden
+from grove.scheduler.config import load_configuration
 from grove.sim.cluster import SimCluster
 from grove.sim.kinds import QUOTA
 from grove.sim.loop import run
@@ -122,3 +123,40 @@ def test_a_quota_that_forbids_pods_is_the_reason_before_all_others() -> None:
     assert (answer.code, verdict.level) == (3, "quota")
     assert verdict.reason == "a ResourceQuota does not let its pods be created"
     assert "exceeded quota: few" in verdict.evidence[0]
+
+
+def test_a_label_that_no_node_has_is_named_with_the_way_to_set_it() -> None:
+    async def look() -> Any:
+        async with World(shaped(4)) as world:
+            picky = system()
+            picky["spec"]["template"]["cliques"][0]["spec"]["podSpec"]["nodeSelector"] = {"pool": "gold"}
+            await world.apply(picky)
+            await asyncio.sleep(5)
+            return await explain_answer(world.client, "default", "big")
+
+    answer = run(look())
+    [verdict] = answer.data["gangs"]
+    assert (answer.code, verdict.level) == (4, "node")
+    assert verdict.evidence[0] == "node: its pods select pool=gold, and no node has that label"
+    assert verdict.next == "kubectl label node NODE pool=gold, or mend the nodeSelector of its pods"
+    assert not any("to 0" in help for help in verdict.helps)
+
+
+def test_topology_needs_no_right_to_see_sets() -> None:
+    async def look() -> Any:
+        async with World(shaped(2)) as world:
+            hidden = ("podcliquesets", "podcliques", "podgangs", "podcliquescalinggroups")
+            return await topology_answer(Restricted(world.client, *hidden))
+
+    assert run(look()).data.root.total == 16
+
+
+def test_a_scheduler_that_says_nothing_is_the_reason_of_its_pods() -> None:
+    async def look() -> Any:
+        async with World(shaped(4), settings=load_configuration("schedulerName: another")) as world:
+            await world.apply(system())
+            await asyncio.sleep(5)
+            return await status_answer(world.client, "default", "", world.cluster.clock.now())
+
+    [line] = run(look()).data
+    assert (line["state"], line["why"]) == ("pending", "grove-scheduler has not said anything about it yet")

@@ -1,0 +1,237 @@
+"""What `doctor` asks about what is installed: the server's version, Grove's kinds, admission, and the user's rights."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from grove.api.meta import Json
+from grove.cli.findings import FAIL, OK, SKIP, WARN, Finding
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
+    from grove.kube.client import Client
+
+OLDEST = (1, 29)
+"""The oldest Kubernetes minor that has what Grove relies on (the chart says the same)."""
+EXPIRES_SOON = timedelta(days=7)
+TRIAL: Json = {
+    "metadata": {"name": "grove-doctor-trial"},
+    "spec": {
+        "replicas": 1,
+        "template": {
+            "cliques": [
+                {
+                    "name": "trial",
+                    "spec": {
+                        "roleName": "trial", "replicas": 1,
+                        "podSpec": {"containers": [{"name": "trial", "image": "trial"}]},
+                    },
+                }
+            ]
+        },
+    },
+}  # fmt: skip
+
+
+async def server(client: Client) -> list[Finding]:
+    """The API server: new enough."""
+    ask = getattr(client, "server_version", None)
+    if ask is None:
+        return []  # a cluster inside the process has no version
+    told = await ask()
+    numbers = re.match(r"v?(\d+)\.(\d+)", told)
+    if numbers is None:
+        return [Finding("server", SKIP, "the API server does not tell its version")]
+    if tuple(map(int, numbers.groups())) < OLDEST:
+        needed = ".".join(map(str, OLDEST))
+        text = f"Kubernetes {told} is too old: Grove needs {needed} or newer"
+        return [Finding("server", FAIL, text, "upgrade the cluster's control plane")]
+    return [Finding("server", OK, f"Kubernetes {told}")]
+
+
+async def kinds(client: Client) -> list[Finding]:
+    """The CRDs: served at all, and with the schema this program was made with."""
+    from grove import crds
+    from grove.api.core import CustomResourceDefinition
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.api.podgang import PodGang
+    from grove.kube.errors import Forbidden, NotFound
+
+    fix = "grove crds --apply"
+    ours = {one["metadata"]["name"]: one for one in crds.load()}
+    missing, old = [], []
+    for name, crd in ours.items():
+        try:
+            live = await client.get(CustomResourceDefinition.RESOURCE, name)
+        except NotFound:
+            missing.append(name)
+            continue
+        except Forbidden:
+            # Whoever may not read definitions can still see whether the kinds answer.
+            served = await client.serves(PodCliqueSet) and await client.serves(PodGang)
+            state, text = (OK, "served; their version cannot be read") if served else (FAIL, "not served")
+            return [Finding("kinds", state, text, "" if served else fix)]
+        if _lacks(live["spec"]["versions"][0].get("schema"), crd["spec"]["versions"][0]["schema"]):
+            old.append(name)
+    if missing:
+        return [Finding("kinds", FAIL, f"not installed: {', '.join(sorted(missing))}", fix)]
+    if old:
+        return [Finding("kinds", WARN, f"older than this program: {', '.join(sorted(old))}", fix)]
+    return [Finding("kinds", OK, f"{len(ours)} kinds, up to date")]
+
+
+def _lacks(live: Any, ours: Any) -> bool:
+    """Whether a schema has lost properties that ours has; what a server adds does not matter."""
+    if not isinstance(ours, dict):
+        return False
+    if not isinstance(live, dict):
+        return True
+    mine, theirs = ours.get("properties"), live.get("properties")
+    if isinstance(mine, dict) and (not isinstance(theirs, dict) or mine.keys() - theirs.keys()):
+        return True
+    return any(_lacks(live.get(key), value) for key, value in ours.items() if isinstance(value, dict) and key in live)
+
+
+async def admission(client: Client, namespace: str, now: datetime) -> list[Finding]:
+    """Admission: registered, trusted, with a certificate that lasts, and answering."""
+    from grove.api.core import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+
+    fix = "start the operator with admission (charts/grove, or grove operator --webhook-url); it registers itself"
+    names = {
+        MUTATING_WEBHOOK_CONFIGURATION: ("podcliqueset-defaulting-webhook",),
+        VALIDATING_WEBHOOK_CONFIGURATION: ("podcliqueset-validating-webhook", "clustertopology-validating-webhook"),
+    }
+    found: list[Finding] = []
+    missing: list[str] = []
+    place = ""
+    for kind, wanted in names.items():
+        there = {one["metadata"]["name"]: one for one in (await client.list(kind)).items}
+        for name in wanted:
+            if name not in there:
+                missing.append(name)
+                continue
+            for hook in there[name].get("webhooks") or ():
+                config = hook.get("clientConfig") or {}
+                place = (config.get("service") or {}).get("namespace", "")
+                found += _trust(name, config, now)
+    if missing:
+        text = f"no admission: {', '.join(missing)} missing; sets are neither defaulted nor checked"
+        found.append(Finding("admission", WARN, text, fix))
+    if len(missing) == sum(map(len, names.values())):
+        return found
+    found += await _certificate(client, place, now)
+    found += await _reachable(client, namespace)
+    good = all(one.state == SKIP for one in found)
+    text = "registered and trusted" if any(one.state == SKIP for one in found) else "registered, trusted and answering"
+    return [Finding("admission", OK, text), *found] if good else found
+
+
+def _trust(name: str, config: dict[str, Any], now: datetime) -> list[Finding]:
+    import base64
+
+    from cryptography import x509
+
+    fix = "restart the operator: it makes and registers a fresh certificate"
+    bundle = config.get("caBundle")
+    if not bundle:
+        text = f"{name} trusts nobody (no caBundle): the API server refuses every set"
+        return [Finding("admission", FAIL, text, fix)]
+    try:
+        authorities = x509.load_pem_x509_certificates(base64.b64decode(bundle))
+    except ValueError:
+        return [Finding("admission", FAIL, f"{name}: its caBundle is no certificate", fix)]
+    return _lasting(f"{name}: its authority", max(authorities, key=lambda one: one.not_valid_after_utc), now, fix)
+
+
+def _lasting(what: str, certificate: Certificate, now: datetime, fix: str) -> list[Finding]:
+    last = certificate.not_valid_after_utc
+    if last <= now:
+        return [Finding("admission", FAIL, f"{what} expired on {last:%Y-%m-%d}", fix)]
+    if last - now < EXPIRES_SOON:
+        return [Finding("admission", WARN, f"{what} expires on {last:%Y-%m-%d}", fix)]
+    return []
+
+
+async def _certificate(client: Client, place: str, now: datetime) -> list[Finding]:
+    """The certificate that is served, from the Secret the operator keeps it in; few people may read that."""
+    import base64
+
+    from cryptography import x509
+
+    from grove.api.core import Secret
+    from grove.config import Webhooks
+    from grove.kube.errors import Forbidden
+
+    try:
+        secrets = (await client.list(Secret.RESOURCE, place, fields=f"metadata.name={Webhooks().secret_name}")).items
+    except Forbidden:
+        return []
+    found: list[Finding] = []
+    for one in secrets:
+        where = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+        fix = f"kubectl -n {one['metadata']['namespace']} delete secret {one['metadata']['name']}; restart the operator"
+        try:
+            chain = x509.load_pem_x509_certificates(base64.b64decode((one.get("data") or {}).get("tls.crt", "")))
+        except ValueError:
+            found.append(Finding("admission", FAIL, f"secret {where} holds no certificate", fix))
+            continue
+        found += _lasting(f"the served certificate (secret {where})", chain[0], now, fix)
+    return found
+
+
+async def _reachable(client: Client, namespace: str) -> list[Finding]:
+    """Whether the webhooks answer: a set is created as a dry run, which goes through them and is stored nowhere."""
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.kube.errors import ApiError, Forbidden, Unavailable
+
+    trial = {**TRIAL, "metadata": {**TRIAL["metadata"], "namespace": namespace or "default"}}
+    try:
+        await client.create(PodCliqueSet.RESOURCE, trial, dry_run=True)
+    except Unavailable as error:
+        if "webhook" not in str(error):
+            raise
+        fix = "start the operator, which answers; or grove webhooks --remove, and sets go through unchecked"
+        return [Finding("admission", FAIL, f"it does not answer, so no set can be written: {error}", fix)]
+    except Forbidden as error:
+        if "webhook" not in str(error):  # a right is missing, or something else refuses sets here
+            return [Finding("admission", SKIP, f"whether it answers was not tried: {error}")]
+    except ApiError:
+        pass  # it was refused, so somebody answered
+    return []
+
+
+ACCESS_REVIEW = ("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)
+_NEEDS = (
+    ("list", "grove.io", "podcliquesets", "", "status, tree, explain"),
+    ("list", "scheduler.grove.io", "podgangs", "", "tree, explain, queue"),
+    ("list", "", "pods", "", "tree, explain"),
+    ("list", "", "nodes", "", "explain, plan, topology"),
+    ("patch", "grove.io", "podcliquescalinggroups", "scale", "scale"),
+)
+
+
+async def rights(client: Client, namespace: str) -> list[Finding]:
+    """What the user may do, command by command."""
+    from grove.api.meta import Resource
+    from grove.kube.errors import NotFound
+
+    lacking: list[str] = []
+    for verb, group, resource, sub, commands in _NEEDS:
+        attributes = {"verb": verb, "group": group, "resource": resource, "subresource": sub}
+        if resource != "nodes":
+            attributes["namespace"] = namespace
+        body = {"metadata": {}, "spec": {"resourceAttributes": attributes}}
+        try:
+            review = await client.create(Resource(*ACCESS_REVIEW), body)
+        except NotFound:
+            return [Finding("rights", SKIP, "this cluster answers no access reviews")]
+        if not (review.get("status") or {}).get("allowed"):
+            what = f"{resource}/{sub}" if sub else resource
+            lacking.append(f"{verb} {what} (for {commands})")
+    if lacking:
+        fix = "bind the ClusterRole grove:view or grove:edit to you (charts/grove, rbac-users)"
+        return [Finding("rights", WARN, f"you may not: {'; '.join(lacking)}", fix)]
+    return [Finding("rights", OK, "every command here is open to you")]

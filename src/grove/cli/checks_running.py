@@ -1,0 +1,120 @@
+"""What `doctor` asks about what runs: the operator, the scheduler, and the nodes with their labels."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from grove.cli.findings import FAIL, OK, WARN, Finding
+from grove.show.words import age, many
+
+if TYPE_CHECKING:
+    from grove.kube.client import Client
+
+STALE = timedelta(minutes=1)
+
+
+async def operator(client: Client, now: datetime) -> list[Finding]:
+    """The operator: somebody holds its lease or runs as its pod, and sets are being looked at."""
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.config import LeaderElection
+    from grove.show.seen import every
+
+    sets = await every(client, PodCliqueSet)
+    behind = [
+        one for one in sets
+        if one.status.observed_generation != one.metadata.generation and _is_old(one.metadata.creation_timestamp, now)
+    ]  # fmt: skip
+    state, sign = await _sign_of_life(client, "grove-operator", LeaderElection().resource_name, now)
+    fix = "kubectl -n grove-system get pods -l app.kubernetes.io/name=grove-operator; or run grove operator"
+    if behind:
+        names = ", ".join(str(one.metadata.key) for one in behind[:3])
+        return [Finding("operator", FAIL, f"{len(behind)} sets wait to be looked at ({names}); {sign}", fix)]
+    return [Finding("operator", state, sign, "" if state == OK else fix)]
+
+
+async def scheduler(client: Client, now: datetime) -> list[Finding]:
+    """The scheduler: the same, and gangs are being answered."""
+    from grove.api import conditions as words
+    from grove.api import labels
+    from grove.api.meta import find_condition, is_true
+    from grove.api.podgang import PodGang
+    from grove.scheduler.config import LeaderElection
+    from grove.show.seen import every
+
+    gangs = await every(client, PodGang)
+    silent = [
+        one for one in gangs
+        if one.metadata.labels.get(labels.SCHEDULER_NAME, labels.GROVE_SCHEDULER) == labels.GROVE_SCHEDULER
+        and is_true(one.status.conditions, words.INITIALIZED)
+        and find_condition(one.status.conditions, words.SCHEDULED) is None
+        and _is_old(one.metadata.creation_timestamp, now)
+    ]  # fmt: skip
+    state, sign = await _sign_of_life(client, "grove-scheduler", LeaderElection().resource_name, now)
+    fix = "kubectl -n grove-system get pods -l app.kubernetes.io/name=grove-scheduler; or run grove scheduler"
+    if silent:
+        text = f"{len(silent)} complete gangs have had no answer for a minute; {sign}"
+        return [Finding("scheduler", FAIL, text, fix)]
+    return [Finding("scheduler", state, sign, "" if state == OK else fix)]
+
+
+def _is_old(since: datetime | None, now: datetime) -> bool:
+    return since is not None and now - since > STALE
+
+
+async def _sign_of_life(client: Client, app: str, lease_name: str, now: datetime) -> tuple[str, str]:
+    """How it is and how one knows: who leads, else its pods. A lease that was left to expire is a fault for certain."""
+    from grove.api.core import Lease, Pod
+    from grove.api.labels import NAME
+    from grove.kube.errors import Forbidden
+
+    expired = ""
+    try:
+        for lease in (await client.list(Lease, fields=f"metadata.name={lease_name}")).items:
+            holder, renewed = lease.spec.holder_identity, lease.spec.renew_time
+            if not holder or renewed is None:
+                continue  # given back by one that ended in good order
+            quiet = now - renewed
+            if quiet < timedelta(seconds=2 * (lease.spec.lease_duration_seconds or 15)):
+                return OK, f"{holder} leads"
+            expired = f"nobody leads: {holder} last renewed its lease {age(renewed, now)} ago"
+    except Forbidden:
+        pass
+    pods = (await client.list(Pod, labels=f"{NAME}={app}")).items
+    ready = sum(one.is_ready for one in pods)
+    if expired:
+        return FAIL, f"{expired}; {ready} of {many(len(pods), 'pod')} ready"
+    if not pods:
+        return WARN, "no sign of it: no lease is held and no pod carries its label"
+    return (OK if ready else FAIL), f"{ready} of {many(len(pods), 'pod')} ready"
+
+
+async def topology(client: Client) -> list[Finding]:
+    """Every level's label on every node that has accelerators, and schedulers that agree about the levels."""
+    from grove.api import conditions as words
+    from grove.api.core import Node
+    from grove.api.meta import is_true
+    from grove.api.topology import ClusterTopologyBinding
+    from grove.show.layout import accelerator
+    from grove.show.seen import every
+
+    bindings = await every(client, ClusterTopologyBinding)
+    nodes = await every(client, Node)
+    if not bindings:
+        text = "no ClusterTopologyBinding: gangs cannot ask for racks or blocks"
+        return [Finding("topology", WARN, text, "create one that names your node labels (docs, samples)")]
+    resource = accelerator(nodes)
+    loaded = [one for one in nodes if one.status.allocatable.get(resource) not in (None, "0", 0)] or nodes
+    found: list[Finding] = []
+    for binding in bindings:
+        for level in binding.spec.levels:
+            lacking = [one.metadata.name for one in loaded if level.key not in one.metadata.labels]
+            if lacking:
+                names = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
+                text = f"{binding.metadata.name}: {len(lacking)} of {len(loaded)} nodes lack {level.key} ({names})"
+                fix = f"kubectl label node {lacking[0]} {level.key}=…"
+                found.append(Finding("topology", WARN, text, fix))
+        if is_true(binding.status.conditions, words.SCHEDULER_TOPOLOGY_DRIFT):
+            text = f"{binding.metadata.name} and a scheduler's own topology differ"
+            found.append(Finding("topology", WARN, text, f"kubectl describe ct {binding.metadata.name}"))
+    return found or [Finding("topology", OK, f"{len(bindings)} bindings, {len(loaded)} nodes labelled")]

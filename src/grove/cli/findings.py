@@ -1,0 +1,41 @@
+"""What a check of `doctor` answers, and how it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+OK, WARN, FAIL, SKIP = "ok", "warning", "failed", "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One answer. `fix` is a command or a step that mends it; empty when there is nothing to mend."""
+
+    check: str
+    state: str
+    text: str
+    fix: str = ""
+
+
+def painted(found: Iterable[Finding], width: int) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from grove.show.columns import indented
+
+    styles = {OK: ("✔", "green"), WARN: ("!", "yellow"), FAIL: ("✖", "bold red"), SKIP: ("-", "dim")}
+    parts: list[RenderableType] = []
+    for one in found:
+        mark, style = styles[one.state]
+        lines = indented(f"{mark} {one.check}: {one.text}", width, 0)
+        lines[0].stylize(style, 0, len(mark))
+        lines[0].stylize("bold", len(mark) + 1, len(mark) + 2 + len(one.check))
+        parts += lines
+        if one.fix:
+            parts += indented(f"→ {one.fix}", width)
+    return Group(*parts) if parts else Text("")

@@ -1,0 +1,209 @@
+"""`doctor`, one illness a row: what it finds, how bad it is, and that it names a remedy."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from grove.admission.certs import Lifetimes, renewed
+from grove.admission.registration import ServiceAddress, configurations
+from grove.api.core import Lease, Namespace, Node, Pod, Secret
+from grove.api.topology import ClusterTopologyBinding
+from grove.cli.doctor import doctor_answer
+from grove.cli.findings import Finding
+from grove.demo.world import binding, shaped
+from grove.kube.errors import Forbidden, Unavailable
+from grove.sim.cluster import SimCluster
+from grove.sim.loop import run
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+SYSTEM = "grove-system"
+
+
+class Patient:
+    """A client whose cluster is as healthy or ill as a test wants it; everything not named here is well."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._inner: Any = cluster.client()
+        self.version, self.webhook_fault = "v1.36.3", None
+        self.denied: tuple[str, ...] = ()
+        self.authority_days, self.served_days, self.made_days_ago = 3650, 365, 0
+        self.registered = True
+        self.renewed_s_ago: dict[str, float | None] = {"grove-operator": 2, "grove-scheduler": 2}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def server_version(self) -> str:
+        return self.version
+
+    async def create(self, kind: Any, obj: Any, **options: Any) -> Any:
+        resource = getattr(kind, "RESOURCE", kind)
+        if resource.plural == "selfsubjectaccessreviews":
+            wanted = obj["spec"]["resourceAttributes"]["resource"]
+            return {**obj, "status": {"allowed": wanted not in self.denied}}
+        if options.get("dry_run") and self.webhook_fault is not None:
+            raise self.webhook_fault
+        return await self._inner.create(kind, obj, **options)
+
+    async def list(self, kind: Any, *args: Any, **options: Any) -> Any:
+        resource = getattr(kind, "RESOURCE", kind)
+        if resource.plural in self.denied:
+            raise Forbidden(f"{resource.plural} is forbidden", code=403, reason="Forbidden")
+        return await self._inner.list(kind, *args, **options)
+
+    async def furnish(self) -> None:
+        """Puts what the fields say into the cluster."""
+        for node in shaped(2):
+            await self._inner.create(Node, node)
+        await self._inner.create(ClusterTopologyBinding, binding())
+        await self._inner.create(Namespace, {"metadata": {"name": SYSTEM}})
+        lives = Lifetimes(timedelta(days=self.authority_days), timedelta(0), timedelta(days=self.served_days))
+        bundle = renewed(None, ["grove-operator.grove-system.svc"], NOW - self.made_days_ago * DAY, lives)
+        assert bundle is not None
+        data = {name: base64.b64encode(value).decode() for name, value in bundle.to_secret().items()}
+        meta = {"name": "grove-webhook-server-cert", "namespace": SYSTEM}
+        await self._inner.create(Secret, {"metadata": meta, "type": "Opaque", "data": data})
+        if self.registered:
+            for one in configurations(ServiceAddress(SYSTEM), authorizer=False, ca_bundle=bundle.authorities):
+                await self._inner.create(one.resource, one.obj)
+        for app, ago_s in self.renewed_s_ago.items():
+            if ago_s is None:
+                continue
+            spec = {
+                "holderIdentity": f"{app}-1", "leaseDurationSeconds": 15,
+                "renewTime": f"{NOW - timedelta(seconds=ago_s):%Y-%m-%dT%H:%M:%S.000000Z}",
+            }  # fmt: skip
+            lease = {"metadata": {"name": f"{app}-leader-election", "namespace": SYSTEM}, "spec": spec}
+            await self._inner.create(Lease, lease)
+
+
+def findings(ill: Callable[[Patient], Awaitable[None] | None]) -> list[Finding]:
+    async def look() -> Any:
+        async with SimCluster() as cluster:
+            patient = Patient(cluster)
+            later = ill(patient)
+            await patient.furnish()
+            if later is not None:
+                await later
+            return await doctor_answer(patient, "default", NOW)  # type: ignore[arg-type]
+
+    return list(run(look()).data)
+
+
+def setting(**fields: Any) -> Callable[[Patient], None]:
+    def ill(patient: Patient) -> None:
+        for name, value in fields.items():
+            setattr(patient, name, value)
+
+    return ill
+
+
+def test_a_healthy_cluster_has_no_fault() -> None:
+    assert [(one.check, one.state, one.text) for one in findings(lambda patient: None)] == [
+        ("server", "ok", "Kubernetes v1.36.3"),
+        ("kinds", "ok", "5 kinds, up to date"),
+        ("admission", "ok", "registered, trusted and answering"),
+        ("operator", "ok", "grove-operator-1 leads"),
+        ("scheduler", "ok", "grove-scheduler-1 leads"),
+        ("topology", "ok", "1 bindings, 2 nodes labelled"),
+        ("rights", "ok", "every command here is open to you"),
+    ]
+
+
+async def _unlabel(patient: Patient) -> None:
+    await patient.patch(Node, "z0-b0-r0-n0", {"metadata": {"labels": {"topology.kubernetes.io/rack": None}}})
+
+
+REFUSED = 'failed calling webhook "pcs.defaulting.webhooks.grove.io": connection refused'
+
+
+@pytest.mark.parametrize(
+    ("ill", "check", "state", "text", "fix"),
+    [
+        pytest.param(
+            setting(version="v1.27.4+k3s1"), "server", "failed",
+            "Kubernetes v1.27.4+k3s1 is too old: Grove needs 1.29 or newer", "upgrade", id="an old Kubernetes",
+        ),
+        pytest.param(
+            setting(registered=False), "admission", "warning", "sets are neither defaulted nor checked",
+            "start the operator", id="no admission",
+        ),
+        pytest.param(
+            setting(webhook_fault=Unavailable(REFUSED, code=500)), "admission", "failed",
+            f"it does not answer, so no set can be written: {REFUSED}", "grove webhooks --remove",
+            id="webhooks that nobody serves",
+        ),
+        pytest.param(
+            setting(authority_days=9, made_days_ago=10), "admission", "failed", "its authority expired on 2026-04-30",
+            "restart the operator", id="an authority that has expired",
+        ),
+        pytest.param(
+            setting(authority_days=3), "admission", "warning", "its authority expires on 2026-05-04",
+            "restart the operator", id="an authority about to expire",
+        ),
+        pytest.param(
+            setting(served_days=2), "admission", "warning",
+            "the served certificate (secret grove-system/grove-webhook-server-cert) expires on 2026-05-03",
+            "delete secret grove-webhook-server-cert", id="a served certificate about to expire",
+        ),
+        pytest.param(
+            setting(renewed_s_ago={"grove-operator": 300, "grove-scheduler": 2}), "operator", "failed",
+            "nobody leads: grove-operator-1 last renewed its lease 5m ago; 0 of 0 pods ready", "run grove operator",
+            id="an operator that died",
+        ),
+        pytest.param(
+            setting(renewed_s_ago={"grove-operator": 2, "grove-scheduler": 300}), "scheduler", "failed",
+            "nobody leads: grove-scheduler-1 last renewed its lease 5m ago; 0 of 0 pods ready", "run grove scheduler",
+            id="a scheduler that died",
+        ),
+        pytest.param(
+            setting(renewed_s_ago={"grove-operator": 2, "grove-scheduler": None}), "scheduler", "warning",
+            "no sign of it", "run grove scheduler", id="no scheduler at all",
+        ),
+        pytest.param(
+            _unlabel, "topology", "warning",
+            "fake-nodes: 1 of 2 nodes lack topology.kubernetes.io/rack (z0-b0-r0-n0)",
+            "kubectl label node z0-b0-r0-n0 topology.kubernetes.io/rack=", id="a node without a label",
+        ),
+        pytest.param(
+            setting(denied=("nodes",)), "rights", "warning", "you may not: list nodes (for explain, plan, topology)",
+            "bind the ClusterRole grove:view", id="no right to see nodes",
+        ),
+        pytest.param(
+            setting(denied=("mutatingwebhookconfigurations",)), "admission", "skipped", "you may not look", "",
+            id="no right to see webhooks",
+        ),
+    ],
+)  # fmt: skip
+def test_an_illness_is_found_with_its_remedy(ill: Any, check: str, state: str, text: str, fix: str) -> None:
+    found = [one for one in findings(ill) if one.check == check and one.state == state]
+    assert any(text in one.text and fix in one.fix for one in found), found
+
+
+def test_a_user_who_may_not_create_sets_still_learns_that_admission_is_registered() -> None:
+    ill = setting(webhook_fault=Forbidden("podcliquesets.grove.io is forbidden: you may not create", code=403))
+    found = [(one.state, one.text) for one in findings(ill) if one.check == "admission"]
+    assert found == [
+        ("ok", "registered and trusted"),
+        ("skipped", "whether it answers was not tried: podcliquesets.grove.io is forbidden: you may not create"),
+    ]
+
+
+def test_pods_that_are_not_ready_count_when_there_is_no_lease() -> None:
+    async def ill(patient: Patient) -> None:
+        labels = {"app.kubernetes.io/name": "grove-operator"}
+        meta = {"name": "grove-operator-1", "namespace": SYSTEM, "labels": labels}
+        await patient.create(Pod, {"metadata": meta, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+
+    def without_lease(patient: Patient) -> Awaitable[None]:
+        patient.renewed_s_ago = {"grove-operator": None, "grove-scheduler": 2}
+        return ill(patient)
+
+    [found] = [one for one in findings(without_lease) if one.check == "operator"]
+    assert (found.state, found.text) == ("failed", "0 of 1 pod ready")
