@@ -100,6 +100,11 @@ ROWS = [
         id="restarts that cannot be counted",
     ),
     pytest.param(
+        changed(plain(), ("metadata.annotations", {"grove.io/startup-readiness-gate": "yes"})),
+        ['metadata.annotations.grove.io/startup-readiness-gate: Invalid value: "yes": must be "true" or "false"'],
+        id="a readiness gate that is neither wanted nor not",
+    ),
+    pytest.param(
         changed(plain(), (f"{T}.cliqueStartupType", "Random")),
         [
             f'{T}.cliqueStartupType: Unsupported value: "Random": supported values: "CliqueStartupTypeAnyOrder", '

@@ -1,7 +1,8 @@
 """Behaviour tests run twice with the same code: on the simulator in virtual time, and on a real Kubernetes 1.36.
 
 A test takes `cluster` and gets a client, a namespace of its own, fake nodes on demand and `eventually`. Which of the
-two it is, is the event loop's choice: `[sim]` runs on the simulator's loop, `[real]` on an ordinary one.
+two it is, is the event loop's choice: `[sim]` runs on the simulator's loop, `[real]` on an ordinary one. The operator's
+run a third time in `make soak`, on Kubernetes 1.35 (`[real-1.35]`).
 """
 
 from __future__ import annotations
@@ -28,21 +29,32 @@ from grove.sim.topology import Topology
 
 T = TypeVar("T")
 
-LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {"sim": VirtualLoop, "real": asyncio.SelectorEventLoop}
+Loop = Callable[[], asyncio.AbstractEventLoop]
 
 
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+def _loop_of_135() -> asyncio.AbstractEventLoop:
+    return asyncio.SelectorEventLoop()
+
+
+LOOPS: Mapping[str, Loop] = {"sim": VirtualLoop, "real": asyncio.SelectorEventLoop}
+OLDER: Mapping[str, Loop] = {"real-1.35": _loop_of_135}
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, Loop]:
     """Both; only the simulator for what is marked `simulated`, a catalogue of which one case runs on both."""
-    return {"sim": LOOPS["sim"]} if item.get_closest_marker("simulated") else LOOPS
+    if item.get_closest_marker("simulated"):
+        return {"sim": LOOPS["sim"]}
+    return {**LOOPS, **OLDER} if item.path.name.startswith("test_operator_") else LOOPS
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         callspec = getattr(item, "callspec", None)
-        if callspec and callspec.params.get("_asyncio_loop_factory") is LOOPS["real"]:
+        loop = callspec.params.get("_asyncio_loop_factory") if callspec else None
+        if loop in (LOOPS["real"], _loop_of_135):
             item.add_marker(pytest.mark.real)
+        if loop is _loop_of_135:
+            item.add_marker(pytest.mark.soak)
 
 
 class Cluster:
@@ -99,9 +111,10 @@ class Cluster:
 def backend(request: pytest.FixtureRequest) -> ControlPlane | None:
     """The real control plane when this run of the test is `[real]`; it is started on the first such test."""
     callspec = getattr(request.node, "callspec", None)
-    if callspec is None or callspec.params.get("_asyncio_loop_factory", LOOPS["sim"]) is LOOPS["sim"]:
+    loop = callspec.params.get("_asyncio_loop_factory", LOOPS["sim"]) if callspec is not None else LOOPS["sim"]
+    if loop is LOOPS["sim"]:
         return None
-    plane: ControlPlane = request.getfixturevalue("control_plane")
+    plane: ControlPlane = request.getfixturevalue("control_plane_135" if loop is _loop_of_135 else "control_plane")
     return plane
 
 

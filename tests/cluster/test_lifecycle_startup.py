@@ -124,6 +124,42 @@ async def test_pods_that_wait_say_for_whom_and_are_placed_all_the_same(world: Wo
             assert said == ("False", words.PREREQUISITES_READY)
 
 
+async def test_with_a_readiness_gate_a_pod_is_ready_only_by_the_operators_word(world: World) -> None:
+    world.nodes.hold = lambda pod: pod.metadata.labels.get(key.POD_CLIQUE) == "wl-0-pc-a"
+    opted_in = {"annotations": {key.STARTUP_READINESS_GATE: "true"}}
+    cliques = (clique("pc-a", 2), clique("pc-b", 1))
+    await world.apply(pcs("wl", *cliques, startup=IN_ORDER, metadata=opted_in))
+
+    async def said(name: str, gate: str | None) -> bool:
+        found = await world.pods(name)
+        told = [find_condition(pod.status.conditions, words.STARTUP_ORDER) for pod in found]
+        return bool(found) and all((one.status if one else None) == gate for one in told)
+
+    await world.eventually(lambda: said("wl-0-pc-b", "False"))
+    (before,) = await world.pods("wl-0-pc-b")
+    assert not before.is_ready
+    assert await said("wl-0-pc-a", None)
+    world.nodes.hold = lambda pod: False
+    for pod in await world.pods("wl-0-pc-a"):
+        await world.nodes.set_ready(world.namespace, pod.metadata.name, True)
+    await world.available("wl")
+
+    assert await said("wl-0-pc-b", "True")
+    # Parents that fail later change nothing, and a pod that need not wait gets its word as well.
+    (first, _) = await world.pods("wl-0-pc-a")
+    await world.nodes.set_ready(world.namespace, first.metadata.name, False)
+    await world.nodes.set_ready(world.namespace, first.metadata.name, True)
+    (after,) = await world.pods("wl-0-pc-b")
+    assert after.is_ready
+    await world.delete(Pod, after.metadata.name)
+    await world.eventually(lambda: _replaced(world, after))
+
+
+async def _replaced(world: World, gone: Pod) -> bool:
+    found = await world.pods("wl-0-pc-b")
+    return [pod.metadata.uid == gone.metadata.uid for pod in found if pod.is_ready] == [False]
+
+
 @pytest.mark.simulated
 async def test_a_restarted_gang_starts_in_order_again(world: World) -> None:
     world.nodes.start_s, world.nodes.stop_s = 2.0, 5.0

@@ -120,9 +120,8 @@ async def test_compute_domains_come_and_go_with_their_replica(cluster: object) -
         await world.eventually(lambda: _domains_are(world, []))
 
 
+@pytest.mark.simulated  # tests/real has a cluster without the kind; on the shared one another test installs it
 async def test_domains_without_their_kind_switch_the_feature_off_and_not_the_operator(cluster: object) -> None:
-    if await cluster.client.serves(COMPUTE_DOMAIN):  # type: ignore[attr-defined]
-        return  # another test of this session has installed the kind on the shared cluster
     async with operating(cluster, config=MNNVL) as world:
         gpu = clique("w")
         gpu["spec"]["podSpec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}

@@ -19,14 +19,18 @@ async def world(cluster: object) -> AsyncIterator[World]:
         yield world
 
 
-async def test_after_convergence_nothing_is_written(world: World) -> None:
+@pytest.mark.parametrize(
+    "watched_s", [pytest.param(15.0, id="15 s"), pytest.param(60.0, id="60 s", marks=pytest.mark.soak)]
+)
+async def test_after_convergence_nothing_is_written(world: World, watched_s: float) -> None:
     await world.apply(worked_example())
     await world.available("demo")
-    before = world.writes()
+    before, versions = world.writes(), await _versions(world)
 
-    await world.cluster.settle(60.0 if world.cluster.is_sim else 10.0)
+    await world.cluster.settle(3600.0 if world.cluster.is_sim else watched_s)
 
     assert world.writes() - before == Counter()
+    assert await _versions(world) == versions
 
 
 async def test_a_restarted_operator_writes_nothing(world: World) -> None:
@@ -39,6 +43,13 @@ async def test_a_restarted_operator_writes_nothing(world: World) -> None:
 
     assert world.writes() == Counter()
     assert {pod.metadata.uid for pod in await world.pods()} == pods
+
+
+async def _versions(world: World) -> dict[str, str]:
+    """Every object made for the sets, with its version: nobody touched them while these are the same."""
+    return {
+        f"{one['kind']}/{one['metadata']['name']}": one["metadata"]["resourceVersion"] for one in await world.graph()
+    }
 
 
 async def test_a_trigger_annotation_causes_a_look_and_no_write(world: World) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.manifests import clique, group, pcs
+from tests.manifests import clique, group, pcs, pod_spec
 from tests.operating import World, operating
 
 from grove.api.core import HorizontalPodAutoscaler, Pod, Role, RoleBinding, Secret, Service, ServiceAccount
@@ -140,6 +140,33 @@ async def test_conditions_of_others_on_a_gang_stay(world: World) -> None:
 
     types = {one.type for one in (await world.get(PodGang, "demo-0")).status.conditions}
     assert {"Initialized", "Unhealthy"} <= types
+
+
+async def test_the_token_secret_of_old_stays_while_a_pod_mounts_it(world: World) -> None:
+    owner = await world.get(PodCliqueSet, "demo")
+    labels = {"app.kubernetes.io/managed-by": "grove-operator", "app.kubernetes.io/part-of": "demo"}
+    owners = [
+        {"apiVersion": "grove.io/v1alpha1", "kind": "PodCliqueSet", "name": "demo", "uid": owner.metadata.uid,
+         "controller": True, "blockOwnerDeletion": True}
+    ]  # fmt: skip
+    await world.stop()
+    old = {"name": "demo-initc-sa-token-secret", "namespace": world.namespace, "labels": labels}
+    await world.client.create(Secret, {"metadata": {**old, "ownerReferences": owners}, "type": "Opaque"})
+    volume = {"name": "t", "secret": {"secretName": "demo-initc-sa-token-secret"}}
+    meta = {"name": "older", "namespace": world.namespace, "labels": labels}
+    await world.client.create(Pod, {"metadata": meta, "spec": pod_spec(volumes=[volume], schedulerName="nobody")})
+
+    await world.start()
+    await world.quiet()
+    assert await world.names(Secret) == ["demo-ic-sat", "demo-initc-sa-token-secret"]
+
+    await world.delete(Pod, "older")
+    await world.client.patch(PodCliqueSet, "demo", {"metadata": {"labels": {"look": "again"}}}, world.namespace)
+
+    async def gone() -> bool:
+        return await world.names(Secret) == ["demo-ic-sat"]
+
+    await world.eventually(gone)
 
 
 async def _has_pods(world: World, clique_name: str, count: int) -> bool:

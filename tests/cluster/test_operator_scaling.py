@@ -8,7 +8,7 @@ import pytest
 from tests.manifests import clique, group, pcs, worked_example
 from tests.operating import World, condition, operating
 
-from grove.api.core import HorizontalPodAutoscaler, Service
+from grove.api.core import HorizontalPodAutoscaler, Pod, Service
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -145,6 +145,24 @@ async def test_a_group_below_its_minimum_keeps_the_floor_and_says_so(world: Worl
     await world.eventually(lambda: _says(world, "low-0-g", "ReplicasBelowMinAvailable"))
 
 
+async def test_a_parent_in_a_group_at_zero_is_not_waited_for(world: World) -> None:
+    first = group("g", "first", replicas=1)
+    order = "CliqueStartupTypeInOrder"
+    await world.apply(pcs("o", clique("first"), clique("then", 2, min_available=1), groups=[first], startup=order))
+    await world.available("o")
+    before = await world.pods("o-0-then")
+    assert [await _waits_for(world, pod) for pod in before] == [["--podcliques=o-0-g-0-first:1"]] * 2
+
+    await world.scale(PodCliqueScalingGroup, "o-0-g", 0)
+    await world.eventually(lambda: _has_pods(world, 2))
+    await world.scale(PodClique, "o-0-then", 3)
+
+    await world.eventually(lambda: _ready(world, "o-0-then", 3))
+    old = {pod.metadata.uid for pod in before}
+    (new,) = [pod for pod in await world.pods("o-0-then") if pod.metadata.uid not in old]
+    assert await _waits_for(world, new) == []
+
+
 async def test_a_clique_scales_and_its_gang_follows(world: World) -> None:
     await world.apply(pcs("one", clique("w", 2, min_available=1)))
     await world.available("one")
@@ -240,6 +258,11 @@ async def test_autoscalers_are_made_for_what_has_a_scale_config(world: World) ->
     assert scale["status"]["hpaPodSelector"] == (
         "app.kubernetes.io/managed-by=grove-operator,app.kubernetes.io/part-of=auto,grove.io/podclique=auto-0-w"
     )
+
+
+async def _waits_for(world: World, pod: Pod) -> list[str]:
+    raw = await world.client.get(Pod.RESOURCE, pod.metadata.name, world.namespace)
+    return [arg for one in raw["spec"].get("initContainers") or () for arg in one["args"]]
 
 
 async def _has_pods(world: World, count: int) -> bool:

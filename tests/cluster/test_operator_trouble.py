@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.manifests import clique, pcs
+from tests.manifests import clique, group, pcs
 from tests.operating import World, condition, operating
 
-from grove.api.core import Service
+from grove.api.core import Pod, Service
 from grove.api.meta import Resource
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -48,6 +48,7 @@ async def test_a_full_quota_is_told_and_heals(world: World) -> None:
     assert found.status.last_operation is not None
     assert found.status.last_operation.state == "Error"
     assert condition(found.status.conditions, "MinAvailableBreached") == ("True", "ScheduledReplicasBelowMinAvailable")
+    assert condition(found.status.conditions, "ReplicaFailure") == ("True", "FailedCreate")
     await world.eventually(lambda: _says(world, "big-0-w", "PodCreateFailed"))
     gang = await world.eventually(lambda: _gang(world, "big-0"))
     assert condition(gang.status.conditions, "Initialized") == ("False", "PodGangPodsCreationPending")
@@ -60,7 +61,44 @@ async def test_a_full_quota_is_told_and_heals(world: World) -> None:
     assert found.status.last_operation is not None
     assert found.status.last_operation.state == "Succeeded"
     assert condition(found.status.conditions, "MinAvailableBreached") == ("False", "SufficientReadyPods")
+    assert condition(found.status.conditions, "ReplicaFailure") is None
     assert await world.hostnames() == ["big-0-w-0", "big-0-w-1", "big-0-w-2"]
+
+
+async def test_pods_above_the_minimum_that_are_refused_are_a_condition_too(world: World) -> None:
+    await set_quota(world, pods="2")
+    await world.apply(pcs("big", clique("w", 3, min_available=1)))
+
+    async def told() -> bool:
+        found = await world.get(PodClique, "big-0-w")
+        return condition(found.status.conditions, "ReplicaFailure") == ("True", "FailedCreate")
+
+    await world.eventually(told)
+    assert len(await world.pods()) == 2
+
+
+async def test_a_gang_that_lost_a_core_pod_for_now_is_no_longer_whole_and_says_so(world: World) -> None:
+    await world.apply(pcs("one", clique("w", 2)))
+    await world.available("one")
+    (gang,) = await world.list(PodGang)
+    assert condition(gang.status.conditions, "Initialized") == ("True", "PodGangPodsCreated")
+    await set_quota(world, pods="1")
+
+    await world.delete(Pod, (await world.pods())[0].metadata.name)
+
+    await world.eventually(lambda: _gang_says(world, "one-0", "Initialized", ("False", "PodGangPodsCreationPending")))
+    await world.client.patch(QUOTA, "limit", {"spec": {"hard": {"pods": "9"}}}, world.namespace)
+    await world.eventually(lambda: _gang_says(world, "one-0", "Initialized", ("True", "PodGangPodsCreated")), 90)
+    await world.available("one")
+
+
+async def test_a_gang_whose_pods_are_refused_is_there_to_be_looked_at(world: World) -> None:
+    await set_quota(world, pods="0")
+    await world.apply(pcs("none", clique("w", 2)))
+
+    gang = await world.eventually(lambda: _gang(world, "none-0"), 10)
+
+    assert [(one.name, one.min_replicas, one.pod_references) for one in gang.spec.podgroups] == [("none-0-w", 2, ())]
 
 
 async def test_a_full_quota_costs_one_request_a_try(world: World) -> None:
@@ -111,6 +149,29 @@ async def test_a_name_that_somebody_else_has_is_told_not_taken_and_stops_nothing
     assert (await world.get(Service, "theirs-0")).spec.selector["app.kubernetes.io/part-of"] == "theirs"
 
 
+async def test_a_gang_name_that_another_set_has_is_told(world: World) -> None:
+    await world.apply(pcs("a-0-g", clique("w")))  # its base gang is a-0-g-0, as is the first scaled gang of the next
+    await world.available("a-0-g")
+    await world.apply(pcs("a", clique("m"), groups=[group("g", "m", replicas=2)]))
+
+    async def told() -> bool:
+        found = await world.get(PodCliqueSet, "a")
+        return [error.code for error in found.status.last_errors] == ["ERR_CREATE_OR_PATCH_PODGANG"]
+
+    await world.eventually(told)
+    await world.eventually(lambda: _says(world, "a", "PodGangCreateOrUpdateFailed"))
+    found = await world.get(PodCliqueSet, "a")
+    assert condition(found.status.conditions, "ReplicaFailure") == ("True", "FailedCreate")
+    assert found.status.last_errors[0].description == (
+        "PodGang a-0-g-0: PodGang a-0-g-0 exists and does not belong to a"
+    )
+
+    await world.delete(PodCliqueSet, "a-0-g")
+    healed = await world.available("a", timeout_s=120)
+    assert healed.status.last_errors == ()
+    assert (await world.get(PodGang, "a-0-g-0")).metadata.labels["app.kubernetes.io/part-of"] == "a"
+
+
 async def test_a_scheduler_that_is_not_enabled_is_told(world: World) -> None:
     await world.apply(pcs("odd", clique("w"), scheduler="someone-else"))
 
@@ -129,6 +190,10 @@ async def _says(world: World, about: str, reason: str) -> bool:
 async def _gang(world: World, name: str) -> PodGang | None:
     gang = await world.get(PodGang, name)
     return gang if gang.status.conditions else None
+
+
+async def _gang_says(world: World, name: str, type_: str, said: tuple[str, str]) -> bool:
+    return condition((await world.get(PodGang, name)).status.conditions, type_) == said
 
 
 async def _has_pods(world: World, clique_name: str, count: int) -> bool:

@@ -72,6 +72,10 @@ BackendRule = Callable[[Json], Iterable[tuple[str, str]]]
 """A backend's own check of a set: (field path, what is wrong and what to do) for everything it cannot do."""
 
 
+ChangeRule = Callable[[Json, Json], Iterable[tuple[str, str]]]
+"""The same of a change: the new set and the stored one."""
+
+
 class Scheduler(Protocol):
     """What admission asks of a scheduler backend."""
 
@@ -79,6 +83,8 @@ class Scheduler(Protocol):
     def name(self) -> str: ...
 
     def validate(self, pcs: PodCliqueSet) -> Iterable[tuple[str, str]]: ...
+
+    def validate_change(self, pcs: PodCliqueSet, stored: PodCliqueSet) -> Iterable[tuple[str, str]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,7 @@ class BackendFacts:
     """Backends that cannot honour any topologyConstraint."""
     rules: Mapping[str, BackendRule] = field(default_factory=dict)
     """Further rules of a backend, by its name."""
+    change_rules: Mapping[str, ChangeRule] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names by which sets may call a backend."""
 
@@ -111,6 +118,7 @@ class BackendFacts:
             # A backend that is there says by its own rule which constraints it cannot honour.
             refuse_topology=frozenset({VOLCANO_SCHEDULER, LPX_SCHEDULER}) - {one.name for one in known},
             rules={one.name: _rule_of(one) for one in known},
+            change_rules={one.name: _change_rule_of(one) for one in known},
             aliases={alias: one.name for one in known for alias in getattr(one, "aliases", ())},
         )
 
@@ -121,5 +129,15 @@ def _rule_of(scheduler: Scheduler) -> BackendRule:
             return scheduler.validate(msgspec.convert(obj, PodCliqueSet))
         except msgspec.ValidationError:
             return ()  # the schema has named what cannot be read
+
+    return rule
+
+
+def _change_rule_of(scheduler: Scheduler) -> ChangeRule:
+    def rule(new: Json, stored: Json) -> Iterable[tuple[str, str]]:
+        try:
+            return scheduler.validate_change(msgspec.convert(new, PodCliqueSet), msgspec.convert(stored, PodCliqueSet))
+        except msgspec.ValidationError:
+            return ()
 
     return rule

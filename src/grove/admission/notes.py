@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grove.admission.view import CliqueView, SetView, text
+from grove.api.labels import SCHEDULER_ANNOTATION
 
 _OVERWRITTEN = ("schedulingGates", "hostname", "subdomain")
 
 
-def notes(new: SetView) -> Iterator[str]:
+def notes(new: SetView, old: SetView | None = None) -> Iterator[str]:
+    if old is not None and new.annotations.get(SCHEDULER_ANNOTATION) != old.annotations.get(SCHEDULER_ANNOTATION):
+        yield (
+            f"metadata.annotations[{SCHEDULER_ANNOTATION}]: what runs stays with its scheduler; "
+            "to move the set, scale it to 0 replicas and back"
+        )
     for clique in new.cliques:
         path = f"{clique.path}.spec.podSpec"
         yield from _restart_notes(path, clique)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from grove.admission.authorizer import Authorizer
-from grove.admission.defaulting import json_patch, missing_defaults
+from grove.admission.defaulting import json_patch, missing_defaults, with_additions
 from grove.admission.faults import Fault, FaultType, failure_status, invalid, invalid_status, required
 from grove.admission.feasibility import NodeSummary, feasibility_warnings
 from grove.admission.lookups import BackendFacts, LookupFailed, Lookups, Needs
@@ -153,7 +153,7 @@ class Admission:
         if not request.new:
             return _refuse("PodCliqueSet", request, [required("spec")])
         new = SetView.of(request.new)
-        old = SetView.of(request.old) if request.operation == "UPDATE" and request.old is not None else None
+        old = SetView.of(_stored(request)) if request.operation == "UPDATE" and request.old is not None else None
         if old is not None and (_is_deleting(request.new) or _is_untouched(new, old)):
             # A finalizer must come off, and our own bookkeeping must pass, whatever an older version once let in.
             return Answer(warnings=tuple(deprecation_warnings(new)))
@@ -184,7 +184,7 @@ class Admission:
     def _set_warnings(self, new: SetView, old: SetView | None, lookups: Lookups) -> Iterator[str]:
         if old is not None:
             yield from deprecation_warnings(new)
-        yield from notes(new)
+        yield from notes(new, old)
         binding: Json | None = None
         if self.topology_enabled and new.constraints:
             try:
@@ -258,6 +258,18 @@ def _name(request: Request) -> str:
 
 def _is_deleting(obj: Json) -> bool:
     return bool(mapping(obj.get("metadata")).get("deletionTimestamp"))
+
+
+def _stored(request: Request) -> Json:
+    """The stored object, as if it had been defaulted when it was stored, if the new one has been.
+
+    A set that was applied while no admission was there could otherwise never be written again: what the defaulting
+    webhook adds to it would be told as changes of what cannot change.
+    """
+    assert request.old is not None
+    if missing_defaults(request.new, request.old, request.namespace):
+        return request.old
+    return with_additions(request.old, missing_defaults(request.old, namespace=request.namespace))
 
 
 def _is_untouched(new: SetView, old: SetView) -> bool:

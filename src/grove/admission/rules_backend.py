@@ -37,7 +37,14 @@ def backend_faults(new: SetView, old: SetView | None, backends: BackendFacts, lo
         yield fault
     rule = backends.rules.get(name)
     if rule is not None and not told:  # a backend that checks the same would only say it again
+        # What was admitted once runs, whatever the cluster has lost since: it must stay possible to edit it.
+        before = set(rule(old.raw)) if old is not None else set()
         for path, message in rule(new.raw):
+            if (path, message) not in before:
+                yield forbidden(path, message)
+    change_rule = backends.change_rules.get(name)
+    if change_rule is not None and old is not None:
+        for path, message in change_rule(new.raw, old.raw):
             yield forbidden(path, message)
 
 

@@ -12,7 +12,7 @@ from grove.admission.rules_startup import EXPLICIT, startup_faults
 from grove.admission.syntax import annotation_faults, label_faults
 from grove.admission.view import TEMPLATE, CliqueView, GroupView, Scaling, SetView, integer, mapping, text
 from grove.api import duration
-from grove.api.labels import MAX_GANG_RESTARTS
+from grove.api.labels import MAX_GANG_RESTARTS, STARTUP_READINESS_GATE
 
 _COUNT = re.compile(r"\s*\d{1,9}\s*", re.ASCII)
 LONGEST_DELAY_H = 87_600
@@ -24,6 +24,9 @@ def general_faults(new: SetView, *, creating: bool) -> Iterator[Fault]:
     restarts = new.annotations.get(MAX_GANG_RESTARTS)
     if restarts is not None and not _COUNT.fullmatch(text(restarts)):
         yield invalid(f"metadata.annotations.{MAX_GANG_RESTARTS}", restarts, "must be a whole number, 0 or more")
+    gate = new.annotations.get(STARTUP_READINESS_GATE)
+    if gate not in (None, "true", "false"):
+        yield invalid(f"metadata.annotations.{STARTUP_READINESS_GATE}", gate, 'must be "true" or "false"')
     replicas = integer(new.spec.get("replicas"))
     if replicas is not None and replicas < 0:
         yield invalid("spec.replicas", replicas, "must not be negative")

@@ -63,6 +63,8 @@ SCHEDULER_OBJECTS_READY = "SchedulerObjectsReady"
 
 # Pod, while its clique waits for others to start
 POD_STARTUP_BLOCKED = "PodStartupBlocked"
+STARTUP_ORDER = "grove.io/startup-order"
+"""The same truth the other way round, as a readiness gate: True once the pod may be ready."""
 PREREQUISITES_NOT_READY = "PrerequisitesNotReady"
 PREREQUISITES_READY = "PrerequisitesReady"
 

@@ -18,15 +18,13 @@ from grove.api.meta import Json, Key, Object, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.backends import Backed, Backend, Telling
-from grove.backends.base import SILENCE
-from grove.backends.steps import Step, owner_references, step_for
+from grove.backends.base import REPLACING, SILENCE
+from grove.backends.steps import Step, merged, owner_references, remembering, step_for, taking_back
 from grove.controllers.optional import MANAGED
 from grove.decide.diff import Ownership, needed_patch
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import AlreadyExists, NotFound
-
-REPLACING = "Replacing"
 
 Wake = Callable[[str, str, str], None]
 """Looks again at a gang: its namespace, its set and its name."""
@@ -110,7 +108,8 @@ class Backing:
         name, namespace = wanted["metadata"]["name"], wanted["metadata"]["namespace"]
         reference = {"apiVersion": gang.RESOURCE.api_version, "kind": gang.RESOURCE.kind, "name": gang.metadata.name}
         owners = owner_references({**reference, "uid": gang.metadata.uid}, wanted, made)
-        wanted = {**wanted, "metadata": {**wanted["metadata"], "ownerReferences": owners}}
+        owned = {**wanted, "metadata": {**wanted["metadata"], "ownerReferences": owners}}
+        wanted = remembering(owned, backend.said_once)
         if self._cache.get(_view(resource), Key(namespace, name)) is None and create:
             try:
                 live = await self._client.create(resource, wanted)
@@ -125,7 +124,9 @@ class Backing:
         except NotFound:
             found = None
         ownership = Ownership(exact=(), left=backend.said_once)
-        patch = needed_patch(wanted, found, ownership) if found is not None else None
+        patch: Json | None = None
+        if found is not None:
+            patch = merged(needed_patch(wanted, found, ownership), taking_back(wanted, found))
         frozen = resource.kind in backend.frozen
         step = step_for(wanted, found, gang.metadata.uid, patch, frozen=frozen, in_use=in_use)
         if step.act == "create":

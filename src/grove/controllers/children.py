@@ -101,7 +101,7 @@ class Children:
             return Changes()
         children = wanted()
         observed += self._strangers(kind, owner, children, observed)
-        plan = plan_children(children, observed, owner.metadata.uid, frozen=frozen)
+        plan = plan_children(children, observed, uid, owner_name=owner.metadata.name, frozen=frozen)
         unseen = [one for one in plan.create if self._is_unseen(kind, owner, one["metadata"]["name"])]
         plan.create[:] = [one for one in plan.create if one not in unseen]
         changes = Changes(
@@ -109,7 +109,7 @@ class Children:
             unseen=[one["metadata"]["name"] for one in unseen],
         )
         for name in plan.foreign:
-            changes.failed(code, f"create {kind.RESOURCE.kind} {name}", _taken(kind, name, owner))
+            changes.failed(code, f"create {kind.RESOURCE.kind} {name}", taken(kind, name, owner))
         if plan.is_settled and not unseen:
             self._right.setdefault(uid, {})[kind] = state
         else:
@@ -197,10 +197,10 @@ class Children:
         name, namespace = child["metadata"]["name"], owner.metadata.namespace
         live = await self._client.get(kind, name, namespace)
         controller = live.metadata.controller
-        if live.metadata.is_deleting:
+        if live.metadata.is_deleting or is_left_behind(live, owner):
             raise Conflict(f"{kind.RESOURCE.kind} {name} is still being deleted")
         if controller is None or controller.uid != owner.metadata.uid:
-            raise _taken(kind, name, owner)
+            raise taken(kind, name, owner)
         if patch := needed_patch(child, live):
             await self._client.patch(kind, name, patch, namespace)
 
@@ -209,7 +209,17 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _taken(kind: type[Object], name: str, owner: Object) -> Taken:
+def is_left_behind(live: Object, owner: Object) -> bool:
+    """Whether this belonged to an earlier object of the owner's name; then the garbage collector will come to it."""
+    controller = live.metadata.controller
+    return (
+        controller is not None
+        and (controller.kind, controller.name) == (owner.RESOURCE.kind, owner.metadata.name)
+        and controller.uid != owner.metadata.uid
+    )
+
+
+def taken(kind: type[Object], name: str, owner: Object) -> Taken:
     return Taken(f"{kind.RESOURCE.kind} {name} exists and does not belong to {owner.metadata.name}")
 
 

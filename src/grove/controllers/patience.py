@@ -17,6 +17,9 @@ FIRST_S = 5.0
 
 NOTHING_YET_S = 30.0
 """The same for an object that nothing has begun for: in a set of a thousand replicas the last one's turn comes late."""
+CROWD_S = 0.02
+"""What each status that waits adds to the wait of all: together they report progress fifty times a second at most, and
+leave the API server to the pods."""
 
 
 class Patience:
@@ -26,16 +29,18 @@ class Patience:
         self._now = now
         self._since: dict[Hashable, tuple[float, float]] = {}
 
-    def wait_s(self, key: Hashable, at_most_s: float) -> float:
+    def wait_s(self, key: Hashable, at_most_s: float, *, yields: bool = False) -> float:
         """Seconds the write of `key` may still wait, counted from the first time this was asked; 0.0 is now.
 
-        Asked with a shorter limit than before, the count begins anew: it is another thing that is waited for.
+        Asked with a shorter limit than before, the count begins anew: it is another thing that is waited for. What
+        `yields` waits longer while many others wait.
         """
         since, limit_s = self._since.get(key, (self._now(), at_most_s))
         if at_most_s < limit_s:
             since = self._now()
         self._since[key] = (since, at_most_s)
-        left = since + at_most_s - self._now()
+        crowd_s = CROWD_S * len(self._since) if yields else 0.0
+        left = since + max(at_most_s, crowd_s) - self._now()
         return left if left > 1e-6 else 0.0
 
     def done(self, key: Hashable) -> None:

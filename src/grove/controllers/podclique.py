@@ -32,10 +32,11 @@ from grove.decide.claims import wanted_clique_claims
 from grove.decide.clique_status import SCALING_LIMITED, clique_status, lost_all_scheduled
 from grove.decide.diff import finalizer_patch
 from grove.decide.gangs import is_scheduled, releasable
-from grove.decide.layout import Unit, unit_of
+from grove.decide.layout import Unit, replica_of, unit_of
 from grove.decide.outcome import Outcome
 from grove.decide.podbuild import PodBlueprint
 from grove.decide.pods import PodPlan, plan_pods
+from grove.decide.rollout import concerned_replicas
 from grove.decide.rollout_clique import CliqueTurn, clique_turn
 from grove.decide.termination import with_clique_memory
 from grove.decide.urgency import clique_news
@@ -99,12 +100,14 @@ class PodCliqueReconciler:
             refused = Outcome(errors=((ErrorCode.BUILD_POD, str(error)),))
             return await self._write_status(clique, pcs, unit, pods, refused, turn)
         errors = await self._act(clique, pcs, unit, plan)
-        if errors and namespace_ends(errors[0]):
+        if errors and namespace_ends(errors[0][1]):
             return DONE
         if errors:
-            outcome = Outcome(errors=tuple(self._told(clique, error) for error in errors))
-            await self._write_status(clique, pcs, unit, pods, outcome, turn)
-            raise errors[0]
+            # A lost race is no news to anybody.
+            told = tuple(self._told(clique, *one) for one in errors if not isinstance(one[1], Conflict))
+            if told:
+                await self._write_status(clique, pcs, unit, pods, Outcome(errors=told), turn)
+            raise errors[0][1]
         if not plan.is_settled:
             # The echo of what was done brings us back, with the status to write; should it never come, its time limit.
             return _earliest(plan.next_look_s, self._expect.next_expiry_s(clique.metadata.uid))
@@ -142,14 +145,13 @@ class PodCliqueReconciler:
     def _plan(
         self, clique: PodClique, pcs: PodCliqueSet, unit: Unit, backend: Backend, pods: Sequence[Pod], turn: CliqueTurn
     ) -> PodPlan:
-        parents = (self._cache.get(PodClique, Key(clique.metadata.namespace, fqn)) for fqn in clique.spec.starts_after)
         blueprint = PodBlueprint(
             pcs,
             clique,
             unit,
             backend,
             self._startup_image,
-            {parent.metadata.name: parent.spec.replicas for parent in parents if parent is not None},
+            self._sets.parent_replicas(pcs, unit.replica, clique),
             turn.incarnation,
             self._cache.get(PodGang, Key(clique.metadata.namespace, unit.gang)),
         )
@@ -188,7 +190,9 @@ class PodCliqueReconciler:
 
     # Acting
 
-    async def _act(self, clique: PodClique, pcs: PodCliqueSet, unit: Unit, plan: PodPlan) -> list[KubeError]:
+    async def _act(
+        self, clique: PodClique, pcs: PodCliqueSet, unit: Unit, plan: PodPlan
+    ) -> list[tuple[str, KubeError]]:
         """Carries the plan out and returns what went wrong; stops where going on would only fail again."""
         changes = await self._claims.sync(
             pcs,
@@ -198,7 +202,7 @@ class PodCliqueReconciler:
             code=ErrorCode.SYNC_CLIQUE_RESOURCE_CLAIM,
         )
         if changes.error is not None:
-            return [changes.error]
+            return [(ErrorCode.SYNC_CLIQUE_RESOURCE_CLAIM, changes.error)]
         errors = await self._writer.carry_out(clique, plan)
         if not errors:
             self._tell(clique, plan)
@@ -213,10 +217,11 @@ class PodCliqueReconciler:
             message = f"deleted pod {removal.pod.metadata.name}: {removal.reason}"
             self._events.normal(clique, EventReason.POD_DELETE_SUCCESSFUL, message)
 
-    def _told(self, clique: PodClique, error: KubeError) -> tuple[str, str]:
-        if not isinstance(error, Conflict):
-            self._events.warn(clique, EventReason.POD_CREATE_FAILED, str(error))
-        return ErrorCode.CREATE_POD, str(error)
+    def _told(self, clique: PodClique, code: str, error: KubeError) -> tuple[str, str]:
+        if code != ErrorCode.REMOVE_GATE:
+            reason = EventReason.POD_DELETE_FAILED if code == ErrorCode.DELETE_POD else EventReason.POD_CREATE_FAILED
+            self._events.warn(clique, reason, str(error))
+        return code, str(error)
 
     async def _write_status(
         self, clique: PodClique, pcs: PodCliqueSet, unit: Unit, pods: Sequence[Pod], outcome: Outcome, turn: CliqueTurn
@@ -299,15 +304,12 @@ class PodCliqueWakes:
         """What counts as up to date is said by the set."""
         if old is None or new is None:
             return
-        before, after = old.status, new.status
-        if (before.current_generation_hash, before.update_progress, before.replica_restarts) == (
-            after.current_generation_hash,
-            after.update_progress,
-            after.replica_restarts,
-        ):
+        concerned = concerned_replicas(old.status, new.status)
+        if concerned is not None and not concerned:
             return
         for clique in self._cache.by_index(PodClique, SET, new.key):
-            self._controller.add(clique.key, after_s=SETTLE_S)
+            if concerned is None or replica_of(clique.metadata) in concerned:
+                self._controller.add(clique.key, after_s=SETTLE_S)
 
     def on_group(self, old: PodCliqueScalingGroup | None, new: PodCliqueScalingGroup | None) -> None:
         """Which of its copies were restarted is said by the group."""

@@ -39,7 +39,7 @@ from grove.controllers.patience import SETTLE_S
 from grove.controllers.reports import Reports
 from grove.controllers.sets import SET, Sets, set_key
 from grove.decide.children import wanted_access, wanted_autoscalers, wanted_cliques, wanted_groups, wanted_services
-from grove.decide.claims import wanted_set_claims
+from grove.decide.claims import all_sharing, wanted_set_claims
 from grove.decide.diff import finalizer_patch
 from grove.decide.layout import replica_of
 from grove.decide.outcome import Outcome
@@ -176,6 +176,9 @@ class PodCliqueSetReconciler:
         return await self._children.sync(kind, pcs, make, version=version, code=TOLD[kind].code, without=without)
 
     async def _sync_claims(self, pcs: PodCliqueSet) -> Changes:
+        if all_sharing(pcs) and not await self._optional.has(ResourceClaim):
+            # Said here for all levels: one condition on the set, whoever of its parts shares something.
+            return Changes.without(ErrorCode.SYNC_SET_RESOURCE_CLAIM, ResourceClaim.RESOURCE)
         return await self._claims.sync(
             pcs,
             pcs,

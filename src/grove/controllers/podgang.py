@@ -20,7 +20,7 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.backends import Backed, Backend, BackendError, base
 from grove.controllers.backing import Backing
-from grove.controllers.children import Taken
+from grove.controllers.children import Taken, is_left_behind, taken
 from grove.controllers.digest import Digest
 from grove.controllers.latest import Latest
 from grove.controllers.patience import FIRST_S, NOTHING_YET_S, PROGRESS_S, SETTLE_S, Patience
@@ -28,6 +28,7 @@ from grove.controllers.reports import Reports
 from grove.controllers.sets import SET, Sets
 from grove.controllers.statuses import StatusWriter
 from grove.controllers.trouble import namespace_ends
+from grove.controllers.untold import tell_trouble
 from grove.decide.diff import needed_patch
 from grove.decide.gang_lookup import find_gang_layout
 from grove.decide.gang_status import gang_status
@@ -40,6 +41,7 @@ from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.controller import DONE, Controller, Result
 from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from grove.kube.events import Recorder
 
 NO_BINDING = Backed(False, base.NOT_REPRESENTABLE, "the ClusterTopologyBinding that the set names is not there")
 NOT_ENFORCED = Backed(
@@ -65,11 +67,11 @@ class PodGangReconciler:
 
     def __init__(
         self, cache: Cache, client: Client, sets: Sets, latest: Latest, patience: Patience, statuses: StatusWriter,
-        backing: Backing, reports: Reports, digest: Digest, clock: Clock,
+        backing: Backing, reports: Reports, events: Recorder, digest: Digest, clock: Clock,
     ) -> None:  # fmt: skip
         self._cache, self._client, self._sets, self._latest = cache, client, sets, latest
         self._patience, self._statuses, self._backing = patience, statuses, backing
-        self._reports, self._digest, self._clock = reports, digest, clock
+        self._reports, self._events, self._digest, self._clock = reports, events, digest, clock
 
     async def reconcile(self, key_: GangKey) -> Result:
         pcs = self._cache.get(PodCliqueSet, Key(key_.namespace, key_.pcs))
@@ -79,7 +81,9 @@ class PodGangReconciler:
             result = await self._look(key_, self._latest.of(pcs))
         except (KubeError, BackendError) as error:
             if not isinstance(error, Conflict) and not (isinstance(error, KubeError) and namespace_ends(error)):
-                self._report(pcs, key_, (ErrorCode.CREATE_OR_PATCH_POD_GANG, f"PodGang {key_.name}: {error}"))
+                message = f"PodGang {key_.name}: {error}"
+                self._report(pcs, key_, (ErrorCode.CREATE_OR_PATCH_POD_GANG, message))
+                self._events.warn(pcs, EventReason.POD_GANG_CREATE_OR_UPDATE_FAILED, message)
             raise
         self._report(pcs, key_)
         return result
@@ -88,7 +92,7 @@ class PodGangReconciler:
         gang = self._cache.get(PodGang, Key(key_.namespace, key_.name))
         if gang is not None:
             gang = self._latest.of(gang)
-            if gang.metadata.is_deleting or not _is_owned(gang, pcs):
+            if gang.metadata.is_deleting or is_left_behind(gang, pcs):
                 return DONE  # when it is gone, its deletion brings us back
         backend = self._sets.backend_of(pcs)
         if backend is None:
@@ -96,13 +100,17 @@ class PodGangReconciler:
         layout = find_gang_layout(pcs, key_.name, lambda fqn, config: self._sets.group_replicas(pcs, fqn, config))
         context = self._sets.gang_context(pcs, backend, layout) if layout is not None else None
         wanted = wanted_gang(context, layout, gang) if context is not None and layout is not None else None
+        if gang is not None and not _is_owned(gang, pcs):
+            if wanted is None:
+                return DONE
+            raise taken(PodGang, key_.name, pcs)
         if wanted is None:
             await self._remove(pcs, gang)
             return DONE
 
         patch = needed_patch(wanted.object, gang) if gang is not None else None
         if (gang is None or patch) and wanted.incomplete:
-            wait_s = self._patience.wait_s(key_, _patience_s(gang, wanted))
+            wait_s = self._patience.wait_s(key_, _patience_s(gang, wanted, context))
             if wait_s:
                 return Result(after_s=wait_s)  # its last pod may be on its way; then one write says it all
         self._patience.done(key_)
@@ -122,6 +130,8 @@ class PodGangReconciler:
         if doubt_s == 0.0:
             backed, doubt_s = NOT_ENFORCED, None
         result = await self._write_status(gang, wanted, backend, key_.namespace, backed)
+        if result.after_s is None:
+            tell_trouble(self._events, pcs, gang, backend, backed)
         if doubt_s is not None:
             result = Result(after_s=doubt_s if result.after_s is None else min(doubt_s, result.after_s))
         if backed is not None and backed.retry:
@@ -140,8 +150,10 @@ class PodGangReconciler:
             self._digest.add(pcs, EventReason.POD_GANG_CREATE_OR_UPDATE_SUCCESSFUL, "created PodGang", wanted.name)
         except AlreadyExists:
             gang, is_new = await self._client.get(PodGang, wanted.name, pcs.metadata.namespace), False
-            if gang.metadata.is_deleting or not _is_owned(gang, pcs):
-                raise Conflict(f"PodGang {wanted.name} exists and is not of this set") from None
+            if gang.metadata.is_deleting or is_left_behind(gang, pcs):
+                raise Conflict(f"PodGang {wanted.name} is still being deleted") from None
+            if not _is_owned(gang, pcs):
+                raise taken(PodGang, wanted.name, pcs) from None
         self._latest.wrote(gang)
         return gang, is_new
 
@@ -197,6 +209,8 @@ class PodGangWakes:
             return
         if old is None or new is None or old.spec.replicas != new.spec.replicas or _is_leaving(old, new):
             self._wake(clique)
+        elif new.status.last_errors and not old.status.last_errors:
+            self._wake(clique)  # its pods may be long in coming
 
     def on_group(self, old: PodCliqueScalingGroup | None, new: PodCliqueScalingGroup | None) -> None:
         group = new or old
@@ -243,9 +257,12 @@ def _key_of(gang: PodGang) -> GangKey | None:
     return GangKey(gang.metadata.namespace, pcs, gang.metadata.name) if pcs else None
 
 
-def _patience_s(gang: PodGang | None, wanted: WantedGang) -> float:
-    """How long an incomplete gang may wait for its last pod: longest before its first, when its turn has not come."""
-    if gang is not None:
+def _patience_s(gang: PodGang | None, wanted: WantedGang, context: GangContext | None) -> float:
+    """How long an incomplete gang may wait for its last pod: longest before its first, when its turn has not come.
+
+    Not long where a clique met trouble: people look at the gang then, and its last pod may never come.
+    """
+    if gang is not None or (context is not None and any(one.status.last_errors for one in context.cliques.values())):
         return PROGRESS_S
     has_pods = any(group["podReferences"] for group in wanted.object["spec"]["podgroups"])
     return FIRST_S if has_pods else NOTHING_YET_S

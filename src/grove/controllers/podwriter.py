@@ -11,6 +11,7 @@ from functools import partial
 from random import Random
 
 from grove.api import labels as key
+from grove.api.conditions import ErrorCode
 from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
@@ -46,16 +47,17 @@ class PodWriter:
         done &= {pod.metadata.uid for pod in gated}
         return [pod for pod in gated if pod.metadata.uid not in done]
 
-    async def carry_out(self, clique: PodClique, plan: PodPlan) -> list[KubeError]:
-        """Does everything in the plan and returns what went wrong."""
+    async def carry_out(self, clique: PodClique, plan: PodPlan) -> list[tuple[str, KubeError]]:
+        """Does everything in the plan and returns what went wrong, with the code of what was tried."""
         uid = clique.metadata.uid
         careful = uid in self._troubled
-        errors = await in_parallel([partial(self._delete, uid, one) for one in plan.delete], careful=careful)
+        kept = await in_parallel([partial(self._delete, uid, one) for one in plan.delete], careful=careful)
         refused = await in_parallel([partial(self._create, clique, one) for one in plan.create], careful=careful)
         if plan.create and not refused:
             self._next_round(uid)
-        errors += refused
-        errors += await in_parallel([partial(self._ungate, uid, one) for one in plan.ungate], careful=careful)
+        held = await in_parallel([partial(self._ungate, uid, one) for one in plan.ungate], careful=careful)
+        told = ((ErrorCode.CREATE_POD, refused), (ErrorCode.DELETE_POD, kept), (ErrorCode.REMOVE_GATE, held))
+        errors = [(code, error) for code, found in told for error in found]
         if errors:
             self._troubled.add(uid)
         else:

@@ -31,6 +31,7 @@ from grove.decide.group_status import group_status
 from grove.decide.layout import group_config_of, replica_of, unit_of
 from grove.decide.outcome import Outcome
 from grove.decide.restarts import find_restart, replica_incarnation
+from grove.decide.rollout import concerned_replicas
 from grove.decide.rollout_group import frozen_members, next_copies
 from grove.decide.termination import Verdict, condemned_copies, terminated_copies, with_group_memory
 from grove.decide.urgency import group_news
@@ -199,21 +200,16 @@ class ScalingGroupWakes:
             self._controller.add(Key(clique.metadata.namespace, group), after_s=SETTLE_S)
 
     def on_set(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> None:
-        if old is None or new is None or not _concerns_groups(old, new):
+        if old is None or new is None:
+            return
+        concerned = concerned_replicas(old.status, new.status)
+        if old.metadata.generation != new.metadata.generation or old.metadata.annotations != new.metadata.annotations:
+            concerned = None
+        if concerned is not None and not concerned:
             return
         for group in self._cache.by_index(PodCliqueScalingGroup, SET, new.key):
-            self._controller.add(group.key, after_s=SETTLE_S)
-
-
-def _concerns_groups(old: PodCliqueSet, new: PodCliqueSet) -> bool:
-    before, after = old.status, new.status
-    return (
-        old.metadata.generation != new.metadata.generation
-        or old.metadata.annotations != new.metadata.annotations
-        or before.current_generation_hash != after.current_generation_hash
-        or before.update_progress != after.update_progress
-        or before.replica_restarts != after.replica_restarts
-    )
+            if concerned is None or replica_of(group.metadata) in concerned:
+                self._controller.add(group.key, after_s=SETTLE_S)
 
 
 def _outcome(*all_changes: Changes) -> Outcome:

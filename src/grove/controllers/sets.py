@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grove.api import labels as key
+from grove.api import names
 from grove.api.core import Pod
 from grove.api.hashes import generation_hash
 from grove.api.meta import Key, Object
@@ -19,7 +20,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.backends import Backend, Backends
 from grove.decide.children import template_hashes
 from grove.decide.gangs import GangContext
-from grove.decide.layout import GangLayout, kept_group_replicas
+from grove.decide.layout import GangLayout, kept_group_replicas, member_units
 from grove.decide.topology import topology_name
 from grove.kube.cache import Cache
 
@@ -54,14 +55,20 @@ class Sets:
         return None if pcs is None or pcs.metadata.is_deleting else pcs
 
     def backend_of(self, pcs: PodCliqueSet) -> Backend | None:
-        """The set's scheduler, chosen once; None if it names one that is not enabled here."""
+        """The set's scheduler, chosen once; None if it names one that is not enabled here.
+
+        What runs is not moved: another choice, by annotation, is heard when the set has neither gangs nor pods.
+        """
         chosen = self._chosen.get(pcs.metadata.uid)
-        if chosen is None:
+        if chosen is None or (self._backends.for_set(pcs) is not chosen and not self._is_alive(pcs)):
             found = self._backends.for_set(pcs, self._cache.by_index(PodGang, SET, pcs.key))
             if found is None:
                 return None
             chosen = self._chosen[pcs.metadata.uid] = found
         return chosen
+
+    def _is_alive(self, pcs: PodCliqueSet) -> bool:
+        return any(self._cache.by_index(kind, SET, pcs.key) for kind in (PodGang, Pod))
 
     def hashes_of(self, pcs: PodCliqueSet) -> dict[str, str]:
         """Template hashes by clique name; reckoned once a generation, asked for at every look at a clique."""
@@ -101,6 +108,16 @@ class Sets:
         lives = group is not None and not group.metadata.is_deleting
         replicas = group.spec.replicas if group is not None and lives else config.replicas
         return kept_group_replicas(replicas, config.min_available)
+
+    def parent_replicas(self, pcs: PodCliqueSet, replica: int, clique: PodClique) -> dict[str, int]:
+        """Replicas of the cliques that one starts after, as far as they are known; 0 for all in a group at zero."""
+        parents = (self._cache.get(PodClique, Key(pcs.metadata.namespace, fqn)) for fqn in clique.spec.starts_after)
+        found = {parent.metadata.name: parent.spec.replicas for parent in parents if parent is not None}
+        for config in pcs.spec.template.pod_clique_scaling_groups:
+            if self.group_replicas(pcs, names.scaling_group(pcs.metadata.name, replica, config.name), config) == 0:
+                copies = range(config.min_available)
+                found |= {unit.fqn: 0 for index in copies for unit in member_units(pcs, replica, config, index)}
+        return found
 
     def pods_of(self, namespace: str, clique_fqn: str) -> Sequence[Pod]:
         """Pods that the PodClique of this name owns; not those of an earlier one of the same name."""

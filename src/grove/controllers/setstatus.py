@@ -17,7 +17,7 @@ from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.controllers.latest import Latest
-from grove.controllers.patience import SETTLE_S
+from grove.controllers.patience import PROGRESS_S, SETTLE_S
 from grove.controllers.reports import Reports
 from grove.controllers.sets import Sets
 from grove.controllers.statuses import StatusWriter
@@ -25,6 +25,7 @@ from grove.decide.features import with_features_condition
 from grove.decide.rollout_set import next_replicas, with_progress_time
 from grove.decide.set_status import set_status
 from grove.decide.termination import Verdict, condemned_replicas, terminated_replicas
+from grove.decide.untold import with_untold_condition
 from grove.decide.urgency import set_news
 from grove.kube.cache import Cache
 from grove.kube.clock import Clock
@@ -34,6 +35,8 @@ from grove.kube.events import Recorder
 LOOK_COST_S = 0.0002
 """What a look waits for each replica of the set: ten times what it costs, so it takes a tenth of a core at most."""
 LONGEST_WAIT_S = 1.0
+REPLICA_PROGRESS_S = 0.01
+"""How long progress of a set may go unreported for each of its replicas: its status names every gang, and costs so."""
 
 
 class SetStatusReconciler:
@@ -58,11 +61,12 @@ class SetStatusReconciler:
         before, now = pcs.status, self._clock.now()
         cliques = [self._latest.of(one) for one in self._cache.owned(PodClique, by=pcs.metadata.uid)]
         groups = [self._latest.of(one) for one in self._cache.owned(PodCliqueScalingGroup, by=pcs.metadata.uid)]
+        gangs = [self._latest.of(one) for one in self._cache.owned(PodGang, by=pcs.metadata.uid)]
         after = set_status(
             next_replicas(pcs, cliques, groups, self._sets.generation_hash_of(pcs), self._sets.hashes_of(pcs), now),
             cliques,
             groups,
-            [self._latest.of(one) for one in self._cache.owned(PodGang, by=pcs.metadata.uid)],
+            gangs,
             outcome,
             now,
             binding=self._sets.binding_of(pcs),
@@ -70,13 +74,15 @@ class SetStatusReconciler:
         )
         missing = self._reports.missing(pcs.metadata.uid)
         told = with_features_condition(after.conditions, missing, pcs.metadata.generation, now)
+        told = with_untold_condition(told, gangs, pcs.metadata.generation, now)
         after = structs.replace(after, conditions=told)
         after, stalls_s = with_progress_time(after, pcs, cliques, groups, now)
         judged = structs.replace(pcs, status=after)
         verdict = condemned_replicas(judged, cliques, groups, now, self._statuses.moment)
         after = terminated_replicas(judged, cliques, groups, verdict, now).status
         news = before.replica_restarts != after.replica_restarts or set_news(pcs.spec.replicas, before, after)
-        wait_s = await self._statuses.write(pcs, after, news=news)
+        patience_s = max(PROGRESS_S, REPLICA_PROGRESS_S * pcs.spec.replicas)
+        wait_s = await self._statuses.write(pcs, after, news=news, wait_s=patience_s)
         if wait_s is None:
             self._warn(pcs, before, after)
             self._tell_restarts(pcs, verdict)

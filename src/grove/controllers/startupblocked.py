@@ -47,8 +47,7 @@ class StartupBlockedReconciler:
         unit = unit_of(pcs, clique) if pcs is not None else None
         if pcs is None or unit is None:
             return DONE
-        parents = {fqn: self._cache.get(PodClique, Key(key.namespace, fqn)) for fqn in clique.spec.starts_after}
-        replicas = {fqn: parent.spec.replicas for fqn, parent in parents.items() if parent is not None}
+        replicas = self._sets.parent_replicas(pcs, unit.replica, clique)
         minimums = parent_minimums(pcs, unit, clique.spec.starts_after, replicas)
         ready = {fqn: ready_in_gang(self._sets.pods_of(key.namespace, fqn), unit.gang) for fqn, _ in minimums}
         pods = self._cache.owned(Pod, by=clique.metadata.uid)

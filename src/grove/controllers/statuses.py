@@ -39,7 +39,7 @@ class StatusWriter:
         if patch is None:
             self._patience.done(uid)
             return None
-        if not news and (left_s := self._patience.wait_s(uid, wait_s)):
+        if not news and (left_s := self._patience.wait_s(uid, wait_s, yields=True)):
             return left_s
         # Before the write: whoever sees its echo may ask.
         self._remember(uid, getattr(before.status, "conditions", ()), getattr(status, "conditions", ()))

@@ -78,6 +78,14 @@ def wanted_clique_claims(
     )
 
 
+def all_sharing(pcs: PodCliqueSet) -> list[ResourceSharing]:
+    """Everything a set shares, at any level."""
+    template = pcs.spec.template
+    of_groups = (one for group in template.pod_clique_scaling_groups for one in group.resource_sharing)
+    of_cliques = (one for clique in template.cliques for one in clique.resource_sharing)
+    return [*template.resource_sharing, *of_groups, *of_cliques]
+
+
 def claims_of_pod(pcs: PodCliqueSet, unit: Unit, pod_index: int) -> tuple[str, ...]:
     """Names of the claims a pod uses: the set's, the group's, the clique's; within each the common ones first."""
     template = pcs.spec.template

@@ -21,7 +21,7 @@ from grove.api.meta import Condition
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.decide.layout import floor
-from grove.decide.outcome import Outcome, last_errors, last_operation, observed_generation
+from grove.decide.outcome import Outcome, last_errors, last_operation, observed_generation, with_failure
 
 SCALING_LIMITED = "ScalingLimited"
 REPLICAS_BELOW_MIN_AVAILABLE = "ReplicasBelowMinAvailable"
@@ -85,14 +85,15 @@ def clique_status(
         schedule_gated_replicas=counts.gated,
         updated_replicas=before.updated_replicas if updated is None else updated,
         hpa_pod_selector="" if is_member else labelsets.clique_selector(pcs.metadata.name, clique.metadata.name),
-        conditions=_conditions(clique, counts, now),
+        conditions=with_failure(_conditions(clique, counts, now), outcome, now),
     )
     return _with_realised_hashes(after, clique, pcs, template_hash)
 
 
 def lost_all_scheduled(before: PodCliqueStatus, after: PodCliqueStatus) -> bool:
-    """Whether the last scheduled pod has just gone, which is worth an event."""
-    return before.scheduled_replicas > 0 and after.scheduled_replicas == 0
+    """Whether the last scheduled pod has just gone, which is worth an event; not if an update took it."""
+    updating = after.update_progress is not None and after.update_progress.update_ended_at is None
+    return before.scheduled_replicas > 0 and after.scheduled_replicas == 0 and not updating
 
 
 def _conditions(clique: PodClique, counts: PodCounts, now: datetime) -> tuple[Condition, ...]:

@@ -94,7 +94,7 @@ class ChildPlan:
     """What to do about the children of one kind. Apply in the order delete, patch, create.
 
     `blocked` are names that are wanted but taken: by an object on its way out, or by one that is not ours. Their
-    deletion is the event to wait for; `foreign` says which of them will not go away by itself.
+    deletion is the event to wait for; `foreign` says which of them will not go away by themselves.
     """
 
     create: list[Json] = field(default_factory=list)
@@ -109,12 +109,18 @@ class ChildPlan:
 
 
 def plan_children(
-    wanted: Iterable[Json], observed: Iterable[Observed], owner_uid: str, *, frozen: Iterable[str] = ()
+    wanted: Iterable[Json],
+    observed: Iterable[Observed],
+    owner_uid: str,
+    *,
+    owner_name: str = "",
+    frozen: Iterable[str] = (),
 ) -> ChildPlan:
     """Plan for all children of one kind of one owner, told apart by the uid of their controller.
 
-    `observed` may hold strangers (a label selector finds them too): they are never patched or deleted. Existing
-    children named in `frozen` are left as they are (members whose turn in a rolling update has not come).
+    `observed` may hold strangers (a label selector finds them too): they are never patched or deleted. What an earlier
+    object called `owner_name` left behind is on its way out too, though the garbage collector has not come to it yet.
+    Existing children named in `frozen` are left as they are (members whose turn in a rolling update has not come).
     """
     plan = ChildPlan()
     seen = {_meta(obj).name: obj for obj in observed}
@@ -128,7 +134,7 @@ def plan_children(
             plan.create.append(child)
         elif _meta(live).owner_uid != owner_uid:
             plan.blocked.append(name)
-            if not _meta(live).is_deleting:
+            if not _meta(live).is_deleting and (not owner_name or _meta(live).owner_name != owner_name):
                 plan.foreign.append(name)
         elif _meta(live).is_deleting:
             plan.blocked.append(name)
@@ -246,13 +252,16 @@ def _fields(kind: type[Struct]) -> tuple[tuple[str, str], ...]:
 class _Meta(NamedTuple):
     name: str
     owner_uid: str
+    owner_name: str
     is_deleting: bool
 
 
 def _meta(obj: Observed) -> _Meta:
     if isinstance(obj, Mapping):
         meta = obj["metadata"]
-        owners = (ref.get("uid", "") for ref in meta.get("ownerReferences") or () if ref.get("controller"))
-        return _Meta(meta["name"], next(owners, ""), bool(meta.get("deletionTimestamp")))
-    controller = obj.metadata.controller
-    return _Meta(obj.metadata.name, controller.uid if controller else "", obj.metadata.is_deleting)
+        ref: Json = next((one for one in meta.get("ownerReferences") or () if one.get("controller")), {})
+        return _Meta(meta["name"], ref.get("uid", ""), ref.get("name", ""), bool(meta.get("deletionTimestamp")))
+    controller, is_deleting = obj.metadata.controller, obj.metadata.is_deleting
+    if controller is None:
+        return _Meta(obj.metadata.name, "", "", is_deleting)
+    return _Meta(obj.metadata.name, controller.uid, controller.name, is_deleting)

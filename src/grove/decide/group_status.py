@@ -21,7 +21,7 @@ from grove.api.scalinggroup import (
 )
 from grove.decide.clique_status import REPLICAS_BELOW_MIN_AVAILABLE, SCALING_LIMITED
 from grove.decide.layout import floor, group_replica_of, kept_group_replicas, member_units
-from grove.decide.outcome import Outcome, last_errors, last_operation, observed_generation
+from grove.decide.outcome import Outcome, last_errors, last_operation, observed_generation, with_failure
 from grove.decide.restarts import copy_incarnation
 
 
@@ -56,7 +56,7 @@ def group_status(
         observed_generation=observed_generation(before.observed_generation, group.metadata.generation, outcome),
         last_errors=last_errors(before.last_errors, outcome, now),
         last_operation=last_operation(before.last_operation, outcome, now),
-        conditions=_conditions(group, config, copies, now),
+        conditions=with_failure(_conditions(group, config, copies, now), outcome, now),
         update_progress=_with_counts(group, copies, config, hashes, generation),
     )
     progress = after.update_progress

@@ -1,4 +1,4 @@
-"""How a pass over an object went, and how that reads in its status: `lastErrors`, `lastOperation`, generation.
+"""How a pass over an object went, and how its status tells it: errors, a condition, the last operation, generation.
 
 Times move only with what they date, so that an error that repeats does not rewrite the status at every retry.
 """
@@ -8,7 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from grove.api.conditions import TRUE, with_condition, without_condition
+from grove.api.meta import Condition
 from grove.api.status import DELETE, ERROR, PROCESSING, RECONCILE, SUCCEEDED, LastError, LastOperation
+
+REPLICA_FAILURE = "ReplicaFailure"
+"""The condition, named as on a ReplicaSet: something asked for could not be made or removed."""
+FAILED_CREATE, FAILED_DELETE = "FailedCreate", "FailedDelete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,15 @@ def last_operation(before: LastOperation | None, outcome: Outcome, now: datetime
     if before is not None and (before.type, before.state, before.description) == (kind, state, description):
         return before
     return LastOperation(type=kind, state=state, description=description, last_update_time=now)
+
+
+def with_failure(conditions: tuple[Condition, ...], outcome: Outcome, now: datetime) -> tuple[Condition, ...]:
+    """The conditions with `ReplicaFailure` among them while something is refused, and without it otherwise."""
+    if not outcome.errors:
+        return without_condition(conditions, REPLICA_FAILURE)
+    code, message = outcome.errors[0]
+    reason = FAILED_DELETE if "_DELETE_" in code else FAILED_CREATE
+    return with_condition(conditions, REPLICA_FAILURE, TRUE, reason, message, now)
 
 
 def observed_generation(before: int | None, generation: int, outcome: Outcome) -> int | None:

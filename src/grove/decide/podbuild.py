@@ -51,9 +51,10 @@ def build_pod(blueprint: PodBlueprint, index: int, name: str) -> Json:
     )
     spec = with_claims(spec, claims_of_pod(pcs, unit, index))
     minimums = parent_minimums(pcs, unit, clique.spec.starts_after, blueprint.parent_replicas)
+    readiness_gate = pcs.metadata.annotations.get(key.STARTUP_READINESS_GATE) == "true"
     # Last, so that our own container gets neither the variables nor the claims meant for the user's.
     spec = {
-        **with_startup_container(spec, pcs_name, blueprint.startup_image, minimums),
+        **with_startup_container(spec, pcs_name, blueprint.startup_image, minimums, readiness_gate=readiness_gate),
         "hostname": names.pod_hostname(clique.metadata.name, index),
         "subdomain": names.subdomain(pcs_name, unit.replica),
     }

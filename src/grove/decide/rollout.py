@@ -8,7 +8,9 @@ change in the middle takes the choice away and so stops what it overtakes.
 
 from __future__ import annotations
 
-from grove.api.podcliqueset import ON_DELETE, PodCliqueSet
+from datetime import datetime
+
+from grove.api.podcliqueset import ON_DELETE, PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress
 
 
 def is_rolling(pcs: PodCliqueSet) -> bool:
@@ -26,10 +28,29 @@ def max_unavailable(pcs: PodCliqueSet) -> int:
 
 def is_chosen(pcs: PodCliqueSet, replica: int) -> bool:
     """Whether it is this replica's turn: an update is open and the set chose the replica."""
-    progress = pcs.status.update_progress
-    return (
-        is_rolling(pcs)
-        and progress is not None
-        and progress.update_ended_at is None
-        and any(one.replica_index == replica and one.update_ended_at is None for one in progress.currently_updating)
-    )
+    return is_rolling(pcs) and replica in _chosen(pcs.status.update_progress)
+
+
+def concerned_replicas(before: PodCliqueSetStatus, after: PodCliqueSetStatus) -> frozenset[int] | None:
+    """Replicas for which a set's new status asks for something else than the one before; None is all of them.
+
+    An update of a thousand replicas changes the status at every step: were each step looked at by every clique, the
+    whole would cost a million looks.
+    """
+    if before.current_generation_hash != after.current_generation_hash:
+        return None
+    if _span(before.update_progress) != _span(after.update_progress):
+        return None
+    restarts = set(before.replica_restarts) ^ set(after.replica_restarts)
+    turns = _chosen(before.update_progress) ^ _chosen(after.update_progress)
+    return turns | {one.replica_index for one in restarts}
+
+
+def _chosen(progress: PodCliqueSetUpdateProgress | None) -> frozenset[int]:
+    if progress is None or progress.update_ended_at is not None:
+        return frozenset()
+    return frozenset(one.replica_index for one in progress.currently_updating if one.update_ended_at is None)
+
+
+def _span(progress: PodCliqueSetUpdateProgress | None) -> tuple[datetime | None, datetime | None]:
+    return (progress.update_started_at, progress.update_ended_at) if progress is not None else (None, None)

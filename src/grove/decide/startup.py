@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from grove.api import conditions as words
 from grove.api import labels as key
 from grove.api import names
 from grove.api.meta import Json
@@ -26,18 +27,25 @@ def parent_minimums(
 ) -> tuple[tuple[str, int], ...]:
     """Each parent with the pods of it that must be ready.
 
-    Left out: a name the set does not know any more, and a parent that is scaled to zero (by `live_replicas`), for which
-    a child would wait for good.
+    Left out: a name the set does not know any more, and a parent that is scaled to zero (by `live_replicas`, or by its
+    template while there is none), for which a child would wait for good.
     """
     live = live_replicas or {}
-    needed = {
-        fqn: min_pods(template) for template in pcs.spec.template.cliques for fqn in _resolved(pcs, unit, template)
-    }
-    return tuple((fqn, needed[fqn]) for fqn in starts_after if fqn in needed and live.get(fqn) != 0)
+    needed = {fqn: template for template in pcs.spec.template.cliques for fqn in _resolved(pcs, unit, template)}
+    return tuple(
+        (fqn, min_pods(needed[fqn]))
+        for fqn in starts_after
+        if fqn in needed and live.get(fqn, needed[fqn].spec.replicas) != 0
+    )
 
 
-def with_startup_container(pod_spec: Json, pcs_name: str, image: str, minimums: tuple[tuple[str, int], ...]) -> Json:
-    """A copy of a pod spec that waits for `minimums` after its own init containers; unchanged if there are none."""
+def with_startup_container(
+    pod_spec: Json, pcs_name: str, image: str, minimums: tuple[tuple[str, int], ...], *, readiness_gate: bool = False
+) -> Json:
+    """A copy of a pod spec that waits for `minimums` after its own init containers; unchanged if there are none.
+
+    With `readiness_gate` it is not ready either before they are, whatever its init containers do.
+    """
     if not minimums:
         return pod_spec
     container = {
@@ -49,6 +57,7 @@ def with_startup_container(pod_spec: Json, pcs_name: str, image: str, minimums: 
             {"name": key.TOKEN_VOLUME, "mountPath": key.TOKEN_MOUNT_PATH, "readOnly": True},
         ],
     }
+    gate = {"conditionType": words.STARTUP_ORDER}
     volumes = [
         {"name": key.TOKEN_VOLUME, "secret": {"secretName": names.token_secret(pcs_name), "defaultMode": 420}},
         {
@@ -63,6 +72,7 @@ def with_startup_container(pod_spec: Json, pcs_name: str, image: str, minimums: 
     ]
     return {
         **pod_spec,
+        **({"readinessGates": [*(pod_spec.get("readinessGates") or ()), gate]} if readiness_gate else {}),
         "initContainers": [*(pod_spec.get("initContainers") or ()), container],
         "volumes": [*(pod_spec.get("volumes") or ()), *volumes],
     }

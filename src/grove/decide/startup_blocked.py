@@ -1,7 +1,8 @@
 """The pod condition `PodStartupBlocked`: which pods wait for others to be ready, and for whom, in words.
 
 The waiting itself is done by the start-order container (`startup`); here it is only told. A pod that never had to wait
-is told nothing, so a set whose parents are quick costs no write.
+is told nothing, so a set whose parents are quick costs no write; unless it carries the readiness gate
+`grove.io/startup-order`, which says the same the other way round and which the kubelet waits for.
 """
 
 from __future__ import annotations
@@ -46,22 +47,29 @@ def ready_in_gang(pods: Iterable[Pod], gang: str) -> int:
 
 
 def condition_patch(telling: Telling, now: datetime) -> list[Json]:
-    """The JSON patch of a pod's status that writes this condition and touches no other."""
-    pod = telling.pod
-    old = find_condition(pod.status.conditions, words.POD_STARTUP_BLOCKED)
-    since = old.last_transition_time if old is not None and not telling.turned and old.last_transition_time else now
+    """The JSON patch of a pod's status that writes this condition, and its readiness gate's, and touches no other."""
+    steps = _condition_steps(telling, words.POD_STARTUP_BLOCKED, telling.status, now)
+    if _is_gated(telling.pod):
+        steps += _condition_steps(telling, words.STARTUP_ORDER, FALSE if telling.status == TRUE else TRUE, now)
+    return steps
+
+
+def _condition_steps(telling: Telling, type_: str, status: str, now: datetime) -> list[Json]:
+    conditions = telling.pod.status.conditions
+    old = find_condition(conditions, type_)
+    since = old.last_transition_time if old is not None and old.status == status and old.last_transition_time else now
     condition: Json = {
-        "type": words.POD_STARTUP_BLOCKED,
-        "status": telling.status,
+        "type": type_,
+        "status": status,
         "reason": telling.reason,
         "message": telling.message,
         "lastTransitionTime": rfc3339(since),
     }
     if old is None:
         return [{"op": "add", "path": "/status/conditions/-", "value": condition}]
-    at = f"/status/conditions/{pod.status.conditions.index(old)}"
+    at = f"/status/conditions/{conditions.index(old)}"
     return [
-        {"op": "test", "path": f"{at}/type", "value": words.POD_STARTUP_BLOCKED},
+        {"op": "test", "path": f"{at}/type", "value": type_},
         {"op": "replace", "path": at, "value": condition},
     ]
 
@@ -73,6 +81,8 @@ def _telling(pod: Pod, blocked: bool, message: str) -> Telling | None:
     old = find_condition(conditions, words.POD_STARTUP_BLOCKED)
     if blocked and not _has_started(pod):
         return _unless_said(pod, old, TRUE, words.PREREQUISITES_NOT_READY, message)
+    if _is_gated(pod) and not is_true(conditions, words.STARTUP_ORDER):
+        return Telling(pod, FALSE, words.PREREQUISITES_READY, message, turned=True)
     if old is None or old.status == FALSE:
         return None
     return _unless_said(pod, old, FALSE, words.PREREQUISITES_READY, message)
@@ -86,6 +96,10 @@ def _unless_said(pod: Pod, old: Condition | None, status: str, reason: str, mess
 
 def _has_gate(pod: Pod) -> bool:
     return any(container.name == key.STARTUP_CONTAINER for container in pod.spec.init_containers)
+
+
+def _is_gated(pod: Pod) -> bool:
+    return any(gate.get("conditionType") == words.STARTUP_ORDER for gate in pod.spec.readiness_gates)
 
 
 def _has_started(pod: Pod) -> bool:

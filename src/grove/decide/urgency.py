@@ -2,6 +2,7 @@
 
 News is written at once: something broke, something is whole again, a minimum was crossed, an update moved. Progress
 (a pod more scheduled, one of five ready) may wait a moment for company: a write costs the API server more than a look.
+What an update takes down is on its way back, so that is progress too.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from grove.api import conditions as words
 from grove.api.conditions import FALSE, TRUE
 from grove.api.meta import Condition, find_condition
-from grove.api.podclique import PodCliqueSpec, PodCliqueStatus
-from grove.api.podcliqueset import PodCliqueSetStatus
+from grove.api.podclique import PodCliqueSpec, PodCliqueStatus, PodCliqueUpdateProgress
+from grove.api.podcliqueset import PodCliqueSetStatus, PodCliqueSetUpdateProgress
 from grove.api.podgang import RUNNING, PodGangStatus
 from grove.api.scalinggroup import PodCliqueScalingGroupSpec, PodCliqueScalingGroupStatus
 from grove.decide.layout import floor, kept_group_replicas, kept_replicas
@@ -25,11 +26,14 @@ _SLOW_TO_JUDGE = frozenset(
 
 def clique_news(spec: PodCliqueSpec, before: PodCliqueStatus, after: PodCliqueStatus) -> bool:
     need, wanted = floor(spec), kept_replicas(spec)
+    was_enough, is_enough = before.ready_replicas >= need, after.ready_replicas >= need
+    was_whole, is_whole = (one.ready_replicas == one.replicas == wanted for one in (before, after))
     return (
         before.last_errors != after.last_errors
         or before.update_progress != after.update_progress
-        or (before.ready_replicas >= need) != (after.ready_replicas >= need)
-        or (after.ready_replicas == after.replicas == wanted)
+        or is_enough > was_enough
+        or (was_enough > is_enough and not _is_open(after.update_progress))
+        or is_whole > was_whole
         or _turned(before.conditions, after.conditions)
     )
 
@@ -53,7 +57,7 @@ def set_news(replicas: int, before: PodCliqueSetStatus, after: PodCliqueSetStatu
         before.last_errors != after.last_errors
         or before.update_progress != after.update_progress
         or before.current_generation_hash != after.current_generation_hash
-        or after.available_replicas < before.available_replicas
+        or (after.available_replicas < before.available_replicas and not _is_open(after.update_progress))
         or after.available_replicas == replicas
         or _turned(before.conditions, after.conditions)
     )
@@ -71,6 +75,10 @@ def gang_news(before: PodGangStatus, after: PodGangStatus) -> bool:
         any(said(before, type_) != said(after, type_) for type_ in gates)
         or (before.phase == RUNNING) != (after.phase == RUNNING)
     )  # fmt: skip
+
+
+def _is_open(progress: PodCliqueUpdateProgress | PodCliqueSetUpdateProgress | None) -> bool:
+    return progress is not None and progress.update_ended_at is None
 
 
 def _turned(before: Conditions, after: Conditions) -> bool:

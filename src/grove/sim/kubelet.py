@@ -27,11 +27,16 @@ class RunContainer(Struct):
     restart_policy: str = ""
 
 
+class ReadinessGate(Struct):
+    condition_type: str = ""
+
+
 class RunSpec(Struct):
     node_name: str = ""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     containers: tuple[RunContainer, ...] = ()
     init_containers: tuple[RunContainer, ...] = ()
+    readiness_gates: tuple[ReadinessGate, ...] = ()
     restart_policy: str = "Always"
     host_network: bool = False
 
@@ -64,6 +69,18 @@ class RunPod(Object):
     def clique(self) -> tuple[str, str]:
         """Namespace and clique the pod counts for when others wait for it."""
         return self.metadata.namespace, self.metadata.labels.get(CLIQUE_LABEL, "")
+
+
+def has_open_gates(pod: RunPod) -> bool:
+    """All readiness gates of the pod have their condition, so its containers alone decide."""
+    return all(is_true(pod.status.conditions, gate.condition_type) for gate in pod.spec.readiness_gates)
+
+
+def awaits_report(pod: RunPod) -> bool:
+    """A readiness gate turned, or was turned back, since the pod was last reported."""
+    if not pod.spec.readiness_gates or pod.status.phase != "Running":
+        return False
+    return pod.is_ready != (has_open_gates(pod) and is_true(pod.status.conditions, "ContainersReady"))
 
 
 def parents(pod: RunPod) -> dict[tuple[str, str], int]:
@@ -100,6 +117,12 @@ def running(pod: RunPod, now: datetime, *, ready: bool = True, restarts: int | N
     if pod.spec.init_containers:
         status["initContainerStatuses"] = [_finished_init(c, stamp) for c in pod.spec.init_containers]
     return _patch(pod, status)
+
+
+def heeding_gates(pod: RunPod, now: datetime) -> Json:
+    """As it was, with Ready as the containers and the readiness gates have it."""
+    ready = is_true(pod.status.conditions, "ContainersReady")
+    return _patch(pod, {"conditions": _conditions(pod, rfc3339(now), initialized=True, ready=ready)})
 
 
 def initializing(pod: RunPod, now: datetime) -> Json:
@@ -168,7 +191,7 @@ def _patch(pod: RunPod, status: Json) -> Json:
 def _conditions(pod: RunPod, stamp: str, *, initialized: bool, ready: bool) -> list[Json]:
     wanted = {
         "PodScheduled": True, "PodReadyToStartContainers": True, "Initialized": initialized, "ContainersReady": ready,
-        "Ready": ready,
+        "Ready": ready and has_open_gates(pod),
     }  # fmt: skip
     before = {c.type: c for c in pod.status.conditions}
     conditions: list[Json] = []

@@ -203,6 +203,8 @@ class FakeNodes:
             elif f"{uid}/init" not in self._planned:  # else two reports would race, and the older one could win
                 self._stop_waiting(pod)
                 self._plan(f"{uid}/start", _seconds(self.start_s, pod), partial(self._start, uid))
+        elif kubelet.awaits_report(pod):
+            self._plan(f"{uid}/again", 0.0, partial(self._heed_gates, uid))
 
     def _missing_parents(self, pod: RunPod) -> list[tuple[str, str]]:
         wanted = kubelet.parents(pod)
@@ -273,6 +275,11 @@ class FakeNodes:
             return False
         await self._patch(pod, kubelet.running(pod, self._clock.now(), ready=not self.hold(pod)))
         return True
+
+    async def _heed_gates(self, uid: str) -> None:
+        pod = self._pods.get(uid)
+        if pod is not None and kubelet.awaits_report(pod):
+            await self._patch(pod, kubelet.heeding_gates(pod, self._clock.now()))
 
     async def _finalise(self, pod: RunPod) -> bool:
         if not self._nodes.get(pod.spec.node_name, False):

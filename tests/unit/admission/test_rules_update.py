@@ -6,6 +6,7 @@ import pytest
 from tests.manifests import clique, group, pcs
 from tests.reviews import ABSENT, binding, changed, faults, plain, warnings
 
+from grove.admission.defaulting import missing_defaults, with_additions
 from grove.admission.lookups import Known
 from grove.admission.review import Admission
 
@@ -374,3 +375,15 @@ def test_both_steps_of_the_legacy_repair_lead_to_today() -> None:
     assert faults(ADMISSION, second, first, lookups=KNOWN) == []
     assert faults(ADMISSION, third, second, lookups=KNOWN) == []
     assert warnings(ADMISSION, changed(third, ("spec.replicas", 2)), third, lookups=KNOWN) == []
+
+
+def test_a_set_that_was_stored_without_defaults_can_still_be_written() -> None:
+    stored = changed(
+        plain(), (f"{T}.cliques.0.spec.minAvailable", ABSENT), (f"{T}.cliqueStartupType", ABSENT)
+    )  # applied before there was any admission
+    finalized = changed(stored, ("metadata.finalizers", ["grove.io/podcliqueset"]))
+    defaulted = with_additions(finalized, missing_defaults(finalized, stored))
+    assert faults(ADMISSION, defaulted, stored, lookups=KNOWN) == []
+    assert faults(ADMISSION, changed(defaulted, (f"{T}.cliques.0.spec.minAvailable", 1)), stored, lookups=KNOWN) == [
+        f'{T}.cliques.spec.minAvailable: Invalid value: 1: field is immutable, the value of clique "router" is 2'
+    ]

@@ -63,6 +63,20 @@ def test_patience_for_something_shorter_is_counted_anew() -> None:
     assert patience.wait_s("a", 5.0) == 3.0
 
 
+def test_what_yields_waits_longer_the_more_wait() -> None:
+    time = Time()
+    patience = Patience(time)
+    assert patience.wait_s("first", 1.0, yields=True) == 1.0
+    for number in range(99):
+        patience.wait_s(number, 1.0, yields=True)
+    time.now_s += 1.5
+    assert patience.wait_s("first", 1.0, yields=True) == 0.5, "a hundred wait, each for two seconds"
+    assert patience.wait_s("first", 1.0) == 0.0, "what does not yield is due"
+    for number in range(99):
+        patience.done(number)
+    assert patience.wait_s("first", 1.0, yields=True) == 0.0
+
+
 def test_our_own_answer_is_newer_than_a_lagging_cache() -> None:
     latest = Latest()
     latest.wrote(clique(8, ready=2))

@@ -209,6 +209,13 @@ def test_a_name_that_is_taken_is_waited_for(observed: Json, blocked: list[str], 
     assert (plan.blocked, plan.foreign) == (blocked, foreign)
 
 
+def test_what_an_earlier_owner_of_the_name_left_behind_goes_by_itself() -> None:
+    owners = [{"uid": "earlier", "name": "demo", "controller": True}]
+    plan = plan_children([child("a")], [child("a", ownerReferences=owners)], OWNER, owner_name="demo")
+    assert (plan.create, plan.patch, plan.delete) == ([], [], [])
+    assert (plan.blocked, plan.foreign) == (["a"], [])
+
+
 def test_strangers_and_leaving_children_are_not_deleted() -> None:
     observed = [child("a", uid="other"), child("b", deletionTimestamp="now"), {"metadata": {"name": "c"}}]
     assert plan_children([], observed, OWNER).delete == []

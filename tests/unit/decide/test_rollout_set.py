@@ -14,9 +14,10 @@ from tests.observed import NOW, clique_of, group_of, set_of
 
 from grove.api import conditions as words
 from grove.api.meta import Json, find_condition
-from grove.api.podcliqueset import PodCliqueSetUpdateProgress, ReplicaUpdate
+from grove.api.podcliqueset import PodCliqueSetStatus, PodCliqueSetUpdateProgress, ReplicaUpdate
+from grove.api.status import ReplicaRestart
 from grove.decide.children import template_hashes
-from grove.decide.rollout import is_chosen, max_unavailable
+from grove.decide.rollout import concerned_replicas, is_chosen, max_unavailable
 from grove.decide.rollout_set import (
     ReplicaState,
     SetObserved,
@@ -235,3 +236,31 @@ def test_a_deadline_passes_when_nothing_moves_and_starts_again_when_something_do
 def test_without_a_deadline_nothing_is_kept() -> None:
     observed = set_of(demo(), currentGenerationHash=HASH, updateProgress={"updateStartedAt": NOW.isoformat()})
     assert with_progress_time(observed.status, observed, *parts(), NOW) == (observed.status, None)
+
+
+def status(*chosen_: int, hash_: str = OLD, ended: bool = False, restarts: tuple[int, ...] = (), done: int = 0) -> Any:
+    updating = tuple(ReplicaUpdate(replica_index=index) for index in chosen_)
+    progress = PodCliqueSetUpdateProgress(
+        update_started_at=NOW, update_ended_at=NOW if ended else None, currently_updating=updating,
+        updated_pod_cliques_count=done,
+    )  # fmt: skip
+    again = tuple(ReplicaRestart(replica_index=index, incarnation=1) for index in restarts)
+    return PodCliqueSetStatus(current_generation_hash=hash_, update_progress=progress, replica_restarts=again)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "want"),
+    [
+        pytest.param(status(1), status(1, done=5), set(), id="only numbers changed"),
+        pytest.param(status(1), status(2), {1, 2}, id="the turn goes on: the one before and the one after"),
+        pytest.param(status(1), status(1, 2), {2}, id="one more at a time"),
+        pytest.param(status(1), status(1, restarts=(3,)), {3}, id="a replica is restarted"),
+        pytest.param(status(1, hash_=OLD), status(1, hash_=NEW), None, id="another change concerns everybody"),
+        pytest.param(status(1), status(ended=True), None, id="so does the end of an update"),
+        pytest.param(PodCliqueSetStatus(), status(0), None, id="and its beginning"),
+    ],
+)
+def test_whom_a_step_of_the_set_concerns(
+    before: PodCliqueSetStatus, after: PodCliqueSetStatus, want: set[int] | None
+) -> None:
+    assert concerned_replicas(before, after) == want

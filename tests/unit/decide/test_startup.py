@@ -108,6 +108,15 @@ def test_a_parent_at_zero_is_not_waited_for() -> None:
     assert parent_minimums(observed, unit, child.spec.starts_after, {"demo-0-router": 0}) == ()
 
 
+def test_a_parent_at_zero_by_its_template_is_not_waited_for_before_it_is_there() -> None:
+    observed = set_of(pcs("d", clique("a", 0, min_available=0), clique("b"), startup=IN_ORDER))
+    child = clique_of(observed, "d-0-b")
+    unit = unit_of(observed, child)
+    assert unit is not None
+    assert parent_minimums(observed, unit, child.spec.starts_after) == ()
+    assert parent_minimums(observed, unit, child.spec.starts_after, {"d-0-a": 2}) == (("d-0-a", 1),)
+
+
 def test_the_container_comes_after_the_users_own() -> None:
     before = {"initContainers": [{"name": "mine"}], "volumes": [{"name": "data"}], "containers": [{"name": "c"}]}
     after = with_startup_container(before, "demo", "initc:1", (("demo-0-a", 2), ("demo-0-b", 1)))
@@ -134,4 +143,14 @@ def test_the_container_comes_after_the_users_own() -> None:
 
 def test_without_parents_there_is_no_container() -> None:
     before = {"containers": []}
-    assert with_startup_container(before, "demo", "initc:1", ()) is before
+    assert with_startup_container(before, "demo", "initc:1", (), readiness_gate=True) is before
+
+
+def test_a_readiness_gate_joins_those_of_the_template_when_asked_for() -> None:
+    before = {"containers": [{"name": "c"}], "readinessGates": [{"conditionType": "example.com/mine"}]}
+    parents_ = (("demo-0-a", 2),)
+    assert with_startup_container(before, "demo", "initc:1", parents_)["readinessGates"] == before["readinessGates"]
+    after = with_startup_container(before, "demo", "initc:1", parents_, readiness_gate=True)
+    assert after["readinessGates"] == [
+        {"conditionType": "example.com/mine"}, {"conditionType": "grove.io/startup-order"},
+    ]  # fmt: skip

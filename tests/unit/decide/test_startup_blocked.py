@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
+from msgspec import structs
 from tests.observed import NOW, pod
 
 from grove.api import labels as key
@@ -60,6 +61,37 @@ def waiting(*conditions: Json, gate: bool = True, phase: str = "Pending", deleti
 def test_tellings(one: Pod, ready: dict[str, int], want: tuple[str, str, bool] | None) -> None:
     found = startup_tellings([one], MINIMUMS, ready)
     assert [(t.status, t.message, t.turned) for t in found] == ([want] if want else [])
+
+
+OPEN: Json = {"type": "grove.io/startup-order", "status": "True"}
+SHUT: Json = {"type": "grove.io/startup-order", "status": "False"}
+READY = {"d-0-a": 2, "d-0-b": 1}
+
+
+@pytest.mark.parametrize(
+    ("one", "ready", "want"),
+    [
+        pytest.param(waiting(SCHEDULED), READY, ("False", "True"), id="it had no need to wait, but the gate has"),
+        pytest.param(waiting(SCHEDULED), {}, ("True", "False"), id="it waits"),
+        pytest.param(waiting(SCHEDULED, blocked("True"), SHUT), READY, ("False", "True"), id="the wait is over"),
+        pytest.param(waiting(SCHEDULED, blocked("False"), OPEN), READY, None, id="that is said once"),
+        pytest.param(waiting(SCHEDULED, blocked("False")), READY, ("False", "True"), id="only the gate was lost"),
+        pytest.param(waiting(SCHEDULED, blocked("False"), OPEN), {}, ("True", "False"), id="a parent fell back early"),
+        pytest.param(waiting(SCHEDULED, INITIALIZED, blocked("False"), OPEN), {}, None,
+                     id="it started: parents that fail later do not make it unready"),
+        pytest.param(waiting(SCHEDULED, INITIALIZED, blocked("True"), SHUT), {}, ("False", "True"),
+                     id="it started before we looked"),
+    ],
+)  # fmt: skip
+def test_a_readiness_gate_says_the_same_the_other_way_round(
+    one: Pod, ready: dict[str, int], want: tuple[str, str] | None
+) -> None:
+    gate = ({"conditionType": "grove.io/startup-order"},)
+    gated = structs.replace(one, spec=structs.replace(one.spec, readiness_gates=gate))
+    found = startup_tellings([gated], MINIMUMS, ready)
+    steps = [step["value"] for telling in found for step in condition_patch(telling, NOW) if step["op"] != "test"]
+    said = {step["type"]: step["status"] for step in steps}
+    assert said == ({"PodStartupBlocked": want[0], "grove.io/startup-order": want[1]} if want else {})
 
 
 def test_the_first_telling_is_added_behind_what_others_said() -> None:

@@ -12,7 +12,7 @@ from tests.observed import NOW, all_cliques, clique_of, group_of, pod, set_of
 
 from grove.api.core import Pod
 from grove.api.meta import Json, find_condition
-from grove.api.podclique import PodClique, PodCliqueStatus
+from grove.api.podclique import PodClique, PodCliqueStatus, PodCliqueUpdateProgress
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
@@ -196,6 +196,24 @@ def test_the_same_error_again_changes_nothing_and_success_clears_it() -> None:
     assert (healed.last_operation.state, healed.last_operation.last_update_time) == ("Succeeded", LATER)
 
 
+@pytest.mark.parametrize(
+    ("errors", "told"),
+    [
+        pytest.param((), None, id="all is made"),
+        pytest.param((("ERR_CREATE_POD", "no"),), ("True", "FailedCreate"), id="a create is refused"),
+        pytest.param((("ERR_DELETE_POD", "no"),), ("True", "FailedDelete"), id="a delete is refused"),
+    ],
+)
+def test_what_is_refused_is_a_condition_until_it_is_not(
+    errors: tuple[tuple[str, str], ...], told: tuple[str, str] | None
+) -> None:
+    before = status_of([], outcome=Outcome(errors=(("ERR_CREATE_POD", "before"),)))
+    after = status_of([], outcome=Outcome(errors=errors), conditions=msgspec.to_builtins(before.conditions))
+    assert said(before, "ReplicaFailure") == ("True", "FailedCreate")
+    assert said(after, "ReplicaFailure") == told
+    assert said(set_status(DEMO, [], [], [], Outcome(errors=errors), NOW), "ReplicaFailure") == told
+
+
 def test_waiting_is_processing() -> None:
     status = status_of([], outcome=Outcome(waiting_for="an older pod to go"))
     assert status.last_operation is not None
@@ -233,6 +251,11 @@ def test_losing_the_last_scheduled_pod(before: int, after: int, lost: bool) -> N
         lost_all_scheduled(PodCliqueStatus(scheduled_replicas=before), PodCliqueStatus(scheduled_replicas=after))
         is lost
     )
+
+
+def test_an_update_that_takes_the_last_pod_is_no_loss() -> None:
+    after = PodCliqueStatus(update_progress=PodCliqueUpdateProgress(update_started_at=NOW))
+    assert not lost_all_scheduled(PodCliqueStatus(scheduled_replicas=1), after)
 
 
 # Scaling groups

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from grove.api.meta import Condition
-from grove.api.podclique import PodCliqueSpec, PodCliqueStatus
-from grove.api.podcliqueset import PodCliqueSetStatus
+from grove.api.podclique import PodCliqueSpec, PodCliqueStatus, PodCliqueUpdateProgress
+from grove.api.podcliqueset import PodCliqueSetStatus, PodCliqueSetUpdateProgress
 from grove.api.podgang import PodGangStatus
 from grove.api.scalinggroup import PodCliqueScalingGroupSpec, PodCliqueScalingGroupStatus
 from grove.api.status import LastError
 from grove.decide.urgency import clique_news, gang_news, group_news, set_news
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+OPEN, ENDED = PodCliqueUpdateProgress(update_started_at=NOW), PodCliqueUpdateProgress(update_ended_at=NOW)
 FOUR = PodCliqueSpec(replicas=4, min_available=2)
 
 
@@ -51,6 +55,22 @@ def pods(replicas: int = 4, scheduled: int = 0, ready: int = 0, **more: object) 
             True,
             id="a whole clique breaks",
         ),
+        pytest.param(
+            pods(scheduled=4, ready=2, update_progress=OPEN), pods(scheduled=4, ready=1, update_progress=OPEN), False,
+            id="below the minimum by an update",
+        ),
+        pytest.param(
+            pods(scheduled=4, ready=1, update_progress=OPEN), pods(scheduled=4, ready=2, update_progress=OPEN), True,
+            id="back at the minimum: the update goes on",
+        ),
+        pytest.param(pods(ready=2), pods(ready=2, update_progress=OPEN), True, id="an update begins"),
+        pytest.param(
+            pods(ready=2, update_progress=ENDED), pods(ready=1, update_progress=ENDED), True, id="an update is over"
+        ),
+        pytest.param(
+            pods(scheduled=4, ready=4, observed_generation=1), pods(scheduled=4, ready=4, observed_generation=2), False,
+            id="whole, as before",
+        ),
         pytest.param(pods(), pods(conditions=said("ScalingLimited", "True")), True, id="a limit is hit"),
         pytest.param(pods(conditions=said("ScalingLimited", "True")), pods(), True, id="a limit is lifted"),
     ],
@@ -86,6 +106,12 @@ def test_group_news(before: int, after: int, news: bool) -> None:
 def test_set_news(before: int, after: int, news: bool) -> None:
     old, new = (PodCliqueSetStatus(available_replicas=count) for count in (before, after))
     assert set_news(5, old, new) is news
+
+
+def test_a_replica_that_an_update_takes_down_is_no_news() -> None:
+    progress = PodCliqueSetUpdateProgress(update_started_at=NOW)
+    old, new = (PodCliqueSetStatus(available_replicas=count, update_progress=progress) for count in (5, 4))
+    assert not set_news(5, old, new)
 
 
 @pytest.mark.parametrize(
