@@ -29,10 +29,11 @@ def _facts() -> tuple[Json, ...]:
 
 def definitions(name: str) -> list[Json]:
     """CustomResourceDefinitions of one scheduler."""
-    return [_definition(one) for one in _facts() if one["name"] == name]
+    return [definition(one) for one in _facts() if one["name"] == name]
 
 
-def _definition(fact: Json) -> Json:
+def definition(fact: Json) -> Json:
+    """The CustomResourceDefinition that one fact describes."""
     spec = {"type": "object", "properties": {"spec": _schema(fact["spec"]), "status": _ANYTHING}}
     version: Json = {"name": fact["version"], "served": True, "storage": True, "schema": {"openAPIV3Schema": spec}}
     if fact.get("status"):

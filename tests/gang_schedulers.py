@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+import random
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
 
-from grove.api.core import Node, Pod
+from grove.api.core import Namespace, Node, Pod
 from grove.api.meta import Json, Resource
 from grove.backends import kai, koord, kube_api, volcano
+from grove.config import load_configuration
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import Conflict, KubeError, NotFound
+from grove.operator import Operator
+from grove.sim.cluster import SimCluster, own_crds
+from grove.sim.topology import Topology
+from tests.backend_schemas import definitions
 
 
 class GangScheduler:
@@ -179,3 +187,39 @@ class Kube(GangScheduler):
                 yield mine
         known = {(pod.spec.scheduling_group or {}).get("podGroupName") for pod in free} - set(groups) - {None}
         self.stumbles += (f"pods were let go before their group {name} was made" for name in sorted(map(str, known)))
+
+
+# Clusters for them
+
+
+@asynccontextmanager
+async def cluster(schema: str, *schedulers: type[GangScheduler]) -> AsyncIterator[SimCluster]:
+    """A simulated cluster with a namespace `ns`, one scheduler's kinds, and these schedulers at work."""
+    found = (*own_crds(), *definitions(schema))
+    async with SimCluster(nodes=Topology(racks=2, nodes=4), definitions=found) as sim:
+        await sim.client().create(Namespace, {"metadata": {"name": "ns"}})
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(kind(sim.client(user=kind.name), "ns").run()) for kind in schedulers]
+        try:
+            yield sim
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def operator(sim: SimCluster, config: str) -> AsyncIterator[Operator]:
+    made = Operator(
+        sim.client(user="grove-operator"), load_configuration(config), clock=sim.clock, rng=random.Random(1),
+        startup_image="x",
+    )  # fmt: skip
+    async with made.running():
+        yield made
+
+
+async def eventually(look: Any, timeout_s: float = 120) -> Any:
+    async with asyncio.timeout(timeout_s):
+        while not (found := await look()):  # noqa: ASYNC110
+            await asyncio.sleep(0.5)
+        return found

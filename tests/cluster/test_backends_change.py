@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from tests.backend_schemas import definitions
-from tests.gang_schedulers import GangScheduler, Kai, Koordinator, Kube
+from tests.gang_schedulers import Kai, Koordinator, Kube, cluster, eventually, operator
 from tests.manifests import clique, group, pcs
 from tests.observed import set_of
 
-from grove.api.core import CustomResourceDefinition, Event, Namespace, Pod
+from grove.api.core import CustomResourceDefinition, Event, Pod
 from grove.api.meta import find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends import koord
-from grove.backends.kai import POD_GROUP, TOPOLOGY
+from grove.backends.kai import POD_GROUP
 from grove.backends.kube_api import V1ALPHA2, pod_group, workload
 from grove.config import load_configuration
 from grove.controllers.untold import TROUBLES
 from grove.operator import Operator
-from grove.sim.cluster import SimCluster, own_crds
-from grove.sim.topology import BLOCK, RACK, Topology
+from grove.sim.cluster import SimCluster
+from grove.sim.topology import BLOCK, RACK
 
 pytestmark = pytest.mark.simulated
 
@@ -35,31 +32,6 @@ pytestmark = pytest.mark.simulated
 def profiles(default: str, *names: str, extra: str = "") -> str:
     listed = ", ".join(f"{{name: {name}}}" for name in names or (default,))
     return f"scheduler: {{profiles: [{listed}], defaultProfileName: {default}}}\n{extra}"
-
-
-@asynccontextmanager
-async def cluster(schema: str, *schedulers: type[GangScheduler]) -> AsyncIterator[SimCluster]:
-    found = (*own_crds(), *definitions(schema))
-    async with SimCluster(nodes=Topology(racks=2, nodes=4), definitions=found) as sim:
-        await sim.client().create(Namespace, {"metadata": {"name": "ns"}})
-        loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(kind(sim.client(user=kind.name), "ns").run()) for kind in schedulers]
-        try:
-            yield sim
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@asynccontextmanager
-async def operator(sim: SimCluster, config: str) -> AsyncIterator[Operator]:
-    made = Operator(
-        sim.client(user="grove-operator"), load_configuration(config), clock=sim.clock, rng=random.Random(1),
-        startup_image="x",
-    )  # fmt: skip
-    async with made.running():
-        yield made
 
 
 async def pods(sim: SimCluster, bound: int) -> dict[str, Pod]:
@@ -71,13 +43,6 @@ async def pods(sim: SimCluster, bound: int) -> dict[str, Pod]:
                 await asyncio.sleep(5)
                 return {pod.metadata.uid: pod for pod in (await sim.client().list(Pod, "ns")).items}
             await asyncio.sleep(0.5)
-
-
-async def eventually(look: Any, timeout_s: float = 120) -> Any:
-    async with asyncio.timeout(timeout_s):
-        while not (found := await look()):  # noqa: ASYNC110
-            await asyncio.sleep(0.5)
-        return found
 
 
 async def test_a_new_default_profile_moves_no_running_workload() -> None:
@@ -198,22 +163,6 @@ async def test_a_standby_knows_what_the_cluster_offers_for_the_reviews_it_answer
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-
-async def test_a_binding_becomes_a_topology_of_kai_and_drift_is_mended() -> None:
-    async with cluster("kai", Kai) as sim, operator(sim, profiles("kai-scheduler")):
-        levels = [{"domain": "rack", "key": RACK}]
-        body = {"metadata": {"name": "topo"}, "spec": {"levels": levels}}
-        await sim.client().create(ClusterTopologyBinding, body)
-
-        async def told() -> Any:
-            found = await sim.client().get(ClusterTopologyBinding, "topo")
-            return [one for one in found.status.scheduler_topology_statuses if one.scheduler_name == "kai-scheduler"]
-
-        (said,) = await eventually(told)
-        assert said.in_sync
-        made = await sim.client().get(TOPOLOGY, "topo")
-        assert made["spec"] == {"levels": [{"nodeLabel": RACK}]}
 
 
 async def test_an_object_that_somebody_deletes_or_edits_is_made_right() -> None:

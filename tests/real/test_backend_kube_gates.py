@@ -74,7 +74,8 @@ async def test_a_gang_that_must_share_a_rack_does_or_waits(plane: GangPlane, fre
 
 async def _why_not(world: World, group: str) -> str:
     """What kube-scheduler says of a group that it could not place."""
-    conditions = (await objects(world, POD_GROUP))[group].get("status", {}).get("conditions", ())
+    found = (await objects(world, POD_GROUP)).get(group, {})
+    conditions = found.get("status", {}).get("conditions", ())
     return next((one["message"] for one in conditions if one["reason"] == "Unschedulable"), "")
 
 
@@ -154,7 +155,6 @@ async def test_the_shape_of_a_gang_that_was_told_cannot_change_and_its_size_can(
             await world.quiet()
             after = await objects(world, POD_GROUP)
             assert after.keys() == {"d-0", "d-1"}
-            assert after["d-0"]["metadata"]["generation"] == before["d-0"]["metadata"]["generation"]
             assert after["d-0"]["metadata"]["resourceVersion"] == before["d-0"]["metadata"]["resourceVersion"]
         for suffix in ("low", "high"):
             await world.client.delete(PRIORITY_CLASS, f"{fresh_name}-{suffix}")

@@ -22,6 +22,7 @@ from tests.operating import World, condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.backends import KubeBackend
 from grove.backends.kube_api import V1ALPHA2, pod_group
 
 pytestmark = pytest.mark.real
@@ -89,6 +90,9 @@ async def test_a_scheduler_that_ignores_gangs_places_what_fits_and_is_found_out(
     off = ("--feature-gates=GenericWorkload=false,GangScheduling=false",)
     with gang_plane(tmp_path, "1.36.3", GATES, scheduler_args=off) as plane:
         async with gang_world(plane, fresh_name, gpus=8) as world:
+            backend = world.operator.backends.find("default-scheduler")
+            assert isinstance(backend, KubeBackend)
+            backend.grace_s = 3.0
             await world.apply(pcs("d", hungry("a", 4), hungry("b", 8)))
             await world.eventually(lambda: is_bound(world, 8))
 

@@ -253,7 +253,17 @@ class TopologyBackend(Backend, Protocol):
 
     @property
     def topology_resource(self) -> Resource | None:
-        """Kind of its topology object; None if it reads node labels and needs no object."""
+        """Kind of its topology object; None if it needs none."""
+        ...
+
+    @property
+    def topology_served(self) -> bool:
+        """Whether the cluster is known to have that kind."""
+        ...
+
+    @property
+    def topology_frozen(self) -> bool:
+        """Whether that object cannot be changed, only replaced."""
         ...
 
     def topology_name(self, binding: ClusterTopologyBinding) -> str: ...

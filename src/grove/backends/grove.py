@@ -13,6 +13,7 @@ from grove.backends.base import PlainBackend, TopologySync
 from grove.backends.options import Options
 
 NAME = GROVE_SCHEDULER
+RULES: tuple[Json, ...] = ()
 
 
 class GroveBackend(PlainBackend):
@@ -20,6 +21,7 @@ class GroveBackend(PlainBackend):
     needs_gate = False
     reports_gang_status = True
     topology_resource: Resource | None = None
+    topology_served = topology_frozen = False
 
     def topology_name(self, binding: ClusterTopologyBinding) -> str:
         return binding.metadata.name

@@ -23,11 +23,13 @@ from grove.backends.base import Answers, BackendError, PlainBackend, PodSite, Qu
 from grove.backends.constraints import gang_constraints
 from grove.backends.kube_objects import object_meta
 from grove.backends.options import Options
+from grove.backends.rights import keeps
 
 NAME = key.KAI_SCHEDULER
 AUTO, GROVE, PODGROUPER = "auto", "grove", "podgrouper"
 POD_GROUP = Resource("scheduling.run.ai", "v2alpha2", "PodGroup", "podgroups")
 TOPOLOGY = Resource("kai.scheduler", "v1alpha1", "Topology", "topologies", namespaced=False)
+RULES = (keeps(POD_GROUP), keeps(TOPOLOGY))
 MAX_LEVELS = 16
 NEVER_STALE = "-1s"
 """Staleness is gang termination, which Grove does itself, after the set's own termination delay."""
@@ -57,6 +59,8 @@ class KaiBackend(PlainBackend):
     name = NAME
     event_reasons = {base.NOT_REPRESENTABLE: words.EventReason.KAI_BACKEND_MAPPING_FAILED}
     topology_resource = TOPOLOGY
+    topology_served = False
+    topology_frozen = True
 
     def __init__(self, ownership: str = AUTO, facts: KaiFacts | None = None) -> None:
         self.ownership, self.facts, self.heard = ownership, facts or KaiFacts(), facts is not None
@@ -75,12 +79,14 @@ class KaiBackend(PlainBackend):
         return (
             Question("served", "served", POD_GROUP),
             Question("group", "dry_run", POD_GROUP, _PROBE, only_if="served"),
+            Question("topologies", "served", TOPOLOGY),
         )
 
     def learn(self, answers: Answers) -> None:
         self.heard = True
         spec: Json = (answers.get("group") or {}).get("spec") or {}
         subgroups = any("minSubGroup" in one for one in spec.get("subGroups") or ())
+        self.topology_served = bool(answers.get("topologies"))
         self.facts = KaiFacts(bool(answers.get("served")), subgroups, "stalenessGracePeriod" in spec)
 
     # Admission
@@ -131,6 +137,9 @@ class KaiBackend(PlainBackend):
         if not self.facts.installed:
             return Telling(ready=False, reason=base.NOT_INSTALLED, message="KAI's PodGroup is not served here")
         if not self._is_ours(gang):
+            if none := [group.name for group in gang.spec.podgroups if not group.min_replicas]:
+                message = f"KAI's podgrouper needs a minimum of one pod a clique; none has {', '.join(none)}"
+                return Telling(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
             return Telling(message="KAI's podgrouper reads the PodGang")
         constrained = any(True for _ in gang_constraints(gang))
         if constrained and not topology_of(gang):

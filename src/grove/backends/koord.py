@@ -9,6 +9,7 @@ the gang stands: as members they would be tried while gated, and one that does n
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -19,16 +20,20 @@ from grove.api.core import Pod
 from grove.api.meta import Json, Resource, is_true
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang, PodGroup
+from grove.api.topology import ClusterTopologyBinding
 from grove.backends import base, koord_annotations
-from grove.backends.base import Answers, PlainBackend, PodSite, Question, Refusal, Telling
+from grove.backends.base import Answers, PlainBackend, PodSite, Question, Refusal, Telling, TopologySync
 from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.koord_annotations import RESERVATION, RESERVATION_AFFINITY, TIMEOUT, ZONE
+from grove.backends.koord_topology import DEFAULT, NETWORK_TOPOLOGY, network_drift, network_topology
 from grove.backends.kube_objects import LABEL_LENGTH, object_meta, shortened
 from grove.backends.options import Options
+from grove.backends.rights import keeps
 
 NAME = key.KOORDINATOR_SCHEDULER
 ALIASES = frozenset({"koordinator-scheduler"})
 POD_GROUP = Resource("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", "podgroups")
+RULES = (keeps(POD_GROUP), keeps(NETWORK_TOPOLOGY))
 
 GANG = "pod-group.scheduling.sigs.k8s.io"
 _PREFIX = "gang.scheduling.koordinator.sh/"
@@ -84,6 +89,7 @@ class KoordBackend(PlainBackend):
         for name, message in koord_annotations.faults(pcs.metadata.annotations):
             found.append(Refusal(f"metadata.annotations[{name}]", message))
         found += self._uniform(pcs)
+        found += _compute_domains(pcs)
         for one in constraints_of(pcs):
             if not self.options.layers:
                 message = "no layers are configured for koord-scheduler, so it cannot be told any topology"
@@ -126,7 +132,7 @@ class KoordBackend(PlainBackend):
             if label in site.pcs.metadata.labels:
                 labels.setdefault(label, site.pcs.metadata.labels[label])
         annotations[TOPOLOGY_SELECTOR] = f"{namespace}/{site.gang_name}"
-        annotations[TOPOLOGY_INDEX] = str(site.index)
+        annotations[TOPOLOGY_INDEX] = str(gang_index(site))
         said = site.gang.metadata.annotations if site.gang is not None else site.pcs.metadata.annotations
         if reference := said.get(RESERVATION):
             annotations[RESERVATION_AFFINITY] = _json(koord_annotations.reservation_affinity(reference))
@@ -170,20 +176,72 @@ class KoordBackend(PlainBackend):
         return lost, dropped
 
 
+def _compute_domains(pcs: PodCliqueSet) -> Iterable[Refusal]:
+    """Koordinator places devices itself and does not know claims on NVLink domains."""
+    template = pcs.spec.template
+    places = [("metadata", pcs.metadata.annotations)]
+    places += [(f"spec.template.cliques[{at}]", one.annotations) for at, one in enumerate(template.cliques)]
+    groups = enumerate(template.pod_clique_scaling_groups)
+    places += [(f"spec.template.podCliqueScalingGroups[{at}]", one.annotations) for at, one in groups]
+    for path, said in places:
+        if said.get(key.MNNVL_GROUP, key.MNNVL_NONE) != key.MNNVL_NONE:
+            message = "Koordinator does not place multi-node NVLink domains"
+            yield Refusal(f"{path}.annotations[{key.MNNVL_GROUP}]", message)
+
+
+class LayeredKoordBackend(KoordBackend):
+    """With topology: layers are configured, so the scheduler's picture of the cluster is kept like the binding."""
+
+    topology_resource = NETWORK_TOPOLOGY
+    topology_served = topology_frozen = False
+
+    @property
+    def questions(self) -> Sequence[Question]:
+        return (*super().questions, Question("topologies", "served", NETWORK_TOPOLOGY))
+
+    def learn(self, answers: Answers) -> None:
+        super().learn(answers)
+        self.topology_served = bool(answers.get("topologies"))
+
+    def topology_name(self, binding: ClusterTopologyBinding) -> str:
+        return DEFAULT
+
+    def wanted_topology(self, binding: ClusterTopologyBinding) -> Json | None:
+        return network_topology(binding, self.options.layers)
+
+    def topology_drift(self, binding: ClusterTopologyBinding, reference: str, observed: Json | None) -> TopologySync:
+        return network_drift(binding, self.options.layers, reference, observed)
+
+
 def group_name(gang: str, clique: str) -> str:
     """Also the value of a label, which takes 63 characters."""
     return shortened(f"{gang}-{clique}", LABEL_LENGTH)
 
 
+def gang_index(site: PodSite) -> int:
+    """Where a core pod stands in its gang: copy by copy, clique by clique as the set lists them, pod by pod."""
+    template, name = site.pcs.spec.template, site.pcs.metadata.name
+    widest = max((one.spec.min_available or one.spec.replicas for one in template.cliques), default=1)
+    groups = {member: group.name for group in template.pod_clique_scaling_groups for member in group.clique_names}
+    for position, one in enumerate(template.cliques):
+        middle = rf"{re.escape(groups[one.name])}-(?P<copy>\d+)-" if one.name in groups else ""
+        found = re.fullmatch(rf"{re.escape(name)}-\d+-{middle}{re.escape(one.name)}", site.clique)
+        if found:
+            copy = int(found.groupdict().get("copy", 0))
+            return (copy * len(template.cliques) + position) * max(1, widest) + site.index
+    return site.index
+
+
 def pod_groups(gang: PodGang, layers: Mapping[str, str]) -> list[Json]:
     """All PodGroups of a gang. Each names all of them, and carries the same topology: the scheduler reads any one."""
     namespace, name = gang.metadata.namespace, gang.metadata.name
-    together = sorted(f"{namespace}/{group_name(name, group.name)}" for group in gang.spec.podgroups)
+    groups = [group for group in gang.spec.podgroups if group.min_replicas]  # the others have no core pods
+    together = sorted(f"{namespace}/{group_name(name, group.name)}" for group in groups)
     annotations = {MODE: "Strict", MATCH: "waiting-and-running", GROUPS: _json(together)}
     if topology := _topology(gang, layers):
         annotations[TOPOLOGY_SPEC] = topology
     timeout = gang.metadata.annotations.get(TIMEOUT)
-    return [_pod_group(gang, group, annotations, timeout) for group in gang.spec.podgroups]
+    return [_pod_group(gang, group, annotations, timeout) for group in groups]
 
 
 def _pod_group(gang: PodGang, group: PodGroup, annotations: Mapping[str, str], timeout: str | None) -> Json:
@@ -244,4 +302,5 @@ def build(options: Json, path: str) -> KoordBackend:
     group_first = read.flag("podGroupFirst", False)
     strict = read.flag("strictTopology", True)
     read.finish()
-    return KoordBackend(KoordOptions(layers, group_first, strict))
+    found = KoordOptions(layers, group_first, strict)
+    return LayeredKoordBackend(found) if layers else KoordBackend(found)

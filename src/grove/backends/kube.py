@@ -25,12 +25,16 @@ from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.kube_api import Capability
 from grove.backends.kube_objects import MAX_TEMPLATES, MERGED, PER_CLIQUE, TREE
 from grove.backends.options import Options
+from grove.backends.rights import KEEP, rule
 
 NAME = DEFAULT_SCHEDULER
+RULES = (
+    rule(kube_api.GROUP, ("workloads", "podgroups", "compositepodgroups"), KEEP),
+    rule(kube_api.GROUP, ("podgroups/status",), ("get",)),
+    rule("", ("pods",), ("create",)),
+)
 AUTO, REQUIRED, OFF = "Auto", "Required", "Off"
 NO_MAPPING = "None"
-DOUBT_S = 30.0
-"""How long part of a gang may be bound without the rest before it is taken for a scheduler that ignores gangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class KubeBackend(PlainBackend):
     core_by_index = True
     frozen = frozenset({"Workload", "PodGroup", "CompositePodGroup"})
     said_once = (("spec", "podGroupTemplateRef"), ("spec", "workloadRef"))
+    grace_s = 30.0
+    """How long part of a gang may be bound without the rest before it is taken for a scheduler that ignores gangs."""
 
     def __init__(self, options: KubeOptions | None = None, offered: Capability | None = None) -> None:
         self.options, self.offered, self.heard = options or KubeOptions(), offered or Capability(), offered is not None
@@ -171,7 +177,7 @@ class KubeBackend(PlainBackend):
         needed = sum(group.min_replicas for group in gang.spec.podgroups)
         if not bound or not unbound or len(bound) >= needed or max(unbound) > min(bound):
             return None
-        return max(0.0, DOUBT_S - (now - min(bound)).total_seconds())
+        return max(0.0, self.grace_s - (now - min(bound)).total_seconds())
 
     # What cannot be said at all
 

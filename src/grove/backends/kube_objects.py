@@ -157,8 +157,9 @@ def _tree(gang: PodGang, pcs: PodCliqueSet, groups: list[Group], offered: Capabi
     root: Json = {
         "name": ROOT,
         **_composite_spec(gang, len(at_root) + len(inner), key_, offered),
-        "podGroupTemplates": [_template(gang, group, offered) for group in at_root],
     }
+    if at_root:
+        root["podGroupTemplates"] = [_template(gang, group, offered) for group in at_root]
     if inner:
         root["compositePodGroupTemplates"] = [
             {

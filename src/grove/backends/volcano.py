@@ -15,16 +15,25 @@ from grove.api.core import CustomResourceDefinition, Pod
 from grove.api.meta import Json, Resource, is_true
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import GangTopologyConstraint, PodGang
+from grove.api.topology import ClusterTopologyBinding
 from grove.backends import base
-from grove.backends.base import Answers, PlainBackend, PodSite, Question, Refusal, Telling
+from grove.backends.base import Answers, PlainBackend, PodSite, Question, Refusal, Telling, TopologySync
 from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.kube_objects import object_meta
 from grove.backends.options import Options
+from grove.backends.rights import READ, keeps, reads, rule
 
 NAME = key.VOLCANO_SCHEDULER
 POD_GROUP = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
 HYPER_NODE = Resource("topology.volcano.sh", "v1alpha1", "HyperNode", "hypernodes", namespaced=False)
 DEFAULT_QUEUE = "default"
+_CRD = f"{POD_GROUP.plural}.{POD_GROUP.group}"
+RULES = (
+    keeps(POD_GROUP),
+    rule(POD_GROUP.group, ("queues",), READ),
+    reads(HYPER_NODE),
+    rule(CustomResourceDefinition.RESOURCE.group, (CustomResourceDefinition.RESOURCE.plural,), ("get",), _CRD),
+)
 
 
 class VolcanoBackend(PlainBackend):
@@ -37,6 +46,8 @@ class VolcanoBackend(PlainBackend):
         self.tiers = dict(tiers or {})
         """HyperNode tier names by node label key."""
         self.capable, self.known_tiers, self.heard = capable, known, capable
+        self.depths: dict[str, int] = {}
+        """How far from the nodes a tier is, by its name."""
 
     @property
     def gang_resources(self) -> Sequence[Resource]:
@@ -44,9 +55,7 @@ class VolcanoBackend(PlainBackend):
 
     @property
     def questions(self) -> Sequence[Question]:
-        crd = Question(
-            "crd", "get", CustomResourceDefinition.RESOURCE, object_name=f"{POD_GROUP.plural}.{POD_GROUP.group}"
-        )
+        crd = Question("crd", "get", CustomResourceDefinition.RESOURCE, object_name=_CRD)
         if not self.tiers:
             return (crd,)
         served = Question("hypernodes", "served", HYPER_NODE)
@@ -56,7 +65,9 @@ class VolcanoBackend(PlainBackend):
         self.heard = True
         self.capable = "subGroupPolicy" in _spec_fields(answers.get("crd"))
         nodes = answers.get("tiers") or ()
-        self.known_tiers = frozenset(str(one["spec"].get("tierName", "")) for one in nodes) - {""}
+        named = [one["spec"] for one in nodes if one["spec"].get("tierName")]
+        self.depths = {str(one["tierName"]): int(one.get("tier") or 0) for one in named}
+        self.known_tiers = frozenset(self.depths)
 
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
         found: list[Refusal] = []
@@ -89,7 +100,16 @@ class VolcanoBackend(PlainBackend):
         if lost := self._unsaid(gang):
             message = f"Volcano cannot be told this: {', '.join(lost)}"
             return Telling(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
-        return Telling((pod_group(gang, queue_of(pcs), self.tiers),))
+        objects = (pod_group(gang, queue_of(pcs), self.tiers),)
+        # One of the two can be said, and the binding one is.
+        dropped = [
+            f"preferred {one.preferred} of {one.name}"
+            for one in gang_constraints(gang)
+            if one.required and one.preferred
+        ]
+        if dropped:
+            return Telling(objects, reason=base.TOLD_IN_PART, message=f"ignored: {', '.join(dropped)}")
+        return Telling(objects)
 
     def may_go(self, pod: Pod, gang: PodGang) -> bool:
         return is_true(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
@@ -106,6 +126,32 @@ class VolcanoBackend(PlainBackend):
         return lost
 
 
+class TieredVolcanoBackend(VolcanoBackend):
+    """With topology: says of a binding whether HyperNodes have the tiers that its levels stand for, in its order.
+
+    HyperNodes themselves are made by whoever knows the network; Volcano can discover them.
+    """
+
+    topology_resource: Resource | None = None
+    topology_served = topology_frozen = False
+
+    def topology_name(self, binding: ClusterTopologyBinding) -> str:
+        return HYPER_NODE.plural
+
+    def wanted_topology(self, binding: ClusterTopologyBinding) -> Json | None:
+        return None
+
+    def topology_drift(self, binding: ClusterTopologyBinding, reference: str, observed: Json | None) -> TopologySync:
+        tiers = [self.tiers[level.key] for level in binding.spec.levels if level.key in self.tiers]
+        if missing := [tier for tier in tiers if tier not in self.known_tiers]:
+            return TopologySync(False, f"no HyperNode has the tier {', '.join(missing)}")
+        depths = [self.depths.get(tier, 0) for tier in tiers]
+        if depths != sorted(depths, reverse=True):
+            shown = ", ".join(f"{tier} ({depth})" for tier, depth in zip(tiers, depths, strict=True))
+            return TopologySync(False, f"tiers do not go from broad to narrow as the levels do: {shown}")
+        return TopologySync(True)
+
+
 def pod_group(gang: PodGang, queue: str, tiers: Mapping[str, str]) -> Json:
     spec: Json = {"minMember": max(1, sum(group.min_replicas for group in gang.spec.podgroups)), "queue": queue}
     if gang.spec.priority_class_name:
@@ -119,11 +165,13 @@ def pod_group(gang: PodGang, queue: str, tiers: Mapping[str, str]) -> Json:
     }
     policies: list[Json] = []
     for group in gang.spec.podgroups:
+        if not group.min_replicas:
+            continue  # a subgroup has one pod at least; pods of this clique are members of the gang alone
         policy: Json = {
             "name": group.name,
             "labelSelector": {"matchLabels": {key.POD_CLIQUE: group.name}},
             "matchLabelKeys": [key.POD_CLIQUE],
-            "subGroupSize": max(1, group.min_replicas),
+            "subGroupSize": group.min_replicas,
             "minSubGroups": 1,
         }
         if topology := _network(group.topology_constraint or alone.get(group.name), tiers):
@@ -162,4 +210,4 @@ def build(options: Json, path: str) -> VolcanoBackend:
     read = Options(options, path)
     tiers = read.strings("tiers")
     read.finish()
-    return VolcanoBackend(tiers)
+    return TieredVolcanoBackend(tiers) if tiers else VolcanoBackend(tiers)

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from tests.manifests import clique, pcs
 from tests.observed import binding, set_of
-from tests.reviews import faults, warnings
+from tests.reviews import faults, review_of, warnings
 
 from grove.admission.lookups import BackendFacts
-from grove.admission.review import Admission
+from grove.admission.review import VALIDATE_SET, Admission
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
 from grove.backends import KNOWN, Backends, GroveBackend, KubeBackend, Telling, build_backends, is_topology_aware
@@ -194,3 +194,10 @@ def test_who_moves_a_living_set_by_annotation_is_told_how() -> None:
         "metadata.annotations[schedulerName]: what runs stays with its scheduler; to move the set, scale it to 0 "
         "replicas and back"
     ]
+
+
+def test_the_queue_of_a_set_that_names_its_scheduler_by_annotation_is_looked_up_too() -> None:
+    facts = BackendFacts.of([KubeBackend(), VolcanoBackend(capable=True)], "default-scheduler")
+    said = {"schedulerName": "volcano", "scheduling.grove.io/volcano-queue": "research"}
+    wanted = pcs("d", clique("a"), metadata={"annotations": said})
+    assert Admission(backends=facts).needs(VALIDATE_SET, review_of(wanted)).queues == {"research"}

@@ -6,6 +6,7 @@ and what of their metadata the scheduler reads), or the reason why the gang cann
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,18 @@ from grove.backends.volcano import VolcanoBackend
 
 GOLDEN = yaml.safe_load((Path(__file__).parents[2] / "data" / "backends" / "golden.yaml").read_text())
 RACK, BLOCK = "topology.kubernetes.io/rack", "topology.kubernetes.io/block"
+HOST = "kubernetes.io/hostname"
 PATH_KAI = {"kai.scheduler/queue": "research"}
 
 
-def gang(*groups: Json, annotations: Json | None = None, **spec: Any) -> PodGang:
+def gang(
+    *groups: Json, name: str = "demo-0", annotations: Json | None = None, labels: Json | None = None, **spec: Any
+) -> PodGang:
     meta = {
-        "name": "demo-0",
+        "name": name,
         "namespace": "ns",
         "uid": "gang-uid",
-        "labels": {"app.kubernetes.io/part-of": "demo", "grove.io/podgang": "demo-0"},
+        "labels": {"app.kubernetes.io/part-of": "demo", "grove.io/podgang": name, **(labels or {})},
         "annotations": {"grove.io/topology-name": "topo", **(annotations or {})},
     }
     return msgspec.convert({"metadata": meta, "spec": {"podgroups": list(groups), **spec}}, PodGang)
@@ -70,15 +74,39 @@ ROWS: dict[str, PodGang] = {
             }
         ],
     ),
+    "a clique that may have no pods": gang(members("a", 2), members("b", 0)),
+    "the gang in one block, in one rack if possible": gang(
+        members("a", 1), members("b", 1), topologyConstraint=pack(required=BLOCK, preferred=RACK)
+    ),
+    "three levels": gang(
+        members("g-0-lead", 1, topologyConstraint=pack(required=HOST)),
+        members("g-0-work", 3),
+        topologyConstraint=pack(required=BLOCK),
+        topologyConstraintGroupConfigs=[
+            {
+                "name": "demo-0-g-0",
+                "podGroupNames": ["demo-0-g-0-lead", "demo-0-g-0-work"],
+                "topologyConstraint": pack(required=RACK),
+            }
+        ],
+    ),
+    "a copy of a group without a level": gang(members("g-0-lead", 1), members("g-0-work", 3), members("router", 1)),
+    "a scaled gang": gang(members("g-1-lead", 1), members("g-1-work", 3), name="demo-0-g-0"),
+    "more pods than the minimum": gang(members("w", 1, podReferences=[{"name": f"p{n}"} for n in range(3)])),
+    "a reservation of an earlier gang": gang(members("w", 1), reuseReservationRef={"name": "demo-0"}),
+    "preemptible by label": gang(members("w", 1), labels={"kai.scheduler/preemptibility": "preemptible"}),
     "a time to give up": gang(members("a", 1), annotations={"scheduling.koordinator.sh/gang-timeout": "90s"}),
 }
 
 BACKENDS: dict[str, tuple[str, Backend]] = {
     "kai": ("kai", KaiBackend("grove", KaiFacts(True, True, True))),
+    "kai podgrouper": ("kai", KaiBackend("podgrouper", KaiFacts(True, True, True))),
     "koord": ("koord", KoordBackend(KoordOptions({RACK: "rackLayer", BLOCK: "blockLayer"}, True), installed=True)),
     "volcano": (
         "volcano",
-        VolcanoBackend({RACK: "rack", BLOCK: "block"}, capable=True, known=frozenset({"rack", "block"})),
+        VolcanoBackend(
+            {RACK: "rack", BLOCK: "block", HOST: "host"}, capable=True, known=frozenset({"rack", "block", "host"})
+        ),
     ),
     "kube 1.35": ("kube-1.35", KubeBackend(KubeOptions(), Capability("v1alpha1"))),
     "kube 1.36": ("kube-1.36", KubeBackend(KubeOptions(), Capability("v1alpha2"))),
@@ -89,23 +117,27 @@ BACKENDS: dict[str, tuple[str, Backend]] = {
 
 def owner(row: str) -> PodCliqueSet:
     """A set that would have such a gang, for what backends read from it."""
-    names = [one.name.removeprefix("demo-0-").removeprefix("g-0-") for one in ROWS[row].spec.podgroups]
+    names = [re.sub(r"demo-0-(g-\d-)?", "", one.name) for one in ROWS[row].spec.podgroups]
     inner = {"pack": {"required": "rack"}}
     cliques = [
         clique(name, topology=inner if row == "a clique in one rack" and name == "a" else None) for name in names
     ]
-    copies = [group("g", "lead", "work", topologyConstraint=inner)] if "lead" in names else []
+    leads = "lead" in names and row not in ("a copy of a group without a level", "a scaled gang")
+    copies = [group("g", "lead", "work", **({"topologyConstraint": inner} if leads else {}))] if "lead" in names else []
     queues = {"labels": PATH_KAI, "annotations": {"scheduling.grove.io/volcano-queue": "research"}}
     return set_of(pcs("demo", *cliques, groups=copies, namespace="ns", metadata=queues))
 
 
+def recorded(name: str, row: str) -> PodGang:
+    """The gang as it is in a cluster, with what the backend wants to remember on it."""
+    wanted = ROWS[row]
+    annotations = {**wanted.metadata.annotations, **BACKENDS[name][1].gang_annotations(owner(row), None, [])}
+    return msgspec.structs.replace(wanted, metadata=msgspec.structs.replace(wanted.metadata, annotations=annotations))
+
+
 def told(name: str, row: str) -> Any:
     """What the backend says, reduced to what the scheduler reads."""
-    _, backend = BACKENDS[name]
-    wanted, whole = ROWS[row], owner(row)
-    recorded = {**wanted.metadata.annotations, **backend.gang_annotations(whole, None, [])}
-    wanted = msgspec.structs.replace(wanted, metadata=msgspec.structs.replace(wanted.metadata, annotations=recorded))
-    telling = backend.tell_gang(wanted, whole, [])
+    telling = BACKENDS[name][1].tell_gang(recorded(name, row), owner(row), [])
     if not telling.objects:
         return f"{telling.reason}: {telling.message}"
     return [_shown(one) for one in telling.objects]
@@ -114,7 +146,9 @@ def told(name: str, row: str) -> Any:
 def _shown(obj: Json) -> Json:
     meta = obj["metadata"]
     read = {k: v for k, v in (meta.get("annotations") or {}).items() if k.startswith("gang.scheduling")}
-    return {"kind": obj["kind"], "name": meta["name"], "spec": obj["spec"], **({"annotations": read} if read else {})}
+    labels = {k: v for k, v in meta["labels"].items() if k == "kai.scheduler/preemptibility"}
+    metadata = {**({"annotations": read} if read else {}), **({"labels": labels} if labels else {})}
+    return {"kind": obj["kind"], "name": meta["name"], "spec": obj["spec"], **metadata}
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -127,3 +161,40 @@ def test_objects_are_as_recorded_and_the_scheduler_takes_them(name: str, row: st
         for one in found:
             version = next(res.api_version for res in backend.gang_resources if res.kind == one["kind"])
             assert faults(schema, {"apiVersion": version, **one}) == []
+
+
+CAPABILITIES = {
+    "all or nothing": "two cliques",
+    "a minimum for each clique": "two cliques",
+    "copies of scaling groups": "a copy of a group without a level",
+    "a minimum of none": "a clique that may have no pods",
+    "base and scaled gangs": "a scaled gang",
+    "required topology": "the gang in one block",
+    "preferred topology": "the gang in one rack if possible",
+    "required and preferred topology": "the gang in one block, in one rack if possible",
+    "topology of a clique": "a clique in one rack",
+    "topology of a scaling group": "a copy of a group in one rack",
+    "three levels": "three levels",
+    "priority": "a priority",
+    "queues, and the timer for stale gangs": "one clique",
+    "preemptibility": "preemptible by label",
+    "surplus": "more pods than the minimum",
+    "reservations": "a reservation of an earlier gang",
+    "time-outs": "a time to give up",
+}
+"""Each capability of PodGangs by which docs/backends.md compares schedulers, and the gang that shows it."""
+
+
+def test_there_is_a_gang_for_every_capability_and_an_answer_to_it_from_every_scheduler() -> None:
+    assert set(CAPABILITIES.values()) == set(ROWS)
+    assert {name: set(rows) for name, rows in GOLDEN.items()} == {name: set(ROWS) for name in BACKENDS}
+
+
+def test_what_is_said_in_part_says_which_part_is_not() -> None:
+    row = "the gang in one block, in one rack if possible"
+    said = {name: BACKENDS[name][1].tell_gang(recorded(name, row), owner(row), []) for name in BACKENDS}
+    assert {name: one.message for name, one in said.items() if one.reason == "ToldInPart"} == {
+        "volcano": f"ignored: preferred {RACK} of the gang",
+        "kube 1.36 with every gate": f"ignored: preferred {RACK} of the gang",
+        "kube 1.37": f"ignored: preferred {RACK} of the gang",
+    }

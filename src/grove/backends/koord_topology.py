@@ -1,0 +1,73 @@
+"""Koordinator's picture of the cluster, its ClusterNetworkTopology: made from a ClusterTopologyBinding, or compared.
+
+It is one chain of layers from broad to narrow that ends in the node; the cluster as its root goes without saying. The
+scheduler reads only the object called `default`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from grove.api import labels as key
+from grove.api.meta import Json, Resource
+from grove.api.topology import ClusterTopologyBinding
+from grove.backends.base import TopologySync
+
+NETWORK_TOPOLOGY = Resource(
+    "scheduling.koordinator.sh", "v1alpha1", "ClusterNetworkTopology", "clusternetworktopologies", namespaced=False
+)
+DEFAULT = "default"
+NODE_LAYER = "NodeTopologyLayer"
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def network_topology(binding: ClusterTopologyBinding, layers: Mapping[str, str]) -> Json:
+    """The object for a binding; `layers` are names of layers by node label key, else a level's own name is taken."""
+    chain: list[Json] = []
+    for level in binding.spec.levels:
+        if level.key == HOSTNAME:
+            continue  # the layer of nodes itself, which is always there
+        layer: Json = {"topologyLayer": layers.get(level.key, level.domain), "labelKey": [level.key]}
+        chain.append(_below(chain, layer))
+    chain.append(_below(chain, {"topologyLayer": NODE_LAYER}))
+    return {
+        "apiVersion": NETWORK_TOPOLOGY.api_version,
+        "kind": NETWORK_TOPOLOGY.kind,
+        "metadata": {"name": DEFAULT, "labels": {key.MANAGED_BY: key.OPERATOR}},
+        "spec": {"networkTopologySpec": chain},
+    }
+
+
+def network_drift(
+    binding: ClusterTopologyBinding, layers: Mapping[str, str], reference: str, observed: Json | None
+) -> TopologySync:
+    """Whether the scheduler knows the layers of a binding, in its order."""
+    if reference != DEFAULT:
+        return TopologySync(False, f"Koordinator reads only the ClusterNetworkTopology {DEFAULT}, not {reference}")
+    if observed is None:
+        return TopologySync(False, f"there is no ClusterNetworkTopology {DEFAULT}")
+    wanted = _shown(network_topology(binding, layers))
+    found = _shown(observed)
+    generation = int(observed["metadata"].get("generation") or 0)
+    if found == wanted:
+        return TopologySync(True, observed_generation=generation)
+    message = f"ClusterNetworkTopology {DEFAULT} has layers {', '.join(found)}, not {', '.join(wanted)}"
+    return TopologySync(False, message, generation)
+
+
+def _below(chain: list[Json], layer: Json) -> Json:
+    return layer | ({"parentTopologyLayer": chain[-1]["topologyLayer"]} if chain else {})
+
+
+def _shown(topology: Json) -> list[str]:
+    """Layers from broad to narrow with the labels they are read from; a chain may be written in any order."""
+    rows = {
+        str(one.get("parentTopologyLayer") or ""): one
+        for one in (topology.get("spec") or {}).get("networkTopologySpec") or ()
+    }
+    at, found = next((name for name in ("", "ClusterTopologyLayer") if name in rows), ""), []
+    while (row := rows.pop(at, None)) is not None:
+        at = str(row.get("topologyLayer") or "")
+        labels = () if at == NODE_LAYER else row.get("labelKey") or ()
+        found.append(f"{at}({'|'.join(labels)})" if labels else at)
+    return found

@@ -1,0 +1,242 @@
+"""Koordinator: the grammar of its annotations, what pods carry, what is refused, who may go, and its topology."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from tests.backend_schemas import faults as schema_faults
+from tests.manifests import clique, group, pcs
+from tests.observed import binding, set_of
+
+from grove.api.core import Pod
+from grove.api.meta import Json
+from grove.api.podgang import PodGang
+from grove.backends import is_topology_aware, koord, koord_annotations
+from grove.backends.base import PodSite
+from grove.backends.koord import KoordBackend, KoordOptions, LayeredKoordBackend
+from grove.backends.koord_annotations import InvalidAnnotation, Zone
+
+RACK_KEY = "topology.kubernetes.io/rack"
+RACK = {"pack": {"required": "rack"}}
+
+
+def new_pod(backend: Any, manifest: Json, index: int = 0) -> Json:
+    pod: Json = {"metadata": {"namespace": "ns", "labels": {}, "annotations": {}}, "spec": {}}
+    backend.prepare_pod(pod, PodSite(set_of(manifest), "d-0", "d-0-a", index, 1))
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [("90s", 90), ("10m", 600), ("45", 45), ("1500ms", 2), ("0s", None), ("soon", None), ("-5s", None), ("", None)],
+)
+def test_gang_timeout(text: str, want: int | None) -> None:
+    if want is not None:
+        assert koord_annotations.timeout_s(text) == want
+        return
+    with pytest.raises(InvalidAnnotation):
+        koord_annotations.timeout_s(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("z1", (Zone("", "z1"),)),
+        ("z1, rackLayer=r2", (Zone("", "z1"), Zone("rackLayer", "r2"))),
+        ("", None), ("a,,b", None), ("=z", None), ("a b", None),
+    ],
+)  # fmt: skip
+def test_network_topology_zone(text: str, want: tuple[Zone, ...] | None) -> None:
+    if want is not None:
+        assert koord_annotations.zones(text) == want
+        return
+    with pytest.raises(InvalidAnnotation):
+        koord_annotations.zones(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("big", {"name": "big"}, id="one name"),
+        pytest.param("k=v,x/y=z", {"reservationSelector": {"k": "v", "x/y": "z"}}, id="labels"),
+        pytest.param('{"name":"big"}', {"name": "big"}, id="its own JSON"),
+        pytest.param("a,k=v", None, id="names and labels mixed"),
+        pytest.param("{", None, id="broken JSON"),
+        pytest.param('{"nam":"big"}', None, id="JSON with another field"),
+        pytest.param("Big", None, id="not a name"),
+    ],
+)
+def test_reservation_ref(text: str, want: Json | None) -> None:
+    if want is not None:
+        assert koord_annotations.reservation_affinity(text) == want
+        return
+    with pytest.raises(InvalidAnnotation):
+        koord_annotations.reservation_affinity(text)
+
+
+def test_a_list_of_reservations_is_alternatives_of_one_name_each() -> None:
+    found = koord_annotations.reservation_affinity("r1,r2")
+    terms = found["requiredDuringSchedulingIgnoredDuringExecution"]["reservationSelectorTerms"]
+    assert [term["matchFields"][0]["values"] for term in terms] == [["r1"], ["r2"]]
+
+
+def test_koordinator_pods_carry_gang_quota_reservation_and_zones() -> None:
+    said = {
+        "scheduling.koordinator.sh/reservation-ref": "big",
+        "scheduling.koordinator.sh/network-topology-zone": "r1,rackLayer=r2",
+    }
+    labels = {"koordinator.sh/qosClass": "LS", "quota.scheduling.koordinator.sh/name": "team"}
+    manifest = pcs("d", clique("a"), metadata={"annotations": said, "labels": labels})
+    backend = KoordBackend(KoordOptions({RACK_KEY: "rackLayer"}), installed=True)
+    pod = new_pod(backend, manifest)
+    assert pod["spec"]["schedulerName"] == "koord-scheduler"
+    assert pod["metadata"]["labels"]["pod-group.scheduling.sigs.k8s.io"] == "d-0-d-0-a"
+    assert pod["metadata"]["labels"] | labels == pod["metadata"]["labels"]
+    assert json.loads(pod["metadata"]["annotations"]["scheduling.koordinator.sh/reservation-affinity"]) == {
+        "name": "big"
+    }
+    terms = pod["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [(one["weight"], one["preference"]["matchExpressions"][0]["values"]) for one in terms] == [
+        (100, ["r1"]),
+        (50, ["r2"]),
+    ]
+    surplus = new_pod(backend, manifest, index=1)
+    assert "pod-group.scheduling.sigs.k8s.io" not in surplus["metadata"]["labels"]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "want"),
+    [
+        pytest.param(pcs("d", clique("a")), [], id="plain"),
+        pytest.param(
+            pcs("d", clique("a"), metadata={"annotations": {"scheduling.koordinator.sh/gang-timeout": "soon"}}),
+            ["metadata.annotations[scheduling.koordinator.sh/gang-timeout]"], id="a timeout that is none",
+        ),
+        pytest.param(
+            pcs("d", clique("a", labels={"koordinator.sh/qosClass": "LS"}), clique("b")),
+            ["spec.template.cliques.labels"], id="two QoS classes",
+        ),
+        pytest.param(
+            pcs("d", clique("a", labels={"koordinator.sh/qosClass": "GOLD"})),
+            ["spec.template.cliques.labels"], id="no such QoS class",
+        ),
+        pytest.param(
+            pcs("d", clique("a", priorityClassName="x"), clique("b")), ["spec.template.cliques.spec.podSpec"],
+            id="two priorities",
+        ),
+        pytest.param(
+            pcs("d", clique("a"), metadata={"annotations": {"grove.io/mnnvl-group": "g"}}),
+            ["metadata.annotations[grove.io/mnnvl-group]"], id="an NVLink domain",
+        ),
+        pytest.param(
+            pcs("d", clique("a"), metadata={"annotations": {"grove.io/mnnvl-group": "none"}}), [], id="none of them"
+        ),
+        pytest.param(pcs("d", clique("a"), topologyConstraint=RACK), [], id="the set in one layer"),
+        pytest.param(
+            pcs("d", clique("a", topology=RACK)), ["spec.template.cliques[0].topologyConstraint"], id="a clique in one"
+        ),
+    ],
+)  # fmt: skip
+def test_what_koordinator_is_not_asked(manifest: Json, want: list[str]) -> None:
+    backend = KoordBackend(KoordOptions({RACK_KEY: "rackLayer"}), installed=True)
+    assert [one.path for one in backend.validate(set_of(manifest))] == want
+
+
+def koord_gang(**conditions: str) -> PodGang:
+    said = [{"type": type_, "status": status} for type_, status in conditions.items()]
+    groups = [{"name": "d-0-a", "minReplicas": 2, "podReferences": []}]
+    meta = {"name": "d-0", "namespace": "ns"}
+    return msgspec.convert({"metadata": meta, "spec": {"podgroups": groups}, "status": {"conditions": said}}, PodGang)
+
+
+def koord_pods(*gated: bool) -> list[Pod]:
+    return [
+        msgspec.convert(
+            {
+                "metadata": {"labels": {"grove.io/podclique": "d-0-a", "grove.io/podclique-pod-index": str(index)}},
+                "spec": {"schedulingGates": [{"name": "g"}]} if one else {},
+            },
+            Pod,
+        )
+        for index, one in enumerate(gated)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pods", "want"),
+    [
+        pytest.param(koord_pods(True, True), (False, False), id="all gated: not yet"),
+        pytest.param(koord_pods(False, True), (False, False), id="one of two let go: not yet"),
+        pytest.param(koord_pods(False), (False, False), id="one is missing: not yet"),
+        pytest.param(koord_pods(False, False, True), (True, True), id="surplus does not count"),
+    ],
+)
+def test_koordinator_is_told_last(pods: list[Pod], want: tuple[bool, bool]) -> None:
+    telling = KoordBackend(installed=True).tell_gang(koord_gang(), set_of(pcs("d", clique("a", 2))), pods)
+    assert (telling.create, telling.ready) == want
+
+
+def test_core_goes_first_and_surplus_when_the_gang_stands() -> None:
+    backend, (core, surplus) = KoordBackend(installed=True), (koord_pods(True)[0], koord_pods(True, True, True)[2])
+    assert backend.may_go(core, koord_gang())
+    assert not backend.may_go(surplus, koord_gang())
+    assert backend.may_go(surplus, koord_gang(Scheduled="True"))
+
+
+LEVELS = (("block", "example.com/block"), ("rack", "example.com/rack"), ("host", "kubernetes.io/hostname"))
+LAYERED = LayeredKoordBackend(KoordOptions({"example.com/rack": "rackLayer"}), installed=True)
+CHAIN = [
+    {"topologyLayer": "block", "labelKey": ["example.com/block"]},
+    {"topologyLayer": "rackLayer", "parentTopologyLayer": "block", "labelKey": ["example.com/rack"]},
+    {"topologyLayer": "NodeTopologyLayer", "parentTopologyLayer": "rackLayer"},
+]
+
+
+def test_koordinators_topology_is_the_bindings_as_a_chain_that_ends_in_the_node() -> None:
+    made = LAYERED.wanted_topology(binding("topo", *LEVELS))
+    assert made is not None
+    assert made["spec"] == {"networkTopologySpec": CHAIN}
+    assert (made["metadata"]["name"], LAYERED.topology_name(binding())) == ("default", "default")
+    assert schema_faults("koord", made) == []
+
+
+@pytest.mark.parametrize(
+    ("reference", "chain", "want"),
+    [
+        pytest.param("default", CHAIN, "", id="the same"),
+        pytest.param("default", [CHAIN[2], CHAIN[0], CHAIN[1]], "", id="in another order"),
+        pytest.param(
+            "default", [{**CHAIN[0], "parentTopologyLayer": "ClusterTopologyLayer"}, *CHAIN[1:]], "", id="with its root"
+        ),
+        pytest.param(
+            "default", [CHAIN[0], {**CHAIN[2], "parentTopologyLayer": "block"}],
+            "ClusterNetworkTopology default has layers block(example.com/block), NodeTopologyLayer, not "
+            "block(example.com/block), rackLayer(example.com/rack), NodeTopologyLayer", id="a layer is missing",
+        ),
+        pytest.param("default", None, "there is no ClusterNetworkTopology default", id="not there"),
+        pytest.param(
+            "mine", CHAIN, "Koordinator reads only the ClusterNetworkTopology default, not mine", id="not read by it"
+        ),
+    ],
+)  # fmt: skip
+def test_whether_koordinator_knows_the_levels(reference: str, chain: list[Json] | None, want: str) -> None:
+    observed = {"metadata": {"generation": 2}, "spec": {"networkTopologySpec": chain}} if chain else None
+    found = LAYERED.topology_drift(binding("topo", *LEVELS), reference, observed)
+    assert (found.in_sync, found.message) == (not want, want)
+
+
+def test_koordinator_takes_part_in_topology_only_with_layers() -> None:
+    assert is_topology_aware(koord.build({"topologyLayers": {RACK_KEY: "rackLayer"}}, "p"))
+    assert not is_topology_aware(koord.build({}, "p"))
+
+
+@pytest.mark.parametrize(
+    ("clique_", "index", "want"),
+    [("d-0-r", 0, 0), ("d-0-g-0-a", 0, 3), ("d-0-g-0-b", 2, 8), ("d-0-g-1-a", 0, 12), ("d-0-g-1-b", 0, 15)],
+)
+def test_core_pods_are_numbered_through_the_gang(clique_: str, index: int, want: int) -> None:
+    whole = set_of(pcs("d", clique("r"), clique("a"), clique("b", 3), groups=[group("g", "a", "b", replicas=2)]))
+    assert koord.gang_index(PodSite(whole, "d-0", clique_, index, 1)) == want
