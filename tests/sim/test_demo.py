@@ -218,6 +218,22 @@ def test_a_cluster_too_small_is_told_and_ends_the_story() -> None:
         play(scenario("steps: [{apply: disaggregated.yaml}, {wait: {set: chat, patience: 1m}}]"), nodes=4)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "fits"),
+    [
+        pytest.param(15, False, id="fewer than the tour needs"),
+        pytest.param(16, True, id="just enough"),
+        pytest.param(17, True, id="racks of different size"),
+    ],
+)
+def test_the_tour_plays_on_small_clusters_or_says_how_many_nodes_it_needs(nodes: int, fits: bool) -> None:
+    if fits:
+        assert play(TOUR, nodes=nodes)[1].ready == 13
+    else:
+        with pytest.raises(StoryFailed, match=r"^this story needs 16 nodes or more, not 15$"):
+            play(TOUR, nodes=nodes)
+
+
 def test_a_drained_node_s_gang_comes_back_elsewhere() -> None:
     text, summary = play(
         scenario("steps: [{apply: small.yaml}, {wait: small}, {drain: {runs: small-0}}, {after: 5s}, {wait: small}]")

@@ -157,10 +157,11 @@ def show(found: Answer, output: str = "") -> int:
     return found.code
 
 
-def formatted(data: Any, output: str) -> str:
+def formatted(data: Any, output: str, *, as_is: bool = False) -> str:
+    """As JSON or YAML. Our own values are spelled as Kubernetes spells; a user's own object stays `as_is`."""
     import msgspec
 
-    plain = _camel(msgspec.to_builtins(data))
+    plain = msgspec.to_builtins(data) if as_is else _camel(msgspec.to_builtins(data))
     if output == "yaml":
         import yaml
 

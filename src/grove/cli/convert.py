@@ -49,9 +49,9 @@ def convert(file: Any, output: str) -> int:
         for note in notes:
             click.echo(f"{where}: {note}", err=True)
     if output == "json":
-        printed(formatted(results if len(results) != 1 else results[0], "json"))
+        printed(formatted(results if len(results) != 1 else results[0], "json", as_is=True))
     else:
-        printed("---\n".join(formatted(one, "yaml") for one in results))
+        printed("---\n".join(formatted(one, "yaml", as_is=True) for one in results))
     return 0 if results else FAULT
 
 

@@ -31,8 +31,9 @@ MOST_TOLD = 3
 
 
 @click.command()
-@click.option("-f", "--filename", "files", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="A manifest with PodCliqueSets; may be given several times.")  # fmt: skip
+@click.option("-f", "--filename", "files", multiple=True,
+              type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+              help="A manifest with PodCliqueSets, - for stdin; may be given several times.")  # fmt: skip
 @click.option("--scale", "scales", multiple=True, metavar="PCS[/PART]=N", help="What if this were scaled?")
 @click.option("--drain", "drains", multiple=True, metavar="NODE", help="What if this node were drained?")
 @click.option("--show-pods", is_flag=True, help="One line a pod.")
@@ -70,12 +71,16 @@ def plan(
     if files and not manifests:
         raise Unanswered("there is no PodCliqueSet in what was given")
 
-    async def copied() -> tuple[Copy, SchedulerConfiguration]:
+    read: list[tuple[Copy, SchedulerConfiguration]] = []
+
+    async def copied() -> None:
         async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
-            return await copy_cluster(client, None), given or await settings_of(client)
+            # Not returned: asyncio.run formats what its task returned, which takes half a second here.
+            read.append((await copy_cluster(client, None), given or await settings_of(client)))
 
     gc.disable()  # ten thousand pods live as long as this process, which is not long
-    copy, known = asyncio.run(copied())
+    asyncio.run(copied())
+    [(copy, known)] = read
     found = run(plan_answer(copy, namespace, manifests, scales, drains, show_pods, settings=known))
     return show(found, options.output)
 
@@ -88,11 +93,15 @@ async def plan_answer(
     from dataclasses import replace
     from datetime import UTC, datetime
 
+    from grove.demo.standin import stood_in, told
     from grove.demo.whatif import planned
     from grove.demo.world import World
     from grove.kube.errors import ApiError
     from grove.scheduler.config import SchedulerConfiguration
 
+    given = [stood_in(one) for one in manifests]
+    manifests = [one for one, _ in given]
+    others = tuple(sorted({name for _, names in given for name in names}))
     change, sets = _change(copy, namespace, manifests, scales, drains)
     kept = replace(copy, objects=tuple(_only(copy, set(sets))))
     known, moment = settings or SchedulerConfiguration(), now or datetime.now(UTC)
@@ -103,7 +112,7 @@ async def plan_answer(
             )
         except ApiError as error:
             raise Unanswered(f"it would be refused: {error}") from error
-    found = replace(found, blind=copy.blind)
+    found = replace(found, blind=copy.blind, note=told(others) if others else "")
     states = {gang.answer for gang in found.gangs}
     homeless = any(one.fits is False for one in found.others)
     code = NO_FIT if homeless or "cannot fit" in states else WAITING if "waits" in states else RUNNING
@@ -227,6 +236,8 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
     if plan.more is not None:
         least = "at least " if plan.more == MOST_MORE else ""
         parts.append(Text(f"{least}{many(plan.more, 'more base gang')} of it would fit after that"))
+    if plan.note:
+        parts += indented(plan.note, width, 0, "yellow")
     if plan.blind:
         parts += indented(f"not seen for lack of rights, so less exact: {', '.join(plan.blind)}", width, 0, "yellow")
     return Group(*parts)

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grove.cli.access import NO_FIT, RUNNING, WAITING, Answer, Options, Unanswered, cluster_command, resolve, show
+from grove.cli.access import (
+    FAULT,
+    NO_FIT,
+    RUNNING,
+    WAITING,
+    Answer,
+    Options,
+    Unanswered,
+    cluster_command,
+    resolve,
+    show,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("-f", "--filename", "files", multiple=True, required=True, help="A manifest; may be given several times.",
-              type=click.Path(exists=True, dir_okay=False, path_type=Path))  # fmt: skip
+              type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))  # fmt: skip
 @click.option("--cluster", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="A shape (zones, racks, gpus …) or Node objects; 64 nodes of 8 GPUs if absent.")  # fmt: skip
 @click.option("--from-kubeconfig", is_flag=True, help="Play on a copy of the cluster your kubeconfig names.")
@@ -55,6 +66,8 @@ def simulate(
     if all(one["kind"] != "PodCliqueSet" for one in manifests):
         raise Unanswered("there is no PodCliqueSet in what was given")
     outcome = run(play(ground, manifests, scenario, seed=seed, patience_s=patience_s), seed=seed)
+    if outcome.failed and not outcome.sets:
+        raise Unanswered(outcome.failed)  # nothing ever stood there to be shown
     return show(outcome_answer(outcome, timeline=timeline), options.output)
 
 
@@ -88,10 +101,11 @@ def outcome_answer(outcome: Outcome, *, timeline: bool = True) -> Answer:
 
     waiting = [note for note in outcome.timeline if note.kind == "waiting"]
     stuck = {gang.name for gang in outcome.summary.gangs if gang.placed_s is None and gang.phase != "Running"}
-    code = RUNNING if outcome.is_whole else NO_FIT if any(note.about in stuck for note in waiting) else WAITING
+    cannot = any(note.about in stuck for note in waiting)
+    code = FAULT if outcome.failed else RUNNING if outcome.is_whole else NO_FIT if cannot else WAITING
     data = {
         "sets": [tree_data(tree) for tree in outcome.sets], "timeline": outcome.timeline,
-        "placement": outcome.placement, "summary": outcome.summary, "failed": outcome.failed,
+        "placement": outcome.placement, "summary": outcome.summary, "failed": outcome.failed, "note": outcome.note,
     }  # fmt: skip
     return Answer(data, lambda width: _paint(outcome, width, timeline), code)
 
@@ -112,6 +126,8 @@ def _paint(outcome: Outcome, width: int, timeline: bool) -> RenderableType:
     for tree in outcome.sets:
         parts += [tree_table(tree, width), Text("")]
     parts += [summary_table(outcome.summary, width), Text(""), *indented(summary_line(outcome.summary), width, 0)]
+    if outcome.note:
+        parts += indented(outcome.note, width, 0, "yellow")
     if outcome.failed:
         parts += indented(f"it ended early: {outcome.failed}", width, 0, "bold red")
     return Group(*parts)

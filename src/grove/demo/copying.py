@@ -52,8 +52,8 @@ class Copy:
 
 
 async def copy_cluster(client: Client, sets: Collection[Key] | None = ()) -> Copy:
-    """Reads a cluster. Gangs and pods are copied all; the objects that make an operator act only for `sets`
-    (None: for all of them), because sets that nobody asks about shall stay as they are.
+    """Reads a cluster. Gangs and pods are copied all; the objects that make an operator act only for `sets`, because
+    sets that nobody asks about shall stay as they are. None leaves everything as read, to be `limited` later.
 
     Raises Forbidden when nodes or pods cannot be read; without other kinds the copy is only less exact.
     """
@@ -79,7 +79,8 @@ async def copy_cluster(client: Client, sets: Collection[Key] | None = ()) -> Cop
     kinds = (*_FIRST, *_OF_SETS, PodGang.RESOURCE, core.Pod.RESOURCE)
     lists = await asyncio.gather(*(listed(kind) for kind in kinds))
     objects = [(kind, one) for kind, found in zip(kinds, lists, strict=True) for one in found]
-    return Copy(tuple(limited(objects, sets)), tuple(sorted(blind)), dict(_controllers(lists[-1])))
+    kept = objects if sets is None else limited(objects, sets)
+    return Copy(tuple(kept), tuple(sorted(blind)), dict(_controllers(lists[-1])))
 
 
 def _controllers(pods: Iterable[Json]) -> Iterator[tuple[str, str]]:
@@ -89,7 +90,7 @@ def _controllers(pods: Iterable[Json]) -> Iterator[tuple[str, str]]:
                 yield pod["metadata"]["uid"], owner.get("kind", "")
 
 
-def limited(objects: Iterable[tuple[Resource, Json]], sets: Collection[Key] | None) -> list[tuple[Resource, Json]]:
+def limited(objects: Iterable[tuple[Resource, Json]], sets: Collection[Key]) -> list[tuple[Resource, Json]]:
     """The objects, of the kinds an operator acts on only those of these sets; owners that are left out are struck.
 
     Pods of other sets lose the label by which an operator follows them: to it they are anybody's, and ten thousand of
@@ -97,7 +98,7 @@ def limited(objects: Iterable[tuple[Resource, Json]], sets: Collection[Key] | No
     """
     kept = []
     for kind, one in objects:
-        concerned = sets is None or _set_of(kind, one) in sets
+        concerned = _set_of(kind, one) in sets
         if kind in _OF_SETS and not concerned:
             continue
         kept.append((kind, one if concerned or kind != core.Pod.RESOURCE else _unmanaged(one)))

@@ -11,7 +11,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.demo.pace import idle
 from grove.demo.scenario import Scenario
 from grove.demo.stage import Plain, Screen
-from grove.demo.story import Story
+from grove.demo.story import Story, StoryFailed
 from grove.demo.summary import Summary, summarize, summary_line, summary_table
 from grove.demo.world import World, binding, shaped
 
@@ -23,7 +23,10 @@ async def perform(
     keep: bool = False, attend: Callable[[World], None] = lambda world: None,
 ) -> Summary:  # fmt: skip
     """Plays a scenario on a stage. `attend` is told of the world before anything happens in it."""
-    fake = shaped(nodes or plot.nodes or NODES, plot.gpus)
+    count = nodes or plot.nodes or NODES
+    if count < plot.least:
+        raise StoryFailed(f"this story needs {plot.least} nodes or more, not {count}")
+    fake = shaped(count, plot.gpus)
     async with World(fake, seed=seed, objects=[(ClusterTopologyBinding, binding())]) as world:
         attend(world)
         story = Story(world, stage)

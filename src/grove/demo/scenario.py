@@ -15,6 +15,7 @@ A file is read whole and refused with every fault it has, each with the number o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ import yaml
 
 from grove.api import duration
 from grove.api.meta import Json
+from grove.api.podcliqueset import PodCliqueSet
 
 
 class BadScenario(ValueError):
@@ -38,10 +40,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
+    """`least` are the fewest nodes on which the story makes sense; 0 if any number does."""
+
     steps: tuple[Step, ...]
     nodes: int | None = None
     gpus: int = 8
     title: str = ""
+    least: int = 0
 
 
 def _name(key: str) -> Callable[[Any], dict[str, Any]]:
@@ -108,18 +113,41 @@ def load_manifest(path: Path) -> Json:
     return found[0]
 
 
+OLDER = {"PodGangSet": "PodCliqueSet", "ClusterTopology": "ClusterTopologyBinding"}
+"""Kinds that were renamed; `convert` knows how."""
+
+
 def load_manifests(path: Path) -> list[Json]:
-    """Every object of a YAML file; ValueError for what is none."""
+    """Every object of a YAML file (`-` is stdin), lists taken apart; ValueError for what is none."""
     try:
-        documents = [as_json(one) for one in yaml.safe_load_all(path.read_text()) if one is not None]
-    except yaml.YAMLError as error:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text()
+        documents = [as_json(one) for one in yaml.safe_load_all(text) if one is not None]
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    objects: list[Json] = []
     for one in documents:
-        if not isinstance(one, dict) or not isinstance(one.get("kind"), str):
-            raise ValueError(f"{path}: a document is no Kubernetes object: it has no kind")
-        if not isinstance((one.get("metadata") or {}).get("name"), str):
-            raise ValueError(f"{path}: a {one['kind']} has no metadata.name")
-    return documents
+        if isinstance(one, dict) and one.get("kind") == "List" and isinstance(one.get("items"), list):
+            objects += one["items"]
+        else:
+            objects.append(one)
+    for one in objects:
+        if fault := _not_an_object(one):
+            raise ValueError(f"{path}: {fault}")
+    return objects
+
+
+def _not_an_object(one: Any) -> str:
+    if not isinstance(one, dict) or not isinstance(kind := one.get("kind"), str):
+        return "a document is no Kubernetes object: it has no kind"
+    meta = one.get("metadata")
+    if not isinstance(meta, dict) or not isinstance(meta.get("name"), str):
+        return f"a {kind} has no metadata.name"
+    version = one.get("apiVersion", PodCliqueSet.RESOURCE.api_version)
+    if kind in OLDER:
+        return f"{kind} {meta['name']}: the kind is called {OLDER[kind]} now; `kubectl grove convert` rewrites it"
+    if kind == PodCliqueSet.RESOURCE.kind and version != PodCliqueSet.RESOURCE.api_version:
+        return f"{kind} {meta['name']}: apiVersion must be {PodCliqueSet.RESOURCE.api_version}, not {version}"
+    return ""
 
 
 def as_json(value: Any) -> Any:
@@ -150,7 +178,8 @@ def read_scenario(tree: Any, manifest: Callable[[str], Json], name: str = "scena
     faults += list(_cluster_faults(cluster))
     if faults:
         raise BadScenario(f"{name}: " + "; ".join(faults))
-    return Scenario(tuple(steps), cluster.get("nodes"), cluster.get("gpus", 8), str(tree.get("title") or ""))
+    title, least = str(tree.get("title") or ""), cluster.get("least", 0)
+    return Scenario(tuple(steps), cluster.get("nodes"), cluster.get("gpus", 8), title, least)
 
 
 def _cluster_faults(cluster: Any) -> Iterator[str]:
@@ -158,7 +187,7 @@ def _cluster_faults(cluster: Any) -> Iterator[str]:
         yield "cluster: must be a mapping"
         return
     for key, value in cluster.items():
-        if key not in ("nodes", "gpus"):
+        if key not in ("nodes", "gpus", "least"):
             yield f"cluster: unknown field {key}"
         elif not isinstance(value, int) or value < (1 if key == "nodes" else 0):
             yield f"cluster.{key}: must be a whole number above 0, not {value!r}"

@@ -15,6 +15,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.demo.chronicle import Note
 from grove.demo.copying import Copy
 from grove.demo.scenario import Scenario, Step, load_manifests
+from grove.demo.standin import stood_in, told
 from grove.demo.story import Story, StoryFailed
 from grove.demo.summary import Summary, summarize
 from grove.demo.world import World, binding, shaped
@@ -48,13 +49,15 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`placement` is node by pod; `failed` says why the story could not go on, if it could not."""
+    """`placement` is node by pod; `failed` says why the story could not go on, if it could not; `note` what is not as
+    it would be on a real cluster."""
 
     sets: tuple[Twig, ...]
     timeline: tuple[Note, ...]
     placement: dict[str, str]
     summary: Summary
     failed: str = ""
+    note: str = ""
 
     @property
     def is_whole(self) -> bool:
@@ -132,7 +135,8 @@ async def simulate(
 ) -> Outcome:
     """Applies the manifests together, waits until they are all there or nothing moves, then plays the scenario."""
     objects = [] if ground.has_binding else [(ClusterTopologyBinding, binding())]
-    systems = [one for one in manifests if one["kind"] == "PodCliqueSet"]
+    given = [stood_in(one) for one in manifests if one["kind"] == "PodCliqueSet"]
+    systems, others = [one for one, _ in given], tuple(sorted({name for _, names in given for name in names}))
     async with World(ground.nodes, seed=seed, objects=objects, copy=ground.copy) as world:
         story = Story(world, Listener())
         failed = ""
@@ -153,7 +157,8 @@ async def simulate(
         seen = world.seen()
         placement = {pod.metadata.name: pod.spec.node_name for pod in seen.pods if pod.is_bound}
         trees = tuple(tree_of(seen, pcs) for pcs in seen.sets)
-        return Outcome(trees, tuple(story.chronicle.notes), placement, summarize(world, story.chronicle), failed)
+        notes, summary = tuple(story.chronicle.notes), summarize(world, story.chronicle)
+        return Outcome(trees, notes, placement, summary, failed, told(others) if others else "")
 
 
 async def _create(world: World, obj: Json) -> None:

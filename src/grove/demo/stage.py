@@ -37,7 +37,7 @@ _STYLES = {
 def picture(seen: Seen, width: int) -> Iterator[Text]:
     """The sets with a mark for every pod, then the racks with a mark for every node."""
     for pcs in seen.sets:
-        yield from growth(tree_of(seen, pcs))
+        yield from growth(tree_of(seen, pcs), width)
     layout = layout_of(seen)
     yield Text("")
     yield from racks(layout, width)

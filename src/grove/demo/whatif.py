@@ -21,6 +21,7 @@ from grove.scheduler.gang import BadGang
 from grove.scheduler.place import place
 from grove.scheduler.readiness import tree_of
 from grove.show.diagnosis import diagnose
+from grove.show.seen import Seen
 from grove.show.words import by_name, counted
 
 DECIDED_S = 120.0
@@ -65,6 +66,8 @@ class Plan:
     more: int | None = None
     blind: tuple[str, ...] = ()
     others: tuple[Displaced, ...] = ()
+    note: str = ""
+    """What is not as it would be on the cluster itself."""
 
     @property
     def fits(self) -> bool:
@@ -87,7 +90,8 @@ async def planned(
     await world.until(lambda: bool(_gangs(world, concerned)), DECIDED_S)
     await world.until(lambda: all(_is_answered(world, gang) for gang in _gangs(world, concerned)), DECIDED_S)
     await asyncio.sleep(2.0)  # pods above a minimum follow their gang
-    gangs = tuple(_gang_plan(world, gang, before.keys()) for gang in _gangs(world, concerned))
+    seen = world.seen()
+    gangs = tuple(_gang_plan(world, seen, gang, before.keys()) for gang in _gangs(world, concerned))
     gone = [pod for uid, pod in before.items() if _left(world, pod, uid)]
     sent = {pod.metadata.uid for pod in strangers}
     evicted = [pod for pod in gone if _set_of(pod) not in concerned and pod.metadata.uid not in sent]
@@ -140,9 +144,8 @@ def _is_answered(world: World, gang: PodGang) -> bool:
     return said.status != words.TRUE or all(pod.is_bound for pod in pods)
 
 
-def _gang_plan(world: World, gang: PodGang, before: Container[str]) -> GangPlan:
+def _gang_plan(world: World, seen: Seen, gang: PodGang, before: Container[str]) -> GangPlan:
     key = gang.metadata.key
-    seen = world.seen()
     levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
     pods = [pod for pod in seen.pods_of_gang.get(key, ()) if not pod.metadata.is_deleting]
     bound = tuple(Placed(pod.metadata.name, pod.spec.node_name) for pod in pods if pod.is_bound)
@@ -159,6 +162,10 @@ def _gang_plan(world: World, gang: PodGang, before: Container[str]) -> GangPlan:
     view = world.scheduler.view
     state = view.gangs.get(str(key))
     found = diagnose(view, state, world.scheduler.config.node_policy) if state is not None else None
+    scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
+    if scheduler != labels.GROVE_SCHEDULER:
+        why = f"{scheduler} decides about it, and is not played here"
+        return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)
     if found is None or found.explanation is None or found.gates or found.explanation.fits:
         why = found.gates[0] if found is not None and found.gates else "nothing was decided about it"
         return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)

@@ -87,7 +87,7 @@ def _few(names: Sequence[str], most: int = 2) -> str:
     return ", ".join(names[:most]) + (f" +{len(names) - most}" if len(names) > most else "")
 
 
-def growth(tree: Twig) -> Iterator[Text]:
+def growth(tree: Twig, width: int = WIDE) -> Iterator[Text]:
     """The tree with one line a clique and one mark a pod: what fits beside other things while it changes."""
     for stem, twig in _lines(tree, "", "", pods=False):
         if twig.kind == "PodClique" and len(stem) > DEEP:
@@ -106,7 +106,9 @@ def growth(tree: Twig) -> Iterator[Text]:
         if twig.gang and twig.kind != "PodClique":
             score = f" · {twig.score:.2f}" if twig.score is not None else ""
             place = f" · {_few(twig.domains)}" if twig.domains else ""
-            line.append(f"  {twig.gang}{place}{score}", style="dim")
+            room = width - line.cell_len
+            whole = f"  {twig.gang}{place}{score}"
+            line.append(whole if len(whole) <= room else f"  {twig.gang}{place}", style="dim")
         yield line
 
 

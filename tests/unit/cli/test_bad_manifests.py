@@ -1,0 +1,97 @@
+"""Manifests that are none, or not today's: one line that says what is wrong, and exit code 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from grove.cli.access import formatted
+from grove.cli.convert import convert
+from grove.cli.main import run
+from grove.cli.simulate import simulate
+from grove.demo.scenario import load_manifests
+
+SET = "apiVersion: grove.io/v1alpha1\nkind: PodCliqueSet\nmetadata: {name: a}\n"
+REFUSED = "error: PodCliqueSet a is refused: "
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("a: [", "error: FILE: not YAML: ", id="broken YAML"),
+        pytest.param("\x01", "error: FILE: not YAML: ", id="no text"),
+        pytest.param("", "error: there is no PodCliqueSet in what was given", id="nothing"),
+        pytest.param("[1, 2]", "error: FILE: a document is no Kubernetes object: it has no kind", id="a list"),
+        pytest.param("kind: PodCliqueSet", "error: FILE: a PodCliqueSet has no metadata.name", id="no metadata"),
+        pytest.param("{kind: A, metadata: 5}", "error: FILE: a A has no metadata.name", id="metadata that is a number"),
+        pytest.param("{kind: Pod, metadata: {name: a}}", "error: there is no PodCliqueSet", id="another kind"),
+        pytest.param("{kind: List, items: []}", "error: there is no PodCliqueSet", id="an empty list"),
+        pytest.param(
+            "{apiVersion: grove.io/v1alpha1, kind: PodGangSet, metadata: {name: a}}",
+            "error: FILE: PodGangSet a: the kind is called PodCliqueSet now; `kubectl grove convert` rewrites it",
+            id="an older kind",
+        ),
+        pytest.param(
+            "{apiVersion: grove.io/v1, kind: PodCliqueSet, metadata: {name: a}}",
+            "error: FILE: PodCliqueSet a: apiVersion must be grove.io/v1alpha1, not grove.io/v1",
+            id="another version",
+        ),
+    ],
+)
+def test_what_is_no_manifest_is_one_line_and_exit_code_2(
+    text: str, want: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(text)
+    with pytest.raises(SystemExit) as end:
+        run(simulate, ["-f", str(file)])
+    assert end.value.code == 2
+    said = capsys.readouterr()
+    assert said.err.replace(str(file), "FILE").startswith(want)
+    assert (said.err.count("\n"), said.out) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        pytest.param("spec: 7", REFUSED, id="a spec that is a number"),
+        pytest.param("spec: {template: [1]}", REFUSED, id="a template that is a list"),
+        pytest.param("spec: {template: {cliques: 7}}", REFUSED, id="cliques that are a number"),
+        pytest.param("spec: {template: {cliques: [3]}}", REFUSED, id="a clique that is a number"),
+        pytest.param("spec: {template: {cliques: []}}", REFUSED, id="no cliques"),
+    ],
+)
+def test_what_admission_refuses_is_told_with_its_words(
+    spec: str, want: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(SET + spec)
+    with pytest.raises(SystemExit) as end:
+        run(simulate, ["-f", str(file)])
+    said = capsys.readouterr()
+    assert end.value.code == 2
+    assert said.err.startswith(want)
+    assert (said.err.count("\n"), said.out) == (1, "")
+
+
+def test_a_list_as_kubectl_prints_it_is_taken_apart(tmp_path: Path) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(yaml.safe_dump({"kind": "List", "items": [{"kind": "A", "metadata": {"name": x}} for x in "xy"]}))
+    assert [one["metadata"]["name"] for one in load_manifests(file)] == ["x", "y"]
+
+
+def test_manifests_may_come_through_a_pipe() -> None:
+    sample = Path(__file__).parents[3] / "samples" / "small.yaml"
+    found = CliRunner().invoke(simulate, ["-f", "-", "--no-timeline"], input=sample.read_text(), standalone_mode=False)
+    assert "1 set, 1 gang, 2 of 2 pods ready" in found.output
+    assert found.return_value == 0
+
+
+def test_converting_leaves_the_keys_of_users_as_they_are() -> None:
+    text = "{kind: ConfigMap, apiVersion: v1, metadata: {name: a, labels: {my_team: b}}, data: {the_file.yaml: c}}"
+    found = CliRunner().invoke(convert, ["-"], input=text)
+    assert yaml.safe_load(found.output) == yaml.safe_load(text)
+    assert formatted({"a_b": 1}, "json", as_is=True) == '{\n  "a_b": 1\n}\n'
