@@ -37,34 +37,38 @@ BESIDE = {10: 0.23, 50: 0.57, 100: 0.79, 500: 4.9}
 """Seconds from the last pod created to the last bound that kube-scheduler's own gang takes on such a machine."""
 CREATORS = 64
 ROUNDS = 3
+SETS, SET_PODS = 1_000, 4
+"""Systems that run already when a gang of a hundred comes to the largest cluster, and how many pods each has."""
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
 class Watched:
-    """When pods were seen bound, by name."""
+    """When pods were seen bound, by name; those that are waited for."""
 
     bound: dict[str, float] = field(default_factory=dict)
-    wanted: int = 0
+    wanted: frozenset[str] = frozenset()
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def expect(self, count: int) -> None:
-        self.bound, self.wanted = {}, count
+    def expect(self, names: Iterable[str]) -> None:
+        self.bound, self.wanted = {}, frozenset(names)
         self.done.clear()
 
     def see(self, _: Pod | None, pod: Pod | None) -> None:
-        if pod is not None and pod.spec.node_name and pod.metadata.name not in self.bound:
-            self.bound[pod.metadata.name] = time.perf_counter()
-            if len(self.bound) == self.wanted:
+        name = pod.metadata.name if pod is not None and pod.spec.node_name else ""
+        if name in self.wanted and name not in self.bound:
+            self.bound[name] = time.perf_counter()
+            if len(self.bound) == len(self.wanted):
                 self.done.set()
 
 
-def pod_json(name: str, namespace: str, gang: str) -> Json:
+def pod_json(name: str, namespace: str, gang: str, node: str = "") -> Json:
     resources = {"requests": {"cpu": "1", "memory": "4Gi", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
     return {
         "metadata": {"name": name, "namespace": namespace, "labels": {"grove.io/podgang": gang}},
         "spec": {
             "schedulerName": "grove-scheduler", "automountServiceAccountToken": False,
+            **({"nodeName": node} if node else {}),
             "containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": resources}],
         },
     }  # fmt: skip
@@ -125,7 +129,7 @@ def peak_mb(pid: int) -> float:
 async def one_gang(client: HttpClient, watched: Watched, namespace: str, name: str, size: int) -> tuple[float, float]:
     """Seconds from the first, and from the last, pod created to the last bound."""
     names = [f"{name}-{n}" for n in range(size)]
-    watched.expect(size)
+    watched.expect(names)
     await client.create(PodGang, gang_json(name, namespace, names))
     first = last = 0.0
 
@@ -146,8 +150,41 @@ async def one_gang(client: HttpClient, watched: Watched, namespace: str, name: s
     return end - first, end - last
 
 
+async def run_sets(client: HttpClient, namespace: str, nodes: list[str]) -> None:
+    """Systems as a cluster has them after a while: PodGangs whose pods are bound, spread over all nodes."""
+    for n in range(SETS):
+        pods = {f"set-{n}-{i}": nodes[(n * SET_PODS + i) * 7 % len(nodes)] for i in range(SET_PODS)}
+        await all_at_once(
+            client.create(Pod, pod_json(pod, namespace, f"set-{n}", node)) for pod, node in pods.items()
+        )  # fmt: skip
+        await client.create(PodGang, gang_json(f"set-{n}", namespace, pods))
+
+
+async def until_quiet(pid: int) -> None:
+    """Waits until the scheduler has said what there is to say about what it found."""
+    before = -1.0
+    while cpu_s(pid) - before > 0.02:
+        before = cpu_s(pid)
+        await asyncio.sleep(1)
+
+
+async def measure_with_sets(
+    client: HttpClient, watched: Watched, namespace: str, nodes: list[str], pid: int, results: dict[str, Figure]
+) -> None:
+    await run_sets(client, namespace, nodes)
+    await until_quiet(pid)
+    before = cpu_s(pid)
+    times = [await one_gang(client, watched, namespace, f"late-{n}", 100) for n in range(ROUNDS)]
+    whole, tail = (sorted(part)[len(times) // 2] for part in zip(*times, strict=True))
+    what = f"100 pods, {len(nodes)} nodes, {SETS} sets running"
+    results[f"{what}: last created → last bound"] = Figure(tail, "s", "≤ 2 × 1,000 nodes")
+    results[f"{what}: first created → last bound"] = Figure(whole, "s", "≤ 10 s")
+    results[f"{what}: scheduler CPU per pod"] = Figure((cpu_s(pid) - before) / (100 * ROUNDS) * 1000, "ms")
+    results[f"{what}: scheduler peak memory"] = Figure(peak_mb(pid), "MB")
+
+
 async def measure(
-    plane: ControlPlane, folder: Path, nodes: int, sizes: tuple[int, ...], results: dict[str, Figure]
+    plane: ControlPlane, folder: Path, nodes: int, sizes: tuple[int, ...], results: dict[str, Figure], *, last: bool
 ) -> None:
     async with HttpClient(load_config(plane.kubeconfig), max_writes=CREATORS) as client:
         racks = max(1, nodes // 20 // 10)
@@ -164,6 +201,7 @@ async def measure(
         cache.on_event(Pod, watched.see)
         async with cache, scheduler_process(plane.kubeconfig, folder) as child:
             await cache.wait_synced()
+            start_s = cpu_s(child.pid)
             await one_gang(client, watched, namespace, "warm", 10)
             before = cpu_s(child.pid)
             bound = 0
@@ -178,11 +216,16 @@ async def measure(
                 results[f"{size} pods, {nodes} nodes: last created → last bound"] = Figure(tail, "s", aim)
                 results[f"{size} pods, {nodes} nodes: first created → last bound"] = Figure(whole, "s")
                 results[f"{size} pods, {nodes} nodes: binds"] = Figure(size / max(tail, 1e-9), "/s")
-            results[f"{nodes} nodes: scheduler CPU per pod"] = Figure(
-                (cpu_s(child.pid) - before) / bound * 1000, "ms"
-            )  # fmt: skip
+            spent = cpu_s(child.pid) - before
+            results[f"{nodes} nodes: scheduler CPU for {bound} pods"] = Figure(spent, "s")
+            results[f"{nodes} nodes: scheduler CPU per pod"] = Figure(spent / bound * 1000, "ms")
+            results[f"{nodes} nodes: scheduler CPU until in step"] = Figure(start_s, "s")
             results[f"{nodes} nodes: scheduler peak memory"] = Figure(peak_mb(child.pid), "MB")
-        await all_at_once(client.delete(Node, node["metadata"]["name"]) for node in topology.objects())
+            names = [node["metadata"]["name"] for node in topology.objects()]
+            if last:
+                await measure_with_sets(client, watched, namespace, names, child.pid, results)
+        if not last:
+            await all_at_once(client.delete(Node, name) for name in names)
 
 
 async def main(results: dict[str, Figure], node_counts: tuple[int, ...], sizes: tuple[int, ...]) -> None:
@@ -190,7 +233,7 @@ async def main(results: dict[str, Figure], node_counts: tuple[int, ...], sizes: 
         async with HttpClient(load_config(plane.kubeconfig)) as client:
             await install(client, lambda _: None, 60)
         for nodes in node_counts:
-            await measure(plane, Path(folder), nodes, sizes, results)
+            await measure(plane, Path(folder), nodes, sizes, results, last=nodes == node_counts[-1])
 
 
 def run(results: dict[str, Figure]) -> None:

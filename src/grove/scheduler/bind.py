@@ -7,7 +7,7 @@ passes (no answer, busy server) is waited out until the deadline; a refusal and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -58,12 +58,12 @@ class Binder:
     """Shares `concurrency` requests between all attempts, first come, first served.
 
     `fits` is asked right before each request whether the chosen node still has the room that was reserved on it, and
-    `prepare` may do what must come before a binding (telling a volume's claim its node).
+    `prepare` does what must come before a binding: telling a volume's claim its node, giving a device's claim away.
     """
 
     def __init__(
         self, client: Client, *, concurrency: int, fits: Callable[[PodFacts], bool],
-        prepare: Callable[[PodFacts, float], Awaitable[str] | None],
+        prepare: Sequence[Callable[[PodFacts, float], Awaitable[str] | None]],
     ) -> None:  # fmt: skip
         self._client, self._fits, self._prepare = client, fits, prepare
         self._turns = asyncio.Semaphore(concurrency)
@@ -85,9 +85,10 @@ class Binder:
     async def _bind(self, pod: PodFacts, attempt: Attempt) -> Bound:
         loop, deadline_s = asyncio.get_running_loop(), attempt.deadline_s
         pause_s = RETRY_S
-        preparing = self._prepare(pod, deadline_s)
-        if preparing is not None and (trouble := await preparing):
-            return Bound(pod, Fate.STALE, trouble)
+        for prepare in self._prepare:
+            preparing = prepare(pod, deadline_s)
+            if preparing is not None and (trouble := await preparing):
+                return Bound(pod, Fate.STALE, trouble)
         while True:
             async with self._turns:
                 if attempt.given_up:

@@ -23,14 +23,17 @@ ORDERS: tuple[Order, ...] = (
 _END = object()
 
 
-def close_placement(problem: Problem, steps: int) -> State | None:
-    """A state with the core placed, or None if none of the greedy ways works."""
+def close_placement(problem: Problem, steps: int, *, is_known_to_fit: bool = False) -> State | None:
+    """A state with the core placed, or None if none of the greedy ways works.
+
+    If the first order fails the others mostly do too; they are tried only when it is known that there is a placement.
+    """
     wishes = preferring_parts(problem.root)
     turns = ORDERS if wishes and len(problem.root.groups) > 1 else ORDERS[:1]
     everything = Run(0, problem.size, -1)
     best: State | None = None
     fewest = bound = 0
-    allowed = steps
+    allowed = steps // len(turns) if is_known_to_fit else steps
     for order in turns:
         state = State(problem, allowed)
         search = Search(problem, state, order)
@@ -39,10 +42,10 @@ def close_placement(problem: Problem, steps: int) -> State | None:
         except OutOfSteps:
             placed = False
         state.open = None
-        if not placed and best is None:
+        if not placed and best is None and not is_known_to_fit:
             return None
         if len(turns) == 1:
-            return state
+            return state if placed else None
         if placed:
             crossed = sum(_crossed(problem, state, part) for part in wishes)
             if best is None:

@@ -16,15 +16,17 @@ import structlog
 
 from grove.api import labels
 from grove.api.conditions import EventReason
+from grove.api.meta import Key
 from grove.kube.clock import Clock
 from grove.kube.events import Recorder
 from grove.scheduler import metrics
-from grove.scheduler.answers import Budget, NoFit, Placement
+from grove.scheduler.answers import NO_DEVICES, Budget, NoFit, Placement
 from grove.scheduler.bind import Attempt
 from grove.scheduler.commit import Committer
 from grove.scheduler.config import SchedulerConfiguration
 from grove.scheduler.deadlines import Deadlines
 from grove.scheduler.decisions import Decider
+from grove.scheduler.devices import DEVICES
 from grove.scheduler.explain import closest_domain
 from grove.scheduler.facts import PodFacts
 from grove.scheduler.gang import BadGang, Gang, single
@@ -247,6 +249,9 @@ class Cycle:
         if not pods:
             self._park(unit, now)
             return
+        if trouble := self._promise_devices(pods):
+            self._refuse(unit, NoFit(unit.name, NO_DEVICES, False, trouble, version=placement.version), decision)
+            return
         self._queue.withdraw(unit.name)
         self._relief.forget(unit.name)
         self._commit(unit, placement, pods, decision)
@@ -261,6 +266,11 @@ class Cycle:
             waiting = self._queue.get(scaled)
             if waiting is not None and not waiting.parked and not waiting.must_wait:
                 heapq.heappush(heap, (waiting.order, scaled))
+
+    def _promise_devices(self, pods: tuple[PodFacts, ...]) -> str:
+        """Sets aside the devices the pods claim on their nodes; what stands in the way, if counting was not enough."""
+        found = ((self._view.pods.get(Key(facts.namespace, facts.name)), facts.node) for facts in pods)
+        return self._view.claims.promise((pod, node) for pod, node in found if pod and pod.spec.resource_claims)
 
     def _commit(self, unit: Unit, placement: Placement, pods: tuple[PodFacts, ...], decision: str) -> None:
         now = asyncio.get_running_loop().time()
@@ -295,7 +305,7 @@ class Cycle:
         is_floor = unit.order.stage is not Stage.SURPLUS
         log.info("no place", unit=unit.name, decision=decision, version=answer.version, reason=answer.reason,
                  proven=answer.proven, message=answer.message)  # fmt: skip
-        if is_floor and self._config.preemption.enabled:
+        if is_floor and self._config.preemption.enabled and not _claims_devices(unit.tree):
             deadline_s = now + self._deadlines.timeout_s(gang)
             if self._nominations.try_preempt(unit.name, unit.tree, gang, self._budget, deadline_s):
                 self._queue.withdraw(unit.name)
@@ -356,3 +366,9 @@ class Cycle:
         later = [moment for moment in moments if moment is not None and moment > now]
         if later:
             self._wake_at(min(later))
+
+
+def _claims_devices(tree: Gang) -> bool:
+    """Whether a pod of the gang waits for devices; evicting others frees theirs only when their claims are gone."""
+    asked = (name for group in tree.groups() for pod in group.pods for name, _ in pod.shape.requests)
+    return any(name.startswith(DEVICES) for name in asked)

@@ -7,6 +7,8 @@ which keeps trouble in one domain from being rediscovered under every choice for
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 import numpy as np
 
 from grove.scheduler.bounds import Bound, bounds_for
@@ -17,22 +19,48 @@ from grove.scheduler.weigh import Weighed
 
 MOST_ROWS, PACK_STEPS = 256, 400
 """Domains up to this size are packed when a part is sent there, with so much work; beyond it, counting must do."""
+WISH_STEPS = 300
+"""Work allowed for finding out whether one more wish can be granted."""
 
 Found = list[tuple[int, int, int]]
 """(option, candidate row, pods)."""
 
 
-def exact_placement(problem: Problem, state: State, part: Part, run: Slice, level: int) -> Found | None:
+def exact_placement(
+    problem: Problem, state: State, part: Part, run: Slice, level: int, wishes: Collection[Part] = ()
+) -> Found | None:
     """A placement of the part's core in the run, beside what the state holds already; None if there is none.
 
-    The run is one domain of `level`, so requirements no narrower than that hold by themselves. May raise OutOfSteps.
+    The run is one domain of `level`, so requirements no narrower than that hold by themselves. Parts among `wishes`
+    are held to the level they only prefer. May raise OutOfSteps.
     """
-    return _Exact(problem, state, part, run, level).solve()
+    return _Exact(problem, state, part, run, level, wishes).solve()
+
+
+def wishes_granted(problem: Problem, state: State, wishes: Iterable[Part]) -> Found | None:
+    """A placement that grants as many of the wishes to be in one domain as can be, in their order; None if none can."""
+    granted: list[Part] = []
+    best: Found | None = None
+    for part in wishes:
+        if part.domains is not None:
+            continue
+        try:
+            with state.allowed(WISH_STEPS):
+                found = exact_placement(problem, state, problem.root, (0, problem.size), -1, [*granted, part])
+        except OutOfSteps:
+            continue
+        if found is not None:
+            granted.append(part)
+            best = found
+    return best
 
 
 class _Exact:
-    def __init__(self, problem: Problem, state: State, root: Part, run: Slice, level: int) -> None:
+    def __init__(
+        self, problem: Problem, state: State, root: Part, run: Slice, level: int, wishes: Collection[Part]
+    ) -> None:
         self._problem, self._state, self._run, self._level = problem, state, run, level
+        self._wished = {id(part) for part in wishes}
         self._chosen: dict[int, Slice] = {}
         self._parts: list[tuple[Part, int]] = []
         """Parts with a requirement, each with the index of the nearest one above it (-1: none)."""
@@ -40,7 +68,7 @@ class _Exact:
         """Group to the index of the nearest constrained part above or at it."""
         self._collect(root, -1)
         self._pinned = any(part.domains is not None for part, _ in self._parts)
-        self._levels = sorted({part.level for part, _ in self._parts})
+        self._levels = sorted({self._level_of(part) for part, _ in self._parts})
         self._bounds: dict[tuple[int, ...], list[Bound]] = {}
         self._candidates: dict[tuple[int, Slice], list[Slice]] = {}
         self._packs: dict[object, bool] = {}
@@ -48,13 +76,24 @@ class _Exact:
     def _collect(self, part: Part, above: int) -> None:
         if part.need == 0:
             return
-        if part.level > self._level:
+        if self._level_of(part) > self._level and not self._holds_anyway(part):
             self._parts.append((part, above))
             above = len(self._parts) - 1
         if part.is_leaf:
             self._home[part.groups[0]] = above
         for child in part.children:
             self._collect(child, above)
+
+    def _level_of(self, part: Part) -> int:
+        return max(part.level, part.prefer) if id(part) in self._wished else part.level
+
+    def _holds_anyway(self, part: Part) -> bool:
+        """Whether one pod is all there is to place, wherever it goes: alone it is in one domain."""
+        low, high = self._run
+        positions = self._problem.positions[low:high]
+        levels = {part.level, self._level_of(part)} - {-1}
+        everywhere = all(bool((self._problem.tree.domains[level][positions] >= 0).all()) for level in levels)
+        return part.need == 1 and part.domains is None and everywhere
 
     def solve(self) -> Found | None:
         at = self._hardest()
@@ -87,7 +126,7 @@ class _Exact:
         outer = self._chosen[above] if above >= 0 else self._run
         found = self._candidates.get((at, outer))
         if found is None:
-            segments = self._problem.segments(part.level)
+            segments = self._problem.segments(self._level_of(part))
             first, last = segments.within(*outer)
             starts, ends = segments.starts[first:last], segments.ends[first:last]
             self._state.spend(outer[1] - outer[0])
@@ -96,6 +135,9 @@ class _Exact:
             fits = weighed.fitting(held)
             if part.domains is not None:
                 fits = fits[np.isin(segments.ids[first:last][fits], sorted(part.domains))]
+            if 0 <= part.level < self._level_of(part):
+                # Held to a wish that is narrower than its requirement: a host may be outside every rack.
+                fits = fits[self._problem.tree.domains[part.level][self._problem.positions[starts[fits]]] >= 0]
             if fits.size > 1:
                 fits = fits[np.argsort(-held[weighed.scarce(held), fits], kind="stable")]
             found = [(int(starts[d]), int(ends[d])) for d in fits]
@@ -105,7 +147,7 @@ class _Exact:
     def _looks(self, at: int, run: Slice) -> object:
         """Equal for domains that can be exchanged: alike, and the same parts have been sent to the same inner ones."""
         here = tuple((i, low - run[0]) for i, (low, high) in self._chosen.items() if run[0] <= low and high <= run[1])
-        return (self._state.looks(*run, self._parts[at][0].level, self._levels), here)
+        return (self._state.looks(*run, self._level_of(self._parts[at][0]), self._levels), here)
 
     def _may_hold(self, at: int) -> bool:
         """Whether every chosen run around the new one has room for all that is confined to it by now."""

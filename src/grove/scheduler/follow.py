@@ -15,7 +15,6 @@ from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.kube.cache import Cache
 from grove.scheduler.gangstate import GangState, base_of, is_initialized
-from grove.scheduler.podreq import read_node
 from grove.scheduler.view import POD, View
 
 SOON_S = 0.05
@@ -56,6 +55,8 @@ class Follower:
             self._view.reserved.pop(uid, None)
             self._view.confirmed.pop(uid, None)
             self._view.forget_facts(key)
+        elif old is not None and old.status.resource_claim_statuses != new.status.resource_claim_statuses:
+            self._view.forget_facts(key)  # its claims were made just now
         gang = self._view.gang_of.get(key)
         if gang is not None:
             self._member_changed(self._view.gangs[gang], old, new, ours=was_planned)
@@ -72,6 +73,7 @@ class Follower:
     def _pod_left(self, pod: Pod) -> None:
         key, uid = pod.metadata.key, pod.metadata.uid
         node = self._view.reserved.pop(uid, None) or pod.spec.node_name
+        self._view.claims.release(uid)
         self._view.confirmed.pop(uid, None)
         self._view.leaving.discard(uid)
         self._view.forget_facts(key)
@@ -216,7 +218,7 @@ class Follower:
         else:
             snapshot = self._view.snapshot
             version, labels_version = snapshot.version, snapshot.nodes.labels_version
-            snapshot.add_node(read_node(new))
+            snapshot.add_node(self._view.read_node(new))
             if snapshot.version == version:
                 return  # a heartbeat: nothing that placement looks at
             self._view.relief.add(new.metadata.name)
@@ -250,7 +252,7 @@ class Follower:
 
 def _state_of(pod: Pod) -> tuple[object, ...]:
     """What of a pod can change the fate of its gang."""
-    return (pod.spec.node_name, pod.metadata.is_deleting, pod.is_gated)
+    return (pod.spec.node_name, pod.metadata.is_deleting, pod.is_gated, pod.status.resource_claim_statuses)
 
 
 def _gang_state_of(podgang: PodGang) -> tuple[object, ...]:

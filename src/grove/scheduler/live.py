@@ -47,7 +47,7 @@ class Scheduler:
         self, client: Client, config: SchedulerConfiguration = SchedulerConfiguration(), clock: Clock = SYSTEM, *,
         snapshot: Snapshot | None = None, tape: Tape | None = None, tune_gc: bool = False,
     ) -> None:  # fmt: skip
-        self.config = config
+        self.config, self._client = config, client
         self.cache = Cache(client, tune_gc=tune_gc)
         self.view = View(
             self.cache, snapshot if snapshot is not None else Snapshot(), scheduler_name=config.scheduler_name,
@@ -59,7 +59,10 @@ class Scheduler:
         self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle)
         binder = Binder(
             client, concurrency=config.bind_concurrency, fits=self._fits,
-            prepare=self.view.storage.prepare(client, self.view.pods.get),
+            prepare=(
+                self.view.storage.prepare(client, self.view.pods.get),
+                self.view.claims.prepare(client, self.view.pods.get),
+            ),
         )  # fmt: skip
         self._committer = Committer(
             client, self.view, binder, self.reporter, self._events, spawn=self._spawn, ended=self._ended
@@ -92,6 +95,7 @@ class Scheduler:
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
         """Keeps the caches in step and decides nothing: what a standby does until it leads."""
+        await self.view.claims.follow(self.cache, self._client)
         async with self.cache:
             await self.cache.wait_synced(SYNC_S)
             log.info("in step with the cluster", nodes=len(self.view.nodes), pods=len(self.view.pods),

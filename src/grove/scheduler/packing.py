@@ -55,7 +55,10 @@ class Packing:
         return rooms
 
     def _order_rows(self, rooms: dict[int, Ints]) -> None:
-        """Rows that can take something, alike ones together; on each the options first that have least to spare."""
+        """Rows that can take something: those first that few options compete for, then by domain, the roomiest first.
+
+        On each row the options with least to spare go first.
+        """
         stack = np.array([rooms[o] for o in rooms])
         rows = np.flatnonzero(stack.any(axis=0))
         self._free = [[int(v) for v in self._state.free[:, row]] for row in rows]
@@ -66,8 +69,11 @@ class Packing:
         scarce_first = sorted(range(len(rooms)), key=lambda i: (spare[i], i))
         option = list(rooms)
         active = [tuple(option[i] for i in scarce_first if stack[i, row]) for row in rows]
-        kinds = [(active[i], tuple(self._free[i])) for i in range(rows.size)]
-        order = sorted(range(rows.size), key=lambda i: (min(active[i]), kinds[i], i))
+        level = max(self._problem.tree.host_level - 1, 0)
+        domains = self._problem.tree.domains[level][self._problem.positions[rows]]
+        near, at = np.unique(domains, return_inverse=True)
+        roomy = np.bincount(at, weights=np.minimum(stack[:, rows], PLENTY).sum(axis=0), minlength=near.size)[at]
+        order = sorted(range(rows.size), key=lambda i: (len(active[i]), active[i], -roomy[i], domains[i], i))
         self._rows = [int(rows[i]) for i in order]
         self._free = [self._free[i] for i in order]
         self._active = [active[i] for i in order]

@@ -26,7 +26,7 @@ from grove.scheduler.answers import (
 from grove.scheduler.bounds import bounds_for, running_sums, within_segments
 from grove.scheduler.close import close_placement
 from grove.scheduler.coupled import Coupled
-from grove.scheduler.exact import exact_placement
+from grove.scheduler.exact import exact_placement, wishes_granted
 from grove.scheduler.facts import PodFacts
 from grove.scheduler.gang import Gang
 from grove.scheduler.nodes import Ints
@@ -38,7 +38,7 @@ from grove.scheduler.snapshot import Snapshot
 from grove.scheduler.state import ROWS_A_STEP, OutOfSteps, State
 from grove.scheduler.surplus import place_surplus
 
-QUICK_STEPS, LONG_STEPS = 400, 1200
+QUICK_STEPS, LONG_STEPS = 400, 800
 """Steps for a good placement: before it is known whether any exists, and after."""
 
 
@@ -103,11 +103,12 @@ def _core(problem: Problem, budget: Budget, bounded: bool) -> State | NoFit:
     if found is None:
         text = "the domains have room by every count, but no way to divide the pods among their nodes works"
         return NoFit(problem.gang.name, NO_PACKING, True, text, exact.steps_used, problem.snapshot.version)
-    if preferring_parts(problem.root):
+    if wishes := preferring_parts(problem.root):
         # It fits, but the exact search does not care how close: the long way to a good placement is worth a try.
-        state = close_placement(problem, min(LONG_STEPS, (budget.steps - quick) // 2))
+        state = close_placement(problem, min(LONG_STEPS, (budget.steps - quick) // 2), is_known_to_fit=True)
         if state is not None:
             return state
+        found = wishes_granted(problem, exact, wishes) or found
     exact.put_all(found)
     return exact
 

@@ -15,9 +15,12 @@ from grove.api import labels
 from grove.api.core import Node, Pod, PodDisruptionBudget, PriorityClass
 from grove.api.meta import Key, find_condition
 from grove.kube.cache import Cache
-from grove.scheduler.facts import PodFacts
+from grove.scheduler.claims import DeviceClaims, without_devices
+from grove.scheduler.devices import DEVICES
+from grove.scheduler.facts import NodeFacts, NodeTerms, PodFacts
+from grove.scheduler.fit import terms_mask
 from grove.scheduler.gangstate import GangState
-from grove.scheduler.podreq import read_pod
+from grove.scheduler.podreq import read_node, read_pod
 from grove.scheduler.snapshot import Snapshot
 from grove.scheduler.storage import Storage
 
@@ -59,6 +62,7 @@ class View:
         self.budgets = cache.add(PodDisruptionBudget)
         self.priorities = cache.add(PriorityClass)
         self.storage = Storage(cache, self.help_anybody)
+        self.claims = DeviceClaims(self.help_anybody, self._recount, self._meets)
         self._name = scheduler_name
         self._priority_of: dict[str, int] = {}
         self._by_priority: Counter[int] = Counter()
@@ -124,7 +128,11 @@ class View:
     def read(self, pod: Pod) -> PodFacts:
         """The facts of a pod as the objects around it make them now."""
         volumes, blocked = self.storage.needs(pod)
-        facts = read_pod(pod, volumes=volumes, blocked=blocked)
+        if pod.spec.resource_claims and not pod.spec.node_name:
+            devices, reach, held = self.claims.needs(pod)
+            facts = read_pod(pod, volumes=(*volumes, *reach), blocked=blocked or held, devices=devices)
+        else:
+            facts = read_pod(pod, volumes=volumes, blocked=blocked)
         gang = self.gangs.get(self.gang_of.get(pod.metadata.key, ""))
         if gang is None:
             return facts if self.takes_gangs or not facts.gang else replace(facts, gang="", group="")
@@ -133,6 +141,23 @@ class View:
         if (facts.gang, facts.group, facts.priority) == (gang.name, group, priority):
             return facts
         return replace(facts, gang=gang.name, group=group, priority=priority)
+
+    def read_node(self, node: Node) -> NodeFacts:
+        """The facts of a node, its free devices among what it has."""
+        facts = read_node(node)
+        devices = self.claims.amounts(facts.name)
+        return replace(facts, allocatable={**facts.allocatable, **devices}) if devices else facts
+
+    def _recount(self, nodes: Iterable[str]) -> None:
+        """Devices of nodes were given, promised or freed."""
+        for name in nodes:
+            node = self.nodes.get(Key("", name))
+            if node is not None and name in self.snapshot.nodes.row_of:
+                self.snapshot.add_node(self.read_node(node))
+
+    def _meets(self, terms: NodeTerms, node: str) -> bool:
+        row = self.snapshot.nodes.row_of.get(node)
+        return row is not None and bool(terms_mask(self.snapshot.nodes, terms)[row])
 
     def forget_facts(self, key: Key) -> None:
         """What was read of a pending pod is not true any more."""
@@ -152,12 +177,15 @@ class View:
         """Counts pods on the nodes chosen for them, before anybody is asked to bind."""
         for pod in pods:
             self.reserved[pod.uid] = pod.node
-            self.put(pod)
+            self.put(without_devices(pod))
 
     def release(self, uid: str) -> None:
         """Takes a reservation back, unless the pod is known to be bound."""
         node = self.reserved.pop(uid, None)
-        if node is not None and uid not in self.confirmed:
+        if uid in self.confirmed:
+            return
+        self.claims.release(uid)
+        if node is not None:
             self.drop(uid)
             self.relief.add(node)
             self.wake()
@@ -180,8 +208,8 @@ class View:
         return found
 
     def help_anybody(self) -> None:
-        """Something changed that no node stands for; pods that were held by their volumes are read anew."""
-        for key in [key for key, facts in self._facts.items() if facts.shape.volumes or facts.shape.blocked]:
+        """Something changed that no node stands for; pods whose volumes or devices it may concern are read anew."""
+        for key in [key for key, facts in self._facts.items() if _is_beholden(facts)]:
             del self._facts[key]
         self.wide_relief = True
         self.wake()
@@ -203,3 +231,9 @@ class View:
             self._by_priority[priority] -= 1
             if not self._by_priority[priority]:
                 del self._by_priority[priority]
+
+
+def _is_beholden(facts: PodFacts) -> bool:
+    """Whether what a pod asks for depends on objects beside it."""
+    shape = facts.shape
+    return bool(shape.volumes or shape.blocked) or any(name.startswith(DEVICES) for name, _ in shape.requests)

@@ -173,8 +173,8 @@ class _Oracle:
             self.pods = pods
             self.dead: set[object] = set()
             self.allows = [[self._static(p, n) for n in range(len(self.nodes))] for _, p in pods]
-            if not all(map(any, self.allows)):
-                continue
+            if not all(any(self._alone(p, n, free[n]) for n in range(len(self.nodes))) for _, p in pods):
+                continue  # a pod that fits nowhere by itself
             self.shares = [[may_share(p, q) for _, q in pods] for _, p in pods]
             self.wary = any(p.shape.anti_affinity or p.shape.ports for _, p in pods)
             if self._walk(0, 0, free, (None,) * len(self.constrained), tuple(() for _ in self.nodes)):
@@ -192,6 +192,13 @@ class _Oracle:
         node = self.nodes[n]
         return _node_allows(pod.shape, node) and all(
             may_share(pod, other) for other in self.running if other.node == node.name
+        )
+
+    def _alone(self, pod: PodFacts, n: int, free: tuple[int, ...]) -> bool:
+        have = dict(zip(self.resources, free, strict=True))
+        return self._static(pod, n) and any(
+            all(have[r] >= amount for r, amount in requests)
+            for requests in (pod.shape.requests, *pod.shape.alternatives)
         )
 
     def _walk(
