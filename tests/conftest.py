@@ -49,6 +49,7 @@ def _started(directory: Path, version: str) -> Iterator[ControlPlane]:
                 break
             time.sleep(0.2 * attempt)
         assert waited.returncode == 0, waited.stderr
+        plane.restart_controller_manager()
         yield plane
 
 

@@ -249,13 +249,13 @@ class World:
 
     async def quiet(self, for_s: float = 1.5, timeout_s: float = MINUTE) -> None:
         """Returns when the operator has written nothing for a while."""
+        loop = asyncio.get_running_loop()
         async with asyncio.timeout(timeout_s):
-            before = self.writes()
-            while True:
-                await asyncio.sleep(for_s)
-                if self.writes() == before and self.operator.is_idle:
-                    return
-                before = self.writes()
+            before, since = self.writes(), loop.time()
+            while loop.time() - since < for_s or not self.operator.is_idle:
+                await asyncio.sleep(0.1)
+                if self.writes() != before:
+                    before, since = self.writes(), loop.time()
 
     async def eventually(self, look: Callable[[], Awaitable[Any]], timeout_s: float = MINUTE) -> Any:
         return await self.cluster.eventually(look, timeout_s)

@@ -19,7 +19,17 @@ from typing import Any
 import structlog
 
 from grove.api import labels
-from grove.api.core import Node, Pod, Role, RoleBinding, Secret, Service, ServiceAccount
+from grove.api.core import (
+    HorizontalPodAutoscaler,
+    Node,
+    Pod,
+    ResourceClaim,
+    Role,
+    RoleBinding,
+    Secret,
+    Service,
+    ServiceAccount,
+)
 from grove.api.meta import Key, Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -30,7 +40,7 @@ from grove.backends import build_backends
 from grove.config import OperatorConfiguration, load_configuration
 from grove.controllers.backing import Backing
 from grove.controllers.children import Children
-from grove.controllers.claims import SharedClaims
+from grove.controllers.claims import ClaimWakes, SharedClaims
 from grove.controllers.computedomains import ComputeDomains
 from grove.controllers.digest import Digest
 from grove.controllers.latest import Latest
@@ -113,7 +123,7 @@ class Operator:
             unless_namespace_ends(gangs.reconcile),
             workers=syncs.pod_gang.concurrent_syncs + syncs.pod_clique_set.concurrent_syncs,
         )
-        gang_wakes = PodGangWakes(cache, sets, latest, self._gangs)
+        gang_wakes = PodGangWakes(cache, sets, latest, statuses, self._gangs)
 
         status = SetStatusReconciler(cache, sets, latest, statuses, reports, events, clock)
         self._set_status = Controller[Key](
@@ -159,7 +169,11 @@ class Operator:
             workers=syncs.pod_clique_set.concurrent_syncs,
         )
         set_wakes = PodCliqueSetWakes(cache, latest, domains, whole, self._sets)
-        optional.on_follow(lambda kind: cache.on_event(kind, set_wakes.on_child))
+        claim_wakes = ClaimWakes(
+            {PodCliqueSet: self._sets.add, PodCliqueScalingGroup: self._groups.add, PodClique: self._cliques.add}
+        )
+        by_kind = {HorizontalPodAutoscaler: set_wakes.on_child, ResourceClaim: claim_wakes.on_claim}
+        optional.on_follow(lambda kind: cache.on_event(kind, by_kind[kind]))
 
         topology = TopologyReconciler(cache, client, backends, latest, statuses, events, clock)
         self._topology = Controller[Key]("clustertopology-controller", topology.reconcile)
@@ -168,7 +182,7 @@ class Operator:
             gang_wakes.of_set(pcs)
             status_wakes.wake(pcs.key)
 
-        TopologyWakes(cache, latest, statuses, self._topology, wake_users)
+        self._bindings = TopologyWakes(cache, latest, statuses, self._topology, wake_users)
 
     @property
     def controllers(self) -> tuple[Controller[Any], ...]:
@@ -190,7 +204,7 @@ class Operator:
         """Follows the cluster and reconciles until cancelled. Raises what makes the cluster unusable."""
         await self._optional.look()
         await self._probing.look()
-        self._backing.follow(self.backends.all)
+        self._follow()
         async with self.cache:
             await self.cache.wait_synced(SYNC_TIMEOUT_S)
             self._synced = True
@@ -233,12 +247,18 @@ class Operator:
 
     def _offer_changed(self) -> None:
         """A scheduler's API came or went: gangs and pods that waited for it are looked at again."""
-        self._backing.follow(self.backends.all)
+        self._follow()
+        self._bindings.all()
         for gang in self.cache.list(PodGang):
             part_of = gang.metadata.labels.get(labels.PART_OF, "")
             self._gangs.add(GangKey(gang.metadata.namespace, part_of, gang.metadata.name))
         for clique in self.cache.list(PodClique):
             self._cliques.add(clique.key)
+
+    def _follow(self) -> None:
+        """Has the cache follow the kinds of other schedulers that are there by now."""
+        self._backing.follow(self.backends.all)
+        self._bindings.follow(self.backends.topology_aware)
 
     def _declare(self, namespace: str) -> None:
         for kind in _LABELLED:

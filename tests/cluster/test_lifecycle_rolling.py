@@ -22,6 +22,7 @@ async def world(cluster: object) -> AsyncIterator[World]:
         yield world
 
 
+@pytest.mark.simulated
 async def test_ru7_a_standalone_clique_is_replaced_pod_by_pod(world: World) -> None:
     await world.apply(wl1())
     await world.available("wl")
@@ -39,6 +40,7 @@ async def test_ru7_a_standalone_clique_is_replaced_pod_by_pod(world: World) -> N
     assert sorted(witness.deleted) == ["wl-0-pc-a-0", "wl-0-pc-a-1"]
 
 
+@pytest.mark.simulated
 async def test_ru8_a_scaling_group_is_recreated_copy_by_copy(world: World) -> None:
     await world.apply(wl1())
     await world.available("wl")
@@ -88,10 +90,14 @@ async def test_ru10_without_room_exactly_one_pod_is_taken(world: World) -> None:
 
     world.binder.allow(0)
     await change(world, "wl", "pc-a")
-    await asyncio.sleep(5)
 
-    after = await uids(world)
-    assert [host for host in before if after[host] != before[host]] == ["wl-0-pc-a-0"]
+    async def taken() -> list[str]:
+        after = await uids(world)
+        return [host for host in before if after.get(host) != before[host]]
+
+    await world.eventually(taken)
+    await world.quiet()
+    assert await taken() == ["wl-0-pc-a-0"]
     assert len(await ready_pods(world)) == 9
     clique = await world.get(PodClique, "wl-0-pc-a")
     assert condition(clique.status.conditions, words.MIN_AVAILABLE_BREACHED) == ("Unknown", words.UPDATE_IN_PROGRESS)

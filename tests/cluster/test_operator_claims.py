@@ -81,6 +81,29 @@ async def test_claims_of_every_level_and_scope_are_made_and_used(world: World) -
     await world.eventually(gone)
 
 
+async def test_claims_deleted_by_hand_come_back_at_every_level(world: World) -> None:
+    every = [shared("AllReplicas")]
+    members = group("grp", "m", resourceSharing=every)
+    await world.apply(
+        pcs("rs", clique("w", sharing=every), clique("m"), groups=[members], resourceClaimTemplates=[TEMPLATE],
+            resourceSharing=every)
+    )  # fmt: skip
+    await world.eventually(lambda: _has_pods(world, 2))
+    await world.quiet()
+    claims = ["rs-0-grp-all-gpu", "rs-0-w-all-gpu", "rs-all-gpu"]
+    assert await world.names(ResourceClaim) == claims
+    old = {one.metadata.uid for one in await world.list(ResourceClaim)}
+
+    for name in claims:
+        await world.delete(ResourceClaim, name)
+
+    async def back() -> bool:
+        found = [one for one in await world.list(ResourceClaim) if one.metadata.uid not in old]
+        return [one.metadata.name for one in found] == claims
+
+    await world.eventually(back, 20)
+
+
 async def test_a_template_that_is_missing_is_waited_for(world: World) -> None:
     await world.apply(pcs("rs", clique("w"), resourceSharing=[shared("AllReplicas")]))
 

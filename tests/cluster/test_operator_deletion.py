@@ -82,6 +82,7 @@ async def test_a_set_deleted_and_made_again_at_once_comes_up_anew(world: World) 
     assert not old & {pod.metadata.uid for pod in pods}
     second = await world.get(PodCliqueSet, "demo")
     assert second.status.last_errors == ()
+    assert not [reason for reason in await world.event_reasons("demo") if reason.endswith("Failed")]
     for gang in await world.list(PodGang):
         assert gang.metadata.owner_references[0].uid == second.metadata.uid
 

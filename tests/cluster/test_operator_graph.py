@@ -129,5 +129,10 @@ async def test_golden_graphs_are_met(cluster: object, name: str) -> None:
         await world.apply(manifest)
         await world.available(wanted.set["metadata"]["name"])
 
+        async def every_pod_is_ready() -> bool:  # a set is available before its scaled gangs are
+            return all(pod.is_ready for pod in await world.pods())
+
+        await world.eventually(every_pod_is_ready)
+        await world.quiet()
         here = json.dumps(await world.graph()).replace(world.namespace, "default")  # where the golden ones were made
         assert golden.differences(golden.normalise(json.loads(here)), wanted.children) == []

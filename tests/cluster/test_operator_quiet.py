@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.manifests import many_pairs, worked_example
+from tests.manifests import clique, group, many_pairs, pcs, worked_example
 from tests.operating import World, operating
 
 from grove.api.podclique import PodClique
@@ -31,6 +32,18 @@ async def test_after_convergence_nothing_is_written(world: World, watched_s: flo
 
     assert world.writes() - before == Counter()
     assert await _versions(world) == versions
+
+
+async def test_a_small_set_is_up_at_once(world: World) -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await world.apply(pcs("s", clique("r", 3), clique("l"), clique("w", 2), groups=[group("g", "l", "w", replicas=2)]))
+
+    async def up() -> bool:
+        return (await world.get(PodCliqueSet, "s")).status.available_replicas == 1
+
+    await world.eventually(up)
+    assert loop.time() - began < (1.0 if world.cluster.is_sim else 10.0), "nothing waits for a token or a timer"
 
 
 async def test_a_restarted_operator_writes_nothing(world: World) -> None:

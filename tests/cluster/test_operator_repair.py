@@ -78,6 +78,34 @@ async def test_a_child_deleted_by_hand_comes_back(world: World, kind: type[Objec
             Service, "demo-0", {"spec": {"publishNotReadyAddresses": False}}, "spec.publishNotReadyAddresses",
             id="a service",
         ),
+        pytest.param(
+            ServiceAccount, "demo", {"automountServiceAccountToken": False}, "automountServiceAccountToken",
+            id="the service account",
+        ),
+        pytest.param(
+            Secret, "demo-ic-sat", {"metadata": {"annotations": {"kubernetes.io/service-account.name": "default"}}},
+            "metadata.annotations.kubernetes~1io/service-account~1name", id="the token's account",
+        ),
+        pytest.param(
+            PodCliqueScalingGroup, "demo-0-g", {"metadata": {"labels": {"app.kubernetes.io/component": "x"}}},
+            "metadata.labels.app~1kubernetes~1io/component", id="a group's labels",
+        ),
+        pytest.param(
+            PodClique, "demo-0-g-0-m", {"metadata": {"labels": {"grove.io/podcliquescalinggroup": None}}},
+            "metadata.labels.grove~1io/podcliquescalinggroup", id="whose member a clique is",
+        ),
+        pytest.param(
+            PodCliqueScalingGroup, "demo-0-g", {"metadata": {"labels": {"app.kubernetes.io/part-of": None}}},
+            "metadata.labels.app~1kubernetes~1io/part-of", id="whose a group is",
+        ),
+        pytest.param(
+            PodGang, "demo-0", {"metadata": {"labels": {"app.kubernetes.io/part-of": None}}},
+            "metadata.labels.app~1kubernetes~1io/part-of", id="whose a gang is",
+        ),
+        pytest.param(
+            PodGang, "demo-0", {"metadata": {"labels": {"grove.io/scheduler-name": "x"}}},
+            "metadata.labels.grove~1io/scheduler-name", id="a gang's scheduler",
+        ),
         pytest.param(Role, "grove.io:pcs:demo", {"rules": []}, "rules", id="the role's rules"),
         pytest.param(RoleBinding, "grove.io:pcs:demo", {"subjects": []}, "subjects", id="the binding's subjects"),
         pytest.param(
@@ -96,6 +124,22 @@ async def test_a_child_edited_by_hand_is_put_right(
         return bool(_at(await world.client.get(kind.RESOURCE, name, world.namespace), path) == before)
 
     await world.eventually(put_right)
+
+
+async def test_labels_that_tell_the_place_of_a_pod_are_put_right(world: World) -> None:
+    pod = (await world.pods("demo-0-g-1-m"))[0]
+    labels = {"grove.io/podgang": "x", "grove.io/base-podgang": None, "grove.io/podclique-pod-index": "7", "mine": "y"}
+
+    await world.client.patch(Pod, pod.metadata.name, {"metadata": {"labels": labels}}, world.namespace)
+
+    async def put_right() -> bool:
+        return (await world.get(Pod, pod.metadata.name)).metadata.labels == {**pod.metadata.labels, "mine": "y"}
+
+    await world.eventually(put_right)
+    await world.available("demo")
+    gang = await world.get(PodGang, "demo-0-g-0")
+    assert [ref.name for ref in gang.spec.podgroups[0].pod_references] == [pod.metadata.name]
+    assert [one.metadata.uid for one in await world.pods("demo-0-g-1-m")] == [pod.metadata.uid]
 
 
 async def test_replicas_of_a_live_child_belong_to_whoever_scales_it(world: World) -> None:

@@ -9,6 +9,7 @@ from tests.manifests import clique, group, pcs, worked_example
 from tests.operating import World, condition, operating
 
 from grove.api.core import HorizontalPodAutoscaler, Pod, Service
+from grove.api.meta import Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -161,6 +162,35 @@ async def test_a_parent_in_a_group_at_zero_is_not_waited_for(world: World) -> No
     old = {pod.metadata.uid for pod in before}
     (new,) = [pod for pod in await world.pods("o-0-then") if pod.metadata.uid not in old]
     assert await _waits_for(world, new) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "parent"),
+    [
+        pytest.param(PodClique, "o-0-first", id="the parent"),
+        pytest.param(PodCliqueScalingGroup, "o-0-g", id="the parent's group"),
+    ],
+)
+async def test_pods_that_wait_for_a_parent_start_when_it_goes_to_zero(
+    world: World, kind: type[Object], parent: str
+) -> None:
+    first = [group("g", "first")] if kind is PodCliqueScalingGroup else []
+    order = "CliqueStartupTypeInOrder"
+    world.binder.allow(0)  # nobody becomes ready
+    await world.apply(pcs("o", clique("first"), clique("then", 2), groups=first, startup=order))
+    await world.eventually(lambda: _has_pods(world, 3))
+    before = {pod.metadata.uid for pod in await world.pods()}
+
+    await world.scale(kind, parent, 0)
+
+    async def made_anew() -> bool:
+        pods = await world.pods()
+        return len(pods) == 2 and not before & {pod.metadata.uid for pod in pods}
+
+    await world.eventually(made_anew)
+    assert [await _waits_for(world, pod) for pod in await world.pods()] == [[], []]
+    world.binder.allow(None)
+    await world.available("o")
 
 
 async def test_a_clique_scales_and_its_gang_follows(world: World) -> None:

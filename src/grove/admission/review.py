@@ -36,7 +36,7 @@ from grove.admission.rules_topology import (
 from grove.admission.rules_update import update_faults
 from grove.admission.schema import Check, published_check, schema_faults
 from grove.admission.view import SetView, mapping, text
-from grove.api.labels import VOLCANO_SCHEDULER
+from grove.api.labels import SCHEDULER_ANNOTATION, VOLCANO_SCHEDULER
 from grove.api.meta import Json
 
 DEFAULT_SET = "/webhooks/default-podcliqueset"
@@ -116,7 +116,8 @@ class Admission:
             return Needs()  # nothing else is ever looked up, and a view costs a twentieth of a review
         new = SetView.of(request.new)
         names = {one.topology_name for one in new.constraints} if self.topology_enabled else set()
-        chosen = {clique.scheduler_name or self.backends.default for clique in new.cliques}
+        said = text(new.annotations.get(SCHEDULER_ANNOTATION))
+        chosen = {self.backends.name_of(clique.scheduler_name or said) for clique in new.cliques}
         queues = volcano_queues(new) if chosen == {VOLCANO_SCHEDULER} else set()
         return Needs(topologies=frozenset(names - {""}), queues=frozenset(queues))
 

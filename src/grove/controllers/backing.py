@@ -31,7 +31,7 @@ Wake = Callable[[str, str, str], None]
 
 
 @remembered
-def _view(resource: Resource) -> type[Object]:
+def view_of(resource: Resource) -> type[Object]:
     """A kind of which only the metadata is read, for a cache to follow."""
     return type(f"Backing{resource.kind}", (Object,), {"RESOURCE": resource, "__module__": __name__})
 
@@ -55,8 +55,8 @@ class Backing:
             for resource in backend.gang_resources:
                 if resource not in self._followed:
                     self._followed.add(resource)
-                    self._cache.add(_view(resource), namespace=self._namespace, labels=MANAGED)
-                    self._cache.on_event(_view(resource), partial(self._on_event, resource))
+                    self._cache.add(view_of(resource), namespace=self._namespace, labels=MANAGED)
+                    self._cache.on_event(view_of(resource), partial(self._on_event, resource))
 
     async def sync(
         self, gang: PodGang, pcs: PodCliqueSet, backend: Backend, pods: Callable[[], Sequence[Pod]]
@@ -110,7 +110,7 @@ class Backing:
         owners = owner_references({**reference, "uid": gang.metadata.uid}, wanted, made)
         owned = {**wanted, "metadata": {**wanted["metadata"], "ownerReferences": owners}}
         wanted = remembering(owned, backend.said_once)
-        if self._cache.get(_view(resource), Key(namespace, name)) is None and create:
+        if self._cache.get(view_of(resource), Key(namespace, name)) is None and create:
             try:
                 live = await self._client.create(resource, wanted)
                 return Step("create"), self._remember(resource, live)
@@ -143,7 +143,7 @@ class Backing:
         """Removes what a gang had and needs no more, such as the group of a clique that was scaled to zero."""
         wanted = {(one["kind"], one["metadata"]["name"]) for one in objects}
         for resource in backend.gang_resources:
-            for one in self._cache.owned(_view(resource), by=gang.metadata.uid):
+            for one in self._cache.owned(view_of(resource), by=gang.metadata.uid):
                 meta = one.metadata
                 if (resource.kind, meta.name) in wanted or meta.is_deleting:
                     continue

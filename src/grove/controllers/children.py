@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from grove.api.meta import Json, Key, Object, Resource
+from grove.controllers.latest import Latest
 from grove.controllers.parallel import Act, in_parallel
 from grove.controllers.trouble import namespace_ends
 from grove.decide.diff import ChildPlan, needed_patch, plan_children
@@ -71,7 +72,7 @@ class Children:
     """Writes to children; remembers whose children were right, and whose gave trouble."""
 
     def __init__(self, cache: Cache, client: Client) -> None:
-        self._cache, self._client = cache, client
+        self._cache, self._client, self._latest = cache, client, Latest()
         self._right: dict[str, dict[type[Object], Any]] = {}
         self._troubled: dict[str, set[type[Object]]] = {}
         self._unseen: dict[tuple[type[Object], Key], tuple[str, float]] = {}
@@ -93,7 +94,11 @@ class Children:
         `version` stands for everything `wanted` is made from: while it and the children stay the same there is nothing
         to do. `frozen` children are left as they are, those named in `without` are not looked at.
         """
-        observed = [one for one in self._cache.owned(kind, by=owner.metadata.uid) if one.metadata.name not in without]
+        observed = [
+            self._latest.of(one)  # else a second look before the echo of a patch would write it again
+            for one in self._cache.owned(kind, by=owner.metadata.uid)
+            if one.metadata.name not in without
+        ]
         uid = owner.metadata.uid
         self._follow(kind)
         state = (version, frozenset(frozen), {one.metadata.name: _fingerprint(one) for one in observed})
@@ -130,11 +135,14 @@ class Children:
     def _follow(self, kind: type[Object]) -> None:
         if kind not in self._followed:
             self._followed.add(kind)
-            self._cache.on_event(kind, lambda old, new: self._see(kind, new or old))
+            self._cache.on_event(kind, lambda old, new: self._see(kind, old, new))
 
-    def _see(self, kind: type[Object], obj: Object | None) -> None:
+    def _see(self, kind: type[Object], old: Object | None, new: Object | None) -> None:
+        obj = new or old
         if obj is not None and self._unseen:
             self._unseen.pop((kind, obj.metadata.key), None)
+        if obj is not None and new is None:
+            self._latest.forget(obj.metadata.uid)
 
     def _is_unseen(self, kind: type[Object], owner: Object, name: str) -> bool:
         """Whether we made this child and the cache has not shown it yet; given up after a while, lest it be missed."""
@@ -173,7 +181,7 @@ class Children:
                 pass
 
         async def update(name: str, patch: Json) -> None:
-            await self._client.patch(kind, name, patch, namespace)
+            self._latest.wrote(await self._client.patch(kind, name, patch, namespace))
 
         async def create(child: Json) -> None:
             try:

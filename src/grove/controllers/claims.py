@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from grove.api.core import ResourceClaim, ResourceClaimTemplate
-from grove.api.meta import Json, Object
+from grove.api.meta import Json, Key, Object
 from grove.api.podcliqueset import PodCliqueSet, ResourceSharing
 from grove.controllers.children import Changes, Children
 from grove.controllers.optional import OptionalKinds
@@ -17,6 +17,20 @@ from grove.kube.errors import KubeError, NotFound
 
 class MissingTemplate(KubeError):
     """A claim cannot be made because nobody has made its template yet."""
+
+
+class ClaimWakes:
+    """A claim that is deleted or edited by hand wakes its owner: a set, a group or a clique, each with its own wake."""
+
+    def __init__(self, wakes: Mapping[type[Object], Callable[[Key], None]]) -> None:
+        self._wakes = {kind.RESOURCE.kind: wake for kind, wake in wakes.items()}
+
+    def on_claim(self, old: Object | None, new: Object | None) -> None:
+        if old is None or (new is not None and old.metadata.labels == new.metadata.labels):
+            return
+        owner = old.metadata.controller
+        if owner is not None and owner.kind in self._wakes:
+            self._wakes[owner.kind](Key(old.metadata.namespace, owner.name))
 
 
 class SharedClaims:

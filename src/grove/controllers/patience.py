@@ -28,6 +28,7 @@ class Patience:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._since: dict[Hashable, tuple[float, float]] = {}
+        self._crowd: set[Hashable] = set()
 
     def wait_s(self, key: Hashable, at_most_s: float, *, yields: bool = False) -> float:
         """Seconds the write of `key` may still wait, counted from the first time this was asked; 0.0 is now.
@@ -39,10 +40,13 @@ class Patience:
         if at_most_s < limit_s:
             since = self._now()
         self._since[key] = (since, at_most_s)
-        crowd_s = CROWD_S * len(self._since) if yields else 0.0
-        left = since + max(at_most_s, crowd_s) - self._now()
+        if yields:
+            self._crowd.add(key)
+            at_most_s = max(at_most_s, CROWD_S * len(self._crowd))
+        left = since + at_most_s - self._now()
         return left if left > 1e-6 else 0.0
 
     def done(self, key: Hashable) -> None:
         """Written, or nothing to write any more."""
         self._since.pop(key, None)
+        self._crowd.discard(key)

@@ -26,8 +26,10 @@ from grove.controllers.nodes import ON_NODE, Nodes
 from grove.controllers.patience import FIRST_S, PROGRESS_S, SETTLE_S
 from grove.controllers.podwriter import PodWriter
 from grove.controllers.sets import SET, Sets
+from grove.controllers.startupblocked import PARENT
 from grove.controllers.statuses import StatusWriter
 from grove.controllers.trouble import namespace_ends
+from grove.controllers.waits import Waits
 from grove.decide.claims import wanted_clique_claims
 from grove.decide.clique_status import SCALING_LIMITED, clique_status, lost_all_scheduled
 from grove.decide.diff import finalizer_patch
@@ -68,6 +70,7 @@ class PodCliqueReconciler:
         self._cache, self._client, self._sets, self._nodes, self._claims = cache, client, sets, nodes, claims
         self._expect, self._writer, self._latest, self._statuses = expect, writer, latest, statuses
         self._events, self._clock, self._startup_image = events, clock, startup_image
+        self._waits = Waits(client)
 
     async def reconcile(self, key_: Key) -> Result:
         cached = self._cache.get(PodClique, key_)
@@ -94,8 +97,11 @@ class PodCliqueReconciler:
         if backend is None or (clique.spec.starts_after and not self._startup_image):
             refused = Outcome(errors=(self._cannot_build(backend),))
             return await self._write_status(clique, pcs, unit, pods, refused, turn)
+        replicas = self._sets.parent_replicas(pcs, unit.replica, clique)
+        at_zero = frozenset(name for name, count in replicas.items() if count == 0)
+        stuck = await self._waits.in_vain(clique.metadata.uid, pods, at_zero & {*clique.spec.starts_after})
         try:
-            plan = self._plan(clique, pcs, unit, backend, pods, turn)
+            plan = self._plan(clique, pcs, unit, backend, pods, turn, replicas, stuck)
         except BackendError as error:
             refused = Outcome(errors=((ErrorCode.BUILD_POD, str(error)),))
             return await self._write_status(clique, pcs, unit, pods, refused, turn)
@@ -132,6 +138,7 @@ class PodCliqueReconciler:
         self._expect.forget(uid)
         self._statuses.forget(uid)
         self._writer.forget(uid)
+        self._waits.forget(uid)
 
     # Deciding
 
@@ -143,15 +150,16 @@ class PodCliqueReconciler:
         return clique_turn(pcs, clique, group, pods, template_hash, self._clock.now(), recorded=recorded)
 
     def _plan(
-        self, clique: PodClique, pcs: PodCliqueSet, unit: Unit, backend: Backend, pods: Sequence[Pod], turn: CliqueTurn
-    ) -> PodPlan:
+        self, clique: PodClique, pcs: PodCliqueSet, unit: Unit, backend: Backend, pods: Sequence[Pod],
+        turn: CliqueTurn, parent_replicas: dict[str, int], stuck: set[str],
+    ) -> PodPlan:  # fmt: skip
         blueprint = PodBlueprint(
             pcs,
             clique,
             unit,
             backend,
             self._startup_image,
-            self._sets.parent_replicas(pcs, unit.replica, clique),
+            parent_replicas,
             turn.incarnation,
             self._cache.get(PodGang, Key(clique.metadata.namespace, unit.gang)),
         )
@@ -164,6 +172,7 @@ class PodCliqueReconciler:
             releasable=self._releasable(clique, pods, backend) if backend.needs_gate else (),
             replace=turn.replace,
             restart=turn.restart,
+            stuck=stuck,
         )
 
     def _releasable(self, clique: PodClique, pods: Sequence[Pod], backend: Backend) -> list[Pod]:
@@ -269,6 +278,9 @@ class PodCliqueWakes:
                 self._reconciler.forget(old.metadata.uid)
         elif not self._latest.is_echo(new):
             self._controller.add(new.key)
+        if old is not None and (new is None or (new.spec.replicas == 0 and old.spec.replicas != 0)):
+            for child in self._cache.by_index(PodClique, PARENT, old.key):
+                self._controller.add(child.key, after_s=SETTLE_S)
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old

@@ -76,6 +76,7 @@ class PodGangReconciler:
     async def reconcile(self, key_: GangKey) -> Result:
         pcs = self._cache.get(PodCliqueSet, Key(key_.namespace, key_.pcs))
         if pcs is None or pcs.metadata.is_deleting:
+            self._patience.done(key_)
             return DONE  # its gangs go with it
         try:
             result = await self._look(key_, self._latest.of(pcs))
@@ -105,6 +106,7 @@ class PodGangReconciler:
                 return DONE
             raise taken(PodGang, key_.name, pcs)
         if wanted is None:
+            self._patience.done(key_)
             await self._remove(pcs, gang)
             return DONE
 
@@ -181,8 +183,11 @@ class PodGangReconciler:
 class PodGangWakes:
     """Which events wake which gangs."""
 
-    def __init__(self, cache: Cache, sets: Sets, latest: Latest, controller: Controller[GangKey]) -> None:
-        self._cache, self._sets, self._latest, self._controller = cache, sets, latest, controller
+    def __init__(
+        self, cache: Cache, sets: Sets, latest: Latest, statuses: StatusWriter, controller: Controller[GangKey]
+    ) -> None:
+        self._cache, self._sets, self._latest, self._statuses = cache, sets, latest, statuses
+        self._controller = controller
         cache.on_event(Pod, self.on_pod)
         cache.on_event(PodClique, self.on_clique)
         cache.on_event(PodCliqueScalingGroup, self.on_group)
@@ -234,8 +239,11 @@ class PodGangWakes:
         if gang is None or (new is not None and self._latest.is_echo(new)):
             return
         if new is None:
-            self._latest.forget(gang.metadata.uid)
-        self._add(_key_of(gang), after_s=SETTLE_S if new is not None else 0.0)
+            self._statuses.forget(gang.metadata.uid)
+        # By its old labels too: somebody may have taken off the one that says whose it is.
+        for one in (old, new):
+            if one is not None:
+                self._add(_key_of(one), after_s=SETTLE_S if new is not None else 0.0)
 
     def _of_replica(self, pcs: PodCliqueSet, replica: int) -> None:
         for layout in replica_layouts(pcs, replica, lambda fqn, config: self._sets.group_replicas(pcs, fqn, config)):

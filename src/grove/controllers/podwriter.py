@@ -1,4 +1,4 @@
-"""Carries out what was planned for the pods of a clique: deletes, creates, takes gates off.
+"""Carries out what was planned for the pods of a clique: deletes, creates, takes gates off, puts labels right.
 
 Pods have names of our choosing and are expected by uid until the cache shows them, so neither a lost answer nor a late
 cache makes a second one. A clique whose last writes failed is written to carefully (see `grove.controllers.parallel`).
@@ -56,7 +56,13 @@ class PodWriter:
         if plan.create and not refused:
             self._next_round(uid)
         held = await in_parallel([partial(self._ungate, uid, one) for one in plan.ungate], careful=careful)
-        told = ((ErrorCode.CREATE_POD, refused), (ErrorCode.DELETE_POD, kept), (ErrorCode.REMOVE_GATE, held))
+        lost = await in_parallel([partial(self._relabel, *one) for one in plan.relabel], careful=careful)
+        told = (
+            (ErrorCode.CREATE_POD, refused),
+            (ErrorCode.DELETE_POD, kept),
+            (ErrorCode.REMOVE_GATE, held),
+            (ErrorCode.BUILD_POD, lost),
+        )
         errors = [(code, error) for code, found in told for error in found]
         if errors:
             self._troubled.add(uid)
@@ -97,6 +103,13 @@ class PodWriter:
         except NotFound:
             pass
         self._ungated.setdefault(clique_uid, set()).add(pod.metadata.uid)
+
+    async def _relabel(self, pod: Pod, changes: Json) -> None:
+        try:
+            patch = {"metadata": {"labels": changes}}
+            await self._client.patch(Pod, pod.metadata.name, patch, pod.metadata.namespace)
+        except NotFound:
+            pass
 
     def _next_round(self, uid: str) -> None:
         self._rounds[uid] = self._rounds.get(uid, 0) + 1

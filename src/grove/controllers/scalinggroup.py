@@ -194,10 +194,11 @@ class ScalingGroupWakes:
             self._controller.add(new.key)
 
     def on_clique(self, old: PodClique | None, new: PodClique | None) -> None:
-        clique = new or old
-        group = clique.metadata.labels.get(key.SCALING_GROUP) if clique is not None else None
-        if clique is not None and group:
-            self._controller.add(Key(clique.metadata.namespace, group), after_s=SETTLE_S)
+        # By its old labels too: somebody may have taken off the one that says whose it is.
+        for clique in (old, new):
+            group = clique.metadata.labels.get(key.SCALING_GROUP) if clique is not None else None
+            if clique is not None and group:
+                self._controller.add(Key(clique.metadata.namespace, group), after_s=SETTLE_S)
 
     def on_set(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> None:
         if old is None or new is None:

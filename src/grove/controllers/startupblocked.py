@@ -42,6 +42,7 @@ class StartupBlockedReconciler:
     async def reconcile(self, key: Key) -> Result:
         clique = self._cache.get(PodClique, key)
         if clique is None or clique.metadata.is_deleting or not clique.spec.starts_after:
+            self._patience.done((PARENT, key))
             return DONE
         pcs = self._sets.find_of(clique)
         unit = unit_of(pcs, clique) if pcs is not None else None

@@ -5,14 +5,16 @@ grove-scheduler reads node labels and needs no object of its own. Sets that use 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from grove.api import conditions as words
 from grove.api.conditions import EventReason
-from grove.api.meta import Json, Key
+from grove.api.meta import Json, Key, Object, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends import Backends, TopologyBackend, TopologySync
+from grove.controllers.backing import view_of
 from grove.controllers.latest import Latest
 from grove.controllers.statuses import StatusWriter
 from grove.decide.owners import owned_by
@@ -81,6 +83,8 @@ class TopologyReconciler:
         name = reference or backend.topology_name(binding)
         if resource is None:
             return backend.topology_drift(binding, name, None)
+        if not backend.topology_served:
+            return TopologySync(False, f"{resource.plural}.{resource.group} is not served here")
         observed: Json | None
         try:
             observed = await self._client.get(resource, name)
@@ -93,9 +97,11 @@ class TopologyReconciler:
         if observed is not None and not _is_owned(observed, binding):
             raise KubeError(f"{resource.kind} {name} exists and does not belong to this binding")
         if observed is not None and not backend.topology_drift(binding, name, observed).in_sync:
-            # Its levels cannot be changed in place.
-            await self._client.delete(resource, name, uid=observed["metadata"]["uid"])
-            observed = None
+            if backend.topology_frozen:
+                await self._client.delete(resource, name, uid=observed["metadata"]["uid"])
+                observed = None
+            else:
+                observed = await self._client.patch(resource, name, {"spec": wanted["spec"]})
         if observed is None:
             observed = await self._client.create(resource, wanted)
         return backend.topology_drift(binding, name, observed)
@@ -110,7 +116,36 @@ class TopologyWakes:
     ) -> None:  # fmt: skip
         self._cache, self._latest, self._statuses = cache, latest, statuses
         self._controller, self._wake_set = controller, wake_set
+        self._followed: set[Resource] = set()
         cache.on_event(ClusterTopologyBinding, self.on_binding)
+
+    def follow(self, backends: Iterable[TopologyBackend]) -> None:
+        """Has the cache follow these schedulers' topology objects; asking again adds what is new."""
+        for backend in backends:
+            resource = backend.topology_resource
+            if resource is not None and backend.topology_served and resource not in self._followed:
+                self._followed.add(resource)
+                self._cache.add(view_of(resource))
+                self._cache.on_event(view_of(resource), partial(self.on_topology, backend.name))
+
+    def all(self) -> None:
+        """Looks at every binding again, as after a scheduler came or went."""
+        for binding in self._cache.list(ClusterTopologyBinding):
+            self._controller.add(binding.key)
+
+    def on_topology(self, scheduler: str, old: Object | None, new: Object | None) -> None:
+        """A scheduler's topology object wakes the binding it was made for, or the ones that name it."""
+        found = new or old
+        if found is None or (old and new and old.metadata.generation == new.metadata.generation):
+            return
+        owners = {one.uid for one in found.metadata.owner_references}
+        for binding in self._cache.list(ClusterTopologyBinding):
+            named = any(
+                (one.scheduler_name, one.topology_reference) == (scheduler, found.metadata.name)
+                for one in binding.spec.scheduler_topology_bindings
+            )
+            if named or binding.metadata.uid in owners:
+                self._controller.add(binding.key)
 
     def on_binding(self, old: ClusterTopologyBinding | None, new: ClusterTopologyBinding | None) -> None:
         binding = new or old

@@ -29,7 +29,7 @@ FAILED_POD_PAUSE_S = 10.0
 
 FAILED, NODE_GONE, DUPLICATE, OUTDATED, SURPLUS = "Failed", "NodeGone", "DuplicateIndex", "Outdated", "ScaleIn"
 
-RESTARTED = "GangRestart"
+RESTARTED, PARENT_AT_ZERO = "GangRestart", "ParentAtZero"
 
 GoneSince = Callable[[str], datetime | None]
 """Since when a node is missing, by its name; None for a node that is there."""
@@ -46,7 +46,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """What to do about the pods of one clique, in this order: delete, create, ungate.
+    """What to do about the pods of one clique, in this order: delete, create, ungate, relabel.
 
     `indexes` are those of the pods that stay or come, for their claims; `floor_kept` says that fewer pods were asked
     for than the gang needs; `next_look_s` is the exact time until something is due, None if only an event can help.
@@ -55,13 +55,14 @@ class PodPlan:
     delete: list[Removal] = field(default_factory=list)
     create: list[Json] = field(default_factory=list)
     ungate: list[Pod] = field(default_factory=list)
+    relabel: list[tuple[Pod, Json]] = field(default_factory=list)
     indexes: frozenset[int] = frozenset()
     floor_kept: bool = False
     next_look_s: float | None = None
 
     @property
     def is_settled(self) -> bool:
-        return not (self.delete or self.create or self.ungate)
+        return not (self.delete or self.create or self.ungate or self.relabel)
 
 
 def plan_pods(
@@ -74,12 +75,14 @@ def plan_pods(
     releasable: Sequence[Pod] = (),
     replace: Collection[str] = (),
     restart: Collection[str] = (),
+    stuck: Collection[str] = (),
     leaving: Collection[str] = (),
 ) -> PodPlan:
     """The plan for a clique that is not being deleted.
 
     `releasable` are the gated pods whose gang lets them go (`gangs.releasable`), `replace` the uids an update takes
-    now, `restart` those that a restart of their gang takes, `leaving` the uids we deleted and the cache still shows.
+    now, `restart` those that a restart of their gang takes, `stuck` those that wait for a parent scaled to zero since,
+    `leaving` the uids we deleted and the cache still shows.
     """
     clique = blueprint.clique
     wanted = kept_replicas(clique.spec)
@@ -98,6 +101,8 @@ def plan_pods(
             removals.append(Removal(pod, OUTDATED))
         elif pod.metadata.uid in restart:
             removals.append(Removal(pod, RESTARTED))
+        elif pod.metadata.uid in stuck:
+            removals.append(Removal(pod, PARENT_AT_ZERO))
         else:
             staying.append(pod)
     staying, doubled = _one_per_index(staying)
@@ -121,6 +126,7 @@ def plan_pods(
         delete=removals,
         create=create,
         ungate=[pod for pod in releasable if pod.metadata.uid in stays],
+        relabel=[(pod, changes) for pod in staying if (changes := _wrong_labels(blueprint, pod))],
         indexes=frozenset(used | set(fresh)),
         floor_kept=wanted > clique.spec.replicas,
         next_look_s=min(due) if due else None,
@@ -177,6 +183,28 @@ def scale_in_order(pods: Iterable[Pod], up_to_date: str) -> list[Pod]:
         )
 
     return sorted(pods, key=usefulness)
+
+
+def _wrong_labels(blueprint: PodBlueprint, pod: Pod) -> Json:
+    """Labels of a pod that say it belongs elsewhere, with what they should say; None for one that should not be there.
+
+    Only those that tell its place, by which its gang, its Service and its parents find it. The template's own stay as
+    they were when the pod was made.
+    """
+    unit, index = blueprint.unit, pod_index(pod)
+    place: dict[str, str | None] = {
+        key.PART_OF: blueprint.pcs.metadata.name,
+        key.REPLICA_INDEX: str(unit.replica),
+        key.POD_CLIQUE: unit.fqn,
+        key.POD_GANG: unit.gang,
+        key.BASE_POD_GANG: unit.base_gang if unit.is_scaled else None,
+        key.SCALING_GROUP: unit.group.fqn if unit.group is not None else None,
+        key.SCALING_GROUP_REPLICA_INDEX: str(unit.group.replica) if unit.group is not None else None,
+    }
+    if index is not None:
+        place[key.POD_INDEX] = str(index)
+    found = pod.metadata.labels
+    return {label: value for label, value in place.items() if found.get(label) != value}
 
 
 def _loss(pod: Pod, now: datetime, gone_since: GoneSince, due: list[float]) -> str:

@@ -6,7 +6,7 @@ is scheduled. Parents are exact names, resolved from the templates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from grove.api import conditions as words
 from grove.api import labels as key
@@ -76,6 +76,14 @@ def with_startup_container(
         "initContainers": [*(pod_spec.get("initContainers") or ()), container],
         "volumes": [*(pod_spec.get("volumes") or ()), *volumes],
     }
+
+
+def waited_for(args: Iterable[str]) -> Iterator[str]:
+    """The parents that the arguments of a start-order container name."""
+    for arg in args:
+        _, _, parent = arg.partition("--podcliques=")
+        if parent:
+            yield parent.rpartition(":")[0]
 
 
 def _parent_templates(pcs: PodCliqueSet, unit: Unit) -> Iterator[CliqueTemplate]:

@@ -46,6 +46,11 @@ def ready_in_gang(pods: Iterable[Pod], gang: str) -> int:
     )
 
 
+def is_waiting(pod: Pod) -> bool:
+    """Whether a pod that stays has not come past its start-order container."""
+    return _has_gate(pod) and not pod.metadata.is_deleting and not _has_started(pod)
+
+
 def condition_patch(telling: Telling, now: datetime) -> list[Json]:
     """The JSON patch of a pod's status that writes this condition, and its readiness gate's, and touches no other."""
     steps = _condition_steps(telling, words.POD_STARTUP_BLOCKED, telling.status, now)

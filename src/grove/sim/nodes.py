@@ -76,6 +76,10 @@ class FakeNodes:
             for node in objects:
                 group.create_task(create(node))
 
+    def adopt(self, names: Iterable[str]) -> None:
+        """Gives nodes that exist already a kubelet, without asking the server about each."""
+        self._nodes.update((name, True) for name in names)
+
     async def run(self) -> None:
         """Plays the kubelets until cancelled."""
         async with asyncio.TaskGroup() as group:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,11 +116,40 @@ def test_the_floor_is_kept(replicas: int, have: int, kept: int, says_so: bool) -
     assert found.floor_kept is says_so
 
 
+@pytest.mark.parametrize(
+    ("edited", "patch"),
+    [
+        pytest.param({}, [], id="as it was made"),
+        pytest.param({"mine": "x", "grove.io/pod-template-hash": "old"}, [], id="labels that tell no place"),
+        pytest.param({"grove.io/podgang": "x"}, [{"grove.io/podgang": "d-0-g-0"}], id="another gang"),
+        pytest.param(
+            {"grove.io/base-podgang": "", "app.kubernetes.io/part-of": "e"},
+            [{"app.kubernetes.io/part-of": "d", "grove.io/base-podgang": "d-0"}],
+            id="another set, no base gang",
+        ),
+        pytest.param(
+            {"grove.io/podclique-pod-index": "3"}, [{"grove.io/podclique-pod-index": "0"}], id="another index"
+        ),
+    ],
+)
+def test_labels_that_tell_a_place_are_put_right(edited: dict[str, str], patch: list[Json]) -> None:
+    made = blueprint(1, manifest=pcs("d", clique("w"), groups=[group("g", "w", replicas=2)]), fqn="d-0-g-1-w")
+    body = build_pod(made, 0, "d-0-g-1-w-abcde")
+    body["metadata"] |= {"uid": "u", "labels": {**body["metadata"]["labels"], **edited}}
+    found = plan(made, [msgspec.convert(body, Pod)])
+    assert [changes for _, changes in found.relabel] == patch
+    assert found.is_settled is (not patch)
+
+
+def test_a_pod_that_waits_in_vain_is_made_anew_under_its_index() -> None:
+    found = plan(blueprint(2), [pod(FQN, 0, uid="stuck"), pod(FQN, 1)], stuck={"stuck"})
+    assert (created(found), removed(found)) == (["d-0-w-0"], [("d-0-w-0", "ParentAtZero")])
+
+
 def test_a_pod_that_fails_at_once_is_not_replaced_at_once() -> None:
     young = pod(FQN, 0, phase="Failed", age_s=4)
     waiting = plan(blueprint(1), [young])
     assert (waiting.create, waiting.delete, waiting.next_look_s) == ([], [], 6.0)
-    assert waiting.is_settled
     later = plan(blueprint(1), [young], now=NOW + timedelta(seconds=6))
     assert removed(later) == [("d-0-w-0", "Failed")]
     assert created(later) == ["d-0-w-0"]
@@ -133,7 +163,7 @@ def test_a_pod_on_a_vanished_node_is_given_up_after_a_moment() -> None:
         return NOW if node == "gone" else None
 
     early = plan(blueprint(2), [lost, fine], now=NOW + timedelta(seconds=4), gone_since=gone_since)
-    assert early.is_settled
+    assert (created(early), removed(early)) == ([], [])
     assert early.next_look_s == 6.0
     late = plan(blueprint(2), [lost, fine], now=NOW + timedelta(seconds=10), gone_since=gone_since)
     assert removed(late) == [("d-0-w-0", "NodeGone")]

@@ -8,7 +8,7 @@ from tests.observed import all_cliques, clique_of, set_of
 
 from grove.api.podcliqueset import EXPLICIT, IN_ORDER, PodCliqueSet
 from grove.decide.layout import unit_of
-from grove.decide.startup import parent_minimums, parents, with_startup_container
+from grove.decide.startup import parent_minimums, parents, waited_for, with_startup_container
 
 
 def order(observed: PodCliqueSet) -> dict[str, tuple[str, ...]]:
@@ -115,6 +115,11 @@ def test_a_parent_at_zero_by_its_template_is_not_waited_for_before_it_is_there()
     assert unit is not None
     assert parent_minimums(observed, unit, child.spec.starts_after) == ()
     assert parent_minimums(observed, unit, child.spec.starts_after, {"d-0-a": 2}) == (("d-0-a", 1),)
+
+
+def test_what_a_container_waits_for_can_be_read_from_its_arguments() -> None:
+    after = with_startup_container({"containers": []}, "demo", "initc:1", (("demo-0-a", 2), ("demo-0-b", 1)))
+    assert list(waited_for([*after["initContainers"][0]["args"], "--other=x:1"])) == ["demo-0-a", "demo-0-b"]
 
 
 def test_the_container_comes_after_the_users_own() -> None:
