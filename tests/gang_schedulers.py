@@ -109,7 +109,7 @@ class Kai(GangScheduler):
             mine = [pod for pod in pods if pod.metadata.annotations.get("pod-group-name") == name]
             leaves = {one["name"]: one["minMember"] for one in group["spec"]["subGroups"] if "minMember" in one}
             for pod in mine:
-                if pod.metadata.labels.get("kai.scheduler/subgroup-name") not in leaves:
+                if _leaf(pod) not in leaves and not pod.is_gated:
                     self.stumbles.append(f"{pod.metadata.name} is in no subgroup of {name}")
                 if pod.metadata.annotations.get("kai.scheduler/skip-podgrouper") != "true":
                     self.stumbles.append(f"{pod.metadata.name} would be grouped twice")
@@ -150,11 +150,19 @@ class Koordinator(GangScheduler):
 
     name, kind = koord.NAME, koord.POD_GROUP
 
+    def __init__(self, client: Client, namespace: str, room: int = 1000) -> None:
+        super().__init__(client, namespace, room)
+        self._first: dict[str, str] = {}
+
     def gangs(self, groups: dict[str, Json], pods: list[Pod]) -> Iterable[list[Pod]]:
         yield from ([pod] for pod in pods if koord.GANG not in pod.metadata.labels and not pod.is_gated)
         seen: set[str] = set()
         for group in groups.values():
             together: str = group["metadata"]["annotations"][koord.GROUPS]
+            if self._first.setdefault(group["metadata"]["uid"], together) != together:
+                self.stumbles.append(
+                    f"{group['metadata']['name']} names other groups than at first, which is not heard"
+                )
             if together in seen:
                 continue
             seen.add(together)
@@ -187,6 +195,29 @@ class Kube(GangScheduler):
                 yield mine
         known = {(pod.spec.scheduling_group or {}).get("podGroupName") for pod in free} - set(groups) - {None}
         self.stumbles += (f"pods were let go before their group {name} was made" for name in sorted(map(str, known)))
+
+
+class KubeTree(Kube):
+    """kube-scheduler 1.37: PodGroups under one CompositePodGroup are ready together or not at all."""
+
+    kind = kube_api.pod_group(kube_api.V1BETA1)
+
+    def gangs(self, groups: dict[str, Json], pods: list[Pod]) -> Iterable[list[Pod]]:
+        ready = {name: list(found) for name, found in self._ready(groups, pods)}
+        yield from ([pod] for pod in pods if pod.spec.scheduling_group is None and not pod.is_gated)
+        trees: dict[str, list[str]] = {}
+        for name, group in sorted(groups.items()):
+            trees.setdefault(group["spec"]["workloadRef"]["workloadName"], []).append(name)
+        for members in trees.values():
+            if all(name in ready for name in members):
+                yield [pod for name in members for pod in ready[name]]
+
+    def _ready(self, groups: dict[str, Json], pods: list[Pod]) -> Iterable[tuple[str, list[Pod]]]:
+        for name, group in groups.items():
+            mine = [pod for pod in pods if (pod.spec.scheduling_group or {}).get("podGroupName") == name]
+            free = [pod for pod in mine if not pod.is_gated]
+            if len(free) >= group["spec"]["schedulingPolicy"]["gang"]["minCount"]:
+                yield name, free
 
 
 # Clusters for them

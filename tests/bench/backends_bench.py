@@ -13,6 +13,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from grove.api.core import Namespace, Pod, ServiceAccount
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
 from grove.crds.install import install
 from grove.kube.config import load_config
 from grove.kube.http import HttpClient
@@ -44,16 +46,24 @@ async def _measure(plane: ControlPlane, namespace: str, config: str) -> tuple[fl
         await _all_bound(world)
         took_s = time.perf_counter() - began
         await world.quiet(timeout_s=300)
-        return took_s, (sum(world.writes().values()) - before) / (SETS * PODS)
+        wrote = sum(world.writes().values()) - before
+        await world.delete(PodCliqueSet, "b")
+        await world.eventually(lambda: _is_gone(world), 300)
+        return took_s, wrote / (SETS * PODS)
+
+
+async def _is_gone(world: World) -> bool:
+    return not await world.names(PodClique)
 
 
 async def _all_bound(world: World) -> None:
     bound: set[str] = set()
-    async for event in world.client.watch(Pod, world.namespace, initial_events=True):
-        if event.object is not None and event.object.is_bound:
-            bound.add(event.object.metadata.uid)
-        if len(bound) == SETS * PODS:
-            return
+    while len(bound) < SETS * PODS:  # a watch ends now and then
+        async for event in world.client.watch(Pod, world.namespace, initial_events=True):
+            if event.object is not None and event.object.is_bound:
+                bound.add(event.object.metadata.uid)
+            if len(bound) == SETS * PODS:
+                return
 
 
 def _sum(metrics: str, name: str, **labels: str) -> float:

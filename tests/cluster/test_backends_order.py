@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from tests.backend_schemas import definitions
-from tests.gang_schedulers import GangScheduler, Kai, Koordinator, Kube, Volcano
+from tests.gang_schedulers import GangScheduler, Kai, Koordinator, Kube, KubeTree, Volcano
 from tests.manifests import clique, group, pcs
 from tests.mortal import DyingClient
 
 from grove.api.core import Namespace, Pod
 from grove.api.meta import Json, is_true
+from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.config import load_configuration
@@ -29,15 +30,16 @@ SCHEDULERS: dict[str, tuple[str, type[GangScheduler]]] = {
     "kai-scheduler": ("kai", Kai),
     "koord-scheduler": ("koord", Koordinator),
     "volcano": ("volcano", Volcano),
-    "default-scheduler": ("kube-1.36", Kube),
+    "kube-scheduler 1.36": ("kube-1.36", Kube),
+    "kube-scheduler 1.37": ("kube-1.37", KubeTree),
 }
 
 
 class Place:
     """A simulated cluster with one other scheduler and its kinds."""
 
-    def __init__(self, sim: SimCluster, scheduler: GangScheduler, name: str) -> None:
-        self.sim, self.scheduler, self.name = sim, scheduler, name
+    def __init__(self, sim: SimCluster, scheduler: GangScheduler) -> None:
+        self.sim, self.scheduler, self.name = sim, scheduler, scheduler.name
         self.client = sim.client()
 
     @asynccontextmanager
@@ -91,10 +93,10 @@ async def place(name: str) -> AsyncIterator[Place]:
     nodes = Topology(racks=2, nodes=4)
     async with SimCluster(nodes=nodes, definitions=(*own_crds(), *definitions(schema))) as sim:
         await sim.client().create(Namespace, {"metadata": {"name": "ns"}})
-        scheduler = kind(sim.client(user=name), "ns")
+        scheduler = kind(sim.client(user=kind.name), "ns")
         task = asyncio.get_running_loop().create_task(scheduler.run())
         try:
-            yield Place(sim, scheduler, name)
+            yield Place(sim, scheduler)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -157,3 +159,20 @@ async def test_a_crash_after_any_write_ends_in_the_same_state(name: str) -> None
                 await asyncio.sleep(5)
             assert here.scheduler.stumbles == [], f"after {lives} writes"
             assert await here.graph() == whole, f"after {lives} writes"
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+async def test_a_clique_that_goes_to_zero_and_comes_back_is_part_of_the_gang_again(name: str) -> None:
+    async with place(name) as here, here.operator():
+        await here.client.create(PodCliqueSet, workload())
+        await here.until(here.stands)
+        before = await here.graph()
+
+        for replicas in (0, 2):
+            patch = {"spec": {"replicas": replicas}}
+            await here.client.patch(PodClique, "demo-0-router", patch, "ns", subresource="scale")
+            await asyncio.sleep(30)
+        await here.until(here.stands)
+
+        assert here.scheduler.stumbles == []
+        assert await here.graph() == before

@@ -147,6 +147,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def fixed(self) -> tuple[tuple[str, ...], ...]:
+        """Paths in those objects that the scheduler reads only once: a change of one makes the object anew."""
+        ...
+
+    @property
     def said_once(self) -> tuple[tuple[str, ...], ...]:
         """Paths in those objects that are said when they are made and not compared afterwards."""
         ...
@@ -200,6 +205,7 @@ class PlainBackend:
     heard = False
     """Whether `learn` was called: until then nobody is refused for what a cluster may well have."""
     frozen: frozenset[str] = frozenset()
+    fixed: tuple[tuple[str, ...], ...] = ()
     said_once: tuple[tuple[str, ...], ...] = ()
     event_reasons: Mapping[str, str] = {}
 

@@ -63,6 +63,7 @@ class KoordBackend(PlainBackend):
     name = NAME
     aliases = ALIASES
     core_by_index = True
+    fixed = (("metadata", "annotations", GROUPS),)
 
     def __init__(self, options: KoordOptions | None = None, *, installed: bool = False) -> None:
         self.options, self.installed, self.heard = options or KoordOptions(), installed, installed

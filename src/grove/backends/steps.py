@@ -27,9 +27,13 @@ class Step(NamedTuple):
 
 
 def step_for(
-    wanted: Json, live: Json | None, owner_uid: str, patch: Json | None, *, frozen: bool, in_use: bool
-) -> Step:
-    """`patch` is what would make `live` as wanted (None: nothing); `in_use` says that pods refer to the object."""
+    wanted: Json, live: Json | None, owner_uid: str, patch: Json | None, *, frozen: bool, in_use: bool,
+    fixed: Collection[tuple[str, ...]] = (),
+) -> Step:  # fmt: skip
+    """`patch` is what would make `live` as wanted (None: nothing); `in_use` says that pods refer to the object.
+
+    A change at one of the paths in `fixed` makes the object anew, pods or not.
+    """
     if live is None:
         return Step("create")
     what = f"{wanted['kind']} {wanted['metadata']['name']}"
@@ -39,12 +43,22 @@ def step_for(
         return Step("wait")
     if patch is None:
         return Step("nothing")
+    if any(_touches(patch, path) for path in fixed):
+        return Step("replace")
     if not frozen or "spec" not in patch:
         return Step("patch", patch)
     if not in_use:
         return Step("replace")
     message = f"{what} cannot be changed while pods are in it: {', '.join(sorted(patch['spec']))}"
     return Step("keep", _metadata_alone(patch), SPEC_DRIFT, message)
+
+
+def _touches(patch: Any, path: tuple[str, ...]) -> bool:
+    for name in path:
+        if not isinstance(patch, dict) or name not in patch:
+            return False
+        patch = patch[name]
+    return True
 
 
 def _metadata_alone(patch: Json) -> Json | None:

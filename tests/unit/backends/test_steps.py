@@ -38,6 +38,19 @@ def test_what_to_do_about_an_object(
 
 
 @pytest.mark.parametrize(
+    ("patch", "want"),
+    [
+        pytest.param({"metadata": {"annotations": {"g": "new"}}}, "replace", id="what is read once"),
+        pytest.param({"metadata": {"annotations": {"h": "new"}}, "spec": {"x": 1}}, "patch", id="something else"),
+        pytest.param({"metadata": {"labels": {"g": "new"}}}, "patch", id="the same name elsewhere"),
+    ],
+)
+def test_a_change_of_what_is_read_only_once_makes_the_object_anew(patch: Json, want: str) -> None:
+    fixed = (("metadata", "annotations", "g"),)
+    assert step_for(WANTED, OURS, "u", patch, frozen=False, in_use=True, fixed=fixed).act == want
+
+
+@pytest.mark.parametrize(
     ("metadata", "want"),
     [
         pytest.param({"labels": {"a": "b"}}, {"metadata": {"labels": {"a": "b"}}}, id="labels may change"),
