@@ -196,6 +196,7 @@ class Cycle:
         if gang.was_placed:
             return
         gang.was_placed, gang.deadline_s = True, None
+        self._view.remember_place(gang)
         since = self._ready_since.pop(gang.name, None)
         if since is not None:
             metrics.SCHEDULE_SECONDS.observe(now - since)
@@ -283,6 +284,8 @@ class Cycle:
             after = self._committer.floor_of(gang.base if is_floor else gang.name)
             if is_floor:
                 self._note_choice(gang, placement)
+                if unit.tree.former and unit.tree.former.issuperset(pod.node for pod in pods):
+                    metrics.RESERVATION_USED.inc()
         attempt = Attempt(unit.name, pods, deadline, decision, after)
         self._committer.launch(attempt, is_floor=unit.order.stage is not Stage.SURPLUS)
         log.info("placed", unit=unit.name, decision=decision, version=placement.version, pods=len(pods),

@@ -74,6 +74,8 @@ class Gang:
     headroom: tuple[tuple[Shape, int], ...] = ()
     """Pods that will want to join later (scaled gangs): a domain with room for them too is preferred."""
     strategy: Strategy = "pack"
+    former: frozenset[str] = frozenset()
+    """Nodes of a gang whose place this one may take over: it goes there if it fits there whole."""
 
     def groups(self) -> Iterator[PodGroup]:
         return _leaves(self.root)
@@ -131,6 +133,7 @@ def build_gang(
     pinned_domain: Pin | None = None,
     headroom: tuple[tuple[Shape, int], ...] = (),
     strategy: Strategy = "pack",
+    former: frozenset[str] = frozenset(),
 ) -> Gang:
     """The tree of a PodGang. Raises BadGang for groups named twice, unknown groups, and pods that do not exist."""
     spec = podgang.spec
@@ -176,6 +179,7 @@ def build_gang(
         (),
         headroom,
         strategy,
+        former,
     )
 
 

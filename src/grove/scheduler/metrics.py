@@ -36,6 +36,7 @@ PLACEMENT_SCORE = Histogram(
     "grove_placement_score", "Best possible over used domains of placed gangs.",
     buckets=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 1.0),
 )  # fmt: skip
+RESERVATION_USED = Counter("grove_reservation_used", "Gangs that took over the place of the one they name.")
 PREEMPTED = Counter("grove_preempted_gangs", "Gangs evicted for gangs of higher priority.")
 ROLLBACKS = Counter("grove_gang_rollbacks", "Gangs taken back because they could not be completed in time.")
 _BINDS = Counter("grove_pod_binds", "Bind requests by what became of the pod.", ["result"])

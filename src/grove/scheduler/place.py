@@ -49,6 +49,11 @@ def place(
 
     Nodes in `closed` are not used (held for someone else). Nothing is written: `snapshot.assume` takes it over.
     """
+    if gang.former:
+        elsewhere = snapshot.nodes.row_of.keys() - gang.former
+        kept = place_on(snapshot, gang, budget, elsewhere.union(closed))
+        if isinstance(kept, Placement) and not kept.unplaced:
+            return kept
     return place_on(snapshot, gang, budget, closed)
 
 

@@ -110,7 +110,19 @@ def tree_of(view: View, gang: GangState, strategy: Strategy) -> Gang:
         pinned_domain=_base_domain(view, gang),
         headroom=_headroom(view, gang),
         strategy=strategy,
+        former=_former(view, podgang),
     )
+
+
+def _former(view: View, podgang: PodGang) -> frozenset[str]:
+    """Nodes of the gang whose place this one may take over: where it is, or where it was as far as we remember."""
+    named = podgang.spec.reuse_reservation_ref
+    if named is None:
+        return frozenset()
+    name = f"{named.namespace}/{named.name}"
+    gang = view.gangs.get(name)
+    nodes = frozenset(node for pod, _ in view.members(gang) if (node := view.node_of(pod))) if gang else frozenset()
+    return nodes or view.places.get(name, frozenset())
 
 
 def _with_existing(podgang: PodGang, facts: dict[Key, PodFacts], *, lower: bool) -> PodGang:

@@ -25,6 +25,7 @@ from grove.scheduler.snapshot import Snapshot
 from grove.scheduler.storage import Storage
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+MOST_PLACES = 4096
 POD = "pod:"
 """Units that are single pods are called `pod:namespace/name`, so that a gang may have the same name."""
 
@@ -54,6 +55,8 @@ class View:
         """Uids of pods that we deleted and still see without a sign of it."""
         self.sees_pods = False
         """Whether some waiting pod's place depends on other pods, so that any of them coming or going may help."""
+        self.places: dict[str, frozenset[str]] = {}
+        """Nodes of gangs that stood, by name, after they are gone too; the oldest are forgotten."""
         self.takes_gangs, self.wake = takes_gangs, wake
         self.gang_of: dict[Key, str] = {}
         """The gang that refers to a pod; the first one, if there are several."""
@@ -61,7 +64,7 @@ class View:
         self.nodes = cache.add(Node)
         self.budgets = cache.add(PodDisruptionBudget)
         self.priorities = cache.add(PriorityClass)
-        self.storage = Storage(cache, self.help_anybody)
+        self.storage = Storage(cache, self.help_anybody, self._meets)
         self.claims = DeviceClaims(self.help_anybody, self._recount, self._meets)
         self._name = scheduler_name
         self._priority_of: dict[str, int] = {}
@@ -197,6 +200,13 @@ class View:
             self.release(uid)
         elif not pod.spec.node_name:
             self.confirmed[uid] = node
+
+    def remember_place(self, gang: GangState) -> None:
+        """Notes where a gang stands, for one that may take its place over later."""
+        self.places.pop(gang.name, None)
+        self.places[gang.name] = frozenset(node for pod, _ in self.members(gang) if (node := self.bound_node(pod)))
+        if len(self.places) > MOST_PLACES:
+            del self.places[next(iter(self.places))]
 
     def mark(self, unit: str, *, fresh: bool = False) -> None:
         """Asks for a look at a unit in the next cycle."""

@@ -9,15 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from grove.api.core import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+import msgspec
+
+from grove.api.core import LabelSelector, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from grove.api.meta import Json
 from grove.api.quantity import InvalidQuantity, exact
-from grove.api.selector import InvalidSelector, Requirement
+from grove.api.selector import InvalidSelector, Requirement, of
 from grove.scheduler.facts import NodeTerm, NodeTerms
 from grove.scheduler.podreq import node_terms
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 WAIT = "WaitForFirstConsumer"
+ONE_POD = "ReadWriteOncePod"
+ZONES = (
+    "topology.kubernetes.io/zone", "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region",
+)  # fmt: skip
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
@@ -58,41 +65,57 @@ def pod_volumes(pod: Pod, claims: Claims) -> tuple[tuple[NodeTerms, ...], str]:
             return (), f'persistentvolumeclaim "{name}": {err}'
         if blocked:
             return (), blocked
-        if terms is not None:
-            needs.append(terms)
+        needs += terms
     return tuple(needs), ""
 
 
-def _claim_needs(claim: PersistentVolumeClaim, claims: Claims) -> tuple[NodeTerms | None, str]:
+def _claim_needs(claim: PersistentVolumeClaim, claims: Claims) -> tuple[tuple[NodeTerms, ...], str]:
     name = claim.metadata.name
     if claim.spec.volume_name:
         volume = claims.volume(claim.spec.volume_name)
         if volume is None:
-            return None, f'persistentvolume "{claim.spec.volume_name}" of claim "{name}" not found'
-        return _reach(volume), ""
+            return (), f'persistentvolume "{claim.spec.volume_name}" of claim "{name}" not found'
+        return reach(volume), ""
     kind = claims.storage_class(claim.spec.storage_class_name or "")
     if kind is None or kind.volume_binding_mode != WAIT:
-        return None, f'pod has unbound immediate persistentvolumeclaim "{name}"'
+        return (), f'pod has unbound immediate persistentvolumeclaim "{name}"'
     selected = claim.metadata.annotations.get(SELECTED_NODE, "")
     if selected:
-        return (NodeTerm(names=(Requirement("metadata.name", "In", frozenset((selected,))),)),), ""
-    return _could_bind(claim, kind, claims), ""
+        return ((NodeTerm(names=(Requirement("metadata.name", "In", frozenset((selected,))),)),),), ""
+    terms = _could_bind(claim, kind, claims)
+    return () if terms is None else (terms,), ""
 
 
 def _could_bind(claim: PersistentVolumeClaim, kind: StorageClass, claims: Claims) -> NodeTerms | None:
     """Where a free volume matches the claim or a new one may be made; None is anywhere."""
     found: list[NodeTerm] = []
-    if kind.provisioner and kind.provisioner != NO_PROVISIONER:
+    volumes = matching_volumes(claim, claims.volumes())
+    promised = [volume for volume in volumes if volume.spec.claim_ref is not None]
+    if kind.provisioner and kind.provisioner != NO_PROVISIONER and not promised:
         if not kind.allowed_topologies:
             return None
         found += [_topology_term(term) for term in kind.allowed_topologies]
-    for volume in sorted(claims.volumes(), key=lambda v: v.metadata.name):
-        if _matches(volume, claim):
-            reach = _reach(volume)
-            if reach is None:
-                return None
-            found += reach
+    for volume in promised or volumes:
+        terms = _reach(volume)
+        if terms is None:
+            return None
+        found += terms
     return tuple(dict.fromkeys(found))
+
+
+def matching_volumes(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> list[PersistentVolume]:
+    """Volumes a claim could have, smallest first, so that a small claim does not take a large disk."""
+    found = [volume for volume in volumes if _matches(volume, claim)]
+    return sorted(found, key=lambda v: (exact(v.spec.capacity.get("storage", "0")), v.metadata.name))
+
+
+def reach(volume: PersistentVolume) -> tuple[NodeTerms, ...]:
+    """Terms that a node must meet to use a volume."""
+    return tuple(terms for terms in (_reach(volume), _zone(volume)) if terms is not None)
+
+
+def is_for_one_pod(claim: PersistentVolumeClaim) -> bool:
+    return ONE_POD in claim.spec.access_modes
 
 
 def _matches(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
@@ -107,6 +130,10 @@ def _matches(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
         return False
     if not set(claim.spec.access_modes) <= set(spec.access_modes):
         return False
+    if claim.spec.selector is not None:
+        wanted = of(msgspec.convert(claim.spec.selector, LabelSelector))
+        if not wanted.matches(volume.metadata.labels):
+            return False
     asked = (claim.spec.resources.get("requests") or {}).get("storage", "0")
     return exact(spec.capacity.get("storage", "0")) >= exact(asked)
 
@@ -114,6 +141,16 @@ def _matches(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 def _reach(volume: PersistentVolume) -> NodeTerms | None:
     affinity = volume.spec.node_affinity
     return None if affinity is None else node_terms(affinity.required)
+
+
+def _zone(volume: PersistentVolume) -> NodeTerms | None:
+    """Zone and region labels of a volume hold for nodes that carry any such label; the others are not asked."""
+    labels = volume.metadata.labels
+    asked = [Requirement(key, "In", frozenset(labels[key].split("__"))) for key in ZONES if key in labels]
+    if not asked:
+        return None
+    nowhere = NodeTerm(labels=tuple(Requirement(key, "DoesNotExist", frozenset()) for key in ZONES))
+    return (NodeTerm(labels=tuple(asked)), nowhere)
 
 
 def _topology_term(term: Json) -> NodeTerm:

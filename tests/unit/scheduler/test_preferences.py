@@ -85,6 +85,20 @@ def test_a_scaled_gang_goes_to_the_base_gangs_domain():
     assert answer.proven
 
 
+@pytest.mark.parametrize(
+    ("taken", "want"),
+    [
+        pytest.param([], ["big-0", "big-1"], id="the former place, though another is tighter"),
+        pytest.param(["big-2"], ["big-0", "big-1"], id="what others took beside it does not matter"),
+        pytest.param(["big-1"], ["fit-0", "fit-1"], id="anywhere when it is not free any more"),
+    ],
+)
+def test_a_gang_takes_over_the_place_of_the_one_it_names_if_it_fits_there_whole(taken, want):
+    snapshot = snap(racks({"fit": 2, "big": 4}), [used(name, 8) for name in taken])
+    wanted = replace(gang(group("g", 2, 8), required=RACK), former=frozenset(("big-0", "big-1", "gone")))
+    assert nodes_of(snapshot, wanted) == want
+
+
 def test_only_allowed_domains_are_used():
     snapshot = snap(racks({"a": 1, "b": 1}))
     wanted = replace(gang(group("g", 1, 8)), allowed=((RACK, frozenset(("b",))),))

@@ -19,10 +19,16 @@ def volume(name: str, zone: str = "", *, storage: str = "10Gi", kind: str = "loc
     if zone:
         terms = [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}]
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
-    return {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Available"}}
+    labels = spec.pop("labels", {})
+    return {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"phase": "Available"}}
 
 
-def claim(volume: str = "", kind: str = "local", selected: str = "", storage: str = "5Gi") -> dict:
+def labelled(name: str, zone: str) -> dict:
+    """A volume that says its zone by a label, as old drivers do."""
+    return volume(name, labels={ZONE: zone})
+
+
+def claim(volume: str = "", kind: str = "local", selected: str = "", storage: str = "5Gi", **more) -> dict:
     notes = {"volume.kubernetes.io/selected-node": selected} if selected else {}
     return {
         "metadata": {"name": "data", "namespace": "default", "annotations": notes},
@@ -31,6 +37,7 @@ def claim(volume: str = "", kind: str = "local", selected: str = "", storage: st
             "storageClassName": kind,
             "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": storage}},
+            **more,
         },
     }
 
@@ -73,6 +80,20 @@ def feasible(claims: list[dict], volumes: list[dict]) -> tuple[str, str]:
         pytest.param([claim("disk")], [volume("disk", "a")], "a1", id="a bound volume keeps its zone"),
         pytest.param([claim("disk")], [volume("disk")], "a1 b1", id="a bound volume that is anywhere"),
         pytest.param([claim()], [volume("d", "b")], "b1", id="a waiting claim goes where a free volume is"),
+        pytest.param([claim("disk")], [labelled("disk", "a")], "a1", id="a zone label on a bound volume counts"),
+        pytest.param([claim("disk")], [labelled("disk", "a__b")], "a1 b1", id="a label may name several zones"),
+        pytest.param(
+            [claim()],
+            [volume("mine", "a", claimRef={"namespace": "default", "name": "data"}), volume("free", "b")],
+            "a1",
+            id="a volume that was promised to the claim is the only one",
+        ),
+        pytest.param(
+            [claim(selector={"matchLabels": {"disk": "fast"}})],
+            [volume("slow", "a"), volume("fast", "b", labels={"disk": "fast"})],
+            "b1",
+            id="a claim chooses volumes by their labels",
+        ),
         pytest.param([claim(storage="50Gi")], [volume("d", "b")], "", id="a volume that is too small does not count"),
         pytest.param(
             [claim()], [volume("d", "b", claimRef={"namespace": "x", "name": "y"})], "", id="nor one that is taken"
