@@ -54,18 +54,21 @@ async def raw(world: World, pod: Pod) -> Any:
 
 
 def test_shared_devices_are_claimed_once_a_replica_and_once_a_copy_of_the_group() -> None:
-    async def look(world: World) -> tuple[list[str], dict[str, int]]:
-        claims = [claim.metadata.name for claim in world.all(ResourceClaim)]
-        counts = {}
+    async def look(world: World) -> tuple[dict[str, int], dict[str, list[str]]]:
+        devices = {
+            claim.metadata.name: len((claim.status.allocation or {})["devices"]["results"])
+            for claim in world.all(ResourceClaim)
+        }
+        used = {}
         for clique, pods in by_clique(world).items():
-            counts[clique] = len((await raw(world, pods[0]))["spec"].get("resourceClaims", ()))
-        return claims, counts
+            used[clique] = [one["resourceClaimName"] for one in (await raw(world, pods[0]))["spec"]["resourceClaims"]]
+        return devices, used
 
-    claims, counts = on_stage("shared-devices.yaml", look)
-    assert claims == ["sharing-0-engine-0-pair", "sharing-0-engine-1-pair", "sharing-0-fabric"]
-    assert counts == {
-        "sharing-0-engine-0-leader": 1, "sharing-0-engine-0-worker": 2, "sharing-0-engine-1-leader": 1,
-        "sharing-0-engine-1-worker": 2,
+    devices, used = on_stage("shared-devices.yaml", look)
+    assert devices == {"sharing-0-engine-0-pair": 2, "sharing-0-engine-1-pair": 2, "sharing-0-fabric": 1}
+    assert used == {
+        "sharing-0-engine-0-leader": ["sharing-0-fabric"], "sharing-0-engine-0-worker": ["sharing-0-engine-0-pair"],
+        "sharing-0-engine-1-leader": ["sharing-0-fabric"], "sharing-0-engine-1-worker": ["sharing-0-engine-1-pair"],
     }  # fmt: skip
 
 

@@ -48,12 +48,26 @@ async def tree_answer(client: Client, namespace: str, name: str, *, pods: bool =
 
 
 def picture_of(seen: Seen, *, pods: bool = True) -> Answer:
-    from grove.show.paint import tree_table
     from grove.show.tree import State, tree_of
 
     grown = tree_of(seen, seen.sets[0])
     code = RUNNING if grown.state is State.READY else WAITING
-    return Answer(tree_data(grown), lambda width: tree_table(grown, width, pods=pods), code)
+    return Answer(tree_data(grown), lambda width: _paint(grown, width, pods), code)
+
+
+def _paint(grown: Twig, width: int, pods: bool) -> RenderableType:
+    """The table, and below it the whole reason where its column is too narrow for it."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from grove.show.columns import indented
+    from grove.show.paint import tree_table
+
+    table = tree_table(grown, width, pods=pods)
+    first = table.renderables[1]
+    if not isinstance(first, Text) or not first.plain.endswith("…"):
+        return table
+    return Group(table, *indented(f"why: {grown.why}", width, 0))
 
 
 def tree_data(twig: Twig) -> dict[str, Any]:

@@ -28,7 +28,8 @@ QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")
 _FIRST: tuple[Resource, ...] = (
     core.Namespace.RESOURCE, core.Node.RESOURCE, ClusterTopologyBinding.RESOURCE, core.PriorityClass.RESOURCE,
     core.StorageClass.RESOURCE, core.PersistentVolume.RESOURCE, core.PersistentVolumeClaim.RESOURCE,
-    core.PodDisruptionBudget.RESOURCE, QUOTA, core.ServiceAccount.RESOURCE,
+    core.PodDisruptionBudget.RESOURCE, QUOTA, core.ServiceAccount.RESOURCE, core.DeviceClass.RESOURCE,
+    core.ResourceSlice.RESOURCE, core.ResourceClaimTemplate.RESOURCE, core.ResourceClaim.RESOURCE,
 )  # fmt: skip
 _NEEDED = (core.Node.RESOURCE, core.Pod.RESOURCE)
 _OF_SETS: tuple[Resource, ...] = (
@@ -70,11 +71,13 @@ async def copy_cluster(client: Client, sets: Collection[Key] | None = ()) -> Cop
                 page = got.next_page
                 if not page:
                     return found
-        except (Forbidden, NotFound):
+        except Forbidden:
             if resource in _NEEDED:
                 raise
             blind.append(resource.plural)
             return []
+        except NotFound:
+            return []  # a cluster that does not know the kind has none of it
 
     kinds = (*_FIRST, *_OF_SETS, PodGang.RESOURCE, core.Pod.RESOURCE)
     lists = await asyncio.gather(*(listed(kind) for kind in kinds))

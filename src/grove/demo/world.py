@@ -21,7 +21,7 @@ from grove.admission.server import ClusterReader
 from grove.admission.wiring import admission_of
 from grove.api import labels
 from grove.api.core import Event, Namespace, Node, Pod, ServiceAccount
-from grove.api.meta import Json, Key, Object
+from grove.api.meta import Json, Key, Object, rfc3339
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -31,6 +31,7 @@ from grove.backends import build_backends
 from grove.config import load_configuration
 from grove.crds import load as own_crds
 from grove.demo.copying import Copy
+from grove.demo.devices import ClaimMaker, classes_in, furnish
 from grove.operator import Operator
 from grove.scheduler.config import SchedulerConfiguration
 from grove.scheduler.live import Scheduler
@@ -65,7 +66,7 @@ _COMPUTE_DOMAINS: Json = {
         ],
     },
 }  # fmt: skip
-"""The NVIDIA driver's kind, as much of it as Grove writes; nobody plays the driver."""
+"""The NVIDIA driver's kind, as much of it as Grove writes."""
 _OPERATOR = "system:serviceaccount:grove-system:grove-operator"
 _SCHEDULER = "system:serviceaccount:grove-system:grove-scheduler"
 
@@ -134,6 +135,7 @@ class World:
     async def __aenter__(self) -> Self:
         stack = self._stack
         await stack.enter_async_context(self.cluster)
+        ClaimMaker(self.cluster.server.store, rfc3339(self.cluster.clock.now()))
         self._load()
         self._admit()
         await self.cluster.nodes.add(self._nodes)
@@ -229,6 +231,9 @@ class World:
     async def apply(self, manifest: Json) -> Json:
         """Creates an object as a user's `kubectl apply` would; raises what admission says."""
         meta = {"namespace": self.namespace, **(manifest.get("metadata") or {})}
+        if not self._copy.objects:  # a copied cluster has the devices it has
+            now = rfc3339(self.cluster.clock.now())
+            furnish(self.cluster.server.store, self.cluster.nodes.names, classes_in(manifest), now)
         created: Json = await self.client.create(PodCliqueSet.RESOURCE, {**manifest, "metadata": meta})
         return created
 

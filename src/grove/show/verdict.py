@@ -109,6 +109,8 @@ def _not_placed(name: str, found: Diagnosis, levels: Sequence[tuple[str, str]], 
     )  # fmt: skip
     unsure = "" if explanation.proven else "no place was found within the search's budget; "
     step = helps[0] if helps else "no small change helps: it needs more or larger nodes"
+    if not helps and level == "node":
+        step = "mend what rules every node out (the node lines above), or add nodes that can take it"
     if unlabelled:
         evidence = (f"node: its pods select {unlabelled}, and no node has that label", *evidence)
         step = f"kubectl label node NODE {unlabelled}, or mend the nodeSelector of its pods"

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from grove.api import labels
 from grove.api.core import Node, Pod
@@ -16,11 +17,13 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
-from grove.show.drawing import svg_of
+from grove.cli.tree import picture_of
+from grove.show.drawing import svg_of, svg_of_text
 from grove.show.layout import layout_of
 from grove.show.paint import domain_lines, growth, racks
 from grove.show.seen import Seen
 from grove.show.tree import State, tree_of
+from grove.show.words import counted
 from grove.sim.topology import LEVELS, Topology
 
 BINDING = msgspec.convert(
@@ -80,6 +83,9 @@ def seen(
 
 REFUSED = {"conditions": [{"type": "Scheduled", "status": "False", "reason": "Unschedulable",
                            "message": "no domain of topology.kubernetes.io/rack has room"}]}  # fmt: skip
+LONG = {"conditions": [{"type": "Scheduled", "status": "False", "reason": "Unschedulable",
+                        "message": "no rack has room for ns/x-0 (2 pods); rack z0-b0-r0 comes closest"}]}  # fmt: skip
+PLACED = {"placementScore": 0.75, "conditions": [{"type": "Scheduled", "status": "True"}]}
 HELD = {"schedulingGates": [{"name": labels.POD_GANG_GATE}]}
 WAITS = {"initContainerStatuses": [{"name": "grove-initc", "state": {"running": {}}}]}
 CRASHES = {
@@ -187,3 +193,56 @@ def test_pictures_fit_the_width():
     for line in domain_lines(layout_of(world), 80, nodes=True):
         console.print(line)
     assert max(map(len, out.getvalue().splitlines())) <= 80
+
+
+def _printed(picture: Any, width: int) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None).print(picture)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_a_reason_that_the_column_cuts_is_told_whole_below_the_tree():
+    world = seen([pod(f"p{i}") for i in range(2)], replicas=2, gang=LONG)
+    narrow, wide = (_printed(picture_of(world).paint(width), width) for width in (60, 200))
+    why = tree_of(world, world.sets[0]).why
+    assert narrow[1].endswith("…")
+    below = narrow[next(i for i, line in enumerate(narrow) if line.startswith("why: ")) :]
+    assert " ".join(line.strip() for line in below) == f"why: {why}"
+    assert not any(line.startswith("why: ") for line in wide)
+    assert max(map(len, narrow)) <= 60
+
+
+def test_only_the_stem_of_a_line_is_dim():
+    world = seen([pod("p0", node="z0-b0-r0-n0", ready=True)], replicas=1)
+    for line in growth(tree_of(world, world.sets[0])):
+        assert str(line.style) == ""
+    first, *_ = domain_lines(layout_of(world), 80, nodes=False)
+    assert str(first.style) == ""
+
+
+def test_the_score_goes_before_a_line_is_cut():
+    world = seen([pod("p0", node="z0-b0-r0-n0", ready=True)], replicas=1, gang=PLACED)
+    wide, narrow = (list(growth(tree_of(world, world.sets[0]), width))[1].plain for width in (80, 28))
+    assert wide == "└─ replica 0  x-0 · z0-b0-r0 · 0.75"
+    assert narrow == "└─ replica 0  x-0 · z0-b0-r0"
+
+
+def test_lines_become_a_drawing_letter_under_letter():
+    line = Text("ab").append("  ").append("cd", style="bold red")
+    root = ElementTree.fromstring(svg_of_text([line, Text("<&>")]))
+    texts = [(one.text, one.attrib["fill"]) for one in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert [(text.strip(), ink) for text, ink in texts if text] == [
+        ("ab", "#222222"), ("cd", "#c62828"), ("<&>", "#222222"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "want"),
+    [
+        pytest.param(["a-10", "a-2"], ["a-2", "a-10"], id="numbers count"),
+        pytest.param(["a-0-g-1", "a-0"], ["a-0", "a-0-g-1"], id="a base gang comes first"),
+        pytest.param(["b", "a1"], ["a1", "b"], id="words as words"),
+    ],
+)
+def test_counted(names, want):
+    assert sorted(names, key=counted) == want

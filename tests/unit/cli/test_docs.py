@@ -1,0 +1,62 @@
+"""What is written for people is true: links lead somewhere, commands and their flags exist, and none is left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from grove.cli.main import ASKING, COMMANDS, LazyGroup, grove
+from grove.demo.scenario import VERBS
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted([ROOT / "README.md", ROOT / "samples" / "README.md", *(ROOT / "docs").glob("*.md")])
+CALL = re.compile(r"(?:^|[\s/(`|]|kubectl[ -])grove ([a-z]+)((?: [^`|\n]*)?)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+    missing = [one for one in targets if "://" not in one and not (page.parent / one).exists()]
+    assert missing == []
+
+
+def calls(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Commands in code, each with its long flags."""
+    code = re.findall(r"```(?:sh|console)?\n(.*?)```", text, re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
+    for piece in code:
+        for line in piece.splitlines():
+            found = CALL.findall(line.partition("#")[0]) if not line.startswith("helm ") else []
+            first, _, after = line.partition(" ")
+            if first in COMMANDS or first in ASKING:
+                found.append((first, f" {after}"))  # the command line's own page leaves `grove` out
+            for name, rest in found:
+                yield name, re.findall(r"(?<![\w-])(--[a-z-]+)", rest)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_command_that_is_named_exists_with_its_flags(page: Path) -> None:
+    group = LazyGroup("grove")
+    ctx = click.Context(grove)
+    for name, flags in calls(page.read_text()):
+        command = group.get_command(ctx, name)
+        assert command is not None, f"there is no command {name}"
+        known = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+        assert set(flags) <= known | {"--help"}, f"{name} has no {sorted(set(flags) - known)}"
+
+
+def test_the_command_line_s_page_tells_of_every_command_and_every_step_of_a_scenario() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+    assert [name for name in {**COMMANDS, **ASKING} if f"`{name}" not in page and name != "version"] == []
+    assert [verb for verb in VERBS if f"`{verb}`" not in page] == []
+
+
+def test_the_readme_begins_with_three_sentences_and_shows_both_pictures() -> None:
+    text = (ROOT / "README.md").read_text()
+    first = text.split("\n\n")[1]
+    assert len(re.findall(r"[.](?:\s|$)", first)) == 3
+    assert [name for name in ("tree.svg", "topology.svg") if f"(docs/pictures/{name})" not in text] == []
+    assert text.index("make demo") < text.index("make test") < text.index("pictures/")
