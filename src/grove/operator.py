@@ -160,7 +160,7 @@ class Operator:
         ScalingGroupWakes(cache, latest, groups, self._groups)
 
         whole = PodCliqueSetReconciler(
-            cache, client, sets, children, claims, domains, optional, latest, reports, events, digest,
+            cache, client, sets, children, claims, domains, optional, latest, statuses, reports, events, digest, clock,
             gang_wakes.of_set,
         )  # fmt: skip
         self._sets = Controller[Key](

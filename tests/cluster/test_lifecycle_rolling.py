@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.manifests import clique, pcs
 from tests.operating import World, condition, operating
 from tests.workloads import change, ready_pods, uids, updated, versions, watching, wl1, wl2
 
@@ -104,6 +106,30 @@ async def test_ru10_without_room_exactly_one_pod_is_taken(world: World) -> None:
     world.binder.allow(None)
     await updated(world, "wl")
     assert set((await versions(world, "wl-0-pc-a")).values()) == {"two"}
+
+
+@pytest.mark.simulated
+async def test_an_update_costs_few_writes_and_cries_no_wolf(world: World) -> None:
+    """Of a clique's status two a pod: it is taken, it is back. What is down meanwhile is on its way."""
+    await world.apply(pcs("wl", clique("w"), replicas=6))
+    await world.available("wl")
+    before = world.writes()
+
+    await change(world, "wl", "w")
+    await updated(world, "wl")
+
+    assert world.writes() - before <= Counter(
+        {
+            ("patch", "podcliques"): 6,
+            ("patch", "podcliques/status"): 12 + 6,  # those whose turn comes late say that they know
+            ("patch", "podcliquesets/status"): 7,
+            ("patch", "podgangs"): 6,
+            ("create", "pods"): 6,
+            ("delete", "pods"): 6,
+            ("create", "events"): 13,
+        }
+    )
+    assert await world.event_reasons("wl-3-w") == {"PodCreateSuccessful", "PodDeleteSuccessful"}
 
 
 @pytest.mark.simulated

@@ -11,14 +11,16 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
+from tests.manifests import clique, pcs
 from tests.operating import World, operating
 from tests.workloads import change, ready_pods, uids, updated, versions, watching, wl1, wl2
 
 from grove.api.core import Pod
+from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.scheduler.live import Scheduler
-from grove.sim.topology import Topology
+from grove.sim.topology import HOST, Topology
 
 pytestmark = pytest.mark.simulated
 DELAY = "10s"
@@ -130,3 +132,26 @@ async def test_ru10_without_room_an_update_stops_at_one_pod(world: World) -> Non
         await world.nodes.cordon(node, unschedulable=False)
     await updated(world, "wl")
     assert set((await versions(world, "wl-0-pc-a")).values()) == {"two"}
+
+
+async def test_od8_a_replacement_keeps_away_from_a_node_that_the_new_template_excludes(world: World) -> None:
+    await world.apply(pcs("wl", clique("pc-a", 2, min_available=1), strategy={"type": "OnDelete"}))
+    await world.available("wl")
+    first, second = await world.pods("wl-0-pc-a")
+    elsewhere = {"key": HOST, "operator": "NotIn", "values": [first.spec.node_name]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [elsewhere]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    found: Json = await world.client.get(PodCliqueSet.RESOURCE, "wl", world.namespace)
+    cliques = found["spec"]["template"]["cliques"]
+    cliques[0]["spec"]["podSpec"]["affinity"] = affinity
+
+    await world.client.patch(PodCliqueSet, "wl", {"spec": {"template": {"cliques": cliques}}}, world.namespace)
+    await world.quiet()
+    await world.delete(Pod, first.metadata.name, grace_period_s=0)
+    await world.available("wl")
+
+    after = {pod.spec.hostname: pod for pod in await world.pods("wl-0-pc-a")}
+    replaced, kept_ = after[first.spec.hostname], after[second.spec.hostname]
+    assert kept_.metadata.uid == second.metadata.uid
+    assert replaced.metadata.uid != first.metadata.uid
+    assert replaced.spec.node_name not in (first.spec.node_name, second.spec.node_name)

@@ -13,6 +13,7 @@ from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.kube.errors import Forbidden
 
 DEVICES: Json = {"devices": {"requests": [{"name": "d", "exactly": {"deviceClassName": "fake.example.com"}}]}}
 TEMPLATE: Json = {"name": "gpu", "templateSpec": {"spec": DEVICES}}
@@ -141,6 +142,38 @@ async def test_compute_domains_come_and_go_with_their_replica(cluster: object) -
         await world.eventually(lambda: _domains_are(world, ["mn-0-fast"]))
         await world.delete(PodCliqueSet, "mn")
         await world.eventually(lambda: _domains_are(world, []))
+
+
+@pytest.mark.simulated  # the refusal is our own
+async def test_a_set_that_cannot_go_because_of_its_domains_says_so(cluster: object) -> None:
+    await install_compute_domains(cluster)
+    async with operating(cluster, config=MNNVL) as world:
+        gpu = clique("w")
+        gpu["spec"]["podSpec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+        await world.apply(pcs("mn", gpu, metadata={"annotations": {"grove.io/mnnvl-group": "fast"}}))
+        await world.available("mn")
+        may, refused = world.operator_client.patch, Forbidden("no rights on computedomains")
+
+        async def refuse(kind: object, *args: object, **options: object) -> object:
+            if kind is COMPUTE_DOMAIN:
+                raise refused
+            return await may(kind, *args, **options)
+
+        world.operator_client.patch = refuse
+        await world.delete(PodCliqueSet, "mn")
+
+        async def told() -> bool:
+            status = (await world.get(PodCliqueSet, "mn")).status
+            return [one.code for one in status.last_errors] == ["ERR_DELETE_COMPUTEDOMAIN"]
+
+        await world.eventually(told)
+        operation = (await world.get(PodCliqueSet, "mn")).status.last_operation
+        assert operation is not None
+        assert (operation.type, operation.state) == ("Delete", "Error")
+        assert "ComputeDomainDeleteFailed" in await world.event_reasons("mn")
+
+        world.operator_client.patch = may
+        await world.eventually(lambda: _domains_are(world, []), 90)
 
 
 @pytest.mark.simulated  # tests/real has a cluster without the kind; on the shared one another test installs it

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 from tests.manifests import clique, group, pcs, pod_spec
@@ -16,6 +17,61 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 
 BOUNDS = {"minReplicas": 1, "maxReplicas": 3}
+
+
+EDITS = [
+    pytest.param(
+        PodClique, "demo-0-w", {"spec": {"minAvailable": 1}}, "spec.minAvailable", id="a clique's minimum"
+    ),
+    pytest.param(
+        PodClique, "demo-0-w", {"metadata": {"labels": {"grove.io/podgang": "x"}}},
+        "metadata.labels.grove~1io/podgang", id="a clique's gang label",
+    ),
+    pytest.param(
+        PodClique, "demo-0-g-0-m", {"spec": {"roleName": "x"}}, "spec.roleName", id="a member's role",
+    ),
+    pytest.param(
+        PodCliqueScalingGroup, "demo-0-g", {"spec": {"minAvailable": 2}}, "spec.minAvailable", id="a group minimum"
+    ),
+    pytest.param(PodGang, "demo-0", {"spec": {"podgroups": []}}, "spec.podgroups", id="a gang's pods"),
+    pytest.param(
+        Service, "demo-0", {"spec": {"publishNotReadyAddresses": False}}, "spec.publishNotReadyAddresses",
+        id="a service",
+    ),
+    pytest.param(
+        ServiceAccount, "demo", {"automountServiceAccountToken": False}, "automountServiceAccountToken",
+        id="the service account",
+    ),
+    pytest.param(
+        Secret, "demo-ic-sat", {"metadata": {"annotations": {"kubernetes.io/service-account.name": "default"}}},
+        "metadata.annotations.kubernetes~1io/service-account~1name", id="the token's account",
+    ),
+    pytest.param(
+        PodCliqueScalingGroup, "demo-0-g", {"metadata": {"labels": {"app.kubernetes.io/component": "x"}}},
+        "metadata.labels.app~1kubernetes~1io/component", id="a group's labels",
+    ),
+    pytest.param(
+        PodClique, "demo-0-g-0-m", {"metadata": {"labels": {"grove.io/podcliquescalinggroup": None}}},
+        "metadata.labels.grove~1io/podcliquescalinggroup", id="whose member a clique is",
+    ),
+    pytest.param(
+        PodCliqueScalingGroup, "demo-0-g", {"metadata": {"labels": {"app.kubernetes.io/part-of": None}}},
+        "metadata.labels.app~1kubernetes~1io/part-of", id="whose a group is",
+    ),
+    pytest.param(
+        PodGang, "demo-0", {"metadata": {"labels": {"app.kubernetes.io/part-of": None}}},
+        "metadata.labels.app~1kubernetes~1io/part-of", id="whose a gang is",
+    ),
+    pytest.param(
+        PodGang, "demo-0", {"metadata": {"labels": {"grove.io/scheduler-name": "x"}}},
+        "metadata.labels.grove~1io/scheduler-name", id="a gang's scheduler",
+    ),
+    pytest.param(Role, "grove.io:pcs:demo", {"rules": []}, "rules", id="the role's rules"),
+    pytest.param(RoleBinding, "grove.io:pcs:demo", {"subjects": []}, "subjects", id="the binding's subjects"),
+    pytest.param(
+        HorizontalPodAutoscaler, "demo-0-g", {"spec": {"maxReplicas": 9}}, "spec.maxReplicas", id="an autoscaler"
+    ),
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -57,71 +113,30 @@ async def test_a_child_deleted_by_hand_comes_back(world: World, kind: type[Objec
     assert (await world.get(PodCliqueSet, "demo")).status.last_errors == ()
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "edit", "path"),
-    [
-        pytest.param(
-            PodClique, "demo-0-w", {"spec": {"minAvailable": 1}}, "spec.minAvailable", id="a clique's minimum"
-        ),
-        pytest.param(
-            PodClique, "demo-0-w", {"metadata": {"labels": {"grove.io/podgang": "x"}}},
-            "metadata.labels.grove~1io/podgang", id="a clique's gang label",
-        ),
-        pytest.param(
-            PodClique, "demo-0-g-0-m", {"spec": {"roleName": "x"}}, "spec.roleName", id="a member's role",
-        ),
-        pytest.param(
-            PodCliqueScalingGroup, "demo-0-g", {"spec": {"minAvailable": 2}}, "spec.minAvailable", id="a group minimum"
-        ),
-        pytest.param(PodGang, "demo-0", {"spec": {"podgroups": []}}, "spec.podgroups", id="a gang's pods"),
-        pytest.param(
-            Service, "demo-0", {"spec": {"publishNotReadyAddresses": False}}, "spec.publishNotReadyAddresses",
-            id="a service",
-        ),
-        pytest.param(
-            ServiceAccount, "demo", {"automountServiceAccountToken": False}, "automountServiceAccountToken",
-            id="the service account",
-        ),
-        pytest.param(
-            Secret, "demo-ic-sat", {"metadata": {"annotations": {"kubernetes.io/service-account.name": "default"}}},
-            "metadata.annotations.kubernetes~1io/service-account~1name", id="the token's account",
-        ),
-        pytest.param(
-            PodCliqueScalingGroup, "demo-0-g", {"metadata": {"labels": {"app.kubernetes.io/component": "x"}}},
-            "metadata.labels.app~1kubernetes~1io/component", id="a group's labels",
-        ),
-        pytest.param(
-            PodClique, "demo-0-g-0-m", {"metadata": {"labels": {"grove.io/podcliquescalinggroup": None}}},
-            "metadata.labels.grove~1io/podcliquescalinggroup", id="whose member a clique is",
-        ),
-        pytest.param(
-            PodCliqueScalingGroup, "demo-0-g", {"metadata": {"labels": {"app.kubernetes.io/part-of": None}}},
-            "metadata.labels.app~1kubernetes~1io/part-of", id="whose a group is",
-        ),
-        pytest.param(
-            PodGang, "demo-0", {"metadata": {"labels": {"app.kubernetes.io/part-of": None}}},
-            "metadata.labels.app~1kubernetes~1io/part-of", id="whose a gang is",
-        ),
-        pytest.param(
-            PodGang, "demo-0", {"metadata": {"labels": {"grove.io/scheduler-name": "x"}}},
-            "metadata.labels.grove~1io/scheduler-name", id="a gang's scheduler",
-        ),
-        pytest.param(Role, "grove.io:pcs:demo", {"rules": []}, "rules", id="the role's rules"),
-        pytest.param(RoleBinding, "grove.io:pcs:demo", {"subjects": []}, "subjects", id="the binding's subjects"),
-        pytest.param(
-            HorizontalPodAutoscaler, "demo-0-g", {"spec": {"maxReplicas": 9}}, "spec.maxReplicas", id="an autoscaler"
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.simulated  # one by one only there; on a real API server all at once is enough
+@pytest.mark.parametrize(("kind", "name", "edit", "path"), EDITS)
 async def test_a_child_edited_by_hand_is_put_right(
     world: World, kind: type[Object], name: str, edit: Json, path: str
 ) -> None:
-    before = _at(await world.client.get(kind.RESOURCE, name, world.namespace), path)
+    await _edited_and_put_right(world, [(kind, name, edit, path)])
 
-    await world.client.patch(kind.RESOURCE, name, edit, world.namespace)
+
+async def test_children_edited_by_hand_all_at_once_are_put_right(world: World) -> None:
+    await _edited_and_put_right(world, [edit.values for edit in EDITS])
+
+
+async def _edited_and_put_right(world: World, edits: Sequence[Any]) -> None:
+    async def look() -> list[object]:
+        return [
+            _at(await world.client.get(kind.RESOURCE, name, world.namespace), path) for kind, name, _, path in edits
+        ]
+
+    before = await look()
+    for kind, name, edit, _ in edits:
+        await world.client.patch(kind.RESOURCE, name, edit, world.namespace)
 
     async def put_right() -> bool:
-        return bool(_at(await world.client.get(kind.RESOURCE, name, world.namespace), path) == before)
+        return await look() == before
 
     await world.eventually(put_right)
 

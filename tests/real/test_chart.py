@@ -150,6 +150,8 @@ MAY = [
     (OPERATOR, "update", "grove.io/podcliquesets/finalizers"),
     (SCHEDULER, "patch", "/persistentvolumeclaims"),
     (SCHEDULER, "list", "storage.k8s.io/storageclasses"),
+    (SCHEDULER, "list", "resource.k8s.io/resourceslices"),
+    (SCHEDULER, "patch", "resource.k8s.io/resourceclaims/status"),
     (SCHEDULER, "create", "/pods/eviction"),
     (SCHEDULER, "delete", "/pods"),
 ]

@@ -34,6 +34,7 @@ class Running:
     process: asyncio.subprocess.Process
     health: str
     metrics: str
+    pprof: str
 
     async def get(self, base: str, path: str) -> tuple[int, str]:
         try:
@@ -56,12 +57,14 @@ async def eventually(look: Callable[[], Awaitable[object]], timeout_s: float = 3
 
 @asynccontextmanager
 async def operator(plane: ControlPlane, directory: Path, lease: str) -> AsyncIterator[Running]:
-    health, metrics = free_ports(2)
+    health, metrics, pprof = free_ports(3)
     config = directory / f"{health}.yaml"
     config.write_text(
         f"""
 apiVersion: operator.config.grove.io/v1alpha1
 kind: OperatorConfiguration
+runtimeClientConnection: {{qps: 200, burst: 50}}
+debugging: {{enableProfiling: true, pprofBindPort: {pprof}}}
 leaderElection: {{enabled: true, resourceName: {lease}, resourceNamespace: default}}
 server:
   healthProbes: {{bindAddress: 127.0.0.1, port: {health}}}
@@ -74,7 +77,7 @@ server:
         stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        yield Running(process, f"http://127.0.0.1:{health}", f"http://127.0.0.1:{metrics}")
+        yield Running(process, *(f"http://127.0.0.1:{port}" for port in (health, metrics, pprof)))
     finally:
         if process.returncode is None:
             process.kill()
@@ -99,6 +102,8 @@ async def test_a_leader_works_and_a_standby_takes_over_when_it_is_told_to_stop(
         await eventually(lambda: client.get(PodClique, "one-0-w", fresh_name))
         _, text = await first.get(first.metrics, "/metrics")
         assert 'controller_runtime_reconcile_total{controller="podclique-controller"' in text
+        status, text = await first.get(first.pprof, "/debug/pprof/tasks")
+        assert (status, "podclique-controller" in text or "lead" in text) == (200, True)
 
         async def holder() -> str:
             lease = await client.get(Lease, f"lease-{fresh_name}", "default")

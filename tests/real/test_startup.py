@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -114,6 +115,25 @@ async def test_it_holds_until_every_parent_has_its_minimum_ready(waiter: Waiter)
     await waiter.make_ready("leader-1")
     assert await asyncio.wait_for(process.wait(), 20) == 0
     assert time.monotonic() - begun < 5  # released by the event, not by a timer; generous for a busy machine
+
+
+def used(pid: int) -> tuple[float, float]:
+    """Memory at its highest, and CPU; not wall time, for the machine may be busy with something else."""
+    status, stat = (Path(f"/proc/{pid}/{name}").read_text() for name in ("status", "stat"))
+    (highest_kb,) = re.findall(r"VmHWM:\s+(\d+) kB", status)
+    fields = stat.rsplit(")", 1)[1].split()
+    return int(highest_kb) / 1024, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def test_it_is_small_and_quick(waiter: Waiter):
+    await waiter.allow()
+    process = await waiter.start("web-0-router:1")
+    await said(process, "waiting for")
+    memory_mb, cpu_s = used(process.pid)
+    assert memory_mb <= 40
+    assert cpu_s <= 0.3
+    process.terminate()
+    await process.wait()
 
 
 async def test_missing_rights_are_waited_out(waiter: Waiter):

@@ -128,7 +128,7 @@ class Backing:
         if found is not None:
             patch = merged(needed_patch(wanted, found, ownership), taking_back(wanted, found))
         frozen = resource.kind in backend.frozen
-        step = step_for(wanted, found, gang.metadata.uid, patch, frozen=frozen, in_use=in_use)
+        step = step_for(wanted, found, gang.metadata.uid, patch, frozen=frozen, in_use=in_use, fixed=backend.fixed)
         if step.act == "create":
             if not create:
                 return Step("nothing"), None

@@ -38,13 +38,16 @@ from grove.controllers.optional import OptionalKinds
 from grove.controllers.patience import SETTLE_S
 from grove.controllers.reports import Reports
 from grove.controllers.sets import SET, Sets, set_key
+from grove.controllers.statuses import StatusWriter
 from grove.decide.children import wanted_access, wanted_autoscalers, wanted_cliques, wanted_groups, wanted_services
 from grove.decide.claims import all_sharing, wanted_set_claims
 from grove.decide.diff import finalizer_patch
 from grove.decide.layout import replica_of
 from grove.decide.outcome import Outcome
+from grove.decide.set_status import with_outcome
 from grove.kube.cache import Cache
 from grove.kube.client import Client
+from grove.kube.clock import Clock
 from grove.kube.controller import DONE, Controller, Result
 from grove.kube.errors import KubeError, NotFound
 from grove.kube.events import Recorder
@@ -87,12 +90,13 @@ class PodCliqueSetReconciler:
 
     def __init__(
         self, cache: Cache, client: Client, sets: Sets, children: Children, claims: SharedClaims,
-        domains: ComputeDomains, optional: OptionalKinds, latest: Latest, reports: Reports, events: Recorder,
-        digest: Digest, wake_gangs: Callable[[PodCliqueSet], None],
+        domains: ComputeDomains, optional: OptionalKinds, latest: Latest, statuses: StatusWriter, reports: Reports,
+        events: Recorder, digest: Digest, clock: Clock, wake_gangs: Callable[[PodCliqueSet], None],
     ) -> None:  # fmt: skip
         self._cache, self._client, self._sets, self._children = cache, client, sets, children
         self._claims, self._domains, self._optional, self._latest = claims, domains, optional, latest
-        self._reports, self._events, self._digest, self._wake_gangs = reports, events, digest, wake_gangs
+        self._statuses, self._reports, self._events, self._digest = statuses, reports, events, digest
+        self._clock, self._wake_gangs = clock, wake_gangs
         self._passed_on: dict[str, tuple[int, Json, Json]] = {}
 
     async def reconcile(self, key_: Key) -> Result:
@@ -208,7 +212,13 @@ class PodCliqueSetReconciler:
         patch = finalizer_patch(meta.finalizers, meta.resource_version, key.SET_FINALIZER, present=False)
         if patch is None:
             return DONE
-        await self._domains.release_all(pcs)
+        try:
+            await self._domains.release_all(pcs)
+        except KubeError as error:
+            self._events.warn(pcs, EventReason.COMPUTE_DOMAIN_DELETE_FAILED, str(error))
+            outcome = Outcome(errors=((ErrorCode.DELETE_COMPUTE_DOMAIN, str(error)),), deleting=True)
+            await self._statuses.write(pcs, with_outcome(pcs.status, outcome, self._clock.now()), news=True)
+            raise
         await send_pods_ahead(self._client, pcs, labelsets.set_selector(meta.name))
         try:
             await self._client.patch(PodCliqueSet, meta.name, patch, meta.namespace)

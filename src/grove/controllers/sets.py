@@ -111,6 +111,8 @@ class Sets:
 
     def parent_replicas(self, pcs: PodCliqueSet, replica: int, clique: PodClique) -> dict[str, int]:
         """Replicas of the cliques that one starts after, as far as they are known; 0 for all in a group at zero."""
+        if not clique.spec.starts_after:
+            return {}
         parents = (self._cache.get(PodClique, Key(pcs.metadata.namespace, fqn)) for fqn in clique.spec.starts_after)
         found = {parent.metadata.name: parent.spec.replicas for parent in parents if parent is not None}
         for config in pcs.spec.template.pod_clique_scaling_groups:

@@ -66,6 +66,16 @@ def set_status(
     )
 
 
+def with_outcome(status: PodCliqueSetStatus, outcome: Outcome, now: datetime) -> PodCliqueSetStatus:
+    """A status that tells how a pass went and says nothing new about anything else; for a set that cannot go yet."""
+    return msgspec.structs.replace(
+        status,
+        conditions=with_failure(status.conditions, outcome, now),
+        last_errors=last_errors(status.last_errors, outcome, now),
+        last_operation=last_operation(status.last_operation, outcome, now),
+    )
+
+
 class _Replica:
     """One replica of a set: its standalone cliques and groups that are there, and how far they are."""
 
