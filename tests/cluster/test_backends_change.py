@@ -101,6 +101,24 @@ async def test_what_a_set_says_no_more_is_taken_back_and_what_others_said_stays(
         assert left["metadata"]["labels"]["team"] == "x"
 
 
+async def test_a_field_that_the_server_does_not_keep_is_said() -> None:
+    async with cluster("kai", Koordinator) as sim:
+        old = next(one for one in definitions("koord") if one["spec"]["names"]["kind"] == "PodGroup")
+        fields = old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        del fields["scheduleTimeoutSeconds"]
+        await sim.client().create(CustomResourceDefinition.RESOURCE, old)
+        async with operator(sim, profiles("koord-scheduler")):
+            said = {"annotations": {"scheduling.koordinator.sh/gang-timeout": "90s"}}
+            await sim.client().create(PodCliqueSet, pcs("d", clique("a", 2), namespace="ns", metadata=said))
+            await pods(sim, 2)
+
+            gang = await sim.client().get(PodGang, "d-0", "ns")
+            told = find_condition(gang.status.conditions, "SchedulerObjectsReady")
+            assert told is not None
+            assert (told.status, told.reason) == ("True", "ToldInPart")
+            assert told.message == "PodGroup d-0-d-0-a: the server does not keep scheduleTimeoutSeconds"
+
+
 async def test_a_set_is_moved_by_annotation_when_nothing_of_it_runs() -> None:
     config = profiles("default-scheduler", "default-scheduler", "koord-scheduler")
     async with cluster("koord", Kube, Koordinator) as sim, operator(sim, config):
