@@ -174,6 +174,27 @@ async def test_a_scaled_gang_waits_for_its_base(cluster: Any) -> None:
         await bench.expect({"base/a": 2, "base-sg-0/c": 1})
 
 
+@pytest.mark.parametrize("names_it", [True, False], ids=["it names the old gang", "it names nobody"])
+async def test_a_gang_takes_over_the_place_of_the_one_it_names(cluster: Any, names_it: bool) -> None:
+    async with scheduling(cluster) as bench:
+        (large,) = await bench.add_nodes(1, gpus=8)
+        await bench.apply(gang("old", group("w", 1)))
+        await bench.expect({"old/w": 1})
+        (small,) = await bench.add_nodes(1)
+        await bench.client.delete(PodGang, "old", bench.namespace)
+        (pod,) = await bench.nodes_of("old")
+        await bench.client.delete(Pod, pod, bench.namespace, grace_period_s=0)
+        await bench.expect({})
+        new = gang("new", group("w", 1))
+        body = gang_json(new, bench.namespace)
+        if names_it:
+            body["spec"]["reuseReservationRef"] = {"namespace": bench.namespace, "name": "old"}
+        await bench.client.create(PodGang, body)
+        await bench.create_pods(new)
+        await bench.expect({"new/w": 1})
+        assert set((await bench.nodes_of("new")).values()) == {large if names_it else small}
+
+
 async def test_without_the_feature_gate_pods_are_placed_one_by_one(cluster: Any) -> None:
     async with scheduling(cluster, feature_gates={"GroveIntegration": False}) as bench:
         await bench.add_nodes(1)

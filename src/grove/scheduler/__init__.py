@@ -10,7 +10,8 @@ randomness; budgets are counted in steps. So the live loop, plans, explanations,
     feasible_nodes(snapshot, pod)         -> [names]                  kube-scheduler's filters, for one pod
 
 From the outside in: `facts` and `podreq` read API objects; `nodes`, `topology`, `podcounts`, `snapshot` keep the state;
-`fit`, `taints`, `interpod`, `volumes`, `relations` say which nodes are open to a pod; `problem`, `bounds`, `search`,
-`subsets`, `fill`, `weigh`, `close`, `exact`, `coupled`, `surplus` find a placement; `score`, `reasons`, `changes` talk
-about it; `victims` and `preempt` make room. The live loop (cycle, queue, bind, status) is the only part with I/O.
+`fit`, `taints`, `interpod`, `volumes`, `devices`, `relations` say which nodes are open to a pod; `problem`, `bounds`,
+`search`, `subsets`, `fill`, `weigh`, `close`, `exact`, `packing`, `coupled`, `crowds`, `surplus` find a placement;
+`score`, `reasons`, `changes` talk about it; `victims` and `preempt` make room. The live loop (cycle, queue, bind,
+claims, storage, status) is the only part with I/O.
 """

@@ -15,7 +15,7 @@ class Budget:
     gang holds the scheduler up for a fraction of a second, and gangs that need a tenth of this are rare.
     """
 
-    steps: int = 8_000
+    steps: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)

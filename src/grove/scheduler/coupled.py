@@ -7,16 +7,20 @@ class-wise search, complete within its budget, and used only when needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from grove.scheduler.facts import PodFacts
+from grove.scheduler.crowds import most_beside_each_other, roomy
+from grove.scheduler.facts import PodFacts, PodScope, Shape
 from grove.scheduler.fit import selected_mask, taint_mask
-from grove.scheduler.interpod import affinity_mask, anti_affinity_mask, spread_mask
+from grove.scheduler.interpod import affinity_mask, anti_affinity_mask, pods_by_domain, spread_mask
 from grove.scheduler.nodes import Ints, Mask
 from grove.scheduler.problem import Part, Problem
-from grove.scheduler.state import State
+from grove.scheduler.state import ROWS_A_STEP, State
+
+LOOK_STEPS = 5
+"""What it costs in steps, the pass over rows aside, to see where one pod may go: a dozen masks by label values."""
 
 Chosen = tuple[int, int]
 """(option, candidate row) of one pod."""
@@ -35,9 +39,40 @@ class Coupled:
         self._next = [[0] * len(group.classes) for group in problem.groups]
         self.order: list[tuple[PodFacts, Chosen]] = []
         """Pods in the order they were placed."""
+        self._firsts = [[pods[0] for pods in group.classes] for group in problem.groups]
+        self._follows = self._look_at_each_other(lambda shape: [term.scope for term in shape.affinity])
+        """Whether pods of one group follow those of another, so that it matters which group goes first."""
+        self._mingles = self._look_at_each_other(lambda shape: [spread.scope for spread in shape.spread])
+        """Whether pods of different groups are spread together, so that their turns may have to alternate."""
+
+    def _look_at_each_other(self, scopes: Callable[[Shape], list[PodScope]]) -> bool:
+        matches = self._scratch.counts.matches
+        return any(
+            g != other and matches(scope, pod)
+            for g, own in enumerate(self._firsts)
+            for scope in {scope for first in own for scope in scopes(first.shape)}
+            for other, pods in enumerate(self._firsts)
+            for pod in pods
+        )
+
+    def _is_hopeless(self, group: int) -> bool:
+        """Whether a group of pods alike is too many for the room by its own rules, before anything is placed."""
+        problem = self._problem
+        options = problem.groups[group].options
+        if len(options) > 1:
+            return False
+        pod = self._firsts[group][0]
+        matches = self._scratch.counts.matches
+        others = [one for g, pods in enumerate(self._firsts) if g != group for one in pods]
+        scopes = [term.scope for term in pod.shape.affinity] + [spread.scope for spread in pod.shape.spread]
+        alone = frozenset(scope for scope in scopes if not any(matches(scope, other) for other in others))
+        slots = self._state.room(options[0], 0, problem.size) * anti_affinity_mask(self._scratch, pod)[problem.rows]
+        return most_beside_each_other(self._scratch, pod, slots, problem.rows, alone) < self._left[group]
 
     def solve(self) -> bool:
         """Places the core; False if no order and no choice of nodes works. May raise OutOfSteps."""
+        if any(self._is_hopeless(g) for g, left in enumerate(self._left) if left):
+            return False
         stack: list[Iterator[None]] = [self._ways()]
         while stack:
             if next(stack[-1], _END) is _END:
@@ -58,9 +93,12 @@ class Coupled:
 
     def _ways(self) -> Iterator[None]:
         """Ways to place one more pod; which group goes next matters, because the first of a series sets the place."""
-        for group, left in enumerate(self._left):
-            if left > 0:
-                yield from self._place_one(group)
+        waiting = [group for group, left in enumerate(self._left) if left > 0]
+        begun = [group for group in waiting if self._left[group] < self._problem.groups[group].need]
+        if begun and not self._mingles:
+            waiting = begun
+        for group in waiting[:1] if not self._mingles and not self._follows else waiting:
+            yield from self._place_one(group)
 
     def _place_one(self, group: int) -> Iterator[None]:
         problem = self._problem
@@ -85,8 +123,9 @@ class Coupled:
     def _rows(self, option: int, pod: PodFacts, group: int) -> Ints:
         """Candidate rows for the pod now, nearest to what is placed first, then fullest."""
         problem = self._problem
-        self._state.spend(problem.size)
+        self._state.spend(problem.size + LOOK_STEPS * ROWS_A_STEP)
         slots = self._state.room(option, 0, problem.size)
+        alike = len(problem.groups[group].options) == 1
         mask = self._neighbours(pod)[problem.rows] & (slots > 0)
         for i in self._chains[group]:
             part = self._parts[i]
@@ -96,6 +135,14 @@ class Coupled:
                 mask &= domains == self._domain[i][0]
             elif part.domains is not None:
                 mask &= np.isin(domains, sorted(part.domains))
+            elif alike:
+                mask &= roomy(domains, slots, self._left[group])
+        if alike and not self._follows and len(pod.shape.affinity) == 1:
+            term = pod.shape.affinity[0]
+            if not pods_by_domain(self._scratch, term.topology_key, term.scope).any():
+                # The first of a series decides for the others: only where all of them have room.
+                ids = self._scratch.nodes.column(term.topology_key).ids[problem.rows]
+                mask &= roomy(ids, slots, self._left[group])
         rows = np.flatnonzero(mask)
         near = np.zeros(rows.size, dtype=np.int64)
         if self.order:

@@ -42,8 +42,10 @@ def wishes_granted(problem: Problem, state: State, wishes: Iterable[Part]) -> Fo
     granted: list[Part] = []
     best: Found | None = None
     for part in wishes:
-        if part.domains is not None:
+        if part.domains is not None or any(0 <= inner.level <= part.prefer for inner in _below(part)):
             continue
+        if any(part is inner and part.prefer <= outer.prefer for outer in granted for inner in _below(outer)):
+            continue  # it is in one domain because all around it is
         try:
             with state.allowed(WISH_STEPS):
                 found = exact_placement(problem, state, problem.root, (0, problem.size), -1, [*granted, part])
@@ -198,3 +200,7 @@ class _Exact:
         if found is None:
             found = self._bounds[groups] = bounds_for(self._problem, groups)
         return found
+
+
+def _below(part: Part) -> list[Part]:
+    return [inner for child in part.children for inner in (child, *_below(child))]

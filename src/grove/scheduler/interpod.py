@@ -95,6 +95,12 @@ def pods_near(snapshot: Snapshot, term: PodTerm) -> Ints:
     return _by_value(snapshot, term.topology_key, counted)[ids]
 
 
+def pods_by_domain(snapshot: Snapshot, key: str, scope: PodScope) -> Ints:
+    """Pods in a scope by coded value of a label; the extra last entry stands for no value and is zero."""
+    ids = _ids(snapshot, key)
+    return _by_value(snapshot, key, np.where(ids >= 0, _in_scope(snapshot, scope), 0))
+
+
 def _occupied(snapshot: Snapshot, key: str, holders: Ints) -> Mask:
     """Rows in a domain where the counter is not zero; a node without the label is in no domain."""
     ids = _ids(snapshot, key)

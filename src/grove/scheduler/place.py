@@ -95,12 +95,13 @@ def _core(problem: Problem, budget: Budget, bounded: bool) -> State | NoFit:
     refusal = None if bounded else _refusal(problem)
     if refusal is not None:
         return refusal
-    exact = State(problem, (budget.steps - quick) // 2)
+    long = min(LONG_STEPS, (budget.steps - quick) // 2)
+    exact = State(problem, budget.steps - quick - long)
     found: list[tuple[int, int, int]] | None = None
     try:
         found = exact_placement(problem, exact, problem.root, (0, problem.size), -1)
     except OutOfSteps:
-        state = close_placement(problem, min(LONG_STEPS, (budget.steps - quick) // 2))
+        state = close_placement(problem, long)
         if state is not None:
             return state
         text = f"no placement found in {budget.steps} steps; the search did not end"
@@ -110,7 +111,7 @@ def _core(problem: Problem, budget: Budget, bounded: bool) -> State | NoFit:
         return NoFit(problem.gang.name, NO_PACKING, True, text, exact.steps_used, problem.snapshot.version)
     if wishes := preferring_parts(problem.root):
         # It fits, but the exact search does not care how close: the long way to a good placement is worth a try.
-        state = close_placement(problem, min(LONG_STEPS, (budget.steps - quick) // 2), is_known_to_fit=True)
+        state = close_placement(problem, long, is_known_to_fit=True)
         if state is not None:
             return state
         found = wishes_granted(problem, exact, wishes) or found
