@@ -44,10 +44,11 @@ QUICK = 40
 
 def workload(rng: random.Random) -> Json:
     startup = rng.choice(["CliqueStartupTypeAnyOrder", "CliqueStartupTypeInOrder"])
+    gate = {"annotations": {key.STARTUP_READINESS_GATE: rng.choice(["true", "false"])}}
     return pcs(
         "wl", clique("pc-a", 3, min_available=2), clique("pc-b", 1), clique("pc-c", 2, min_available=1),
         groups=[group("sg-x", "pc-b", "pc-c", replicas=2, min_available=1)], termination_delay="20s",
-        startup=startup, replicas=rng.choice([1, 2]), namespace=NAMESPACE,
+        startup=startup, replicas=rng.choice([1, 2]), namespace=NAMESPACE, metadata=gate,
     )  # fmt: skip
 
 
@@ -291,7 +292,7 @@ class Run:
     async def _compare(self) -> None:
         """The same specs applied anew, scaled alike, must give the same objects."""
         found: Json = await self.client.get(PodCliqueSet.RESOURCE, "wl", NAMESPACE)
-        meta = {"name": "wl", "namespace": FRESH}
+        meta = {"name": "wl", "namespace": FRESH, "annotations": found["metadata"]["annotations"]}
         await self.client.create(PodCliqueSet, {"metadata": meta, "spec": found["spec"]})
         await asyncio.sleep(5)
         for kind in (PodCliqueScalingGroup, PodClique):

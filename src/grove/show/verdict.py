@@ -70,7 +70,7 @@ def gang_verdict(seen: Seen, gang: PodGang, found: Diagnosis | None) -> Verdict:
     placed = found.placed if found is not None else said is not None and said.status == words.TRUE
     if not placed:
         if found is None:
-            return _as_written(gang, levels)
+            return _as_written(seen, gang, levels)
         return _not_placed(name, found, levels, _nobody_selected(seen, gang))
     return _not_ready(seen, gang, cliques)
 
@@ -125,18 +125,34 @@ def _gate_step(gate: str) -> str:
     return "whoever set the scheduling gate has to remove it" if "gates" in gate else ""
 
 
-def _as_written(gang: PodGang, levels: Sequence[tuple[str, str]]) -> Verdict:
+def _as_written(seen: Seen, gang: PodGang, levels: Sequence[tuple[str, str]]) -> Verdict:
     """What the objects say, when nobody could look at the cluster with the scheduler's eyes."""
     name = gang.metadata.name
     scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
     said = find_condition(gang.status.conditions, words.SCHEDULED)
+    told = find_condition(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
+    if told is not None and told.status == words.FALSE:
+        step = f"{scheduler} does not know the gang yet; docs/backends.md says what {told.reason} asks for"
+        return Verdict(name, WAITING, "gate", told.message or told.reason, (f"{scheduler}: {told.reason}",), step)
+    refusals = tuple(dict.fromkeys(_refusals(seen, gang)))
     if said is None:
         complete = find_condition(gang.status.conditions, words.INITIALIZED)
         if complete is None or complete.status != words.TRUE:
             return Verdict(name, WAITING, "gate", "its pods are still being created")
-        return Verdict(name, WAITING, "gang", f"{scheduler} has not said anything about it yet", next="doctor")
+        step = "kubectl grove doctor" if scheduler == labels.GROVE_SCHEDULER else f"is {scheduler} running?"
+        reason = refusals[0] if refusals else f"{scheduler} has not said anything about it yet"
+        return Verdict(name, WAITING, "gang", reason, refusals[1:], step)
     state = NO_FIT if said.reason == "Unschedulable" else WAITING
-    return Verdict(name, state, "gang", by_name(said.message, levels) or said.reason, (f"{scheduler}: {said.reason}",))
+    reason = by_name(said.message, levels) or said.reason
+    return Verdict(name, state, "gang", reason, (f"{scheduler}: {said.reason}", *refusals))
+
+
+def _refusals(seen: Seen, gang: PodGang) -> Iterator[str]:
+    """What a scheduler wrote on the gang's pods about why they have no node."""
+    for pod in seen.pods_of_gang.get(gang.metadata.key, ()):
+        said = find_condition(pod.status.conditions, "PodScheduled")
+        if said is not None and said.status == words.FALSE and said.message:
+            yield said.message
 
 
 def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique]) -> Verdict:
