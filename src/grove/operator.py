@@ -20,7 +20,6 @@ import structlog
 
 from grove.api import labels
 from grove.api.core import (
-    HorizontalPodAutoscaler,
     Node,
     Pod,
     ResourceClaim,
@@ -41,11 +40,11 @@ from grove.config import OperatorConfiguration, load_configuration
 from grove.controllers.backing import Backing
 from grove.controllers.children import Children
 from grove.controllers.claims import ClaimWakes, SharedClaims
-from grove.controllers.computedomains import ComputeDomains
+from grove.controllers.computedomains import ComputeDomain, ComputeDomains
 from grove.controllers.digest import Digest
 from grove.controllers.latest import Latest
 from grove.controllers.nodes import ON_NODE, Nodes, by_node
-from grove.controllers.optional import MANAGED, OptionalKinds
+from grove.controllers.optional import MANAGED, OPTIONAL, OptionalKinds
 from grove.controllers.patience import Patience
 from grove.controllers.podclique import BASE_GANG, PodCliqueReconciler, PodCliqueWakes, by_base_gang
 from grove.controllers.podcliqueset import PodCliqueSetReconciler, PodCliqueSetWakes
@@ -96,7 +95,8 @@ class Operator:
         self.cache = cache = Cache(client, tune_gc=tune_gc, rng=rng)
         self._declare(namespace)
         self.events = events = Recorder(client, COMPONENT, clock=clock, rng=rng)
-        self._optional = optional = OptionalKinds(cache, client, namespace)
+        more: tuple[type[Object], ...] = (ComputeDomain,) if config.network.auto_mnnvl_enabled else ()
+        self._optional = optional = OptionalKinds(cache, client, namespace, (*OPTIONAL, *more))
         self._synced = False
 
         latest, patience = Latest(), Patience(_loop_time)
@@ -106,7 +106,7 @@ class Operator:
         nodes = Nodes(cache, client, clock)
         children = Children(cache, client)
         claims = SharedClaims(cache, client, children, optional)
-        domains = ComputeDomains(client, enabled=config.network.auto_mnnvl_enabled)
+        domains = ComputeDomains(client, optional, enabled=config.network.auto_mnnvl_enabled)
         statuses = StatusWriter(client, latest, patience)
         reports = Reports(lambda key: status_wakes.wake(key))
         syncs = config.controllers
@@ -172,8 +172,9 @@ class Operator:
         claim_wakes = ClaimWakes(
             {PodCliqueSet: self._sets.add, PodCliqueScalingGroup: self._groups.add, PodClique: self._cliques.add}
         )
-        by_kind = {HorizontalPodAutoscaler: set_wakes.on_child, ResourceClaim: claim_wakes.on_claim}
-        optional.on_follow(lambda kind: cache.on_event(kind, by_kind[kind]))
+        optional.on_follow(
+            lambda kind: cache.on_event(kind, claim_wakes.on_claim if kind is ResourceClaim else set_wakes.on_child)
+        )
 
         topology = TopologyReconciler(cache, client, backends, latest, statuses, events, clock)
         self._topology = Controller[Key]("clustertopology-controller", topology.reconcile)

@@ -2,7 +2,8 @@
 
 Everything runs in processes of its own, as it would in a cluster. Times are wall time from the user's write to what the
 user sees, so a busy machine stretches them; CPU seconds and API calls are not stretched. Calls are counted by the API
-server, so nobody's are forgotten. `GROVE_BENCH_REPLICAS`, `GROVE_BENCH_SETS` and `GROVE_BENCH_NODES` make it smaller.
+server, so nobody's are forgotten. `GROVE_BENCH_REPLICAS`, `GROVE_BENCH_SETS` and `GROVE_BENCH_NODES` make it smaller;
+`GROVE_BENCH_CALLS=1` lists every kind of call.
 """
 
 from __future__ import annotations

@@ -138,6 +138,16 @@ async def test_compute_domains_come_and_go_with_their_replica(cluster: object) -
         (claim,) = raw["spec"]["resourceClaims"]
         assert claim == {"name": "mnnvl-claim", "resourceClaimTemplateName": "mn-1-fast"}
 
+        await world.client.patch(COMPUTE_DOMAIN, "mn-0-fast", {"metadata": {"finalizers": None}}, world.namespace)
+        old = await world.client.get(COMPUTE_DOMAIN, "mn-0-fast", world.namespace)
+        await world.client.delete(COMPUTE_DOMAIN, "mn-0-fast", world.namespace)
+
+        async def back() -> bool:
+            now = await world.client.get(COMPUTE_DOMAIN, "mn-0-fast", world.namespace)
+            return bool(now["metadata"]["uid"] != old["metadata"]["uid"])
+
+        await world.eventually(back)
+
         await world.scale(PodCliqueSet, "mn", 1)
         await world.eventually(lambda: _domains_are(world, ["mn-0-fast"]))
         await world.delete(PodCliqueSet, "mn")

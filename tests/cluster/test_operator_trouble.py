@@ -50,6 +50,7 @@ async def test_a_full_quota_is_told_and_heals(world: World) -> None:
     assert condition(found.status.conditions, "MinAvailableBreached") == ("True", "ScheduledReplicasBelowMinAvailable")
     assert condition(found.status.conditions, "ReplicaFailure") == ("True", "FailedCreate")
     await world.eventually(lambda: _says(world, "big-0-w", "PodCreateFailed"))
+    await world.eventually(lambda: _set_repeats(world, "big", "PodClique big-0-w: "))
     gang = await world.eventually(lambda: _gang(world, "big-0"))
     assert condition(gang.status.conditions, "Initialized") == ("False", "PodGangPodsCreationPending")
 
@@ -62,6 +63,8 @@ async def test_a_full_quota_is_told_and_heals(world: World) -> None:
     assert found.status.last_operation.state == "Succeeded"
     assert condition(found.status.conditions, "MinAvailableBreached") == ("False", "SufficientReadyPods")
     assert condition(found.status.conditions, "ReplicaFailure") is None
+    whole = await world.get(PodCliqueSet, "big")
+    assert (whole.status.last_errors, condition(whole.status.conditions, "ReplicaFailure")) == ((), None)
     assert await world.hostnames() == ["big-0-w-0", "big-0-w-1", "big-0-w-2"]
 
 
@@ -190,6 +193,12 @@ async def _says(world: World, about: str, reason: str) -> bool:
 async def _gang(world: World, name: str) -> PodGang | None:
     gang = await world.get(PodGang, name)
     return gang if gang.status.conditions else None
+
+
+async def _set_repeats(world: World, name: str, words: str) -> bool:
+    found = await world.get(PodCliqueSet, name)
+    told = condition(found.status.conditions, "ReplicaFailure") == ("True", "FailedCreate")
+    return told and [error.description.startswith(words) for error in found.status.last_errors] == [True]
 
 
 async def _gang_says(world: World, name: str, type_: str, said: tuple[str, str]) -> bool:

@@ -18,7 +18,7 @@ from grove.api.meta import Json, Key, Object, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.backends import Backed, Backend, Telling
-from grove.backends.base import REPLACING, SILENCE
+from grove.backends.base import REPLACING, SILENCE, TOLD_IN_PART
 from grove.backends.steps import Step, merged, owner_references, remembering, step_for, taking_back
 from grove.controllers.optional import MANAGED
 from grove.decide.diff import Ownership, needed_patch
@@ -90,6 +90,8 @@ class Backing:
                 made[wanted["kind"], wanted["metadata"]["name"]] = live["metadata"]["uid"]
             if step.act in ("conflict", "keep", "replace"):
                 troubles.append(step)
+            elif live is not None and (lost := _dropped(wanted, live)):
+                troubles.append(lost)
             if step.act in ("conflict", "replace"):
                 break  # what comes after may refer to it
         if telling.create and telling.objects and not troubles:
@@ -181,6 +183,15 @@ def _differ(old: Object, new: Object) -> bool:
         or before.annotations != after.annotations
         or before.uid != after.uid
     )
+
+
+def _dropped(wanted: Json, answer: Json) -> Step | None:
+    """A server drops fields that it does not know, or whose feature is off, without a word: so it is said here."""
+    lost = (needed_patch({"spec": wanted["spec"]}, answer, Ownership(exact=())) or {}).get("spec")
+    if not lost:
+        return None
+    what = f"{wanted['kind']} {wanted['metadata']['name']}"
+    return Step("keep", reason=TOLD_IN_PART, message=f"{what}: the server does not keep {', '.join(sorted(lost))}")
 
 
 def _resource_of(wanted: Json, backend: Backend) -> Resource:

@@ -1,7 +1,8 @@
 """ComputeDomains of a set: made for every replica and MNNVL group, removed when no pod of their replica is left.
 
-They carry a finalizer of ours, so that one deleted by hand stays until its pods are gone. Read when needed: only
-clusters with the NVIDIA driver have the kind, and only sets with an MNNVL group use it.
+They carry a finalizer of ours, so that one deleted by hand stays until its pods are gone. Only clusters with the NVIDIA
+driver have the kind, and only sets with an MNNVL group use it: they are followed for what happens to them by hand, and
+read when needed.
 """
 
 from __future__ import annotations
@@ -11,20 +12,27 @@ from collections.abc import Collection
 from grove.api import labels as key
 from grove.api.conditions import ErrorCode
 from grove.api.core import COMPUTE_DOMAIN
-from grove.api.meta import Json
+from grove.api.meta import Json, Object
 from grove.api.podcliqueset import PodCliqueSet
 from grove.controllers.children import Changes
+from grove.controllers.optional import OptionalKinds
 from grove.decide.computedomains import surplus_compute_domains, wanted_compute_domains
 from grove.decide.diff import finalizer_patch
 from grove.kube.client import Client
 from grove.kube.errors import AlreadyExists, KubeError, NotFound
 
 
+class ComputeDomain(Object):
+    """Of the driver's kind only the metadata is followed."""
+
+    RESOURCE = COMPUTE_DOMAIN
+
+
 class ComputeDomains:
     """Writes ComputeDomains; `enabled` is the operator's switch. Off, existing ones are left alone."""
 
-    def __init__(self, client: Client, *, enabled: bool) -> None:
-        self._client, self.enabled = client, enabled
+    def __init__(self, client: Client, optional: OptionalKinds, *, enabled: bool) -> None:
+        self._client, self._optional, self.enabled = client, optional, enabled
         self._has: set[str] = set()
 
     async def sync(self, pcs: PodCliqueSet, replicas_with_pods: Collection[int]) -> Changes:
@@ -32,7 +40,7 @@ class ComputeDomains:
         wanted = wanted_compute_domains(pcs)
         if not self.enabled or not (wanted or pcs.metadata.uid in self._has or _may_have_had(pcs)):
             return changes
-        if not await self._client.serves(COMPUTE_DOMAIN):
+        if not await self._optional.has(ComputeDomain):
             return Changes.without(ErrorCode.SYNC_COMPUTE_DOMAIN, COMPUTE_DOMAIN) if wanted else changes
         try:
             observed = await self._list(pcs)

@@ -1,4 +1,4 @@
-"""Kinds that a cluster may lack: autoscalers, resource claims. What lacks is switched off and said, not fatal.
+"""Kinds that a cluster may lack: autoscalers, resource claims, ComputeDomains. What lacks is off and said, not fatal.
 
 A kind that is installed later is found at the next pass that wants it, and followed from then on.
 """
@@ -25,8 +25,10 @@ OPTIONAL: tuple[type[Object], ...] = (HorizontalPodAutoscaler, ResourceClaim)
 class OptionalKinds:
     """Knows which optional kinds are served, and has the cache follow those."""
 
-    def __init__(self, cache: Cache, client: Client, namespace: str = "") -> None:
-        self._cache, self._client, self._namespace = cache, client, namespace
+    def __init__(
+        self, cache: Cache, client: Client, namespace: str = "", kinds: tuple[type[Object], ...] = OPTIONAL
+    ) -> None:
+        self._cache, self._client, self._namespace, self._kinds = cache, client, namespace, kinds
         self._followed: set[type[Object]] = set()
         self._told: Callable[[type[Object]], None] = lambda kind: None
 
@@ -36,7 +38,7 @@ class OptionalKinds:
 
     async def look(self) -> None:
         """Before the cache starts: has it follow what is served now."""
-        for kind in OPTIONAL:
+        for kind in self._kinds:
             try:
                 await self._follow(kind, started=False)
             except (TooManyRequests, Unavailable, ConnectionLost) as error:

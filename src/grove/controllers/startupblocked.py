@@ -21,7 +21,7 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.controller import DONE, Controller, Result
-from grove.kube.errors import NotFound
+from grove.kube.errors import Conflict, Invalid, NotFound
 
 PARENT = "parent"
 """Index: PodCliques by the key of each PodClique they start after."""
@@ -72,6 +72,9 @@ class StartupBlockedReconciler:
             await self._client.patch(Pod, meta.name, patch, meta.namespace, subresource="status")
         except NotFound:
             pass
+        except Invalid as error:
+            # The patch names the place of its condition in a list that kubelets write too, and tests that it is there.
+            raise Conflict(f"the conditions of pod {meta.name} have moved: {error}") from error
 
 
 class StartupBlockedWakes:

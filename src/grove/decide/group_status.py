@@ -21,7 +21,7 @@ from grove.api.scalinggroup import (
 )
 from grove.decide.clique_status import REPLICAS_BELOW_MIN_AVAILABLE, SCALING_LIMITED
 from grove.decide.layout import floor, group_replica_of, kept_group_replicas, member_units
-from grove.decide.outcome import Outcome, last_errors, last_operation, observed_generation, with_failure
+from grove.decide.outcome import Outcome, last_errors, last_operation, observed_generation, with_children, with_failure
 from grove.decide.restarts import copy_incarnation
 
 
@@ -39,7 +39,9 @@ def group_status(
 
     `replica` is the set's replica the group belongs to; `template_hashes` are those of the set now, by clique name.
     """
+    members = list(members)
     copies = _whole_copies(pcs, group, config, replica, members)
+    told = with_children(outcome, ((member, member.status) for member in members))
     generation = pcs.status.current_generation_hash
     hashes = [template_hashes[name] for name in config.clique_names if name in template_hashes]
     scheduled = [copy for copy in copies.values() if _all_true(copy, words.POD_CLIQUE_SCHEDULED)]
@@ -54,9 +56,9 @@ def group_status(
         updated_replicas=len(updated),
         selector=labelsets.group_selector(pcs.metadata.name, group.metadata.name),
         observed_generation=observed_generation(before.observed_generation, group.metadata.generation, outcome),
-        last_errors=last_errors(before.last_errors, outcome, now),
-        last_operation=last_operation(before.last_operation, outcome, now),
-        conditions=with_failure(_conditions(group, config, copies, now), outcome, now),
+        last_errors=last_errors(before.last_errors, told, now),
+        last_operation=last_operation(before.last_operation, told, now),
+        conditions=with_failure(_conditions(group, config, copies, now), told, now),
         update_progress=_with_counts(group, copies, config, hashes, generation),
     )
     progress = after.update_progress

@@ -5,11 +5,14 @@ Times move only with what they date, so that an error that repeats does not rewr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
+from typing import Protocol
 
 from grove.api.conditions import TRUE, with_condition, without_condition
-from grove.api.meta import Condition
+from grove.api.meta import Condition, Object
 from grove.api.status import DELETE, ERROR, PROCESSING, RECONCILE, SUCCEEDED, LastError, LastOperation
 
 REPLICA_FAILURE = "ReplicaFailure"
@@ -31,6 +34,28 @@ class Outcome:
 
 
 COMPLETE = Outcome()
+
+MOST_ERRORS = 5
+"""Errors of children that their owner repeats: one full quota may stop a thousand cliques."""
+
+
+class Telling(Protocol):
+    """A status that tells errors."""
+
+    @property
+    def last_errors(self) -> tuple[LastError, ...]: ...
+
+
+def with_children(outcome: Outcome, children: Iterable[tuple[Object, Telling]]) -> Outcome:
+    """The outcome with what is wrong further down, so that it shows where people look first; only for telling."""
+    found = (
+        (error.code, f"{child.RESOURCE.kind} {child.metadata.name}: {error.description}")
+        for child, status in sorted(children, key=lambda one: one[0].metadata.name)
+        if not child.metadata.is_deleting
+        for error in status.last_errors
+    )
+    told = tuple(islice(found, MOST_ERRORS))
+    return replace(outcome, errors=outcome.errors + told) if told else outcome
 
 
 def last_errors(before: tuple[LastError, ...], outcome: Outcome, now: datetime) -> tuple[LastError, ...]:

@@ -24,7 +24,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.decide.children import template_hashes
 from grove.decide.group_status import is_available, is_updated
 from grove.decide.layout import standalone_units
-from grove.decide.outcome import Outcome, last_errors, last_operation, observed_generation, with_failure
+from grove.decide.outcome import Outcome, last_errors, last_operation, observed_generation, with_children, with_failure
 from grove.decide.topology import with_levels_condition
 
 
@@ -48,14 +48,17 @@ def set_status(
     live_cliques = {one.metadata.name: one for one in cliques if not one.metadata.is_deleting}
     live_groups = {one.metadata.name: one for one in groups if not one.metadata.is_deleting}
     hashes = template_hashes(pcs)
+    of_cliques = ((one, one.status) for one in live_cliques.values())
+    of_groups = ((one, one.status) for one in live_groups.values())
+    told = with_children(outcome, (*of_cliques, *of_groups))
     conditions = with_levels_condition(before.conditions, pcs, binding, enabled=topology_enabled, now=now)
     replicas = [_Replica(pcs, index, live_cliques, live_groups, hashes, current) for index in range(pcs.spec.replicas)]
     return msgspec.structs.replace(
         before,
         observed_generation=observed_generation(before.observed_generation, pcs.metadata.generation, outcome),
-        conditions=with_failure(conditions, outcome, now),
-        last_errors=last_errors(before.last_errors, outcome, now),
-        last_operation=last_operation(before.last_operation, outcome, now),
+        conditions=with_failure(conditions, told, now),
+        last_errors=last_errors(before.last_errors, told, now),
+        last_operation=last_operation(before.last_operation, told, now),
         replicas=pcs.spec.replicas,
         available_replicas=sum(replica.is_available for replica in replicas),
         updated_replicas=sum(replica.is_available and replica.is_updated for replica in replicas),

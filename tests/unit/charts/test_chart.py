@@ -218,12 +218,18 @@ def test_every_pod_meets_the_restricted_security_standard(file: Path):
 @pytest.mark.parametrize("file", [INSTALL, EVERY_OPTION], ids=lambda file: file.name)
 def test_services_lead_to_the_pods_ports(file: Path):
     for service in (one for one in documents(file) if one["kind"] == "Service"):
-        template = named(file, "Deployment", service["metadata"]["name"])["spec"]["template"]
+        template = named(file, "Deployment", service["metadata"]["name"].removesuffix("-metrics"))["spec"]["template"]
         assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
         ports = {one["name"]: one["containerPort"] for one in template["spec"]["containers"][0]["ports"]}
         for port in service["spec"]["ports"]:
-            # The same number on both sides: webhook configurations name the one the operator listens on.
-            assert port["port"] == ports[port["targetPort"]]
+            assert port["targetPort"] in ports
+            if port["name"] == "webhooks":  # webhook configurations name the number that the operator listens on
+                assert port["port"] == ports["webhooks"]
+
+
+def test_the_schedulers_metrics_have_an_address_of_their_own():
+    (port,) = named(INSTALL, "Service", "grove-scheduler-metrics")["spec"]["ports"]
+    assert (port["name"], port["port"]) == ("metrics", 8080)
 
 
 def test_webhooks_find_the_operators_service():

@@ -214,6 +214,22 @@ def test_what_is_refused_is_a_condition_until_it_is_not(
     assert said(set_status(DEMO, [], [], [], Outcome(errors=errors), NOW), "ReplicaFailure") == told
 
 
+def test_what_is_wrong_further_down_shows_further_up_the_first_five_of_it() -> None:
+    refused = [{"code": "ERR_CREATE_POD", "description": "full", "observedAt": NOW.isoformat()}]
+    cliques = [router(replica, lastErrors=refused) for replica in (1, 0)]
+    status = set_status(DEMO, cliques, [], [], COMPLETE, NOW)
+    assert [(one.code, one.description) for one in status.last_errors] == [
+        ("ERR_CREATE_POD", "PodClique d-0-r: full"),
+        ("ERR_CREATE_POD", "PodClique d-1-r: full"),
+    ]
+    assert said(status, "ReplicaFailure") == ("True", "FailedCreate")
+    assert status.observed_generation == DEMO.metadata.generation, "its own children are all there"
+
+    of_group = group_status_of([whole(name, lastErrors=refused) for name in ALL])
+    assert [one.description for one in of_group.last_errors] == [f"PodClique {name}: full" for name in sorted(ALL)[:5]]
+    assert group_status_of([whole(name) for name in ALL]).last_errors == ()
+
+
 def test_waiting_is_processing() -> None:
     status = status_of([], outcome=Outcome(waiting_for="an older pod to go"))
     assert status.last_operation is not None

@@ -14,6 +14,7 @@ from grove.kube.client import Client
 from grove.kube.connection import ClusterConfig
 from grove.kube.credentials import Credential, Fixed, TokenFile
 from grove.kube.http import HttpClient
+from grove.kube.rate import Rate
 
 THINGS = Thing.RESOURCE
 
@@ -199,6 +200,16 @@ async def test_attempts_are_bounded(api: FakeApi) -> None:
             await client.get(Thing, "a", "ns")
     assert len(api.requests) == 3
     assert client.calls == {("get", "things"): 3}
+
+
+async def test_every_attempt_takes_its_turn_where_there_is_a_rate(api: FakeApi) -> None:
+    api.faults.append(lambda _: busy())
+    rate = Rate(per_s=20.0, burst=1)
+    began = asyncio.get_running_loop().time()
+    async with HttpClient(api.config(), attempts=3, rate=rate) as client:
+        with pytest.raises(errors.TooManyRequests):
+            await client.get(Thing, "a", "ns")
+    assert asyncio.get_running_loop().time() - began >= 0.1
 
 
 async def test_a_delete_whose_answer_was_lost_succeeds_when_the_object_is_gone(
