@@ -7,12 +7,12 @@ class-wise search, complete within its budget, and used only when needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from grove.scheduler.crowds import most_beside_each_other, roomy
-from grove.scheduler.facts import PodFacts, PodScope, Shape
+from grove.scheduler.facts import PodFacts, PodScope
 from grove.scheduler.fit import selected_mask, taint_mask
 from grove.scheduler.interpod import affinity_mask, anti_affinity_mask, pods_by_domain, spread_mask
 from grove.scheduler.nodes import Ints, Mask
@@ -40,17 +40,16 @@ class Coupled:
         self.order: list[tuple[PodFacts, Chosen]] = []
         """Pods in the order they were placed."""
         self._firsts = [[pods[0] for pods in group.classes] for group in problem.groups]
-        self._follows = self._look_at_each_other(lambda shape: [term.scope for term in shape.affinity])
-        """Whether pods of one group follow those of another, so that it matters which group goes first."""
-        self._mingles = self._look_at_each_other(lambda shape: [spread.scope for spread in shape.spread])
-        """Whether pods of different groups are spread together, so that their turns may have to alternate."""
+        self._mingled = self._look_at_each_other()
+        """Whether pods of one group follow, or are spread with, those of another, so that turns matter."""
 
-    def _look_at_each_other(self, scopes: Callable[[Shape], list[PodScope]]) -> bool:
+    def _look_at_each_other(self) -> bool:
         matches = self._scratch.counts.matches
         return any(
             g != other and matches(scope, pod)
             for g, own in enumerate(self._firsts)
-            for scope in {scope for first in own for scope in scopes(first.shape)}
+            for first in own
+            for scope in _scopes(first)
             for other, pods in enumerate(self._firsts)
             for pod in pods
         )
@@ -64,8 +63,7 @@ class Coupled:
         pod = self._firsts[group][0]
         matches = self._scratch.counts.matches
         others = [one for g, pods in enumerate(self._firsts) if g != group for one in pods]
-        scopes = [term.scope for term in pod.shape.affinity] + [spread.scope for spread in pod.shape.spread]
-        alone = frozenset(scope for scope in scopes if not any(matches(scope, other) for other in others))
+        alone = frozenset(scope for scope in _scopes(pod) if not any(matches(scope, other) for other in others))
         slots = self._state.room(options[0], 0, problem.size) * anti_affinity_mask(self._scratch, pod)[problem.rows]
         return most_beside_each_other(self._scratch, pod, slots, problem.rows, alone) < self._left[group]
 
@@ -94,10 +92,8 @@ class Coupled:
     def _ways(self) -> Iterator[None]:
         """Ways to place one more pod; which group goes next matters, because the first of a series sets the place."""
         waiting = [group for group, left in enumerate(self._left) if left > 0]
-        begun = [group for group in waiting if self._left[group] < self._problem.groups[group].need]
-        if begun and not self._mingles:
-            waiting = begun
-        for group in waiting[:1] if not self._mingles and not self._follows else waiting:
+        # Groups that do not look at each other need no taking turns: one after the other loses nothing.
+        for group in waiting if self._mingled else waiting[:1]:
             yield from self._place_one(group)
 
     def _place_one(self, group: int) -> Iterator[None]:
@@ -137,7 +133,7 @@ class Coupled:
                 mask &= np.isin(domains, sorted(part.domains))
             elif alike:
                 mask &= roomy(domains, slots, self._left[group])
-        if alike and not self._follows and len(pod.shape.affinity) == 1:
+        if alike and not self._mingled and len(pod.shape.affinity) == 1:
             term = pod.shape.affinity[0]
             if not pods_by_domain(self._scratch, term.topology_key, term.scope).any():
                 # The first of a series decides for the others: only where all of them have room.
@@ -198,6 +194,11 @@ class Coupled:
 
 
 _END = object()
+
+
+def _scopes(pod: PodFacts) -> list[PodScope]:
+    """The pods this one follows or is spread with."""
+    return [term.scope for term in pod.shape.affinity] + [spread.scope for spread in pod.shape.spread]
 
 
 def _flat(root: Part) -> list[Part]:

@@ -97,6 +97,17 @@ def test_surplus_of_a_coupled_gang_obeys_the_same_rules():
     assert (answer.core, len(answer.pods), len(answer.unplaced)) == (2, 3, 1)
 
 
+def test_groups_that_follow_each_other_may_have_to_take_turns():
+    # The first worker goes to r0, the leader must be beside b in r1, and only then may the other worker follow there.
+    nodes = [node("n0", 2, zone="z", rack="r0"), node("n1", 4, zone="z", rack="r1")]
+    leader = PodGroup("leader", 1, (pod("leader-0", of=shape(1, affinity=(term(HOST, "b"),)), labels={"app": "a"}),))
+    follow = shape(2, affinity=(term(RACK, "a"),))
+    workers = PodGroup("worker", 2, tuple(pod(f"worker-{i}", of=follow, labels={"app": "a"}) for i in range(2)))
+    answer = place(snap(nodes, [used("n1", 1, labels={"app": "b"})]), Gang("g", Branch("g", (leader, workers))))
+    assert isinstance(answer, Placement)
+    assert [p.node for p in answer.pods if p.name.startswith("worker")] == ["n0", "n1"]
+
+
 # Random tiny cases against trying every order and every node
 
 
