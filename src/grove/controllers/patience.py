@@ -17,9 +17,9 @@ FIRST_S = 5.0
 
 NOTHING_YET_S = 30.0
 """The same for an object that nothing has begun for: in a set of a thousand replicas the last one's turn comes late."""
-CROWD_S = 0.02
-"""What each status that waits adds to the wait of all: together they report progress fifty times a second at most, and
-leave the API server to the pods."""
+CROWD_S = 0.05
+"""What each status that waits adds to the wait of all, up to `NOTHING_YET_S`: together they report progress twenty
+times a second at most, and leave the API server to the pods."""
 
 
 class Patience:
@@ -42,7 +42,7 @@ class Patience:
         self._since[key] = (since, at_most_s)
         if yields:
             self._crowd.add(key)
-            at_most_s = max(at_most_s, CROWD_S * len(self._crowd))
+            at_most_s = max(at_most_s, min(CROWD_S * len(self._crowd), NOTHING_YET_S))
         left = since + at_most_s - self._now()
         return left if left > 1e-6 else 0.0
 

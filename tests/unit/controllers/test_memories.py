@@ -70,9 +70,12 @@ def test_what_yields_waits_longer_the_more_wait() -> None:
     for number in range(99):
         patience.wait_s(number, 1.0, yields=True)
     time.now_s += 1.5
-    assert patience.wait_s("first", 1.0, yields=True) == 0.5, "a hundred wait, each for two seconds"
+    assert patience.wait_s("first", 1.0, yields=True) == 3.5, "a hundred wait, each for five seconds"
+    for number in range(99, 2000):
+        patience.wait_s(number, 1.0, yields=True)
+    assert patience.wait_s("first", 1.0, yields=True) == 28.5, "however many wait, half a minute is enough"
     assert patience.wait_s("first", 1.0) == 0.0, "what does not yield is due"
-    for number in range(99):
+    for number in range(2000):
         patience.done(number)
     assert patience.wait_s("first", 1.0, yields=True) == 0.0
 
