@@ -75,7 +75,7 @@ class Children:
         self._cache, self._client, self._latest = cache, client, Latest()
         self._right: dict[str, dict[type[Object], Any]] = {}
         self._troubled: dict[str, set[type[Object]]] = {}
-        self._unseen: dict[tuple[type[Object], Key], tuple[str, float]] = {}
+        self._unseen: dict[tuple[type[Object], Key], float] = {}
         self._followed: set[type[Object]] = set()
 
     async def sync(
@@ -146,8 +146,7 @@ class Children:
 
     def _is_unseen(self, kind: type[Object], owner: Object, name: str) -> bool:
         """Whether we made this child and the cache has not shown it yet; given up after a while, lest it be missed."""
-        _, until = self._unseen.get((kind, Key(owner.metadata.namespace, name)), ("", 0.0))
-        return _now() < until
+        return _now() < self._unseen.get((kind, Key(owner.metadata.namespace, name)), 0.0)
 
     def _strangers(
         self, kind: type[Object], owner: Object, children: Iterable[Json], observed: Iterable[Object]
@@ -184,13 +183,16 @@ class Children:
             self._latest.wrote(await self._client.patch(kind, name, patch, namespace))
 
         async def create(child: Json) -> None:
+            # Noted before: the cache may be quicker than the answer, and may even have shown the end of it by then.
+            place = kind, Key(namespace, child["metadata"]["name"])
+            self._unseen[place] = _now() + UNSEEN_S
             try:
-                made = await self._client.create(kind, child)
-            except AlreadyExists:
+                await self._client.create(kind, child)
+            except KubeError as error:
+                self._unseen.pop(place, None)
+                if not isinstance(error, AlreadyExists):
+                    raise
                 await self._adopt(kind, owner, child)
-                return
-            if self._cache.get(kind, made.metadata.key) is None:
-                self._unseen[kind, made.metadata.key] = (made.metadata.uid, _now() + UNSEEN_S)
 
         steps = (
             [act("delete", name, partial(delete, name), changes.deleted) for name in plan.delete],

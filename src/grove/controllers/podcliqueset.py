@@ -145,7 +145,10 @@ class PodCliqueSetReconciler:
             self._wake_gangs(pcs)
 
     async def _sync(self, pcs: PodCliqueSet) -> dict[type[Object], Changes]:
-        """All kinds of children at once: none needs another one first, and trouble with one does not stop the rest."""
+        """All kinds of children at once: trouble with one does not stop the rest.
+
+        Only the token Secret comes after the account: Kubernetes deletes the token of an account that is not there.
+        """
         access: dict[str, list[Json]] = {}
         for one in wanted_access(pcs):
             access.setdefault(one["kind"], []).append(one)
@@ -166,7 +169,9 @@ class PodCliqueSetReconciler:
             resource = HorizontalPodAutoscaler.RESOURCE
             changes[HorizontalPodAutoscaler] = Changes.without(ErrorCode.SYNC_AUTOSCALER, resource)
         async with asyncio.TaskGroup() as group:
+            token = wanted.pop(Secret)
             tasks = {kind: group.create_task(self._sync_kind(pcs, kind, make)) for kind, make in wanted.items()}
+            tasks[Secret] = group.create_task(self._sync_token(pcs, token, after=tasks[ServiceAccount]))
             tasks[ResourceClaim] = group.create_task(self._sync_claims(pcs))
             domains = group.create_task(self._domains.sync(pcs, self._replicas_with_pods(pcs)))
         changes |= {kind: task.result() for kind, task in tasks.items()}
@@ -178,6 +183,12 @@ class PodCliqueSetReconciler:
         version = (pcs.metadata.generation, pcs.metadata.annotations)
         without = self._mounted_legacy_secret(pcs) if kind is Secret else ()
         return await self._children.sync(kind, pcs, make, version=version, code=TOLD[kind].code, without=without)
+
+    async def _sync_token(
+        self, pcs: PodCliqueSet, make: Callable[[], list[Json]], after: asyncio.Task[Changes]
+    ) -> Changes:
+        await asyncio.wait([after])
+        return await self._sync_kind(pcs, Secret, make)
 
     async def _sync_claims(self, pcs: PodCliqueSet) -> Changes:
         if all_sharing(pcs) and not await self._optional.has(ResourceClaim):

@@ -80,3 +80,40 @@ async def test_what_is_gone_is_not_remembered() -> None:
     there.show(None)
     await look(children, "blue")
     assert len(there.patches) == 2
+
+
+class Hasty(Lagging):
+    """The watch is quicker than the answer to a create: by then the child has come, and gone again if `deleted`."""
+
+    def __init__(self, *, deleted: bool) -> None:
+        super().__init__()
+        self.created: list[Json] = []
+        self._deleted = deleted
+
+    def owned(self, kind: type[Service], by: str) -> list[Service]:
+        return []
+
+    async def create(self, kind: type[Service], obj: Json) -> Service:
+        self.created.append(obj)
+        made = msgspec.convert(service(1, "red"), Service)
+        if self._deleted:
+            for call in self._watchers:
+                call(None, made)
+                call(made, None)
+        return made
+
+
+async def test_a_child_that_somebody_deletes_before_we_hear_that_it_was_made_is_made_again() -> None:
+    there = Hasty(deleted=True)
+    children = Children(there, there)  # type: ignore[arg-type]
+    await look(children, "red")
+    await look(children, "red")
+    assert len(there.created) == 2
+
+
+async def test_a_child_that_the_cache_does_not_show_yet_is_made_once() -> None:
+    there = Hasty(deleted=False)
+    children = Children(there, there)  # type: ignore[arg-type]
+    await look(children, "red")
+    await look(children, "red")
+    assert len(there.created) == 1
