@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from grove.local.controlplane import ControlPlane, down, status, up
 from grove.local.loopback import RequestFailed
+from grove.local.ports import LOOPBACK, free_ports
 
 pytestmark = pytest.mark.real
 
@@ -33,6 +35,17 @@ def test_it_reports_the_version_asked_for(plane: ControlPlane) -> None:
     told = json.loads(kubectl(plane, "version", "-o", "json"))
     assert told["serverVersion"]["gitVersion"] == told["clientVersion"]["gitVersion"] == "v1.36.3"
     assert (told["serverVersion"]["major"], told["serverVersion"]["minor"]) == ("1", "36")
+
+
+def test_a_port_that_somebody_takes_first_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as squatter:
+        squatter.bind((LOOPBACK, 0))
+        squatter.listen()
+        taken, others = squatter.getsockname()[1], free_ports(4)
+        answers = iter([[taken, *others], free_ports(5)])
+        monkeypatch.setattr("grove.local.controlplane.free_ports", lambda count: next(answers))
+        with ControlPlane(tmp_path, "1.36.3") as plane:
+            kubectl(plane, "get", "namespace", "default")
 
 
 def test_objects_and_the_address_survive_a_restart_of_the_api_server(plane: ControlPlane) -> None:

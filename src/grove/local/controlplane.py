@@ -26,10 +26,15 @@ from grove.local.state import GRACE_S, State, stop_in_order
 
 READY_TIMEOUT_S = 120.0  # ten times the usual, for machines that are busy with something else
 _POLL_S = 0.05
+_TRIES = 3
 
 
 class ControlPlaneError(RuntimeError):
     """A part of the control plane did not come up; the message ends with the tail of its log."""
+
+
+class PortTaken(ControlPlaneError):
+    """Somebody took a port between our look and our start."""
 
 
 class ControlPlane:
@@ -99,6 +104,12 @@ class ControlPlane:
         if self._children:
             raise ControlPlaneError(f"the control plane in {self.directory} is already started")
         binaries = find_or_build(self.version, say=self._say)
+        for _ in range(_TRIES - 1):
+            with contextlib.suppress(PortTaken):
+                return self._start(binaries)
+        return self._start(binaries)
+
+    def _start(self, binaries: Path) -> None:
         self._blueprint = Blueprint(self.directory, binaries, Ports(*free_ports(5)), self.settings)
         self._blueprint.prepare()
         shutil.rmtree(self._blueprint.etcd_data, ignore_errors=True)
@@ -191,7 +202,9 @@ class ControlPlane:
                     break
                 except RequestFailed as problem:
                     if not child.alive():
-                        raise ControlPlaneError(f"{name} ended; {child.log} says:\n{child.log_tail()}") from None
+                        said = child.log_tail()
+                        error = PortTaken if "address already in use" in said else ControlPlaneError
+                        raise error(f"{name} ended; {child.log} says:\n{said}") from None
                     if time.monotonic() > deadline:
                         raise ControlPlaneError(
                             f"{name} was not ready after {READY_TIMEOUT_S:.0f} s ({problem}); "

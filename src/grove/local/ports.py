@@ -13,6 +13,7 @@ import socket
 LOOPBACK = "127.0.0.1"
 LOWEST, HIGHEST = 20_000, 29_999  # above NodePorts' usual neighbours, below the ephemeral range of Linux and macOS
 _ATTEMPTS = 2_000
+_random = random.SystemRandom()  # not the shared one: processes that seeded it alike would meet on the same ports
 
 
 def is_free(port: int) -> bool:
@@ -32,7 +33,7 @@ def free_ports(count: int) -> list[int]:
     for _ in range(_ATTEMPTS):
         if len(chosen) == count:
             return chosen
-        port = random.randint(LOWEST, HIGHEST)
+        port = _random.randint(LOWEST, HIGHEST)
         if port not in chosen and is_free(port):
             chosen.append(port)
     raise RuntimeError(f"found only {len(chosen)} of {count} free ports between {LOWEST} and {HIGHEST} on {LOOPBACK}")
