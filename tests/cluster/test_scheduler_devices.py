@@ -10,10 +10,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.gangs import Bench, Group, gang, group, scheduling
+from tests.gangs import HOME, Bench, Group, gang, group, scheduling
 
-from grove.api.core import DeviceClass, Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from grove.api.core import DeviceClass, Node, Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from grove.api.meta import Json
+from grove.scheduler.sharing import TRIES
+from grove.sim.topology import RACK, Topology
 
 
 class Devices:
@@ -35,6 +37,11 @@ class Devices:
         for name in self._slices:
             await self.client.delete(ResourceSlice, name)
         await self.client.delete(DeviceClass, self.driver)
+
+    async def claim(self, *names: str, count: int = 1) -> None:
+        for name in names:
+            body = {"metadata": {"name": name, "namespace": self.bench.namespace}, "spec": self.spec(count=count)}
+            await self.client.create(ResourceClaim, body)
 
     def spec(self, *expressions: str, count: int = 1) -> Json:
         exactly: Json = {"deviceClassName": self.driver, "count": count, "allocationMode": "ExactCount"}
@@ -103,6 +110,12 @@ def claiming(name: str, pods: int, **entry: str) -> Group:
     claim = {"name": "device", **entry}
     spec: Json = {"resourceClaims": [claim]}
     return group(name, pods, gpus=0, spec=spec)
+
+
+def sharing(name: str, pods: int, *claims: str, gpus: int = 0, **more: Any) -> Group:
+    """A group whose pods all use these claims."""
+    entries = [{"name": f"device-{n}", "resourceClaimName": claim} for n, claim in enumerate(claims)]
+    return group(name, pods, gpus=gpus, spec={"resourceClaims": entries}, **more)
 
 
 async def test_a_gang_gets_its_devices_before_its_pods_are_bound(cluster: Any) -> None:
@@ -176,8 +189,7 @@ async def test_a_shared_claim_keeps_its_pods_on_one_node(cluster: Any, late: boo
         one, other = await bench.add_nodes(2)
         await devices.put(one, "a")
         await devices.put(other, "a", "a")
-        body = {"metadata": {"name": "shared", "namespace": bench.namespace}, "spec": devices.spec()}
-        await bench.client.create(ResourceClaim, body)
+        await devices.claim("shared")
         await bench.apply(gang("g", claiming("w", 2, resourceClaimName="shared")))
         await bench.expect({"g/w": 2})
         if late:
@@ -188,3 +200,122 @@ async def test_a_shared_claim_keeps_its_pods_on_one_node(cluster: Any, late: boo
         assert set(pods.values()) == {other}
         assert set(given) == set(pods)
         assert len({tuple(got) for got in given.values()}) == 1
+
+
+async def test_a_second_shared_claim_goes_where_the_first_one_is(cluster: Any) -> None:
+    async with with_devices(cluster) as (bench, devices):
+        one, other = await bench.add_nodes(2)
+        await devices.put(one, "a", "a")
+        await devices.claim("first", "second")
+        await bench.apply(gang("g", sharing("w", 1, "first")))
+        await bench.expect({"g/w": 1})
+        await devices.put(other, "a", "a", "a")
+        await bench.apply(gang("h", sharing("w", 2, "first", "second")))
+        await bench.expect({"g/w": 1, "h/w": 2})
+        assert set((await bench.nodes_of("h")).values()) == {one}
+
+
+async def test_claims_that_one_pod_shares_with_different_pods_meet_on_one_node(cluster: Any) -> None:
+    async with with_devices(cluster) as (bench, devices):
+        one, other, third = await bench.add_nodes(3)
+        for node, models in ((one, "a"), (other, "aa"), (third, "a")):
+            await devices.put(node, *models)
+        await devices.claim("left", "right")
+        parts = [sharing("l", 1, "left"), sharing("both", 1, "left", "right"), sharing("r", 1, "right")]
+        await bench.apply(gang("g", *parts))
+        await bench.expect({"g/l": 1, "g/both": 1, "g/r": 1})
+        assert set((await bench.nodes_of("g")).values()) == {other}
+
+
+async def test_a_shared_claim_finds_another_home_when_the_node_with_most_devices_is_full(cluster: Any) -> None:
+    async with with_devices(cluster) as (bench, devices):
+        one, other = await bench.add_nodes(2, gpus=2)
+        await devices.put(one, "a")
+        await devices.put(other, "a", "a")
+        full = {"nodeSelector": {"kubernetes.io/hostname": other}}
+        await bench.apply(gang("full", group("w", 1, spec=full)))
+        await bench.expect({"full/w": 1})
+        await devices.claim("shared")
+        await bench.apply(gang("g", sharing("w", 2, "shared", gpus=1)))
+        await bench.expect({"full/w": 1, "g/w": 2})
+        assert set((await bench.nodes_of("g")).values()) == {one}
+
+
+async def test_a_gang_that_shares_waits_for_room_on_a_node_with_devices_and_takes_it(cluster: Any) -> None:
+    async with with_devices(cluster) as (bench, devices):
+        one, other = await bench.add_nodes(2, gpus=2)
+        await devices.put(one, "a", "a")
+        await devices.put(other, "a")
+        for name, node in (("x", one), ("y", other)):
+            await bench.apply(gang(name, group("w", 1, spec={"nodeSelector": {"kubernetes.io/hostname": node}})))
+        await bench.expect({"x/w": 1, "y/w": 1})
+        await devices.claim("shared")
+        await bench.apply(gang("g", sharing("w", 2, "shared", gpus=1)))
+        said = await bench.condition("g", status="False", reason="Unschedulable")
+        assert f'share resourceclaim "shared" must be on one node, {one} was tried first' in said.message
+        await bench.expect({"x/w": 1, "y/w": 1})
+        assert await devices.given() == {}
+        (pod,) = await bench.nodes_of("y")
+        await bench.client.delete(Pod, pod, bench.namespace, grace_period_s=0)
+        await bench.expect({"x/w": 1, "g/w": 2})
+        assert set((await bench.nodes_of("g")).values()) == {other}
+
+
+async def test_pods_above_the_minimum_that_share_find_another_home_too(cluster: Any) -> None:
+    async with with_devices(cluster) as (bench, devices):
+        await bench.add_topology(Topology(racks=2, nodes=1, gpus=2))
+        nodes = (await bench.client.list(Node, labels=f"{HOME}={bench.namespace}")).items
+        one, other = sorted(node.metadata.name for node in nodes)
+        await devices.put(one, "a", "a")
+        await devices.put(other, "a")
+        await devices.claim("shared")
+        at_other = {"nodeSelector": {"kubernetes.io/hostname": other}}
+        parts = (group("w", 1, spec=at_other), sharing("s", 1, "shared", gpus=1, minimum=0))
+        await bench.apply(gang("g", *parts, branches=(("c", ("w", "s"), RACK),)))
+        await bench.expect({"g/w": 1, "g/s": 1})
+        assert set((await bench.nodes_of("g", "s")).values()) == {other}
+
+
+async def test_copies_that_share_find_a_node_each(cluster: Any) -> None:
+    async with with_devices(cluster) as (bench, devices):
+        nodes = await bench.add_nodes(3, gpus=2)
+        for node in nodes:
+            await devices.put(node, "a", "a", "a")
+        await devices.claim("c0", "c1", "c2")
+        await bench.apply(gang("g", *(sharing(f"w{n}", 2, f"c{n}", gpus=1) for n in range(3))))
+        await bench.expect({"g/w0": 2, "g/w1": 2, "g/w2": 2})
+        homes = [set((await bench.nodes_of("g", f"w{n}")).values()) for n in range(3)]
+        assert sorted(map(sorted, homes)) == [[node] for node in sorted(nodes)]
+
+
+async def test_a_home_where_the_rest_of_the_gang_has_no_room_is_given_up_for_the_next(cluster: Any) -> None:
+    async with with_devices(cluster) as (bench, devices):
+        await bench.add_topology(Topology(racks=2, nodes=2, gpus=2))
+        nodes: dict[str, list[str]] = {}
+        for node in (await bench.client.list(Node, labels=f"{HOME}={bench.namespace}")).items:
+            nodes.setdefault(node.metadata.labels[RACK], []).append(node.metadata.name)
+        narrow, wide = nodes.values()
+        await devices.put(narrow[0], "a", "a")
+        await devices.put(wide[0], "a")
+        full = {"nodeSelector": {"kubernetes.io/hostname": narrow[1]}}
+        await bench.apply(gang("full", group("w", 1, gpus=2, spec=full)))
+        await bench.expect({"full/w": 1})
+        await devices.claim("shared")
+        parts = (sharing("s", 2, "shared", gpus=1), group("w", 1, gpus=2))
+        await bench.apply(gang("g", *parts, branches=(("copy", ("s", "w"), RACK),)))
+        await bench.expect({"full/w": 1, "g/s": 2, "g/w": 1})
+        assert set((await bench.nodes_of("g", "s")).values()) == {wide[0]}
+
+
+async def test_homes_are_tried_until_the_last_one(cluster: Any) -> None:
+    async with with_devices(cluster) as (bench, devices):
+        await bench.add_topology(Topology(racks=TRIES + 3, nodes=1, gpus=4))
+        nodes = (await bench.client.list(Node, labels=f"{HOME}={bench.namespace}")).items
+        names = sorted(node.metadata.name for node in nodes)
+        for name in names:
+            await devices.put(name, "a")
+        await devices.claim("shared")
+        pinned = group("w", 1, spec={"nodeSelector": {"kubernetes.io/hostname": names[-1]}})
+        await bench.apply(gang("g", sharing("s", 2, "shared", gpus=1), pinned, branches=(("c", ("s", "w"), RACK),)))
+        await bench.expect({"g/s": 2, "g/w": 1})
+        assert set((await bench.nodes_of("g")).values()) == {names[-1]}

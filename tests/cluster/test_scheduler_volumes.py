@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.gangs import Bench, gang, group, scheduling
 
-from grove.api.core import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from grove.api.core import CSINode, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from grove.api.meta import Json
 
 
@@ -102,3 +102,73 @@ async def test_a_claim_for_one_pod_is_left_to_the_next_when_it_has_gone(cluster:
         await bench.expect({"second/w": 1})
         await bench.client.delete(PersistentVolume, volume)
         await bench.client.delete(StorageClass, kind)
+
+
+class Driver:
+    """A storage driver of this test's own: limits of nodes, volumes, and claims bound to them."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.client, self.name = bench, bench.client, f"{bench.namespace}.example.com"
+        self._made: list[tuple[Any, str]] = []
+
+    async def limit(self, **count_of_node: int) -> None:
+        for node, count in count_of_node.items():
+            driver = {"name": self.name, "nodeID": node, "topologyKeys": None, "allocatable": {"count": count}}
+            await self.client.create(CSINode, {"metadata": {"name": node}, "spec": {"drivers": [driver]}})
+            self._made.append((CSINode, node))
+
+    async def claim(self, *names: str, mode: str = "ReadWriteOnce") -> None:
+        for name in names:
+            volume = f"{self.bench.namespace}-{name}"
+            ref = {"namespace": self.bench.namespace, "name": name}
+            spec = {
+                "capacity": {"storage": "1Gi"}, "accessModes": [mode], "persistentVolumeReclaimPolicy": "Retain",
+                "csi": {"driver": self.name, "volumeHandle": name}, "claimRef": ref,
+            }  # fmt: skip
+            await self.client.create(PersistentVolume, {"metadata": {"name": volume}, "spec": spec})
+            self._made.append((PersistentVolume, volume))
+            wants = {
+                "accessModes": [mode], "storageClassName": "", "volumeName": volume,
+                "resources": {"requests": {"storage": "1Gi"}},
+            }  # fmt: skip
+            await self.client.create(PersistentVolumeClaim, {"metadata": ref, "spec": wants})
+
+    async def clear(self) -> None:
+        for kind, name in self._made:
+            await self.client.delete(kind, name)
+
+
+async def test_a_node_gets_no_more_volumes_than_it_can_attach(cluster: Any) -> None:
+    async with scheduling(cluster) as bench:
+        one, other = await bench.add_nodes(2, gpus=8)
+        driver = Driver(bench)
+        await driver.limit(**{one: 2, other: 1})
+        claims = [f"data-{n}" for n in range(4)]
+        await driver.claim(*claims)
+        await bench.apply(gang("g", *(group(f"w{n}", 1, spec=mounting(f"data-{n}")) for n in range(3))))
+        await bench.expect({f"g/w{n}": 1 for n in range(3)})
+        assert sorted((await bench.nodes_of("g")).values()) == sorted([one, one, other])
+        await bench.stop()
+        await bench.start()  # what is attached is found again
+        await bench.apply(gang("late", group("w", 1, spec=mounting("data-3"))))
+        said = await bench.condition("late", status="False", reason="Unschedulable")
+        assert f"attachable-volumes-csi-{driver.name}" in said.message
+        await bench.expect({f"g/w{n}": 1 for n in range(3)})
+        pod, node = next((pod, node) for pod, node in (await bench.nodes_of("g")).items() if node == other)
+        await bench.client.delete(Pod, pod, bench.namespace, grace_period_s=0)
+        assert await cluster.eventually(lambda: bench.nodes_of("late")) == {"late-w-0": node}
+        await driver.clear()
+
+
+async def test_a_volume_that_several_pods_use_is_attached_once(cluster: Any) -> None:
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1, gpus=8)
+        driver = Driver(bench)
+        await driver.limit(**{node: 3})
+        await driver.claim("shared", mode="ReadWriteMany")
+        await driver.claim("own")
+        await bench.apply(gang("g", group("w", 3, spec=mounting("shared"))))
+        await bench.expect({"g/w": 3})
+        await bench.apply(gang("h", group("w", 1, spec=mounting("own"))))
+        await bench.expect({"g/w": 3, "h/w": 1})
+        await driver.clear()

@@ -9,16 +9,22 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
-from tests.unit.scheduler.parity import ROWS, Row
+from tests.unit.scheduler import parity
+from tests.unit.scheduler.parity import ROWS, ZONE, Row
 
+from grove.api.core import CSINode, PersistentVolume, PersistentVolumeClaim, Pod
 from grove.api.meta import Json, Resource
 from grove.kube.config import load_config
 from grove.kube.errors import NotFound
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
+from grove.scheduler.config import GROVE_INTEGRATION, SchedulerConfiguration
+from grove.scheduler.fit import feasible_nodes
+from grove.scheduler.live import Scheduler
 
 pytestmark = pytest.mark.real
 
@@ -175,3 +181,104 @@ async def test_kube_scheduler_agrees(admin: HttpClient, first: int) -> None:
         if not agrees:
             differing[row.name] = found
     assert differing == {}
+
+
+DRIVER = "disks.example.com"
+
+
+class Disk(NamedTuple):
+    """A claim by this name with a volume of its own."""
+
+    name: str
+    mode: str = "ReadWriteOnce"
+    labels: dict[str, str] = {}
+    zone: str = ""
+
+
+class VolumeRow(NamedTuple):
+    name: str
+    disks: tuple[Disk, ...]
+    want: str
+    mounts: tuple[str, ...]
+    limits: dict[str, int] = {}
+    running: tuple[tuple[str, str], ...] = ()
+    """(node, claim) of pods that are there already."""
+
+    def row(self) -> Row:
+        running = [
+            parity.pod(f"there-{n}", on=at, volumes=_volumes(f"{self.prefix}-{claim}"))
+            for n, (at, claim) in enumerate(self.running)
+        ]
+        nodes = [parity.node("a1", {ZONE: "a"}), parity.node("b1", {ZONE: "b"})]
+        probe = parity.pod(volumes=_volumes(*(f"{self.prefix}-{claim}" for claim in self.mounts)))
+        return Row(self.name, nodes, probe, self.want, running)
+
+    @property
+    def prefix(self) -> str:
+        return self.name.replace(" ", "-")
+
+
+def _volumes(*claims: str) -> list[Json]:
+    return [{"name": f"v{n}", "persistentVolumeClaim": {"claimName": name}} for n, name in enumerate(claims)]
+
+
+VOLUME_ROWS = (
+    VolumeRow("a volume with node affinity", (Disk("d", zone="a"),), "a1", ("d",)),
+    VolumeRow("a volume with a zone label", (Disk("d", labels={ZONE: "b"}),), "b1", ("d",)),
+    VolumeRow("a claim for one pod in use", (Disk("d", "ReadWriteOncePod"),), "", ("d",), running=(("a1", "d"),)),
+    VolumeRow("a node at its limit", (Disk("d"), Disk("e")), "b1", ("e",), {"a1": 1, "b1": 1}, (("a1", "d"),)),
+    VolumeRow("two volumes and a limit of one", (Disk("d"), Disk("e")), "b1", ("d", "e"), {"a1": 1, "b1": 2}),
+    VolumeRow("a node without a limit", (Disk("d"), Disk("e")), "a1 b1", ("e",), {"b1": 1}, (("a1", "d"),)),
+    VolumeRow(
+        "a volume of two pods is one", (Disk("d", "ReadWriteMany"), Disk("e")), "a1", ("e",), {"a1": 2, "b1": 0},
+        (("a1", "d"), ("a1", "d")),
+    ),
+)  # fmt: skip
+
+
+async def _store(client: HttpClient, row: VolumeRow) -> None:
+    """Volumes and claims, bound as a controller would leave them, and what the nodes can attach."""
+    for disk in row.disks:
+        name = f"{row.prefix}-{disk.name}"
+        spec: Json = {
+            "capacity": {"storage": "1Gi"}, "accessModes": [disk.mode], "persistentVolumeReclaimPolicy": "Retain",
+            "csi": {"driver": DRIVER, "volumeHandle": name}, "claimRef": {"namespace": "default", "name": name},
+        }  # fmt: skip
+        if disk.zone:
+            term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [disk.zone]}]}
+            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
+        await client.create(PersistentVolume, {"metadata": {"name": name, "labels": disk.labels}, "spec": spec})
+        done = {"pv.kubernetes.io/bind-completed": "yes"}
+        asked = {
+            "accessModes": [disk.mode], "storageClassName": "", "volumeName": name,
+            "resources": {"requests": {"storage": "1Gi"}},
+        }  # fmt: skip
+        meta = {"name": name, "namespace": "default", "annotations": done}
+        await client.create(PersistentVolumeClaim, {"metadata": meta, "spec": asked})
+        bound = {"status": {"phase": "Bound"}}
+        await client.patch(PersistentVolumeClaim, name, bound, "default", subresource="status")
+    for at, count in row.limits.items():
+        driver = {"name": DRIVER, "nodeID": at, "topologyKeys": None, "allocatable": {"count": count}}
+        await client.create(CSINode, {"metadata": {"name": at}, "spec": {"drivers": [driver]}})
+
+
+async def _ours(client: HttpClient, row: Row) -> list[str]:
+    """Nodes where grove-scheduler would put the row's pod, with the cluster read as it reads it."""
+    looking = Scheduler(client, SchedulerConfiguration(feature_gates={GROVE_INTEGRATION: False}))
+    async with looking.following():
+        return feasible_nodes(looking.view.snapshot, looking.view.read(msgspec.convert(row.pod, Pod, strict=False)))
+
+
+async def test_kube_scheduler_agrees_about_volumes(admin: HttpClient) -> None:
+    theirs, ours = {}, {}
+    for one in VOLUME_ROWS:
+        row = one.row()
+        await _store(admin, one)
+        async with Stage(admin, row) as stage:
+            ours[one.name] = " ".join(await _ours(admin, row))
+            theirs[one.name] = " ".join(await stage.feasible())
+        for at in one.limits:
+            await admin.delete(CSINode, at)
+    wanted = {one.name: one.want for one in VOLUME_ROWS}
+    assert theirs == wanted
+    assert ours == wanted

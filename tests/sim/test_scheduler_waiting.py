@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from tests.gangs import Gang, gang, gang_json, group, member_json, pod_json
 
-from grove.api.core import Event, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from grove.api.core import Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
 from grove.scheduler.config import SchedulerConfiguration, Seconds
@@ -17,7 +18,7 @@ from grove.scheduler.live import Scheduler
 from grove.sim.client import SimClient
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import run
-from grove.sim.topology import Topology
+from grove.sim.topology import HOST, Topology
 
 NAMESPACE = "default"
 
@@ -92,6 +93,30 @@ def test_a_gang_that_would_not_even_fit_on_an_empty_cluster_has_nothing_held_for
             return await bound(client, "impossible"), await bound(client, "fits")
 
     assert run(story()) == (0, 4)
+
+
+@pytest.mark.parametrize("cordoned", [False, True], ids=["gone", "cordoned"])
+def test_when_a_held_node_is_lost_another_one_is_held_in_its_place(cordoned: bool) -> None:
+    async def story() -> tuple[int, int]:
+        async with world(3, hold_after=Seconds(10)) as (_, client, _scheduler):
+            names = sorted(node.metadata.name for node in (await client.list(Node)).items)
+            for name in names:
+                await client.create(Pod, pod_json(f"on-{name}", NAMESPACE, nodeSelector={HOST: name}))
+            await asyncio.sleep(2)
+            await apply(client, gang("large", group("w", 2)))
+            await asyncio.sleep(20)
+            if cordoned:
+                await client.patch(Node, names[0], {"spec": {"unschedulable": True}})
+            else:
+                await client.delete(Node, names[0])
+            await client.create(Pod, pod_json("small", NAMESPACE))
+            await asyncio.sleep(5)
+            for name in reversed(names[1:]):
+                await client.delete(Pod, f"on-{name}", NAMESPACE, grace_period_s=0)
+                await asyncio.sleep(20)
+            return await bound(client, "large"), await bound(client, "small")
+
+    assert run(story()) == (2, 0)
 
 
 def test_waiting_costs_no_turns() -> None:

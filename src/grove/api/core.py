@@ -14,6 +14,7 @@ from msgspec import field
 
 from grove.api.meta import Condition, Json, Object, Resource, Struct, is_true
 from grove.api.node import (
+    CSINode,
     DeviceClass,
     Node,
     NodeSpec,
@@ -64,6 +65,7 @@ __all__ = [
     "MUTATING_WEBHOOK_CONFIGURATION",
     "VALIDATING_WEBHOOK_CONFIGURATION",
     "Affinity",
+    "CSINode",
     "ConfigMap",
     "Container",
     "ContainerPort",

@@ -59,6 +59,7 @@ class PersistentVolumeSpec(Struct):
     storage_class_name: str = ""
     capacity: ResourceList = {}
     access_modes: tuple[str, ...] = ()
+    csi: Json | None = None
 
 
 class VolumePhase(Struct):
@@ -94,6 +95,27 @@ class StorageClass(Object):
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
     allowed_topologies: tuple[Json, ...] = ()
+
+
+class VolumeLimit(Struct):
+    count: int | None = None
+
+
+class CSIDriverOnNode(Struct):
+    name: str = ""
+    allocatable: VolumeLimit | None = None
+
+
+class CSINodeSpec(Struct):
+    drivers: tuple[CSIDriverOnNode, ...] = ()
+
+
+class CSINode(Object):
+    """The storage drivers of the node by the same name, and how many volumes each can attach there."""
+
+    RESOURCE: ClassVar[Resource] = Resource("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False)
+
+    spec: CSINodeSpec = CSINodeSpec()
 
 
 class ResourceClaimConsumer(Struct):

@@ -27,7 +27,8 @@ QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")
 
 _FIRST: tuple[Resource, ...] = (
     core.Namespace.RESOURCE, core.Node.RESOURCE, ClusterTopologyBinding.RESOURCE, core.PriorityClass.RESOURCE,
-    core.StorageClass.RESOURCE, core.PersistentVolume.RESOURCE, core.PersistentVolumeClaim.RESOURCE,
+    core.StorageClass.RESOURCE, core.CSINode.RESOURCE, core.PersistentVolume.RESOURCE,
+    core.PersistentVolumeClaim.RESOURCE,
     core.PodDisruptionBudget.RESOURCE, QUOTA, core.ServiceAccount.RESOURCE, core.DeviceClass.RESOURCE,
     core.ResourceSlice.RESOURCE, core.ResourceClaimTemplate.RESOURCE, core.ResourceClaim.RESOURCE,
 )  # fmt: skip

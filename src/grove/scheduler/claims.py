@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 
 from grove.api.core import DeviceClass, NodeSelector, Pod, ResourceClaim, ResourceSlice
 from grove.api.meta import Json, Key
-from grove.api.selector import Requirement
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import Conflict, ConnectionLost, KubeError, TooManyRequests, Unavailable
 from grove.scheduler.devicecel import NotUnderstood
 from grove.scheduler.devices import (
-    DEVICES,
+    SHARED,
     Asked,
     Device,
     DeviceId,
@@ -32,7 +31,10 @@ from grove.scheduler.devices import (
     read_requests,
 )
 from grove.scheduler.facts import NodeTerm, NodeTerms, PodFacts, Requests
+from grove.scheduler.homes import Sites
+from grove.scheduler.nodes import Mask
 from grove.scheduler.podreq import node_terms
+from grove.scheduler.snapshot import Snapshot
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 MOST_USERS = 256
@@ -116,10 +118,7 @@ class DeviceClaims:
             local = [one for one in asked if not any(map(one.matches, self._wide))]
             terms += [self._reach_of(one) for one in asked if one not in local]
             if not is_own and local:
-                home = self._home_of(claim.metadata.key, local)
-                if not home:
-                    return (), (), f'no node has the free devices that the shared resourceclaim "{name}" asks for'
-                terms.append((NodeTerm(names=(Requirement("metadata.name", "In", frozenset((home,))),)),))
+                counted[SHARED] = 0  # where its users go is decided with them; see `sharing`
                 continue
             for one in local:
                 counted[one.resource] = counted.get(one.resource, 0) + one.count
@@ -142,17 +141,26 @@ class DeviceClaims:
                 found += reach
         return tuple(dict.fromkeys(found))
 
-    def _home_of(self, claim: Key, asked: list[Asked]) -> str:
-        """The node for all users of a claim that nobody has yet: the one with most free devices that can serve it."""
-        promised = self._promises.get(claim)
-        if promised is not None:
-            return next((device.node for _, device in promised.chosen if device.node), "")
-        free = {
-            node: sum(device.id not in self._taken() for device in devices)
-            for node, devices in self._local.items()
-            if choose(asked, devices, self._taken()) is not None
-        }
-        return min(free, key=lambda node: (-free[node], node), default="")
+    def shared(self, pod: Pod) -> tuple[set[str], dict[Key, tuple[Asked, ...]]]:
+        """Where shared claims of a waiting pod are promised, and what those that nobody has ask of one node."""
+        homes: set[str] = set()
+        free: dict[Key, tuple[Asked, ...]] = {}
+        for name, is_own in _claim_names(pod):
+            key = Key(pod.metadata.namespace, name)
+            claim = self._find(key) if name and not is_own else None
+            if claim is None or claim.status.allocation is not None:
+                continue
+            if (promised := self._promises.get(key)) is not None:
+                homes |= {device.node for _, device in promised.chosen if device.node}
+                continue
+            asked = read_requests(claim.spec, self._classes)
+            if local := tuple(one for one in asked if not any(map(one.matches, self._wide))):
+                free[key] = local
+        return homes, free
+
+    def sites(self, snapshot: Snapshot, near: Mask) -> Sites:
+        """Nodes with devices of their own, to choose homes of shared claims from."""
+        return Sites(snapshot, self._local, self._taken(), near)
 
     def _taken(self) -> set[DeviceId]:
         """Devices that are given or promised; worked out again after a change."""
@@ -326,9 +334,3 @@ def _claim_names(pod: Pod) -> Iterator[tuple[str, bool]]:
             yield "", True
         elif made[entry.get("name")]:
             yield str(made[entry.get("name")]), True
-
-
-def without_devices(pod: PodFacts) -> PodFacts:
-    """The pod without devices to be counted: they were promised, and are not free any more."""
-    rest = tuple(item for item in pod.shape.requests if not item[0].startswith(DEVICES))
-    return pod if len(rest) == len(pod.shape.requests) else replace(pod, shape=replace(pod.shape, requests=rest))

@@ -44,6 +44,7 @@ from grove.scheduler.queue import Order, Queue, Stage
 from grove.scheduler.readiness import readiness, tree_of
 from grove.scheduler.relief import Relief
 from grove.scheduler.report import Reporter
+from grove.scheduler.sharing import Sharing
 from grove.scheduler.view import POD, View
 
 SLICE_S = 0.02
@@ -70,10 +71,11 @@ class Cycle:
         reporter: Reporter, events: Recorder, clock: Clock, config: SchedulerConfiguration,
         wake_at: Callable[[float], None],
     ) -> None:  # fmt: skip
-        self._view, self._queue, self._decider, self._committer = view, queue, decider, committer
+        self._view, self._queue, self._committer = view, queue, committer
         self._nominations, self._reporter, self._events = nominations, reporter, events
         self._config, self._wake_at = config, wake_at
         self._budget = Budget(config.search_budget) if config.search_budget else Budget()
+        self._sharing = Sharing(view, decider, self._budget)
         self._holds = Holds(view.snapshot, self._budget)
         self._relief = Relief(view, queue, nominations, patience_s=config.patience)
         self._deadlines = Deadlines(view, queue, self._holds, committer, events, clock, config)
@@ -84,6 +86,7 @@ class Cycle:
         """One turn. Returns when every unit that was due has its answer; sets the timer for the next exact moment."""
         loop = asyncio.get_running_loop()
         began = breath = loop.time()
+        self._view.attachments.refresh()
         for unit, fresh in self._view.take_dirty():
             self._consider(unit, began, fresh=fresh)
         self._relief.wake_helped(began)
@@ -177,6 +180,7 @@ class Cycle:
         self._reporter.forget(name)
         self._nominations.drop(name)
         self._relief.forget(name)
+        self._sharing.forget(name)
         self._texts.pop(name, None)
         self._ready_since.pop(name, None)
         if self._holds.drop(name):
@@ -222,11 +226,13 @@ class Cycle:
             self._queue.withdraw(name)
             return
         closed = self._holds.closed_for(name, order)
-        decision, answer = self._decider.place(unit.tree, self._budget, closed)
-        if isinstance(answer, Placement):
-            self._accept(unit, answer, decision, heap)
-        else:
-            self._refuse(unit, answer, decision)
+        found = self._sharing.place(name, unit.tree, closed)
+        if isinstance(found.answer, Placement):
+            self._accept(unit, found.answer, found.decision, heap)
+            return
+        self._refuse(unit, found.answer, found.decision)
+        if found.has_more:
+            self._queue.retry(name, asyncio.get_running_loop().time())
 
     def _unit(self, name: str, order: Order) -> Unit | None:
         view = self._view

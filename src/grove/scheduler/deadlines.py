@@ -71,6 +71,9 @@ class Deadlines:
         """Holds nodes for gangs that waited long; those past their timeout start another round."""
         for gang, waiting in self._waiting():
             waited_s = now_s - waiting.since_s
+            if self._holds.has_lost(gang.name):
+                self._holds.drop(gang.name)
+                self._view.help_anybody()
             if waited_s >= self.timeout_s(gang):
                 self._time_out(gang, waiting, now_s)
             elif self._is_to_be_held_for(gang) and waited_s >= self._config.hold_after:

@@ -22,6 +22,8 @@ from grove.scheduler.podreq import node_terms
 
 DEVICES = "deviceclass/"
 """How the names of counted devices begin, among a node's resources."""
+SHARED = f"{DEVICES}?shared"
+"""Marks, with an amount of zero, a pod that shares a claim whose devices nobody has yet."""
 
 DeviceId = tuple[str, str, str]
 """Driver, pool and name."""

@@ -25,6 +25,8 @@ class Holds:
     def __init__(self, snapshot: Snapshot, budget: Budget) -> None:
         self._snapshot, self._budget = snapshot, budget
         self._held: dict[str, tuple[Order, frozenset[str]]] = {}
+        self._looks: dict[str, dict[str, object]] = {}
+        """Taints of held nodes when they were chosen, by gang and node."""
         self._hopeless: dict[str, int] = {}
         """Gangs that no emptying would help, with the version of the nodes that was found at."""
 
@@ -54,13 +56,24 @@ class Holds:
             return False
         nodes = frozenset(pod.node for pod in answer.pods[: answer.core])
         self._held[name] = (order, nodes)
+        self._looks[name] = {node: self._look(node) for node in nodes}
         log.info("nodes held for a gang that waited long", gang=name, nodes=len(nodes))
         return True
 
     def drop(self, name: str) -> bool:
         """Lets go of what was held; whether there was anything."""
         self._hopeless.pop(name, None)
+        self._looks.pop(name, None)
         return self._held.pop(name, None) is not None
+
+    def has_lost(self, name: str) -> bool:
+        """Whether a node that is held for a gang has gone or became another: holding the others alone helps nobody."""
+        return any(self._look(node) != look for node, look in self._looks.get(name, {}).items())
+
+    def _look(self, node: str) -> object:
+        row = self._snapshot.nodes.row_of.get(node)
+        facts = self._snapshot.nodes.facts[row] if row is not None else None
+        return facts.taints if facts is not None else None
 
     def _occupied(self) -> Ints:
         """By row, the largest share of any resource in use, in thousandths."""

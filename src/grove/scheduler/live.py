@@ -98,6 +98,7 @@ class Scheduler:
         await self.view.claims.follow(self.cache, self._client)
         async with self.cache:
             await self.cache.wait_synced(SYNC_S)
+            self.view.attachments.refresh()
             log.info("in step with the cluster", nodes=len(self.view.nodes), pods=len(self.view.pods),
                      gangs=len(self.view.gangs))  # fmt: skip
             self.in_step_since = asyncio.get_running_loop().time()

@@ -54,11 +54,11 @@ NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
-def read_pod(pod: Pod, *, volumes: tuple[NodeTerms, ...] = (), blocked: str = "", devices: Requests = ()) -> PodFacts:
-    """The facts of a pod; what its claims allow and ask for comes from `volumes` and `claims`."""
+def read_pod(pod: Pod, *, volumes: tuple[NodeTerms, ...] = (), blocked: str = "", counted: Requests = ()) -> PodFacts:
+    """The facts of a pod; what its claims allow and ask for comes from `volumes`, `attach` and `claims`."""
     meta, spec = pod.metadata, pod.spec
     try:
-        shape = _shape(pod, volumes, blocked, devices)
+        shape = _shape(pod, volumes, blocked, counted)
     except (InvalidQuantity, InvalidSelector) as err:
         shape = Shape(blocked=str(err))
     created = meta.creation_timestamp
@@ -199,7 +199,7 @@ def _rounded(resource: str, thousandths: int) -> int:
     return min(value, MOST)
 
 
-def _shape(pod: Pod, volumes: tuple[NodeTerms, ...], blocked: str, devices: Requests) -> Shape:
+def _shape(pod: Pod, volumes: tuple[NodeTerms, ...], blocked: str, counted: Requests) -> Shape:
     spec, namespace, labels = pod.spec, pod.metadata.namespace, pod.metadata.labels
     affinity = spec.affinity or _NO_AFFINITY
     required: NodeTerms | None = None
@@ -209,7 +209,7 @@ def _shape(pod: Pod, volumes: tuple[NodeTerms, ...], blocked: str, devices: Requ
         preferred = tuple((term.weight, _node_term(term.preference)) for term in affinity.node_affinity.preferred)
     near, apart = affinity.pod_affinity, affinity.pod_anti_affinity
     return _interned(
-        tuple(sorted((*pod_requests(pod), *devices))) if devices else pod_requests(pod),
+        tuple(sorted((*pod_requests(pod), *counted))) if counted else pod_requests(pod),
         tuple(sorted(spec.node_selector.items())),
         required,
         preferred,

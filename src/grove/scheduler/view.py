@@ -7,7 +7,7 @@ answered counts as bound and a pod we deleted as leaving, although the watch may
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
@@ -15,7 +15,8 @@ from grove.api import labels
 from grove.api.core import Node, Pod, PodDisruptionBudget, PriorityClass
 from grove.api.meta import Key, find_condition
 from grove.kube.cache import Cache
-from grove.scheduler.claims import DeviceClaims, without_devices
+from grove.scheduler.attach import ATTACHED, Attachments
+from grove.scheduler.claims import DeviceClaims
 from grove.scheduler.devices import DEVICES
 from grove.scheduler.facts import NodeFacts, NodeTerms, PodFacts
 from grove.scheduler.fit import terms_mask
@@ -23,9 +24,12 @@ from grove.scheduler.gangstate import GangState
 from grove.scheduler.podreq import read_node, read_pod
 from grove.scheduler.snapshot import Snapshot
 from grove.scheduler.storage import Storage
+from grove.scheduler.volumes import claim_names
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 MOST_PLACES = 4096
+COUNTED = (DEVICES, ATTACHED)
+"""How the names of resources begin whose free amounts are worked out, not summed over pods."""
 POD = "pod:"
 """Units that are single pods are called `pod:namespace/name`, so that a gang may have the same name."""
 
@@ -65,6 +69,7 @@ class View:
         self.budgets = cache.add(PodDisruptionBudget)
         self.priorities = cache.add(PriorityClass)
         self.storage = Storage(cache, self.help_anybody, self._meets)
+        self.attachments = Attachments(cache, self.help_anybody, self._recount, self.pods.get)
         self.claims = DeviceClaims(self.help_anybody, self._recount, self._meets)
         self._name = scheduler_name
         self._priority_of: dict[str, int] = {}
@@ -131,11 +136,12 @@ class View:
     def read(self, pod: Pod) -> PodFacts:
         """The facts of a pod as the objects around it make them now."""
         volumes, blocked = self.storage.needs(pod)
-        if pod.spec.resource_claims and not pod.spec.node_name:
-            devices, reach, held = self.claims.needs(pod)
-            facts = read_pod(pod, volumes=(*volumes, *reach), blocked=blocked or held, devices=devices)
-        else:
+        if pod.spec.node_name:  # its volumes and devices are counted on the node
             facts = read_pod(pod, volumes=volumes, blocked=blocked)
+        else:
+            devices, reach, held = self.claims.needs(pod)
+            counted = (*self.attachments.needs(pod), *devices)
+            facts = read_pod(pod, volumes=(*volumes, *reach), blocked=blocked or held, counted=counted)
         gang = self.gangs.get(self.gang_of.get(pod.metadata.key, ""))
         if gang is None:
             return facts if self.takes_gangs or not facts.gang else replace(facts, gang="", group="")
@@ -146,10 +152,10 @@ class View:
         return replace(facts, gang=gang.name, group=group, priority=priority)
 
     def read_node(self, node: Node) -> NodeFacts:
-        """The facts of a node, its free devices among what it has."""
+        """The facts of a node, its free devices and the volumes it can still attach among what it has."""
         facts = read_node(node)
-        devices = self.claims.amounts(facts.name)
-        return replace(facts, allocatable={**facts.allocatable, **devices}) if devices else facts
+        more = self.claims.amounts(facts.name) | self.attachments.amounts(facts.name)
+        return replace(facts, allocatable={**facts.allocatable, **more}) if more else facts
 
     def _recount(self, nodes: Iterable[str]) -> None:
         """Devices of nodes were given, promised or freed."""
@@ -176,11 +182,12 @@ class View:
 
     # What the cycle does to it
 
-    def reserve(self, pods: Iterable[PodFacts]) -> None:
+    def reserve(self, pods: Collection[PodFacts]) -> None:
         """Counts pods on the nodes chosen for them, before anybody is asked to bind."""
         for pod in pods:
             self.reserved[pod.uid] = pod.node
-            self.put(without_devices(pod))
+            self.put(_without_counted(pod))
+        self.attachments.reserve(pods)
 
     def release(self, uid: str) -> None:
         """Takes a reservation back, unless the pod is known to be bound."""
@@ -188,6 +195,7 @@ class View:
         if uid in self.confirmed:
             return
         self.claims.release(uid)
+        self.attachments.release(uid)
         if node is not None:
             self.drop(uid)
             self.relief.add(node)
@@ -219,10 +227,17 @@ class View:
 
     def help_anybody(self) -> None:
         """Something changed that no node stands for; pods whose volumes or devices it may concern are read anew."""
-        for key in [key for key, facts in self._facts.items() if _is_beholden(facts)]:
+        for key in [key for key, facts in self._facts.items() if self._is_beholden(key, facts)]:
             del self._facts[key]
         self.wide_relief = True
         self.wake()
+
+    def _is_beholden(self, key: Key, facts: PodFacts) -> bool:
+        """Whether what a pod asks for depends on objects beside it."""
+        if facts.shape.volumes or facts.shape.blocked:
+            return True
+        pod = self.pods.get(key)
+        return pod is None or bool(pod.spec.resource_claims or claim_names(pod))
 
     def put(self, pod: PodFacts) -> None:
         """Counts a pod on its node, instead of what was known of it."""
@@ -243,7 +258,7 @@ class View:
                 del self._by_priority[priority]
 
 
-def _is_beholden(facts: PodFacts) -> bool:
-    """Whether what a pod asks for depends on objects beside it."""
-    shape = facts.shape
-    return bool(shape.volumes or shape.blocked) or any(name.startswith(DEVICES) for name, _ in shape.requests)
+def _without_counted(pod: PodFacts) -> PodFacts:
+    """The pod without devices and volumes to be counted: what was promised is not free on the node any more."""
+    rest = tuple(item for item in pod.shape.requests if not item[0].startswith(COUNTED))
+    return pod if len(rest) == len(pod.shape.requests) else replace(pod, shape=replace(pod.shape, requests=rest))

@@ -13,6 +13,7 @@ from grove.scheduler.gangstate import GangState
 from grove.scheduler.queue import Order, Stage
 from grove.scheduler.readiness import readiness, tree_of
 from grove.scheduler.running import running_units
+from grove.scheduler.sharing import at_best_homes
 from grove.scheduler.view import View
 from grove.show.words import by_name
 
@@ -38,7 +39,7 @@ def diagnose(view: View, gang: GangState, strategy: Strategy = "pack") -> Diagno
     turn = readiness(view, gang, lambda base: _stands(view, base))
     gates = (turn.verdict.message,) if turn.stage is None and turn.verdict is not None else ()
     try:
-        tree = tree_of(view, gang, strategy)
+        tree = at_best_homes(view, tree_of(view, gang, strategy))
     except BadGang as error:
         return Diagnosis(gang.name, False, (str(error),))
     return Diagnosis(gang.name, False, gates, explain(view.snapshot, tree, running_units(view), gates=gates))

@@ -164,6 +164,7 @@ BUILT_IN: tuple[Kind, ...] = (
     Kind(core.PersistentVolumeClaim.RESOURCE, has_status=True),
     Kind(core.PersistentVolume.RESOURCE, has_status=True),
     Kind(core.StorageClass.RESOURCE),
+    Kind(core.CSINode.RESOURCE),
     Kind(core.Role.RESOURCE),
     Kind(core.RoleBinding.RESOURCE, check=_check_role_binding),
     Kind(Resource(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False)),
