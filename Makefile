@@ -4,9 +4,9 @@ KUBE ?= 1.36.3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
-# Whole files go to a worker: each worker has control planes of its own, and a file may count on what its tests share.
-WORKERS ?= 2
-PARALLEL := -n $(WORKERS) --dist loadfile
+# More than cores: much of a test on a real control plane is waiting. Each worker has control planes of its own (1 GB).
+WORKERS ?= 4
+PARALLEL := -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test unit lint bench soak test-node crds docs kube-bin clean
@@ -37,7 +37,7 @@ test: lint unit ## everything that must hold: lint, unit, simulator, real contro
 	$(PYTEST) tests --ignore=tests/unit -m "not soak" $(PARALLEL)
 
 unit: $(VENV)/dev ## the fast tests, in seconds
-	$(PYTEST) tests/unit -q $(PARALLEL)
+	$(PYTEST) tests/unit -q -n 2 --dist loadgroup
 
 lint: $(VENV)/dev ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check src tests tools

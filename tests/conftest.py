@@ -21,12 +21,18 @@ settings.load_profile("grove")
 
 # File by file: the folder also holds the schemas they are made from, which kubectl would take for objects.
 CRDS = [f"--filename={file}" for file in sorted(Path(__file__).parents[1].glob("src/grove/crds/*.yaml"))]
+SEEDED = Path(__file__).parent / "sim"
 _numbers = itertools.count()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests that ask for a real control plane, wherever they stand, so that `-m "not real"` leaves them out."""
+    """Marks tests that ask for a real control plane, wherever they stand, so that `-m "not real"` leaves them out.
+
+    And keeps the tests of a file together on one worker, for what they share; seeded runs share nothing.
+    """
     for item in items:
+        if SEEDED not in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(SEEDED.parent))))
         if {"control_plane", "control_plane_135"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.real)
 
