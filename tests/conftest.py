@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from grove.kube.config import load_config
@@ -82,6 +83,13 @@ async def client(control_plane: ControlPlane) -> AsyncIterator[HttpClient]:
 async def client_135(control_plane_135: ControlPlane) -> AsyncIterator[HttpClient]:
     async with HttpClient(load_config(control_plane_135.kubeconfig)) as admin:
         yield admin
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_they_were() -> Iterator[None]:
+    """A command that sets up logs does so for its process, and here that is also the process of the next test."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture
