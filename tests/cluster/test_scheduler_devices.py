@@ -197,9 +197,10 @@ async def test_a_shared_claim_keeps_its_pods_on_one_node(cluster: Any, late: boo
             await bench.expect({"g/w": 2, "h/w": 1})
         pods = {**await bench.nodes_of("g"), **await bench.nodes_of("h")}
         given = await devices.given()
-        assert set(pods.values()) == {other}
         assert set(given) == set(pods)
-        assert len({tuple(got) for got in given.values()}) == 1
+        [device] = {tuple(got) for got in given.values()}
+        [home] = set(pods.values())  # either will do: each has a device, and room for all
+        assert device[0].startswith(f"{home}/")
 
 
 async def test_a_second_shared_claim_goes_where_the_first_one_is(cluster: Any) -> None:
