@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 # More than cores: much of a test on a real control plane is waiting. Each worker has control planes of its own (1 GB).
-WORKERS ?= 4
+WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help

@@ -38,7 +38,7 @@ from grove.sim.topology import Topology
 
 NAMESPACE, FRESH = "faults", "fresh"
 ACTIONS = 14
-QUICK = 40
+QUICK = 20
 """Seeds in every `make test`."""
 
 

@@ -24,7 +24,9 @@ from grove.sim.loop import run
 from grove.sim.topology import Topology
 
 CASES = 200
-BATCH = 20
+BATCH = 10
+QUICK = 8
+"""Batches in `make test`; the others run in `make soak`."""
 
 
 def clique(rng: random.Random, name: str) -> Json:
@@ -125,7 +127,10 @@ def difference(seed: int) -> str:
     return ""
 
 
-@pytest.mark.parametrize("batch", range(CASES // BATCH))
+BATCHES = [pytest.param(n, marks=[] if n < QUICK else pytest.mark.soak) for n in range(CASES // BATCH)]
+
+
+@pytest.mark.parametrize("batch", BATCHES)
 def test_what_plan_promises_happens(batch: int) -> None:
     different = [found for seed in range(batch * BATCH, (batch + 1) * BATCH) if (found := difference(seed))]
     assert different == []
