@@ -30,7 +30,7 @@ from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.sim import kubelet
 from tests.bench.figures import Figure
-from tests.bench.operator_bench import Bench, Process, token_kubeconfig, writes
+from tests.bench.operator_bench import Bench, Process, clear, token_kubeconfig, writes
 from tests.manifests import clique, pcs
 
 PAIRS, AT_ONCE = 240, 20
@@ -171,7 +171,7 @@ async def update(bench: Bench, results: dict[str, Figure]) -> None:
         spent = count - before["calls"].get(call, 0)
         if spent * 10 >= REPLICAS and call.split()[0] not in ("get", "list", "watch"):
             results[f"lifecycle: … {call}"] = Figure(spent / REPLICAS, "")
-    await _clear(bench)
+    await clear(bench)
 
 
 async def breaches(bench: Bench, results: dict[str, Figure]) -> None:
@@ -209,12 +209,7 @@ async def breaches(bench: Bench, results: dict[str, Figure]) -> None:
     late = sorted((gone[name] - since[name]).total_seconds() - DELAY_S for name in gone)
     results[f"lifecycle: breach to restart, late by (median of {SETS})"] = Figure(late[SETS // 2] * 1000, "ms")
     results["lifecycle: … at most"] = Figure(late[-1] * 1000, "ms", "<= 1 s")
-    await _clear(bench)
-
-
-async def _clear(bench: Bench) -> None:
-    await bench.client.delete_collection(PodCliqueSet, "default")
-    await bench.until(lambda: not bench.cache.list(PodCliqueSet) and not bench.cache.list(Pod))
+    await clear(bench)
 
 
 async def measure(plane: ControlPlane, results: dict[str, Figure]) -> None:

@@ -282,7 +282,7 @@ async def small(bench: Bench, results: dict[str, Figure]) -> None:
         await bench.until(lambda wanted=number + 1: bench.available() == wanted)  # type: ignore[misc]
         times.append(time.perf_counter() - began)
     results["operator: a set of 9 pods available"] = Figure(sorted(times)[2], "s", "< 1 s; 7.9 s upstream")
-    await _clear(bench)
+    await clear(bench)
 
 
 async def many_sets(bench: Bench, results: dict[str, Figure]) -> None:
@@ -296,11 +296,11 @@ async def many_sets(bench: Bench, results: dict[str, Figure]) -> None:
     after = bench.operator.ask()
     results["operator: API writes a pod, many sets"] = Figure(writes(after, before) / (3 * SETS), "")
     began = time.perf_counter()
-    await _clear(bench)
+    await clear(bench)
     results[f"operator: {SETS} sets x 3 pods deleted"] = Figure(time.perf_counter() - began, "s")
 
 
-async def _clear(bench: Bench) -> None:
+async def clear(bench: Bench) -> None:
     await bench.client.delete_collection(PodCliqueSet, "default")
     await bench.until(lambda: not bench.cache.list(PodCliqueSet) and not bench.cache.list(Pod))
 
