@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 # More than cores: much of a test on a real control plane is waiting. Each worker has control planes of its own (1 GB).
 WORKERS ?= 3
-PARALLEL := -n $(WORKERS) --dist loadgroup
+PARALLEL := -n $(WORKERS)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test unit lint bench soak test-node crds docs kube-bin clean
@@ -37,7 +37,7 @@ test: lint unit ## everything that must hold: lint, unit, simulator, real contro
 	$(PYTEST) tests --ignore=tests/unit -m "not soak" $(PARALLEL)
 
 unit: $(VENV)/dev ## the fast tests, in seconds
-	$(PYTEST) tests/unit -q -n 2 --dist loadgroup
+	$(PYTEST) tests/unit -q -n 2
 
 lint: $(VENV)/dev ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check src tests tools

@@ -7,7 +7,6 @@ async with gang_world(plane, "ns", gpus=12) as world: ...
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -31,6 +30,7 @@ from grove.sim.nodes import FakeNodes
 from grove.sim.topology import Topology
 from tests.manifests import clique
 from tests.operating import World, operating
+from tests.planes import GrovePlane
 
 GANGS = "scheduler: {profiles: [{name: default-scheduler, config: {gangScheduling: true}}]}\n"
 PER_CLIQUE = (
@@ -40,20 +40,8 @@ GATES = {"GenericWorkload": True, "GangScheduling": True}
 VERSION_OF = {"1.36.3": kube_api.V1ALPHA2, "1.35.4": kube_api.V1ALPHA1}
 
 
-class GangPlane(ControlPlane):
-    """A control plane that knows Grove's kinds before its controllers start, and that can be upgraded.
-
-    A garbage collector that finds new kinds only later leaves what belongs to them for half a minute.
-    """
-
-    def _start_controllers(self) -> None:
-        folder = Path(__file__).parents[1] / "src" / "grove" / "crds"
-        files = [f"--filename={file}" for file in sorted(folder.glob("*.yaml"))]
-        for words in (("apply", "--server-side"), ("wait", "--for=create"), ("wait", "--for=condition=Established")):
-            subprocess.run(
-                [self.kubectl, "--kubeconfig", self.kubeconfig, *words, *files], check=True, capture_output=True
-            )
-        super()._start_controllers()
+class GangPlane(GrovePlane):
+    """A control plane that can be upgraded."""
 
     def upgrade(self, version: str) -> None:
         """All but etcd, which keeps its data, stopped and started again in another version."""

@@ -146,14 +146,6 @@ class ControlPlane:
         self.stop_apiserver()
         self.start_apiserver()
 
-    def restart_controller_manager(self) -> None:
-        """Stop and start the controllers: they look for new kinds when they start, and then every 30 s.
-
-        Until the garbage collector knows a kind, what such objects own stays when they go.
-        """
-        self._children.pop("kube-controller-manager").stop(GRACE_S["kube-controller-manager"])
-        self._spawn("kube-controller-manager", self.blueprint.controller_manager())
-
     def pause_apiserver(self) -> None:
         """Freeze the API server: connections stay open and nothing is answered."""
         self._children["kube-apiserver"].signal(signal.SIGSTOP)
