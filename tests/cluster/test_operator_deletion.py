@@ -102,16 +102,25 @@ async def test_a_set_deleted_while_its_operator_was_away_is_finished_later(world
     await world.eventually(nothing, 90)
 
 
-async def test_pods_of_a_set_deleted_without_its_children_stay(world: World) -> None:
+@pytest.mark.parametrize("away", [False, True], ids=["the operator at work", "the operator away until it is settled"])
+async def test_pods_of_a_set_deleted_without_its_children_stay(world: World, away: bool) -> None:
     await world.apply(pcs("kept", clique("w", 2)))
     await world.available("kept")
     before = {pod.metadata.uid for pod in await world.pods()}
+    if away:
+        await world.stop()
 
     await world.delete(PodCliqueSet, "kept", propagation="Orphan")
+
+    async def only_waits_for_us() -> bool:
+        return "orphan" not in (await world.get(PodCliqueSet, "kept")).metadata.finalizers
 
     async def gone() -> bool:
         return not await world.list(PodCliqueSet)
 
+    if away:
+        await world.eventually(only_waits_for_us)
+        await world.start()
     await world.eventually(gone)
     await world.cluster.settle(3.0)
     assert {pod.metadata.uid for pod in await world.pods()} == before

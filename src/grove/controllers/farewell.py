@@ -20,11 +20,18 @@ ORPHAN = "orphan"
 log = structlog.get_logger(__name__)
 
 
-async def send_pods_ahead(client: Client, owner: Object, labels: str) -> None:
-    """Deletes the pods with these labels; if that fails, the garbage collector does it later."""
+async def send_pods_ahead(client: Client, owner: Object, child: type[Object], labels: str) -> None:
+    """Deletes the pods with these labels; if that fails, the garbage collector does it later.
+
+    Not if the owner's deleter wants to keep them. Then its children have lost their reference to it by the time the
+    finalizer that says so is off, which can be before we look; hence a question to the server, not to the cache.
+    """
     if ORPHAN in owner.metadata.finalizers:
         return
+    namespace = owner.metadata.namespace
     try:
-        await client.delete_collection(Pod, owner.metadata.namespace, labels=labels)
+        page = await client.list(child, namespace, labels=labels, limit=1)
+        if any(ref.uid == owner.metadata.uid for one in page.items for ref in one.metadata.owner_references):
+            await client.delete_collection(Pod, namespace, labels=labels)
     except KubeError as error:
         log.info("pods are left to the garbage collector", owner=str(owner.key), error=str(error))

@@ -127,7 +127,7 @@ class PodCliqueReconciler:
         patch = finalizer_patch(meta.finalizers, meta.resource_version, key.CLIQUE_FINALIZER, present=False)
         if patch is not None:
             if any(not pod.metadata.is_deleting for pod in self._cache.owned(Pod, by=meta.uid)):
-                await send_pods_ahead(self._client, clique, f"{key.POD_CLIQUE}={meta.name}")
+                await send_pods_ahead(self._client, clique, Pod, f"{key.POD_CLIQUE}={meta.name}")
             try:
                 await self._client.patch(PodClique, meta.name, patch, meta.namespace)
             except NotFound:

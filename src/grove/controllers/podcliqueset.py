@@ -27,6 +27,7 @@ from grove.api.hashes import generation_hash
 from grove.api.meta import Json, Key, Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.controllers.children import Changes, Children
 from grove.controllers.claims import SharedClaims
@@ -230,7 +231,7 @@ class PodCliqueSetReconciler:
             outcome = Outcome(errors=((ErrorCode.DELETE_COMPUTE_DOMAIN, str(error)),), deleting=True)
             await self._statuses.write(pcs, with_outcome(pcs.status, outcome, self._clock.now()), news=True)
             raise
-        await send_pods_ahead(self._client, pcs, labelsets.set_selector(meta.name))
+        await send_pods_ahead(self._client, pcs, PodGang, labelsets.set_selector(meta.name))
         try:
             await self._client.patch(PodCliqueSet, meta.name, patch, meta.namespace)
         except NotFound:
