@@ -32,7 +32,8 @@ $(VENV)/dev: $(VENV)/runtime requirements/dev.txt
 demo: $(VENV)/runtime ## a whole inference system on a cluster inside the process, live in the terminal
 	@$(BIN)/python -m grove demo
 
-test: lint unit ## everything that must hold: lint, unit, simulator, real control planes
+test: $(VENV)/dev ## everything that must hold: lint, unit, simulator, real control planes
+	@$(MAKE) --no-print-directory -j 2 lint unit
 	@for v in 1.36.3 1.35.4; do $(PYTHON) tools/kube/kube_bin.py $$v > /dev/null || exit 1; done
 	$(PYTEST) tests --ignore=tests/unit -m "not soak" $(PARALLEL)
 
