@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from tests.gangs import Bench, Gang, Group, gang, group, scheduling
 
-from grove.api.core import Pod
+from grove.api.core import Node, Pod
 from grove.api.meta import find_condition
 from grove.api.topology import ClusterTopologyBinding
+from grove.scheduler.zones import ZONES
 from grove.sim.topology import BLOCK, HOST, LEVELS, RACK, ZONE, Topology
 
 CLUSTER = Topology(zones=2, blocks=2, racks=3, nodes=4)
@@ -251,12 +252,14 @@ async def test_the_score_and_the_choice_of_domain_are_reported(cluster: Any) -> 
         levels = [{"domain": domain, "key": key} for domain, key in LEVELS]
         binding = f"{bench.namespace}-levels"
         await bench.client.create(ClusterTopologyBinding, {"metadata": {"name": binding}, "spec": {"levels": levels}})
-        await bench.apply(gang("whole", group("a", 2, gpus=8), required=RACK))
-        await bench.expect({"whole/a": 2})
+        await bench.apply(gang("whole", group("a", 4, gpus=4), required=RACK))
+        await bench.expect({"whole/a": 4})
         await bench.condition("whole", status="True", reason="GangScheduled")
         assert (await bench.podgang("whole")).status.placement_score == 1.0
         assert RACK in (await bench.event("TopologySelected")).message
-        assert (await bench.event("GangScheduled")).involved_object.name == "whole"
+        said = await bench.event("GangScheduled")
+        assert said.involved_object.name == "whole"
+        assert RACK in said.message
         await bench.client.delete(ClusterTopologyBinding, binding)
 
 
@@ -272,3 +275,37 @@ async def test_scaled_gangs_wait_until_they_fit_in_the_domain_of_their_base(clus
         await bench.client.delete(Pod, "set-a-1", bench.namespace, grace_period_s=0)
         await bench.expect({"set/a": 1, "set-sg-0/b": 1})
         assert await bench.domains(BLOCK, "set-sg-0") == block
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize(
+    ("wanted", "rack"),
+    [
+        pytest.param("r1", "r1", id="the zone it names"),
+        pytest.param("rack=r1", "r1", id="a zone of the level it names"),
+        pytest.param("r9,r1", "r1", id="the next one when the first is not there"),
+        pytest.param("full,r1", "r1", id="the next one when the first is full"),
+        pytest.param("full", "r0", id="any other when it is full"),
+        pytest.param("block=r1", "r0", id="a zone that is no domain of its level"),
+    ],
+)
+async def test_a_gang_goes_to_the_zone_it_would_like_if_it_can(cluster: Any, wanted: str, rack: str) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_topology(Topology(racks=3, nodes=2, gpus=2))
+        levels = [{"domain": domain, "key": key} for domain, key in LEVELS]
+        await bench.client.create(
+            ClusterTopologyBinding, {"metadata": {"name": bench.namespace}, "spec": {"levels": levels}}
+        )
+        names = {"r0": "r0", "r1": "r1", "full": "r2"}
+        racks = {short: next(r for r in await rack_names(bench) if r.endswith(names[short])) for short in names}
+        await bench.apply(gang("first", group("a", 4), annotations={ZONES: racks["full"]}))
+        await bench.expect({"first/a": 4})
+        text = wanted.replace("full", racks["full"]).replace("r1", racks["r1"])
+        await bench.apply(gang("g", group("a", 2), required=RACK, annotations={ZONES: text}))
+        await bench.expect({"first/a": 4, "g/a": 2})
+        assert await bench.domains(RACK, "first") == {racks["full"]}
+        assert await bench.domains(RACK, "g") == {racks[rack]}
+
+
+async def rack_names(bench: Bench) -> list[str]:
+    return sorted({node.metadata.labels[RACK] for node in (await bench.client.list(Node)).items})

@@ -11,11 +11,11 @@ from grove.scheduler.facts import PodFacts
 class Budget:
     """Work allowed for one decision, counted in steps so that a decision replays the same on any machine.
 
-    A step is one look at up to 1,024 nodes, or one state of the exact search; some 20 to 50 microseconds. So the worst
+    A step is one look at up to 1,024 nodes, or one state of the exact search; some 10 to 50 microseconds. So the worst
     gang holds the scheduler up for a fraction of a second, and gangs that need a tenth of this are rare.
     """
 
-    steps: int = 10_000
+    steps: int = 20_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from grove.scheduler.answers import Budget, Placement
+from grove.scheduler.devices import ANY, DEVICES, is_shorthand
 from grove.scheduler.facts import HOSTNAME, NodeFacts, Shape
 from grove.scheduler.fit import selected_mask, taint_mask, volume_mask
 from grove.scheduler.gang import Branch, Gang, PodGroup
@@ -147,7 +148,9 @@ class _Trial:
             for pod in unit.pods:
                 twin.remove_pod(pod.uid)
             if self._fits(twin):
-                text = f"wait for {unit.name} to finish, or evict it ({len(unit.pods)} pods)"
+                text = (
+                    f"wait for {unit.name} to finish, or evict it ({len(unit.pods)} pod{'s' * (len(unit.pods) != 1)})"
+                )
                 yield Change("finish", text, len(unit.pods), unit.name)
                 return
 
@@ -198,7 +201,7 @@ class _Trial:
             if not group.need or not group.pods:
                 continue
             for name, amount in group.pods[0].shape.requests:
-                if "/" in name and amount > 1:
+                if "/" in name and amount > 1 and not is_shorthand(name):
                     fewer = _least(amount - 1, self._fits_with_smaller(path, name))
                     if fewer:
                         text = f"ask for {amount - fewer} {name} instead of {amount} in each pod of {group.name}"
@@ -268,7 +271,8 @@ def _place_of(template: NodeFacts, gang: Gang) -> str:
 
 
 def _less_of(shape: Shape, resource: str, fewer: int) -> Shape:
-    requests = tuple((name, amount - fewer if name == resource else amount) for name, amount in shape.requests)
+    lowered = {resource, ANY} if resource.startswith(DEVICES) else {resource}
+    requests = tuple((name, amount - fewer if name in lowered else amount) for name, amount in shape.requests)
     return replace(shape, requests=requests)
 
 

@@ -1,43 +1,34 @@
-"""Resource claims as the live scheduler meets them: what they ask of a node, promises, and writing them down.
+"""Resource claims as the live scheduler meets them: what they ask of a node, and which devices are promised to whom.
 
-A device is taken when a claim's status says so, or when it is promised to a pod whose binding is on its way. Before a
-pod is bound, each of its claims gets its allocation, if it has none, and the pod's name. Taking devices back when pods
-have gone is the work of Kubernetes' own claim controller.
+A device is taken when a claim's status says so, or when it is promised to a pod whose binding is on its way; promises
+are written down by `claimwrite`. Taking devices back when pods have gone is the work of Kubernetes' claim controller.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
 from grove.api.core import DeviceClass, NodeSelector, Pod, ResourceClaim, ResourceSlice
-from grove.api.meta import Json, Key
+from grove.api.meta import Key
 from grove.kube.cache import Cache
 from grove.kube.client import Client
-from grove.kube.errors import Conflict, ConnectionLost, KubeError, TooManyRequests, Unavailable
+from grove.kube.errors import ConnectionLost, TooManyRequests, Unavailable
+from grove.scheduler.allot import allot, copies, looks
 from grove.scheduler.devicecel import NotUnderstood
-from grove.scheduler.devices import (
-    SHARED,
-    Asked,
-    Device,
-    DeviceId,
-    allocated,
-    allocation,
-    choose,
-    read_devices,
-    read_requests,
-)
-from grove.scheduler.facts import NodeTerm, NodeTerms, PodFacts, Requests
+from grove.scheduler.devices import ANY, SHARED, Asked, Device, DeviceId, allocated
+from grove.scheduler.facts import NodeTerm, NodeTerms, Requests
 from grove.scheduler.homes import Sites
+from grove.scheduler.inventory import Inventory
 from grove.scheduler.nodes import Mask
 from grove.scheduler.podreq import node_terms
 from grove.scheduler.snapshot import Snapshot
+from grove.scheduler.wants import Wants, counted, read_wants, set_name
 
-FINALIZER = "resource.kubernetes.io/delete-protection"
-MOST_USERS = 256
 RETRY_S = 1.0
 
 Needs = tuple[Requests, tuple[NodeTerms, ...], str]
@@ -53,6 +44,13 @@ class Promise:
     users: set[str] = field(default_factory=set)
 
 
+class Refusal(NamedTuple):
+    """A node that cannot give what was counted on, and why."""
+
+    node: str
+    why: str
+
+
 class DeviceClaims:
     """`changed` is called when a claim or device may help a waiting pod, `recount` with nodes whose devices changed.
 
@@ -65,13 +63,13 @@ class DeviceClaims:
     ) -> None:  # fmt: skip
         self._changed, self._recount, self._reaches = changed, recount, reaches
         self._find: Callable[[Key], ResourceClaim | None] = lambda key: None
-        self._classes: dict[str, DeviceClass] = {}
-        self._slices: dict[str, ResourceSlice] = {}
-        self._local: dict[str, list[Device]] = {}
-        self._wide: list[Device] = []
+        self.classes: dict[str, DeviceClass] = {}
+        self._devices = Inventory()
         self._given: dict[Key, set[DeviceId]] = {}
         self._promises: dict[Key, Promise] = {}
         self._asked: dict[str, Asked] = {}
+        self._sets: dict[str, tuple[Wants, ...]] = {}
+        self._copies: dict[tuple[object, ...], int] = {}
         self._taken_now: set[DeviceId] | None = None
 
     async def follow(self, cache: Cache, client: Client) -> None:
@@ -92,16 +90,27 @@ class DeviceClaims:
 
     def amounts(self, node: str) -> dict[str, int]:
         """Free devices of a node, by what was ever asked for."""
-        free = [device for device in self._local.get(node, ()) if device.id not in self._taken()]
-        return {name: sum(map(asked.matches, free)) for name, asked in self._asked.items()} if free else {}
+        devices, taken = self._devices.local.get(node, ()), self._taken()
+        free = [device for device in devices if device.id not in taken]
+        if not free:
+            return {}
+        found = {name: sum(map(asked.matches, free)) for name, asked in self._asked.items()}
+        found[ANY] = len(free)
+        for name, wants in self._sets.items():
+            key = (name, looks(wants, devices, taken))
+            if key not in self._copies:
+                self._copies[key] = copies(wants, devices, taken)
+            found[name] = self._copies[key]
+        return found
 
     def needs(self, pod: Pod) -> Needs:
         """What a pending pod's claims ask of a node."""
         if not pod.spec.resource_claims:
             return NOTHING
-        counted: dict[str, int] = {}
+        marks: dict[str, int] = {}
+        own: list[Wants] = []
         terms: list[NodeTerms] = []
-        for name, is_own in _claim_names(pod):
+        for name, is_own in claim_names(pod):
             claim = self._find(Key(pod.metadata.namespace, name)) if name else None
             if claim is None or claim.metadata.is_deleting:
                 return (), (), f'resourceclaim "{name or pod.metadata.name}" does not exist (yet)'
@@ -111,29 +120,38 @@ class DeviceClaims:
                     terms.append(node_terms(msgspec.convert(only, NodeSelector)) or ())
                 continue
             try:
-                asked = read_requests(claim.spec, self._classes)
+                wants, wide = self._read(claim)
             except NotUnderstood as err:
                 return (), (), f'resourceclaim "{name}": {err}'
-            self._learn(asked)
-            local = [one for one in asked if not any(map(one.matches, self._wide))]
-            terms += [self._reach_of(one) for one in asked if one not in local]
-            if not is_own and local:
-                counted[SHARED] = 0  # where its users go is decided with them; see `sharing`
-                continue
-            for one in local:
-                counted[one.resource] = counted.get(one.resource, 0) + one.count
-        return tuple(sorted(counted.items())), tuple(t for t in terms if t != ANYWHERE), ""
+            terms += map(self._reach_of, wide)
+            if is_own:
+                own.append(wants)
+            elif wants.requests:
+                marks[SHARED] = 0  # where its users go is decided with them; see `sharing`
+        asked = {**marks, **counted(own), **({whole: 1} if (whole := set_name(own)) else {})}
+        self._learn(own, whole)
+        return tuple(sorted(asked.items())), tuple(t for t in terms if t != ANYWHERE), ""
 
-    def _learn(self, asked: Iterable[Asked]) -> None:
-        new = {one.resource: one for one in asked if one.resource not in self._asked}
-        if new:
+    def _read(self, claim: ResourceClaim) -> tuple[Wants, list[Asked]]:
+        """What a claim asks of its node, and what of devices that several nodes reach. Raises NotUnderstood."""
+        wants = read_wants(claim.spec, self.classes)
+        wide = [one for one in wants.asked() if any(map(one.matches, self._devices.wide))]
+        if wide and not wants.is_plain:
+            raise NotUnderstood("alternatives, constraints and `All` are not understood for devices of several nodes")
+        return wants.only(either for either in wants.requests if either[0] not in wide), wide
+
+    def _learn(self, wants: list[Wants], whole: str) -> None:
+        new = {one.resource: one for each in wants for one in each.asked() if one.resource not in self._asked}
+        if new or (whole and whole not in self._sets):
             self._asked.update(new)
-            self._recount(list(self._local))
+            if whole:
+                self._sets[whole] = tuple(wants)
+            self._recount(list(self._devices.local))
 
     def _reach_of(self, one: Asked) -> NodeTerms:
         """Where a device of those that several nodes reach can be had."""
         found: list[NodeTerm] = []
-        for device in self._wide:
+        for device in self._devices.wide:
             if one.matches(device) and device.id not in self._taken():
                 reach = device.reach
                 if reach is None:
@@ -141,11 +159,11 @@ class DeviceClaims:
                 found += reach
         return tuple(dict.fromkeys(found))
 
-    def shared(self, pod: Pod) -> tuple[set[str], dict[Key, tuple[Asked, ...]]]:
+    def shared(self, pod: Pod) -> tuple[set[str], dict[Key, Wants]]:
         """Where shared claims of a waiting pod are promised, and what those that nobody has ask of one node."""
         homes: set[str] = set()
-        free: dict[Key, tuple[Asked, ...]] = {}
-        for name, is_own in _claim_names(pod):
+        free: dict[Key, Wants] = {}
+        for name, is_own in claim_names(pod):
             key = Key(pod.metadata.namespace, name)
             claim = self._find(key) if name and not is_own else None
             if claim is None or claim.status.allocation is not None:
@@ -153,59 +171,76 @@ class DeviceClaims:
             if (promised := self._promises.get(key)) is not None:
                 homes |= {device.node for _, device in promised.chosen if device.node}
                 continue
-            asked = read_requests(claim.spec, self._classes)
-            if local := tuple(one for one in asked if not any(map(one.matches, self._wide))):
-                free[key] = local
+            wants, _ = self._read(claim)
+            if wants.requests:
+                free[key] = wants
+                self._learn([wants], "")
         return homes, free
 
     def sites(self, snapshot: Snapshot, near: Mask) -> Sites:
         """Nodes with devices of their own, to choose homes of shared claims from."""
-        return Sites(snapshot, self._local, self._taken(), near)
+        return Sites(snapshot, self._devices.local, self._taken(), near)
 
     def _taken(self) -> set[DeviceId]:
-        """Devices that are given or promised; worked out again after a change."""
+        """Devices that are given or promised, or not for us to give; worked out again after a change."""
         if self._taken_now is None:
             promised = ({device.id for _, device in promise.chosen} for promise in self._promises.values())
-            self._taken_now = set().union(*self._given.values(), *promised)
+            self._taken_now = self._devices.odd.union(*self._given.values(), *promised)
         return self._taken_now
 
     # Promises
 
-    def promise(self, pods: Iterable[tuple[Pod, str]]) -> str:
+    def promise(self, pods: Iterable[tuple[Pod, str]]) -> Refusal | None:
         """Sets devices aside for pods on their nodes, for all of them or for none; what stands in the way, if so."""
-        made: list[str] = []
+        by_node: dict[str, list[Pod]] = {}
         for pod, node in pods:
-            for name, _ in _claim_names(pod):
-                if trouble := self._promise(Key(pod.metadata.namespace, name), pod.metadata.uid, node):
-                    for uid in [*made, pod.metadata.uid]:
-                        self.release(uid)
-                    return trouble
-            made.append(pod.metadata.uid)
-        return ""
+            by_node.setdefault(node, []).append(pod)
+        for node, users in by_node.items():
+            if trouble := self._promise(node, users):
+                for pod in (pod for each in by_node.values() for pod in each):
+                    self.release(pod.metadata.uid)
+                return Refusal(node, trouble)
+        return None
 
-    def _promise(self, key: Key, uid: str, node: str) -> str:
-        claim = self._find(key)
-        if claim is None:
-            return f'resourceclaim "{key.name}" is gone'
-        if claim.status.allocation is not None:
-            return ""
-        promise = self._promises.get(key)
-        if promise is None:
-            reached = [device for device in self._wide if device.reach is None or self._reaches(device.reach, node)]
-            try:
-                asked = read_requests(claim.spec, self._classes)
-            except NotUnderstood as err:
-                return f'resourceclaim "{key.name}": {err}'
-            chosen = choose(asked, [*self._local.get(node, ()), *reached], self._taken())
+    def _promise(self, node: str, pods: list[Pod]) -> str:
+        new: dict[Key, Wants] = {}
+        uses: list[tuple[Key, str]] = []
+        for pod in pods:
+            for name, _ in claim_names(pod):
+                key = Key(pod.metadata.namespace, name)
+                claim = self._find(key)
+                if claim is None:
+                    return f'resourceclaim "{name}" is gone'
+                if claim.status.allocation is not None:
+                    continue
+                known = self._promises.get(key)
+                if known is not None and any(device.node not in ("", node) for _, device in known.chosen):
+                    return f'resourceclaim "{name}" is shared and has its devices on another node'
+                uses.append((key, pod.metadata.uid))
+                try:
+                    if known is None and key not in new:
+                        new[key] = read_wants(claim.spec, self.classes)
+                except NotUnderstood as err:
+                    return f'resourceclaim "{name}": {err}'
+        if new:
+            reached = [
+                device for device in self._devices.wide if device.reach is None or self._reaches(device.reach, node)
+            ]
+            chosen = allot(list(new.values()), [*self._devices.local.get(node, ()), *reached], self._taken())
             if chosen is None:
-                return f'node {node} has not the free devices that resourceclaim "{key.name}" asks for'
-            promise = self._promises[key] = Promise(chosen)
+                names = ", ".join(f'"{key.name}"' for key in sorted(new)[:3])
+                return f"node {node} has not the free devices for resourceclaims {names}"
+            self._promises.update((key, Promise(got)) for key, got in zip(new, chosen, strict=True))
             self._taken_now = None
             self._recount([node])
-        elif any(device.node not in ("", node) for _, device in promise.chosen):
-            return f'resourceclaim "{key.name}" is shared and has its devices on another node'
-        promise.users.add(uid)
+        for key, uid in uses:
+            self._promises[key].users.add(uid)
         return ""
+
+    def find_promise(self, key: Key) -> list[tuple[Asked, Device]] | None:
+        """The devices that were set aside for a claim."""
+        promise = self._promises.get(key)
+        return promise.chosen if promise is not None else None
 
     def release(self, uid: str) -> None:
         """Forgets what was promised to a pod that will not be bound after all."""
@@ -220,59 +255,6 @@ class DeviceClaims:
             self._taken_now = None
             self._recount({device.node for _, device in promise.chosen if device.node})
 
-    # Writing it down
-
-    def prepare(
-        self, client: Client, find: Callable[[Key], Pod | None]
-    ) -> Callable[[PodFacts, float], Awaitable[str] | None]:
-        """What a binder does for a pod's claims before it binds it: nothing (None), or writes that end with trouble."""
-
-        def prepare(facts: PodFacts, _: float) -> Awaitable[str] | None:
-            pod = find(Key(facts.namespace, facts.name))
-            return self._write(client, pod) if pod is not None and pod.spec.resource_claims else None
-
-        return prepare
-
-    async def _write(self, client: Client, pod: Pod) -> str:
-        try:
-            for name, _ in _claim_names(pod):
-                while not await self._write_one(client, Key(pod.metadata.namespace, name), pod):
-                    pass  # somebody else wrote to it in between; it is read again
-        except KubeError as err:
-            return f"a resource claim could not be given to the pod: {err}"
-        except Lost as err:
-            return str(err)
-        return ""
-
-    async def _write_one(self, client: Client, key: Key, pod: Pod) -> bool:
-        """Allocates a claim if need be and reserves it for the pod; False when it changed under our hands."""
-        claim = await client.get(ResourceClaim, key.name, key.namespace)
-        users = claim.status.reserved_for
-        if any(user.uid == pod.metadata.uid for user in users):
-            return True
-        if len(users) >= MOST_USERS:
-            raise Lost(f'resourceclaim "{key.name}" has {MOST_USERS} users already')
-        me = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
-        status: Json = {"reservedFor": [*(msgspec.to_builtins(user) for user in users), me]}
-        try:
-            if claim.status.allocation is None:
-                promise = self._promises.get(key)
-                if promise is None:
-                    raise Lost(f'resourceclaim "{key.name}" lost its devices before the pod was bound')
-                status["allocation"] = allocation(promise.chosen, claim.spec, self._classes)
-                if FINALIZER not in claim.metadata.finalizers:
-                    meta = {
-                        "resourceVersion": claim.metadata.resource_version,
-                        "finalizers": [*claim.metadata.finalizers, FINALIZER],
-                    }
-                    claim = await client.patch(ResourceClaim, key.name, {"metadata": meta}, key.namespace)
-            version = {"resourceVersion": claim.metadata.resource_version}
-            patch = {"metadata": version, "status": status}
-            await client.patch(ResourceClaim, key.name, patch, key.namespace, subresource="status")
-        except Conflict:
-            return False
-        return True
-
     # Events
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
@@ -285,46 +267,31 @@ class DeviceClaims:
         if after or new is None:
             self._forget(key)
         if before != after:
-            nodes = {n for n, devices in self._local.items() if any(d.id in before ^ after for d in devices)}
-            self._recount(nodes)
+            self._recount(self._devices.nodes_of(before ^ after))
         if old is None or new is None or old.status.allocation != new.status.allocation:
             self._changed()
 
     def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
-        if new is None:
-            assert old is not None
-            self._slices.pop(old.metadata.name, None)
-        else:
-            self._slices[new.metadata.name] = new
-        nodes = set(self._local)
-        self._local, self._wide = {}, []
-        for device in read_devices(self._slices.values()):
-            if device.node:
-                self._local.setdefault(device.node, []).append(device)
-            else:
-                self._wide.append(device)
-        touched = {one.spec.get("nodeName") or "" for one in (old, new) if one is not None}
-        self._recount((nodes ^ set(self._local)) | (touched & (nodes | set(self._local))))
+        touched = self._devices.change(old, new)
+        self._taken_now = None
+        self._copies.clear()
+        self._recount(touched)
         self._changed()
 
     def _class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
         if new is None:
             assert old is not None
-            self._classes.pop(old.metadata.name, None)
+            self.classes.pop(old.metadata.name, None)
         else:
-            self._classes[new.metadata.name] = new
+            self.classes[new.metadata.name] = new
         self._changed()
-
-
-class Lost(Exception):
-    """What was promised is not to be had any more; the text says why."""
 
 
 ANYWHERE: NodeTerms = (NodeTerm(),)
 """Stands for no condition while terms are gathered; it never leaves this module."""
 
 
-def _claim_names(pod: Pod) -> Iterator[tuple[str, bool]]:
+def claim_names(pod: Pod) -> Iterator[tuple[str, bool]]:
     """Names of a pod's claims, empty while one is still to be made, and whether it was made for this pod alone."""
     made = {one.get("name"): one.get("resourceClaimName") for one in pod.status.resource_claim_statuses}
     for entry in pod.spec.resource_claims:

@@ -16,11 +16,10 @@ import structlog
 
 from grove.api import labels
 from grove.api.conditions import EventReason
-from grove.api.meta import Key
 from grove.kube.clock import Clock
 from grove.kube.events import Recorder
 from grove.scheduler import metrics
-from grove.scheduler.answers import NO_DEVICES, Budget, NoFit, Placement
+from grove.scheduler.answers import Budget, NoFit, Placement
 from grove.scheduler.bind import Attempt
 from grove.scheduler.commit import Committer
 from grove.scheduler.config import SchedulerConfiguration
@@ -41,7 +40,8 @@ from grove.scheduler.gangstate import (
 from grove.scheduler.holds import Holds
 from grove.scheduler.nominate import Nominations
 from grove.scheduler.queue import Order, Queue, Stage
-from grove.scheduler.readiness import readiness, tree_of
+from grove.scheduler.readiness import gang_order, order_of, readiness, tree_of
+from grove.scheduler.reasons import surplus_text
 from grove.scheduler.relief import Relief
 from grove.scheduler.report import Reporter
 from grove.scheduler.sharing import Sharing
@@ -51,6 +51,8 @@ SLICE_S = 0.02
 """A cycle lets the event loop breathe after so much work: binds go out and events come in between decisions."""
 ORPHAN_S = 5.0
 """How long a pod may name a PodGang that does not exist before it is told so."""
+TWO_EVENTS = 4
+"""Gangs of fewer pods are told of their domain by GangScheduled alone: two writes a pod, all told, are enough."""
 
 log = structlog.get_logger(__name__)
 
@@ -63,6 +65,11 @@ class Unit:
     tree: Gang
     order: Order
     state: GangState | None = None
+
+    def to_bind(self, placement: Placement) -> tuple[PodFacts, ...]:
+        """Minima go alone, so that other gangs' minima come before this one's surplus."""
+        is_floor = self.order.stage is not Stage.SURPLUS and self.state is not None
+        return placement.pods[: placement.core] if is_floor else placement.pods
 
 
 class Cycle:
@@ -123,7 +130,7 @@ class Cycle:
         if not all_bound:
             waiting = self._queue.get(name)
             if waiting is None and (gang is not None or name in self._view.singles):
-                self._queue.offer(name, self._order_of(name), now)
+                self._queue.offer(name, order_of(self._view, name), now)
             self._queue.retry(name, now)
         for scaled in self._view.scaled_of.get(name, ()):
             self._view.mark(scaled)
@@ -149,7 +156,7 @@ class Cycle:
             self._queue.withdraw(name)
         else:
             self._ready_since.setdefault(name, now)
-            self._queue.offer(name, self._order(gang, found.stage), now, fresh=fresh)
+            self._queue.offer(name, gang_order(gang, found.stage), now, fresh=fresh)
         if found.verdict is not None and not gang.binding and found.verdict.placed:
             self._stands(gang, now)
         elif found.verdict is not None and not found.verdict.placed:
@@ -173,7 +180,7 @@ class Cycle:
         if pod.is_gated or self._view.node_of(pod) or self._nominations.has(name):
             self._queue.withdraw(name)
             return
-        self._queue.offer(name, self._order_of(name), now, fresh=fresh)
+        self._queue.offer(name, order_of(self._view, name), now, fresh=fresh)
 
     def _forget(self, name: str) -> None:
         self._queue.withdraw(name)
@@ -226,7 +233,7 @@ class Cycle:
             self._queue.withdraw(name)
             return
         closed = self._holds.closed_for(name, order)
-        found = self._sharing.place(name, unit.tree, closed)
+        found = self._sharing.place(name, unit.tree, closed, unit.to_bind)
         if isinstance(found.answer, Placement):
             self._accept(unit, found.answer, found.decision, heap)
             return
@@ -249,15 +256,14 @@ class Cycle:
         return Unit(name, tree_of(view, gang, self._config.node_policy), order, gang)
 
     def _accept(self, unit: Unit, placement: Placement, decision: str, heap: list[tuple[Order, str]]) -> None:
-        """Reserves and launches. Minima go alone, so that other gangs' minima come before this one's surplus."""
+        """Reserves and launches."""
         now = asyncio.get_running_loop().time()
         is_floor = unit.order.stage is not Stage.SURPLUS
-        pods = placement.pods[: placement.core] if is_floor and unit.state is not None else placement.pods
+        pods = unit.to_bind(placement)
         if not pods:
             self._park(unit, now)
-            return
-        if trouble := self._promise_devices(pods):
-            self._refuse(unit, NoFit(unit.name, NO_DEVICES, False, trouble, version=placement.version), decision)
+            if unit.state is not None and placement.unplaced:
+                self._leave_over(unit.state, surplus_text(self._view.snapshot, unit.tree, placement.unplaced[0]))
             return
         self._queue.withdraw(unit.name)
         self._relief.forget(unit.name)
@@ -274,11 +280,6 @@ class Cycle:
             if waiting is not None and not waiting.parked and not waiting.must_wait:
                 heapq.heappush(heap, (waiting.order, scaled))
 
-    def _promise_devices(self, pods: tuple[PodFacts, ...]) -> str:
-        """Sets aside the devices the pods claim on their nodes; what stands in the way, if counting was not enough."""
-        found = ((self._view.pods.get(Key(facts.namespace, facts.name)), facts.node) for facts in pods)
-        return self._view.claims.promise((pod, node) for pod, node in found if pod and pod.spec.resource_claims)
-
     def _commit(self, unit: Unit, placement: Placement, pods: tuple[PodFacts, ...], decision: str) -> None:
         now = asyncio.get_running_loop().time()
         gang = unit.state
@@ -289,7 +290,7 @@ class Cycle:
             is_floor = unit.order.stage is not Stage.SURPLUS
             after = self._committer.floor_of(gang.base if is_floor else gang.name)
             if is_floor:
-                self._note_choice(gang, placement)
+                self._note_choice(gang, unit.tree, placement)
                 if unit.tree.former and unit.tree.former.issuperset(pod.node for pod in pods):
                     metrics.RESERVATION_USED.inc()
         attempt = Attempt(unit.name, pods, deadline, decision, after)
@@ -297,14 +298,16 @@ class Cycle:
         log.info("placed", unit=unit.name, decision=decision, version=placement.version, pods=len(pods),
                  domain=placement.domain, score=round(placement.score, 3), steps=placement.steps)  # fmt: skip
 
-    def _note_choice(self, gang: GangState, placement: Placement) -> None:
+    def _note_choice(self, gang: GangState, tree: Gang, placement: Placement) -> None:
         gang.score = round(placement.score, 4)
-        where = f" in {placement.domain}" if placement.domain else ""
-        text = f"placed {placement.core} pods{where}, score {gang.score:g}"
+        pods = placement.core + sum(len(group.bound) for group in tree.groups())
+        where = f" in {placement.domain} ({placement.domain_key})" if placement.domain else ""
+        text = f"placed {pods} pod{'s' * (pods != 1)}{where}, score {gang.score:g}"
         gang.verdict = Verdict(True, GANG_SCHEDULED, text)
         metrics.PLACEMENT_SCORE.observe(placement.score)
         if placement.domain:
             metrics.DOMAIN_SELECTED.labels(placement.domain_key).inc()
+        if placement.domain and placement.core >= TWO_EVENTS:
             text = f"chose {placement.domain} ({placement.domain_key}) for {placement.core} pods"
             self._events.normal(gang.podgang, EventReason.TOPOLOGY_SELECTED, text)
 
@@ -323,7 +326,17 @@ class Cycle:
         verdict = Verdict(False, UNSCHEDULABLE, self._explained(unit, answer))
         if gang is None:
             self._reporter.pod_waits(unit.name, verdict)
-        elif is_floor and not gang.was_placed:
+        elif is_floor:
+            self._reporter.settled(gang, verdict)
+        else:
+            self._leave_over(gang, verdict.message)
+
+    def _leave_over(self, gang: GangState, text: str) -> None:
+        """Pods above the minimum have no place: they are told, the gang is not, unless it is made of nothing else."""
+        verdict = Verdict(False, UNSCHEDULABLE, text)
+        if gang.has_floor or gang.was_placed or gang.binding:
+            self._reporter.pod_waits(gang.name, verdict)
+        else:
             self._reporter.settled(gang, verdict)
 
     def _explained(self, unit: Unit, answer: NoFit) -> str:
@@ -348,27 +361,14 @@ class Cycle:
     def _start_nominated(self, name: str, tree: Gang, placement: Placement, decision: str) -> None:
         """The victims are gone: what was reserved is bound."""
         gang = self._view.gangs.get(name)
-        unit = Unit(name, tree, self._order_of(name), gang)
+        unit = Unit(name, tree, order_of(self._view, name), gang)
         pods = placement.pods[: placement.core] if gang is not None else placement.pods
         if gang is not None:
             gang.nominated = False
             gang.verdict = Verdict(False, BINDING, "its place is free now", brief=True)
         self._commit(unit, placement, pods, decision)
 
-    # 3. Order and timers
-
-    def _order_of(self, name: str) -> Order:
-        gang = self._view.gangs.get(name)
-        if gang is not None:
-            return self._order(gang, Stage.SCALED_FLOOR if gang.base else Stage.FLOOR)
-        pod = self._view.singles.get(name)
-        created = pod.metadata.creation_timestamp if pod is not None else None
-        priority = (pod.spec.priority or 0) if pod is not None else 0
-        return Order(-priority, Stage.FLOOR, created.timestamp() if created else 0.0, name)
-
-    def _order(self, gang: GangState, stage: Stage) -> Order:
-        created = gang.podgang.metadata.creation_timestamp
-        return Order(-gang.priority, stage, created.timestamp() if created else 0.0, gang.name)
+    # 3. The next moment
 
     def _set_timer(self, now: float) -> None:
         moments = [*self._deadlines.moments(), self._queue.next_due_s(now), self._nominations.next_look_s()]

@@ -1,13 +1,13 @@
-"""Devices that pods claim (dynamic resource allocation): what there is, what a claim asks for, and which ones it gets.
+"""Devices that pods claim (dynamic resource allocation): what there is, and how an allocation is written down.
 
 The search counts devices like any other resource of a node: `Asked.resource` names what a request asks for, and a node
-offers as many of it as it has free devices that match. Once a node is chosen, `choose` picks the devices themselves.
-What cannot be understood holds the pod with a reason. Pure: the live side is `grove.scheduler.claims`.
+offers as many of it as it has free devices that match. `wants` reads claims, and once a node is chosen `allot` picks
+the devices themselves. What cannot be understood holds the pod with a reason. Pure: the live side is `claims`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,14 +16,21 @@ import msgspec
 from grove.api.core import DeviceClass, NodeSelector, ResourceSlice
 from grove.api.meta import Json
 from grove.api.quantity import InvalidQuantity, exact
-from grove.scheduler.devicecel import NotUnderstood, selector
+from grove.scheduler.devicecel import selector
 from grove.scheduler.facts import NodeTerms
 from grove.scheduler.podreq import node_terms
 
 DEVICES = "deviceclass/"
 """How the names of counted devices begin, among a node's resources."""
+ANY = f"{DEVICES}~any"
+"""Free devices of a node, whatever they are: claims of different kinds compete for them. Sorts behind all classes."""
 SHARED = f"{DEVICES}?shared"
 """Marks, with an amount of zero, a pod that shares a claim whose devices nobody has yet."""
+
+ODD = ("taints", "consumesCounters", "bindingConditions", "allowMultipleAllocations")
+
+SET = "?set="
+"""Before the mark of a set of devices, in the name of what stands for it."""
 
 DeviceId = tuple[str, str, str]
 """Driver, pool and name."""
@@ -38,6 +45,8 @@ class Device:
     """Which nodes reach it, if it is in none; None for all of them."""
     attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
     capacity: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    is_odd: bool = False
+    """Given by rules that counting does not know, so not given by us: tainted, in parts, or under conditions."""
 
     @property
     def driver(self) -> str:
@@ -50,11 +59,13 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request of a claim: so many devices that match all selectors."""
+    """One request of a claim, or one alternative of it: so many devices that match all selectors."""
 
     name: str
+    """As results name it: `request`, or `request/alternative`."""
     kind: str
     count: int
+    """0 for all of a node's, however many it has."""
     selectors: tuple[str, ...] = ()
 
     @property
@@ -66,12 +77,13 @@ class Asked:
         return all(selector(text)(device) for text in self.selectors)
 
 
-def read_devices(slices: Iterable[ResourceSlice]) -> list[Device]:
-    """Devices of the newest generation of each pool that can be given by themselves, sorted.
+def is_shorthand(resource: str) -> bool:
+    """Whether a counted name stands for no class of devices: it helps the search, and says nothing to people."""
+    return resource in (ANY, SHARED) or (resource.startswith(DEVICES) and SET in resource)
 
-    Tainted devices, and those that share counters or need conditions to be met, are left out: they are given by rules
-    that counting does not know.
-    """
+
+def read_devices(slices: Iterable[ResourceSlice]) -> list[Device]:
+    """Devices of the newest generation of each pool, sorted."""
     newest: dict[tuple[str, str], int] = {}
     known = [one.spec for one in slices]
     for spec in known:
@@ -81,13 +93,8 @@ def read_devices(slices: Iterable[ResourceSlice]) -> list[Device]:
     for spec in known:
         driver, pool = spec.get("driver", ""), spec["pool"]["name"]
         if spec["pool"].get("generation", 0) == newest[driver, pool]:
-            found += [_device(driver, pool, spec, one) for one in spec.get("devices") or () if _is_plain(one)]
+            found += [_device(driver, pool, spec, one) for one in spec.get("devices") or ()]
     return sorted(found, key=lambda device: device.id)
-
-
-def _is_plain(device: Json) -> bool:
-    odd = ("taints", "consumesCounters", "bindingConditions", "allowMultipleAllocations")
-    return not any(device.get(key) for key in odd)
 
 
 def _device(driver: str, pool: str, spec: Json, device: Json) -> Device:
@@ -103,71 +110,12 @@ def _device(driver: str, pool: str, spec: Json, device: Json) -> Device:
         except InvalidQuantity:
             continue
     node, only = reached.get("nodeName") or "", reached.get("nodeSelector")
-    return Device((driver, pool, device["name"]), node, only, attributes, capacity)
+    is_odd = any(device.get(key) for key in ODD)
+    return Device((driver, pool, device["name"]), node, only, attributes, capacity, is_odd)
 
 
 def _qualified(driver: str, name: str) -> str:
     return name if "/" in name else f"{driver}/{name}"
-
-
-def read_requests(spec: Json, classes: Mapping[str, DeviceClass]) -> list[Asked]:
-    """What a claim asks for. Raises NotUnderstood for what counting devices cannot meet, and for unknown classes."""
-    devices = spec.get("devices") or {}
-    if devices.get("constraints"):
-        raise NotUnderstood("constraints between devices are not understood")
-    found = []
-    for request in devices.get("requests") or ():
-        exactly = request.get("exactly")
-        if exactly is None:
-            raise NotUnderstood(f"request {request.get('name', '')!r}: only `exactly` is understood")
-        odd = [key for key in ("adminAccess", "capacity") if exactly.get(key)]
-        if exactly.get("allocationMode", "ExactCount") != "ExactCount":
-            odd.append(f"allocationMode {exactly['allocationMode']}")
-        if odd:
-            raise NotUnderstood(f"request {request['name']!r}: {odd[0]} is not understood")
-        kind = classes.get(exactly["deviceClassName"])
-        if kind is None:
-            raise NotUnderstood(f"device class {exactly['deviceClassName']!r} does not exist")
-        texts = tuple(_expressions(kind.spec) + _expressions(exactly))
-        for text in texts:
-            selector(text)
-        found.append(Asked(request["name"], kind.metadata.name, exactly.get("count", 1), texts))
-    return found
-
-
-def _expressions(spec: Json) -> list[str]:
-    found = []
-    for one in spec.get("selectors") or ():
-        if "cel" not in one:
-            raise NotUnderstood(f"selector {sorted(one)} is not understood")
-        found.append(str(one["cel"].get("expression", "")))
-    return found
-
-
-def choose(
-    asked: Sequence[Asked], devices: Sequence[Device], taken: Collection[DeviceId]
-) -> list[tuple[Asked, Device]] | None:
-    """A device for each one asked for, none twice and none that is taken; None if that cannot be.
-
-    Augmenting paths: a device given to an easy request moves on to another when a harder one needs it.
-    """
-    wanted = [one for one in asked for _ in range(one.count)]
-    free = [device for device in devices if device.id not in taken]
-    owner: dict[int, int] = {}
-
-    def settle(w: int, seen: set[int]) -> bool:
-        for d, device in enumerate(free):
-            if d in seen or not wanted[w].matches(device):
-                continue
-            seen.add(d)
-            if d not in owner or settle(owner[d], seen):
-                owner[d] = w
-                return True
-        return False
-
-    if not all(settle(w, set()) for w in range(len(wanted))):
-        return None
-    return sorted(((wanted[w], free[d]) for d, w in owner.items()), key=lambda pair: (pair[0].name, pair[1].id))
 
 
 def allocation(chosen: Sequence[tuple[Asked, Device]], spec: Json, classes: Mapping[str, DeviceClass]) -> Json:

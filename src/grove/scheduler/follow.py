@@ -144,6 +144,7 @@ class Follower:
         gang = self._view.gangs.get(name)
         if gang is None:
             gang = self._view.gangs[name] = GangState(name, new)
+            self._mark_scaled(name)
         before = gang.group_of
         gang.adopt(new)
         if old is None or old.spec != new.spec:
@@ -161,6 +162,12 @@ class Follower:
         for key in gang.group_of:
             self._unrefer(gang, key)
         self._view.mark(gang.name)
+        self._mark_scaled(gang.name)
+
+    def _mark_scaled(self, base: str) -> None:
+        """Whoever waits for a base gang should know whether there is one."""
+        for name in sorted(self._view.scaled_of.get(base, ())):
+            self._view.mark(name)
 
     def _refer(self, gang: GangState, before: Mapping[Key, str]) -> None:
         for key in before.keys() - gang.group_of.keys():
@@ -230,7 +237,9 @@ class Follower:
     def _topology_changed(self, old: ClusterTopologyBinding | None, new: ClusterTopologyBinding | None) -> None:
         if new is not None:
             self._view.snapshot.set_topology(new.metadata.name, tuple(level.key for level in new.spec.levels))
+            self._view.levels[new.metadata.name] = {level.domain: level.key for level in new.spec.levels}
         elif old is not None:
+            self._view.levels.pop(old.metadata.name, None)
             self._view.snapshot.set_topology(old.metadata.name, None)
         self._view.help_anybody()
 

@@ -55,6 +55,8 @@ class GangState:
     fault: str = ""
     missing: set[Key] = field(default_factory=set)
     """References to pods that do not exist."""
+    is_ours: bool = False
+    """What its pods said of their scheduler, while there were any."""
     base: str = ""
     """Name of the base gang, if this is a scaled one."""
     priority: int = 0
@@ -78,6 +80,11 @@ class GangState:
     @property
     def minima(self) -> Iterator[tuple[str, int]]:
         return ((group.name, max(0, group.min_replicas)) for group in self.podgang.spec.podgroups)
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether it has a minimum at all; without one it is placed as far as there is room."""
+        return any(minimum for _, minimum in self.minima)
 
     def adopt(self, podgang: PodGang) -> None:
         """Takes a new version of the object over."""
@@ -131,7 +138,7 @@ def base_of(pod: Pod) -> str:
 
 def missing_pods(gang: GangState) -> Verdict:
     names = counted(sorted(map(str, gang.missing)))
-    return Verdict(False, WAITING_FOR_PODS, f"pods that the gang names do not exist: {names}")
+    return Verdict(False, WAITING_FOR_PODS, f"pods that the gang names do not exist, or have ended: {names}")
 
 
 def counted(names: list[str], most: int = 3) -> str:

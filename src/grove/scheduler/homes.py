@@ -8,7 +8,6 @@ replaced by the next best.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,14 +15,16 @@ import numpy as np
 
 from grove.api.meta import Key
 from grove.api.selector import Requirement
-from grove.scheduler.devices import Asked, Device, DeviceId, choose
+from grove.scheduler.allot import allot
+from grove.scheduler.devices import Device, DeviceId
 from grove.scheduler.facts import NodeTerm, PodFacts, Requests
 from grove.scheduler.fit import allowed_mask
 from grove.scheduler.gang import Branch, Gang, PodGroup
 from grove.scheduler.nodes import Ints, Mask
 from grove.scheduler.snapshot import Snapshot
+from grove.scheduler.wants import Wants, counted
 
-Open = Mapping[Key, tuple[Asked, ...]]
+Open = Mapping[Key, Wants]
 """What claims ask of one node, by claim."""
 
 
@@ -31,10 +32,6 @@ Open = Mapping[Key, tuple[Asked, ...]]
 class Lot:
     claims: Open
     users: tuple[PodFacts, ...]
-
-    @property
-    def asked(self) -> list[Asked]:
-        return [one for asked in self.claims.values() for one in asked]
 
     @property
     def name(self) -> str:
@@ -46,7 +43,7 @@ def lots(users: Iterable[tuple[PodFacts, Open]]) -> list[Lot]:
     found: list[Lot] = []
     for pod, claims in users:
         tied = [lot for lot in found if lot.claims.keys() & claims.keys()]
-        joined: dict[Key, tuple[Asked, ...]] = {}
+        joined: dict[Key, Wants] = {}
         for lot in tied:
             joined |= lot.claims
         merged = Lot({**joined, **claims}, (*(user for lot in tied for user in lot.users), pod))
@@ -121,11 +118,11 @@ class Sites:
             key=lambda site: (not whole[site], not self._near[site], -spare[site], self._names[site]),
         )
         for site in order:
-            got = choose(lot.asked, self._devices[self._names[site]], taken)
+            got = allot(list(lot.claims.values()), self._devices[self._names[site]], taken)
             if got is None:
                 continue
             if skip == 0:
-                return site, {device.id for _, device in got}
+                return site, {device.id for chosen in got for _, device in chosen}
             skip -= 1
         return None
 
@@ -150,7 +147,7 @@ def _dense(snapshot: Snapshot, requests: Requests) -> Ints:
 
 def _together(lot: Lot) -> Requests:
     """What all users of a lot ask for, the shared devices once."""
-    total = _counted(lot.asked)
+    total = counted(lot.claims.values())
     for pod in lot.users:
         total.update(dict(pod.shape.requests))
     return tuple(sorted(total.items()))
@@ -161,13 +158,6 @@ def _fits(free: Ints, need: Ints) -> Mask:
     asked = np.flatnonzero(need > 0)
     fits: Mask = np.logical_and.reduce(free[asked] >= need[asked, None], axis=0)
     return fits
-
-
-def _counted(asked: Iterable[Asked]) -> Counter[str]:
-    count: Counter[str] = Counter()
-    for one in asked:
-        count[one.resource] += one.count
-    return count
 
 
 def bound_to(pod: PodFacts, nodes: Iterable[str]) -> PodFacts:
@@ -183,7 +173,7 @@ def at_homes(gang: Gang, lots: Sequence[Lot], homes: Sequence[str]) -> Gang:
         for number, pod in enumerate(lot.users):
             moved = bound_to(pod, (home,))
             if number == 0:
-                asked = _counted(lot.asked)
+                asked = counted(lot.claims.values())
                 asked.update(dict(moved.shape.requests))
                 moved = replace(moved, shape=replace(moved.shape, requests=tuple(sorted(asked.items()))))
             changed[pod.uid] = moved

@@ -21,6 +21,7 @@ from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
 from grove.kube.events import Recorder
 from grove.scheduler.bind import Binder
+from grove.scheduler.claimwrite import ClaimWriter
 from grove.scheduler.commit import Committer
 from grove.scheduler.config import SchedulerConfiguration
 from grove.scheduler.cycle import Cycle
@@ -61,7 +62,7 @@ class Scheduler:
             client, concurrency=config.bind_concurrency, fits=self._fits,
             prepare=(
                 self.view.storage.prepare(client, self.view.pods.get),
-                self.view.claims.prepare(client, self.view.pods.get),
+                ClaimWriter(client, self.view.claims, self.view.pods.get).prepare,
             ),
         )  # fmt: skip
         self._committer = Committer(
@@ -140,7 +141,7 @@ class Scheduler:
         self._news.set()
 
     def _stirred(self, gang: str) -> None:
-        self.reporter.touch(gang)
+        self.reporter.stirred(gang)
 
     def _ended(self, unit: str, all_bound: bool) -> None:
         self._cycle.ended(unit, all_bound)

@@ -13,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from grove.scheduler.bind import Fate
+from grove.scheduler.devices import is_shorthand
 from grove.scheduler.facts import PODS, Shape
 from grove.scheduler.score import fragmentation, slots_by_domain
 from grove.scheduler.snapshot import Snapshot
@@ -71,7 +72,7 @@ class Headroom(Collector):
 
 def headroom(snapshot: Snapshot) -> Iterable[tuple[str, str, float, float]]:
     """(level key, resource, most unit pods in a domain, fragmentation) for cpu and extended resources."""
-    resources = [name for name in snapshot.resources if name == "cpu" or "/" in name]
+    resources = [name for name in snapshot.resources if name == "cpu" or ("/" in name and not is_shorthand(name))]
     seen: set[str] = set()
     for topology in sorted(snapshot.topologies):
         for key in snapshot.topologies[topology]:

@@ -45,9 +45,12 @@ class Packing:
             self._cells.append(cell)
         self._start = tuple(needed)
         self._request = {o: [int(q) for q in problem.options[o].request] for o in self._cells_of}
+        # The innermost loops go over these: only what an option asks for, and only those that are more than amounts.
+        self._asks = {o: tuple((r, q) for r, q in enumerate(asked) if q > 0) for o, asked in self._request.items()}
+        self._particular = {o for o in self._cells_of if problem.conflicts[o] or problem.options[o].limit < PLENTY}
         rooms = {o: self._room_in(o, slices[problem.options[o].group]) for o in self._cells_of}
         self._order_rows(rooms)
-        self._bounds = self._suffix_bounds(slices, rooms)
+        self._bounds = [(tuple(weights.items()), held) for weights, held in self._suffix_bounds(slices, rooms)]
 
     def _room_in(self, option: int, run: Slice) -> Ints:
         rooms = np.zeros(self._problem.size, dtype=np.int64)
@@ -147,10 +150,10 @@ class Packing:
                 yield tuple(used)
             return
         o = options[i]
-        request, cells = self._request[o], self._cells_of[o]
+        asks, cells = self._asks[o], self._cells_of[o]
         for n in range(self._most(o, free, left, used), -1, -1):
             if n:
-                for r, q in enumerate(request):
+                for r, q in asks:
                     free[r] -= q * n
                 for c in cells:
                     left[c] -= n
@@ -158,26 +161,35 @@ class Packing:
             yield from self._extend(options, i + 1, free, left, used)
             if n:
                 used.pop()
-                for r, q in enumerate(request):
+                for r, q in asks:
                     free[r] += q * n
                 for c in cells:
                     left[c] += n
 
     def _most(self, option: int, free: list[int], left: list[int], used: list[tuple[int, int]]) -> int:
-        o = self._problem.options[option]
-        conflicts = self._problem.conflicts[option]
-        if any(other in conflicts for other, _ in used):
-            return 0
-        most = min(left[c] for c in self._cells_of[option])
-        if o.limit < PLENTY:
-            most = min(most, o.limit - sum(n for other, n in used if other == option))
-        for have, q in zip(free, self._request[option], strict=True):
-            if q > 0:
-                most = min(most, have // q)
+        most = PLENTY
+        if option in self._particular:
+            conflicts = self._problem.conflicts[option]
+            if any(other in conflicts for other, _ in used):
+                return 0
+            most = self._problem.options[option].limit - sum(n for other, n in used if other == option)
+        for c in self._cells_of[option]:
+            if left[c] < most:
+                most = left[c]
+        for r, q in self._asks[option]:
+            if free[r] < most * q:
+                most = free[r] // q
         return max(most, 0)
 
     def _fits(self, option: int, free: list[int], left: list[int], used: list[tuple[int, int]]) -> bool:
-        return self._most(option, free, left, used) > 0
+        """Whether one more would go on the row."""
+        for c in self._cells_of[option]:
+            if left[c] <= 0:
+                return False
+        for r, q in self._asks[option]:
+            if free[r] < q:
+                return False
+        return option not in self._particular or self._most(option, free, left, used) > 0
 
     def _after(self, left: tuple[int, ...], pattern: Pattern) -> tuple[int, ...]:
         rest = list(left)
@@ -190,4 +202,10 @@ class Packing:
         return all(left[c] == 0 for c in self._cells)
 
     def _may_fit(self, at: int, left: tuple[int, ...]) -> bool:
-        return all(sum(left[c] * w for c, w in weights.items()) <= held[at] for weights, held in self._bounds)
+        for weights, held in self._bounds:
+            needed = 0
+            for c, weight in weights:
+                needed += left[c] * weight
+            if needed > held[at]:
+                return False
+        return True

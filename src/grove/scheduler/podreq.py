@@ -123,7 +123,7 @@ def pod_requests(pod: Pod) -> Requests:
     for name, quantity in spec.overhead.items():
         total[name] = total.get(name, 0) + milli(quantity)
     amounts = [(name, _rounded(name, value)) for name, value in total.items() if is_counted(name)]
-    return tuple(sorted([(PODS, 1), *((name, value) for name, value in amounts if value > 0)]))
+    return tuple(sorted([(PODS, 1), *[item for item in amounts if item[1] > 0]]))
 
 
 def _taken(pod: Pod, container: Container, statuses: tuple[ContainerStatus, ...]) -> Amounts:
@@ -180,6 +180,9 @@ def _asked(resources: ResourceRequirements) -> Amounts:
     for name, quantity in resources.limits.items():
         if name not in asked:
             asked[name] = milli(quantity)
+    if asked and min(asked.values()) < 0:
+        negative = sorted(name for name, value in asked.items() if value < 0)
+        raise InvalidQuantity(f"less than nothing is requested of {', '.join(negative)}")
     return asked
 
 
@@ -223,7 +226,7 @@ def _shape(pod: Pod, volumes: tuple[NodeTerms, ...], blocked: str, counted: Requ
             if s.when_unsatisfiable == "DoNotSchedule"
         ),
         volumes,
-        _pod_wishes(spec, affinity, namespace, labels),
+        _pod_wishes(spec, affinity, namespace, labels) if spec.affinity or spec.topology_spread_constraints else (),
         blocked,
     )
 

@@ -1,4 +1,4 @@
-"""Whether it is a gang's turn: may its minimum be placed, only its surplus, or what does it wait for.
+"""Whether it is a gang's turn: may its minimum be placed, only its surplus, or what does it wait for; and whose first.
 
 Also the tree the core is asked about. A gang that never stood is taken whole: all its pods exist and none is gated. One
 that stood and lost pods is repaired with what exists, inside the domains its running pods keep it in.
@@ -30,8 +30,9 @@ from grove.scheduler.gangstate import (
     missing_pods,
     says_placed,
 )
-from grove.scheduler.queue import Stage
+from grove.scheduler.queue import Order, Stage
 from grove.scheduler.view import View
+from grove.scheduler.zones import ZONES, Wishes, wishing, zone_wishes
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,9 @@ def readiness(view: View, gang: GangState, base_stands: Callable[[str], bool]) -
     if any(pod.is_gated for pod in pending):
         return _waits(WAITING_FOR_GATES, "its pods are held by scheduling gates", brief=True)
     if gang.base and not base_stands(gang.base):
-        return _waits(WAITING_FOR_BASE, f"waits for its base PodGang {gang.base} to be scheduled")
-    return Readiness(_floor(gang))
+        state = " to be scheduled" if gang.base in view.gangs else ", which does not exist"
+        return _waits(WAITING_FOR_BASE, f"waits for its base PodGang {gang.base}{state}")
+    return Readiness(_floor(gang) if gang.has_floor else Stage.SURPLUS)
 
 
 def is_pending(view: View, pod: Pod) -> bool:
@@ -85,16 +87,36 @@ def _floor(gang: GangState) -> Stage:
     return Stage.SCALED_FLOOR if gang.base else Stage.FLOOR
 
 
+def order_of(view: View, name: str) -> Order:
+    """Where the minimum of a gang, or a single pod, comes in the queue."""
+    gang = view.gangs.get(name)
+    if gang is not None:
+        return gang_order(gang, _floor(gang))
+    pod = view.singles.get(name)
+    created = pod.metadata.creation_timestamp if pod is not None else None
+    priority = (pod.spec.priority or 0) if pod is not None else 0
+    return Order(-priority, Stage.FLOOR, created.timestamp() if created else 0.0, name)
+
+
+def gang_order(gang: GangState, stage: Stage) -> Order:
+    created = gang.podgang.metadata.creation_timestamp
+    return Order(-gang.priority, stage, created.timestamp() if created else 0.0, gang.name)
+
+
 def tree_of(view: View, gang: GangState, strategy: Strategy) -> Gang:
     """The gang as the core takes it; raises BadGang when the PodGang contradicts itself."""
     facts: dict[Key, PodFacts] = {}
     may_preempt = True
+    topology = gang.podgang.metadata.annotations.get(labels.TOPOLOGY_NAME, "")
+    wishes: Wishes = ()
+    if zones := gang.podgang.metadata.annotations.get(ZONES):
+        wishes = zone_wishes(zones, view.level_names(topology))
     for pod, _ in view.members(gang):
         if not view.node_of(pod):
             if not view.is_ours(pod) or pod.is_gated or view.is_leaving(pod):
                 continue
             may_preempt = may_preempt and pod.spec.preemption_policy != "Never"
-        facts[pod.metadata.key] = view.facts(pod)
+        facts[pod.metadata.key] = wishing(view.facts(pod), wishes)
     podgang = gang.podgang
     if len(facts) < len(gang.group_of):
         podgang = _with_existing(podgang, facts, lower=gang.was_placed)
@@ -106,7 +128,7 @@ def tree_of(view: View, gang: GangState, strategy: Strategy) -> Gang:
         facts,
         priority=gang.priority,
         may_preempt=may_preempt,
-        topology=podgang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""),
+        topology=topology,
         pinned_domain=_base_domain(view, gang),
         headroom=_headroom(view, gang),
         strategy=strategy,

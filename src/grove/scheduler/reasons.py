@@ -63,6 +63,13 @@ def room_text(snapshot: Snapshot, gang: Gang, closed: Iterable[str] = ()) -> str
     return head + (lines[0][1] if lines else "nothing to place")
 
 
+def surplus_text(snapshot: Snapshot, gang: Gang, pod: PodFacts) -> str:
+    """Why a pod above its gang's minimum has no node."""
+    fits, counts = node_counts(snapshot, gang, pod)
+    why = ", ".join(f"{c.nodes} {c.reason}" for c in counts) or "none of them where its gang may be"
+    return f"{fits}/{len(snapshot.nodes.row_of)} nodes can take one more pod of the gang ({why})"
+
+
 def scarcest(snapshot: Snapshot, gang: Gang) -> str:
     """The resource of which the gang wants the largest share of what is free, in numbers."""
     wanted: dict[str, int] = {}

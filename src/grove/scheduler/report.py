@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Mapping
 from datetime import datetime
 
+import msgspec
+
 from grove.api import conditions as words
 from grove.api.conditions import EventReason, with_condition, without_condition
 from grove.api.core import Pod
@@ -23,6 +25,7 @@ from grove.kube.errors import Conflict, NotFound
 from grove.kube.events import Recorder
 from grove.kube.store import revision_of
 from grove.scheduler.gangstate import (
+    GANG_SCHEDULED,
     INVALID,
     PODS_LOST,
     UNSCHEDULABLE,
@@ -44,6 +47,11 @@ SOON_S = 0.05
 """Readiness comes pod by pod; one write for those that come together."""
 CREATION_S = 3.0
 """Pods of a gang may take this long to be created before anybody is told that they are missing."""
+START_S, MOST_START_S, FEW_PODS = 1.0, 10.0, 2
+"""A gang of so few pods is given a moment to be ready before it is said to be starting: one status, not two.
+
+A longer one while pods of others become ready: where many start at once, its own may be next.
+"""
 REWORD_S = 60.0
 """A pod's text is not changed more often than this."""
 TEXT_WRITES = 8
@@ -61,7 +69,8 @@ class Reporter:
         self._pod_verdicts: dict[str, Verdict] = {}
         self._reworded: dict[str, tuple[str, float]] = {}
         self._settles: dict[str, tuple[str, float]] = {}
-        """Reason of a refusal, and when it will have stood long enough to be written."""
+        """Reason of the last verdict, and when it will have stood long enough to be written."""
+        self._stirred_s = 0.0
         self._written: dict[str, PodGang] = {}
         """What our own last write answered, until the cache shows it or something newer."""
         self._turns = asyncio.Semaphore(TEXT_WRITES)
@@ -78,9 +87,12 @@ class Reporter:
         before, gang.verdict = gang.verdict, verdict
         if verdict.placed:
             self._settles.pop(gang.name, None)
+            if len(gang.group_of) <= FEW_PODS:
+                self._settles[gang.name] = (verdict.reason, asyncio.get_running_loop().time() + START_S)
             self._reworded.pop(gang.name, None)
             self.statuses.add(gang.name)
             return
+        self._pod_verdicts.pop(gang.name, None)
         reason, due_s = self._settles.get(gang.name, ("", 0.0))
         if reason != verdict.reason:
             wait_s = max(self._settle_s, CREATION_S) if verdict.reason == WAITING_FOR_PODS else self._settle_s
@@ -97,8 +109,13 @@ class Reporter:
         """Something the status is made from changed."""
         self.statuses.add(gang, after_s=SOON_S)
 
+    def stirred(self, gang: str) -> None:
+        """A pod of the gang became ready, or stopped to be."""
+        self._stirred_s = asyncio.get_running_loop().time()
+        self.touch(gang)
+
     def pod_waits(self, unit: str, verdict: Verdict, after_s: float | None = None) -> None:
-        """A single pod has no place."""
+        """A single pod, or pods of a gang above its minimum, have no place."""
         self._pod_verdicts[unit] = verdict
         self.texts.add(unit, after_s=self._settle_s if after_s is None else after_s)
 
@@ -127,7 +144,7 @@ class Reporter:
             self._clock.now(),
         )
         again = Result(after_s=self._unsettled_s(gang))
-        if wanted == current.status:
+        if _says_nothing(current.status, wanted) or (again.after_s and _is_just_starting(current.status, wanted)):
             return again
         try:
             self._written[name] = await self._client.patch(
@@ -146,10 +163,13 @@ class Reporter:
         return None if verdict.brief or self._unsettled_s(gang) is not None else verdict
 
     def _unsettled_s(self, gang: GangState) -> float | None:
-        """Seconds until the refusal there is may be written; None when there is nothing to wait for."""
-        if gang.verdict is None or gang.verdict.placed or gang.verdict.brief:
+        """Seconds until the verdict there is may be written; None when there is nothing to wait for."""
+        if gang.verdict is None or gang.verdict.brief:
             return None
-        left_s = self._settles.get(gang.name, ("", 0.0))[1] - asyncio.get_running_loop().time()
+        due_s = self._settles.get(gang.name, ("", 0.0))[1]
+        if due_s and gang.verdict.placed:
+            due_s = max(due_s, min(self._stirred_s + START_S, due_s + MOST_START_S - START_S))
+        left_s = due_s - asyncio.get_running_loop().time()
         return left_s if left_s > 0 else None
 
     def _newest(self, gang: GangState) -> PodGang:
@@ -204,7 +224,7 @@ class Reporter:
             pod for pod, _ in view.members(gang)
             if view.is_ours(pod) and not (view.node_of(pod) or view.is_leaving(pod) or pod.is_gated)
         ]  # fmt: skip
-        return waiting, gang.verdict
+        return waiting, self._pod_verdicts.get(unit, gang.verdict)
 
     async def _write_text(self, pod: Pod, verdict: Verdict) -> None:
         reason = SCHEDULER_ERROR if verdict.reason == INVALID else UNSCHEDULABLE
@@ -238,10 +258,11 @@ def wanted_status(
         if verdict is None or not verdict.placed:
             # Not our doing, or from before we started: true all the same.
             text = scheduled.message if scheduled is not None and scheduled.status == words.TRUE else ""
-            verdict = Verdict(True, "GangScheduled", text or "every group has its minimum of pods on nodes")
+            verdict = Verdict(True, GANG_SCHEDULED, text or "every group has its minimum of pods on nodes")
     elif gang.was_placed and any(standing.values()):
         lost = ", ".join(f"{n} {standing[n]}/{minimum}" for n, minimum in gang.minima if standing[n] < minimum)
-        verdict = Verdict(False, PODS_LOST, f"pods were lost after the gang was placed: {lost}")
+        why = f"; {verdict.message}" if verdict is not None and verdict.reason == UNSCHEDULABLE else ""
+        verdict = Verdict(False, PODS_LOST, f"pods are missing since the gang was placed: {lost}{why}")
     elif verdict is not None and verdict.placed:
         verdict = None  # on its way: the pods are reserved and not bound
     if verdict is not None:
@@ -270,6 +291,16 @@ def wanted_status(
         conditions = without_condition(conditions, words.DISRUPTION_TARGET)
     score = gang.score if stands and gang.score is not None else before.placement_score
     return PodGangStatus(phase=phase, conditions=conditions, placement_score=score)
+
+
+def _says_nothing(before: PodGangStatus, after: PodGangStatus) -> bool:
+    """Whether a write would say nothing; that a new gang is pending goes without saying."""
+    return after == (before if before.phase else msgspec.structs.replace(before, phase=PENDING))
+
+
+def _is_just_starting(before: PodGangStatus, after: PodGangStatus) -> bool:
+    """Whether all there is to say is that a gang of which nothing was said has its place."""
+    return after.phase == STARTING and find_condition(before.conditions, words.SCHEDULED) is None
 
 
 def status_patch(podgang: PodGang, wanted: PodGangStatus) -> Json:

@@ -21,7 +21,7 @@ from grove.scheduler.nodes import Ints, Mask
 from grove.scheduler.problem import Part, Problem
 from grove.scheduler.state import ROWS_A_STEP, OutOfSteps, State
 from grove.scheduler.subsets import domain_sets
-from grove.scheduler.weigh import Weighed
+from grove.scheduler.weigh import Weighed, liking
 
 MOST_SCOPES = 8
 """How many ways to honour a preference are tried before it is given up."""
@@ -50,6 +50,7 @@ class Search:
         self._pinned = _has_pins(problem.root)
         self._levels = sorted(_levels(problem.root) - {-1})
         self._headroom = _headroom_sums(problem)
+        self._has_wishes = any(option.soft is not None for option in problem.options)
 
     def ways(self, part: Part, run: Run) -> Iterator[None]:
         """Each yield leaves the part placed inside the run; the next step undoes it."""
@@ -98,9 +99,11 @@ class Search:
             yield Run(low, high, part.level)
 
     def _ranking(self, part: Part, run: Run, weighed: Weighed, held: Ints, starts: Ints, ends: Ints) -> Ints:
-        """Cheapest to empty (preemption), fewest preferred domains crossed, room for what will join, then tightest."""
+        """Cheapest to empty (preemption), fewest preferred domains, room for what will join, best liked, tightest."""
         scarce = weighed.scarce(held)
         keys: list[Ints] = [held[scarce]]
+        if self._has_wishes:
+            keys.append(-self._liking(part, run, starts, ends))
         if part is self._problem.root and self._headroom:
             keys.append(self._lacks_headroom(starts, ends))
         crossed = np.zeros(starts.size, dtype=np.int64)
@@ -112,6 +115,10 @@ class Search:
         if self._problem.cost is not None:
             keys.append(weighed.costs(scarce, starts, ends))
         return np.lexsort(keys)
+
+    def _liking(self, part: Part, run: Run, starts: Ints, ends: Ints) -> Ints:
+        self._state.spend(len(part.groups) * (run.high - run.low))
+        return liking(self._problem, self._state, part.groups, (run.low, run.high), starts, ends)
 
     def _lacks_headroom(self, starts: Ints, ends: Ints) -> Ints:
         """0 where the gang and those expected to join it have room by plain sums, else 1."""
@@ -180,7 +187,10 @@ class Search:
         low, high = segments.starts[first:last][fits], segments.ends[first:last][fits]
         idle = self._problem.idle_in(option, level, first, last)[fits]
         whole = idle <= now[high - run.low] - now[low - run.low]
-        for i in np.lexsort((held[scarce, fits], whole)):
+        keys = [held[scarce, fits], whole]
+        if self._has_wishes:
+            keys.append(-self._liking(part, run, low, high))
+        for i in np.lexsort(keys):
             yield Run(int(low[i]), int(high[i]), level)
 
     def _preferring(self, part: Part, run: Run) -> Iterator[None]:
@@ -203,9 +213,9 @@ class Search:
     def _scopes(self, part: Part, run: Run, weighed: Weighed) -> list[Run]:
         """Domains of all levels down to the preferred one, those first in which fewest preferred domains are needed.
 
-        Among equals the narrower level goes first, then the tighter domain.
+        Among equals the narrower level goes first, then the one that is liked better, then the tighter domain.
         """
-        found: list[tuple[int, int, int, int, int]] = []
+        found: list[tuple[int, int, int, int, int, int]] = []
         self._state.spend(SCOPE_STEPS * (part.prefer - run.level) * ROWS_A_STEP)
         for level in range(part.prefer, run.level - 1, -1):
             if level == run.level:
@@ -220,11 +230,12 @@ class Search:
                 continue
             room = held[weighed.scarce(held), fits]
             fewest = weighed.fewest(part.prefer, starts[fits], ends[fits])
+            loath = -self._liking(part, run, starts[fits], ends[fits]) if self._has_wishes else np.zeros_like(fewest)
             found += [
-                (int(fewest[i]), -level, int(room[i]), int(starts[fits[i]]), int(ends[fits[i]]))
-                for i in np.lexsort((room, fewest))[:MOST_SCOPES]
+                (int(fewest[i]), -level, int(loath[i]), int(room[i]), int(starts[fits[i]]), int(ends[fits[i]]))
+                for i in np.lexsort((room, loath, fewest))[:MOST_SCOPES]
             ]
-        return [Run(low, high, -level) for _, level, _, low, high in sorted(found)[:MOST_SCOPES]]
+        return [Run(low, high, -level) for _, level, _, _, low, high in sorted(found)[:MOST_SCOPES]]
 
     def _opened(self, part: Part, run: Run, rows: Mask) -> Iterator[None]:
         """Ways inside the run that use these rows only; the limit does not outlive the part's own turn."""

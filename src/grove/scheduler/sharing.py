@@ -1,4 +1,4 @@
-"""Places gangs whose pods share claims that have no devices yet: homes are tried until the whole gang fits.
+"""Places gangs whose pods claim devices, and sets those aside; for shared claims homes are tried until the gang fits.
 
 The gang is placed without regard to its shared claims first: if that is impossible there is no need to look for homes,
 and if it is possible, homes near that place are the first to be tried. A decision tries a few; what is left of the
@@ -7,7 +7,7 @@ choices is tried in the next ones, and only when all of them failed does the gan
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from grove.api.meta import Key
 from grove.scheduler.answers import NO_DEVICES, Budget, NoFit, Placement
+from grove.scheduler.claims import Refusal
 from grove.scheduler.decisions import Decider
 from grove.scheduler.devicecel import NotUnderstood
 from grove.scheduler.devices import SHARED
@@ -28,6 +29,9 @@ TRIES = 32
 """Choices of homes that one decision tries."""
 MOST_TRIES = 1024
 """Choices that are tried at all before a gang waits for a change."""
+
+MOST_BARRED = 16
+"""Nodes that are tried without, one after the other, when their devices turn out not to be enough."""
 
 NO_HOME = "no node can hold all pods that share a resourceclaim"
 
@@ -46,9 +50,34 @@ class Sharing:
         self._tried: dict[str, tuple[int, int]] = {}
         """By unit: how many choices of homes failed so far, and the version of the snapshot when the first did."""
 
-    def place(self, unit: str, gang: Gang, closed: Iterable[str]) -> Found:
-        """`Decider.place`, with the users of each shared claim on one node that can serve it."""
-        closed = tuple(closed)
+    def place(
+        self, unit: str, gang: Gang, closed: Collection[str], to_bind: Callable[[Placement], Sequence[PodFacts]]
+    ) -> Found:
+        """`Decider.place`, with devices set aside for the pods that will be bound.
+
+        Where counting devices was too hopeful (claims of several kinds met on one node) it is tried without that node.
+        """
+        barred: dict[str, str] = {}
+        while True:
+            found = self._place(unit, gang, (*closed, *barred))
+            if isinstance(found.answer, Placement):
+                refusal = self._promise(to_bind(found.answer))
+                if refusal is None:
+                    return found
+                barred[refusal.node] = refusal.why
+            if barred and (isinstance(found.answer, NoFit) or len(barred) > MOST_BARRED):
+                why = next(iter(barred.values()))
+                return Found(found.decision, NoFit(gang.name, NO_DEVICES, False, why, version=found.answer.version))
+            if isinstance(found.answer, NoFit):
+                return found
+
+    def _promise(self, pods: Sequence[PodFacts]) -> Refusal | None:
+        view = self._view
+        found = ((view.pods.get(Key(facts.namespace, facts.name)), facts.node) for facts in pods)
+        return view.claims.promise((pod, node) for pod, node in found if pod and pod.spec.resource_claims)
+
+    def _place(self, unit: str, gang: Gang, closed: tuple[str, ...]) -> Found:
+        """With the users of each shared claim on one node that can serve it."""
         gang, found = shared_lots(self._view, gang)
         decision, answer = self._decider.place(gang, self._budget, closed)
         if isinstance(answer, NoFit) or not found:

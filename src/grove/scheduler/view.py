@@ -62,6 +62,8 @@ class View:
         self.places: dict[str, frozenset[str]] = {}
         """Nodes of gangs that stood, by name, after they are gone too; the oldest are forgotten."""
         self.takes_gangs, self.wake = takes_gangs, wake
+        self.levels: dict[str, dict[str, str]] = {}
+        """Node label keys by the names of the levels, of every topology."""
         self.gang_of: dict[Key, str] = {}
         """The gang that refers to a pod; the first one, if there are several."""
         self.pods = cache.add(Pod, fields=UNFINISHED)
@@ -93,9 +95,14 @@ class View:
         return pod.metadata.is_deleting or pod.metadata.uid in self.leaving
 
     def concerns_us(self, gang: GangState) -> bool:
-        """Whether the gang is this scheduler's: its label says so, or one of its pods."""
+        """Whether the gang is this scheduler's: its label says so, or one of its pods, or those it had did."""
         named = gang.podgang.metadata.labels.get(labels.SCHEDULER_NAME)
-        return named == self._name if named else any(self.is_ours(pod) for pod, _ in self.members(gang))
+        if named:
+            return named == self._name
+        pods = [self.is_ours(pod) for pod, _ in self.members(gang)]
+        if pods:
+            gang.is_ours = any(pods)
+        return gang.is_ours
 
     def node_of(self, pod: Pod) -> str:
         """Where a pod is, or will be as far as we are concerned."""
@@ -167,6 +174,12 @@ class View:
     def _meets(self, terms: NodeTerms, node: str) -> bool:
         row = self.snapshot.nodes.row_of.get(node)
         return row is not None and bool(terms_mask(self.snapshot.nodes, terms)[row])
+
+    def level_names(self, topology: str) -> dict[str, str]:
+        """Label keys by level name, of one topology or of all there are."""
+        if topology in self.levels:
+            return self.levels[topology]
+        return {name: key for _, levels in sorted(self.levels.items()) for name, key in levels.items()}
 
     def forget_facts(self, key: Key) -> None:
         """What was read of a pending pod is not true any more."""

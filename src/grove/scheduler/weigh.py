@@ -5,12 +5,17 @@ Running sums make every question about domains a difference of two columns, so o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from grove.scheduler.bounds import Bound, fewest_needed, fewest_per_parent, running_sums
 from grove.scheduler.nodes import Ints
 from grove.scheduler.problem import Problem
 from grove.scheduler.state import State
+
+MOST_WISHES = 32
+"""Degrees of liking that are told apart; what is liked less than all these counts as nothing."""
 
 
 class Weighed:
@@ -64,3 +69,24 @@ class Weighed:
             used = int(np.searchsorted(filled, self.need[bound])) + 1
             found[i] = int(price[order][:used].sum())
         return found
+
+
+def liking(
+    problem: Problem, state: State, groups: Iterable[int], run: tuple[int, int], starts: Ints, ends: Ints
+) -> Ints:
+    """How well the groups' pods would like each of these runs inside `run`: their node preferences met, summed up."""
+    low, high = run
+    found = np.zeros(starts.size, dtype=np.int64)
+    for g in groups:
+        group = problem.groups[g]
+        soft = problem.options[group.options[0]].soft if group.options else None
+        if soft is None or group.need == 0:
+            continue
+        room, soft = state.room(group.options[0], low, high), soft[low:high]
+        left = np.full(starts.size, group.need, dtype=np.int64)
+        for value in np.unique(soft)[::-1][:MOST_WISHES]:
+            held = np.concatenate([[0], np.cumsum(room * (soft == value))])
+            got = np.minimum(left, held[ends - low] - held[starts - low])
+            found += int(value) * got
+            left -= got
+    return found

@@ -9,7 +9,8 @@ import pytest
 
 from grove.api.core import DeviceClass, ResourceSlice
 from grove.scheduler.devicecel import NotUnderstood, selector
-from grove.scheduler.devices import Asked, Device, allocated, allocation, choose, read_devices, read_requests
+from grove.scheduler.devices import Asked, Device, allocated, allocation, read_devices
+from grove.scheduler.wants import read_wants
 
 DRIVER = "gpu.example.com"
 
@@ -79,18 +80,22 @@ def claim(**exactly) -> dict:
 
 def test_a_request_has_the_selectors_of_its_class_and_its_own():
     own = 'device.attributes["a"].b == 1'
-    found = read_requests(claim(count=2, selectors=[{"cel": {"expression": own}}]), classes('device.driver == "x"'))
-    assert found == [Asked("r", "gpu", 2, ('device.driver == "x"', own))]
+    found = read_wants(claim(count=2, selectors=[{"cel": {"expression": own}}]), classes('device.driver == "x"'))
+    assert found.requests == ((Asked("r", "gpu", 2, ('device.driver == "x"', own)),),)
 
 
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        pytest.param(claim(allocationMode="All"), "allocationMode All", id="all of them"),
+        pytest.param(claim(allocationMode="Some"), "allocationMode Some", id="a mode of another day"),
         pytest.param(claim(adminAccess=True), "adminAccess", id="a look into devices of others"),
         pytest.param(claim(capacity={"requests": {"memory": "1Gi"}}), "capacity", id="a part of a device"),
-        pytest.param({"devices": {"requests": [{"name": "r", "firstAvailable": []}]}}, "exactly", id="alternatives"),
-        pytest.param({"devices": {"requests": [], "constraints": [{}]}}, "constraints", id="devices that must match"),
+        pytest.param({"devices": {"requests": [{"name": "r", "firstAvailable": []}]}}, "exactly", id="no alternatives"),
+        pytest.param(
+            {"devices": {"requests": [], "constraints": [{"distinctAttribute": "a/b"}]}},
+            "constraints",
+            id="unlike devices",
+        ),
         pytest.param(
             {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "tpu"}}]}},
             "device class 'tpu' does not exist",
@@ -100,7 +105,7 @@ def test_a_request_has_the_selectors_of_its_class_and_its_own():
 )
 def test_a_claim_that_counting_cannot_meet_says_why(spec, said):
     with pytest.raises(NotUnderstood, match=said):
-        read_requests(spec, classes())
+        read_wants(spec, classes())
 
 
 def slice_(generation: int, *devices: dict, **where) -> ResourceSlice:
@@ -120,36 +125,9 @@ def test_names_without_a_domain_belong_to_the_driver():
 
 
 @pytest.mark.parametrize("odd", ["taints", "consumesCounters", "bindingConditions", "allowMultipleAllocations"])
-def test_a_device_that_is_given_by_other_rules_is_left_out(odd):
-    assert read_devices([slice_(1, {"name": "a", odd: [{"key": "x"}]}, nodeName="n1")]) == []
-
-
-LARGE = 'device.attributes["gpu.example.com"].size == "large"'
-
-
-@pytest.mark.parametrize(
-    ("asked", "taken", "names"),
-    [
-        pytest.param([("any", 1, ())], (), ["small"], id="the first that will do"),
-        pytest.param([("any", 2, ())], (), ["large", "small"], id="two"),
-        pytest.param([("any", 3, ())], (), None, id="one too many"),
-        pytest.param([("any", 1, ())], ("small",), ["large"], id="not one that is taken"),
-        pytest.param([("big", 1, (LARGE,)), ("any", 1, ())], (), ["large", "small"], id="hard before easy"),
-        pytest.param([("any", 1, ()), ("big", 1, (LARGE,))], ("none",), ["large", "small"], id="easy before hard"),
-        pytest.param([("any", 1, ()), ("big", 1, (LARGE,))], ("small",), None, id="both need the same"),
-    ],
-)
-def test_devices_are_chosen_so_that_everybody_gets_one(asked, taken, names):
-    devices = [device("small", size="small"), device("large", size="large")]
-    gone = {(DRIVER, "n1", name) for name in taken}
-    found = choose([Asked(name, "gpu", count, texts) for name, count, texts in asked], devices, gone)
-    assert (None if found is None else sorted(d.id[2] for _, d in found)) == names
-
-
-def test_an_easy_request_moves_on_when_a_hard_one_needs_its_device():
-    devices = [device("large", size="large"), device("small", size="small")]
-    found = choose([Asked("any", "gpu", 1), Asked("big", "gpu", 1, (LARGE,))], devices, ())
-    assert {one.name: d.id[2] for one, d in found} == {"any": "small", "big": "large"}
+def test_a_device_that_is_given_by_other_rules_is_marked(odd):
+    found = read_devices([slice_(1, {"name": "a", odd: [{"key": "x"}]}, {"name": "b"}, nodeName="n1")])
+    assert [(d.id[2], d.is_odd) for d in found] == [("a", True), ("b", False)]
 
 
 def test_an_allocation_names_devices_node_and_configuration():

@@ -8,6 +8,7 @@ from tests.unit.scheduler.kit import RACK, ZONE, gang, group, node, pod, racks, 
 
 from grove.api.core import Taint
 from grove.scheduler.answers import Placement
+from grove.scheduler.devices import ANY
 from grove.scheduler.explain import explain
 from grove.scheduler.gang import Pin
 from grove.scheduler.place import place
@@ -86,12 +87,21 @@ def test_the_smallest_gang_whose_end_helps_is_named():
     large = Running("default/large", 0, tuple(pod(f"l{i}", 8, on=f"r2-{i}") for i in range(2)))
     snapshot = snap(racks({"r1": 1, "r2": 2}), [*small.pods, *large.pods])
     answer = explain(snapshot, gang(group("g", 1, 8)), [large, small])
-    assert kinds(answer)["finish"].text == "wait for default/small to finish, or evict it (1 pods)"
+    assert kinds(answer)["finish"].text == "wait for default/small to finish, or evict it (1 pod)"
 
 
 def test_smaller_pods_are_proposed_when_devices_are_short():
     answer = explain(snap([node("a", 4), node("b", 4)]), gang(group("g", 2, 8)))
     assert kinds(answer)["smaller-pods"].text == "ask for 4 nvidia.com/gpu instead of 8 in each pod of g"
+
+
+def test_fewer_claimed_devices_are_proposed_by_their_class():
+    """A pod that claims devices asks for some of a class, and for as many of any kind; only the former is spoken of."""
+    devices = {"deviceclass/tpu": 2, ANY: 2}
+    snapshot = snap([node("a", 0, extra=devices), node("b", 0, extra=devices)])
+    answer = explain(snapshot, gang(group("g", 2, 0, extra={"deviceclass/tpu": 4, ANY: 4})))
+    assert kinds(answer)["smaller-pods"].text == "ask for 2 deviceclass/tpu instead of 4 in each pod of g"
+    assert not any(ANY in change.text for change in answer.changes)
 
 
 def test_a_gang_pinned_to_a_full_domain_is_told_where_it_would_fit_whole():

@@ -7,23 +7,25 @@ import pytest
 from tests.unit.scheduler.kit import node, pod
 
 from grove.api.meta import Key
-from grove.scheduler.devices import Asked, Device
+from grove.scheduler.devices import ANY, Asked, Device
 from grove.scheduler.facts import PodFacts
 from grove.scheduler.homes import Lot, Sites, lots
 from grove.scheduler.snapshot import cluster
+from grove.scheduler.wants import Wants
 
 DRIVER = "gpu.example.com"
 GPU = Asked("gpu", DRIVER, 1)
 
 
-def keys(*names: str) -> dict[Key, tuple[Asked, ...]]:
-    return {Key("default", name): (GPU,) for name in names}
+def keys(*names: str) -> dict[Key, Wants]:
+    return {Key("default", name): Wants(((GPU,),)) for name in names}
 
 
 def sites(devices: dict[str, int], gpus: dict[str, int] | None = None, near: str = "") -> Sites:
     """Nodes with so many devices each; `gpus` is what pods ask for besides."""
     snapshot = cluster(
-        node(name, (gpus or {}).get(name, 8), extra={GPU.resource: count}) for name, count in devices.items()
+        node(name, (gpus or {}).get(name, 8), extra={GPU.resource: count, ANY: count})
+        for name, count in devices.items()
     )
     local = {name: [Device((DRIVER, name, f"d{i}"), name) for i in range(count)] for name, count in devices.items()}
     mask = np.ones(snapshot.nodes.rows, dtype=np.bool_)

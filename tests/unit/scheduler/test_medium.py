@@ -119,3 +119,39 @@ def test_nested_gangs_are_placed_exactly_when_they_fit(first):
             wrong[seed] = f"it fits, we say {answer.message}"
     assert wrong == {}
     assert min(seen[Placement], seen[NoFit]) >= 10, seen
+
+
+def brim_case(seed: int) -> tuple[list[NodeFacts], list[PodFacts], Gang]:
+    """Mixed sizes that would fill what is left of a cluster nearly to the last GPU: packing alone decides."""
+    rng = Random(seed)
+    nodes, running, left = [], [], 0
+    for i in range(rng.choice((12, 24, 48, 96))):
+        found = node(f"n{i:04}", 8, zone="z", block=f"b{i // 32}", rack=f"r{i // 8}")
+        nodes.append(found)
+        taken = rng.choice(range(8)) if rng.random() < 0.9 else 0
+        if taken:
+            running.append(used(found.name, taken, cpu=rng.choice((1_000, 30_000, 50_000))))
+        left += 8 - taken
+    left = int(left * rng.choice((0.8, 0.9, 0.95, 1.0)))
+    groups: list[PodGroup] = []
+    while left > 0 and len(groups) < 8:
+        size = rng.randint(1, 7)
+        count = max(1, min(left // size, rng.choice((2, 4, 8, 16, 32))))
+        left -= size * count
+        if left < 0:
+            break
+        name, alike = f"g{len(groups)}", shape(size, cpu=rng.choice((1_000, 7_000, 20_000)))
+        pods = tuple(pod(f"{name}-{i}", of=alike, group=name) for i in range(count))
+        groups.append(PodGroup(name, count, pods, (), rng.choice(("", "", "", RACK)), rng.choice(("", "", RACK))))
+    return nodes, running, Gang(f"default/brim-{seed}", Branch("gang", tuple(groups), "", rng.choice(("", RACK))))
+
+
+@pytest.mark.parametrize("seed", [32, 264, 276, 279, 289, 333, 415, 482])
+def test_gangs_that_fill_a_cluster_to_the_brim_are_decided(seed):
+    nodes, running, wanted = brim_case(seed)
+    answer = place(snap(nodes, running), wanted)
+    if isinstance(answer, Placement):
+        assert faults(nodes, running, wanted, LEVELS, answer) == []
+    else:
+        assert answer.reason != BUDGET_ENDED
+        assert not fits(nodes, running, wanted)

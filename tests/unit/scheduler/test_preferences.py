@@ -99,6 +99,35 @@ def test_a_gang_takes_over_the_place_of_the_one_it_names_if_it_fits_there_whole(
     assert nodes_of(snapshot, wanted) == want
 
 
+LIKES_B = ((50, NodeTerm((Requirement(RACK, "In", frozenset("b")),))),)
+LIKES_FAST = ((10, NodeTerm((Requirement("fast", "Exists", frozenset()),))),)
+
+
+@pytest.mark.parametrize(
+    ("levels", "taken", "want"),
+    [
+        pytest.param({"required": RACK}, [], {"b"}, id="a required level: the liked rack, though another is tighter"),
+        pytest.param({"preferred": RACK}, [], {"b"}, id="a preferred level"),
+        pytest.param({}, [], {"b"}, id="no level"),
+        pytest.param({"required": RACK}, ["b-0", "b-1"], {"a"}, id="another rack when the liked one is full"),
+        pytest.param({"preferred": RACK}, ["b-0", "b-1"], {"a"}, id="one rack before half of the liked one"),
+    ],
+)
+def test_node_preferences_choose_among_domains(levels, taken, want):
+    snapshot = snap(racks({"a": 2, "b": 3}), [used(name, 8) for name in taken])
+    wanted = gang(group("g", 1, 8, preferred_nodes=LIKES_B), group("h", 1, 8, preferred_nodes=LIKES_B), **levels)
+    assert racks_of(snapshot, wanted) == want
+
+
+def test_the_domain_with_most_liked_nodes_is_chosen():
+    nodes = [
+        node(f"{rack}-{i}", rack=rack, labels={"fast": ""} if i < fast else {})
+        for rack, fast in (("a", 1), ("b", 2))
+        for i in range(3)
+    ]
+    assert nodes_of(snap(nodes), gang(group("g", 2, 8, preferred_nodes=LIKES_FAST), required=RACK)) == ["b-0", "b-1"]
+
+
 def test_only_allowed_domains_are_used():
     snapshot = snap(racks({"a": 1, "b": 1}))
     wanted = replace(gang(group("g", 1, 8)), allowed=((RACK, frozenset(("b",))),))

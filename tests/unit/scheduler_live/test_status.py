@@ -72,7 +72,7 @@ def test_phase_and_conditions(
 
 def test_lost_pods_are_told_with_numbers() -> None:
     found = status(state(was_placed=True), None, (1, 1))
-    assert said(found, "Scheduled") == ("False", "PodsLost", "pods were lost after the gang was placed: a 1/2")
+    assert said(found, "Scheduled") == ("False", "PodsLost", "pods are missing since the gang was placed: a 1/2")
     assert found.phase == "Pending"
 
 
