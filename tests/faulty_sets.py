@@ -347,7 +347,8 @@ ROWS = [
         pcs("demo", clique("a", schedulerName="other")),
         [
             f'{T}.cliques.spec.podSpec.schedulerName: Invalid value: "other": scheduler is not enabled in the operator '
-            "configuration, which has: default-scheduler, kai-scheduler, volcano"
+            "configuration, which has: default-scheduler, kai-scheduler, volcano; an administrator adds it to "
+            "scheduler.profiles there"
         ],
         id="a scheduler that is not enabled",
     ),

@@ -23,7 +23,8 @@ def grove(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.real
 def test_up_runs_a_sample_and_down_leaves_no_process(tmp_path: Path):
     directory = tmp_path / "local"
-    up = grove("up", "--nodes", "16", "--dir", directory)
+    devices = ("--device-class", "gpu.nvidia.com", "--device-class", "nic.example.com")
+    up = grove("up", "--nodes", "16", *devices, "--dir", directory)
     try:
         assert up.returncode == 0, up.stderr
         kubeconfig = Path(up.stdout.strip())
@@ -34,14 +35,17 @@ def test_up_runs_a_sample_and_down_leaves_no_process(tmp_path: Path):
         again = grove("up", "--nodes", "16", "--dir", directory)
         assert again.returncode == 0
         assert "already up" in again.stderr
+        assert "`grove down` first" in grove("up", *devices, "--dir", directory).stderr
 
         kubectl = [find_or_build("1.36.3") / "kubectl", "--kubeconfig", kubeconfig]
+        files = ["-f", SAMPLES / "small.yaml", "-f", SAMPLES / "shared-devices.yaml"]
         applied = subprocess.run(  # at once: `up` returns when admission is there
-            [*kubectl, "apply", "-f", SAMPLES / "small.yaml"], capture_output=True, text=True, check=False
+            [*kubectl, "apply", *files], capture_output=True, text=True, check=False
         )
         assert applied.returncode == 0, applied.stderr
+        available = "--for=jsonpath={.status.availableReplicas}=1"
         waited = subprocess.run(
-            [*kubectl, "wait", "pcs/small", "--for=jsonpath={.status.availableReplicas}=1", "--timeout=60s"],
+            [*kubectl, "wait", "pcs/small", "pcs/sharing", available, "--timeout=60s"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert waited.returncode == 0, waited.stderr

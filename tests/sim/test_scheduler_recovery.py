@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from tests.gangs import Gang, gang, gang_json, group, member_json
 
-from grove.api.core import Pod, PriorityClass
+from grove.api.core import Node, Pod, PriorityClass
+from grove.api.labels import GANG_TIMEOUT
 from grove.api.meta import find_condition
 from grove.api.podgang import PodGang
+from grove.kube.clock import Clock
 from grove.kube.errors import Forbidden
 from grove.scheduler.config import SchedulerConfiguration
 from grove.scheduler.live import Scheduler
@@ -122,3 +126,43 @@ def test_an_eviction_that_was_cut_short_is_finished_by_the_next_scheduler() -> N
     assert half == 3
     assert rest == 0
     assert high == []
+
+
+class Jumping:
+    """The cluster's clock, wrong by so much: a machine whose time was set while it ran."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.wrong = timedelta()
+
+    def now(self) -> datetime:
+        return self._clock.now() + self.wrong
+
+
+@pytest.mark.parametrize(
+    "jump", [pytest.param(timedelta(days=-400), id="back"), pytest.param(timedelta(days=400), id="ahead")]
+)
+def test_a_clock_that_jumps_delays_no_deadline_and_stops_nobody(jump: timedelta) -> None:
+    """A gang is bound in part when the clock jumps: it goes back by its deadline, others come and stay."""
+
+    async def story() -> tuple[list[str], list[str], list[str]]:
+        async with SimCluster(nodes=Topology(nodes=2, gpus=1)) as sim:
+            client, clock = sim.client(), Jumping(sim.clock)
+            nodes = sorted(node.metadata.name for node in (await client.list(Node)).items)
+            await apply(client, gang("half", group("w", 3), annotations={GANG_TIMEOUT: "30s"}))
+            await client.bind(NAMESPACE, "half-w-0", nodes[0])
+            task = asyncio.ensure_future(Scheduler(sim.client(), SchedulerConfiguration(), clock).run())
+            await asyncio.sleep(5)
+            clock.wrong = jump
+            await apply(client, gang("fine", group("w", 1)))
+            await asyncio.sleep(5)
+            early = await on_nodes(client, "fine")
+            await asyncio.sleep(25)
+            half = await on_nodes(client, "half")
+            clock.wrong = timedelta()
+            await asyncio.sleep(600)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return early, half, await on_nodes(client, "fine")
+
+    assert run(story()) == (["fine-w-0"], [], ["fine-w-0"])

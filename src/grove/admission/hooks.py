@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from grove.admission.reader import Reader
 from grove.admission.registration import GUARDED, WEBHOOK_NAMES
 from grove.admission.review import AUTHORIZE, DEFAULT_SET, VALIDATE_BINDING, VALIDATE_SET, Admission
-from grove.admission.server import Reader
 from grove.admission.view import mapping
 from grove.api.labels import MANAGED_BY, OPERATOR
 from grove.api.meta import Json, Resource

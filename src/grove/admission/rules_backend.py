@@ -25,9 +25,8 @@ def backend_faults(new: SetView, old: SetView | None, backends: BackendFacts, lo
     for name in names:
         if name not in backends.enabled:
             listed = ", ".join(sorted(backends.enabled))
-            yield invalid(
-                SCHEDULER_PATH, name, f"scheduler is not enabled in the operator configuration, which has: {listed}"
-            )
+            detail = f"scheduler is not enabled in the operator configuration, which has: {listed}"
+            yield invalid(SCHEDULER_PATH, name, f"{detail}; an administrator adds it to scheduler.profiles there")
     if len(names) != 1 or names[0] not in backends.enabled:
         return
     name = names[0]

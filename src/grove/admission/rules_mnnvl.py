@@ -22,8 +22,8 @@ def mnnvl_faults(new: SetView, *, enabled: bool) -> Iterator[Fault]:
         elif wrong := label_fault(value):
             yield invalid(where, value, wrong)
         elif not enabled:
-            detail = f'multi-node NVLink is switched off (network.autoMNNVLEnabled): only "{MNNVL_NONE}" is allowed'
-            yield invalid(where, value, detail)
+            detail = "multi-node NVLink is switched off: an administrator sets network.autoMNNVLEnabled in the"
+            yield invalid(where, value, f'{detail} operator configuration; until then only "{MNNVL_NONE}" is allowed')
 
 
 def mnnvl_change_faults(new: SetView, old: SetView) -> Iterator[Fault]:

@@ -13,9 +13,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from grove.admission.certs import service_names
+from grove.admission.reader import ClusterReader
 from grove.admission.registration import Address, Registration, ServiceAddress, UrlAddress
 from grove.admission.review import Admission
-from grove.admission.server import ClusterReader, Seen, WebhookServer
+from grove.admission.server import Seen, WebhookServer
 from grove.admission.serving_certs import MODES, CertificateFiles, SharedSecret
 from grove.api.meta import Json, Key
 from grove.kube.client import Client

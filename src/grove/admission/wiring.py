@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from grove.admission.authorizer import Authorizer, exempt_users
 from grove.admission.feasibility import NodeSummary
 from grove.admission.lookups import BackendFacts, Scheduler
 from grove.admission.review import Admission
-from grove.admission.service import WebhookSettings
 from grove.admission.view import mapping, text
 from grove.api.meta import Resource
 from grove.config import OperatorConfiguration
 from grove.kube.client import Client
+
+if TYPE_CHECKING:
+    from grove.admission.service import WebhookSettings
 
 SELF_SUBJECT_REVIEW = Resource("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", False)
 
@@ -49,6 +52,8 @@ def admission_of(
 
 def webhook_settings(config: OperatorConfiguration, *, namespace: str, url: str = "") -> WebhookSettings:
     """`url` is where the API server reaches this process when no Service does (`--webhook-url`)."""
+    from grove.admission.service import WebhookSettings  # a simulated cluster needs no server and no certificates
+
     hooks = config.server.webhooks
     return WebhookSettings(
         namespace=namespace,

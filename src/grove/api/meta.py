@@ -147,7 +147,10 @@ T = TypeVar("T", bound=Object)
 
 
 def find_condition(conditions: tuple[Condition, ...], type_: str) -> Condition | None:
-    return next((c for c in conditions if c.type == type_), None)
+    for condition in conditions:  # not a generator: this is asked of every pod, again and again
+        if condition.type == type_:
+            return condition
+    return None
 
 
 def is_true(conditions: tuple[Condition, ...], type_: str) -> bool:

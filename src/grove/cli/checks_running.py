@@ -25,7 +25,7 @@ async def operator(client: Client, now: datetime) -> list[Finding]:
         one for one in sets
         if one.status.observed_generation != one.metadata.generation and _is_old(one.metadata.creation_timestamp, now)
     ]  # fmt: skip
-    state, sign = await _sign_of_life(client, "grove-operator", LeaderElection().resource_name, now)
+    state, sign = await sign_of_life(client, "grove-operator", LeaderElection().resource_name, now)
     fix = "kubectl -n grove-system get pods -l app.kubernetes.io/name=grove-operator; or run grove operator"
     if behind:
         names = ", ".join(str(one.metadata.key) for one in behind[:3])
@@ -50,7 +50,7 @@ async def scheduler(client: Client, now: datetime) -> list[Finding]:
         and find_condition(one.status.conditions, words.SCHEDULED) is None
         and _is_old(one.metadata.creation_timestamp, now)
     ]  # fmt: skip
-    state, sign = await _sign_of_life(client, "grove-scheduler", LeaderElection().resource_name, now)
+    state, sign = await sign_of_life(client, "grove-scheduler", LeaderElection().resource_name, now)
     fix = "kubectl -n grove-system get pods -l app.kubernetes.io/name=grove-scheduler; or run grove scheduler"
     if silent:
         text = f"{len(silent)} complete gangs have had no answer for a minute; {sign}"
@@ -62,7 +62,7 @@ def _is_old(since: datetime | None, now: datetime) -> bool:
     return since is not None and now - since > STALE
 
 
-async def _sign_of_life(client: Client, app: str, lease_name: str, now: datetime) -> tuple[str, str]:
+async def sign_of_life(client: Client, app: str, lease_name: str, now: datetime) -> tuple[str, str]:
     """How it is and how one knows: who leads, else its pods. A lease that was left to expire is a fault for certain."""
     from grove.api.core import Lease, Pod
     from grove.api.labels import NAME
@@ -74,9 +74,11 @@ async def _sign_of_life(client: Client, app: str, lease_name: str, now: datetime
             holder, renewed = lease.spec.holder_identity, lease.spec.renew_time
             if not holder or renewed is None:
                 continue  # given back by one that ended in good order
-            quiet = now - renewed
-            if quiet < timedelta(seconds=2 * (lease.spec.lease_duration_seconds or 15)):
+            quiet, lasts = now - renewed, timedelta(seconds=lease.spec.lease_duration_seconds or 15)
+            if quiet < lasts:
                 return OK, f"{holder} leads"
+            if quiet < 2 * lasts:  # clocks differ, and another may just be taking over
+                return WARN, f"{holder} leads, but last renewed its lease {age(renewed, now)} ago"
             expired = f"nobody leads: {holder} last renewed its lease {age(renewed, now)} ago"
     except Forbidden:
         pass

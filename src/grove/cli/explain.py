@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from grove.api.core import Event
     from grove.api.podgang import PodGang
     from grove.kube.client import Client
     from grove.scheduler.config import SchedulerConfiguration
@@ -101,9 +102,11 @@ async def subject(client: Client, namespace: str, name: str) -> tuple[Seen, list
 async def _verdicts(
     client: Client, seen: Seen, gangs: Sequence[PodGang], settings: SchedulerConfiguration | None
 ) -> tuple[list[Verdict], str]:
+    from dataclasses import replace
+
     from grove.kube.errors import Forbidden
     from grove.show.diagnosis import diagnose
-    from grove.show.verdict import gang_verdict
+    from grove.show.verdict import ROOM, gang_verdict
     from grove.show.words import counted
 
     ordered = sorted(gangs, key=lambda gang: counted(gang.metadata.name))
@@ -113,11 +116,51 @@ async def _verdicts(
             view, policy = looking.view, looking.config.node_policy
             ours = [state for state in view.gangs.values() if state.name in wanted and view.concerns_us(state)]
             known = {state.name: diagnose(view, state, policy) for state in ours}
-            return [gang_verdict(seen, gang, known.get(str(gang.metadata.key))) for gang in ordered], ""
+            if any(one.placed for one in known.values()):
+                seen = replace(seen, events=await _warnings(client, gangs[0].metadata.namespace))
+            found = [gang_verdict(seen, gang, known.get(str(gang.metadata.key))) for gang in ordered]
+            idle = await _idle(client) if any(one.reason == ROOM for one in found) else ""
+            return [_unplaced(one, idle) if idle and one.reason == ROOM else one for one in found], ""
     except Forbidden as error:
         note = f"you may not see what the scheduler sees ({error}); this is what it wrote on the objects"
         return [gang_verdict(seen, gang, None) for gang in ordered], note
     raise AssertionError("a view is given or refused")
+
+
+async def _warnings(client: Client, namespace: str) -> Sequence[Event]:
+    """What kubelets and others complain about in the pods of a namespace; nothing for those who may not see it."""
+    from grove.api.core import Event
+    from grove.kube.errors import Forbidden
+
+    try:
+        return (await client.list(Event, namespace, fields="type=Warning,involvedObject.kind=Pod")).items
+    except Forbidden:
+        return ()
+
+
+async def _idle(client: Client) -> str:
+    """How one knows that grove-scheduler does not run; empty when it does, or nobody can tell."""
+    from datetime import UTC, datetime
+
+    from grove.cli.checks_running import sign_of_life
+    from grove.cli.findings import FAIL
+    from grove.kube.errors import Forbidden
+    from grove.scheduler.config import LeaderElection
+
+    try:
+        state, sign = await sign_of_life(client, "grove-scheduler", LeaderElection().resource_name, datetime.now(UTC))
+    except Forbidden:
+        return ""
+    return sign if state == FAIL else ""
+
+
+def _unplaced(verdict: Verdict, sign: str) -> Verdict:
+    from dataclasses import replace
+
+    reason = f"there is room for it, but grove-scheduler does not run ({sign})"
+    return replace(
+        verdict, level="scheduler", reason=reason, next="start grove-scheduler; kubectl grove doctor says how"
+    )
 
 
 async def _looking(client: Client, given: SchedulerConfiguration | None = None) -> AsyncIterator[Scheduler]:
@@ -169,10 +212,17 @@ def queue(options: Options) -> int:
 
 
 async def queue_answer(client: Client, namespace: str, now: datetime) -> Answer:
+    from grove.api.podclique import PodClique
     from grove.show.diagnosis import waiting_line
+    from grove.show.seen import every
 
     async for looking in _looking(client):
-        lines = [one for one in waiting_line(looking.view) if not namespace or one.namespace == namespace]
+        refused = {
+            one.metadata.key: one.status.last_errors[0].description
+            for one in await every(client, PodClique, namespace)
+            if one.status.last_errors and one.status.replicas < one.spec.replicas
+        }
+        lines = [one for one in waiting_line(looking.view, refused) if not namespace or one.namespace == namespace]
         break
 
     def paint(width: int) -> RenderableType:

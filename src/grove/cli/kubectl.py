@@ -12,7 +12,7 @@ import click
 
 from grove import __version__
 from grove.cli.access import Options
-from grove.cli.main import ASKING, LazyGroup, run
+from grove.cli.main import ASKING, LazyGroup, run_and_leave
 
 
 class Asking(LazyGroup):
@@ -34,8 +34,8 @@ def kubectl_grove(ctx: click.Context, kubeconfig: Path | None, context: str, nam
     ctx.obj = Options(kubeconfig, context, namespace)
 
 
-def main(argv: list[str] | None = None) -> None:
-    run(kubectl_grove, argv if argv is not None else sys.argv[1:], prog="kubectl grove")
+def main() -> None:
+    run_and_leave(kubectl_grove, sys.argv[1:], prog="kubectl grove")
 
 
 if __name__ == "__main__":

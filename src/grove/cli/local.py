@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -31,18 +32,22 @@ def _say(line: str) -> None:
 @click.option("--nodes", default=64, show_default=True, type=click.IntRange(0, 10_000), help="How many fake GPU nodes.")
 @click.option("--operator/--no-operator", default=True, show_default=True, help="Also run Grove's operator.")
 @click.option("--scheduler/--no-scheduler", default=True, show_default=True, help="Also run Grove's scheduler.")
+@click.option("--device-class", "classes", multiple=True, metavar="NAME",
+              help="Also give each fake node eight devices of this class; may be given several times.")  # fmt: skip
 @directory_option
-def up(version: str, nodes: int, operator: bool, scheduler: bool, directory: Path) -> None:
+def up(version: str, nodes: int, operator: bool, scheduler: bool, classes: tuple[str, ...], directory: Path) -> None:
     """Start a real control plane with fake GPU nodes; prints the path of its kubeconfig."""
     import asyncio
 
     import yaml
 
     from grove.local import controlplane
-    from grove.local.binaries import BinariesError
+    from grove.local.binaries import BinariesError, find_or_build
 
     directory = directory.expanduser()
     begun = time.monotonic()
+    if classes and controlplane.status(directory) is not None:
+        raise click.ClickException("its nodes are up already; `grove down` first, then again with their devices")
     try:
         state = controlplane.up(directory, version, say=_say)
     except (BinariesError, controlplane.ControlPlaneError) as error:
@@ -50,8 +55,9 @@ def up(version: str, nodes: int, operator: bool, scheduler: bool, directory: Pat
     grove = [sys.executable, "-m", "grove"]
     access = ["--kubeconfig", str(state.kubeconfig)]
     asyncio.run(_prepare(state.kubeconfig))
+    more = [word for name in classes for word in ("--device-class", name)]
     if nodes:
-        controlplane.accompany(directory, "grove-nodes", [*grove, "nodes", *access, "--count", str(nodes)])
+        controlplane.accompany(directory, "grove-nodes", [*grove, "nodes", *access, "--count", str(nodes), *more])
     if scheduler:
         command = [*grove, "scheduler", *access, "--port", "0", "--leader-elect"]
         controlplane.accompany(directory, "grove-scheduler", command)
@@ -71,6 +77,8 @@ def up(version: str, nodes: int, operator: bool, scheduler: bool, directory: Pat
         _say(f"{nodes} fake GPU nodes")
     _say(f"ready after {time.monotonic() - begun:.1f} s; logs are in {directory / 'logs'}. Next:")
     _say(f"  export KUBECONFIG={state.kubeconfig}")
+    if shutil.which("kubectl") is None:
+        _say(f'  export PATH="{find_or_build(version)}:$PATH"   # kubectl is there')
     click.echo(state.kubeconfig)
 
 

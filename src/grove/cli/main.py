@@ -5,9 +5,12 @@ Loading lazily keeps `grove startup`, which runs in every pod that waits, small 
 
 from __future__ import annotations
 
+import gc
 import importlib
+import os
 import sys
-from typing import Any
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import click
 
@@ -76,11 +79,30 @@ def grove(verbose: bool) -> None:
     """Grove: whole inference systems on Kubernetes, placed as one gang."""
 
 
-def main(argv: list[str] | None = None) -> None:
-    run(grove, argv if argv is not None else sys.argv[1:])
+def main() -> None:
+    argv = sys.argv[1:]
+    if argv and argv[0] in ASKING:
+        run_and_leave(grove, argv)
+    run(grove, argv)
 
 
-def run(command: click.Command, argv: list[str], *, prog: str = "grove") -> None:
+def run_and_leave(command: click.Command, argv: list[str], *, prog: str = "grove") -> NoReturn:
+    """Runs a command that leaves nothing to be tidied up, and ends the process at once.
+
+    Python would take ten thousand pods apart one by one before it ends, which takes longer than most answers; and for
+    a second or two there is nothing to be gained by looking for garbage.
+    """
+    gc.disable()
+    try:
+        run(command, argv, prog=prog)
+    except SystemExit as end:
+        with suppress(BrokenPipeError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else 0)
+
+
+def run(command: click.Command, argv: list[str], *, prog: str = "grove") -> NoReturn:
     """Runs a command; what goes wrong with the cluster or the input is one line on stderr and exit code 2."""
     from grove.kube.errors import KubeError  # here, so that a command without a cluster does not pay for it
 

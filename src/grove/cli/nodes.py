@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from grove.kube.client import Client
 
 PER_RACK, RACKS_PER_BLOCK, BLOCKS_PER_ZONE = 4, 4, 2
 
@@ -19,14 +24,20 @@ PER_RACK, RACKS_PER_BLOCK, BLOCKS_PER_ZONE = 4, 4, 2
 @click.option("--count", default=64, show_default=True, type=click.IntRange(1, 10_000), help="How many nodes.")
 @click.option("--gpus", default=8, show_default=True, type=click.IntRange(0, 64), help="GPUs of each node.")
 @click.option("--start-delay", "start_s", default=0.5, show_default=True, help="Seconds from bound to Ready.")
-def nodes(kubeconfig: Path | None, context: str, count: int, gpus: int, start_s: float) -> None:
+@click.option("--device-class", "classes", multiple=True, metavar="NAME",
+              help="Also give each node eight devices of this class; may be given several times.")  # fmt: skip
+def nodes(
+    kubeconfig: Path | None, context: str, count: int, gpus: int, start_s: float, classes: tuple[str, ...]
+) -> None:
     """Create fake nodes in zones, blocks and racks, bind a topology to them, and run what is placed on them."""
     from grove.kube.run import run_process
 
-    sys.exit(run_process(lambda: _run(kubeconfig, context, count, gpus, start_s)))
+    sys.exit(run_process(lambda: _run(kubeconfig, context, count, gpus, start_s, classes)))
 
 
-async def _run(kubeconfig: Path | None, context: str, count: int, gpus: int, start_s: float) -> None:
+async def _run(
+    kubeconfig: Path | None, context: str, count: int, gpus: int, start_s: float, classes: tuple[str, ...]
+) -> None:
     from itertools import islice
 
     from grove.api.topology import ClusterTopologyBinding
@@ -49,5 +60,18 @@ async def _run(kubeconfig: Path | None, context: str, count: int, gpus: int, sta
             pass
         fake = FakeNodes(client, SYSTEM, start_s=start_s)
         await fake.add(islice(shape.objects(), count))
+        await _furnish(client, fake.names, classes)
         click.echo(f"{count} nodes with {gpus} GPUs each, in {zones} zones; running what is bound to them", err=True)
         await fake.run()
+
+
+async def _furnish(client: Client, nodes: Sequence[str], classes: Sequence[str]) -> None:
+    """Tells of devices as their driver would."""
+    from grove.demo.devices import device_objects
+    from grove.kube.errors import AlreadyExists
+
+    for kind, name, spec in device_objects(nodes, classes):
+        try:
+            await client.create(kind, {"metadata": {"name": name}, "spec": spec})
+        except AlreadyExists:
+            pass

@@ -49,7 +49,6 @@ def plan(
     Exit codes: 0 everything fits, 3 something waits for something else, 4 something cannot be placed.
     """
     import asyncio
-    import gc
 
     from grove.cli.access import resolve
     from grove.cli.settings import settings_in, settings_of
@@ -78,7 +77,6 @@ def plan(
             # Not returned: asyncio.run formats what its task returned, which takes half a second here.
             read.append((await copy_cluster(client, None), given or await settings_of(client)))
 
-    gc.disable()  # ten thousand pods live as long as this process, which is not long
     asyncio.run(copied())
     [(copy, known)] = read
     found = run(plan_answer(copy, namespace, manifests, scales, drains, show_pods, settings=known))
@@ -93,6 +91,7 @@ async def plan_answer(
     from dataclasses import replace
     from datetime import UTC, datetime
 
+    from grove.demo.copying import controllers_of
     from grove.demo.standin import stood_in, told
     from grove.demo.whatif import planned
     from grove.demo.world import World
@@ -105,10 +104,15 @@ async def plan_answer(
     change, sets = _change(copy, namespace, manifests, scales, drains)
     kept = replace(copy, objects=tuple(_only(copy, set(sets))))
     known, moment = settings or SchedulerConfiguration(), now or datetime.now(UTC)
-    async with World([], copy=kept, namespace=namespace, now=moment, settings=known) as world:
+    async with World([], copy=kept, namespace=namespace, now=moment, settings=known, steady=True) as world:
         try:
             found = await planned(
-                world, change, sets, count_more=bool(manifests), drained=drains, controllers=copy.controllers
+                world,
+                change,
+                sets,
+                count_more=bool(manifests),
+                drained=drains,
+                controllers=controllers_of(_pods_on(copy, drains)),
             )
         except ApiError as error:
             raise Unanswered(f"it would be refused: {error}") from error
@@ -130,7 +134,7 @@ def _change(
     copy: Copy, namespace: str, manifests: Sequence[Any], scales: Sequence[str], drains: Sequence[str]
 ) -> tuple[Callable[[World], Awaitable[None]], list[Key]]:
     from grove.api import labels
-    from grove.api.core import Node, Pod
+    from grove.api.core import Node
     from grove.api.meta import Key
     from grove.api.podcliqueset import PodCliqueSet
 
@@ -151,10 +155,16 @@ def _change(
     for name in drains:
         if name not in nodes:
             raise Unanswered(f"there is no node {name}")
-    pods = [one for one in copy.of(Pod.RESOURCE) if one["spec"].get("nodeName") in drains]
-    marks = [(one["metadata"]["namespace"], (one["metadata"].get("labels") or {}).get(labels.PART_OF)) for one in pods]
+    metas = [one["metadata"] for one in _pods_on(copy, drains)]
+    marks = [(meta["namespace"], (meta.get("labels") or {}).get(labels.PART_OF)) for meta in metas]
     keys = sorted({Key(place, name) for place, name in marks if name} & there)
     return lambda world: _drain(world, drains), keys
+
+
+def _pods_on(copy: Copy, nodes: Sequence[str]) -> list[Any]:
+    from grove.api.core import Pod
+
+    return [one for one in copy.of(Pod.RESOURCE) if one["spec"].get("nodeName") in nodes] if nodes else []
 
 
 def _parsed(text: str) -> tuple[str, int]:

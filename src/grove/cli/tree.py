@@ -87,6 +87,7 @@ def tree_data(twig: Twig) -> dict[str, Any]:
 
 def _watch(options: Options, name: str, no_pods: bool) -> int:
     import asyncio
+    import gc
     from contextlib import nullcontext
 
     from rich.live import Live
@@ -104,6 +105,7 @@ def _watch(options: Options, name: str, no_pods: bool) -> int:
     from grove.show.seen import Seen
 
     configure_logs("error", "text")
+    gc.enable()  # this one may run for hours
 
     async def follow() -> None:
         from grove.api import labels

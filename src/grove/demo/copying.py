@@ -7,8 +7,8 @@ struck from owner references; otherwise the copy's garbage collector would tidy 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from grove.api import core, labels
@@ -40,14 +40,10 @@ _OF_SETS: tuple[Resource, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Objects by kind, in the order they are to be loaded. `blind` are kinds that could not be read.
-
-    `controllers` has the kind of every pod's controller by the pod's uid, since owners that are not copied are struck.
-    """
+    """Objects by kind, in the order they are to be loaded. `blind` are kinds that could not be read."""
 
     objects: tuple[tuple[Resource, Json], ...] = ()
-    blind: tuple[str, ...] = field(default=())
-    controllers: Mapping[str, str] = field(default_factory=dict)
+    blind: tuple[str, ...] = ()
 
     def of(self, resource: Resource) -> list[Json]:
         return [obj for kind, obj in self.objects if kind == resource]
@@ -84,14 +80,17 @@ async def copy_cluster(client: Client, sets: Collection[Key] | None = ()) -> Cop
     lists = await asyncio.gather(*(listed(kind) for kind in kinds))
     objects = [(kind, one) for kind, found in zip(kinds, lists, strict=True) for one in found]
     kept = objects if sets is None else limited(objects, sets)
-    return Copy(tuple(kept), tuple(sorted(blind)), dict(_controllers(lists[-1])))
+    return Copy(tuple(kept), tuple(sorted(blind)))
 
 
-def _controllers(pods: Iterable[Json]) -> Iterator[tuple[str, str]]:
-    for pod in pods:
-        for owner in pod["metadata"].get("ownerReferences") or ():
-            if owner.get("controller"):
-                yield pod["metadata"]["uid"], owner.get("kind", "")
+def controllers_of(pods: Iterable[Json]) -> dict[str, str]:
+    """The kind of each pod's controller by the pod's uid; of pods whose owners were not struck yet."""
+    return {
+        pod["metadata"]["uid"]: owner.get("kind", "")
+        for pod in pods
+        for owner in pod["metadata"].get("ownerReferences") or ()
+        if owner.get("controller")
+    }
 
 
 def limited(objects: Iterable[tuple[Resource, Json]], sets: Collection[Key]) -> list[tuple[Resource, Json]]:
@@ -100,19 +99,27 @@ def limited(objects: Iterable[tuple[Resource, Json]], sets: Collection[Key]) -> 
     Pods of other sets lose the label by which an operator follows them: to it they are anybody's, and ten thousand of
     them need not be read twice.
     """
-    kept = []
-    for kind, one in objects:
-        concerned = _set_of(kind, one) in sets
-        if kind in _OF_SETS and not concerned:
-            continue
-        kept.append((kind, one if concerned or kind != core.Pod.RESOURCE else _unmanaged(one)))
-    return _without_strangers(kept)
+    kept = [(kind, one) for kind, one in objects if kind not in _OF_SETS or _set_of(kind, one) in sets]
+    known = {one["metadata"].get("uid") for _, one in kept}
+    found: list[tuple[Resource, Json]] = []
+    for kind, one in kept:
+        meta: dict[str, Any] = {**one["metadata"]}
+        meta.pop("managedFields", None)
+        if owners := meta.get("ownerReferences"):
+            meta["ownerReferences"] = [owner for owner in owners if owner.get("uid") in known]
+        if kind == core.Pod.RESOURCE and "labels" in meta and _set_of(kind, one) not in sets:
+            meta["labels"] = {**meta["labels"]}
+            meta["labels"].pop(labels.MANAGED_BY, None)
+        # Items of a list come without their kind; a stored object has it.
+        found.append((kind, {"apiVersion": kind.api_version, "kind": kind.kind, **one, "metadata": meta}))
+    return found
 
 
-def _unmanaged(pod: Json) -> Json:
+def is_restless(pod: Json) -> bool:
+    """Whether a kubelet has something to do about a pod, or an operator's pods may wait for it to be ready."""
     meta = pod["metadata"]
-    marks = {key: value for key, value in (meta.get("labels") or {}).items() if key != labels.MANAGED_BY}
-    return {**pod, "metadata": {**meta, "labels": marks}}
+    is_up = (pod.get("status") or {}).get("phase") == "Running" and not pod["spec"].get("readinessGates")
+    return not is_up or bool(meta.get("deletionTimestamp")) or labels.MANAGED_BY in (meta.get("labels") or ())
 
 
 def _set_of(kind: Resource, obj: Json) -> Key:
@@ -120,19 +127,3 @@ def _set_of(kind: Resource, obj: Json) -> Key:
     if kind == PodCliqueSet.RESOURCE:
         return Key(meta.get("namespace", ""), meta["name"])
     return Key(meta.get("namespace", ""), (meta.get("labels") or {}).get(labels.PART_OF, ""))
-
-
-def _without_strangers(objects: Iterable[tuple[Resource, Json]]) -> list[tuple[Resource, Json]]:
-    """The objects, each with owners only that are among them."""
-    every = list(objects)
-    known = {obj["metadata"].get("uid") for _, obj in every}
-    found: list[tuple[Resource, Json]] = []
-    for kind, obj in every:
-        meta: dict[str, Any] = obj["metadata"]
-        owners = meta.get("ownerReferences")
-        if owners:
-            meta = {**meta, "ownerReferences": [one for one in owners if one.get("uid") in known]}
-        # Items of a list come without their kind; a stored object has it.
-        whole = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
-        found.append((kind, {**whole, "metadata": {k: v for k, v in meta.items() if k != "managedFields"}}))
-    return found

@@ -42,19 +42,22 @@ def _named(value: Any) -> Iterator[str]:
 def furnish(store: Store, nodes: Iterable[str], classes: Iterable[str], since: str) -> None:
     """Gives every node devices of these classes; those that are there already stay as they are."""
     there = store.collection(core.DeviceClass.RESOURCE).objects
+    for kind, name, spec in device_objects(nodes, [name for name in classes if Key("", name) not in there]):
+        store.put(kind, _object(kind, name, "", since, spec))
+
+
+def device_objects(nodes: Iterable[str], classes: Iterable[str]) -> Iterator[tuple[Resource, str, Json]]:
+    """Kind, name and spec of what makes classes of devices known, and of what a driver tells of every node's."""
+    every = list(nodes)
     for name in sorted(classes):
-        if Key("", name) in there:
-            continue
         rule = {"cel": {"expression": f'device.driver == "{name}"'}}
-        store.put(core.DeviceClass.RESOURCE, _object(core.DeviceClass.RESOURCE, name, "", since, {"selectors": [rule]}))
-        for node in nodes:
+        yield core.DeviceClass.RESOURCE, name, {"selectors": [rule]}
+        for node in every:
             spec: Json = {
                 "driver": name, "nodeName": node, "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
                 "devices": [{"name": f"device-{number}"} for number in range(PER_NODE)],
             }  # fmt: skip
-            store.put(
-                core.ResourceSlice.RESOURCE, _object(core.ResourceSlice.RESOURCE, f"{node}-{name}", "", since, spec)
-            )
+            yield core.ResourceSlice.RESOURCE, f"{node}-{name}", spec
 
 
 class ClaimMaker:

@@ -85,14 +85,16 @@ async def planned(
     await asyncio.sleep(_patience_so_far_s(world))
     before = {pod.metadata.uid: pod for pod in world.all(Pod) if pod.is_bound and not pod.metadata.is_deleting}
     concerned = set(sets)
-    strangers = bystanders(world, drained, concerned)
+    strangers = bystanders(world, drained, concerned) if drained else []
     await change(world)
     await world.until(lambda: bool(_gangs(world, concerned)), DECIDED_S)
     await world.until(lambda: all(_is_answered(world, gang) for gang in _gangs(world, concerned)), DECIDED_S)
     await asyncio.sleep(2.0)  # pods above a minimum follow their gang
     seen = world.seen()
+    here = {pod.metadata.uid for pod in seen.pods if not pod.metadata.is_deleting}
+    seen = replace(seen, pods=[pod for pod in seen.pods if _set_of(pod) in concerned])
     gangs = tuple(_gang_plan(world, seen, gang, before.keys()) for gang in _gangs(world, concerned))
-    gone = [pod for uid, pod in before.items() if _left(world, pod, uid)]
+    gone = [pod for uid, pod in before.items() if uid not in here]
     sent = {pod.metadata.uid for pod in strangers}
     evicted = [pod for pod in gone if _set_of(pod) not in concerned and pod.metadata.uid not in sent]
     preempted = sorted({_owner(pod) for pod in evicted})
@@ -129,11 +131,6 @@ def _set_of(one: PodGang | Pod) -> Key:
 def _owner(pod: Pod) -> str:
     gang = pod.metadata.labels.get(labels.POD_GANG)
     return f"{pod.metadata.namespace}/{gang}" if gang else f"{pod.metadata.namespace}/{pod.metadata.name}"
-
-
-def _left(world: World, pod: Pod, uid: str) -> bool:
-    now = world.find(Pod, pod.metadata.name, pod.metadata.namespace)
-    return now is None or now.metadata.uid != uid or now.metadata.is_deleting
 
 
 def _is_answered(world: World, gang: PodGang) -> bool:

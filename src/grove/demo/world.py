@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, Self, TypeVar
 
 from grove.admission.hooks import sim_hooks
-from grove.admission.server import ClusterReader
+from grove.admission.reader import ClusterReader
 from grove.admission.wiring import admission_of
 from grove.api import labels
 from grove.api.core import Event, Namespace, Node, Pod, ServiceAccount
@@ -30,7 +30,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.backends import build_backends
 from grove.config import load_configuration
 from grove.crds import load as own_crds
-from grove.demo.copying import Copy
+from grove.demo.copying import Copy, is_restless
 from grove.demo.devices import ClaimMaker, classes_in, furnish
 from grove.operator import Operator
 from grove.scheduler.config import SchedulerConfiguration
@@ -104,21 +104,22 @@ def binding(levels: Sequence[tuple[str, str]] = LEVELS, name: str = TOPOLOGY) ->
 class World:
     """`nodes`, `objects` (bindings, priority classes) and a `copy` of another cluster exist before Grove starts.
 
-    Use it inside the simulator's virtual-time loop. `seed` decides how long pods take and what they are called.
+    Use it inside the simulator's virtual-time loop. `seed` decides how long pods take and what they are called; in a
+    `steady` world all take the same time, which nobody minds who only asks where they end up.
     """
 
     def __init__(
         self, nodes: Iterable[Json], *, seed: int = 0, objects: Iterable[tuple[type[Object], Json]] = (),
         namespace: str = NAMESPACE, copy: Copy = Copy(), now: datetime | None = None,
-        settings: SchedulerConfiguration = SchedulerConfiguration(),
+        settings: SchedulerConfiguration = SchedulerConfiguration(), steady: bool = False,
     ) -> None:  # fmt: skip
         self._nodes, self._objects, self.namespace = list(nodes), list(objects), namespace
         self._copy = copy
         self.rng = random.Random(seed)
         pace = random.Random(self.rng.getrandbits(64))
         self.cluster = SimCluster(
-            seed=self.rng.getrandbits(64), report_init=True, start_s=_between(pace, START_S),
-            stop_s=_between(pace, STOP_S), clock=LoopClock(now) if now is not None else None,
+            seed=self.rng.getrandbits(64), report_init=True, start_s=START_S[0] if steady else _between(pace, START_S),
+            stop_s=STOP_S[0] if steady else _between(pace, STOP_S), clock=LoopClock(now) if now is not None else None,
             definitions=[*own_crds(), _COMPUTE_DOMAINS],
         )  # fmt: skip
         self.client = self.cluster.client()
@@ -137,9 +138,9 @@ class World:
         await stack.enter_async_context(self.cluster)
         ClaimMaker(self.cluster.server.store, rfc3339(self.cluster.clock.now()))
         self._load()
+        self._adopt()
         self._admit()
         await self.cluster.nodes.add(self._nodes)
-        self.cluster.nodes.adopt(one["metadata"]["name"] for one in self._copied_nodes())
         for kind, obj in self._objects:
             await self.client.create(kind, obj)
         await stack.enter_async_context(self.scheduler.following())
@@ -150,20 +151,30 @@ class World:
     async def __aexit__(self, *exc: object) -> None:
         await self._stack.aclose()
 
-    def _copied_nodes(self) -> list[Json]:
-        return self._copy.of(Node.RESOURCE)
-
     def _load(self) -> None:
         """Puts a copied cluster in place as it is: what was admitted once is not asked about again."""
         store = self.cluster.server.store
+        resting: list[Json] = []
         for resource, obj in self._copy.objects:
-            store.put(resource, obj)
+            if resource == Pod.RESOURCE and not is_restless(obj):
+                resting.append(obj)
+            else:
+                store.put(resource, obj)
+        store.fill(Pod.RESOURCE, resting)
         accounts = store.collection(ServiceAccount.RESOURCE).objects
         for key in store.collection(Namespace.RESOURCE).objects:
             if Key(key.name, "default") not in accounts:
                 # A namespace gets it from a controller we do not play, and without it no pod may be made.
                 meta = {"name": "default", "namespace": key.name, "uid": f"account-{key.name}"}
                 store.put(ServiceAccount.RESOURCE, {"metadata": meta})
+
+    def _adopt(self) -> None:
+        """Gives the copied nodes kubelets, which look after the copied pods that are not simply up."""
+        store = self.cluster.server.store
+        pods = store.collection(Pod.RESOURCE).objects.values()
+        restless = [one for one in pods if one.json["spec"].get("nodeName") and is_restless(one.json)]
+        names = [one["metadata"]["name"] for one in self._copy.of(Node.RESOURCE)]
+        self.cluster.nodes.adopt(names, [one.view(RunPod) for one in restless], since=str(store.revision))
 
     def _admit(self) -> None:
         """Puts Grove's rules in front of the cluster, as webhooks do."""

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from cryptography import x509
-
 from grove.kube.credentials import Credential, CredentialSource, Fixed
 from grove.kube.errors import ConfigError
 
@@ -94,6 +92,8 @@ def load_client_cert(context: ssl.SSLContext, credential: Credential, source: st
 
 
 def check_not_expired(cert: bytes, source: str) -> None:
+    from cryptography import x509  # here, because it takes 25 ms and most credentials are tokens
+
     try:
         ends = x509.load_pem_x509_certificate(cert).not_valid_after_utc
     except ValueError as err:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from grove.api import conditions as words
-from grove.api.meta import find_condition
+from grove.api.meta import Key, find_condition
 from grove.scheduler.explain import Explanation, explain
 from grove.scheduler.gang import BadGang, Strategy
 from grove.scheduler.gangstate import GangState
@@ -15,7 +16,7 @@ from grove.scheduler.readiness import readiness, tree_of
 from grove.scheduler.running import running_units
 from grove.scheduler.sharing import at_best_homes
 from grove.scheduler.view import View
-from grove.show.words import by_name
+from grove.show.words import by_name, refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,11 @@ class InLine:
     waits_for: str
 
 
-def waiting_line(view: View) -> list[InLine]:
-    """Gangs without their minimum on nodes, in the order the scheduler takes them; those it may not take yet last."""
+def waiting_line(view: View, refused: Mapping[Key, str] = {}) -> list[InLine]:
+    """Gangs without their minimum on nodes, in the order the scheduler takes them; those it may not take yet last.
+
+    `refused` has cliques whose pods cannot be made, and why.
+    """
     found: list[tuple[tuple[bool, Order], InLine]] = []
     for state in view.gangs.values():
         if not view.concerns_us(state) or view.has_minimum(state):
@@ -78,8 +82,10 @@ def waiting_line(view: View) -> list[InLine]:
         stage = turn.stage if turn.stage is not None else Stage.FLOOR
         said = find_condition(state.podgang.status.conditions, words.SCHEDULED)
         levels = [(key.rpartition("/")[2], key) for keys in view.snapshot.topologies.values() for key in keys]
+        own = (Key(meta.namespace, group.name) for group in state.podgang.spec.podgroups)
+        stuck = next((refusal(refused[key]) for key in own if key in refused), "")
         if turn.stage is None:
-            why = turn.verdict.message if turn.verdict is not None else "its pods"
+            why = stuck or (turn.verdict.message if turn.verdict is not None else "its pods")
         else:
             why = by_name(said.message, levels) if said is not None and said.message else "its turn"
         line = InLine(

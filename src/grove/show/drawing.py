@@ -6,8 +6,10 @@ Text only, no library: a drawing is a list of shapes, and its size follows from 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from typing import NamedTuple
 
 from rich.text import Text
 
@@ -17,8 +19,12 @@ from grove.show.paint import spots_of
 CELL, GAP, PAD, LINE, MARGIN = 26, 4, 8, 15, 16
 PER_ROW = 16
 """Nodes side by side in a rack before it gets a second row."""
+PAGE = 1000
+"""Width of the page in a small cluster."""
+MOST_NAMED = 24
+"""Gangs in the legend."""
 PALETTE = (
-    "#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#86bcb6",
+    "#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#d37295",
 )  # fmt: skip
 
 
@@ -27,14 +33,19 @@ def svg_of(layout: Layout) -> str:
     gangs = sorted({owner for spot in spots_of(layout.root) for owner, _ in spot.taken})
     colours = {gang: PALETTE[i % len(PALETTE)] for i, gang in enumerate(gangs)}
     body: list[str] = []
-    width, height = _draw(layout.root, 0, MARGIN, MARGIN, colours, body)
+    width, height = _draw(layout.root, 0, MARGIN, MARGIN, _style(layout.root, colours), body)
     x, y = MARGIN, height + 2 * MARGIN
-    for gang in gangs[:24]:
+    for gang in gangs[:MOST_NAMED]:
+        if x > MARGIN and x + 18 + 7 * len(gang) > max(width, 600):
+            x, y = MARGIN, y + LINE + 4
         body.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colours[gang]}"/>')
         body.append(_text(x + 18, y + 10, gang))
         x += 34 + 7 * len(gang)
-        if x > max(width, 600):
-            x, y = MARGIN, y + LINE + 4
+    if len(gangs) > MOST_NAMED:
+        body.append(
+            _text(MARGIN, y + LINE + 14, f"and {len(gangs) - MOST_NAMED} more; a pointer over a node names them")
+        )
+        y += LINE + 4
     full_w, full_h = max(width, 600) + 2 * MARGIN, y + 2 * LINE
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{full_w}" height="{full_h}" '
@@ -88,41 +99,66 @@ def _runs(line: Text) -> Iterator[tuple[int, int, str]]:
             start = i
 
 
-def _draw(domain: Domain, depth: int, x: int, y: int, colours: dict[str, str], out: list[str]) -> tuple[int, int]:
-    """Draws a domain with its corner at x, y; the size it took. Broad levels stand below each other, racks in a row."""
+class _Style(NamedTuple):
+    """How wide the frames of each depth are, how many stand side by side in them, and the colour of each gang."""
+
+    widths: Sequence[int]
+    columns: Sequence[int]
+    colours: Mapping[str, str]
+
+
+def _style(root: Domain, colours: Mapping[str, str]) -> _Style:
+    """Frames of one level are all as wide as the widest needs; a wider row than the page goes on below."""
+    levels: list[list[Domain]] = [[root]]
+    while inner := [one for domain in levels[-1] for one in domain.domains]:
+        levels.append(inner)
+    page = max(PAGE, round(75 * math.sqrt(root.nodes)))  # about as wide as high, however large the cluster is
+    widths, columns, below = list[int](), list[int](), 0
+    for level in reversed(levels):
+        most = max(len(one.domains) for one in level)
+        side_by_side = max(1, min(most, (page + PAD) // (below + PAD))) if most else 0
+        content = side_by_side * (below + PAD) - PAD
+        nodes = min(PER_ROW, max(len(one.spots) for one in level)) * (CELL + GAP) - GAP
+        below = max(content, nodes, *(6 * len(_caption(one)) for one in level)) + 2 * PAD
+        widths.append(below)
+        columns.append(side_by_side)
+    return _Style(widths[::-1], columns[::-1], colours)
+
+
+def _caption(domain: Domain) -> str:
+    label = f"{domain.level} {domain.name}" if domain.level != domain.name else domain.name
+    return f"{label} · {domain.used}/{domain.total}"
+
+
+def _draw(domain: Domain, depth: int, x: int, y: int, style: _Style, out: list[str]) -> tuple[int, int]:
+    """Draws a domain with its corner at x, y; the size it took."""
     at = len(out)
     inner_x, inner_y = x + PAD, y + LINE + PAD
-    wide = high = 0
-    if domain.domains:
-        in_a_row = not domain.domains[0].domains
-        for inner in domain.domains:
-            w, h = _draw(inner, depth + 1, inner_x, inner_y, colours, out)
-            if in_a_row:
-                inner_x += w + PAD
-                wide, high = inner_x - x - 2 * PAD, max(high, h)
-            else:
-                inner_y += h + PAD
-                wide, high = max(wide, w), inner_y - y - LINE - 2 * PAD
-    else:
-        for i, spot in enumerate(domain.spots):
-            out.extend(
-                _spot(spot, inner_x + i % PER_ROW * (CELL + GAP), inner_y + i // PER_ROW * (CELL + GAP), colours)
-            )
-        columns = min(len(domain.spots), PER_ROW)
-        wide, high = columns * (CELL + GAP) - GAP, (-(-len(domain.spots) // PER_ROW)) * (CELL + GAP) - GAP
-    label = f"{domain.level} {domain.name}" if domain.level != domain.name else domain.name
-    caption = f"{label} · {domain.used}/{domain.total}"
-    width, height = max(wide, 6 * len(caption)) + 2 * PAD, high + LINE + 2 * PAD
+    high = 0
+    for start in range(0, len(domain.domains), style.columns[depth] or 1):
+        row = domain.domains[start : start + style.columns[depth]]
+        tall = 0
+        for place, inner in enumerate(row):
+            left = inner_x + place * (style.widths[depth + 1] + PAD)
+            tall = max(tall, _draw(inner, depth + 1, left, inner_y + high, style, out)[1])
+        high += tall + PAD
+    for i, spot in enumerate(domain.spots):
+        out.extend(
+            _spot(spot, inner_x + i % PER_ROW * (CELL + GAP), inner_y + i // PER_ROW * (CELL + GAP), style.colours)
+        )
+    if domain.spots:
+        high = (-(-len(domain.spots) // PER_ROW)) * (CELL + GAP) - GAP + PAD
+    width, height = style.widths[depth], high + LINE + PAD
     shade = 250 - 5 * depth
     frame = f'fill="rgb({shade},{shade},{shade})" stroke="#bbbbbb" rx="4"'
     out[at:at] = [
         f'<rect x="{x}" y="{y}" width="{width}" height="{height}" {frame}/>',
-        _text(x + PAD, y + LINE, caption),
+        _text(x + PAD, y + LINE, _caption(domain)),
     ]
     return width, height
 
 
-def _spot(spot: Spot, x: int, y: int, colours: dict[str, str]) -> Iterator[str]:
+def _spot(spot: Spot, x: int, y: int, colours: Mapping[str, str]) -> Iterator[str]:
     edge = "#cc3333" if not spot.open else "#888888"
     title = f"{spot.node}: {spot.used}/{spot.total}" + (f", {spot.note}" if spot.note else "")
     title += "".join(f"\n{owner} × {count}" for owner, count in spot.taken)

@@ -143,13 +143,15 @@ def spots_of(domain: Domain) -> Iterator[Spot]:
 
 def racks(layout: Layout, width: int) -> Iterator[Text]:
     """One mark a node, as high as it is full, in the colour of the gang that has most of it; one line a block."""
-    colours = hues(layout)
-    for block in _second_last(layout.root):
+    colours, blocks = hues(layout), _second_last(layout.root)
+    most = max((len(rack.spots) for block in blocks for rack in block.domains or (block,)), default=0)
+    for block in blocks:
         line = Text(f"{block.name:<10} ", style="")
         for rack in block.domains or (block,):
             cell = Text().append(f"{_short(rack.name, block.name)} ", style="dim")
             for spot in rack.spots:
                 cell.append(*_mark(spot, colours))
+            cell.append(" " * (most - len(rack.spots)))
             cell.append(f" {rack.used:>3}/{rack.total:<3} ", style="dim")
             if line.cell_len + cell.cell_len > width:
                 yield line

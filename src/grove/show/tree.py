@@ -19,7 +19,10 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.show.seen import Seen
-from grove.show.words import by_name
+from grove.show.words import by_name, refusal
+
+STARTING = "starting"
+"""What is said of a pod that is bound and whose containers say nothing."""
 
 
 class State(IntEnum):
@@ -141,8 +144,9 @@ class _Growth:
             why = _worst(staying).why
         missing = clique.spec.replicas - len(staying)
         if missing > 0 and state > State.MISSING:
-            state = State.MISSING
-            why = _last_error(clique) or f"{missing} of {clique.spec.replicas} pods do not exist yet"
+            state, why = State.MISSING, f"{missing} of {clique.spec.replicas} pods do not exist yet"
+        if missing > 0 and state is not State.FAILED:
+            why = _last_error(clique) or why  # what keeps pods from being made keeps the others waiting
         name = clique.metadata.name
         gang = clique.metadata.labels.get(labels.POD_GANG, "")
         return Twig(
@@ -189,7 +193,7 @@ class _Growth:
         ):
             after = ", ".join(clique.spec.starts_after)
             return State.STARTING, f"starts after {after}" if after else "waits for the cliques before it"
-        return State.STARTING, "starting"
+        return State.STARTING, STARTING
 
     def _gate_reason(self, pod: Pod) -> str:
         base = pod.metadata.labels.get(labels.BASE_POD_GANG, "")
@@ -275,7 +279,7 @@ def _holds(gang: PodGang, type_: str) -> bool:
 
 
 def _last_error(one: PodCliqueSet | PodClique) -> str:
-    return one.status.last_errors[0].description if one.status.last_errors else ""
+    return refusal(one.status.last_errors[0].description) if one.status.last_errors else ""
 
 
 def _number(text: str | None) -> int:

@@ -6,7 +6,8 @@ diagnosis where there is one; a verdict comes out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from grove.api import conditions as words
@@ -15,12 +16,15 @@ from grove.api.meta import find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.scheduler.podreq import NOT_READY, UNREACHABLE, UNSCHEDULABLE, read_node
+from grove.scheduler.taints import hard_taints_tolerated
 from grove.show.diagnosis import Diagnosis
 from grove.show.seen import Seen
-from grove.show.tree import State, Twig, tree_of
+from grove.show.tree import STARTING, State, Twig, tree_of
 from grove.show.words import by_name, many
 
 RUNNING, WAITING, NO_FIT = "running", "waiting", "cannot fit"
+ROOM = "there is room for it; the scheduler has not placed it yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +75,35 @@ def gang_verdict(seen: Seen, gang: PodGang, found: Diagnosis | None) -> Verdict:
     if not placed:
         if found is None:
             return _as_written(seen, gang, levels)
-        return _not_placed(name, found, levels, _nobody_selected(seen, gang))
+        return _not_placed(name, found, levels, _nobody_selected(seen, gang), _shut_nodes(seen, gang))
     return _not_ready(seen, gang, cliques)
 
 
 def _not_created(name: str, clique: PodClique, errors: Sequence[str]) -> Verdict:
-    is_quota = any("quota" in error for error in errors)
-    level, what = ("quota", "a ResourceQuota does not let its pods be created") if is_quota else (
-        "create", f"pods of {clique.metadata.name} cannot be created"
-    )  # fmt: skip
-    step = "raise the quota, or scale something else down" if is_quota else "mend what the API server refuses"
-    return Verdict(name, WAITING, level, what, tuple(dict.fromkeys(errors)), step)
+    evidence = tuple(dict.fromkeys(errors))
+    if any("quota" in error for error in errors):
+        step = "raise the quota, or scale something else down"
+        return Verdict(name, WAITING, "quota", "a ResourceQuota does not let its pods be created", evidence, step)
+    cause, step = next(filter(None, map(_refusal, errors)), ("", "mend what the API server refuses"))
+    what = f"pods of {clique.metadata.name} cannot be created" + (f": {cause}" if cause else "")
+    return Verdict(name, WAITING, "create", what, evidence, step)
+
+
+_ACCOUNT = re.compile(r"service account ([^/\s]+)/([^:\s]+): .*not found")
+_PRIORITY = re.compile(r"no PriorityClass with name (\S+) was found")
+
+
+def _refusal(error: str) -> tuple[str, str] | None:
+    """Why the API server does not let a pod be made, and what to do about it, for what happens often."""
+    if found := _ACCOUNT.search(error):
+        step = f"kubectl -n {found[1]} create serviceaccount {found[2]}, or mend serviceAccountName"
+        return f"there is no ServiceAccount {found[2]}", step
+    if found := _PRIORITY.search(error):
+        return f"there is no PriorityClass {found[1]}", "create it, or mend priorityClassName"
+    if "violates PodSecurity" in error:
+        step = "mend the pod template, or loosen the Pod Security level of the namespace"
+        return "the namespace's Pod Security level forbids them", step
+    return None
 
 
 def _nobody_selected(seen: Seen, gang: PodGang) -> str:
@@ -94,15 +116,38 @@ def _nobody_selected(seen: Seen, gang: PodGang) -> str:
     return ""
 
 
-def _not_placed(name: str, found: Diagnosis, levels: Sequence[tuple[str, str]], unlabelled: str = "") -> Verdict:
+def _shut_nodes(seen: Seen, gang: PodGang) -> dict[str, list[str]]:
+    """Nodes that are closed to the gang's pods, by what closes them."""
+    pods = seen.pods_of_gang.get(gang.metadata.key, [])
+    found: dict[str, list[str]] = {}
+    for node in seen.nodes if pods else ():
+        for taint in read_node(node).taints:
+            if not hard_taints_tolerated([taint], pods[0].spec.tolerations):
+                found.setdefault(_CLOSED.get(taint.key, f"with taint {taint.key}"), []).append(node.metadata.name)
+                break
+    return found
+
+
+_CLOSED = {UNSCHEDULABLE: "cordoned", NOT_READY: "not ready", UNREACHABLE: "unreachable"}
+MOST_NAMED = 3
+
+
+def _not_placed(
+    name: str, found: Diagnosis, levels: Sequence[tuple[str, str]], unlabelled: str, shut: Mapping[str, Sequence[str]]
+) -> Verdict:
     explanation = found.explanation
     if found.gates:
         return Verdict(name, WAITING, "gate", found.gates[0], next=_gate_step(found.gates[0]))
     assert explanation is not None
     if explanation.fits:
         step = "if it stays so, kubectl grove doctor: is grove-scheduler running?"
-        return Verdict(name, WAITING, "gang", "there is room for it; the scheduler has not placed it yet", next=step)
+        return Verdict(name, WAITING, "gang", ROOM, next=step)
     evidence = tuple(by_name(f"{one.level}: {one.text}", levels) for one in explanation.findings)
+    reason = by_name(explanation.message, levels)
+    for what, names in shut.items():
+        evidence = (*evidence, f"node: {len(names)} {what}: {', '.join(names[:MOST_NAMED])}" + _more(names))
+        if len(shut) == 1:
+            reason = reason.replace(f"{len(names)} taint)", f"{len(names)} {what})")
     helps = tuple(by_name(change.text, levels) for change in explanation.changes)
     level = "domain" if explanation.reason in ("NoDomainFits", "DomainPinned", "NoPacking") else (
         "node" if explanation.reason == "NoSuitableNode" else "gang"
@@ -111,10 +156,19 @@ def _not_placed(name: str, found: Diagnosis, levels: Sequence[tuple[str, str]], 
     step = helps[0] if helps else "no small change helps: it needs more or larger nodes"
     if not helps and level == "node":
         step = "mend what rules every node out (the node lines above), or add nodes that can take it"
+    if lacking := _NO_LABEL.search(reason):
+        step = f"kubectl label node NODE {lacking[1]}=…, for every node (kubectl grove doctor lists them)"
     if unlabelled:
         evidence = (f"node: its pods select {unlabelled}, and no node has that label", *evidence)
         step = f"kubectl label node NODE {unlabelled}, or mend the nodeSelector of its pods"
-    return Verdict(name, NO_FIT, level, unsure + by_name(explanation.message, levels), evidence, step, helps)
+    return Verdict(name, NO_FIT, level, unsure + reason, evidence, step, helps)
+
+
+_NO_LABEL = re.compile(r"no node carries the label (\S+)")
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
 
 
 def _gate_step(gate: str) -> str:
@@ -174,7 +228,29 @@ def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique]) -> Verdi
         after = ", ".join(clique.spec.starts_after)
         step = f"look at {after} first: kubectl grove tree"
         return Verdict(name, WAITING, "dependency", f"{clique.metadata.name} starts after {after}", evidence, step)
+    if all(twig.why == STARTING for twig in sick):
+        return _complaints(seen, gang, worst.name, evidence)
     return Verdict(name, WAITING, "pod", worst.why or "its pods are starting", evidence, "wait, or read their logs")
+
+
+def _complaints(seen: Seen, gang: PodGang, pod: str, evidence: tuple[str, ...]) -> Verdict:
+    """Pods that are bound and whose containers say nothing: what their kubelets warn of, the latest first."""
+    name, mine = gang.metadata.name, {one.metadata.name for one in seen.pods_of_gang.get(gang.metadata.key, ())}
+    said = [one for one in seen.events if one.involved_object.name in mine and one.type == "Warning"]
+    said.sort(key=lambda one: str(one.last_timestamp or one.event_time or ""), reverse=True)
+    if not said:
+        step = f"wait, or kubectl describe pod {pod}"
+        return Verdict(name, WAITING, "pod", "its pods are starting", evidence, step)
+    latest = said[0]
+    warnings = dict.fromkeys(f"{one.involved_object.name}: {one.reason}: {one.message}" for one in said)
+    step = f"kubectl describe pod {latest.involved_object.name}"
+    if found := _ABSENT.search(latest.message):
+        step = f"create the {found[1].lower()} {found[2]} in its namespace, or mend the pod template"
+    reason = f"{latest.reason}: {latest.message}"
+    return Verdict(name, WAITING, "pod", reason, tuple(warnings)[:MOST_NAMED], step)
+
+
+_ABSENT = re.compile(r"\b(secret|configmap|persistentvolumeclaim) \"?([^\"\s]+)\"? not found", re.IGNORECASE)
 
 
 def _together(sick: Sequence[Twig]) -> Iterator[str]:

@@ -129,8 +129,7 @@ class SimServer:
         collection = self.store.collection(resource)
         watcher = Watcher(namespace, match)
         if initial_events or resource_version in ("", "0"):
-            for version in collection.select(namespace, None):
-                watcher.offer(Change("ADDED", version, None))
+            watcher.begin(collection.select(namespace, None))
             if initial_events:
                 watcher.bookmark(self._bookmark(initial_done=True))
         else:

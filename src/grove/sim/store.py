@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -29,16 +29,13 @@ HISTORY = 20_000
 class Version:
     """One version of one object: its JSON (never to be changed) and the views decoded from it."""
 
-    __slots__ = ("_views", "json", "revision")
+    __slots__ = ("_views", "json", "key", "revision")
 
     def __init__(self, json: Json, revision: int) -> None:
         self.json, self.revision = json, revision
+        meta = json["metadata"]
+        self.key = Key(meta.get("namespace", ""), meta.get("name", ""))
         self._views: dict[type, Any] = {}
-
-    @property
-    def key(self) -> Key:
-        meta = self.json["metadata"]
-        return Key(meta.get("namespace", ""), meta["name"])
 
     @property
     def uid(self) -> str:
@@ -86,6 +83,12 @@ class Watcher:
             elif is_in and not was_in:
                 change = Change("ADDED", change.version, change.previous)
         self._pending.append(change)
+        self._wake()
+
+    def begin(self, versions: Iterable[Version]) -> None:
+        """Queues what is there already, as additions."""
+        match = self._match
+        self._pending.extend(Change("ADDED", one, None) for one in versions if match is None or match(one.json))
         self._wake()
 
     def bookmark(self, change: Change) -> None:
@@ -189,6 +192,16 @@ class Store:
         collection.objects[key] = version
         self._tell(collection, Change("MODIFIED" if previous else "ADDED", version, previous))
         return version
+
+    def fill(self, resource: Resource, objects: Iterable[Json]) -> None:
+        """Takes many finished objects over that nobody needs to hear of, before anybody watches their kind."""
+        collection = self.collection(resource)
+        for json in objects:
+            self.revision += 1
+            json["metadata"]["resourceVersion"] = str(self.revision)
+            version = Version(json, self.revision)
+            collection.objects[version.key] = version
+        collection.compact(self.revision)
 
     def remove(self, resource: Resource, key: Key) -> Version:
         collection = self.collection(resource)

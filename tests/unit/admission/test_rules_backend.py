@@ -41,7 +41,8 @@ ON, OFF = Admission(mnnvl_enabled=True), Admission(mnnvl_enabled=False)
         pytest.param(
             OFF,
             "pool-1",
-            'Invalid value: "pool-1": multi-node NVLink is switched off (network.autoMNNVLEnabled): only "none" is '
+            'Invalid value: "pool-1": multi-node NVLink is switched off: an administrator sets '
+            'network.autoMNNVLEnabled in the operator configuration; until then only "none" is '
             "allowed",
             id="a group, feature off",
         ),

@@ -21,9 +21,10 @@ from grove.admission.authorizer import Authorizer, exempt_users
 from grove.admission.certs import Bundle, Lifetimes, renewed
 from grove.admission.hooks import sim_hooks
 from grove.admission.lookups import Known, Needs
+from grove.admission.reader import ClusterReader
 from grove.admission.registration import Registration, ServiceAddress, UrlAddress, configurations, healing_patch
 from grove.admission.review import AUTHORIZE, DEFAULT_SET, VALIDATE_BINDING, VALIDATE_SET, Admission
-from grove.admission.server import LARGEST_BODY, ClusterReader, WebhookServer
+from grove.admission.server import LARGEST_BODY, WebhookServer
 from grove.admission.service import CertificateModeError, WebhookService, WebhookSettings
 from grove.api.core import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION, Secret, Service
 from grove.api.podcliqueset import PodCliqueSet

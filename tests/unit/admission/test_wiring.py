@@ -46,7 +46,8 @@ def test_settings_of_the_rules() -> None:
     assert faults(admission, plain()) == []
     assert faults(admission, pcs("demo", clique("a", schedulerName="volcano"))) == [
         'spec.template.cliques.spec.podSpec.schedulerName: Invalid value: "volcano": scheduler is not enabled in the '
-        "operator configuration, which has: default-scheduler, grove-scheduler"
+        "operator configuration, which has: default-scheduler, grove-scheduler; an administrator adds it to "
+        "scheduler.profiles there"
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import resource
 import select
 import signal
 import subprocess
@@ -42,12 +43,13 @@ def test_kubectl_grove_offers_the_questions_only() -> None:
 
 
 def test_help_is_quick() -> None:
-    """Imports are lazy; the best of five, since a busy machine is not what is measured."""
+    """Imports are lazy. CPU time, and the best of five, since a busy machine is not what is measured."""
     took = []
     for _ in range(5):
-        begun = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         grove("tree", "--help", module="grove.cli.kubectl")
-        took.append(time.perf_counter() - begun)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert min(took) < 0.3
 
 
@@ -106,7 +108,7 @@ def test_kubectl_is_answered_in_its_own_form(tmp_path: Path) -> None:
 
 
 def test_a_pipe_that_is_closed_early_ends_it_quietly() -> None:
-    script = f"{sys.executable} -m grove demo | head -n 3; echo ${{PIPESTATUS[0]}}"
+    script = f"{sys.executable} -m grove demo | true; echo ${{PIPESTATUS[0]}}"
     found = subprocess.run(
         ["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},

@@ -163,6 +163,11 @@ REFUSED = 'failed calling webhook "pcs.defaulting.webhooks.grove.io": connection
             id="a scheduler that died",
         ),
         pytest.param(
+            setting(renewed_s_ago={"grove-operator": 20, "grove-scheduler": 2}), "operator", "warning",
+            "grove-operator-1 leads, but last renewed its lease 20s ago", "run grove operator",
+            id="an operator that may have died just now",
+        ),
+        pytest.param(
             setting(renewed_s_ago={"grove-operator": 2, "grove-scheduler": None}), "scheduler", "warning",
             "no sign of it", "run grove scheduler", id="no scheduler at all",
         ),

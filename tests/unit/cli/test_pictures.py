@@ -169,6 +169,14 @@ def test_racks_are_one_line_a_block():
     ]
 
 
+def test_racks_stand_under_each_other_though_one_has_lost_a_node():
+    fleet = nodes(blocks=2, racks=2, nodes=2)[1:]
+    assert [line.plain.rstrip() for line in racks(layout_of(seen([], replicas=0, fleet=fleet)), 80)] == [
+        "z0-b0      r0 ·    0/8   r1 ··   0/16",
+        "z0-b1      r0 ··   0/16  r1 ··   0/16",
+    ]
+
+
 def test_nodes_without_a_label_are_counted_apart():
     fleet = nodes(nodes=2)
     bare = msgspec.structs.replace(fleet[1], metadata=msgspec.structs.replace(fleet[1].metadata, labels={}))
@@ -184,6 +192,25 @@ def test_a_drawing_is_xml_with_a_square_for_every_node():
     titles = [one.text for one in root.iter("{http://www.w3.org/2000/svg}title")]
     assert len(titles) == 12
     assert titles[0] == "z0-b0-r0-n0: 8/8\nx-0 × 8"
+
+
+@pytest.mark.parametrize(
+    ("shape", "most"),
+    [
+        pytest.param({"zones": 2, "blocks": 2, "racks": 4, "nodes": 4}, 1000, id="64 nodes"),
+        pytest.param({"zones": 1, "blocks": 1, "racks": 60, "nodes": 4}, 1200, id="many racks in a block"),
+        pytest.param({"zones": 4, "blocks": 16, "racks": 4, "nodes": 4}, 2600, id="1,024 nodes"),
+    ],
+)
+def test_a_drawing_of_any_cluster_fits_a_page_and_its_racks_are_alike(shape: dict[str, int], most: int):
+    root = ElementTree.fromstring(svg_of(layout_of(seen([], replicas=0, fleet=nodes(**shape)))))
+    width, height = int(root.attrib["width"]), int(root.attrib["height"])
+    assert width <= most
+    assert height <= most
+    frames = [one.attrib for one in root if one.attrib.get("stroke") == "#bbbbbb" and "235" in one.attrib["fill"]]
+    assert len(frames) == shape["zones"] * shape["blocks"] * shape["racks"]
+    assert len({(one["width"], one["height"]) for one in frames}) == 1
+    assert max(int(one["x"]) + int(one["width"]) for one in frames) <= width
 
 
 def test_pictures_fit_the_width():

@@ -68,6 +68,32 @@ async def test_one_status_write_a_pod():
         assert calls["patch", "pods/status"] == 20
 
 
+def running(name: str, node: str) -> dict:
+    body = pod(name)
+    meta = {**body["metadata"], "uid": f"uid-{name}"}
+    return {"metadata": meta, "spec": {**body["spec"], "nodeName": node}, "status": {"phase": "Running"}}
+
+
+async def test_adopted_pods_at_rest_are_left_alone_until_something_happens_to_them():
+    nodes = list(Topology(nodes=2).objects())
+    names = [node["metadata"]["name"] for node in nodes]
+    async with SimCluster() as cluster:
+        store = cluster.server.store
+        for node in nodes:
+            store.put(Node.RESOURCE, {**node, "metadata": {**node["metadata"], "uid": node["metadata"]["name"]}})
+        store.fill(Pod.RESOURCE, [running("rests", names[0]), running("leaves", names[1])])
+        waits = store.put(Pod.RESOURCE, {**running("waits", names[0]), "status": {"phase": "Pending"}})
+        cluster.nodes.adopt(names, [waits.view(RunPod)], since=str(store.revision))
+        await asyncio.sleep(1)
+        assert await ready_names(cluster) == {"waits"}
+        assert cluster.nodes._client.calls["list", "pods"] == 0
+
+        await cluster.client().delete(Pod, "leaves", "default")
+        await cluster.nodes.drain(names[0])
+        await asyncio.sleep(1)
+        assert (await cluster.client().list(Pod, "default")).items == []
+
+
 async def test_one_delete_a_pod():
     async with SimCluster(nodes=Topology()) as cluster:
         await start(cluster, pod("p"), cluster.nodes.names[0])

@@ -61,6 +61,22 @@ def test_the_past_can_be_read_until_it_is_compacted():
     assert list(collection.since(store.revision)) == []
 
 
+def test_what_a_store_is_filled_with_is_numbered_and_has_no_history():
+    store = Store()
+    heard = []
+    store.listeners.append(lambda _resource, change: heard.append(change))
+    before = store.revision
+    store.fill(RESOURCE, [obj("a"), obj("b")])
+    collection = store.collection(RESOURCE)
+
+    assert [(k.name, v.revision) for k, v in collection.objects.items()] == [("a", before + 1), ("b", before + 2)]
+    assert collection.objects[Key("n", "b")].json["metadata"]["resourceVersion"] == str(before + 2)
+    assert heard == []
+    assert list(collection.since(store.revision)) == []
+    with pytest.raises(Gone):
+        collection.since(before)
+
+
 def test_history_is_bounded(monkeypatch):
     monkeypatch.setattr("grove.sim.store.HISTORY", 10)
     store = Store()
