@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -84,6 +84,31 @@ async def holder(client: HttpClient, ns: str) -> str | None:
     return (await client.get(Lease, "contested", ns)).spec.holder_identity
 
 
+@asynccontextmanager
+async def in_time(client: HttpClient, ns: str) -> AsyncIterator[list[float]]:
+    """What happens inside takes the lease's 15 s, one more, and as long as the machine is late with three requests.
+
+    A takeover is three requests, and the machine has other tests to run.
+    """
+    late = [0.0]
+
+    async def asking() -> None:
+        while True:
+            began = time.monotonic()
+            await holder(client, ns)
+            late.append(time.monotonic() - began)
+            await asyncio.sleep(0.2)
+
+    began, probe = time.monotonic(), asyncio.create_task(asking())
+    took: list[float] = []
+    try:
+        yield took
+    finally:
+        probe.cancel()
+        took.append(time.monotonic() - began)
+    assert took[0] <= 16 + 3 * max(late)
+
+
 async def test_a_paused_leader_is_replaced_in_time_and_never_writes_again(
     control_plane: ControlPlane, client: HttpClient, ns: str
 ) -> None:
@@ -93,11 +118,10 @@ async def test_a_paused_leader_is_replaced_in_time_and_never_writes_again(
             await asyncio.sleep(3)
             assert await holder(client, ns) == "one"
 
-            paused = time.monotonic()
-            one.send_signal(signal.SIGSTOP)
-            assert await says(two) == "leads"
-            took = time.monotonic() - paused
-            assert 13 <= took <= 16
+            async with in_time(client, ns) as took:
+                one.send_signal(signal.SIGSTOP)
+                assert await says(two) == "leads"
+            assert took[0] >= 13
 
             last = (await client.get(ConfigMap, "log", ns)).data["one"]
             one.send_signal(signal.SIGCONT)
@@ -121,7 +145,6 @@ async def test_a_killed_leader_is_replaced_in_time(control_plane: ControlPlane, 
         assert await says(one) == "leads"
         with contender(control_plane, ns, "two") as two:
             await asyncio.sleep(2)
-            killed = time.monotonic()
-            one.kill()
-            assert await says(two) == "leads"
-            assert time.monotonic() - killed <= 16
+            async with in_time(client, ns):
+                one.kill()
+                assert await says(two) == "leads"
