@@ -93,6 +93,8 @@ def run_and_leave(command: click.Command, argv: list[str], *, prog: str = "grove
     a second or two there is nothing to be gained by looking for garbage.
     """
     gc.disable()
+    # numpy's algebra starts a thread a core, which spins for a tenth of a second and never has anything to do here.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         run(command, argv, prog=prog)
     except SystemExit as end:

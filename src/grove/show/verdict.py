@@ -1,7 +1,7 @@
 """The one reason why a gang is not running, its evidence, and what to do next: from the outermost cause inwards.
 
-operator → quota → gate → gang → domain → node → dependency → pod. Pure: what was read goes in, with the scheduler's
-diagnosis where there is one; a verdict comes out.
+operator → create, quota → gate → scheduler, gang → domain → node → dependency → pod. Pure: what was read goes in,
+with the scheduler's diagnosis where there is one; a verdict comes out.
 """
 
 from __future__ import annotations
