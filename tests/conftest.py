@@ -14,12 +14,16 @@ from xdist.scheduler import LoadScopeScheduling
 
 from grove.kube.config import load_config
 from grove.kube.http import HttpClient
+from grove.local.blueprint import Options
 from grove.local.controlplane import ControlPlane
-from tests.planes import GrovePlane
+from tests.planes import FEWER_CONTROLLERS, GrovePlane
 
 settings.register_profile("grove", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("grove")
 
+WHOLE: Options = {
+    "controller_manager": True, "scheduler": True, "extra_controller_manager_args": [FEWER_CONTROLLERS],
+}  # fmt: skip
 _numbers = itertools.count()
 
 
@@ -52,14 +56,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByControl
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Kubernetes 1.36.3 with controllers, kube-scheduler and our CRDs; shared, so leave nothing behind that matters."""
-    with GrovePlane(tmp_path_factory.mktemp("kube-1.36"), "1.36.3", controller_manager=True, scheduler=True) as plane:
+    with GrovePlane(tmp_path_factory.mktemp("kube-1.36"), "1.36.3", **WHOLE) as plane:
         yield plane
 
 
 @pytest.fixture(scope="session")
 def control_plane_135(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """The same with Kubernetes 1.35.4."""
-    with GrovePlane(tmp_path_factory.mktemp("kube-1.35"), "1.35.4", controller_manager=True, scheduler=True) as plane:
+    with GrovePlane(tmp_path_factory.mktemp("kube-1.35"), "1.35.4", **WHOLE) as plane:
         yield plane
 
 

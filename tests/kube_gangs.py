@@ -30,7 +30,7 @@ from grove.sim.nodes import FakeNodes
 from grove.sim.topology import Topology
 from tests.manifests import clique
 from tests.operating import World, operating
-from tests.planes import GrovePlane
+from tests.planes import FEWER_CONTROLLERS, GrovePlane
 
 GANGS = "scheduler: {profiles: [{name: default-scheduler, config: {gangScheduling: true}}]}\n"
 PER_CLIQUE = (
@@ -81,7 +81,10 @@ def gang_plane(
     controller_manager_args: tuple[str, ...] = (),
 ) -> Iterator[GangPlane]:
     """A control plane with the gates for gangs, its Workload API (unless `served` is off) and Grove's CRDs."""
-    extra = {"extra_scheduler_args": scheduler_args, "extra_controller_manager_args": controller_manager_args}
+    extra = {
+        "extra_scheduler_args": scheduler_args,
+        "extra_controller_manager_args": (FEWER_CONTROLLERS, *controller_manager_args),
+    }
     plane = GangPlane(directory, version)
     plane.settings = _settings(version, gates, served=served, **extra)
     with plane:

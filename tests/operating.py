@@ -292,7 +292,7 @@ async def operating(
     """A world with an operator of this configuration, some nodes, and a binder for their pods."""
     async with AsyncExitStack() as stack:
         world = World(cluster, load_configuration(config), stack, startup_image)
-        world.nodes = await cluster.add_nodes(nodes or Topology(racks=2, nodes=4))
+        world.nodes = await cluster.add_nodes(nodes or Topology(racks=2, nodes=2))
         world.binder = Binder(cluster.client, cluster.namespace, cluster.prefix, plays_kube=cluster.is_sim)
         placing = asyncio.get_running_loop().create_task(world.binder.run(), name="binder")
         try:

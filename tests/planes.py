@@ -14,6 +14,10 @@ from grove.local.controlplane import ControlPlane
 # File by file: the folder also holds the schemas they are made from, which kubectl would take for objects.
 CRDS = [f"--filename={file}" for file in sorted(Path(__file__).parents[1].glob("src/grove/crds/*.yaml"))]
 
+_NOT_MISSED = ("ttl", "endpoints", "endpointslice", "endpointslice-mirroring")
+FEWER_CONTROLLERS = "--controllers=*," + ",".join(f"-{name}-controller" for name in _NOT_MISSED)
+"""Without those that annotate every node and follow the pods of every Service: a tenth of all requests."""
+
 # For the control planes of tests: memory is there, and a tenth of their time would go into collecting it.
 os.environ.setdefault("GOGC", "400")
 
