@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 # More than cores: much of a test on a real control plane is waiting. Each worker has control planes of its own (1 GB).
-WORKERS ?= 5
+WORKERS ?= 4
 PARALLEL := -n $(WORKERS)
 
 .DEFAULT_GOAL := help

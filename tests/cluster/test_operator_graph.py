@@ -47,6 +47,7 @@ async def test_the_worked_example_has_every_object_of_the_contract_and_no_other(
     assert pcs.metadata.finalizers == (key.SET_FINALIZER,)
 
 
+@pytest.mark.simulated  # whole graphs are compared on both clusters below
 async def test_every_child_has_one_owner(world: World) -> None:
     await world.apply(worked_example())
     pcs = await world.available("demo")
@@ -65,6 +66,7 @@ async def test_every_child_has_one_owner(world: World) -> None:
         assert [ref.uid for ref in pod.metadata.owner_references] == [clique.metadata.uid]
 
 
+@pytest.mark.simulated  # whole graphs are compared on both clusters below
 async def test_gangs_list_their_pods_and_minimums(world: World) -> None:
     await world.apply(worked_example())
     await world.available("demo")
@@ -86,6 +88,7 @@ async def test_gangs_list_their_pods_and_minimums(world: World) -> None:
         assert gang.metadata.labels[key.SCHEDULER_NAME] == "grove-scheduler"
 
 
+@pytest.mark.simulated  # whole graphs are compared on both clusters below
 async def test_only_pods_of_scaled_gangs_name_their_base_gang(world: World) -> None:
     await world.apply(worked_example())
     await world.available("demo")
