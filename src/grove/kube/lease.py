@@ -88,7 +88,12 @@ class Leadership:
         with_others.add(Lease, namespace=self._namespace, fields=f"metadata.name={self._name}")
         with_others.on_event(Lease, lambda _, new: self._observe(new))
         async with with_others:
+            told = None
             while not await self._try():
+                holder = self._seen.spec.holder_identity if self._seen is not None else None
+                if holder and holder != told:
+                    told = holder
+                    self._log.info("standing by", leader=holder)
                 wait = self._expires_in()
                 if with_others.informer(Lease).error is not None or wait <= 0:
                     wait = min(max(wait, 0.0), self._retry_s) or self._retry_s * self._rng.uniform(0.5, 1.0)
