@@ -12,6 +12,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from grove.api.core import Namespace, Pod, ServiceAccount
 from grove.api.meta import Json, Resource
 from grove.api.podgang import PodGang
@@ -38,6 +40,10 @@ PER_CLIQUE = (
 )
 GATES = {"GenericWorkload": True, "GangScheduling": True}
 VERSION_OF = {"1.36.3": kube_api.V1ALPHA2, "1.35.4": kube_api.V1ALPHA1}
+NEWEST_FIRST = pytest.mark.parametrize(
+    "gangs", ["1.36.3", pytest.param("1.35.4", marks=pytest.mark.soak)], indirect=True
+)
+"""For tests in which the versions do not differ: the older one is left to `make soak`."""
 
 
 class GangPlane(GrovePlane):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.kube_gangs import (
+    NEWEST_FIRST,
     PER_CLIQUE,
     GangPlane,
     bindings_within,
@@ -127,6 +128,7 @@ async def test_eleven_places_for_twelve_pods_bind_none_and_one_more_binds_all(
         await world.eventually(lambda: is_bound(world, 12), facts.delay_s)  # measured: under a second on both
 
 
+@NEWEST_FIRST
 async def test_with_a_group_a_clique_each_stands_for_itself(gangs: GangPlane, facts: Facts, fresh_name: str) -> None:
     async with gang_world(gangs, fresh_name, config=PER_CLIQUE) as world:
         await occupy(world, "filler", 1)
@@ -143,6 +145,7 @@ async def test_with_a_group_a_clique_each_stands_for_itself(gangs: GangPlane, fa
         assert await gang_said(world, "d-0", "Scheduled") == ("False", "MinimumNotPlaced")
 
 
+@NEWEST_FIRST
 async def test_surplus_waits_for_the_gang_and_follows_it(gangs: GangPlane, fresh_name: str) -> None:
     async with gang_world(gangs, fresh_name) as world:
         await occupy(world, "filler", 4)
@@ -162,6 +165,7 @@ async def test_surplus_waits_for_the_gang_and_follows_it(gangs: GangPlane, fresh
         assert sorted(alone) == ["d-0-a-1", "d-0-a-2", "d-0-a-3"]
 
 
+@NEWEST_FIRST
 async def test_scaling_out_and_in_changes_no_object_of_the_gang(
     gangs: GangPlane, facts: Facts, fresh_name: str
 ) -> None:
@@ -210,6 +214,7 @@ async def test_replacements_come_back_together_or_not_at_all(
         await world.eventually(lambda: is_bound(world, 12), facts.delay_s)
 
 
+@NEWEST_FIRST
 async def test_a_copy_above_the_minimum_is_a_gang_of_its_own_and_comes_after(
     gangs: GangPlane, facts: Facts, fresh_name: str
 ) -> None:

@@ -33,7 +33,7 @@ REQUIRED = "scheduler: {profiles: [{name: default-scheduler, config: {gang: Requ
     ("gates", "served"),
     [
         pytest.param({}, False, id="the API is not served"),
-        pytest.param({}, True, id="the version is switched on and its feature gate is not"),
+        pytest.param({}, True, id="the version is switched on and its feature gate is not", marks=pytest.mark.soak),
     ],
 )
 async def test_without_the_api_pods_are_placed_singly_and_the_gang_says_so(

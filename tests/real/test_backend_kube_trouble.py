@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.kube_gangs import (
     GANGS,
+    NEWEST_FIRST,
     VERSION_OF,
     GangPlane,
     bindings_within,
@@ -37,7 +38,6 @@ from grove.operator import Operator
 
 pytestmark = pytest.mark.real
 NEWEST = ["1.36.3"]
-NEWEST_FIRST = [*NEWEST, pytest.param("1.35.4", marks=pytest.mark.soak)]
 WATCHED = [pytest.param(3.0, id="for a moment"), pytest.param(330.0, id="for a deadline", marks=pytest.mark.soak)]
 STEPS = ("PodGang", "Workload", "PodGroup", "Pod")
 GAPS = [pytest.param(0.3, id="fast"), pytest.param(1.0, id="one a second", marks=pytest.mark.soak)]
@@ -148,7 +148,7 @@ async def test_a_group_that_somebody_deletes_serves_until_its_pods_are_gone(gang
         await world.eventually(gone)
 
 
-@pytest.mark.parametrize("gangs", NEWEST_FIRST, indirect=True)
+@NEWEST_FIRST
 async def test_an_operator_that_dies_between_any_two_steps_is_followed_by_one_that_finishes(
     gangs: GangPlane, fresh_name: str
 ) -> None:

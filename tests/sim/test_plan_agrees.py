@@ -25,7 +25,7 @@ from grove.sim.topology import Topology
 
 CASES = 200
 BATCH = 10
-QUICK = 8
+QUICK = 6
 """Batches in `make test`; the others run in `make soak`."""
 
 
