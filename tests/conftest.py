@@ -74,12 +74,6 @@ async def client(control_plane: ControlPlane) -> AsyncIterator[HttpClient]:
         yield admin
 
 
-@pytest.fixture
-async def client_135(control_plane_135: ControlPlane) -> AsyncIterator[HttpClient]:
-    async with HttpClient(load_config(control_plane_135.kubeconfig)) as admin:
-        yield admin
-
-
 @pytest.fixture(autouse=True)
 def _logs_as_they_were() -> Iterator[None]:
     """A command that sets up logs does so for its process, and here that is also the process of the next test."""

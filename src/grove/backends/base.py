@@ -198,6 +198,7 @@ class Backend(Protocol):
 class PlainBackend:
     """A scheduler that is told nothing; what backends start from."""
 
+    name: str
     aliases: frozenset[str] = frozenset()
     needs_gate = True
     reports_gang_status = False
@@ -208,10 +209,6 @@ class PlainBackend:
     fixed: tuple[tuple[str, ...], ...] = ()
     said_once: tuple[tuple[str, ...], ...] = ()
     event_reasons: Mapping[str, str] = {}
-
-    @property
-    def name(self) -> str:
-        raise NotImplementedError
 
     @property
     def gang_resources(self) -> Sequence[Resource]:
