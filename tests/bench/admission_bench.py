@@ -19,17 +19,17 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from grove.admission.certs import renewed
-from grove.admission.feasibility import NodeFacts, NodeSummary
-from grove.admission.lookups import Known, Needs
-from grove.admission.review import DEFAULT_SET, VALIDATE_SET, Admission
-from grove.admission.server import WebhookServer
-from grove.admission.serving_certs import ServedCertificate
+from grove.admission.certs.authority import renewed
+from grove.admission.certs.serving import ServedCertificate
+from grove.admission.rules.feasibility import NodeFacts, NodeSummary
+from grove.admission.rules.lookups import Known, Needs
+from grove.admission.rules.review import DEFAULT_SET, VALIDATE_SET, Admission
+from grove.admission.serving.server import WebhookServer
 from grove.api.meta import Json
 from grove.kube.clock import SYSTEM
 from tests.bench.figures import Figure
-from tests.manifests import clique, group, pcs
-from tests.reviews import review_of
+from tests.support.manifests import clique, group, pcs
+from tests.support.reviews import review_of
 
 IN_FLIGHT = 16
 NODES = NodeSummary([NodeFacts({"kubernetes.io/hostname": f"n{i}"}, {"cpu": 64_000, "pods": 110}) for i in range(1000)])

@@ -21,9 +21,9 @@ from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.sim.topology import Topology
 from tests.bench.figures import Figure
-from tests.kube_gangs import GANGS, RealCluster, gang_plane
-from tests.manifests import clique, pcs
-from tests.operating import KUBE, World, operating
+from tests.support.kube_gangs import GANGS, RealCluster, gang_plane
+from tests.support.manifests import clique, pcs
+from tests.support.operating import KUBE, World, operating
 
 SETS, PODS = 100, 12
 NODES = Topology(racks=10, nodes=100)

@@ -20,9 +20,9 @@ import yaml
 from grove.api.core import Pod
 from grove.api.meta import Json, Object, Resource
 from grove.api.topology import ClusterTopologyBinding
-from grove.demo.copying import QUOTA
-from grove.demo.world import World, binding, shaped
 from grove.kube.logs import configure_logs
+from grove.plan.copying import QUOTA
+from grove.plan.world import World, binding, shaped
 from grove.sim.kinds import BUILT_IN
 from grove.sim.loop import run as run_virtual
 from tests.bench.figures import Figure

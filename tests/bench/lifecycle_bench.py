@@ -31,7 +31,7 @@ from grove.local.controlplane import ControlPlane
 from grove.sim import kubelet
 from tests.bench.figures import Figure
 from tests.bench.operator_bench import Bench, Process, clear, token_kubeconfig, writes
-from tests.manifests import clique, pcs
+from tests.support.manifests import clique, pcs
 
 PAIRS, AT_ONCE = 240, 20
 REPLICAS, NODES = 100, 32

@@ -36,7 +36,7 @@ from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.local.ports import free_ports
 from tests.bench.figures import Figure
-from tests.manifests import clique, group, many_pairs, pcs
+from tests.support.manifests import clique, group, many_pairs, pcs
 
 REPLICAS = int(os.environ.get("GROVE_BENCH_REPLICAS", "500"))
 NODES = int(os.environ.get("GROVE_BENCH_NODES", "1000"))

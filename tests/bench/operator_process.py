@@ -16,7 +16,7 @@ from grove.kube.config import load_config
 from grove.kube.http import HttpClient
 from grove.kube.logs import configure_logs
 from grove.kube.run import run_process
-from grove.operator import Operator
+from grove.operator.wiring import Operator
 
 
 async def main(kubeconfig: str, config: str) -> None:

@@ -14,14 +14,14 @@ from typing import Any
 
 from grove.api.core import Container, Pod, PodSpec, ResourceRequirements
 from grove.api.meta import ObjectMeta
-from grove.scheduler.answers import NoFit, Placement
-from grove.scheduler.explain import explain
-from grove.scheduler.facts import NodeFacts, PodFacts, Shape
-from grove.scheduler.gang import Branch, Gang, PodGroup, single
-from grove.scheduler.place import place
-from grove.scheduler.preempt import Victims, preempt
-from grove.scheduler.snapshot import Snapshot, cluster
-from grove.scheduler.victims import Running
+from grove.scheduler.cluster.snapshot import Snapshot, cluster
+from grove.scheduler.evict.preempt import Victims, preempt
+from grove.scheduler.evict.victims import Running
+from grove.scheduler.explain.explanation import explain
+from grove.scheduler.model.answers import NoFit, Placement
+from grove.scheduler.model.facts import NodeFacts, PodFacts, Shape
+from grove.scheduler.model.gang import Branch, Gang, PodGroup, single
+from grove.scheduler.solve.place import place
 from tests.bench.figures import Figure
 
 ZONE, BLOCK, RACK, HOST = "bench/zone", "bench/block", "bench/rack", "kubernetes.io/hostname"

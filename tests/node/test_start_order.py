@@ -14,9 +14,9 @@ from grove.api import labels as key
 from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.http import HttpClient
-from tests.manifests import clique, pcs
 from tests.node.runtime import NODE, RealNode
 from tests.node.seeing import Seen, eventually, pods_of, served
+from tests.support.manifests import clique, pcs
 
 ACCESS_REVIEW = Resource("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False)
 HELD_S = 3.0

@@ -39,7 +39,7 @@ async def scheduler(client: Client, now: datetime) -> list[Finding]:
     from grove.api import labels
     from grove.api.meta import find_condition, is_true
     from grove.api.podgang import PodGang
-    from grove.scheduler.config import LeaderElection
+    from grove.scheduler.model.config import LeaderElection
     from grove.show.seen import every
 
     gangs = await every(client, PodGang)

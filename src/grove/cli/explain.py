@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from grove.api.core import Event
     from grove.api.podgang import PodGang
     from grove.kube.client import Client
-    from grove.scheduler.config import SchedulerConfiguration
-    from grove.scheduler.live import Scheduler
+    from grove.scheduler.loop.live import Scheduler
+    from grove.scheduler.model.config import SchedulerConfiguration
     from grove.show.seen import Seen
     from grove.show.verdict import Verdict
 
@@ -145,7 +145,7 @@ async def _idle(client: Client) -> str:
     from grove.cli.checks_running import sign_of_life
     from grove.cli.findings import FAIL
     from grove.kube.errors import Forbidden
-    from grove.scheduler.config import LeaderElection
+    from grove.scheduler.model.config import LeaderElection
 
     try:
         state, sign = await sign_of_life(client, "grove-scheduler", LeaderElection().resource_name, datetime.now(UTC))
@@ -166,7 +166,7 @@ def _unplaced(verdict: Verdict, sign: str) -> Verdict:
 async def _looking(client: Client, given: SchedulerConfiguration | None = None) -> AsyncIterator[Scheduler]:
     """The cluster as the scheduler sees it, read once; nothing is decided or written."""
     from grove.cli.settings import settings_of
-    from grove.scheduler.live import Scheduler
+    from grove.scheduler.loop.live import Scheduler
 
     looking = Scheduler(client, given or await settings_of(client))
     async with looking.following():

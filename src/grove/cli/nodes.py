@@ -67,8 +67,8 @@ async def _run(
 
 async def _furnish(client: Client, nodes: Sequence[str], classes: Sequence[str]) -> None:
     """Tells of devices as their driver would."""
-    from grove.demo.devices import device_objects
     from grove.kube.errors import AlreadyExists
+    from grove.plan.devices import device_objects
 
     for kind, name, spec in device_objects(nodes, classes):
         try:

@@ -12,12 +12,12 @@ import click
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
-    from grove.admission.service import WebhookService
+    from grove.admission.serving.service import WebhookService
     from grove.config import OperatorConfiguration
     from grove.kube.config import ClusterConfig
     from grove.kube.http import HttpClient
     from grove.kube.lease import Leadership
-    from grove.operator import Operator
+    from grove.operator.wiring import Operator
 
 
 @click.command()
@@ -76,7 +76,7 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
     from grove.kube.profiling import profiling
     from grove.kube.rate import Rate
     from grove.kube.run import probes
-    from grove.operator import Operator
+    from grove.operator.wiring import Operator
 
     election = config.leader_election
     image = os.environ.get(INIT_CONTAINER_IMAGE, "")
@@ -139,9 +139,9 @@ async def _admission(
     """
     if url is None:
         return None
-    from grove.admission.node_watch import NodeWatch
-    from grove.admission.service import WebhookService
-    from grove.admission.wiring import admission_of, user_of, webhook_settings
+    from grove.admission.serving.node_watch import NodeWatch
+    from grove.admission.serving.service import WebhookService
+    from grove.admission.serving.wiring import admission_of, user_of, webhook_settings
     from grove.kube.http import HttpClient
 
     client = await stack.enter_async_context(HttpClient(cluster, user_agent=f"{agent}/admission"))

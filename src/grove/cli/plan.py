@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from grove.api.meta import Key
-    from grove.demo.copying import Copy
-    from grove.demo.whatif import Plan
-    from grove.demo.world import World
-    from grove.scheduler.config import SchedulerConfiguration
+    from grove.plan.copying import Copy
+    from grove.plan.whatif import Plan
+    from grove.plan.world import World
+    from grove.scheduler.model.config import SchedulerConfiguration
 
 
 PATIENCE_S = 600.0
@@ -52,10 +52,10 @@ def plan(
 
     from grove.cli.access import resolve
     from grove.cli.settings import settings_in, settings_of
-    from grove.demo.copying import copy_cluster
     from grove.demo.scenario import load_manifests
     from grove.kube.http import HttpClient
     from grove.kube.logs import configure_logs
+    from grove.plan.copying import copy_cluster
     from grove.sim.loop import run
 
     if sum(map(bool, (files, scales, drains))) != 1:
@@ -91,12 +91,12 @@ async def plan_answer(
     from dataclasses import replace
     from datetime import UTC, datetime
 
-    from grove.demo.copying import controllers_of
-    from grove.demo.standin import stood_in, told
-    from grove.demo.whatif import planned
-    from grove.demo.world import World
     from grove.kube.errors import ApiError
-    from grove.scheduler.config import SchedulerConfiguration
+    from grove.plan.copying import controllers_of
+    from grove.plan.standin import stood_in, told
+    from grove.plan.whatif import planned
+    from grove.plan.world import World
+    from grove.scheduler.model.config import SchedulerConfiguration
 
     given = [stood_in(one) for one in manifests]
     manifests = [one for one, _ in given]
@@ -125,7 +125,7 @@ async def plan_answer(
 
 def _only(copy: Copy, sets: set[Key]) -> Any:
     """The copy, with the objects that make the operator act for the concerned sets alone."""
-    from grove.demo.copying import limited
+    from grove.plan.copying import limited
 
     return limited(copy.objects, sets)
 
@@ -210,7 +210,7 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from grove.demo.whatif import MOST_MORE
+    from grove.plan.whatif import MOST_MORE
     from grove.show.columns import indented, table
     from grove.show.words import many
 

@@ -34,7 +34,7 @@ def scheduler(
     """Run grove-scheduler: places PodGangs whole, and single pods that name it."""
     from grove.kube.logs import configure_logs
     from grove.kube.run import run_process
-    from grove.scheduler.config import InvalidConfig, checked, load_configuration, parse_gates
+    from grove.scheduler.model.config import InvalidConfig, checked, load_configuration, parse_gates
 
     try:
         config = load_configuration(config_file.read_text() if config_file is not None else "")
@@ -60,9 +60,9 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
     from grove.kube.http import HttpClient
     from grove.kube.lease import Leadership
     from grove.kube.run import probes
-    from grove.scheduler.live import Scheduler
-    from grove.scheduler.metrics import watch_headroom
-    from grove.scheduler.record import Journal, RecordedSnapshot
+    from grove.scheduler.loop.live import Scheduler
+    from grove.scheduler.loop.metrics import watch_headroom
+    from grove.scheduler.replay.journal import Journal, RecordedSnapshot
 
     cluster = load_config(kubeconfig, context=context)
     async with AsyncExitStack() as stack:
@@ -104,8 +104,8 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
 @click.option("-q", "--quiet", is_flag=True, help="Print the sum only.")
 def replay(directory: Path, quiet: bool) -> None:
     """Make the decisions again that `grove scheduler --record` wrote down, and compare."""
-    from grove.scheduler.record import BadJournal
-    from grove.scheduler.record import replay as decisions
+    from grove.scheduler.replay.journal import BadJournal
+    from grove.scheduler.replay.journal import replay as decisions
 
     total = different = 0
     try:

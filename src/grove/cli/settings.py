@@ -16,7 +16,7 @@ from grove.cli.access import Unanswered
 
 if TYPE_CHECKING:
     from grove.kube.client import Client
-    from grove.scheduler.config import SchedulerConfiguration
+    from grove.scheduler.model.config import SchedulerConfiguration
 
 FILE = "config.yaml"
 """Its key in the ConfigMap."""
@@ -31,7 +31,7 @@ def settings_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def settings_in(file: Path) -> SchedulerConfiguration:
-    from grove.scheduler.config import InvalidConfig, load_configuration
+    from grove.scheduler.model.config import InvalidConfig, load_configuration
 
     try:
         return load_configuration(file.read_text())
@@ -44,7 +44,7 @@ async def settings_of(client: Client) -> SchedulerConfiguration:
     from grove.api.core import ConfigMap
     from grove.api.labels import GROVE_SCHEDULER, NAME
     from grove.kube.errors import Forbidden
-    from grove.scheduler.config import InvalidConfig, SchedulerConfiguration, load_configuration
+    from grove.scheduler.model.config import InvalidConfig, SchedulerConfiguration, load_configuration
 
     try:
         found = (await client.list(ConfigMap, labels=f"{NAME}={GROVE_SCHEDULER}")).items

@@ -73,7 +73,7 @@ def simulate(
 
 def _usual() -> Ground:
     from grove.demo.simulation import Ground
-    from grove.demo.world import shaped
+    from grove.plan.world import shaped
 
     return Ground(tuple(shaped(64)))
 
@@ -82,9 +82,9 @@ def _copied(options: Options) -> Ground:
     import asyncio
 
     from grove.api.topology import ClusterTopologyBinding
-    from grove.demo.copying import copy_cluster
     from grove.demo.simulation import Ground
     from grove.kube.http import HttpClient
+    from grove.plan.copying import copy_cluster
 
     config, _ = resolve(options)
 

@@ -24,7 +24,7 @@ def webhooks(remove: bool, kubeconfig: Path | None, context: str) -> None:
 
 
 async def _webhooks(remove: bool, kubeconfig: Path | None, context: str) -> None:
-    from grove.admission.registration import Registration, ServiceAddress, configurations
+    from grove.admission.serving.registration import Registration, ServiceAddress, configurations
     from grove.kube.config import load_config
     from grove.kube.errors import NotFound
     from grove.kube.http import HttpClient

@@ -17,7 +17,7 @@ from grove.api.meta import Condition, Key, Resource, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.demo.world import World
+from grove.plan.world import World
 from grove.show.words import by_name, many
 from grove.sim.store import Change
 

@@ -13,7 +13,7 @@ from grove.demo.scenario import Scenario
 from grove.demo.stage import Plain, Screen
 from grove.demo.story import Story, StoryFailed
 from grove.demo.summary import Summary, summarize, summary_line, summary_table
-from grove.demo.world import World, binding, shaped
+from grove.plan.world import World, binding, shaped
 
 NODES = 64
 

@@ -13,14 +13,14 @@ from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import ClusterTopologyBinding
 from grove.demo.chronicle import Note
-from grove.demo.copying import Copy
 from grove.demo.scenario import Scenario, Step, load_manifests
-from grove.demo.standin import stood_in, told
 from grove.demo.story import Story, StoryFailed
 from grove.demo.summary import Summary, summarize
-from grove.demo.world import World, binding, shaped
 from grove.kube.errors import ApiError
-from grove.scheduler.explain import Explanation
+from grove.plan.copying import Copy
+from grove.plan.standin import stood_in, told
+from grove.plan.world import World, binding, shaped
+from grove.scheduler.explain.explanation import Explanation
 from grove.show.tree import State, Twig, tree_of
 from grove.sim.kinds import BUILT_IN
 from grove.sim.topology import Topology

@@ -15,8 +15,8 @@ from rich.rule import Rule
 from rich.text import Text
 
 from grove.demo.chronicle import Note
-from grove.demo.world import World
-from grove.scheduler.explain import Explanation
+from grove.plan.world import World
+from grove.scheduler.explain.explanation import Explanation
 from grove.show.layout import layout_of
 from grove.show.paint import LEGEND, bar, growth, racks
 from grove.show.seen import Seen

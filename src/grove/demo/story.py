@@ -23,9 +23,9 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.demo.chronicle import Chronicle, Note
 from grove.demo.scenario import Scenario
-from grove.demo.world import PATIENCE_S, World, shaped
 from grove.kube.errors import ApiError
-from grove.scheduler.explain import Explanation
+from grove.plan.world import PATIENCE_S, World, shaped
+from grove.scheduler.explain.explanation import Explanation
 from grove.show.diagnosis import diagnose
 from grove.show.tree import tree_of
 from grove.show.words import by_name

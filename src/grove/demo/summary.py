@@ -8,7 +8,7 @@ from rich.console import Group
 
 from grove.api.podgang import PodGang
 from grove.demo.chronicle import Chronicle
-from grove.demo.world import World
+from grove.plan.world import World
 from grove.show.columns import table
 from grove.show.layout import layout_of
 from grove.show.tree import tree_of

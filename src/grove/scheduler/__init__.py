@@ -1,7 +1,7 @@
 """grove-scheduler: whole gangs, close together, with a reason for every no.
 
 The core is pure: the cluster comes in as a `Snapshot` (columns of integers, kept current by events, copied in
-microseconds), a gang as a tree of constraints (`gang.build_gang`), and answers go out as values. No I/O, no clock, no
+microseconds), a gang as a tree of constraints (`build_gang`), and answers go out as values. No I/O, no clock, no
 randomness; budgets are counted in steps. So the live loop, plans, explanations, replays and tests share one function.
 
     place(snapshot, gang, budget)         -> Placement | NoFit        where a gang goes
@@ -9,9 +9,7 @@ randomness; budgets are counted in steps. So the live loop, plans, explanations,
     explain(snapshot, gang, running)      -> Explanation              why it waits, and the smallest changes that help
     feasible_nodes(snapshot, pod)         -> [names]                  kube-scheduler's filters, for one pod
 
-From the outside in: `facts` and `podreq` read API objects; `nodes`, `topology`, `podcounts`, `snapshot` keep the state;
-`fit`, `taints`, `interpod`, `volumes`, `devices`, `relations` say which nodes are open to a pod; `problem`, `bounds`,
-`search`, `subsets`, `fill`, `weigh`, `close`, `exact`, `packing`, `coupled`, `crowds`, `surplus` find a placement;
-`score`, `reasons`, `changes` talk about it; `victims` and `preempt` make room. The live loop (cycle, queue, bind,
-claims, storage, status) is the only part with I/O.
+From the outside in: `model` is what is asked and answered, `cluster` the state, `filters`, `devices` and `volumes` say
+which nodes are open to a pod, `solve` finds a placement, `evict` makes room, `explain` talks about it, `policy`
+says who is next. `loop` is the only part with I/O; `replay` plays its journal again.
 """

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from grove.api import labels
 from grove.api.core import Node, Pod
 from grove.api.quantity import amount
-from grove.scheduler.podreq import pod_requests
+from grove.scheduler.model.podreq import pod_requests
 from grove.show.seen import Seen
 
 NO_DOMAIN = "(no label)"

@@ -16,8 +16,8 @@ from grove.api.meta import find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.scheduler.podreq import NOT_READY, UNREACHABLE, UNSCHEDULABLE, read_node
-from grove.scheduler.taints import hard_taints_tolerated
+from grove.scheduler.filters.taints import hard_taints_tolerated
+from grove.scheduler.model.podreq import NOT_READY, UNREACHABLE, UNSCHEDULABLE, read_node
 from grove.show.diagnosis import Diagnosis
 from grove.show.seen import Seen
 from grove.show.tree import STARTING, State, Twig, tree_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grove.admission.authorizer import Authorizer, Verdict, exempt_users
-from grove.admission.lookups import Known
+from grove.admission.rules.authorizer import Authorizer, Verdict, exempt_users
+from grove.admission.rules.lookups import Known
 from grove.api.meta import Key
 
 OPERATOR = "system:serviceaccount:grove-system:grove-operator"

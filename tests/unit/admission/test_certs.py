@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from grove.admission.certs import Bundle, Lifetimes, renewal_time, renewed, service_names
-from grove.admission.serving_certs import CertificateFiles, ServedCertificate
+from grove.admission.certs.authority import Bundle, Lifetimes, renewal_time, renewed, service_names
+from grove.admission.certs.serving import CertificateFiles, ServedCertificate
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 NAMES = service_names("grove-operator", "grove-system")

@@ -8,11 +8,11 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.manifests import clique, group, pcs
-from tests.reviews import ABSENT, changed, plain, response, review_of
+from tests.support.manifests import clique, group, pcs
+from tests.support.reviews import ABSENT, changed, plain, response, review_of
 
-from grove.admission.defaulting import json_patch, missing_defaults, with_additions
-from grove.admission.review import DEFAULT_SET, Admission
+from grove.admission.rules.defaulting import json_patch, missing_defaults, with_additions
+from grove.admission.rules.review import DEFAULT_SET, Admission
 from grove.sim.patch import json_patch as apply_json_patch
 
 T = "spec.template"

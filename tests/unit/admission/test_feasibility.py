@@ -6,13 +6,13 @@ import asyncio
 import time
 
 import pytest
-from tests.manifests import clique, group, pcs
-from tests.reviews import binding, changed, plain, warnings
+from tests.support.manifests import clique, group, pcs
+from tests.support.reviews import binding, changed, plain, warnings
 
-from grove.admission.feasibility import NodeFacts, NodeSummary, node_facts, pod_request
-from grove.admission.lookups import Known
-from grove.admission.node_watch import NodeWatch
-from grove.admission.review import Admission
+from grove.admission.rules.feasibility import NodeFacts, NodeSummary, node_facts, pod_request
+from grove.admission.rules.lookups import Known
+from grove.admission.rules.review import Admission
+from grove.admission.serving.node_watch import NodeWatch
 from grove.api.core import Node
 from grove.api.topology import ClusterTopologyBinding
 from grove.kube.cache import Cache

@@ -6,10 +6,21 @@ import copy
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.mutants import ADMISSION, BASE, KNOWN, VALUES, accepted_by_schema, check, check_set, mutated, nested, rich
-from tests.reviews import binding, response, review_of
+from tests.support.mutants import (
+    ADMISSION,
+    BASE,
+    KNOWN,
+    VALUES,
+    accepted_by_schema,
+    check,
+    check_set,
+    mutated,
+    nested,
+    rich,
+)
+from tests.support.reviews import binding, response, review_of
 
-from grove.admission.review import AUTHORIZE, DEFAULT_SET, VALIDATE_BINDING, VALIDATE_SET
+from grove.admission.rules.review import AUTHORIZE, DEFAULT_SET, VALIDATE_BINDING, VALIDATE_SET
 
 
 @settings(max_examples=800)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.manifests import clique, pcs
-from tests.reviews import ABSENT, changed, faults
+from tests.support.manifests import clique, pcs
+from tests.support.reviews import ABSENT, changed, faults
 
-from grove.admission.review import Admission
+from grove.admission.rules.review import Admission
 
 ADMISSION = Admission()
 P = "spec.template.cliques[0].spec.podSpec"

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from cryptography import x509
 
-from grove.admission.certs import Lifetimes, service_names
-from grove.admission.serving_certs import SharedSecret
+from grove.admission.certs.authority import Lifetimes, service_names
+from grove.admission.certs.serving import SharedSecret
 from grove.api.core import Secret
 from grove.sim.client import SimClient
 from grove.sim.kinds import NAMESPACE

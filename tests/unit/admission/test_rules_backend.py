@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.manifests import clique, group, pcs
-from tests.reviews import changed, faults, plain
+from tests.support.manifests import clique, group, pcs
+from tests.support.reviews import changed, faults, plain
 
-from grove.admission.lookups import BackendFacts, Known
-from grove.admission.review import Admission
+from grove.admission.rules.lookups import BackendFacts, Known
+from grove.admission.rules.review import Admission
 from grove.api.podcliqueset import PodCliqueSet
 
 T = "spec.template"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.faulty_sets import ROWS, SHARE, T, explicit, with_templates
-from tests.manifests import clique, group, pcs
-from tests.reviews import ABSENT, changed, faults, plain
+from tests.support.faulty_sets import ROWS, SHARE, T, explicit, with_templates
+from tests.support.manifests import clique, group, pcs
+from tests.support.reviews import ABSENT, changed, faults, plain
 
-from grove.admission.lookups import BackendFacts
-from grove.admission.review import Admission
+from grove.admission.rules.lookups import BackendFacts
+from grove.admission.rules.review import Admission
 
 ADMISSION = Admission(backends=BackendFacts(enabled=("default-scheduler", "kai-scheduler", "volcano")))
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.manifests import clique, group, pcs
-from tests.reviews import VALIDATE_BINDING, binding, changed, faults, plain, warnings
+from tests.support.manifests import clique, group, pcs
+from tests.support.reviews import VALIDATE_BINDING, binding, changed, faults, plain, warnings
 
-from grove.admission.lookups import BackendFacts, Known
-from grove.admission.review import Admission
+from grove.admission.rules.lookups import BackendFacts, Known
+from grove.admission.rules.review import Admission
 
 ADMISSION = Admission(topology_enabled=True)
 OFF = Admission(topology_enabled=False)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.manifests import clique, group, pcs
-from tests.reviews import ABSENT, binding, changed, faults, plain, warnings
+from tests.support.manifests import clique, group, pcs
+from tests.support.reviews import ABSENT, binding, changed, faults, plain, warnings
 
-from grove.admission.defaulting import missing_defaults, with_additions
-from grove.admission.lookups import Known
-from grove.admission.review import Admission
+from grove.admission.rules.defaulting import missing_defaults, with_additions
+from grove.admission.rules.lookups import Known
+from grove.admission.rules.review import Admission
 
 ADMISSION = Admission(topology_enabled=True, mnnvl_enabled=True)
 KNOWN = Known(topologies={"cluster": binding()})

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.reviews import binding, faults
+from tests.support.reviews import binding, faults
 
-from grove.admission.defaulting import missing_defaults, with_additions
-from grove.admission.lookups import BackendFacts, Known
-from grove.admission.review import Admission
+from grove.admission.rules.defaulting import missing_defaults, with_additions
+from grove.admission.rules.lookups import BackendFacts, Known
+from grove.admission.rules.review import Admission
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = sorted((ROOT / "tests" / "data" / "golden").glob("*.json"))

@@ -14,18 +14,18 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.manifests import clique, pcs
-from tests.reviews import binding, plain, review_of
+from tests.support.manifests import clique, pcs
+from tests.support.reviews import binding, plain, review_of
 
-from grove.admission.authorizer import Authorizer, exempt_users
-from grove.admission.certs import Bundle, Lifetimes, renewed
-from grove.admission.hooks import sim_hooks
-from grove.admission.lookups import Known, Needs
-from grove.admission.reader import ClusterReader
-from grove.admission.registration import Registration, ServiceAddress, UrlAddress, configurations, healing_patch
-from grove.admission.review import AUTHORIZE, DEFAULT_SET, VALIDATE_BINDING, VALIDATE_SET, Admission
-from grove.admission.server import LARGEST_BODY, WebhookServer
-from grove.admission.service import CertificateModeError, WebhookService, WebhookSettings
+from grove.admission.certs.authority import Bundle, Lifetimes, renewed
+from grove.admission.rules.authorizer import Authorizer, exempt_users
+from grove.admission.rules.lookups import Known, Needs
+from grove.admission.rules.review import AUTHORIZE, DEFAULT_SET, VALIDATE_BINDING, VALIDATE_SET, Admission
+from grove.admission.serving.hooks import sim_hooks
+from grove.admission.serving.reader import ClusterReader
+from grove.admission.serving.registration import Registration, ServiceAddress, UrlAddress, configurations, healing_patch
+from grove.admission.serving.server import LARGEST_BODY, WebhookServer
+from grove.admission.serving.service import CertificateModeError, WebhookService, WebhookSettings
 from grove.api.core import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION, Secret, Service
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import ClusterTopologyBinding

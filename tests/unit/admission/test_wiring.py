@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.manifests import clique, pcs
-from tests.reviews import changed, faults, plain
+from tests.support.manifests import clique, pcs
+from tests.support.reviews import changed, faults, plain
 
-from grove.admission.wiring import admission_of, webhook_settings
+from grove.admission.serving.wiring import admission_of, webhook_settings
 from grove.backends import build_backends
 from grove.config import load_configuration
 

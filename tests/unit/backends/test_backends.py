@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.manifests import clique, pcs
-from tests.observed import binding, set_of
-from tests.reviews import faults, review_of, warnings
+from tests.support.manifests import clique, pcs
+from tests.support.observed import binding, set_of
+from tests.support.reviews import faults, review_of, warnings
 
-from grove.admission.lookups import BackendFacts
-from grove.admission.review import VALIDATE_SET, Admission
+from grove.admission.rules.lookups import BackendFacts
+from grove.admission.rules.review import VALIDATE_SET, Admission
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
 from grove.backends import KNOWN, Backends, GroveBackend, KubeBackend, Telling, build_backends, is_topology_aware

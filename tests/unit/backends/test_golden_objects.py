@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from tests.backend_schemas import faults
-from tests.manifests import clique, group, pcs
-from tests.observed import set_of
+from tests.support.backend_schemas import faults
+from tests.support.manifests import clique, group, pcs
+from tests.support.observed import set_of
 
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet

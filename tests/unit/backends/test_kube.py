@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.manifests import clique, group, pcs
-from tests.observed import set_of
+from tests.support.manifests import clique, group, pcs
+from tests.support.observed import set_of
 
 from grove.api.core import Pod
 from grove.api.meta import Json, rfc3339

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.backend_schemas import definitions
-from tests.manifests import clique, group, pcs
-from tests.observed import binding, set_of
+from tests.support.backend_schemas import definitions
+from tests.support.manifests import clique, group, pcs
+from tests.support.observed import binding, set_of
 
 from grove.api.meta import Json
 from grove.api.podgang import PodGang

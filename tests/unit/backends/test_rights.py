@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.backend_schemas import definitions
+from tests.support.backend_schemas import definitions
 
 from grove.api.meta import Json
 from grove.backends import BUILDERS, KNOWN, RULES, is_topology_aware, rules_for

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from grove.api.labels import SAID
 from grove.api.meta import Json
 from grove.backends.steps import merged, remembering, step_for, taking_back
-from grove.decide.diff import Ownership, needed_patch
+from grove.operator.shared.diff import Ownership, needed_patch
 
 WANTED = {"kind": "PodGroup", "metadata": {"name": "g"}}
 OURS = {"metadata": {"ownerReferences": [{"uid": "u", "controller": True}]}}

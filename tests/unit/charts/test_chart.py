@@ -16,17 +16,17 @@ import yaml
 
 import grove
 from grove import crds
-from grove.admission.registration import ServiceAddress, configurations
+from grove.admission.serving.registration import ServiceAddress, configurations
 from grove.api.env import INIT_CONTAINER_IMAGE
 from grove.api.meta import Object, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.backends import KNOWN, build_backends, is_topology_aware
 from grove.config import OperatorConfiguration, load_configuration
-from grove.controllers.optional import OPTIONAL
-from grove.decide.children import wanted_access
-from grove.operator import Operator
-from grove.scheduler.config import load_configuration as load_scheduler_configuration
-from grove.scheduler.live import Scheduler
+from grove.operator.shared.children import wanted_access
+from grove.operator.shared.optional_kinds import OPTIONAL
+from grove.operator.wiring import Operator
+from grove.scheduler.loop.live import Scheduler
+from grove.scheduler.model.config import load_configuration as load_scheduler_configuration
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/grove"

@@ -12,8 +12,8 @@ import yaml
 from grove.api import env, labelsets
 from grove.cli.main import LazyGroup
 from grove.config import load_configuration
-from grove.scheduler import gangstate
-from grove.scheduler.config import load_configuration as load_scheduler_configuration
+from grove.scheduler.loop import gangstate
+from grove.scheduler.model.config import load_configuration as load_scheduler_configuration
 
 ROOT = Path(__file__).parents[3]
 PAGES = ("concepts", "install", "naming", "troubleshooting")

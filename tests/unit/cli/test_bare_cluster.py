@@ -14,9 +14,9 @@ from grove.cli.doctor import doctor_answer
 from grove.cli.explain import explain_answer
 from grove.cli.topology import topology_answer
 from grove.cli.tree import status_answer
-from grove.demo.world import World, shaped
 from grove.kube.errors import Forbidden
-from grove.scheduler.config import load_configuration
+from grove.plan.world import World, shaped
+from grove.scheduler.model.config import load_configuration
 from grove.sim.cluster import SimCluster
 from grove.sim.kinds import QUOTA
 from grove.sim.loop import run

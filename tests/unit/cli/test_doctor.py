@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from grove.admission.certs import Lifetimes, renewed
-from grove.admission.registration import ServiceAddress, configurations
+from grove.admission.certs.authority import Lifetimes, renewed
+from grove.admission.serving.registration import ServiceAddress, configurations
 from grove.api.core import Lease, Namespace, Node, Pod, Secret
 from grove.api.topology import ClusterTopologyBinding
 from grove.cli.doctor import doctor_answer
 from grove.cli.findings import Finding
-from grove.demo.world import binding, shaped
 from grove.kube.errors import Forbidden, Unavailable
+from grove.plan.world import binding, shaped
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import run
 

@@ -6,13 +6,13 @@ from collections import Counter
 from random import Random
 
 import pytest
-from tests.unit.scheduler.kit import GPU, HOST, RACK, ZONE, gang, group, node, pod, shape, snap, used
+from tests.support.scheduler.kit import GPU, HOST, RACK, ZONE, gang, group, node, pod, shape, snap, used
 
 from grove.api.selector import of_labels
-from grove.scheduler.answers import Placement
-from grove.scheduler.facts import NodeFacts, PodFacts, PodScope, PodTerm, Spread
-from grove.scheduler.gang import Branch, Gang, PodGroup
-from grove.scheduler.place import place
+from grove.scheduler.model.answers import Placement
+from grove.scheduler.model.facts import NodeFacts, PodFacts, PodScope, PodTerm, Spread
+from grove.scheduler.model.gang import Branch, Gang, PodGroup
+from grove.scheduler.solve.place import place
 
 
 def scope(app: str, *, terminating: bool = True) -> PodScope:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.unit.scheduler.kit import RACK, ZONE, gang, group, node, pod, racks, snap, used
+from tests.support.scheduler.kit import RACK, ZONE, gang, group, node, pod, racks, snap, used
 
 from grove.api.core import Taint
-from grove.scheduler.answers import Placement
-from grove.scheduler.devices import ANY
-from grove.scheduler.explain import explain
-from grove.scheduler.gang import Pin
-from grove.scheduler.place import place
-from grove.scheduler.podreq import UNSCHEDULABLE
-from grove.scheduler.victims import Running
+from grove.scheduler.devices.devices import ANY
+from grove.scheduler.evict.victims import Running
+from grove.scheduler.explain.explanation import explain
+from grove.scheduler.model.answers import Placement
+from grove.scheduler.model.gang import Pin
+from grove.scheduler.model.podreq import UNSCHEDULABLE
+from grove.scheduler.solve.place import place
 
 CORDON = (Taint(key=UNSCHEDULABLE, effect="NoSchedule"),)
 

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.scheduler.kit import BLOCK, HOST, RACK, ZONE, branch, gang, group, node, pod, racks, shape, snap, used
+from tests.support.scheduler.kit import (
+    BLOCK,
+    HOST,
+    RACK,
+    ZONE,
+    branch,
+    gang,
+    group,
+    node,
+    pod,
+    racks,
+    shape,
+    snap,
+    used,
+)
 
-from grove.scheduler.answers import NoFit, Placement
-from grove.scheduler.facts import PODS
-from grove.scheduler.gang import Gang, PodGroup
-from grove.scheduler.place import place
-from grove.scheduler.snapshot import Snapshot
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.model.answers import NoFit, Placement
+from grove.scheduler.model.facts import PODS
+from grove.scheduler.model.gang import Gang, PodGroup
+from grove.scheduler.solve.place import place
 
 
 def placed(snapshot: Snapshot, wanted: Gang) -> Placement:

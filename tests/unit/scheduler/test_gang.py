@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.unit.scheduler.kit import pod
+from tests.support.scheduler.kit import pod
 
 from grove.api.meta import Key
 from grove.api.podgang import PodGang
-from grove.scheduler.gang import BadGang, Branch, build_gang
+from grove.scheduler.model.gang import BadGang, Branch, build_gang
 
 
 def podgang(groups, configs=(), required: str = "") -> PodGang:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.scheduler.kit import node, pod
+from tests.support.scheduler.kit import node, pod
 
 from grove.api.meta import Key
-from grove.scheduler.devices import ANY, Asked, Device
-from grove.scheduler.facts import PodFacts
-from grove.scheduler.homes import Lot, Sites, lots
-from grove.scheduler.snapshot import cluster
-from grove.scheduler.wants import Wants
+from grove.scheduler.cluster.snapshot import cluster
+from grove.scheduler.devices.devices import ANY, Asked, Device
+from grove.scheduler.devices.homes import Lot, Sites, lots
+from grove.scheduler.devices.wants import Wants
+from grove.scheduler.model.facts import PodFacts
 
 DRIVER = "gpu.example.com"
 GPU = Asked("gpu", DRIVER, 1)

@@ -12,13 +12,13 @@ from random import Random
 
 import pytest
 from ortools.sat.python import cp_model
-from tests.unit.scheduler.checker import domain, faults
-from tests.unit.scheduler.kit import BLOCK, GPU, HOST, LEVELS, RACK, ZONE, node, pod, shape, snap, used
+from tests.support.scheduler.checker import domain, faults
+from tests.support.scheduler.kit import BLOCK, GPU, HOST, LEVELS, RACK, ZONE, node, pod, shape, snap, used
 
-from grove.scheduler.answers import BUDGET_ENDED, NoFit, Placement
-from grove.scheduler.facts import NodeFacts, PodFacts
-from grove.scheduler.gang import Branch, Gang, PodGroup
-from grove.scheduler.place import place
+from grove.scheduler.model.answers import BUDGET_ENDED, NoFit, Placement
+from grove.scheduler.model.facts import NodeFacts, PodFacts
+from grove.scheduler.model.gang import Branch, Gang, PodGroup
+from grove.scheduler.solve.place import place
 
 Anchored = tuple[Branch | PodGroup, ...]
 """Parts above a group, and itself, that require a level."""

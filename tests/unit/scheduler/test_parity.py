@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.unit.scheduler.parity import ROWS, Row
+from tests.support.scheduler.parity import ROWS, Row
 
 from grove.api.core import Node, Pod
-from grove.scheduler.answers import Placement
-from grove.scheduler.fit import feasible_nodes
-from grove.scheduler.gang import single
-from grove.scheduler.place import place
-from grove.scheduler.podreq import read_pod
-from grove.scheduler.snapshot import Snapshot
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.filters.fit import feasible_nodes
+from grove.scheduler.model.answers import Placement
+from grove.scheduler.model.gang import single
+from grove.scheduler.model.podreq import read_pod
+from grove.scheduler.solve.place import place
 
 
 def snapshot_of(row: Row) -> Snapshot:

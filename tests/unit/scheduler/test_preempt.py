@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.scheduler.kit import RACK, gang, group, node, pod, racks, snap
+from tests.support.scheduler.kit import RACK, gang, group, node, pod, racks, snap
 
-from grove.scheduler.answers import NoFit, Placement
-from grove.scheduler.facts import HostPort
-from grove.scheduler.place import place
-from grove.scheduler.preempt import NoVictims, Victims, preempt
-from grove.scheduler.victims import DisruptionBudget, Running
+from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
+from grove.scheduler.evict.victims import DisruptionBudget, Running
+from grove.scheduler.model.answers import NoFit, Placement
+from grove.scheduler.model.facts import HostPort
+from grove.scheduler.solve.place import place
 
 
 def unit(name: str, *pods, priority: int = 0, preemptible: bool = True, **minimums: int) -> Running:

@@ -7,16 +7,16 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from tests.unit.scheduler.cases import LEVELS, random_case
-from tests.unit.scheduler.checker import exists, faults
-from tests.unit.scheduler.kit import GPU, pod
+from tests.support.scheduler.cases import LEVELS, random_case
+from tests.support.scheduler.checker import exists, faults
+from tests.support.scheduler.kit import GPU, pod
 
-from grove.scheduler.answers import NoFit, Placement
-from grove.scheduler.facts import PodFacts
-from grove.scheduler.place import place
-from grove.scheduler.preempt import NoVictims, Victims, preempt
-from grove.scheduler.snapshot import cluster
-from grove.scheduler.victims import Running
+from grove.scheduler.cluster.snapshot import cluster
+from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
+from grove.scheduler.evict.victims import Running
+from grove.scheduler.model.answers import NoFit, Placement
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.solve.place import place
 
 PRIORITY = 5
 

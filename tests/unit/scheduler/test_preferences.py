@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.scheduler.kit import GPU, HOST, RACK, ZONE, branch, gang, group, node, racks, shape, snap, used
+from tests.support.scheduler.kit import GPU, HOST, RACK, ZONE, branch, gang, group, node, racks, shape, snap, used
 
 from grove.api.core import Taint
 from grove.api.selector import Requirement, of_labels
-from grove.scheduler.answers import Budget, NoFit, Placement
-from grove.scheduler.facts import NodeTerm, PodScope, PodTerm
-from grove.scheduler.gang import Gang, Pin
-from grove.scheduler.place import place
-from grove.scheduler.score import fragmentation, slots_by_domain
-from grove.scheduler.snapshot import Snapshot
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.model.answers import Budget, NoFit, Placement
+from grove.scheduler.model.facts import NodeTerm, PodScope, PodTerm
+from grove.scheduler.model.gang import Gang, Pin
+from grove.scheduler.solve.place import place
+from grove.scheduler.solve.score import fragmentation, slots_by_domain
 
 
 def nodes_of(snapshot: Snapshot, wanted: Gang, **more) -> list[str]:

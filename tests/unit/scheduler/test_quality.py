@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 from ortools.sat.python import cp_model
-from tests.unit.scheduler.kit import BLOCK, GPU, RACK, ZONE, node, pod, snap, used
+from tests.support.scheduler.kit import BLOCK, GPU, RACK, ZONE, node, pod, snap, used
 
-from grove.scheduler.answers import Placement
-from grove.scheduler.gang import Branch, Gang, PodGroup
-from grove.scheduler.place import place
+from grove.scheduler.model.answers import Placement
+from grove.scheduler.model.gang import Branch, Gang, PodGroup
+from grove.scheduler.solve.place import place
 
 CASES = 250
 

@@ -6,12 +6,12 @@ A failure prints its seed; `random_case(seed)` gives the case again.
 from __future__ import annotations
 
 import pytest
-from tests.unit.scheduler.cases import LEVELS, random_case
-from tests.unit.scheduler.checker import exists, faults
+from tests.support.scheduler.cases import LEVELS, random_case
+from tests.support.scheduler.checker import exists, faults
 
-from grove.scheduler.answers import Budget, Placement
-from grove.scheduler.place import place
-from grove.scheduler.snapshot import cluster
+from grove.scheduler.cluster.snapshot import cluster
+from grove.scheduler.model.answers import Budget, Placement
+from grove.scheduler.solve.place import place
 
 CASES = 20_000
 BATCH = 1_000

@@ -6,12 +6,12 @@ import msgspec
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.scheduler.kit import GPU, RACK, TOPOLOGY, node, pod, racks, snap, used
+from tests.support.scheduler.kit import GPU, RACK, TOPOLOGY, node, pod, racks, snap, used
 
 from grove.api.core import Node, Pod
-from grove.scheduler.facts import HostPort
-from grove.scheduler.fit import feasible_nodes
-from grove.scheduler.snapshot import Snapshot
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.filters.fit import feasible_nodes
+from grove.scheduler.model.facts import HostPort
 
 NAMES = ("n0", "n1", "n2")
 EVENTS = st.lists(

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from grove.api.core import Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
-from grove.scheduler.fit import feasible_nodes
-from grove.scheduler.podreq import read_pod
-from grove.scheduler.snapshot import Snapshot
-from grove.scheduler.volumes import Claims, claim_names, pod_volumes
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.filters.fit import feasible_nodes
+from grove.scheduler.model.podreq import read_pod
+from grove.scheduler.volumes.claims import Claims, claim_names, pod_volumes
 
 ZONE = "topology.kubernetes.io/zone"
 

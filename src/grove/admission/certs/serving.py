@@ -1,0 +1,217 @@
+"""Where the webhook server's certificate comes from, and how a new one is served without a restart.
+
+`auto`: ours, kept in a Secret that all replicas share. `manual` and `cert-manager`: files that someone else renews.
+A handshake always gets the newest certificate; open connections are left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import os
+import ssl
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from grove.admission.certs.authority import Bundle, Lifetimes, renewal_time, renewed
+from grove.api.core import Secret
+from grove.api.labels import COMPONENT, MANAGED_BY, OPERATOR, PART_OF, WEBHOOK
+from grove.api.meta import Json, Object
+from grove.kube.cache import Cache
+from grove.kube.client import Client
+from grove.kube.clock import SYSTEM, Clock
+from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+
+MODES = ("auto", "manual", "cert-manager")
+RETRY_S = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class ServedCertificate:
+    """The TLS context to listen with. `renew` runs at every handshake and may call `load` with newer material."""
+
+    def __init__(self, renew: Callable[[ServedCertificate], None] | None = None) -> None:
+        self._renew = renew
+        self._current: ssl.SSLContext | None = None
+        self.listening = _context()
+        self.listening.sni_callback = self._choose
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._current is not None
+
+    def load(self, chain: bytes, key: bytes) -> None:
+        """Serves this certificate from the next handshake on; raises `ssl.SSLError` if key and certificate differ."""
+        context = _context()
+        # The ssl module reads certificates from files only.
+        with tempfile.TemporaryDirectory(prefix="grove-tls-") as directory:
+            chain_file, key_file = Path(directory, "tls.crt"), Path(directory, "tls.key")
+            chain_file.write_bytes(chain)
+            with os.fdopen(os.open(key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(key)
+            context.load_cert_chain(chain_file, key_file)
+            if self._current is None:
+                self.listening.load_cert_chain(chain_file, key_file)
+        self._current = context
+
+    def _choose(self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        if self._renew is not None:
+            self._renew(self)
+        if self._current is not None:
+            connection.context = self._current
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+class CertificateFiles:
+    """`tls.crt`, `tls.key` and, if there is one, `ca.crt` in a directory that someone else keeps (a mounted Secret).
+
+    The directory is looked at on each handshake, so a renewed certificate needs no restart and no watching.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._seen: tuple[int, ...] = ()
+        self.served = ServedCertificate(self._refresh)
+
+    def load(self) -> None:
+        """Raises `OSError` or `ssl.SSLError` when the files cannot be used; for the start of a process."""
+        self._seen = self._stamp()
+        self.served.load(self._read("tls.crt"), self._read("tls.key"))
+
+    def authorities(self) -> bytes | None:
+        """The CA bundle, if the directory has one."""
+        try:
+            return self._read("ca.crt") or None
+        except FileNotFoundError:
+            return None
+
+    def _refresh(self, served: ServedCertificate) -> None:
+        try:
+            if self._stamp() != self._seen:
+                self.load()
+                log.info("webhook certificate reloaded", directory=str(self._directory))
+        except (OSError, ssl.SSLError) as error:
+            # Half-written files are normal while they are being replaced: the old certificate still serves.
+            log.warning("webhook certificate not reloaded", directory=str(self._directory), error=str(error))
+
+    def _stamp(self) -> tuple[int, ...]:
+        stats = [os.stat(self._directory / name) for name in ("tls.crt", "tls.key")]
+        return tuple(number for one in stats for number in (one.st_mtime_ns, one.st_ino, one.st_size))
+
+    def _read(self, name: str) -> bytes:
+        return (self._directory / name).read_bytes()
+
+
+Publish = Callable[[bytes], Awaitable[None]]
+"""Told the authorities to trust before a certificate of theirs is served."""
+
+
+@dataclass(slots=True)
+class SharedSecret:
+    """Keeps the `auto` bundle in a Secret: made by the first replica, renewed by whoever wakes first, read by all."""
+
+    client: Client
+    namespace: str
+    names: Sequence[str]
+    publish: Publish | None = None
+    secret_name: str = "grove-webhook-server-cert"
+    clock: Clock = SYSTEM
+    lives: Lifetimes = field(default_factory=Lifetimes)
+    served: ServedCertificate = field(default_factory=ServedCertificate)
+    bundle: Bundle | None = None
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def settle(self) -> Bundle:
+        """Reads, makes or renews the bundle, then publishes and serves it. Replicas that race agree on one."""
+        bundle = await self._agree()
+        if bundle != self.bundle:
+            if self.publish is not None:
+                await self.publish(bundle.authorities)
+            self.served.load(bundle.chain, bundle.key)
+            self.bundle = bundle
+            log.info("webhook certificate served", renewal=renewal_time(bundle, self.lives).isoformat())
+        return bundle
+
+    async def _agree(self) -> Bundle:
+        while True:
+            try:
+                secret = await self.client.get(Secret, self.secret_name, self.namespace)
+            except NotFound:
+                made = renewed(None, self.names, self.clock.now(), self.lives)
+                assert made is not None
+                try:
+                    await self.client.create(Secret, self._secret(made))
+                    return made
+                except AlreadyExists:
+                    continue
+            current = _decoded(secret)
+            wanted = renewed(current, self.names, self.clock.now(), self.lives)
+            if wanted is None:
+                assert current is not None
+                return current
+            patch: Json = {
+                "metadata": {"resourceVersion": secret.metadata.resource_version},
+                "data": _encoded(wanted),
+            }
+            try:
+                await self.client.patch(Secret, self.secret_name, patch, self.namespace)
+                return wanted
+            except (Conflict, NotFound):
+                continue  # another replica renewed it: take what it made
+
+    async def keep(self) -> None:
+        """Follows the Secret and renews in time, for as long as it runs."""
+
+        def look(old: Object | None, new: Object | None) -> None:
+            self._changed.set()
+
+        cache = Cache(self.client)
+        cache.add(Secret, namespace=self.namespace, fields=f"metadata.name={self.secret_name}")
+        cache.on_event(Secret, look)
+        async with cache:
+            while True:
+                pause = RETRY_S
+                self._changed.clear()
+                try:
+                    bundle = await self.settle()
+                    due = renewal_time(bundle, self.lives) - self.clock.now()
+                    pause = max(due.total_seconds(), RETRY_S)
+                except (KubeError, ssl.SSLError) as error:
+                    log.warning("webhook certificate could not be settled", error=str(error))
+                try:
+                    async with asyncio.timeout(pause):
+                        await self._changed.wait()
+                except TimeoutError:
+                    pass
+
+    def _secret(self, bundle: Bundle) -> Json:
+        labels = {MANAGED_BY: OPERATOR, PART_OF: "grove", COMPONENT: WEBHOOK}
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": self.secret_name, "namespace": self.namespace, "labels": labels},
+            "type": "kubernetes.io/tls",
+            "data": _encoded(bundle),
+        }
+
+
+def _encoded(bundle: Bundle) -> dict[str, str]:
+    return {name: base64.b64encode(value).decode() for name, value in bundle.to_secret().items()}
+
+
+def _decoded(secret: Secret) -> Bundle | None:
+    try:
+        return Bundle.from_secret({name: base64.b64decode(value) for name, value in secret.data.items()})
+    except binascii.Error:
+        return None

@@ -1,0 +1,119 @@
+"""Who may touch what Grove manages: the operator, whom the configuration exempts, and anyone where nothing is at stake.
+
+Pure: the request and the owning PodCliqueSet in, an answer out. The webhook configuration selects objects labelled as
+managed by Grove; `/scale` and `/status` are never matched and would pass here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from grove.admission.rules.lookups import LookupFailed, Lookups
+from grove.admission.rules.view import mapping, text
+from grove.api.labels import DISABLE_PROTECTION, PART_OF
+from grove.api.meta import Json, Key
+
+EXEMPT_BY_DEFAULT = (
+    # Kubernetes' own hands: garbage collection, namespace deletion, tokens, autoscalers.
+    "system:serviceaccount:kube-system:generic-garbage-collector",
+    "system:serviceaccount:kube-system:namespace-controller",
+    "system:serviceaccount:kube-system:horizontal-pod-autoscaler",
+    "system:kube-controller-manager",
+    "system:apiserver",
+    # KAI's podgrouper and binder write annotations of pods that Grove owns.
+    "system:serviceaccount:kai-scheduler:pod-grouper",
+    "system:serviceaccount:kai-scheduler:binder",
+)
+
+
+def exempt_users(operator_namespace: str, configured: Collection[str] = ()) -> frozenset[str]:
+    """Default exemptions, our own scheduler's account beside the operator, and what the configuration adds."""
+    return frozenset({*EXEMPT_BY_DEFAULT, f"system:serviceaccount:{operator_namespace}:grove-scheduler", *configured})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    allowed: bool
+    reason: str = ""
+    warning: str = ""
+    code: int = 0
+    """HTTP code of a refusal: 403 for "not you", 400 and 500 for a request that could not be judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Authorizer:
+    """`operator_users` are the full user names of the operator's own accounts."""
+
+    operator_users: frozenset[str]
+    exempt: frozenset[str]
+
+    def owner_to_look_up(self, request: Json) -> Key | None:
+        """The PodCliqueSet that decides about this request; None when it can be answered without."""
+        if self._passes_at_once(request):
+            return None
+        obj = _judged(request)
+        name = _owner_name(obj) if obj else ""
+        return Key(_namespace(request, obj or {}), name) if name else None
+
+    def authorize(self, request: Json, lookups: Lookups) -> Verdict:
+        # Trusted users come first, before any look at the owner: upstream asks for the set even for its own writes and
+        # fails them when it cannot be read.
+        if self._passes_at_once(request):
+            return Verdict(True)
+        operation = text(request.get("operation"))
+        if operation not in ("CREATE", "UPDATE", "DELETE"):
+            return Verdict(False, f"operation {operation!r} is not supported on managed resources", code=500)
+        obj = _judged(request)
+        if obj is None:
+            return Verdict(False, "the object of the request could not be decoded", code=400)
+        what = f"{text(mapping(request.get('kind')).get('kind'))} {text(request.get('name'))}".strip()
+        owner = _owner_name(obj)
+        if not owner:
+            return Verdict(True, warning=f"{what}: label {PART_OF} is missing, the object is not protected")
+        key = Key(_namespace(request, obj), owner)
+        try:
+            found = lookups.find_set(key)
+        except LookupFailed as error:
+            return Verdict(False, f"PodCliqueSet {key} could not be read: {error}", code=500)
+        if found is None:
+            return Verdict(True, warning=f"{what}: PodCliqueSet {key} does not exist, the object is not protected")
+        if mapping(mapping(found.get("metadata")).get("annotations")).get(DISABLE_PROTECTION) == "true":
+            return Verdict(True)
+        user = text(mapping(request.get("userInfo")).get("username"))
+        hint = (
+            f'{operation.lower()} of {what} is denied for user "{user}": it is managed by Grove. '
+            f'Change PodCliqueSet {key}, or set its annotation {DISABLE_PROTECTION} to "true"'
+        )
+        return Verdict(False, hint, code=403)
+
+    def _passes_at_once(self, request: Json) -> bool:
+        operation = text(request.get("operation"))
+        if operation == "CONNECT" or request.get("subResource"):
+            return True
+        if operation not in ("CREATE", "UPDATE", "DELETE"):
+            return False
+        user = text(mapping(request.get("userInfo")).get("username"))
+        if user and (user in self.operator_users or user in self.exempt):
+            return True
+        return operation == "DELETE" and _is_pod(request)
+
+
+def _is_pod(request: Json) -> bool:
+    kind = mapping(request.get("kind"))
+    return kind.get("kind") == "Pod" and not kind.get("group")
+
+
+def _judged(request: Json) -> Json | None:
+    """The stored object of an update or a deletion, so that a label cannot be stripped to escape; else the new one."""
+    field = "object" if request.get("operation") == "CREATE" else "oldObject"
+    obj = request.get(field)
+    return obj if isinstance(obj, dict) and isinstance(obj.get("metadata"), dict) else None
+
+
+def _owner_name(obj: Json) -> str:
+    return text(mapping(mapping(obj.get("metadata")).get("labels")).get(PART_OF))
+
+
+def _namespace(request: Json, obj: Json) -> str:
+    return text(request.get("namespace")) or text(mapping(obj.get("metadata")).get("namespace"))

@@ -1,0 +1,119 @@
+"""What the chosen scheduler backend can honour: which scheduler a set uses, its queue, and whether it takes topology.
+
+A backend that needs more brings its own rule in `BackendFacts.rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grove.admission.rules.faults import Fault, forbidden, internal, invalid
+from grove.admission.rules.lookups import BackendFacts, LookupFailed, Lookups
+from grove.admission.rules.syntax import subdomain_fault
+from grove.admission.rules.view import TEMPLATE, CliqueView, SetView, mapping, text
+from grove.api.labels import KAI_QUEUE, KAI_SCHEDULER, SCHEDULER_ANNOTATION, VOLCANO_QUEUE, VOLCANO_SCHEDULER
+
+SCHEDULER_PATH = f"{TEMPLATE}.cliques.spec.podSpec.schedulerName"
+VOLCANO_DEFAULT_QUEUE = "default"
+
+
+def backend_faults(new: SetView, old: SetView | None, backends: BackendFacts, lookups: Lookups) -> Iterator[Fault]:
+    chosen = text(new.annotations.get(SCHEDULER_ANNOTATION))
+    names = sorted({backends.name_of(clique.scheduler_name or chosen) for clique in new.cliques})
+    if len(names) > 1:
+        yield invalid(SCHEDULER_PATH, names, "all cliques must use the same scheduler")
+    for name in names:
+        if name not in backends.enabled:
+            listed = ", ".join(sorted(backends.enabled))
+            detail = f"scheduler is not enabled in the operator configuration, which has: {listed}"
+            yield invalid(SCHEDULER_PATH, name, f"{detail}; an administrator adds it to scheduler.profiles there")
+    if len(names) != 1 or names[0] not in backends.enabled:
+        return
+    name = names[0]
+    told = False
+    for fault in _built_in_faults(name, new, old, backends, lookups):
+        told = True
+        yield fault
+    rule = backends.rules.get(name)
+    if rule is not None and not told:  # a backend that checks the same would only say it again
+        # What was admitted once runs, whatever the cluster has lost since: it must stay possible to edit it.
+        before = set(rule(old.raw)) if old is not None else set()
+        for path, message in rule(new.raw):
+            if (path, message) not in before:
+                yield forbidden(path, message)
+    change_rule = backends.change_rules.get(name)
+    if change_rule is not None and old is not None:
+        for path, message in change_rule(new.raw, old.raw):
+            yield forbidden(path, message)
+
+
+def _built_in_faults(
+    name: str, new: SetView, old: SetView | None, backends: BackendFacts, lookups: Lookups
+) -> Iterator[Fault]:
+    if name in backends.refuse_topology:
+        for one in new.constraints:
+            yield invalid("spec", one.path, f"scheduler {name} cannot honour topology constraints: remove it")
+    if name == KAI_SCHEDULER:
+        yield from _kai_faults(new)
+    if name == VOLCANO_SCHEDULER:
+        yield from _volcano_faults(new, old, lookups)
+
+
+def _kai_queue(labels: dict[str, object], annotations: dict[str, object]) -> str:
+    return text(labels.get(KAI_QUEUE)) or text(annotations.get(KAI_QUEUE))
+
+
+def _kai_faults(new: SetView) -> Iterator[Fault]:
+    own = _kai_queue(new.labels, new.annotations)
+    chosen = {clique.name: queue for clique in new.cliques if (queue := _kai_queue(clique.labels, clique.annotations))}
+    if own:
+        for clique, queue in chosen.items():
+            if queue != own:
+                yield invalid("spec", queue, f'{KAI_QUEUE} of clique "{clique}" differs from that of the set, "{own}"')
+    elif not chosen:
+        yield invalid(
+            "spec", "", f"scheduler {KAI_SCHEDULER} needs a queue: set the label {KAI_QUEUE} on the PodCliqueSet"
+        )
+    elif len(queues := sorted(set(chosen.values()))) > 1:
+        yield invalid("spec", queues, f"{KAI_QUEUE} must be the same for all cliques: a gang runs in one queue")
+
+
+def volcano_queues(new: SetView) -> set[str]:
+    """The queues a set asks for; more than one is a fault."""
+    own = text(new.annotations.get(VOLCANO_QUEUE))
+    return {_volcano_queue(clique) or own or VOLCANO_DEFAULT_QUEUE for clique in new.cliques}
+
+
+def _volcano_queue(clique: CliqueView) -> str:
+    return text(clique.annotations.get(VOLCANO_QUEUE))
+
+
+def _volcano_faults(new: SetView, old: SetView | None, lookups: Lookups) -> Iterator[Fault]:
+    own = text(new.annotations.get(VOLCANO_QUEUE))
+    for queue in sorted({own, *(_volcano_queue(clique) for clique in new.cliques)} - {""}):
+        if wrong := subdomain_fault(queue):
+            yield invalid("spec", queue, f"{VOLCANO_QUEUE}: {wrong}")
+            return
+    if own:
+        for clique in new.cliques:
+            if (queue := _volcano_queue(clique)) and queue != own:
+                yield invalid(
+                    "spec", queue, f'{VOLCANO_QUEUE} of clique "{clique.name}" differs from that of the set, "{own}"'
+                )
+                return
+    queues = sorted(volcano_queues(new))
+    if len(queues) > 1:
+        yield invalid("spec", queues, f"{VOLCANO_QUEUE} must be the same for all cliques: a gang runs in one queue")
+        return
+    # Upstream asks on every update, so closing a queue would block edits of what runs in it.
+    if not queues or (old is not None and volcano_queues(old) == set(queues)):
+        return
+    try:
+        found = lookups.find_queue(queues[0])
+    except LookupFailed as error:
+        yield internal("spec", f'Volcano queue "{queues[0]}" could not be read: {error}')
+        return
+    if found is None:
+        yield invalid("spec", queues[0], "no such Volcano queue")
+    elif (state := text(mapping(found.get("status")).get("state"))) != "Open":
+        yield invalid("spec", queues[0], f'Volcano queue is not open (its state is "{state}")')

@@ -1,0 +1,238 @@
+"""Warnings about what cannot fit: pods larger than any node, domains smaller than a gang, levels no node carries.
+
+Never a refusal: nodes may be on their way. Everything is compared with what nodes have, not with what is free, so a
+warning stays true until the cluster changes. `NodeSummary` is built when nodes change; a review only reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grove.admission.rules.view import CliqueView, Constraint, SetView, mapping, sequence
+from grove.api.meta import Json
+from grove.api.quantity import amount, format_amount
+
+Amounts = Mapping[str, int]
+PODS = "pods"
+_MOST = 2**62
+"""Larger numbers are nonsense anyway and must not overflow a column."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """One node: its labels and what it can give to pods, in the units of `grove.api.quantity.amount`."""
+
+    labels: Mapping[str, str]
+    allocatable: Amounts
+
+
+class NodeSummary:
+    """What admission remembers of the nodes: their different sizes, and how much each topology domain holds.
+
+    Building costs one pass over the nodes for each level key; reading costs as many comparisons as there are sizes
+    (usually a few) or domains.
+    """
+
+    def __init__(self, nodes: Iterable[NodeFacts], level_keys: Iterable[str] = ()) -> None:
+        known = list(nodes)
+        self.count = len(known)
+        self._resources = {name: i for i, name in enumerate(sorted({r for node in known for r in node.allocatable}))}
+        table = np.zeros((len(known), len(self._resources)), dtype=np.int64)
+        for row, node in enumerate(known):
+            for name, value in node.allocatable.items():
+                table[row, self._resources[name]] = min(value, _MOST)
+        self._sizes = np.unique(table, axis=0) if known else table
+        self._domains = {key: _sum_by_domain(known, table, key) for key in set(level_keys)}
+
+    def has_level(self, key: str) -> bool | None:
+        """Whether any node carries the key; None when this summary was not asked to look at it."""
+        domains = self._domains.get(key)
+        return None if domains is None else len(domains) > 0
+
+    def fits_a_node(self, need: Amounts) -> bool:
+        return self._fits(self._sizes, need)
+
+    def fits_a_domain(self, key: str, need: Amounts) -> bool:
+        domains = self._domains.get(key)
+        return True if domains is None else self._fits(domains, need)
+
+    def largest(self, resource: str) -> int:
+        """The most of one resource that any node has."""
+        column = self._resources.get(resource)
+        return 0 if column is None or not len(self._sizes) else int(self._sizes[:, column].max())
+
+    def largest_in_domain(self, key: str, resource: str) -> int:
+        domains, column = self._domains.get(key), self._resources.get(resource)
+        return 0 if domains is None or column is None or not len(domains) else int(domains[:, column].max())
+
+    def _fits(self, rows: npt.NDArray[np.int64], need: Amounts) -> bool:
+        wanted = np.zeros(len(self._resources), dtype=np.int64)
+        for name, value in need.items():
+            if name in self._resources:
+                wanted[self._resources[name]] = min(value, _MOST)
+            elif value > 0:
+                return False
+        return bool((rows >= wanted).all(axis=1).any())
+
+
+def _sum_by_domain(nodes: Sequence[NodeFacts], table: npt.NDArray[np.int64], key: str) -> npt.NDArray[np.int64]:
+    index: dict[str, int] = {}
+    rows, domains = [], []
+    for row, node in enumerate(nodes):
+        value = node.labels.get(key)
+        if value is not None:
+            rows.append(row)
+            domains.append(index.setdefault(value, len(index)))
+    sums = np.zeros((len(index), table.shape[1]), dtype=np.int64)
+    np.add.at(sums, np.array(domains, dtype=np.intp), table[np.array(rows, dtype=np.intp)])
+    return sums
+
+
+def feasibility_warnings(
+    new: SetView, summary: NodeSummary | None, level_keys: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Warnings for one set; none while the nodes are unknown. `level_keys`: node label key of each topology domain."""
+    if summary is None or not summary.count:
+        return
+    needs = {clique.name: pod_request(clique.pod_spec) for clique in new.cliques}
+    for clique in new.cliques:
+        yield from _too_large_for_a_node(clique, needs[clique.name], summary)
+    if level_keys:
+        yield from _domain_warnings(new, needs, summary, level_keys)
+
+
+def pod_request(spec: Json) -> dict[str, int]:
+    """What a pod reserves on its node: its containers and sidecars together, or the largest step of its start."""
+    running: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for one in sequence(spec.get("initContainers")):
+        container = mapping(one)
+        need = _container_request(container)
+        if container.get("restartPolicy") == "Always":
+            _add(running, need)
+            _raise_to(peak, running)
+        else:
+            step = dict(running)
+            _add(step, need)
+            _raise_to(peak, step)
+    for one in sequence(spec.get("containers")):
+        _add(running, _container_request(mapping(one)))
+    _raise_to(running, peak)
+    whole_pod = mapping(spec.get("resources"))
+    if whole_pod:  # pod-level resources stand above the sum of the containers
+        running |= _amounts(whole_pod)
+    _add(running, _parsed(mapping(spec.get("overhead"))))
+    running[PODS] = 1
+    return running
+
+
+def _container_request(container: Json) -> dict[str, int]:
+    return _amounts(mapping(container.get("resources")))
+
+
+def _amounts(resources: Json) -> dict[str, int]:
+    """Requests; a limit without a request counts as one."""
+    return {**_parsed(mapping(resources.get("limits"))), **_parsed(mapping(resources.get("requests")))}
+
+
+def _parsed(amounts: Json) -> dict[str, int]:
+    parsed: dict[str, int] = {}
+    for name, quantity in amounts.items():
+        if isinstance(quantity, (str, int, float)) and not isinstance(quantity, bool):
+            try:
+                parsed[name] = amount(name, quantity)
+            except ValueError:
+                continue  # the rules have said so
+    return parsed
+
+
+def _add(into: dict[str, int], more: Amounts) -> None:
+    for name, value in more.items():
+        into[name] = into.get(name, 0) + value
+
+
+def _raise_to(into: dict[str, int], floor: Amounts) -> None:
+    for name, value in floor.items():
+        into[name] = max(into.get(name, 0), value)
+
+
+def _too_large_for_a_node(clique: CliqueView, need: Amounts, summary: NodeSummary) -> Iterator[str]:
+    if summary.fits_a_node(need):
+        return
+    over = [name for name, value in need.items() if value > summary.largest(name)]
+    where = f"{clique.path}.spec.podSpec"
+    if not over:
+        yield f"{where}: no node has all that a pod asks for together ({_told(need, need)}); it cannot be placed now"
+        return
+    told = ", ".join(
+        f"{format_amount(name, need[name])} {name} (largest node: {format_amount(name, summary.largest(name))})"
+        for name in over
+    )
+    yield f"{where}: a pod asks for more than any node has: {told}; it cannot be placed now"
+
+
+def _domain_warnings(
+    new: SetView, needs: Mapping[str, Amounts], summary: NodeSummary, level_keys: Mapping[str, str]
+) -> Iterator[str]:
+    told_levels: set[str] = set()
+    for owner, constraint, need in _gangs(new, needs):
+        for domain in (constraint.hard, constraint.preferred):
+            key = level_keys.get(domain, "")
+            if domain and summary.has_level(key) is False and domain not in told_levels:
+                told_levels.add(domain)
+                yield f'{constraint.path}: no node carries label {key} of topology level "{domain}"'
+        key = level_keys.get(constraint.hard, "")
+        if constraint.hard and summary.has_level(key) and not summary.fits_a_domain(key, need):
+            over = {name: value for name, value in need.items() if value > summary.largest_in_domain(key, name)}
+            told = ", ".join(
+                f"{format_amount(name, value)} {name} "
+                f"(largest: {format_amount(name, summary.largest_in_domain(key, name))})"
+                for name, value in (over or need).items()
+            )
+            where = f'{constraint.path}: no "{constraint.hard}" is large enough for {owner}'
+            yield f"{where}, which needs {told}; it cannot be placed now"
+
+
+def _gangs(new: SetView, needs: Mapping[str, Amounts]) -> Iterator[tuple[str, Constraint, Amounts]]:
+    """Every constrained unit with what its smallest allowed form needs: set replica, group replica, clique."""
+    floors = {clique.name: max(clique.min_available or 1, 1) for clique in new.cliques}
+
+    def total(cliques: Iterable[str], times: int = 1) -> dict[str, int]:
+        summed: dict[str, int] = {}
+        for name in cliques:
+            _add(summed, {r: v * floors[name] * times for r, v in needs.get(name, {}).items() if name in floors})
+        return summed
+
+    members: dict[str, list[str]] = {}
+    for clique in new.cliques:
+        group = new.group_of(clique.name)
+        members.setdefault(group.name if group else "", []).append(clique.name)
+    if new.constraint is not None:
+        whole = total(members.get("", []))
+        for group in new.groups:
+            _add(whole, total(members.get(group.name, []), max(group.min_available or 1, 1)))
+        yield "one replica of the set", new.constraint, whole
+    for group in new.groups:
+        if group.constraint is not None:
+            yield f'one replica of scaling group "{group.name}"', group.constraint, total(members.get(group.name, []))
+    for clique in new.cliques:
+        if clique.constraint is not None:
+            yield f'clique "{clique.name}"', clique.constraint, total([clique.name])
+
+
+def _told(need: Amounts, of: Iterable[str]) -> str:
+    return ", ".join(f"{format_amount(name, need[name])} {name}" for name in of if name != PODS)
+
+
+def node_facts(node: Any) -> NodeFacts:
+    """From a node as plain JSON."""
+    raw = mapping(node)
+    return NodeFacts(
+        labels=mapping(mapping(raw.get("metadata")).get("labels")),
+        allocatable=_parsed(mapping(mapping(raw.get("status")).get("allocatable"))),
+    )

@@ -1,0 +1,278 @@
+"""The rules put together: an AdmissionReview in, an AdmissionReview out, nothing else touched.
+
+`Admission.needs` says what a review will look up, `Admission.review` answers once that is known. The server fetches in
+between; a simulator hands in its store. An exception out of `review` is a bug of ours, never the user's doing.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from grove.admission.rules.authorizer import Authorizer
+from grove.admission.rules.backend import backend_faults, volcano_queues
+from grove.admission.rules.binding import binding_faults
+from grove.admission.rules.defaulting import json_patch, missing_defaults, with_additions
+from grove.admission.rules.faults import Fault, FaultType, failure_status, invalid, invalid_status, required
+from grove.admission.rules.feasibility import NodeSummary, feasibility_warnings
+from grove.admission.rules.lookups import BackendFacts, LookupFailed, Lookups, Needs
+from grove.admission.rules.mnnvl import mnnvl_change_faults, mnnvl_faults
+from grove.admission.rules.notes import notes
+from grove.admission.rules.podspec import pod_spec_faults
+from grove.admission.rules.schema import Check, published_check, schema_faults
+from grove.admission.rules.sets import general_faults
+from grove.admission.rules.topology import (
+    deprecation_warnings,
+    level_keys,
+    levels_of,
+    resolve,
+    shape_faults,
+    topology_faults,
+    topology_warnings,
+)
+from grove.admission.rules.update import update_faults
+from grove.admission.rules.view import SetView, mapping, text
+from grove.api.labels import SCHEDULER_ANNOTATION, VOLCANO_SCHEDULER
+from grove.api.meta import Json
+
+DEFAULT_SET = "/webhooks/default-podcliqueset"
+VALIDATE_SET = "/webhooks/validate-podcliqueset"
+VALIDATE_BINDING = "/webhooks/validate-clustertopology"
+AUTHORIZE = "/webhooks/authorizer-webhook"
+
+MOST_WARNINGS = 20
+GROUP = "grove.io"
+
+
+class BadReview(ValueError):
+    """The body is not an AdmissionReview; there is nobody to answer to by uid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: Json | None = None
+    """A failure Status; None allows the request."""
+    patch: tuple[Json, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def allowed(self) -> bool:
+        return self.status is None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The part of an AdmissionRequest that rules read."""
+
+    uid: str
+    operation: str
+    namespace: str
+    new: Json
+    old: Json | None
+    raw: Json
+
+    @classmethod
+    def of(cls, review: Any) -> Request:
+        raw = mapping(review).get("request")
+        if not isinstance(raw, dict) or not text(raw.get("uid")):
+            raise BadReview("not an AdmissionReview with a request and its uid")
+        old = raw.get("oldObject")
+        return cls(
+            uid=text(raw.get("uid")),
+            operation=text(raw.get("operation")),
+            namespace=text(raw.get("namespace")),
+            new=mapping(raw.get("object")),
+            old=old if isinstance(old, dict) else None,
+            raw=raw,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Grove's rules with the operator's configuration. Without an authorizer its path allows everything."""
+
+    backends: BackendFacts = field(default_factory=BackendFacts)
+    topology_enabled: bool = False
+    mnnvl_enabled: bool = False
+    authorizer: Authorizer | None = None
+    nodes: Callable[[], NodeSummary | None] = lambda: None
+    """The cached node summary, or None while nothing is known."""
+    set_check: Check = field(default_factory=lambda: published_check("podcliquesets.grove.io"))
+    binding_check: Check = field(default_factory=lambda: published_check("clustertopologybindings.grove.io"))
+
+    def needs(self, path: str, review: Any) -> Needs:
+        """What `review` will look up for this request."""
+        request = Request.of(review)
+        if path == AUTHORIZE and self.authorizer is not None:
+            owner = self.authorizer.owner_to_look_up(request.raw)
+            return Needs(sets=frozenset({owner} if owner else ()))
+        if path != VALIDATE_SET or request.operation not in ("CREATE", "UPDATE"):
+            return Needs()
+        if not self.topology_enabled and VOLCANO_SCHEDULER not in self.backends.enabled:
+            return Needs()  # nothing else is ever looked up, and a view costs a twentieth of a review
+        new = SetView.of(request.new)
+        names = {one.topology_name for one in new.constraints} if self.topology_enabled else set()
+        said = text(new.annotations.get(SCHEDULER_ANNOTATION))
+        chosen = {self.backends.name_of(clique.scheduler_name or said) for clique in new.cliques}
+        queues = volcano_queues(new) if chosen == {VOLCANO_SCHEDULER} else set()
+        return Needs(topologies=frozenset(names - {""}), queues=frozenset(queues))
+
+    def review(self, path: str, review: Any, lookups: Lookups) -> Json:
+        """The answering AdmissionReview; raises `BadReview` when the body is none."""
+        request = Request.of(review)
+        try:
+            answer = self.answer(path, request, lookups)
+        except RecursionError:
+            fault = invalid("spec", "…", "the object is nested too deeply")
+            answer = Answer(invalid_status(_kind(request), GROUP, _name(request), [fault]))
+        return envelope(request.uid, answer)
+
+    def answer(self, path: str, request: Request, lookups: Lookups) -> Answer:
+        if path == DEFAULT_SET:
+            return self._default(request)
+        if path == VALIDATE_SET:
+            return self._validate_set(request, lookups)
+        if path == VALIDATE_BINDING:
+            return self._validate_binding(request)
+        if path == AUTHORIZE:
+            return self._authorize(request, lookups)
+        raise BadReview(f"no webhook at {path}")
+
+    def _default(self, request: Request) -> Answer:
+        if request.operation not in ("CREATE", "UPDATE") or _is_deleting(request.new):
+            return Answer()
+        additions = missing_defaults(request.new, request.old, request.namespace)
+        return Answer(patch=tuple(json_patch(additions)))
+
+    def _validate_set(self, request: Request, lookups: Lookups) -> Answer:
+        if request.operation not in ("CREATE", "UPDATE"):
+            return Answer()
+        if not request.new:
+            return _refuse("PodCliqueSet", request, [required("spec")])
+        new = SetView.of(request.new)
+        old = SetView.of(_stored(request)) if request.operation == "UPDATE" and request.old is not None else None
+        if old is not None and (_is_deleting(request.new) or _is_untouched(new, old)):
+            # A finalizer must come off, and our own bookkeeping must pass, whatever an older version once let in.
+            return Answer(warnings=tuple(deprecation_warnings(new)))
+        wrong_shape = schema_faults(self.set_check, request.new)
+        faults = merged(wrong_shape, list(self._set_faults(new, old, lookups)))
+        if faults:
+            return _refuse("PodCliqueSet", request, faults)
+        return Answer(warnings=tuple(self._set_warnings(new, old, lookups))[:MOST_WARNINGS])
+
+    def _set_faults(self, new: SetView, old: SetView | None, lookups: Lookups) -> Iterator[Fault]:
+        creating = old is None
+        yield from shape_faults(new, creating=creating)
+        if creating:
+            yield from topology_faults(new, enabled=self.topology_enabled, lookups=lookups)
+        yield from general_faults(new, creating=creating)
+        stored = {clique.name: clique.pod_spec for clique in old.cliques} if old else {}
+        for clique in new.cliques:
+            yield from pod_spec_faults(f"{clique.path}.spec.podSpec", clique.pod_spec, stored.get(clique.name))
+        if old is None:
+            yield from mnnvl_faults(new, enabled=self.mnnvl_enabled)
+        else:
+            yield from mnnvl_change_faults(new, old)
+        yield from backend_faults(new, old, self.backends, lookups)
+        if old is not None:
+            # Upstream tells these only when nothing else is wrong; one answer with all of them saves a round.
+            yield from update_faults(new, old, topology_enabled=self.topology_enabled, lookups=lookups)
+
+    def _set_warnings(self, new: SetView, old: SetView | None, lookups: Lookups) -> Iterator[str]:
+        if old is not None:
+            yield from deprecation_warnings(new)
+        yield from notes(new, old)
+        binding: Json | None = None
+        if self.topology_enabled and new.constraints:
+            try:
+                binding = lookups.find_topology(resolve(new).name)
+            except LookupFailed:
+                binding = None  # a warning less; the rules have answered without it
+        if binding is not None and old is None:
+            yield from topology_warnings(new, levels_of(binding))
+        yield from feasibility_warnings(new, self.nodes(), level_keys(binding) if binding else None)
+
+    def _validate_binding(self, request: Request) -> Answer:
+        if request.operation not in ("CREATE", "UPDATE") or _is_deleting(request.new):
+            return Answer()
+        wrong_shape = schema_faults(self.binding_check, request.new)
+        faults = merged(wrong_shape, list(binding_faults(request.new, self.backends)))
+        return _refuse("ClusterTopologyBinding", request, faults) if faults else Answer()
+
+    def _authorize(self, request: Request, lookups: Lookups) -> Answer:
+        if self.authorizer is None:
+            return Answer()
+        verdict = self.authorizer.authorize(request.raw, lookups)
+        warnings = (verdict.warning,) if verdict.warning else ()
+        if verdict.allowed:
+            return Answer(warnings=warnings)
+        reasons = {400: "BadRequest", 403: "Forbidden"}
+        reason = reasons.get(verdict.code, "InternalError")
+        return Answer(failure_status(verdict.code, reason, verdict.reason), warnings=warnings)
+
+
+def merged(wrong_shape: list[Fault], broken_rules: list[Fault]) -> list[Fault]:
+    """Both lists without saying the same thing twice: the schema's word on a path wins, a rule's on duplicates."""
+    if not wrong_shape:
+        return broken_rules
+    shapes = {fault.path for fault in wrong_shape}
+    told = [fault.path for fault in broken_rules if fault.type is FaultType.DUPLICATE]
+
+    def is_told(fault: Fault) -> bool:
+        listed = fault.path.rpartition("[")[0]
+        return fault.type is FaultType.DUPLICATE and any(path.startswith(listed) for path in told)
+
+    return [
+        *(fault for fault in wrong_shape if not is_told(fault)),
+        *(fault for fault in broken_rules if fault.path not in shapes),
+    ]
+
+
+def envelope(uid: str, answer: Answer) -> Json:
+    response: Json = {"uid": uid, "allowed": answer.allowed}
+    if answer.status is not None:
+        response["status"] = answer.status
+    if answer.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(msgspec.json.encode(answer.patch)).decode()
+    if answer.warnings:
+        response["warnings"] = list(answer.warnings)
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+
+
+def _refuse(kind: str, request: Request, faults: list[Fault]) -> Answer:
+    return Answer(invalid_status(kind, GROUP, _name(request), faults))
+
+
+def _kind(request: Request) -> str:
+    return text(mapping(request.raw.get("kind")).get("kind")) or "PodCliqueSet"
+
+
+def _name(request: Request) -> str:
+    metadata = mapping(request.new.get("metadata"))
+    return text(metadata.get("name")) or text(request.raw.get("name")) or text(metadata.get("generateName"))
+
+
+def _is_deleting(obj: Json) -> bool:
+    return bool(mapping(obj.get("metadata")).get("deletionTimestamp"))
+
+
+def _stored(request: Request) -> Json:
+    """The stored object, as if it had been defaulted when it was stored, if the new one has been.
+
+    A set that was applied while no admission was there could otherwise never be written again: what the defaulting
+    webhook adds to it would be told as changes of what cannot change.
+    """
+    assert request.old is not None
+    if missing_defaults(request.new, request.old, request.namespace):
+        return request.old
+    return with_additions(request.old, missing_defaults(request.old, namespace=request.namespace))
+
+
+def _is_untouched(new: SetView, old: SetView) -> bool:
+    """Spec, labels and annotations are what is stored: only finalizers or owners changed."""
+    return new.spec == old.spec and new.labels == old.labels and new.annotations == old.annotations

@@ -1,0 +1,133 @@
+"""The general rules of a PodCliqueSet, on creation and on update alike; names, pods and topology are elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from grove.admission.rules.faults import Fault, duplicate, invalid, required
+from grove.admission.rules.names import clique_name_faults, group_name_faults, metadata_faults
+from grove.admission.rules.sharing import sharing_faults
+from grove.admission.rules.startup import EXPLICIT, startup_faults
+from grove.admission.rules.syntax import annotation_faults, label_faults
+from grove.admission.rules.view import TEMPLATE, CliqueView, GroupView, Scaling, SetView, integer, mapping, text
+from grove.api import duration
+from grove.api.labels import MAX_GANG_RESTARTS, STARTUP_READINESS_GATE
+
+_COUNT = re.compile(r"\s*\d{1,9}\s*", re.ASCII)
+LONGEST_DELAY_H = 87_600
+"""Ten years. Longer is a slip of the unit, and the timer that has to wait for it would overflow elsewhere."""
+
+
+def general_faults(new: SetView, *, creating: bool) -> Iterator[Fault]:
+    yield from metadata_faults(new, creating=creating)
+    restarts = new.annotations.get(MAX_GANG_RESTARTS)
+    if restarts is not None and not _COUNT.fullmatch(text(restarts)):
+        yield invalid(f"metadata.annotations.{MAX_GANG_RESTARTS}", restarts, "must be a whole number, 0 or more")
+    gate = new.annotations.get(STARTUP_READINESS_GATE)
+    if gate not in (None, "true", "false"):
+        yield invalid(f"metadata.annotations.{STARTUP_READINESS_GATE}", gate, 'must be "true" or "false"')
+    replicas = integer(new.spec.get("replicas"))
+    if replicas is not None and replicas < 0:
+        yield invalid("spec.replicas", replicas, "must not be negative")
+    strategy = mapping(new.spec.get("updateStrategy"))
+    if strategy.get("progressDeadline") is not None:
+        yield from _duration_faults("spec.updateStrategy.progressDeadline", text(strategy.get("progressDeadline")))
+    if new.template and not new.startup_type:
+        yield required(f"{TEMPLATE}.cliqueStartupType", "one of the start orders is required")
+    yield from sharing_faults(new)
+    if not new.cliques:
+        yield required(f"{TEMPLATE}.cliques", "at least one clique is required")
+    yield from clique_name_faults(new)
+    for clique in new.cliques:
+        yield from _clique_faults(clique)
+    if new.startup_type == EXPLICIT:
+        yield from startup_faults(new)
+    yield from group_name_faults(new)
+    for group in new.groups:
+        yield from _group_faults(new, group)
+    yield from _membership_faults(new)
+    if new.template:
+        yield from _duration_faults(f"{TEMPLATE}.terminationDelay", text(new.template.get("terminationDelay")))
+
+
+def _clique_faults(clique: CliqueView) -> Iterator[Fault]:
+    yield from label_faults(f"{clique.path}.labels", clique.labels)
+    yield from annotation_faults(f"{clique.path}.annotations", clique.annotations)
+    path = f"{clique.path}.spec"
+    yield from _replica_faults(path, clique.replicas, clique.min_available)
+    if clique.scaling is not None:
+        yield from _scaling_faults(clique.scaling, clique.min_available)
+        top = clique.scaling.max_replicas
+        if top is not None and clique.replicas is not None and top < clique.replicas:
+            detail = f"must be greater than or equal to replicas ({clique.replicas})"
+            yield invalid(f"{clique.scaling.path}.maxReplicas", top, detail)
+
+
+def _group_faults(new: SetView, group: GroupView) -> Iterator[Fault]:
+    yield from annotation_faults(f"{group.path}.annotations", group.annotations)
+    known = {clique.name for clique in new.cliques}
+    if not group.clique_names:
+        yield required(f"{group.path}.cliqueNames", "a scaling group needs at least one clique")
+    if unknown := sorted(set(group.clique_names) - known):
+        detail = f"no such clique in {TEMPLATE}.cliques: {', '.join(unknown)}"
+        yield invalid(f"{group.path}.cliqueNames", list(group.clique_names), detail)
+    yield from _replica_faults(group.path, group.replicas, group.min_available, optional=True)
+    if group.scaling is not None:
+        yield from _scaling_faults(group.scaling, group.min_available)
+
+
+def _replica_faults(path: str, replicas: int | None, floor: int | None, *, optional: bool = False) -> Iterator[Fault]:
+    """Zero replicas are welcome (an autoscaler's idle role); the floor is then what the first scale-out must bring."""
+    if replicas is not None and replicas < 0:
+        yield invalid(f"{path}.replicas", replicas, "must not be negative")
+    if floor is None:
+        if not optional:
+            yield required(f"{path}.minAvailable")
+    elif floor <= 0:
+        yield invalid(f"{path}.minAvailable", floor, "must be greater than 0")
+    elif replicas and replicas > 0 and floor > replicas:
+        yield invalid(f"{path}.minAvailable", floor, f"must not be greater than replicas ({replicas})")
+
+
+def _scaling_faults(scaling: Scaling, floor: int | None) -> Iterator[Fault]:
+    low, high = scaling.min_replicas, scaling.max_replicas
+    if low is None:
+        yield required(f"{scaling.path}.minReplicas")
+    elif floor is not None and low < floor:
+        yield invalid(f"{scaling.path}.minReplicas", low, f"must be greater than or equal to minAvailable ({floor})")
+    if high is not None and low is not None and high < low:
+        yield invalid(f"{scaling.path}.maxReplicas", high, f"must be greater than or equal to minReplicas ({low})")
+
+
+def _membership_faults(new: SetView) -> Iterator[Fault]:
+    path = f"{TEMPLATE}.podCliqueScalingGroups"
+    owners: dict[str, list[str]] = {}
+    for group in new.groups:
+        for member in group.clique_names:
+            owners.setdefault(member, []).append(group.name)
+    for member, groups in owners.items():
+        if len(groups) > 1:
+            named = " and ".join(f'"{name}"' for name in groups)
+            yield duplicate(
+                f"{path}.cliqueNames", member, f"a clique belongs to one scaling group, once; it is in {named}"
+            )
+    for clique in new.cliques:
+        if clique.scaling is not None and clique.name in owners:
+            detail = "a clique of a scaling group must not have autoScalingConfig: put scaleConfig on the group"
+            yield invalid(path, clique.name, detail)
+
+
+def _duration_faults(path: str, delay: str) -> Iterator[Fault]:
+    if not delay:
+        yield required(path)
+        return
+    try:
+        seconds = duration.parse_ns(delay) / 1e9
+    except ValueError:
+        yield invalid(path, delay, "must be a duration such as 30s, 10m or 4h0m0s")
+        return
+    if seconds <= 0:
+        yield invalid(path, delay, "must be greater than 0")
+    elif seconds > LONGEST_DELAY_H * 3600:
+        yield invalid(path, delay, f"must not be longer than {LONGEST_DELAY_H}h (ten years)")

@@ -1,0 +1,99 @@
+"""Shared devices: internal claim templates, who shares what, and which children a filter names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from grove.admission.rules.faults import Fault, duplicate, invalid, not_found, not_supported, required
+from grove.admission.rules.syntax import subdomain_fault
+from grove.admission.rules.view import TEMPLATE, SetView, mapping, sequence, text, texts
+
+SCOPES = ("AllReplicas", "PerReplica")
+
+
+def sharing_faults(new: SetView) -> Iterator[Fault]:
+    templates = [mapping(one) for one in sequence(new.template.get("resourceClaimTemplates"))]
+    yield from _template_faults(templates)
+    internal = {text(one.get("name")) for one in templates}
+    cliques = {clique.name for clique in new.cliques}
+    groups = {group.name for group in new.groups}
+
+    for path, entry in _entries(TEMPLATE, new.template):
+        yield from _set_filter_faults(path, entry.get("filter"), cliques, groups)
+    yield from _list_faults(TEMPLATE, new.template, internal)
+    for clique in new.cliques:
+        yield from _list_faults(clique.path, clique.raw, internal)
+    for group in new.groups:
+        for path, entry in _entries(group.path, group.raw):
+            yield from _group_filter_faults(path, entry.get("filter"), group.clique_names)
+        yield from _list_faults(group.path, group.raw, internal)
+
+
+def _template_faults(templates: list[dict[str, Any]]) -> Iterator[Fault]:
+    path = f"{TEMPLATE}.resourceClaimTemplates"
+    seen: set[str] = set()
+    for index, template in enumerate(templates):
+        name = text(template.get("name"))
+        if not name.strip():
+            yield required(f"{path}[{index}].name", "a claim template needs a name")
+        elif wrong := subdomain_fault(name):
+            yield invalid(f"{path}[{index}].name", name, f"it becomes part of a ResourceClaim's name: {wrong}")
+        if name and name in seen:
+            yield duplicate(f"{path}.name", name)
+        seen.add(name)
+        devices = mapping(mapping(mapping(template.get("templateSpec")).get("spec")).get("devices"))
+        if not sequence(devices.get("requests")):
+            yield required(
+                f"{path}[{index}].templateSpec.spec.devices.requests", "at least one device request is required"
+            )
+
+
+def _entries(owner_path: str, owner: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for index, entry in enumerate(sequence(owner.get("resourceSharing"))):
+        yield f"{owner_path}.resourceSharing[{index}]", mapping(entry)
+
+
+def _list_faults(owner_path: str, owner: dict[str, Any], internal: Collection[str]) -> Iterator[Fault]:
+    seen: set[str] = set()
+    for path, entry in _entries(owner_path, owner):
+        name, namespace, scope = (text(entry.get(key)) for key in ("name", "namespace", "scope"))
+        if not name.strip():
+            yield required(f"{path}.name", "name of a claim template is required")
+        elif wrong := subdomain_fault(name):
+            yield invalid(f"{path}.name", name, wrong)
+        if name and name in seen:
+            yield duplicate(f"{path}.name", name)
+        seen.add(name)
+        if namespace and name in internal:
+            detail = (
+                f'must be empty: "{name}" is one of {TEMPLATE}.resourceClaimTemplates, only others have a namespace'
+            )
+            yield invalid(f"{path}.namespace", namespace, detail)
+        if scope not in SCOPES:
+            yield not_supported(f"{path}.scope", scope, SCOPES)
+
+
+def _set_filter_faults(path: str, value: Any, cliques: Collection[str], groups: Collection[str]) -> Iterator[Fault]:
+    if not isinstance(value, dict):
+        return
+    named, grouped = texts(value.get("childCliqueNames")), texts(value.get("childScalingGroupNames"))
+    if not named and not grouped:
+        yield required(f"{path}.filter", "name at least one of childCliqueNames and childScalingGroupNames")
+    yield from _unknown(f"{path}.filter.childCliqueNames", named, cliques)
+    yield from _unknown(f"{path}.filter.childScalingGroupNames", grouped, groups)
+
+
+def _group_filter_faults(path: str, value: Any, members: Collection[str]) -> Iterator[Fault]:
+    if not isinstance(value, dict):
+        return
+    named = texts(value.get("childCliqueNames"))
+    if not named:
+        yield required(f"{path}.filter", "name at least one of the group's cliques in childCliqueNames")
+    yield from _unknown(f"{path}.filter.childCliqueNames", named, members)
+
+
+def _unknown(path: str, names: tuple[str, ...], known: Collection[str]) -> Iterator[Fault]:
+    for index, name in enumerate(names):
+        if name not in known:
+            yield not_found(f"{path}[{index}]", name)

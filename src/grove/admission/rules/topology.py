@@ -1,0 +1,168 @@
+"""Topology constraints: one binding per set, domains that exist, parents never narrower than their children.
+
+Steps follow each other: names are resolved before the binding is looked up, levels are known before they are compared.
+A later step on the ground of an earlier fault would only repeat it in other words, so each step's faults end the phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from grove.admission.rules.faults import Fault, forbidden, internal, invalid, required
+from grove.admission.rules.lookups import LookupFailed, Lookups
+from grove.admission.rules.view import TEMPLATE, Constraint, SetView, mapping, sequence, text
+
+SET_NAME_PATH = f"{TEMPLATE}.topologyConstraint.topologyName"
+ONE_TOPOLOGY = "a PodCliqueSet uses one topology only"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The one topology name of a set (empty: none), or why there is none."""
+
+    name: str
+    faults: tuple[Fault, ...] = ()
+
+
+def shape_faults(new: SetView, *, creating: bool) -> Iterator[Fault]:
+    """What a constraint must look like on its own; the CRD's own rules say the same on an API server."""
+    for one in new.constraints:
+        if creating and one.pack_domain:
+            yield forbidden(
+                f"{one.path}.packDomain", "packDomain is deprecated and not allowed on new workloads: use pack.required"
+            )
+        if not one.has_pack and not one.pack_domain:
+            yield required(f"{one.path}.pack", "say where to pack: pack.required, pack.preferred or both")
+        elif one.has_pack and not (one.required or one.preferred):
+            yield required(f"{one.path}.pack", "at least one of required and preferred")
+        if one.pack_domain and one.required:
+            yield invalid(
+                f"{one.path}.pack.required", one.required, "must not be set together with packDomain: remove packDomain"
+            )
+
+
+def topology_faults(new: SetView, *, enabled: bool, lookups: Lookups) -> list[Fault]:
+    constraints = new.constraints
+    if not enabled:
+        detail = "not allowed while topology-aware scheduling is disabled (topologyAwareScheduling.enabled)"
+        return [invalid(one.path, _told(one), detail) for one in constraints]
+    if not constraints:
+        return []
+    resolution = resolve(new)
+    if resolution.faults:
+        return list(resolution.faults)
+    try:
+        binding = lookups.find_topology(resolution.name)
+    except LookupFailed as error:
+        return [internal(SET_NAME_PATH, f'ClusterTopologyBinding "{resolution.name}" could not be read: {error}')]
+    if binding is None:
+        return [invalid(SET_NAME_PATH, resolution.name, "no such ClusterTopologyBinding")]
+    levels = levels_of(binding)
+    return list(_level_faults(constraints, levels)) or list(_hierarchy_faults(new, levels))
+
+
+def levels_of(binding: Mapping[str, object]) -> dict[str, int]:
+    """Position of every domain of a binding, broadest first."""
+    levels = sequence(mapping(binding.get("spec")).get("levels"))
+    return {text(mapping(level).get("domain")): index for index, level in enumerate(levels)}
+
+
+def level_keys(binding: Mapping[str, object]) -> dict[str, str]:
+    """Node label key of every domain of a binding."""
+    levels = [mapping(level) for level in sequence(mapping(binding.get("spec")).get("levels"))]
+    return {text(level.get("domain")): text(level.get("key")) for level in levels}
+
+
+def resolve(new: SetView) -> Resolution:
+    """A constraint's name is its own, else its parent's; a clique's parent is its group if that is constrained."""
+    faults: list[Fault] = []
+    own: list[Constraint] = []
+    top = new.constraint
+    names: set[str] = set()
+
+    def settle(one: Constraint | None, parent: Constraint | None, inherited: str) -> str:
+        """The name a constraint resolves to, with a fault for every reason it has none."""
+        if one is None:
+            return inherited
+        if one.topology_name:
+            own.append(one)
+            if inherited and one.topology_name != inherited:
+                detail = (
+                    f'differs from "{inherited}", inherited from {parent.path if parent else TEMPLATE}: {ONE_TOPOLOGY}'
+                )
+                faults.append(invalid(f"{one.path}.topologyName", one.topology_name, detail))
+            else:
+                names.add(one.topology_name)
+            return one.topology_name
+        if not inherited:
+            faults.append(
+                required(f"{one.path}.topologyName", "no parent names a topology: name a ClusterTopologyBinding")
+            )
+        return inherited
+
+    top_name = settle(top, None, "")
+    group_names = {id(group): settle(group.constraint, top, top_name) for group in new.groups}
+    for clique in new.cliques:
+        group = new.group_of(clique.name)
+        if group is not None and group.constraint is not None:
+            settle(clique.constraint, group.constraint, group_names[id(group)])
+        else:
+            settle(clique.constraint, top, top_name)
+    if not faults and len(names) > 1:
+        listed = ", ".join(sorted(names))
+        faults = [
+            invalid(f"{one.path}.topologyName", one.topology_name, f"{ONE_TOPOLOGY}, found: {listed}") for one in own
+        ]
+    return Resolution(next(iter(names), "") if len(names) == 1 else "", tuple(faults))
+
+
+def _level_faults(constraints: list[Constraint], levels: dict[str, int]) -> Iterator[Fault]:
+    listed = ", ".join(levels)
+    for one in constraints:
+        for field, domain in (
+            ("packDomain", one.pack_domain),
+            ("pack.required", one.required),
+            ("pack.preferred", one.preferred),
+        ):
+            if domain and domain not in levels:
+                yield invalid(f"{one.path}.{field}", domain, f"not a level of the topology, which has: {listed}")
+
+
+def _hierarchy_faults(new: SetView, levels: dict[str, int]) -> Iterator[Fault]:
+    top = new.constraint
+    for clique in new.cliques:
+        yield from _narrower(top, clique.constraint, f'clique "{clique.name}"', levels)
+        if (owner := new.group_of(clique.name)) is not None:
+            yield from _narrower(owner.constraint, clique.constraint, f'clique "{clique.name}"', levels)
+    for group in new.groups:
+        yield from _narrower(top, group.constraint, f'scaling group "{group.name}"', levels)
+
+
+def _narrower(parent: Constraint | None, child: Constraint | None, who: str, levels: dict[str, int]) -> Iterator[Fault]:
+    if parent is None or child is None:
+        return
+    if parent.hard and child.hard and levels[parent.hard] > levels[child.hard]:
+        yield invalid(parent.path, parent.hard, f'narrower than "{child.hard}", which {who} requires within it')
+    if parent.preferred and child.preferred and levels[parent.preferred] > levels[child.preferred]:
+        detail = f'narrower than "{child.preferred}", which {who} prefers within it'
+        yield invalid(f"{parent.path}.pack.preferred", parent.preferred, detail)
+
+
+def topology_warnings(new: SetView, levels: dict[str, int]) -> Iterator[str]:
+    """A preference broader than the requirement is met by it already."""
+    for one in new.constraints:
+        if one.hard in levels and one.preferred in levels and levels[one.preferred] < levels[one.hard]:
+            where = f"{one.path}.pack.preferred"
+            yield f'{where}: "{one.preferred}" is broader than the required "{one.hard}" and has no effect'
+
+
+def deprecation_warnings(new: SetView) -> Iterator[str]:
+    for one in new.constraints:
+        if one.pack_domain:
+            yield f'{one.path}.packDomain is deprecated: move "{one.pack_domain}" to pack.required'
+
+
+def _told(one: Constraint) -> dict[str, str]:
+    told = {"topologyName": one.topology_name, "required": one.hard, "preferred": one.preferred}
+    return {key: value for key, value in told.items() if value}

@@ -1,0 +1,68 @@
+"""Keeps the node summary for feasibility warnings: built beside the reviews, never inside one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+
+from grove.admission.rules.feasibility import NodeFacts, NodeSummary
+from grove.api.core import Node
+from grove.api.quantity import amount
+from grove.api.topology import ClusterTopologyBinding
+from grove.kube.cache import Cache
+
+SETTLE_S = 1.0
+"""Nodes come and go in crowds; a summary a second is enough for a warning."""
+
+log = structlog.get_logger(__name__)
+
+
+class NodeWatch:
+    """Follows nodes and bindings of a cache. `summary`, None until the first is built, is for `Admission.nodes`."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._summary: NodeSummary | None = None
+        self._due: asyncio.TimerHandle | None = None
+        cache.on_event(Node, self._node_changed)
+        cache.on_event(ClusterTopologyBinding, self._binding_changed)
+
+    def summary(self) -> NodeSummary | None:
+        return self._summary
+
+    def build(self) -> None:
+        """Builds the summary now, from what the cache holds."""
+        self._due = None
+        keys = {level.key for one in self._cache.list(ClusterTopologyBinding) for level in one.spec.levels}
+        nodes = (NodeFacts(node.metadata.labels, _allocatable(node)) for node in self._cache.list(Node))
+        self._summary = NodeSummary(nodes, keys)
+        log.debug("node summary built", nodes=self._summary.count, levels=len(keys))
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        # Heartbeats change conditions and images, which say nothing about size or place.
+        if old is None or new is None or _shape(old) != _shape(new):
+            self._schedule()
+
+    def _binding_changed(self, old: ClusterTopologyBinding | None, new: ClusterTopologyBinding | None) -> None:
+        if old is None or new is None or old.spec != new.spec:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if self._due is None:
+            self._due = asyncio.get_running_loop().call_later(SETTLE_S, self.build)
+
+
+def _shape(node: Node) -> tuple[Mapping[str, str], Mapping[str, object]]:
+    return node.metadata.labels, node.status.allocatable
+
+
+def _allocatable(node: Node) -> dict[str, int]:
+    amounts: dict[str, int] = {}
+    for name, quantity in node.status.allocatable.items():
+        try:
+            amounts[name] = amount(name, quantity)
+        except ValueError:
+            continue  # a node that reports nonsense counts as having none of it
+    return amounts

@@ -1,0 +1,65 @@
+"""What the rules want to know of other objects, read from the API server. The rules themselves read nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Protocol, TypeVar
+
+from grove.admission.rules.lookups import Known, Needs
+from grove.api.meta import Json, Key, Resource
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.topology import ClusterTopologyBinding
+from grove.kube.client import Client
+from grove.kube.errors import KubeError, NotFound
+
+FETCH_S = 8.0
+"""The API server waits ten seconds for us; a read that takes longer is told as a failure in time."""
+
+VOLCANO_QUEUE = Resource("scheduling.volcano.sh", "v1beta1", "Queue", "queues", namespaced=False)
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Reader(Protocol):
+    """Fetches what rules need to know about other objects."""
+
+    async def fetch(self, needs: Needs) -> Known: ...
+
+
+class ClusterReader:
+    """Asks the API server: a binding applied a moment before the set that names it must be found.
+
+    `find_set` is a look into a cache, for the authorizer, which is asked much more often than sets change; what it does
+    not find is asked for.
+    """
+
+    def __init__(self, client: Client, find_set: Callable[[Key], Json | None] = lambda key: None) -> None:
+        self._client, self._find_set = client, find_set
+
+    async def fetch(self, needs: Needs) -> Known:
+        if not (needs.topologies or needs.queues or needs.sets):
+            return Known()
+        sets = {key: found for key in needs.sets if (found := self._find_set(key)) is not None}
+        unknown = needs.sets - sets.keys()
+        topologies, queues, asked = await asyncio.gather(
+            self._all(needs.topologies, lambda name: self._get(ClusterTopologyBinding.RESOURCE, Key("", name))),
+            self._all(needs.queues, lambda name: self._get(VOLCANO_QUEUE, Key("", name))),
+            self._all(unknown, lambda key: self._get(PodCliqueSet.RESOURCE, key)),
+        )
+        return Known(topologies=topologies, queues=queues, sets={**sets, **asked})
+
+    async def _all(self, keys: Iterable[K], get: Callable[[K], Any]) -> dict[K, Json | Exception | None]:
+        ordered = list(keys)
+        return dict(zip(ordered, await asyncio.gather(*(get(key) for key in ordered)), strict=True))
+
+    async def _get(self, resource: Resource, key: Key) -> Json | Exception | None:
+        try:
+            async with asyncio.timeout(FETCH_S):
+                return await self._client.get(resource, key.name, key.namespace)
+        except NotFound:
+            return None
+        except TimeoutError:
+            return TimeoutError(f"no answer in {FETCH_S:g} s")
+        except KubeError as error:
+            return error

@@ -1,0 +1,276 @@
+"""The webhook configurations: how the API server finds us, which requests it brings, and whom it trusts.
+
+`configurations` is pure. `Registration` creates what is missing and heals what was changed, also by a chart or a hand.
+Every field is written out, so what the API server stores equals what we want and a look costs no write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import structlog
+
+from grove.admission.rules.review import AUTHORIZE, DEFAULT_SET, VALIDATE_BINDING, VALIDATE_SET
+from grove.api.core import (
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+    HorizontalPodAutoscaler,
+    Pod,
+    Role,
+    RoleBinding,
+    Secret,
+    Service,
+    ServiceAccount,
+)
+from grove.api.labels import COMPONENT, MANAGED_BY, NAME, OPERATOR, PART_OF
+from grove.api.meta import Json, Object, Resource
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.topology import ClusterTopologyBinding
+from grove.kube.cache import Cache
+from grove.kube.client import Client
+from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+
+WEBHOOK_NAMES = {
+    DEFAULT_SET: "pcs.defaulting.webhooks.grove.io",
+    VALIDATE_SET: "pcs.validating.webhooks.grove.io",
+    VALIDATE_BINDING: "clustertopology.validating.webhooks.grove.io",
+    AUTHORIZE: "authorizer.webhooks.grove.io",
+}
+_CREATED_OR_CHANGED = ("CREATE", "UPDATE")
+_CHANGED_OR_DELETED = ("UPDATE", "DELETE")
+_ANY = ("CREATE", "UPDATE", "DELETE")
+_HPA = HorizontalPodAutoscaler.RESOURCE
+GUARDED: tuple[tuple[Resource, tuple[str, ...]], ...] = (
+    (Secret.RESOURCE, _CHANGED_OR_DELETED),
+    (ServiceAccount.RESOURCE, _CHANGED_OR_DELETED),
+    (Service.RESOURCE, _CHANGED_OR_DELETED),
+    (Pod.RESOURCE, ("UPDATE",)),
+    (Role.RESOURCE, _CHANGED_OR_DELETED),
+    (RoleBinding.RESOURCE, _CHANGED_OR_DELETED),
+    (_HPA._replace(version="v1"), _CHANGED_OR_DELETED),
+    (_HPA._replace(version="v2"), _CHANGED_OR_DELETED),
+    (PodClique.RESOURCE, _ANY),
+    (PodCliqueScalingGroup.RESOURCE, _ANY),
+    (PodGang.RESOURCE, _ANY),
+)
+"""What the authorizer is asked about, when it is labelled as managed by Grove."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAddress:
+    """Reached through a Service, inside the cluster."""
+
+    namespace: str
+    name: str = "grove-operator"
+    port: int = 9443
+
+    def client_config(self, path: str) -> Json:
+        return {"service": {"namespace": self.namespace, "name": self.name, "path": path, "port": self.port}}
+
+
+@dataclass(frozen=True, slots=True)
+class UrlAddress:
+    """Reached by URL (`https://127.0.0.1:9443`), when the operator runs outside the cluster."""
+
+    base: str
+
+    def client_config(self, path: str) -> Json:
+        return {"url": self.base.rstrip("/") + path}
+
+
+Address = ServiceAddress | UrlAddress
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    resource: Resource
+    name: str
+    obj: Json
+
+
+def configurations(
+    address: Address, *, authorizer: bool, ca_bundle: bytes | None, annotations: Mapping[str, str] | None = None
+) -> list[Wanted]:
+    """The configuration objects; without a CA bundle that field is left to whoever injects it."""
+
+    def wanted(kind: Resource, name: str, label: str, path: str, rules: list[Json], selector: Json) -> Wanted:
+        client_config = address.client_config(path)
+        if ca_bundle is not None:
+            client_config["caBundle"] = base64.b64encode(ca_bundle).decode()
+        webhook: Json = {
+            "name": WEBHOOK_NAMES[path],
+            "clientConfig": client_config,
+            "rules": rules,
+            "admissionReviewVersions": ["v1"],
+            "failurePolicy": "Fail",
+            "matchPolicy": "Exact",
+            "sideEffects": "None",
+            "timeoutSeconds": 10,
+            "namespaceSelector": {},
+            "objectSelector": selector,
+        }
+        if kind == MUTATING_WEBHOOK_CONFIGURATION:
+            webhook["reinvocationPolicy"] = "Never"
+        metadata: Json = {"name": name, "labels": {COMPONENT: f"operator-{label}", NAME: label, PART_OF: "grove"}}
+        if annotations:
+            metadata["annotations"] = dict(annotations)
+        obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "webhooks": [webhook]}
+        return Wanted(kind, name, obj)
+
+    sets = [_rule(PodCliqueSet.RESOURCE, _CREATED_OR_CHANGED)]
+    bindings = [_rule(ClusterTopologyBinding.RESOURCE, _CREATED_OR_CHANGED)]
+    mutating, validating = MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+    found = [
+        wanted(mutating, "podcliqueset-defaulting-webhook", "pcs-defaulting-webhook", DEFAULT_SET, sets, {}),
+        wanted(validating, "podcliqueset-validating-webhook", "pcs-validating-webhook", VALIDATE_SET, sets, {}),
+        wanted(
+            validating,
+            "clustertopology-validating-webhook",
+            "clustertopology-validating-webhook",
+            VALIDATE_BINDING,
+            bindings,
+            {},
+        ),
+    ]
+    if authorizer:
+        guarded = [_rule(resource, operations) for resource, operations in GUARDED]
+        selector = {"matchLabels": {MANAGED_BY: OPERATOR}}
+        found.append(wanted(validating, AUTHORIZER_CONFIGURATION, "authorizer-webhook", AUTHORIZE, guarded, selector))
+    return found
+
+
+AUTHORIZER_CONFIGURATION = "authorizer-webhook"
+
+
+def _rule(resource: Resource, operations: tuple[str, ...]) -> Json:
+    return {
+        "apiGroups": [resource.group],
+        "apiVersions": [resource.version],
+        "resources": [resource.plural],
+        "operations": list(operations),
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+    }
+
+
+def healing_patch(wanted: Json, stored: Json) -> Json | None:
+    """The merge patch that makes a stored configuration ours again, or None. Foreign metadata stays."""
+    want, have = wanted["webhooks"][0], (stored.get("webhooks") or [{}])[0]
+    if "caBundle" not in want["clientConfig"] and have.get("clientConfig", {}).get("caBundle"):
+        # Someone else (cert-manager, a chart) provides it: take it along, a list is replaced as a whole.
+        injected = have["clientConfig"]["caBundle"]
+        want = {**want, "clientConfig": {**want["clientConfig"], "caBundle": injected}}
+    patch: Json = {}
+    if stored.get("webhooks") != [want]:
+        patch["webhooks"] = [want]
+    for kind in ("labels", "annotations"):
+        mine, theirs = wanted["metadata"].get(kind, {}), stored.get("metadata", {}).get(kind) or {}
+        if missing := {key: value for key, value in mine.items() if theirs.get(key) != value}:
+            patch.setdefault("metadata", {})[kind] = missing
+    if patch:
+        patch.setdefault("metadata", {})["resourceVersion"] = stored.get("metadata", {}).get("resourceVersion", "")
+    return patch or None
+
+
+class MutatingWebhookConfiguration(Object):
+    RESOURCE: ClassVar[Resource] = MUTATING_WEBHOOK_CONFIGURATION
+    webhooks: tuple[Any, ...] = ()
+
+
+class ValidatingWebhookConfiguration(Object):
+    RESOURCE: ClassVar[Resource] = VALIDATING_WEBHOOK_CONFIGURATION
+    webhooks: tuple[Any, ...] = ()
+
+
+@dataclass(slots=True)
+class Registration:
+    """Keeps the configurations in a cluster. Any number of replicas may do so: all of them want the same."""
+
+    client: Client
+    address: Address
+    authorizer: bool = False
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    ca_bundle: bytes | None = None
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _withdrawn: bool = False
+
+    async def trust(self, ca_bundle: bytes) -> None:
+        """Publishes the authorities that sign our certificates; returns when the API server has them."""
+        self.ca_bundle = ca_bundle
+        await self.ensure()
+
+    async def ensure(self) -> None:
+        """One pass: create, heal, and remove the authorizer's configuration when it is switched off."""
+        if self._withdrawn:
+            return
+        wanted = configurations(
+            self.address, authorizer=self.authorizer, ca_bundle=self.ca_bundle, annotations=self.annotations
+        )
+        for one in wanted:
+            await self._ensure_one(one)
+        if not self.authorizer:
+            with suppress(NotFound):
+                await self.client.delete(VALIDATING_WEBHOOK_CONFIGURATION, AUTHORIZER_CONFIGURATION)
+                log.info("webhook configuration removed", name=AUTHORIZER_CONFIGURATION)
+
+    async def withdraw(self) -> None:
+        """Removes the configurations for good, when an operator is taken away: writes must not wait for it."""
+        self._withdrawn = True
+        for one in configurations(self.address, authorizer=True, ca_bundle=None):
+            with suppress(NotFound):
+                await self.client.delete(one.resource, one.name)
+
+    async def _ensure_one(self, one: Wanted) -> None:
+        while True:
+            try:
+                stored = await self.client.get(one.resource, one.name)
+                patch = healing_patch(one.obj, stored)
+                if patch is not None:
+                    await self.client.patch(one.resource, one.name, patch)
+                    log.info("webhook configuration healed", name=one.name)
+                return
+            except NotFound:
+                try:
+                    await self.client.create(one.resource, one.obj)
+                    log.info("webhook configuration created", name=one.name)
+                    return
+                except AlreadyExists:
+                    continue  # another replica was quicker: look at what it wrote
+            except Conflict:
+                continue
+
+    async def keep(self) -> None:
+        """Heals for as long as it runs: every change of one of our configurations is looked at."""
+        names = {one.name for one in configurations(self.address, authorizer=True, ca_bundle=None)}
+
+        def look(old: Object | None, new: Object | None) -> None:
+            known = new or old
+            if known is not None and known.metadata.name in names:
+                self._changed.set()
+
+        cache = Cache(self.client)
+        cache.on_event(MutatingWebhookConfiguration, look)
+        cache.on_event(ValidatingWebhookConfiguration, look)
+        async with cache:
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                try:
+                    await self.ensure()
+                except KubeError as error:
+                    log.warning("webhook configurations could not be looked at", error=str(error))
+                    await asyncio.sleep(RETRY_S)
+                    self._changed.set()
+
+
+RETRY_S = 1.0
+"""Pause after an API server that could not be written to; its next answer may be long in coming."""

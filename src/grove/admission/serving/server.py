@@ -1,0 +1,99 @@
+"""The HTTPS server in front of the rules: decode, fetch what the rules ask for, answer.
+
+Whatever goes wrong inside is an answer with status 500 and a line in the log, never a dropped connection: with failure
+policy Fail a silent webhook stops every write of the kinds it guards. All replicas serve, leader or not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from grove.admission.certs.serving import ServedCertificate
+from grove.admission.rules.faults import failure_status
+from grove.admission.rules.review import Admission, Answer, BadReview, Request, envelope
+from grove.admission.serving.reader import Reader
+from grove.admission.serving.registration import WEBHOOK_NAMES
+
+LARGEST_BODY = 3 * 1024 * 1024
+"""An object has at most 1.5 MiB in etcd; a review carries two of them."""
+SHUTDOWN_S = 5.0
+
+log = structlog.get_logger(__name__)
+Seen = Callable[[str, bool, float], None]
+"""Told of every review: path, allowed, seconds it took. For metrics."""
+
+
+class WebhookServer:
+    """Serves `admission` over TLS. `start` returns when it listens; `port` 0 takes a free one."""
+
+    def __init__(
+        self, admission: Admission, reader: Reader, certificate: ServedCertificate, *, host: str = "", port: int = 9443,
+        seen: Seen = lambda path, allowed, seconds: None,
+    ) -> None:  # fmt: skip
+        self.admission, self._reader, self._certificate, self._seen = admission, reader, certificate, seen
+        self._host, self.port = host, port
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def is_serving(self) -> bool:
+        return self._runner is not None and self._certificate.is_loaded
+
+    async def start(self) -> None:
+        runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=SHUTDOWN_S)
+        await runner.setup()
+        site = web.TCPSite(runner, self._host or None, self.port, ssl_context=self._certificate.listening)
+        try:
+            await site.start()
+        except BaseException:
+            await runner.cleanup()
+            raise
+        self._runner = runner
+        self.port = runner.addresses[0][1]
+        log.info("webhook server listens", port=self.port)
+
+    async def stop(self) -> None:
+        """Stops listening, lets reviews under way finish."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    def application(self) -> web.Application:
+        app = web.Application(client_max_size=LARGEST_BODY)
+        for path in WEBHOOK_NAMES:
+            app.router.add_post(path, self._review)
+        return app
+
+    async def _review(self, http: web.Request) -> web.Response:
+        started = time.perf_counter()
+        path = http.path
+        try:
+            body = await http.read()
+        except web.HTTPRequestEntityTooLarge:
+            return _plain(413, f"the review is larger than {LARGEST_BODY} bytes")
+        try:
+            review = msgspec.json.decode(body)
+            request = Request.of(review)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadReview) as error:
+            return _plain(400, f"not an AdmissionReview: {error}")
+        try:
+            known = await self._reader.fetch(self.admission.needs(path, review))
+            answered = self.admission.review(path, review, known)
+            payload = msgspec.json.encode(answered)
+        except Exception as error:
+            log.exception("review failed", path=path, uid=request.uid)
+            status = failure_status(500, "InternalError", f"admission failed: {type(error).__name__}: {error}")
+            answered = envelope(request.uid, Answer(status))
+            payload = msgspec.json.encode(answered)
+        self._seen(path, bool(answered["response"]["allowed"]), time.perf_counter() - started)
+        return web.Response(body=payload, content_type="application/json")
+
+
+def _plain(code: int, message: str) -> web.Response:
+    reason = {400: "BadRequest", 413: "RequestEntityTooLarge"}[code]
+    body = {"apiVersion": "v1", "kind": "Status", **failure_status(code, reason, message)}
+    return web.Response(status=code, body=msgspec.json.encode(body), content_type="application/json")

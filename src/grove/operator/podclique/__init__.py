@@ -1,0 +1,1 @@
+"""PodClique: its pods, their rollout, what they wait for at the start, and its status."""

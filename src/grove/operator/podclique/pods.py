@@ -1,0 +1,257 @@
+"""The pods of a PodClique: which to make, which to remove, which to let go, and when to look again.
+
+`plan_pods` looks at one clique and its pods and answers with everything at once. Invariants: no two pods that stay have
+the same index; a clique never has fewer pods than its gang needs by our doing, except none at all; a pod that failed or
+lost its node comes back under its own index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from random import Random
+
+from grove.api import labels as key
+from grove.api import names
+from grove.api.core import Pod
+from grove.api.meta import Json
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.operator.podclique.pod import PodBlueprint, build_pod
+from grove.operator.shared.layout import kept_replicas, min_pods
+
+VANISHED_NODE_GRACE_S = 10.0
+"""How long a node may be missing before its pods are given up: a node that registers anew, or one our cache has not
+seen yet, must not cost its pods."""
+FAILED_POD_PAUSE_S = 10.0
+"""Youngest age at which a failed pod is replaced, so that a program that dies at once does not spin the cluster."""
+
+FAILED, NODE_GONE, DUPLICATE, OUTDATED, SURPLUS = "Failed", "NodeGone", "DuplicateIndex", "Outdated", "ScaleIn"
+
+RESTARTED, PARENT_AT_ZERO = "GangRestart", "ParentAtZero"
+
+GoneSince = Callable[[str], datetime | None]
+"""Since when a node is missing, by its name; None for a node that is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A pod to delete and why. `force` where no kubelet is left to confirm the deletion."""
+
+    pod: Pod
+    reason: str
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlan:
+    """What to do about the pods of one clique, in this order: delete, create, ungate, relabel.
+
+    `indexes` are those of the pods that stay or come, for their claims; `floor_kept` says that fewer pods were asked
+    for than the gang needs; `next_look_s` is the exact time until something is due, None if only an event can help.
+    """
+
+    delete: list[Removal] = field(default_factory=list)
+    create: list[Json] = field(default_factory=list)
+    ungate: list[Pod] = field(default_factory=list)
+    relabel: list[tuple[Pod, Json]] = field(default_factory=list)
+    indexes: frozenset[int] = frozenset()
+    floor_kept: bool = False
+    next_look_s: float | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        return not (self.delete or self.create or self.ungate or self.relabel)
+
+
+def plan_pods(
+    blueprint: PodBlueprint,
+    pods: Iterable[Pod],
+    *,
+    now: datetime,
+    rng: Random,
+    gone_since: GoneSince = lambda node: None,
+    releasable: Sequence[Pod] = (),
+    replace: Collection[str] = (),
+    restart: Collection[str] = (),
+    stuck: Collection[str] = (),
+    leaving: Collection[str] = (),
+) -> PodPlan:
+    """The plan for a clique that is not being deleted.
+
+    `releasable` are the gated pods whose gang lets them go (`gangs.releasable`), `replace` the uids an update takes
+    now, `restart` those that a restart of their gang takes, `stuck` those that wait for a parent scaled to zero since,
+    `leaving` the uids we deleted and the cache still shows.
+    """
+    clique = blueprint.clique
+    wanted = kept_replicas(clique.spec)
+    staying: list[Pod] = []
+    removals: list[Removal] = []
+    due: list[float] = []
+    pods = list(pods)
+    for pod in pods:
+        reason = _loss(pod, now, gone_since, due)
+        if pod.metadata.is_deleting or pod.metadata.uid in leaving:
+            if reason == NODE_GONE and pod.metadata.uid not in leaving:
+                removals.append(Removal(pod, NODE_GONE, force=True))
+        elif reason:
+            removals.append(Removal(pod, reason, force=reason == NODE_GONE))
+        elif pod.metadata.uid in replace:
+            removals.append(Removal(pod, OUTDATED))
+        elif pod.metadata.uid in restart:
+            removals.append(Removal(pod, RESTARTED))
+        elif pod.metadata.uid in stuck:
+            removals.append(Removal(pod, PARENT_AT_ZERO))
+        else:
+            staying.append(pod)
+    staying, doubled = _one_per_index(staying)
+    removals += (Removal(pod, DUPLICATE) for pod in doubled)
+    order = scale_in_order(staying, expected_hash(clique, blueprint.pcs))
+    if blueprint.backend.core_by_index:
+        # Only pods with low indexes are members of the scheduler's gang; without them it could never be whole again.
+        core = min_pods(blueprint.unit.template)
+        order.sort(key=lambda pod: (pod_index(pod) or 0) < core)
+    victims = order[: max(0, len(staying) - wanted)]
+    removals += (Removal(pod, SURPLUS) for pod in victims)
+    gone = {pod.metadata.uid for pod in victims}
+    staying = [pod for pod in staying if pod.metadata.uid not in gone]
+
+    used = {index for pod in staying if (index := pod_index(pod)) is not None}
+    fresh = free_indexes(used, max(0, wanted - len(staying)))
+    taken = {pod.metadata.name for pod in pods}
+    create = [build_pod(blueprint, index, _unused_name(clique.metadata.name, taken, rng)) for index in fresh]
+    stays = {pod.metadata.uid for pod in staying}
+    return PodPlan(
+        delete=removals,
+        create=create,
+        ungate=[pod for pod in releasable if pod.metadata.uid in stays],
+        relabel=[(pod, changes) for pod in staying if (changes := _wrong_labels(blueprint, pod))],
+        indexes=frozenset(used | set(fresh)),
+        floor_kept=wanted > clique.spec.replicas,
+        next_look_s=min(due) if due else None,
+    )
+
+
+def pod_index(pod: Pod) -> int | None:
+    """The index of a pod within its clique: the end of its hostname, else its label."""
+    index = names.find_pod_index(pod.spec.hostname)
+    if index is not None:
+        return index
+    label = pod.metadata.labels.get(key.POD_INDEX, "")
+    return int(label) if label.isascii() and label.isdigit() else None
+
+
+def free_indexes(used: Collection[int], count: int) -> list[int]:
+    """The lowest `count` indexes that are free, ascending: holes are filled before the end grows."""
+    found: list[int] = []
+    index = 0
+    while len(found) < count:
+        if index not in used:
+            found.append(index)
+        index += 1
+    return found
+
+
+def expected_hash(clique: PodClique, pcs: PodCliqueSet) -> str:
+    """The template hash up-to-date pods carry: that of the update under way, else the clique's own."""
+    progress = clique.status.update_progress
+    if progress is not None and progress.pod_clique_set_generation_hash == pcs.status.current_generation_hash:
+        return progress.pod_template_hash
+    return clique.metadata.labels.get(key.POD_TEMPLATE_HASH, "")
+
+
+_PHASE_RANK = {"Unknown": 1, "Running": 2}
+
+
+def scale_in_order(pods: Iterable[Pod], up_to_date: str) -> list[Pod]:
+    """Pods in the order in which scale-in takes them: the least useful first, the newest of equals.
+
+    Without a node, then by phase, not ready, from an old template, youngest. Indexes play no part before the last tie.
+    """
+
+    def usefulness(pod: Pod) -> tuple[bool, int, bool, bool, float, int, str]:
+        created = pod.metadata.creation_timestamp
+        return (
+            pod.is_bound,
+            _PHASE_RANK.get(pod.status.phase, 0),
+            pod.is_ready,
+            pod.metadata.labels.get(key.POD_TEMPLATE_HASH, "") == up_to_date,
+            -created.timestamp() if created is not None else float("-inf"),
+            -(pod_index(pod) or 0),
+            pod.metadata.name,
+        )
+
+    return sorted(pods, key=usefulness)
+
+
+def _wrong_labels(blueprint: PodBlueprint, pod: Pod) -> Json:
+    """Labels of a pod that say it belongs elsewhere, with what they should say; None for one that should not be there.
+
+    Only those that tell its place, by which its gang, its Service and its parents find it. The template's own stay as
+    they were when the pod was made.
+    """
+    unit, index = blueprint.unit, pod_index(pod)
+    place: dict[str, str | None] = {
+        key.PART_OF: blueprint.pcs.metadata.name,
+        key.REPLICA_INDEX: str(unit.replica),
+        key.POD_CLIQUE: unit.fqn,
+        key.POD_GANG: unit.gang,
+        key.BASE_POD_GANG: unit.base_gang if unit.is_scaled else None,
+        key.SCALING_GROUP: unit.group.fqn if unit.group is not None else None,
+        key.SCALING_GROUP_REPLICA_INDEX: str(unit.group.replica) if unit.group is not None else None,
+    }
+    if index is not None:
+        place[key.POD_INDEX] = str(index)
+    found = pod.metadata.labels
+    return {label: value for label, value in place.items() if found.get(label) != value}
+
+
+def _loss(pod: Pod, now: datetime, gone_since: GoneSince, due: list[float]) -> str:
+    """Why a pod is lost, or nothing; a loss that is not due yet leaves its time in `due`."""
+    if pod.is_bound and not pod.is_finished and (since := gone_since(pod.spec.node_name)) is not None:
+        wait = VANISHED_NODE_GRACE_S - (now - since).total_seconds()
+        if wait <= 0:
+            return NODE_GONE
+        due.append(wait)
+    if pod.status.phase == "Failed" and not pod.metadata.is_deleting:
+        created = pod.metadata.creation_timestamp
+        wait = FAILED_POD_PAUSE_S - (now - created).total_seconds() if created is not None else 0.0
+        if wait <= 0:
+            return FAILED
+        due.append(wait)
+    return ""
+
+
+def _one_per_index(pods: list[Pod]) -> tuple[list[Pod], list[Pod]]:
+    """Pods that keep their index, and those that share one with a more useful pod.
+
+    Two pods of one index come from a create the cache did not show in time. Upstream stops at them; one of the two must
+    go for the clique to heal.
+    """
+    keep: dict[int, Pod] = {}
+    without: list[Pod] = []
+    doubled: list[Pod] = []
+    for pod in reversed(scale_in_order(pods, "")):
+        index = pod_index(pod)
+        if index is None:
+            without.append(pod)
+        elif index in keep:
+            doubled.append(pod)
+        else:
+            keep[index] = pod
+    return [*keep.values(), *without], doubled
+
+
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+_LONGEST = 63
+
+
+def _unused_name(clique_fqn: str, taken: set[str], rng: Random) -> str:
+    """A pod name as the API server would generate it; chosen by us, so a create that is retried makes one pod."""
+    prefix = names.pod_prefix(clique_fqn)[: _LONGEST - 5]
+    while True:
+        name = prefix + "".join(rng.choices(_SUFFIX, k=5))
+        if name not in taken:
+            taken.add(name)
+            return name

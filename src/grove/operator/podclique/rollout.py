@@ -1,0 +1,234 @@
+"""An update as a standalone clique sees it: which pods are replaced now.
+
+    old        = pods from another template than the target
+    broken     = old pods that are not ready: all of them are replaced at once, there is nothing to lose
+    in flight  = indexes whose ready pod was taken and that have no ready pod now
+    taken      = broken + the oldest of old while in flight < maxUnavailable and ready >= minAvailable
+    ended      = nothing is old, nothing in flight
+
+`ready` falls by one with each ready pod taken. A replacement is known by its index, which also keeps the host name; an
+index that scaling took away is not waited for. Members of a scaling group have no update of their own: their copy is
+recreated whole (`rollout_group`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from grove.api import labels as key
+from grove.api.core import Pod
+from grove.api.podclique import PodClique, PodCliqueStatus, PodCliqueUpdateProgress, PodsSelectedToUpdate
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.operator.podclique.pods import pod_index
+from grove.operator.shared.layout import floor, kept_replicas, replica_of
+from grove.operator.shared.restarts import has_template, incarnation_in_effect, left_behind
+from grove.operator.shared.rollout import is_chosen, is_rolling, max_unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    """One pod that stays, as far as an update asks."""
+
+    name: str
+    index: int | None
+    old: bool = False
+    ready: bool = True
+    created: float = 0.0
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CliqueObserved:
+    """What the next step of a clique's update depends on.
+
+    `target` and `realised` are pairs of generation and template hash: what the clique shall become, and what it fully
+    is. `pods` are those that are not on their way out.
+    """
+
+    target: tuple[str, str]
+    realised: tuple[str, str]
+    progress: PodCliqueUpdateProgress | None
+    pods: Sequence[PodState]
+    wanted: int = 0
+    min_available: int = 1
+    chosen: bool = True
+    rolling: bool = True
+    is_member: bool = False
+    has_template: bool = True
+    max_unavailable: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CliqueStep:
+    """What the status is to record, and then the UIDs of the pods to replace."""
+
+    progress: PodCliqueUpdateProgress | None
+    replace: frozenset[str] = frozenset()
+
+
+def next_rollout_step(observed: CliqueObserved, now: datetime) -> CliqueStep:
+    progress = observed.progress
+    is_open = progress is not None and progress.update_ended_at is None
+    closed = _ended(progress, now) if progress is not None and is_open else progress
+    if not observed.rolling:
+        if observed.realised != observed.target and (progress is None or _target(progress) != observed.target):
+            return CliqueStep(_begun(observed.target, now, ended=now))
+        return CliqueStep(closed)
+    if observed.is_member:
+        # One that OnDelete left says what the clique was to become then, and would hold it there.
+        return CliqueStep(progress if progress is not None and _target(progress) == observed.target else None)
+    old = [pod for pod in observed.pods if pod.old]
+    if not observed.chosen or (observed.realised == observed.target and not is_open and not old):
+        return CliqueStep(closed)
+    if not observed.has_template:
+        return CliqueStep(progress)  # new pods would be old ones: the clique itself is about to be told
+    down = progress.ready_pods_selected_to_update if progress is not None and is_open else None
+    if progress is None or _target(progress) != observed.target:
+        progress = _begun(observed.target, now)
+        if down is not None:  # what an overtaken update has in flight still counts
+            selection = PodsSelectedToUpdate(current=down.current, indexes=down.indexes)
+            progress = msgspec.structs.replace(progress, ready_pods_selected_to_update=selection)
+    elif not is_open:
+        progress = msgspec.structs.replace(progress, update_ended_at=None)
+
+    flying = [index for index in _selected(progress) if _is_flying(observed, index)]
+    broken = [pod for pod in old if not pod.ready]
+    chosen = _selected(progress)  # one that was chosen and has not gone yet comes before any other
+    waiting = sorted((pod for pod in old if pod.ready), key=lambda pod: (pod.index not in chosen, _age(pod)))
+    ready = sum(pod.ready for pod in observed.pods)
+    taken: list[PodState] = []
+    for pod in waiting:
+        if len(flying) + len(taken) >= observed.max_unavailable or ready < observed.min_available:
+            break
+        taken.append(pod)
+        ready -= 1
+    if not old and not flying:
+        return CliqueStep(_ended(progress, now))
+    progress = _with_selection(progress, flying, taken)
+    return CliqueStep(progress, frozenset(pod.uid for pod in (*broken, *taken)))
+
+
+def observe_clique(pcs: PodCliqueSet, clique: PodClique, pods: Iterable[Pod], template_hash: str) -> CliqueObserved:
+    """The facts of a clique, from its pods; `template_hash` is that of its template in the set now."""
+    status, target = clique.status, (pcs.status.current_generation_hash, template_hash)
+    replica = replica_of(clique.metadata) or 0
+    return CliqueObserved(
+        target=target,
+        realised=(status.current_pod_clique_set_generation_hash, status.current_pod_template_hash),
+        progress=status.update_progress,
+        pods=[_pod_state(pod, template_hash) for pod in pods if not pod.metadata.is_deleting],
+        wanted=kept_replicas(clique.spec),
+        min_available=floor(clique.spec),
+        chosen=is_chosen(pcs, replica),
+        has_template=has_template(clique, template_hash),
+        rolling=is_rolling(pcs),
+        is_member=key.SCALING_GROUP in clique.metadata.labels,
+        max_unavailable=max_unavailable(pcs),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CliqueTurn:
+    """What an update and the restarts of its gang ask of a clique now.
+
+    `progress` has to be in the status before any pod in `replace` goes: who waits for whom must outlive a crash.
+    `restart` are the pods of an earlier incarnation.
+    """
+
+    incarnation: int
+    progress: PodCliqueUpdateProgress | None
+    replace: frozenset[str] = frozenset()
+    restart: frozenset[str] = frozenset()
+
+    def must_be_recorded(self, status: PodCliqueStatus) -> bool:
+        return bool(self.replace) and self.progress != status.update_progress
+
+
+def clique_turn(
+    pcs: PodCliqueSet,
+    clique: PodClique,
+    group: PodCliqueScalingGroup | None,
+    pods: Sequence[Pod],
+    template_hash: str,
+    now: datetime,
+    *,
+    recorded: bool = True,
+) -> CliqueTurn:
+    """The turn of a clique; `group` is the scaling group of a member.
+
+    `recorded`: the set's status names its templates as they are now. Until then nothing moves.
+    """
+    incarnation = incarnation_in_effect(pcs, clique, group, template_hash)
+    step = CliqueStep(clique.status.update_progress)
+    if recorded:
+        step = next_rollout_step(observe_clique(pcs, clique, pods, template_hash), now)
+    return CliqueTurn(incarnation, step.progress, step.replace, left_behind(pods, incarnation))
+
+
+def _pod_state(pod: Pod, template_hash: str) -> PodState:
+    created = pod.metadata.creation_timestamp
+    return PodState(
+        pod.metadata.name,
+        pod_index(pod),
+        old=pod.metadata.labels.get(key.POD_TEMPLATE_HASH) != template_hash,
+        ready=pod.is_ready and not pod.is_finished,
+        created=created.timestamp() if created is not None else 0.0,
+        uid=pod.metadata.uid,
+    )
+
+
+def _age(pod: PodState) -> tuple[float, int, str]:
+    """The oldest first; pods made within a second of each other by index."""
+    return pod.created, -1 if pod.index is None else pod.index, pod.name
+
+
+def _is_flying(observed: CliqueObserved, index: int) -> bool:
+    """Whether the place still waits for a pod; not if it has one that is ready, or is not wanted any more."""
+    holders = [pod for pod in observed.pods if pod.index == index]
+    return not any(pod.ready for pod in holders) if holders else len(observed.pods) < observed.wanted
+
+
+def _target(progress: PodCliqueUpdateProgress) -> tuple[str, str]:
+    return (progress.pod_clique_set_generation_hash, progress.pod_template_hash)
+
+
+def _begun(target: tuple[str, str], now: datetime, ended: datetime | None = None) -> PodCliqueUpdateProgress:
+    return PodCliqueUpdateProgress(
+        update_started_at=now,
+        update_ended_at=ended,
+        pod_clique_set_generation_hash=target[0],
+        pod_template_hash=target[1],
+    )
+
+
+def _ended(progress: PodCliqueUpdateProgress, now: datetime) -> PodCliqueUpdateProgress:
+    return msgspec.structs.replace(progress, update_ended_at=now, ready_pods_selected_to_update=None)
+
+
+def _selected(progress: PodCliqueUpdateProgress) -> tuple[int, ...]:
+    found = progress.ready_pods_selected_to_update
+    return found.indexes if found is not None else ()
+
+
+def _with_selection(
+    progress: PodCliqueUpdateProgress, flying: list[int], taken: list[PodState]
+) -> PodCliqueUpdateProgress:
+    before = progress.ready_pods_selected_to_update
+    if before is None and not taken:
+        return progress
+    before = before or PodsSelectedToUpdate()
+    gone = [pod.name for pod in taken]
+    current = before.current if before.current in gone or not gone else gone[-1]
+    names = (*before.completed, before.current, *gone)
+    indexes = (*flying, *(pod.index for pod in taken if pod.index is not None))
+    selection = PodsSelectedToUpdate(
+        current=current,
+        completed=tuple(name for name in dict.fromkeys(names) if name not in ("", current)),
+        indexes=tuple(sorted(indexes)),
+    )
+    return msgspec.structs.replace(progress, ready_pods_selected_to_update=selection)

@@ -1,0 +1,165 @@
+"""Status of a PodClique, counted from its pods.
+
+Pods on their way out count for nothing here, and a failed pod counts as failed; upstream counts the former as live and
+the latter as still starting, which hides both from gang termination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from grove.api import conditions as words
+from grove.api import labels as key
+from grove.api import labelsets
+from grove.api.conditions import FALSE, TRUE, UNKNOWN, with_condition, without_condition
+from grove.api.core import ContainerStatus, Pod
+from grove.api.meta import Condition
+from grove.api.podclique import PodClique, PodCliqueStatus
+from grove.api.podcliqueset import PodCliqueSet
+from grove.operator.shared.layout import floor
+from grove.operator.shared.outcome import Outcome, last_errors, last_operation, observed_generation, with_failure
+
+SCALING_LIMITED = "ScalingLimited"
+REPLICAS_BELOW_MIN_AVAILABLE = "ReplicasBelowMinAvailable"
+
+
+@dataclass(frozen=True, slots=True)
+class PodCounts:
+    """Pods of a clique by what they are; every number is of pods that are not terminating."""
+
+    present: int = 0
+    ready: int = 0
+    scheduled: int = 0
+    gated: int = 0
+    errored: int = 0
+    started_not_ready: int = 0
+
+
+def count_pods(pods: Iterable[Pod]) -> PodCounts:
+    present = ready = scheduled = gated = errored = unready = 0
+    for pod in pods:
+        if pod.metadata.is_deleting:
+            continue
+        present += 1
+        scheduled += pod.is_scheduled
+        gated += pod.is_held_by_gate
+        if pod.is_ready:
+            ready += 1
+        elif has_errored(pod):
+            errored += 1
+        elif any(one.started and not one.ready for one in pod.status.container_statuses):
+            unready += 1
+    return PodCounts(present, ready, scheduled, gated, errored, unready)
+
+
+def has_errored(pod: Pod) -> bool:
+    """Failed for good, or some container of it ended badly the last time it ended."""
+    containers = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    return pod.status.phase == "Failed" or any(_ended_badly(one) for one in containers)
+
+
+def clique_status(
+    clique: PodClique, pods: Iterable[Pod], pcs: PodCliqueSet, template_hash: str, outcome: Outcome, now: datetime
+) -> PodCliqueStatus:
+    """What the status should say; equal to the clique's own when there is nothing to write.
+
+    `template_hash` is the hash of the clique's template as the set has it now.
+    """
+    pods = [pod for pod in pods if not pod.metadata.is_deleting]
+    counts = count_pods(pods)
+    before = clique.status
+    updated = _updated_pods(clique, pods)
+    is_member = key.SCALING_GROUP in clique.metadata.labels
+    after = msgspec.structs.replace(
+        before,
+        observed_generation=observed_generation(before.observed_generation, clique.metadata.generation, outcome),
+        last_errors=last_errors(before.last_errors, outcome, now),
+        last_operation=last_operation(before.last_operation, outcome, now),
+        replicas=counts.present,
+        ready_replicas=counts.ready,
+        scheduled_replicas=counts.scheduled,
+        schedule_gated_replicas=counts.gated,
+        updated_replicas=before.updated_replicas if updated is None else updated,
+        hpa_pod_selector="" if is_member else labelsets.clique_selector(pcs.metadata.name, clique.metadata.name),
+        conditions=with_failure(_conditions(clique, counts, now), outcome, now),
+    )
+    return _with_realised_hashes(after, clique, pcs, template_hash)
+
+
+def lost_all_scheduled(before: PodCliqueStatus, after: PodCliqueStatus) -> bool:
+    """Whether the last scheduled pod has just gone, which is worth an event; not if an update took it."""
+    updating = after.update_progress is not None and after.update_progress.update_ended_at is None
+    return before.scheduled_replicas > 0 and after.scheduled_replicas == 0 and not updating
+
+
+def _conditions(clique: PodClique, counts: PodCounts, now: datetime) -> tuple[Condition, ...]:
+    need = floor(clique.spec)
+    enough = counts.scheduled >= need
+    conditions = with_condition(
+        clique.status.conditions,
+        words.POD_CLIQUE_SCHEDULED,
+        TRUE if enough else FALSE,
+        words.SUFFICIENT_SCHEDULED_PODS if enough else words.INSUFFICIENT_SCHEDULED_PODS,
+        f"at least {need} pods have a node" if enough else f"fewer than {need} pods have a node",
+        now,
+    )
+    status, reason, message = _breach(clique, counts, need)
+    conditions = with_condition(conditions, words.MIN_AVAILABLE_BREACHED, status, reason, message, now)
+    asked = clique.spec.replicas
+    if asked >= need:
+        return without_condition(conditions, SCALING_LIMITED)
+    message = f"{asked} replicas were asked for, {need} are kept: the gang needs them (0 would release the clique)"
+    return with_condition(conditions, SCALING_LIMITED, TRUE, REPLICAS_BELOW_MIN_AVAILABLE, message, now)
+
+
+def _breach(clique: PodClique, counts: PodCounts, need: int) -> tuple[str, str, str]:
+    progress = clique.status.update_progress
+    if progress is not None and progress.update_ended_at is None:
+        return UNKNOWN, words.UPDATE_IN_PROGRESS, "not judged while an update is under way"
+    if counts.scheduled < need:
+        return TRUE, words.SCHEDULED_REPLICAS_BELOW_MIN_AVAILABLE, f"fewer than {need} pods have a node"
+    if counts.scheduled - counts.errored - counts.started_not_ready < need:
+        return TRUE, words.INSUFFICIENT_READY_PODS, f"fewer than {need} pods are ready or still starting"
+    return FALSE, words.SUFFICIENT_READY_PODS, f"at least {need} pods are ready or still starting"
+
+
+def _updated_pods(clique: PodClique, pods: Iterable[Pod]) -> int | None:
+    """Pods from the template that counts now; None if none is known."""
+    progress = clique.status.update_progress
+    target = (
+        progress.pod_template_hash
+        if progress is not None
+        else clique.metadata.labels.get(key.POD_TEMPLATE_HASH) or clique.status.current_pod_template_hash
+    )
+    if not target:
+        return None
+    return sum(pod.metadata.labels.get(key.POD_TEMPLATE_HASH) == target for pod in pods)
+
+
+def _with_realised_hashes(
+    status: PodCliqueStatus, clique: PodClique, pcs: PodCliqueSet, template_hash: str
+) -> PodCliqueStatus:
+    """The hashes move on only when every pod is from the new template and no update is open."""
+    progress = status.update_progress
+    if status.updated_replicas != status.replicas or (progress is not None and progress.update_ended_at is None):
+        return status
+    if progress is not None:
+        template, generation = progress.pod_template_hash, progress.pod_clique_set_generation_hash
+    elif clique.metadata.labels.get(key.POD_TEMPLATE_HASH) == template_hash:
+        template, generation = template_hash, pcs.status.current_generation_hash
+    else:
+        return status
+    return msgspec.structs.replace(
+        status,
+        current_pod_template_hash=template,
+        current_pod_clique_set_generation_hash=generation or status.current_pod_clique_set_generation_hash,
+    )
+
+
+def _ended_badly(container: ContainerStatus) -> bool:
+    last = container.last_state.terminated
+    return last is not None and last.exit_code != 0

@@ -1,0 +1,1 @@
+"""PodCliqueSet: its children, its rollout and its status."""

@@ -1,0 +1,230 @@
+"""An update as the set sees it: which replicas are being updated now.
+
+    open      = chosen replicas that still exist and are not done
+    waiting   = replicas that are not done and not chosen, in the order: nothing of it scheduled, in breach, by index
+    chosen'   = open + the first (maxUnavailable - |open|) of waiting
+    ended     = nothing is open and nothing waits
+
+A replica is done when every clique and group of it has become what the templates say now, and is whole again. A changed
+hash starts over, with the replicas that are open already. Under OnDelete an update is over the moment it begins; what
+was open when the strategy changed is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+
+from grove.api import conditions as words
+from grove.api import names
+from grove.api.conditions import TRUE, with_condition, without_condition
+from grove.api.duration import InvalidDuration, format, parse
+from grove.api.meta import is_true
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress, ReplicaUpdate
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.operator.scalinggroup.status import is_updated
+from grove.operator.shared.layout import min_pods, standalone_units
+from grove.operator.shared.restarts import replica_incarnation, within
+from grove.operator.shared.rollout import is_rolling, max_unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """One replica of a set, as far as an update asks."""
+
+    index: int
+    done: bool = False
+    scheduled_pods: int = 1
+    in_breach: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetObserved:
+    """What the next step of a set's update depends on: the hash in the status, the hash of the templates, and so on."""
+
+    recorded: str
+    wanted: str
+    progress: PodCliqueSetUpdateProgress | None
+    replicas: Sequence[ReplicaState]
+    rolling: bool = True
+    max_unavailable: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SetStep:
+    """What the status is to record."""
+
+    generation_hash: str
+    progress: PodCliqueSetUpdateProgress | None
+
+
+def next_rollout_step(observed: SetObserved, now: datetime) -> SetStep:
+    progress = observed.progress
+    if not observed.recorded:
+        return SetStep(observed.wanted, None)  # a new set: there is nothing to update
+    if observed.recorded != observed.wanted:
+        progress = _begun(progress, now)
+    if progress is None or progress.update_ended_at is not None:
+        return SetStep(observed.wanted, progress)
+    if not observed.rolling:
+        return SetStep(observed.wanted, _ended(progress, now))
+    states = {state.index: state for state in observed.replicas}
+    open_ = [one for one in progress.currently_updating if one.replica_index in states]
+    open_ = [one for one in open_ if not states[one.replica_index].done]
+    taken = {one.replica_index for one in open_}
+    waiting = sorted(
+        (state for state in observed.replicas if not state.done and state.index not in taken), key=_urgency
+    )
+    chosen = waiting[: max(0, observed.max_unavailable - len(open_))]
+    if not open_ and not waiting:
+        return SetStep(observed.wanted, _ended(progress, now))
+    fresh = (ReplicaUpdate(replica_index=state.index, update_started_at=now) for state in chosen)
+    return SetStep(observed.wanted, msgspec.structs.replace(progress, currently_updating=(*open_, *fresh)))
+
+
+def observe_set(
+    pcs: PodCliqueSet,
+    cliques: Iterable[PodClique],
+    groups: Iterable[PodCliqueScalingGroup],
+    wanted: str,
+    hashes: Mapping[str, str],
+) -> SetObserved:
+    """The facts of a set, from its standalone cliques and its groups.
+
+    `wanted` is the hash of its templates, `hashes` those of each template by clique name.
+    """
+    live = {clique.metadata.name: clique for clique in cliques if not clique.metadata.is_deleting}
+    found = {group.metadata.name: group for group in groups if not group.metadata.is_deleting}
+    return SetObserved(
+        recorded=pcs.status.current_generation_hash,
+        wanted=wanted,
+        progress=pcs.status.update_progress,
+        replicas=[_replica_state(pcs, index, live, found, hashes, wanted) for index in range(pcs.spec.replicas)],
+        rolling=is_rolling(pcs),
+        max_unavailable=max_unavailable(pcs),
+    )
+
+
+def next_replicas(
+    pcs: PodCliqueSet,
+    cliques: Iterable[PodClique],
+    groups: Iterable[PodCliqueScalingGroup],
+    wanted: str,
+    hashes: Mapping[str, str],
+    now: datetime,
+) -> PodCliqueSet:
+    """The set with its next step in its status; writing that is what lets the chosen replicas change.
+
+    Cheap unless an update is under way: this is asked at every look at a set.
+    """
+    before = pcs.status
+    status = msgspec.structs.replace(before, replica_restarts=within(before.replica_restarts, pcs.spec.replicas))
+    progress = before.update_progress
+    if before.current_generation_hash != wanted or (progress is not None and progress.update_ended_at is None):
+        step = next_rollout_step(observe_set(pcs, cliques, groups, wanted, hashes), now)
+        status = msgspec.structs.replace(
+            status, current_generation_hash=step.generation_hash, update_progress=step.progress
+        )
+    return msgspec.structs.replace(pcs, status=status)
+
+
+def with_progress_time(
+    status: PodCliqueSetStatus,
+    pcs: PodCliqueSet,
+    cliques: Iterable[PodClique],
+    groups: Iterable[PodCliqueScalingGroup],
+    now: datetime,
+) -> tuple[PodCliqueSetStatus, float | None]:
+    """The status with its deadline kept, and the seconds until that passes; both only for a set that has one.
+
+    Any pod or member clique that became up to date is progress.
+    """
+    deadline, progress = _deadline(pcs), status.update_progress
+    if deadline is None or progress is None or progress.update_ended_at is not None:
+        return msgspec.structs.replace(
+            status, conditions=without_condition(status.conditions, words.UPDATE_STALLED)
+        ), None
+    units = sum(clique.status.updated_replicas for clique in cliques)
+    units += sum(
+        group.status.update_progress.updated_pod_cliques_count for group in groups if group.status.update_progress
+    )
+    if progress.last_progress_time is None or units != progress.updated_units_count:
+        progress = msgspec.structs.replace(progress, updated_units_count=units, last_progress_time=now)
+    last = progress.last_progress_time or now
+    left_s = (last + deadline - now).total_seconds()
+    conditions = without_condition(status.conditions, words.UPDATE_STALLED)
+    if left_s <= 0:
+        which = ", ".join(str(one.replica_index) for one in progress.currently_updating) or "none"
+        message = f"no pod became up to date for {format(deadline)}; being updated: replica {which}"
+        conditions = with_condition(
+            status.conditions, words.UPDATE_STALLED, TRUE, words.PROGRESS_DEADLINE_EXCEEDED, message, now
+        )
+    status = msgspec.structs.replace(status, update_progress=progress, conditions=conditions)
+    return status, left_s if left_s > 0 else None
+
+
+def _urgency(state: ReplicaState) -> tuple[bool, bool, int]:
+    """Least to lose first: nothing of it runs, then it does not work anyway, then by index."""
+    return (state.scheduled_pods > 0, not state.in_breach, state.index)
+
+
+def _begun(overtaken: PodCliqueSetUpdateProgress | None, now: datetime) -> PodCliqueSetUpdateProgress:
+    """A fresh update. Replicas that an overtaken one has open stay chosen: they may be down, so no other may go."""
+    chosen = overtaken.currently_updating if overtaken is not None and overtaken.update_ended_at is None else ()
+    again = (ReplicaUpdate(replica_index=one.replica_index, update_started_at=now) for one in chosen)
+    return PodCliqueSetUpdateProgress(update_started_at=now, currently_updating=tuple(again))
+
+
+def _ended(progress: PodCliqueSetUpdateProgress, now: datetime) -> PodCliqueSetUpdateProgress:
+    return msgspec.structs.replace(progress, update_ended_at=now, currently_updating=())
+
+
+def _replica_state(
+    pcs: PodCliqueSet,
+    index: int,
+    cliques: Mapping[str, PodClique],
+    groups: Mapping[str, PodCliqueScalingGroup],
+    hashes: Mapping[str, str],
+    generation: str,
+) -> ReplicaState:
+    template = pcs.spec.template
+    units = list(standalone_units(pcs, index))
+    fqns = [names.scaling_group(pcs.metadata.name, index, config.name) for config in template.pod_clique_scaling_groups]
+    own = [cliques[unit.fqn] for unit in units if unit.fqn in cliques]
+    own_groups = [groups[fqn] for fqn in fqns if fqn in groups]
+    incarnation = replica_incarnation(pcs, index)
+    done = (
+        len(own) == len(units)
+        and len(own_groups) == len(fqns)
+        and all(
+            is_updated(clique, hashes[unit.template.name], generation) and clique.status.incarnation >= incarnation
+            for clique, unit in zip(own, units, strict=True)
+        )
+        and all(_is_group_done(group, generation) for group in own_groups)
+    )
+    scheduled = sum(clique.status.scheduled_replicas for clique in own)
+    for group in own_groups:
+        members = filter(None, map(template.find_clique, group.spec.clique_names))
+        scheduled += group.status.scheduled_replicas * sum(min_pods(member) for member in members)
+    said = (*(clique.status.conditions for clique in own), *(group.status.conditions for group in own_groups))
+    breach = any(is_true(conditions, words.MIN_AVAILABLE_BREACHED) for conditions in said)
+    return ReplicaState(index, done, scheduled, breach)
+
+
+def _is_group_done(group: PodCliqueScalingGroup, generation: str) -> bool:
+    need = 0 if group.spec.replicas == 0 else group.spec.min_available
+    return group.status.current_pod_clique_set_generation_hash == generation and group.status.available_replicas >= need
+
+
+def _deadline(pcs: PodCliqueSet) -> timedelta | None:
+    strategy = pcs.spec.update_strategy
+    if strategy is None or not strategy.progress_deadline:
+        return None
+    try:
+        return parse(strategy.progress_deadline)
+    except InvalidDuration:
+        return None

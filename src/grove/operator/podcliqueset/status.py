@@ -1,0 +1,161 @@
+"""Status of a PodCliqueSet, rolled up from its cliques, scaling groups and gangs replica by replica."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from grove.api import conditions as words
+from grove.api import labelsets, names
+from grove.api.conditions import FALSE, TRUE
+from grove.api.hashes import generation_hash
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import (
+    PodCliqueSet,
+    PodCliqueSetStatus,
+    PodCliqueSetUpdateProgress,
+    PodGangStatusEntry,
+)
+from grove.api.podgang import PENDING, PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.topology import ClusterTopologyBinding
+from grove.operator.scalinggroup.status import is_available, is_updated
+from grove.operator.shared.children import template_hashes
+from grove.operator.shared.layout import standalone_units
+from grove.operator.shared.outcome import (
+    Outcome,
+    last_errors,
+    last_operation,
+    observed_generation,
+    with_children,
+    with_failure,
+)
+from grove.operator.topology.levels import with_levels_condition
+
+
+def set_status(
+    pcs: PodCliqueSet,
+    cliques: Iterable[PodClique],
+    groups: Iterable[PodCliqueScalingGroup],
+    gangs: Iterable[PodGang],
+    outcome: Outcome,
+    now: datetime,
+    *,
+    binding: ClusterTopologyBinding | None = None,
+    topology_enabled: bool = False,
+) -> PodCliqueSetStatus:
+    """What the status should say; equal to the set's own when there is nothing to write.
+
+    The first pass records the generation hash; a later difference is for the update to act on, not for the status.
+    """
+    before = pcs.status
+    current = before.current_generation_hash or generation_hash(pcs.spec.template)
+    live_cliques = {one.metadata.name: one for one in cliques if not one.metadata.is_deleting}
+    live_groups = {one.metadata.name: one for one in groups if not one.metadata.is_deleting}
+    hashes = template_hashes(pcs)
+    of_cliques = ((one, one.status) for one in live_cliques.values())
+    of_groups = ((one, one.status) for one in live_groups.values())
+    told = with_children(outcome, (*of_cliques, *of_groups))
+    conditions = with_levels_condition(before.conditions, pcs, binding, enabled=topology_enabled, now=now)
+    replicas = [_Replica(pcs, index, live_cliques, live_groups, hashes, current) for index in range(pcs.spec.replicas)]
+    return msgspec.structs.replace(
+        before,
+        observed_generation=observed_generation(before.observed_generation, pcs.metadata.generation, outcome),
+        conditions=with_failure(conditions, told, now),
+        last_errors=last_errors(before.last_errors, told, now),
+        last_operation=last_operation(before.last_operation, told, now),
+        replicas=pcs.spec.replicas,
+        available_replicas=sum(replica.is_available for replica in replicas),
+        updated_replicas=sum(replica.is_available and replica.is_updated for replica in replicas),
+        hpa_pod_selector=labelsets.set_selector(pcs.metadata.name),
+        pod_gang_statuses=_gang_entries(gangs),
+        current_generation_hash=current,
+        update_progress=_with_counts(before.update_progress, replicas),
+    )
+
+
+def with_outcome(status: PodCliqueSetStatus, outcome: Outcome, now: datetime) -> PodCliqueSetStatus:
+    """A status that tells how a pass went and says nothing new about anything else; for a set that cannot go yet."""
+    return msgspec.structs.replace(
+        status,
+        conditions=with_failure(status.conditions, outcome, now),
+        last_errors=last_errors(status.last_errors, outcome, now),
+        last_operation=last_operation(status.last_operation, outcome, now),
+    )
+
+
+class _Replica:
+    """One replica of a set: its standalone cliques and groups that are there, and how far they are."""
+
+    def __init__(
+        self,
+        pcs: PodCliqueSet,
+        index: int,
+        cliques: Mapping[str, PodClique],
+        groups: Mapping[str, PodCliqueScalingGroup],
+        hashes: Mapping[str, str],
+        generation: str,
+    ) -> None:
+        units = list(standalone_units(pcs, index))
+        configs = pcs.spec.template.pod_clique_scaling_groups
+        found = [(cliques[unit.fqn], hashes[unit.template.name]) for unit in units if unit.fqn in cliques]
+        fqns = (names.scaling_group(pcs.metadata.name, index, config.name) for config in configs)
+        self._groups = [groups[fqn] for fqn in fqns if fqn in groups]
+        self.cliques_total, self.groups_total = len(units), len(configs)
+        self.cliques_updated = sum(is_updated(clique, hash_, generation) for clique, hash_ in found)
+        self.groups_updated = sum(
+            group.status.current_pod_clique_set_generation_hash == generation for group in self._groups
+        )
+        self.is_available = (
+            len(found) == self.cliques_total
+            and len(self._groups) == self.groups_total
+            and all(is_available(clique) for clique, _ in found)
+            and all(map(_is_group_available, self._groups))
+        )
+
+    @property
+    def is_updated(self) -> bool:
+        return self.cliques_updated == self.cliques_total and self.groups_updated == self.groups_total
+
+
+def _is_group_available(group: PodCliqueScalingGroup) -> bool:
+    """A group at zero replicas asks for nothing."""
+    need = 0 if group.spec.replicas == 0 else group.spec.min_available
+    return group.status.available_replicas >= need
+
+
+def _gang_entries(gangs: Iterable[PodGang]) -> tuple[PodGangStatusEntry, ...]:
+    """One entry a gang. Only what is wrong with it is repeated here: a set of a thousand gangs is one object."""
+    return tuple(
+        PodGangStatusEntry(
+            name=gang.metadata.name,
+            phase=gang.status.phase or PENDING,
+            conditions=tuple(one for one in gang.status.conditions if (one.type, one.status) in _TROUBLES),
+        )
+        for gang in sorted(gangs, key=lambda gang: gang.metadata.name)
+        if not gang.metadata.is_deleting
+    )
+
+
+_TROUBLES = {
+    (words.INITIALIZED, FALSE),
+    (words.SCHEDULED, FALSE),
+    (words.UNHEALTHY, TRUE),
+    (words.DISRUPTION_TARGET, TRUE),
+}
+
+
+def _with_counts(
+    progress: PodCliqueSetUpdateProgress | None, replicas: list[_Replica]
+) -> PodCliqueSetUpdateProgress | None:
+    if progress is None:
+        return None
+    return msgspec.structs.replace(
+        progress,
+        updated_pod_cliques_count=sum(replica.cliques_updated for replica in replicas),
+        total_pod_cliques_count=sum(replica.cliques_total for replica in replicas),
+        updated_pod_clique_scaling_groups_count=sum(replica.groups_updated for replica in replicas),
+        total_pod_clique_scaling_groups_count=sum(replica.groups_total for replica in replicas),
+    )

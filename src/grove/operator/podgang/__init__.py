@@ -1,0 +1,1 @@
+"""PodGang: which pods belong together, told to the scheduler that places them."""

@@ -1,0 +1,210 @@
+"""PodGangs: which ones a set wants, what is in them, and when their pods may be scheduled.
+
+A gang lists the pods that exist; it is complete once every clique in it has all its pods. Cliques scaled to zero are
+left out: nobody waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from grove.api import conditions as words
+from grove.api import labels as key
+from grove.api import labelsets, names
+from grove.api.core import Pod
+from grove.api.meta import Json, is_true
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.topology import ClusterTopologyBinding, TopologyConstraint
+from grove.backends import Backend
+from grove.operator.shared.layout import GangLayout, GroupReplicas, Unit, gang_layouts, kept_replicas, min_pods
+from grove.operator.shared.owners import owned_by
+from grove.operator.topology.levels import topology_name, translated
+
+PodsOf = Callable[[str], Iterable[Pod]]
+"""The pods of a PodClique, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedGang:
+    """A PodGang as it should be now. `incomplete` names what is still missing; empty means all pods exist."""
+
+    layout: GangLayout
+    object: Json
+    incomplete: str
+
+    @property
+    def name(self) -> str:
+        return self.layout.name
+
+
+@dataclass(frozen=True, slots=True)
+class GangContext:
+    """What all gangs of a set are made from. `binding` is None where topology is off or the binding is missing."""
+
+    pcs: PodCliqueSet
+    backend: Backend
+    cliques: Mapping[str, PodClique]
+    pods_of: PodsOf
+    binding: ClusterTopologyBinding | None = None
+    topology_enabled: bool = False
+
+
+def wanted_gangs(
+    context: GangContext, group_replicas: GroupReplicas, existing: Mapping[str, PodGang]
+) -> list[WantedGang]:
+    """All PodGangs of a set, base gangs first. A gang in which every clique is scaled to zero is not wanted."""
+    found = (
+        wanted_gang(context, layout, existing.get(layout.name)) for layout in gang_layouts(context.pcs, group_replicas)
+    )
+    return [gang for gang in found if gang is not None]
+
+
+def wanted_gang(context: GangContext, layout: GangLayout, existing: PodGang | None) -> WantedGang | None:
+    """One PodGang; `existing` is what is there under its name, whose Grove-owned metadata stays."""
+    pcs = context.pcs
+    units = [unit for unit in layout.units if _asked_for(context, unit) > 0]
+    if not units:
+        return None
+    missing: list[str] = []
+    groups = [_pod_group(context, layout, unit, missing) for unit in units]
+    spec: Json = {"podgroups": groups}
+    constraint, configs = _constraints(context, layout, units)
+    if constraint:
+        spec["topologyConstraint"] = constraint
+    if configs:
+        spec["topologyConstraintGroupConfigs"] = configs
+    if pcs.spec.template.priority_class_name:
+        spec["priorityClassName"] = pcs.spec.template.priority_class_name
+    constrained = constraint or any("topologyConstraint" in one for one in (*configs, *groups))
+    meta = existing.metadata if existing is not None else None
+    annotations = labelsets.gang_annotations(
+        meta.annotations if meta else {}, pcs.metadata.annotations, topology_name(pcs) if constrained else ""
+    )
+    gang = {
+        "apiVersion": PodGang.RESOURCE.api_version,
+        "kind": PodGang.RESOURCE.kind,
+        "metadata": {
+            "name": layout.name,
+            "namespace": pcs.metadata.namespace,
+            "labels": labelsets.pod_gang(
+                meta.labels if meta else {}, pcs.metadata.labels, pcs.metadata.name, context.backend.name
+            ),
+            "annotations": {**annotations, **context.backend.gang_annotations(pcs, existing, _pods(context, units))},
+            "ownerReferences": owned_by(pcs),
+        },
+        "spec": spec,
+    }
+    return WantedGang(layout, gang, ", ".join(missing))
+
+
+def _pods(context: GangContext, units: Iterable[Unit]) -> list[Pod]:
+    return [pod for unit in units for pod in context.pods_of(unit.fqn)]
+
+
+def referenced(pods: Iterable[Pod], gang: str) -> list[Pod]:
+    """Pods of one clique that belong in a gang, by name: those that stay and are labelled with it.
+
+    Failed pods do not: they are about to be replaced, and a scheduler would wait for them in vain.
+    """
+    belong = (
+        pod
+        for pod in pods
+        if not pod.metadata.is_deleting
+        and pod.status.phase != "Failed"
+        and pod.metadata.labels.get(key.POD_GANG) == gang
+    )
+    return sorted(belong, key=lambda pod: pod.metadata.name)
+
+
+def is_scheduled(gang: PodGang, pods_of: PodsOf) -> bool:
+    """Whether every group of a gang has its minimum of pods on nodes, by the pods themselves."""
+    return all(
+        sum(pod.is_scheduled for pod in referenced(pods_of(group.name), gang.metadata.name)) >= group.min_replicas
+        for group in gang.spec.podgroups
+    )
+
+
+def releasable(pods: Iterable[Pod], clique_fqn: str, gang: PodGang | None, *, base_scheduled: bool) -> list[Pod]:
+    """Gated pods of a clique whose gate may come off: named by a gang that is complete, whose base gang is placed.
+
+    Upstream looks at the name only, so a pod can start before its gang is whole; we want both.
+    """
+    if gang is None or not base_scheduled or not is_true(gang.status.conditions, words.INITIALIZED):
+        return []
+    group = next((one for one in gang.spec.podgroups if one.name == clique_fqn), None)
+    listed = {ref.name for ref in group.pod_references} if group is not None else set()
+    return [
+        pod
+        for pod in pods
+        if pod.has_gate(key.POD_GANG_GATE) and not pod.metadata.is_deleting and pod.metadata.name in listed
+    ]
+
+
+def gate_removal(pod: Pod) -> Sequence[Json]:
+    """The JSON patch that takes off our gate and no other; it fails if the list changed meanwhile."""
+    position = next(at for at, gate in enumerate(pod.spec.scheduling_gates) if gate.name == key.POD_GANG_GATE)
+    path = f"/spec/schedulingGates/{position}"
+    return [
+        {"op": "test", "path": f"{path}/name", "value": key.POD_GANG_GATE},
+        {"op": "remove", "path": path},
+    ]
+
+
+def _asked_for(context: GangContext, unit: Unit) -> int:
+    """Pods a clique is to have: by the live object, or by the template while there is none."""
+    live = context.cliques.get(unit.fqn)
+    return kept_replicas(unit.template.spec if live is None or live.metadata.is_deleting else live.spec)
+
+
+def _pod_group(context: GangContext, layout: GangLayout, unit: Unit, missing: list[str]) -> Json:
+    pods = referenced(context.pods_of(unit.fqn), layout.name)
+    clique = context.cliques.get(unit.fqn)
+    if clique is None or clique.metadata.is_deleting:
+        missing.append(f"PodClique {unit.fqn}")
+    elif len(pods) < (wanted := _asked_for(context, unit)):
+        missing.append(f"{unit.fqn} {len(pods)}/{wanted} pods")
+    group: Json = {
+        "name": unit.fqn,
+        "minReplicas": min_pods(unit.template),
+        "podReferences": [{"namespace": pod.metadata.namespace, "name": pod.metadata.name} for pod in pods],
+    }
+    constraint = _translated(context, unit.template.topology_constraint)
+    if constraint:
+        group["topologyConstraint"] = constraint
+    return group
+
+
+def _constraints(context: GangContext, layout: GangLayout, units: list[Unit]) -> tuple[Json | None, list[Json]]:
+    """The gang's own constraint and those of its scaling-group copies.
+
+    A base gang holds the set's constraint and one config a copy of each constrained group. A scaled gang is a copy, so
+    its group's constraint is the gang's; without one the set's applies.
+    """
+    template = context.pcs.spec.template
+    if not context.topology_enabled:
+        return None, []
+    if layout.scaled is not None:
+        return _translated(context, layout.scaled.config.topology_constraint or template.topology_constraint), []
+    configs: list[Json] = []
+    for config in template.pod_clique_scaling_groups:
+        if config.topology_constraint is None:
+            continue
+        constraint = _translated(context, config.topology_constraint)
+        for index in range(config.min_available):
+            members = [
+                unit.fqn
+                for unit in units
+                if unit.group is not None and unit.group.config.name == config.name and unit.group.replica == index
+            ]
+            if members:
+                fqn = names.scaling_group(context.pcs.metadata.name, layout.replica, config.name)
+                entry: Json = {"name": names.group_replica(fqn, index), "podGroupNames": members}
+                configs.append({**entry, "topologyConstraint": constraint} if constraint else entry)
+    return _translated(context, template.topology_constraint), configs
+
+
+def _translated(context: GangContext, constraint: TopologyConstraint | None) -> Json | None:
+    return translated(constraint, context.binding) if context.topology_enabled else None

@@ -1,0 +1,202 @@
+"""Objects beside a PodGang by which other schedulers learn of it, such as a PodGroup; ours needs none.
+
+What they are is the backend's word, what to do about each is decided by `grove.backends.steps`; here it is done, in
+order, and followed: an object that somebody deletes or edits wakes its gang. While a gang's telling stays the same,
+nothing is read or written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache as remembered
+from functools import partial
+from typing import Any
+
+from grove.api import labels as key
+from grove.api.core import Pod
+from grove.api.meta import Json, Key, Object, Resource
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.backends import Backed, Backend, Telling
+from grove.backends.base import REPLACING, SILENCE, TOLD_IN_PART
+from grove.backends.steps import Step, merged, owner_references, remembering, step_for, taking_back
+from grove.kube.cache import Cache
+from grove.kube.client import Client
+from grove.kube.errors import AlreadyExists, NotFound
+from grove.operator.shared.diff import Ownership, needed_patch
+from grove.operator.shared.optional_kinds import MANAGED
+
+Wake = Callable[[str, str, str], None]
+"""Looks again at a gang: its namespace, its set and its name."""
+
+
+@remembered
+def view_of(resource: Resource) -> type[Object]:
+    """A kind of which only the metadata is read, for a cache to follow."""
+    return type(f"Backing{resource.kind}", (Object,), {"RESOURCE": resource, "__module__": __name__})
+
+
+class Backing:
+    """Keeps a backend's objects for a gang."""
+
+    def __init__(
+        self, client: Client, cache: Cache, wake: Wake, *, on_missing: Callable[[], None], namespace: str = ""
+    ) -> None:
+        self._client, self._cache, self._wake, self._on_missing = client, cache, wake, on_missing
+        self._namespace = namespace
+        self._followed: set[Resource] = set()
+        self._told: dict[str, tuple[Telling, Backed | None]] = {}
+        self._wrote: dict[tuple[Resource, Key], str] = {}
+        cache.on_event(PodGang, lambda old, new: self.forget(old.metadata.uid) if old and not new else None)
+
+    def follow(self, backends: Iterable[Backend]) -> None:
+        """Has the cache follow what these backends make; asking again adds what is new."""
+        for backend in backends:
+            for resource in backend.gang_resources:
+                if resource not in self._followed:
+                    self._followed.add(resource)
+                    self._cache.add(view_of(resource), namespace=self._namespace, labels=MANAGED)
+                    self._cache.on_event(view_of(resource), partial(self._on_event, resource))
+
+    async def sync(
+        self, gang: PodGang, pcs: PodCliqueSet, backend: Backend, pods: Callable[[], Sequence[Pod]]
+    ) -> Backed | None:
+        """Tells the scheduler of a gang; None when there is nothing to tell or to say about it."""
+        if not backend.needs_gate:
+            return None  # it reads PodGangs itself
+        members = pods()
+        telling = backend.tell_gang(gang, pcs, members)
+        uid = gang.metadata.uid
+        known = self._told.get(uid)
+        if known is not None and known[0] == telling:
+            return known[1]
+        if telling is SILENCE:
+            return None
+        backed = await self._tell(gang, backend, telling, bool(members))
+        if not backed.retry:
+            self._told[uid] = (telling, backed)
+        return backed
+
+    def forget(self, uid: str) -> None:
+        self._told.pop(uid, None)
+
+    async def _tell(self, gang: PodGang, backend: Backend, telling: Telling, in_use: bool) -> Backed:
+        made: dict[tuple[str, str], str] = {}
+        troubles: list[Step] = []
+        for wanted in telling.objects:
+            resource = _resource_of(wanted, backend)
+            step, live = await self._put(gang, wanted, resource, backend, telling.create, made, in_use)
+            if live is not None:
+                made[wanted["kind"], wanted["metadata"]["name"]] = live["metadata"]["uid"]
+            if step.act in ("conflict", "keep", "replace"):
+                troubles.append(step)
+            elif live is not None and (lost := _dropped(wanted, live)):
+                troubles.append(lost)
+            if step.act in ("conflict", "replace"):
+                break  # what comes after may refer to it
+        if telling.create and telling.objects and not troubles:
+            await self._prune(gang, backend, telling.objects)
+        if not troubles:
+            return Backed(telling.ready, telling.reason, telling.message)
+        worst = troubles[-1]
+        if worst.act == "replace":
+            return Backed(False, REPLACING, "an older object is being replaced")
+        return Backed(worst.act == "keep", worst.reason, worst.message, retry=worst.act == "conflict")
+
+    async def _put(
+        self, gang: PodGang, wanted: Json, resource: Resource, backend: Backend, create: bool,
+        made: dict[tuple[str, str], str], in_use: bool,
+    ) -> tuple[Step, Json | None]:  # fmt: skip
+        name, namespace = wanted["metadata"]["name"], wanted["metadata"]["namespace"]
+        reference = {"apiVersion": gang.RESOURCE.api_version, "kind": gang.RESOURCE.kind, "name": gang.metadata.name}
+        owners = owner_references({**reference, "uid": gang.metadata.uid}, wanted, made)
+        owned = {**wanted, "metadata": {**wanted["metadata"], "ownerReferences": owners}}
+        wanted = remembering(owned, backend.said_once)
+        if self._cache.get(view_of(resource), Key(namespace, name)) is None and create:
+            try:
+                live = await self._client.create(resource, wanted)
+                return Step("create"), self._remember(resource, live)
+            except AlreadyExists:
+                pass  # ours that the cache has not shown yet, or somebody else's
+            except NotFound:
+                self._on_missing()
+                raise
+        try:
+            found: Json | None = await self._client.get(resource, name, namespace)
+        except NotFound:
+            found = None
+        ownership = Ownership(exact=(), left=backend.said_once)
+        patch: Json | None = None
+        if found is not None:
+            patch = merged(needed_patch(wanted, found, ownership), taking_back(wanted, found))
+        frozen = resource.kind in backend.frozen
+        step = step_for(wanted, found, gang.metadata.uid, patch, frozen=frozen, in_use=in_use, fixed=backend.fixed)
+        if step.act == "create":
+            if not create:
+                return Step("nothing"), None
+            found = self._remember(resource, await self._client.create(resource, wanted))
+        elif step.patch is not None:
+            found = self._remember(resource, await self._client.patch(resource, name, step.patch, namespace))
+        elif step.act == "replace" and found is not None:
+            await self._client.delete(resource, name, namespace, uid=found["metadata"]["uid"])
+        return step, found
+
+    async def _prune(self, gang: PodGang, backend: Backend, objects: Sequence[Json]) -> None:
+        """Removes what a gang had and needs no more, such as the group of a clique that was scaled to zero."""
+        wanted = {(one["kind"], one["metadata"]["name"]) for one in objects}
+        for resource in backend.gang_resources:
+            for one in self._cache.owned(view_of(resource), by=gang.metadata.uid):
+                meta = one.metadata
+                if (resource.kind, meta.name) in wanted or meta.is_deleting:
+                    continue
+                try:
+                    await self._client.delete(resource, meta.name, meta.namespace, uid=meta.uid)
+                except NotFound:
+                    pass
+
+    def _remember(self, resource: Resource, live: Json) -> Json:
+        meta = live["metadata"]
+        self._wrote[resource, Key(meta["namespace"], meta["name"])] = meta["resourceVersion"]
+        return live
+
+    def _on_event(self, resource: Resource, old: Object | None, new: Object | None) -> None:
+        """Nothing of ours changes by itself: what goes or is edited, and was not our doing, is looked at."""
+        if old is None or (new is not None and not _differ(old, new)):
+            return
+        place = (resource, old.metadata.key)
+        if new is not None and self._wrote.get(place) == new.metadata.resource_version:
+            return
+        if new is None:
+            self._wrote.pop(place, None)
+        owner, found = old.metadata.controller, old.metadata.labels
+        if owner is not None:
+            self.forget(owner.uid)
+        if key.PART_OF in found and key.POD_GANG in found:
+            self._wake(old.metadata.namespace, found[key.PART_OF], found[key.POD_GANG])
+
+
+def _differ(old: Object, new: Object) -> bool:
+    before, after = old.metadata, new.metadata
+    return (
+        before.generation != after.generation
+        or before.labels != after.labels
+        or before.annotations != after.annotations
+        or before.uid != after.uid
+    )
+
+
+def _dropped(wanted: Json, answer: Json) -> Step | None:
+    """A server drops fields that it does not know, or whose feature is off, without a word: so it is said here."""
+    lost = (needed_patch({"spec": wanted["spec"]}, answer, Ownership(exact=())) or {}).get("spec")
+    if not lost:
+        return None
+    what = f"{wanted['kind']} {wanted['metadata']['name']}"
+    return Step("keep", reason=TOLD_IN_PART, message=f"{what}: the server does not keep {', '.join(sorted(lost))}")
+
+
+def _resource_of(wanted: Json, backend: Backend) -> Resource:
+    found: Any = next((one for one in backend.gang_resources if one.kind == wanted["kind"]), None)
+    if found is None:
+        raise LookupError(f"{backend.name} makes {wanted['kind']} objects and does not list the kind")
+    resource: Resource = found
+    return resource

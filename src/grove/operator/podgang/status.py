@@ -1,0 +1,88 @@
+"""Status of a PodGang: whether its pods exist, and, for schedulers that do not say so themselves, how far they are.
+
+Only the conditions named here are ours; a scheduler's own stay as they are, and so do phase and score where it reports.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from grove.api import conditions as words
+from grove.api.conditions import FALSE, TRUE, with_condition
+from grove.api.meta import is_true
+from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang, PodGangStatus
+from grove.backends import Backed, Backend
+from grove.operator.podgang.gangs import PodsOf, WantedGang, referenced
+
+GANG_PLACED = "MinimumPlaced"
+GANG_WAITS = "MinimumNotPlaced"
+GANG_READY = "MinimumReady"
+GANG_NOT_READY = "MinimumNotReady"
+
+
+def gang_status(
+    gang: PodGang, wanted: WantedGang, backend: Backend, pods_of: PodsOf, now: datetime, backed: Backed | None = None
+) -> PodGangStatus:
+    """What the operator would write on a PodGang that exists; equal to what it has if there is nothing to say.
+
+    `backed` says how far another scheduler was told of the gang, if it is told by objects of its own.
+    """
+    status = _with_initialized(gang, wanted, now)
+    if backed is not None:
+        told = TRUE if backed.ready else FALSE
+        conditions = with_condition(
+            status.conditions, words.SCHEDULER_OBJECTS_READY, told, backed.reason, backed.message, now
+        )
+        status = msgspec.structs.replace(status, conditions=conditions)
+    if not backend.reports_gang_status:
+        status = _with_derived_progress(status, gang, pods_of, now)
+    return status if status.phase else msgspec.structs.replace(status, phase=PENDING)
+
+
+def _with_initialized(gang: PodGang, wanted: WantedGang, now: datetime) -> PodGangStatus:
+    """True once all pods exist and are listed.
+
+    It stays True while more pods are being made for a clique that was scaled out, and falls back to False only when a
+    group has fewer pods than its minimum: surplus that cannot be made must not hold up the replacement of a core pod.
+    """
+    conditions = gang.status.conditions
+    short = any(len(group["podReferences"]) < group["minReplicas"] for group in wanted.object["spec"]["podgroups"])
+    if not wanted.incomplete or (is_true(conditions, words.INITIALIZED) and not short):
+        status, reason, message = TRUE, words.POD_GANG_PODS_CREATED, "all pods exist"
+    else:
+        # No counts in the message: a gang of a thousand pods would be written a thousand times on its way.
+        status, reason, message = FALSE, words.POD_GANG_PODS_CREATION_PENDING, "pods are still being created"
+    conditions = with_condition(conditions, words.INITIALIZED, status, reason, message, now)
+    return msgspec.structs.replace(gang.status, conditions=conditions)
+
+
+def _with_derived_progress(status: PodGangStatus, gang: PodGang, pods_of: PodsOf, now: datetime) -> PodGangStatus:
+    """`Scheduled`, `Ready` and the phase, counted from the pods: Pending, Starting once placed, Running once ready."""
+    unplaced, unready = [], []
+    for group in gang.spec.podgroups:
+        pods = referenced(pods_of(group.name), gang.metadata.name)
+        placed, ready = sum(pod.is_scheduled for pod in pods), sum(pod.is_ready for pod in pods)
+        if placed < group.min_replicas:
+            unplaced.append(group.name)
+        if ready < group.min_replicas:
+            unready.append(group.name)
+    conditions = with_condition(
+        status.conditions,
+        words.SCHEDULED,
+        FALSE if unplaced else TRUE,
+        GANG_WAITS if unplaced else GANG_PLACED,
+        f"not on nodes yet: {', '.join(unplaced)}" if unplaced else "every group has its minimum on nodes",
+        now,
+    )
+    conditions = with_condition(
+        conditions,
+        words.READY,
+        FALSE if unready else TRUE,
+        GANG_NOT_READY if unready else GANG_READY,
+        f"not ready yet: {', '.join(unready)}" if unready else "every group has its minimum ready",
+        now,
+    )
+    phase = PENDING if unplaced else STARTING if unready else RUNNING
+    return msgspec.structs.replace(status, conditions=conditions, phase=phase)

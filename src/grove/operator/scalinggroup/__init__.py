@@ -1,0 +1,1 @@
+"""PodCliqueScalingGroup: the member cliques of its replicas, their rollout and its status."""

@@ -1,0 +1,238 @@
+"""An update as a scaling group sees it: which copies are recreated now.
+
+    outdated   = copies that are not from the new templates and were not taken yet
+    broken     = outdated copies that are not whole: all of them are taken at once, there is nothing to lose
+    in flight  = copies taken while whole that are not whole and new again
+    taken      = broken + the lowest of outdated while in flight < maxUnavailable and available >= minAvailable
+    ended      = nothing is outdated, nothing in flight, and every copy has become new
+
+`available` falls by one with each whole copy taken. A copy is taken by raising its incarnation (`restarts`): all its
+cliques change at once, also those whose template stayed, because a copy works as one. Copies added by scaling are made
+from the new templates and never taken; copies removed by scaling are forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
+from grove.api.scalinggroup import (
+    PodCliqueScalingGroup,
+    PodCliqueScalingGroupUpdateProgress,
+    ReplicasSelectedToUpdate,
+)
+from grove.operator.scalinggroup.status import has_hashes, is_available
+from grove.operator.shared.layout import group_replica_of, kept_group_replicas, member_units, replica_of
+from grove.operator.shared.restarts import copy_incarnation, find_restart, has_template, restarted_for_update, within
+from grove.operator.shared.rollout import is_chosen, is_rolling, max_unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class CopyState:
+    """One copy of a group. `new`: fully from the new templates; `whole`: every clique of it has its minimum ready."""
+
+    index: int
+    outdated: bool = False
+    whole: bool = True
+    new: bool = True
+
+    @property
+    def is_down(self) -> bool:
+        """Once taken: neither back as a new one, nor still (or again) whole as an old one."""
+        return not (self.whole and (self.new or self.outdated))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupObserved:
+    """What the next step of a group's update depends on. `realised` is the generation the group has fully become."""
+
+    target: str
+    realised: str
+    progress: PodCliqueScalingGroupUpdateProgress | None
+    copies: Sequence[CopyState]
+    chosen: bool = True
+    rolling: bool = True
+    min_available: int = 1
+    max_unavailable: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStep:
+    """What the status is to record, and the copies whose incarnation is raised."""
+
+    progress: PodCliqueScalingGroupUpdateProgress | None
+    take: tuple[int, ...] = ()
+
+
+def next_rollout_step(observed: GroupObserved, now: datetime) -> GroupStep:
+    progress = observed.progress
+    is_open = progress is not None and progress.update_ended_at is None
+    if not observed.rolling:
+        if observed.realised != observed.target and (progress is None or _target(progress) != observed.target):
+            return GroupStep(_begun(observed.target, now, ended=now))
+        return GroupStep(_ended(progress, now) if progress is not None and is_open else progress)
+    if not observed.chosen or (observed.realised == observed.target and not is_open):
+        return GroupStep(_ended(progress, now) if progress is not None and is_open else progress)
+    if progress is None or _target(progress) != observed.target:
+        # Copies an overtaken update has in flight are still down: they count, or two would be.
+        down = _selected(progress) if progress is not None and is_open else ()
+        progress = _with_selection(_begun(observed.target, now), list(down), [])
+    elif not is_open:
+        # Closed by a change of strategy that has been taken back since: there is work left.
+        progress = msgspec.structs.replace(progress, update_ended_at=None)
+
+    copies = {copy.index: copy for copy in observed.copies}
+    selected = _selected(progress)
+    flying = [index for index in selected if index in copies and copies[index].is_down]
+    landed = [index for index in selected if index in copies and index not in flying]
+    broken = [copy.index for copy in observed.copies if copy.outdated and not copy.whole]
+    ready = [copy.index for copy in observed.copies if copy.outdated and copy.whole]
+    available = sum(copy.whole for copy in observed.copies)
+    taken: list[int] = []
+    for index in ready:
+        if len(flying) + len(taken) >= observed.max_unavailable or available < observed.min_available:
+            break
+        taken.append(index)
+        available -= 1
+    if not flying and not broken and not ready and all(copy.new for copy in observed.copies):
+        return GroupStep(_ended(progress, now))
+    return GroupStep(_with_selection(progress, [*flying, *taken], landed), (*broken, *taken))
+
+
+def observe_group(
+    pcs: PodCliqueSet,
+    group: PodCliqueScalingGroup,
+    config: ScalingGroupConfig,
+    members: Iterable[PodClique],
+    hashes: Mapping[str, str],
+) -> GroupObserved:
+    """The facts of a group, from its member cliques; `hashes` are the template hashes of the set, by clique name."""
+    replica = replica_of(group.metadata) or 0
+    target = pcs.status.current_generation_hash
+    live: dict[int, dict[str, PodClique]] = {}
+    for clique in members:
+        index = group_replica_of(clique.metadata)
+        if index is not None and not clique.metadata.is_deleting:
+            live.setdefault(index, {})[clique.metadata.name] = clique
+    copies: list[CopyState] = []
+    for index in range(kept_group_replicas(group.spec.replicas, config.min_available)):
+        units = list(member_units(pcs, replica, config, index))
+        pairs = [
+            (live[index][unit.fqn], hashes[unit.template.name]) for unit in units if unit.fqn in live.get(index, {})
+        ]
+        complete = len(pairs) == len(units)
+        told = find_restart(group.status.replica_restarts, index).generation_hash == target
+        restarting = any(
+            clique.status.incarnation < copy_incarnation(pcs, replica, group, index) for clique, _ in pairs
+        )
+        copies.append(
+            CopyState(
+                index,
+                outdated=not told and any(_is_outdated(clique, hash_) for clique, hash_ in pairs),
+                whole=complete and not restarting and all(is_available(clique) for clique, _ in pairs),
+                new=complete and not restarting and all(has_hashes(clique, hash_, target) for clique, hash_ in pairs),
+            )
+        )
+    return GroupObserved(
+        target=target,
+        realised=group.status.current_pod_clique_set_generation_hash,
+        progress=group.status.update_progress,
+        copies=copies,
+        chosen=is_chosen(pcs, replica),
+        rolling=is_rolling(pcs),
+        min_available=config.min_available,
+        max_unavailable=max_unavailable(pcs),
+    )
+
+
+def next_copies(
+    pcs: PodCliqueSet,
+    group: PodCliqueScalingGroup,
+    config: ScalingGroupConfig,
+    members: Iterable[PodClique],
+    hashes: Mapping[str, str],
+    now: datetime,
+) -> PodCliqueScalingGroup:
+    """The group with its next step in its status; writing that is what recreates the copies."""
+    observed = observe_group(pcs, group, config, members, hashes)
+    step = next_rollout_step(observed, now)
+    replica = replica_of(group.metadata) or 0
+    restarts = within(group.status.replica_restarts, len(observed.copies))
+    for index in step.take:
+        incarnation = copy_incarnation(pcs, replica, group, index) + 1
+        restarts = restarted_for_update(restarts, index, incarnation, observed.target)
+    status = msgspec.structs.replace(group.status, update_progress=step.progress, replica_restarts=restarts)
+    return msgspec.structs.replace(group, status=status)
+
+
+def frozen_members(
+    pcs: PodCliqueSet,
+    group: PodCliqueScalingGroup,
+    members: Iterable[PodClique],
+    wanted_hash: Mapping[str, str],
+    *,
+    recorded: bool = True,
+) -> frozenset[str]:
+    """Member cliques that keep their old template because their copy's turn has not come.
+
+    `wanted_hash` is the template hash each clique is to have, by its name; nobody's turn has come before the set has
+    `recorded` the change. Under OnDelete nobody waits for a turn.
+    """
+    if not is_rolling(pcs):
+        return frozenset()
+    target = pcs.status.current_generation_hash
+    frozen = []
+    for clique in members:
+        index = group_replica_of(clique.metadata)
+        told = (
+            recorded
+            and index is not None
+            and find_restart(group.status.replica_restarts, index).generation_hash == target
+        )
+        wanted = wanted_hash.get(clique.metadata.name)
+        if wanted is not None and not told and not has_template(clique, wanted):
+            frozen.append(clique.metadata.name)
+    return frozenset(frozen)
+
+
+def _is_outdated(clique: PodClique, template_hash: str) -> bool:
+    """From an old template, or with pods that are (left behind by OnDelete)."""
+    return not has_template(clique, template_hash) or clique.status.updated_replicas < clique.status.replicas
+
+
+def _target(progress: PodCliqueScalingGroupUpdateProgress) -> str:
+    return progress.pod_clique_set_generation_hash
+
+
+def _begun(target: str, now: datetime, ended: datetime | None = None) -> PodCliqueScalingGroupUpdateProgress:
+    return PodCliqueScalingGroupUpdateProgress(
+        update_started_at=now, update_ended_at=ended, pod_clique_set_generation_hash=target
+    )
+
+
+def _ended(progress: PodCliqueScalingGroupUpdateProgress, now: datetime) -> PodCliqueScalingGroupUpdateProgress:
+    return msgspec.structs.replace(progress, update_ended_at=now, ready_replica_indices_selected_to_update=None)
+
+
+def _selected(progress: PodCliqueScalingGroupUpdateProgress) -> tuple[int, ...]:
+    found = progress.ready_replica_indices_selected_to_update
+    return (found.current, *found.also_current) if found is not None else ()
+
+
+def _with_selection(
+    progress: PodCliqueScalingGroupUpdateProgress, flying: list[int], landed: list[int]
+) -> PodCliqueScalingGroupUpdateProgress:
+    before = progress.ready_replica_indices_selected_to_update
+    completed = before.completed if before is not None else ()
+    if not flying:
+        # `current` is a required field: the last one taken stays in it until the next is.
+        return progress
+    selection = ReplicasSelectedToUpdate(
+        current=flying[0], also_current=tuple(flying[1:]), completed=tuple(dict.fromkeys((*completed, *landed)))
+    )
+    return msgspec.structs.replace(progress, ready_replica_indices_selected_to_update=selection)

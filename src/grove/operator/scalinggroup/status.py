@@ -1,0 +1,179 @@
+"""Status of a PodCliqueScalingGroup, rolled up from its member PodCliques copy by copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from grove.api import conditions as words
+from grove.api import labels as key
+from grove.api import labelsets
+from grove.api.conditions import FALSE, TRUE, UNKNOWN, with_condition, without_condition
+from grove.api.meta import Condition, find_condition, is_true
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
+from grove.api.scalinggroup import (
+    PodCliqueScalingGroup,
+    PodCliqueScalingGroupStatus,
+    PodCliqueScalingGroupUpdateProgress,
+)
+from grove.operator.podclique.status import REPLICAS_BELOW_MIN_AVAILABLE, SCALING_LIMITED
+from grove.operator.shared.layout import floor, group_replica_of, kept_group_replicas, member_units
+from grove.operator.shared.outcome import (
+    Outcome,
+    last_errors,
+    last_operation,
+    observed_generation,
+    with_children,
+    with_failure,
+)
+from grove.operator.shared.restarts import copy_incarnation
+
+
+def group_status(
+    pcs: PodCliqueSet,
+    group: PodCliqueScalingGroup,
+    config: ScalingGroupConfig,
+    replica: int,
+    members: Iterable[PodClique],
+    template_hashes: Mapping[str, str],
+    outcome: Outcome,
+    now: datetime,
+) -> PodCliqueScalingGroupStatus:
+    """What the status should say; equal to the group's own when there is nothing to write.
+
+    `replica` is the set's replica the group belongs to; `template_hashes` are those of the set now, by clique name.
+    """
+    members = list(members)
+    copies = _whole_copies(pcs, group, config, replica, members)
+    told = with_children(outcome, ((member, member.status) for member in members))
+    generation = pcs.status.current_generation_hash
+    hashes = [template_hashes[name] for name in config.clique_names if name in template_hashes]
+    scheduled = [copy for copy in copies.values() if _all_true(copy, words.POD_CLIQUE_SCHEDULED)]
+    available = [copy for copy in scheduled if all(is_available(clique) for clique in copy)]
+    updated = [copy for copy in available if all(map(is_updated, copy, hashes, [generation] * len(copy)))]
+    before = group.status
+    after = msgspec.structs.replace(
+        before,
+        replicas=group.spec.replicas,
+        scheduled_replicas=len(scheduled),
+        available_replicas=len(available),
+        updated_replicas=len(updated),
+        selector=labelsets.group_selector(pcs.metadata.name, group.metadata.name),
+        observed_generation=observed_generation(before.observed_generation, group.metadata.generation, outcome),
+        last_errors=last_errors(before.last_errors, told, now),
+        last_operation=last_operation(before.last_operation, told, now),
+        conditions=with_failure(_conditions(group, config, copies, now), told, now),
+        update_progress=_with_counts(group, copies, config, hashes, generation),
+    )
+    progress = after.update_progress
+    converged = len(copies) == kept_group_replicas(group.spec.replicas, config.min_available) and all(
+        has_hashes(clique, hash_, generation)
+        for copy in copies.values()
+        for clique, hash_ in zip(copy, hashes, strict=True)
+    )
+    if converged and (progress is None or progress.update_ended_at is not None):
+        return msgspec.structs.replace(after, current_pod_clique_set_generation_hash=generation)
+    return after
+
+
+def is_available(clique: PodClique) -> bool:
+    return clique.status.ready_replicas >= floor(clique.spec)
+
+
+def has_hashes(clique: PodClique, template_hash: str, generation: str) -> bool:
+    """Whether a clique has fully become what its template says now."""
+    return (
+        clique.metadata.labels.get(key.POD_TEMPLATE_HASH) == template_hash
+        and clique.status.current_pod_template_hash == template_hash
+        and clique.status.current_pod_clique_set_generation_hash == generation
+    )
+
+
+def is_updated(clique: PodClique, template_hash: str, generation: str) -> bool:
+    """The same, and whole again: enough pods are ready, and they are new ones."""
+    return (
+        has_hashes(clique, template_hash, generation)
+        and is_available(clique)
+        and clique.status.updated_replicas >= floor(clique.spec)
+    )
+
+
+def _whole_copies(
+    pcs: PodCliqueSet,
+    group: PodCliqueScalingGroup,
+    config: ScalingGroupConfig,
+    replica: int,
+    members: Iterable[PodClique],
+) -> dict[int, list[PodClique]]:
+    """Copies of the group that have all their cliques, none terminating or being restarted; in the group's order."""
+    live = {
+        clique.metadata.name: clique
+        for clique in members
+        if not clique.metadata.is_deleting and group_replica_of(clique.metadata) is not None
+    }
+    copies: dict[int, list[PodClique]] = {}
+    for index in range(kept_group_replicas(group.spec.replicas, config.min_available)):
+        units = list(member_units(pcs, replica, config, index))
+        incarnation = copy_incarnation(pcs, replica, group, index)
+        found = [live[unit.fqn] for unit in units if unit.fqn in live]
+        found = [clique for clique in found if clique.status.incarnation >= incarnation]
+        if len(found) == len(config.clique_names):
+            copies[index] = found
+    return copies
+
+
+def _conditions(
+    group: PodCliqueScalingGroup, config: ScalingGroupConfig, copies: Mapping[int, list[PodClique]], now: datetime
+) -> tuple[Condition, ...]:
+    conditions = group.status.conditions
+    progress = group.status.update_progress
+    need = 0 if group.spec.replicas == 0 else config.min_available
+    healthy = sum(not any(_is_breached(clique) for clique in copy) for copy in copies.values())
+    if progress is not None and progress.update_ended_at is None:
+        status, reason, message = UNKNOWN, words.UPDATE_IN_PROGRESS, "not judged while an update is under way"
+    elif healthy < need:
+        status, reason = TRUE, words.INSUFFICIENT_AVAILABLE_GROUP_REPLICAS
+        message = f"fewer than {need} replicas are whole"
+    else:
+        status, reason = FALSE, words.SUFFICIENT_AVAILABLE_GROUP_REPLICAS
+        message = f"at least {need} replicas are whole"
+    conditions = with_condition(conditions, words.MIN_AVAILABLE_BREACHED, status, reason, message, now)
+    if status == FALSE:
+        conditions = without_condition(conditions, words.GANG_TERMINATION_IN_PROGRESS)
+    asked = group.spec.replicas
+    if asked >= need:
+        return without_condition(conditions, SCALING_LIMITED)
+    message = f"{asked} replicas were asked for, {need} are kept: the base gang needs them (0 would release the group)"
+    return with_condition(conditions, SCALING_LIMITED, TRUE, REPLICAS_BELOW_MIN_AVAILABLE, message, now)
+
+
+def _is_breached(clique: PodClique) -> bool:
+    """A clique that has not said anything yet is not healthy either: its pods are not there."""
+    found = find_condition(clique.status.conditions, words.MIN_AVAILABLE_BREACHED)
+    return found is None or found.status == TRUE
+
+
+def _all_true(cliques: Iterable[PodClique], type_: str) -> bool:
+    return all(is_true(clique.status.conditions, type_) for clique in cliques)
+
+
+def _with_counts(
+    group: PodCliqueScalingGroup,
+    copies: Mapping[int, list[PodClique]],
+    config: ScalingGroupConfig,
+    hashes: list[str],
+    generation: str,
+) -> PodCliqueScalingGroupUpdateProgress | None:
+    progress = group.status.update_progress
+    if progress is None:
+        return None
+    done = sum(
+        is_updated(clique, hash_, generation)
+        for copy in copies.values()
+        for clique, hash_ in zip(copy, hashes, strict=True)
+    )
+    total = kept_group_replicas(group.spec.replicas, config.min_available) * len(config.clique_names)
+    return msgspec.structs.replace(progress, updated_pod_cliques_count=done, total_pod_cliques_count=total)

@@ -1,0 +1,1 @@
+"""What the rooms of several kinds use: layout, diff, writers, claims."""

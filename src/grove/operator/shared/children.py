@@ -1,0 +1,260 @@
+"""The children of a set and of a scaling group, as the plain JSON we would create.
+
+Names, labels and owners are the wire contract. `spec.replicas` is the template's: it counts only when the object is
+created, and `grove.operator.shared.diff` leaves the live value alone afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from grove.api import env, labelsets, names
+from grove.api import labels as key
+from grove.api.core import HorizontalPodAutoscaler, Role, RoleBinding, Secret, Service, ServiceAccount
+from grove.api.hashes import pod_template_hash
+from grove.api.meta import Json, Object
+from grove.api.podclique import AutoScalingConfig, PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.operator.podcliqueset.computedomains import find_mnnvl_group, with_mnnvl_claim
+from grove.operator.shared.layout import (
+    Unit,
+    group_config_of,
+    kept_group_replicas,
+    member_units,
+    replica_of,
+    standalone_units,
+)
+from grove.operator.shared.owners import owned_by
+from grove.operator.shared.startup import parents
+
+KeptReplicas = Mapping[str, int]
+"""Replicas to recreate an object with, by its name, where the template's number shall not count."""
+
+
+def wanted_cliques(pcs: PodCliqueSet, kept: KeptReplicas | None = None) -> list[Json]:
+    """The standalone PodCliques of all replicas."""
+    hashes = template_hashes(pcs)
+    units = (unit for replica in range(pcs.spec.replicas) for unit in standalone_units(pcs, replica))
+    return [_clique(pcs, unit, pcs, hashes, kept or {}) for unit in units]
+
+
+def wanted_groups(pcs: PodCliqueSet, kept: KeptReplicas | None = None) -> list[Json]:
+    """The scaling groups of all replicas."""
+    return list(_groups(pcs, kept or {}))
+
+
+def wanted_members(pcs: PodCliqueSet, group: PodCliqueScalingGroup, kept: KeptReplicas | None = None) -> list[Json]:
+    """The member PodCliques of one scaling group; none if the set does not have the group any more."""
+    replica = replica_of(group.metadata)
+    config = group_config_of(pcs, group.metadata.name, replica) if replica is not None else None
+    if replica is None or config is None:
+        return []
+    hashes = template_hashes(pcs)
+    copies = range(kept_group_replicas(group.spec.replicas, config.min_available))
+    units = (unit for index in copies for unit in member_units(pcs, replica, config, index))
+    return [_clique(pcs, unit, group, hashes, kept or {}) for unit in units]
+
+
+def template_hashes(pcs: PodCliqueSet) -> dict[str, str]:
+    """The pod template hash of each clique, by its template name."""
+    priority = pcs.spec.template.priority_class_name
+    return {clique.name: pod_template_hash(clique, priority) for clique in pcs.spec.template.cliques}
+
+
+def wanted_services(pcs: PodCliqueSet) -> list[Json]:
+    """One headless Service a replica, by which its pods find each other."""
+    config = pcs.spec.template.headless_service_config
+    return [
+        _child(
+            Service,
+            pcs,
+            names.headless_service(pcs.metadata.name, replica),
+            key.HEADLESS_SERVICE,
+            replica=replica,
+            spec={
+                "clusterIP": "None",
+                "publishNotReadyAddresses": True if config is None else config.publish_not_ready_addresses,
+                "selector": labelsets.service_selector(pcs.metadata.name, replica),
+            },
+        )
+        for replica in range(pcs.spec.replicas)
+    ]
+
+
+def wanted_access(pcs: PodCliqueSet) -> list[Json]:
+    """What the start-order container needs to watch pods: account, role, binding and token Secret of the set."""
+    pcs_name, role = pcs.metadata.name, names.role(pcs.metadata.name)
+    account = names.service_account(pcs_name)
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": pcs.metadata.namespace}
+    role_ref = {"apiGroup": Role.RESOURCE.group, "kind": Role.RESOURCE.kind, "name": role}
+    watch_pods = {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get", "list", "watch"]}
+    return [
+        _child(ServiceAccount, pcs, account, key.SERVICE_ACCOUNT, automountServiceAccountToken=True),
+        _child(Role, pcs, role, key.ROLE, rules=[watch_pods]),
+        _child(RoleBinding, pcs, role, key.ROLE_BINDING, roleRef=role_ref, subjects=[subject]),
+        _child(
+            Secret,
+            pcs,
+            names.token_secret(pcs_name),
+            key.TOKEN_SECRET,
+            annotations={key.SERVICE_ACCOUNT_NAME: account},
+            type="kubernetes.io/service-account-token",
+        ),
+    ]
+
+
+def wanted_autoscalers(pcs: PodCliqueSet) -> list[Json]:
+    """One HorizontalPodAutoscaler a replica for each standalone clique and each group with a scale config."""
+    return [one for replica in range(pcs.spec.replicas) for one in _autoscalers(pcs, replica)]
+
+
+def _autoscalers(pcs: PodCliqueSet, replica: int) -> Iterator[Json]:
+    for unit in standalone_units(pcs, replica):
+        if (scaling := unit.template.spec.auto_scaling_config) is not None:
+            yield _autoscaler(pcs, PodClique, unit.fqn, scaling, unit.template.spec.replicas)
+    for config in pcs.spec.template.pod_clique_scaling_groups:
+        if config.scale_config is not None:
+            fqn = names.scaling_group(pcs.metadata.name, replica, config.name)
+            yield _autoscaler(pcs, PodCliqueScalingGroup, fqn, config.scale_config, config.replicas)
+
+
+def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, str], kept: KeptReplicas) -> Json:
+    template, pcs_name = unit.template, pcs.metadata.name
+    template_hash = hashes[template.name]
+    pod_spec = template.spec.pod_spec
+    if unit.group is None:
+        labels = labelsets.standalone_clique(
+            template.labels, pcs_name, unit.replica, unit.fqn, unit.gang, template_hash
+        )
+    else:
+        labels = labelsets.member_clique(
+            template.labels,
+            pcs_name,
+            unit.replica,
+            unit.group.fqn,
+            unit.group.replica,
+            unit.fqn,
+            unit.gang,
+            unit.base_gang,
+            template_hash,
+        )
+        pod_spec = env.with_variables(pod_spec, env.group_variables(_template_pods(pcs, unit)))
+    pod_spec = with_mnnvl_claim(pod_spec, pcs_name, unit.replica, find_mnnvl_group(pcs, template))
+    spec: Json = {
+        "roleName": template.spec.role_name,
+        "podSpec": pod_spec,
+        "replicas": kept.get(unit.fqn, template.spec.replicas),
+    }
+    if template.spec.min_available is not None:
+        spec["minAvailable"] = template.spec.min_available
+    if starts_after := parents(pcs, unit):
+        spec["startsAfter"] = list(starts_after)
+    if template.spec.auto_scaling_config is not None:
+        spec["autoScalingConfig"] = _scaling(template.spec.auto_scaling_config)
+    metadata = _metadata(
+        pcs, unit.fqn, labels, labelsets.clique_annotations(template.annotations), key.CLIQUE_FINALIZER, owner
+    )
+    return {
+        "apiVersion": PodClique.RESOURCE.api_version,
+        "kind": PodClique.RESOURCE.kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def _template_pods(pcs: PodCliqueSet, unit: Unit) -> int:
+    """Pods in one copy of a unit's group, by the templates."""
+    if unit.group is None:
+        return unit.template.spec.replicas
+    members = map(pcs.spec.template.find_clique, unit.group.config.clique_names)
+    return sum(member.spec.replicas for member in members if member is not None)
+
+
+def _groups(pcs: PodCliqueSet, kept: KeptReplicas) -> Iterator[Json]:
+    pcs_name = pcs.metadata.name
+    for replica in range(pcs.spec.replicas):
+        for config in pcs.spec.template.pod_clique_scaling_groups:
+            fqn = names.scaling_group(pcs_name, replica, config.name)
+            yield {
+                "apiVersion": PodCliqueScalingGroup.RESOURCE.api_version,
+                "kind": PodCliqueScalingGroup.RESOURCE.kind,
+                "metadata": _metadata(
+                    pcs,
+                    fqn,
+                    labelsets.replica_component(pcs_name, key.GROUP_COMPONENT, fqn, replica),
+                    labelsets.group_annotations(config.annotations, pcs.metadata.annotations),
+                    key.GROUP_FINALIZER,
+                    pcs,
+                ),
+                "spec": {
+                    "replicas": kept.get(fqn, config.replicas),
+                    "minAvailable": config.min_available,
+                    "cliqueNames": list(config.clique_names),
+                },
+            }
+
+
+_CPU_80 = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}
+
+
+def _autoscaler(pcs: PodCliqueSet, kind: type[Object], fqn: str, scaling: AutoScalingConfig, replicas: int) -> Json:
+    target = {"apiVersion": kind.RESOURCE.api_version, "kind": kind.RESOURCE.kind, "name": fqn}
+    spec = {
+        "scaleTargetRef": target,
+        "minReplicas": scaling.min_replicas if scaling.min_replicas is not None else replicas,
+        "maxReplicas": scaling.max_replicas,
+        # Kubernetes' own default, said aloud: metrics taken away from a set must disappear from its autoscaler.
+        "metrics": list(scaling.metrics) or [{"type": "Resource", "resource": _CPU_80}],
+    }
+    return _child(HorizontalPodAutoscaler, pcs, names.autoscaler(fqn), key.AUTOSCALER, spec=spec)
+
+
+def _scaling(config: AutoScalingConfig) -> Json:
+    written: Json = {"maxReplicas": config.max_replicas}
+    if config.min_replicas is not None:
+        written["minReplicas"] = config.min_replicas
+    if config.metrics:
+        written["metrics"] = list(config.metrics)
+    return written
+
+
+def _child(
+    kind: type[Object],
+    pcs: PodCliqueSet,
+    name: str,
+    component: str,
+    *,
+    replica: int | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **content: Any,
+) -> Json:
+    pcs_name = pcs.metadata.name
+    labels = (
+        labelsets.component(pcs_name, component, name)
+        if replica is None
+        else labelsets.replica_component(pcs_name, component, name, replica)
+    )
+    return {
+        "apiVersion": kind.RESOURCE.api_version,
+        "kind": kind.RESOURCE.kind,
+        "metadata": _metadata(pcs, name, labels, annotations or {}, "", pcs),
+        **content,
+    }
+
+
+def _metadata(
+    pcs: PodCliqueSet, name: str, labels: Json, annotations: Mapping[str, str], finalizer: str, owner: Object
+) -> Json:
+    metadata: Json = {
+        "name": name,
+        "namespace": pcs.metadata.namespace,
+        "labels": labels,
+        "ownerReferences": owned_by(owner),
+    }
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    if finalizer:
+        metadata["finalizers"] = [finalizer]
+    return metadata

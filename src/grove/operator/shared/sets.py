@@ -1,0 +1,140 @@
+"""What several reconcilers read about a set: its scheduler, its topology, the live size of its groups.
+
+Reads come from the cache alone, so between two awaits they describe one state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grove.api import labels as key
+from grove.api import names
+from grove.api.core import Pod
+from grove.api.hashes import generation_hash
+from grove.api.meta import Key, Object
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.topology import ClusterTopologyBinding
+from grove.backends import Backend, Backends
+from grove.kube.cache import Cache
+from grove.operator.podgang.gangs import GangContext
+from grove.operator.shared.children import template_hashes
+from grove.operator.shared.layout import GangLayout, kept_group_replicas, member_units
+from grove.operator.topology.levels import topology_name
+
+SET = "set"
+"""Index: objects by the key of the set they are part of, as their label says."""
+
+
+def set_key(obj: Object) -> Key | None:
+    """The set an object of ours is part of."""
+    name = obj.metadata.labels.get(key.PART_OF)
+    return Key(obj.metadata.namespace, name) if name else None
+
+
+def by_set(obj: Object) -> tuple[Key, ...]:
+    found = set_key(obj)
+    return (found,) if found is not None else ()
+
+
+class Sets:
+    """Reads about sets. `topology_enabled` is the operator's switch for topology-aware scheduling."""
+
+    def __init__(self, cache: Cache, backends: Backends, *, topology_enabled: bool) -> None:
+        self._cache, self._backends, self.topology_enabled = cache, backends, topology_enabled
+        self._chosen: dict[str, Backend] = {}
+        self._hashes: dict[str, tuple[int, dict[str, str]]] = {}
+        self._generations: dict[str, tuple[int, str]] = {}
+
+    def find_of(self, obj: Object) -> PodCliqueSet | None:
+        """The set an object is part of, if there is one and it stays."""
+        found = set_key(obj)
+        pcs = self._cache.get(PodCliqueSet, found) if found is not None else None
+        return None if pcs is None or pcs.metadata.is_deleting else pcs
+
+    def backend_of(self, pcs: PodCliqueSet) -> Backend | None:
+        """The set's scheduler, chosen once; None if it names one that is not enabled here.
+
+        What runs is not moved: another choice, by annotation, is heard when the set has neither gangs nor pods.
+        """
+        chosen = self._chosen.get(pcs.metadata.uid)
+        if chosen is None or (self._backends.for_set(pcs) is not chosen and not self._is_alive(pcs)):
+            found = self._backends.for_set(pcs, self._cache.by_index(PodGang, SET, pcs.key))
+            if found is None:
+                return None
+            chosen = self._chosen[pcs.metadata.uid] = found
+        return chosen
+
+    def _is_alive(self, pcs: PodCliqueSet) -> bool:
+        return any(self._cache.by_index(kind, SET, pcs.key) for kind in (PodGang, Pod))
+
+    def hashes_of(self, pcs: PodCliqueSet) -> dict[str, str]:
+        """Template hashes by clique name; reckoned once a generation, asked for at every look at a clique."""
+        generation, hashes = self._hashes.get(pcs.metadata.uid, (-1, {}))
+        if generation != pcs.metadata.generation:
+            hashes = template_hashes(pcs)
+            self._hashes[pcs.metadata.uid] = (pcs.metadata.generation, hashes)
+        return hashes
+
+    def is_recorded(self, pcs: PodCliqueSet) -> bool:
+        """Whether the set's status names the templates as they are now; updates wait for that."""
+        return pcs.status.current_generation_hash == self.generation_hash_of(pcs)
+
+    def generation_hash_of(self, pcs: PodCliqueSet) -> str:
+        generation, found = self._generations.get(pcs.metadata.uid, (-1, ""))
+        if generation != pcs.metadata.generation:
+            found = generation_hash(pcs.spec.template)
+            self._generations[pcs.metadata.uid] = (pcs.metadata.generation, found)
+        return found
+
+    def forget(self, uid: str) -> None:
+        self._chosen.pop(uid, None)
+        self._hashes.pop(uid, None)
+        self._generations.pop(uid, None)
+
+    def uses_gate(self, gang: PodGang) -> bool:
+        """Whether the pods of a gang are held back by our gate until it is whole."""
+        return self._backends.for_gang(gang).needs_gate
+
+    def binding_of(self, pcs: PodCliqueSet) -> ClusterTopologyBinding | None:
+        name = topology_name(pcs)
+        return self._cache.get(ClusterTopologyBinding, Key("", name)) if name and self.topology_enabled else None
+
+    def group_replicas(self, pcs: PodCliqueSet, fqn: str, config: ScalingGroupConfig) -> int:
+        """Copies a scaling group is to have: by the live object, or by the template while there is none."""
+        group = self._cache.get(PodCliqueScalingGroup, Key(pcs.metadata.namespace, fqn))
+        lives = group is not None and not group.metadata.is_deleting
+        replicas = group.spec.replicas if group is not None and lives else config.replicas
+        return kept_group_replicas(replicas, config.min_available)
+
+    def parent_replicas(self, pcs: PodCliqueSet, replica: int, clique: PodClique) -> dict[str, int]:
+        """Replicas of the cliques that one starts after, as far as they are known; 0 for all in a group at zero."""
+        if not clique.spec.starts_after:
+            return {}
+        parents = (self._cache.get(PodClique, Key(pcs.metadata.namespace, fqn)) for fqn in clique.spec.starts_after)
+        found = {parent.metadata.name: parent.spec.replicas for parent in parents if parent is not None}
+        for config in pcs.spec.template.pod_clique_scaling_groups:
+            if self.group_replicas(pcs, names.scaling_group(pcs.metadata.name, replica, config.name), config) == 0:
+                copies = range(config.min_available)
+                found |= {unit.fqn: 0 for index in copies for unit in member_units(pcs, replica, config, index)}
+        return found
+
+    def pods_of(self, namespace: str, clique_fqn: str) -> Sequence[Pod]:
+        """Pods that the PodClique of this name owns; not those of an earlier one of the same name."""
+        clique = self._cache.get(PodClique, Key(namespace, clique_fqn))
+        return self._cache.owned(Pod, by=clique.metadata.uid) if clique is not None else []
+
+    def gang_context(self, pcs: PodCliqueSet, backend: Backend, layout: GangLayout) -> GangContext:
+        """What the gang of this layout is made from."""
+        namespace = pcs.metadata.namespace
+        live = {unit.fqn: self._cache.get(PodClique, Key(namespace, unit.fqn)) for unit in layout.units}
+        return GangContext(
+            pcs,
+            backend,
+            {fqn: clique for fqn, clique in live.items() if clique is not None},
+            lambda fqn: self.pods_of(namespace, fqn),
+            self.binding_of(pcs),
+            self.topology_enabled,
+        )

@@ -1,0 +1,114 @@
+"""Start order: which PodCliques a PodClique waits for, and the init container that does the waiting.
+
+Order never crosses gangs: a clique waits for parents in its own gang, a scaled gang follows its base gang by the way it
+is scheduled. Parents are exact names, resolved from the templates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from grove.api import conditions as words
+from grove.api import labels as key
+from grove.api import names
+from grove.api.meta import Json
+from grove.api.podcliqueset import EXPLICIT, IN_ORDER, CliqueTemplate, PodCliqueSet
+from grove.operator.shared.layout import Unit, member_units, min_pods, standalone_units
+
+
+def parents(pcs: PodCliqueSet, unit: Unit) -> tuple[str, ...]:
+    """PodCliques that must be ready before this one starts, in template order; empty if it may start at once."""
+    found = (fqn for template in _parent_templates(pcs, unit) for fqn in _resolved(pcs, unit, template))
+    return tuple(dict.fromkeys(found))
+
+
+def parent_minimums(
+    pcs: PodCliqueSet, unit: Unit, starts_after: tuple[str, ...], live_replicas: Mapping[str, int] | None = None
+) -> tuple[tuple[str, int], ...]:
+    """Each parent with the pods of it that must be ready.
+
+    Left out: a name the set does not know any more, and a parent that is scaled to zero (by `live_replicas`, or by its
+    template while there is none), for which a child would wait for good.
+    """
+    live = live_replicas or {}
+    needed = {fqn: template for template in pcs.spec.template.cliques for fqn in _resolved(pcs, unit, template)}
+    return tuple(
+        (fqn, min_pods(needed[fqn]))
+        for fqn in starts_after
+        if fqn in needed and live.get(fqn, needed[fqn].spec.replicas) != 0
+    )
+
+
+def with_startup_container(
+    pod_spec: Json, pcs_name: str, image: str, minimums: tuple[tuple[str, int], ...], *, readiness_gate: bool = False
+) -> Json:
+    """A copy of a pod spec that waits for `minimums` after its own init containers; unchanged if there are none.
+
+    With `readiness_gate` it is not ready either before they are, whatever its init containers do.
+    """
+    if not minimums:
+        return pod_spec
+    container = {
+        "name": key.STARTUP_CONTAINER,
+        "image": image,
+        "args": [f"--podcliques={fqn}:{count}" for fqn, count in minimums],
+        "volumeMounts": [
+            {"name": key.POD_INFO_VOLUME, "mountPath": key.POD_INFO_MOUNT_PATH, "readOnly": True},
+            {"name": key.TOKEN_VOLUME, "mountPath": key.TOKEN_MOUNT_PATH, "readOnly": True},
+        ],
+    }
+    gate = {"conditionType": words.STARTUP_ORDER}
+    volumes = [
+        {"name": key.TOKEN_VOLUME, "secret": {"secretName": names.token_secret(pcs_name), "defaultMode": 420}},
+        {
+            "name": key.POD_INFO_VOLUME,
+            "downwardAPI": {
+                "items": [
+                    {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}},
+                    {"path": "podgangname", "fieldRef": {"fieldPath": f"metadata.labels['{key.POD_GANG}']"}},
+                ]
+            },
+        },
+    ]
+    return {
+        **pod_spec,
+        **({"readinessGates": [*(pod_spec.get("readinessGates") or ()), gate]} if readiness_gate else {}),
+        "initContainers": [*(pod_spec.get("initContainers") or ()), container],
+        "volumes": [*(pod_spec.get("volumes") or ()), *volumes],
+    }
+
+
+def waited_for(args: Iterable[str]) -> Iterator[str]:
+    """The parents that the arguments of a start-order container name."""
+    for arg in args:
+        _, _, parent = arg.partition("--podcliques=")
+        if parent:
+            yield parent.rpartition(":")[0]
+
+
+def _parent_templates(pcs: PodCliqueSet, unit: Unit) -> Iterator[CliqueTemplate]:
+    template = pcs.spec.template
+    if template.clique_startup_type == IN_ORDER:
+        position = next(index for index, one in enumerate(template.cliques) if one.name == unit.template.name)
+        if position > 0:
+            yield template.cliques[position - 1]
+    elif template.clique_startup_type == EXPLICIT:
+        for name in unit.template.spec.starts_after:
+            if (parent := template.find_clique(name)) is not None:
+                yield parent
+
+
+def _resolved(pcs: PodCliqueSet, child: Unit, parent: CliqueTemplate) -> Iterator[str]:
+    """The PodCliques of the child's gang that a parent template stands for."""
+    group = pcs.spec.template.find_group_of(parent.name)
+    if child.is_scaled:
+        # Only what is in the same copy of the same group is in this gang.
+        if child.group is not None and group is not None and group.name == child.group.config.name:
+            yield names.member_clique(child.group.fqn, child.group.replica, parent.name)
+    elif group is None:
+        yield from (unit.fqn for unit in standalone_units(pcs, child.replica) if unit.template.name == parent.name)
+    else:
+        for index in range(group.min_available):
+            for unit in member_units(pcs, child.replica, group, index):
+                if unit.template.name == parent.name:
+                    yield unit.fqn

@@ -1,0 +1,288 @@
+"""Gang termination: which replicas have been in breach too long, and exactly when the next one will have been.
+
+    since(part)   = later of: when its breach began, when it was last known whole
+    due(replica)  = min over its breached parts of since(part) + terminationDelay
+    a copy of a scaling group is terminated alone while its group keeps its minimum; else its whole set replica is
+
+A part counts only if it was whole before, which its own status remembers (`WasScheduled`, `WasHealthy`) until the next
+restart. Upstream guesses that from times, and so recycles for ever what never fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+
+from grove.api import conditions as words
+from grove.api import labels as key
+from grove.api import names
+from grove.api.conditions import FALSE, TRUE, with_condition, without_condition
+from grove.api.duration import InvalidDuration, parse
+from grove.api.meta import Condition, ObjectMeta, find_condition, is_true
+from grove.api.podclique import PodClique, PodCliqueStatus
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
+from grove.operator.shared.layout import group_replica_of, kept_group_replicas, standalone_units
+from grove.operator.shared.restarts import (
+    Restarts,
+    copy_incarnation,
+    find_restart,
+    replica_incarnation,
+    restarted_as_gang,
+    wanted_incarnation,
+)
+
+Conditions = tuple[Condition, ...]
+Moment = Callable[[str, Condition], datetime | None]
+"""When a condition of the object with this UID turned; who wrote it knows that better than the wire does."""
+
+
+def as_written(uid: str, condition: Condition) -> datetime | None:
+    return condition.last_transition_time
+
+
+DEFAULT_DELAY = timedelta(hours=4)
+FIRST_BACKOFF = timedelta(seconds=10)
+LONGEST_BACKOFF = timedelta(minutes=5)
+FORGIVEN_AFTER = timedelta(minutes=10)
+"""A gang that was whole for this long has its earlier restarts forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One replica that is to be restarted, for the `count`th time, because of the parts named in `blame`."""
+
+    index: int
+    count: int
+    blame: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Replicas to restart now, those that may not be any more, and seconds until the next one is due."""
+
+    now: tuple[Sentence, ...] = ()
+    exhausted: tuple[int, ...] = ()
+    wait_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One breached part: since when it is, and since when it had been whole before."""
+
+    part: str
+    breached_at: datetime
+    whole_at: datetime
+
+    @property
+    def since(self) -> datetime:
+        return max(self.breached_at, self.whole_at)
+
+
+def termination_delay(pcs: PodCliqueSet) -> timedelta:
+    try:
+        return (
+            parse(pcs.spec.template.termination_delay or "") if pcs.spec.template.termination_delay else DEFAULT_DELAY
+        )
+    except InvalidDuration:
+        return DEFAULT_DELAY
+
+
+def max_gang_restarts(pcs: PodCliqueSet) -> int | None:
+    """How often a gang may be restarted; None without the annotation, which means as often as it takes."""
+    value = pcs.metadata.annotations.get(key.MAX_GANG_RESTARTS, "").strip()
+    return int(value) if value.isascii() and value.isdigit() else None
+
+
+def condemned_copies(
+    pcs: PodCliqueSet,
+    group: PodCliqueScalingGroup,
+    replica: int,
+    members: Iterable[PodClique],
+    now: datetime,
+    moment: Moment = as_written,
+) -> Verdict:
+    """Copies of a group that are terminated by themselves; none while the group itself is in breach or in an update.
+
+    `group` carries its status of now: whether the group keeps its minimum without the breached copies.
+    """
+    breach = find_condition(group.status.conditions, words.MIN_AVAILABLE_BREACHED)
+    if breach is None or breach.status != FALSE:
+        return Verdict()
+    charges: dict[int, list[Charge]] = {}
+    for clique in members:
+        index = group_replica_of(clique.metadata)
+        if index is None or index >= kept_group_replicas(group.spec.replicas, group.spec.min_available):
+            continue
+        if (charge := _clique_charge(pcs, clique, group, moment)) is not None:
+            charges.setdefault(index, []).append(charge)
+    return _judge(pcs, charges, group.status.replica_restarts, now)
+
+
+def condemned_replicas(
+    pcs: PodCliqueSet,
+    cliques: Iterable[PodClique],
+    groups: Iterable[PodCliqueScalingGroup],
+    now: datetime,
+    moment: Moment = as_written,
+) -> Verdict:
+    """Replicas of a set that are terminated whole, because of a standalone clique or a whole scaling group.
+
+    A replica that lacks one of its standalone cliques is being built, and is left alone.
+    """
+    live = {clique.metadata.name: clique for clique in cliques if not clique.metadata.is_deleting}
+    found = {group.metadata.name: group for group in groups if not group.metadata.is_deleting}
+    configs = pcs.spec.template.pod_clique_scaling_groups
+    charges: dict[int, list[Charge]] = {}
+    for replica in range(pcs.spec.replicas):
+        units = [unit.fqn for unit in standalone_units(pcs, replica)]
+        if not all(fqn in live for fqn in units):
+            continue
+        fqns = (names.scaling_group(pcs.metadata.name, replica, config.name) for config in configs)
+        possible = [
+            *(_clique_charge(pcs, live[fqn], None, moment) for fqn in units),
+            *(_group_charge(pcs, replica, found[fqn], moment) for fqn in fqns if fqn in found),
+        ]
+        charges[replica] = [charge for charge in possible if charge is not None]
+    return _judge(pcs, charges, pcs.status.replica_restarts, now)
+
+
+def terminated_copies(
+    pcs: PodCliqueSet, group: PodCliqueScalingGroup, replica: int, verdict: Verdict, now: datetime
+) -> PodCliqueScalingGroupStatus:
+    """The group's status with the verdict in it; writing it is what restarts the copies."""
+    status, restarts = group.status, group.status.replica_restarts
+    for one in verdict.now:
+        incarnation = copy_incarnation(pcs, replica, group, one.index) + 1
+        restarts = restarted_as_gang(restarts, one.index, incarnation, one.count, now)
+    return msgspec.structs.replace(
+        status,
+        replica_restarts=restarts,
+        gang_restarts=status.gang_restarts + len(verdict.now),
+        conditions=_with_exhausted(status.conditions, verdict, max_gang_restarts(pcs), now),
+    )
+
+
+def terminated_replicas(
+    pcs: PodCliqueSet,
+    cliques: Iterable[PodClique],
+    groups: Iterable[PodCliqueScalingGroup],
+    verdict: Verdict,
+    now: datetime,
+) -> PodCliqueSet:
+    """The set with the verdict in its status; writing that is what restarts the replicas."""
+    cliques, groups, status = list(cliques), list(groups), pcs.status
+    restarts: Restarts = status.replica_restarts
+    for one in verdict.now:
+        known = [replica_incarnation(pcs, one.index)]
+        known += (clique.status.incarnation for clique in cliques if _is_of(clique, one.index))
+        for group in groups:
+            if _is_of(group, one.index):
+                known += (entry.incarnation for entry in group.status.replica_restarts)
+        restarts = restarted_as_gang(restarts, one.index, max(known) + 1, one.count, now)
+    status = msgspec.structs.replace(
+        status,
+        replica_restarts=restarts,
+        gang_restarts=status.gang_restarts + len(verdict.now),
+        conditions=_with_exhausted(status.conditions, verdict, max_gang_restarts(pcs), now),
+    )
+    return msgspec.structs.replace(pcs, status=status)
+
+
+def with_clique_memory(status: PodCliqueStatus, incarnation: int, now: datetime) -> PodCliqueStatus:
+    """A clique's status that remembers whether its minimum was ever on nodes since the last restart."""
+    conditions = status.conditions
+    if status.incarnation != incarnation:
+        conditions = without_condition(conditions, words.WAS_SCHEDULED)
+    if is_true(conditions, words.POD_CLIQUE_SCHEDULED):
+        message = "its minimum has had nodes since the last restart"
+        conditions = with_condition(conditions, words.WAS_SCHEDULED, TRUE, words.MINIMUM_WAS_SCHEDULED, message, now)
+    return msgspec.structs.replace(status, conditions=conditions, incarnation=incarnation)
+
+
+def with_group_memory(
+    status: PodCliqueScalingGroupStatus, incarnation: int, now: datetime
+) -> PodCliqueScalingGroupStatus:
+    """The same for a group, about the incarnation of its set replica; says so while the replica is being restarted."""
+    conditions = status.conditions
+    if status.incarnation != incarnation:
+        conditions = without_condition(conditions, words.WAS_HEALTHY)
+        message = "the whole replica of the set is being restarted"
+        conditions = with_condition(
+            conditions, words.GANG_TERMINATION_IN_PROGRESS, TRUE, words.GANG_TERMINATION_ACTIVE, message, now
+        )
+    breach = find_condition(conditions, words.MIN_AVAILABLE_BREACHED)
+    if breach is not None and breach.status == FALSE and status.incarnation == incarnation:
+        conditions = without_condition(conditions, words.GANG_TERMINATION_IN_PROGRESS)
+        message = "its minimum has been whole since the last restart"
+        conditions = with_condition(conditions, words.WAS_HEALTHY, TRUE, words.MINIMUM_WAS_HEALTHY, message, now)
+    return msgspec.structs.replace(status, conditions=conditions, incarnation=incarnation)
+
+
+def _judge(pcs: PodCliqueSet, charges: dict[int, list[Charge]], restarts: Restarts, now: datetime) -> Verdict:
+    delay, limit = termination_delay(pcs), max_gang_restarts(pcs)
+    sentences: list[Sentence] = []
+    exhausted: list[int] = []
+    waits: list[float] = []
+    for index, found in sorted(charges.items()):
+        if not found:
+            continue
+        entry = find_restart(restarts, index)
+        held = all(charge.breached_at - charge.whole_at >= FORGIVEN_AFTER for charge in found)
+        count = 0 if held and limit is not None else entry.gang_restarts
+        if limit is not None and count >= limit:
+            exhausted.append(index)
+            continue
+        due = min(charge.since for charge in found) + delay
+        if limit is not None and count and entry.last_gang_restart_time is not None:
+            due = max(due, entry.last_gang_restart_time + _backoff(count))
+        if due <= now:
+            sentences.append(Sentence(index, count + 1, ", ".join(charge.part for charge in found)))
+        else:
+            waits.append((due - now).total_seconds())
+    return Verdict(tuple(sentences), tuple(exhausted), min(waits, default=None))
+
+
+def _backoff(count: int) -> timedelta:
+    return min(FIRST_BACKOFF * (1 << min(count - 1, 10)), LONGEST_BACKOFF)
+
+
+def _clique_charge(
+    pcs: PodCliqueSet, clique: PodClique, group: PodCliqueScalingGroup | None, moment: Moment
+) -> Charge | None:
+    if clique.metadata.is_deleting or clique.status.incarnation < wanted_incarnation(pcs, clique, group):
+        return None
+    return _charge(clique.metadata, clique.status.conditions, words.WAS_SCHEDULED, moment)
+
+
+def _group_charge(pcs: PodCliqueSet, replica: int, group: PodCliqueScalingGroup, moment: Moment) -> Charge | None:
+    """One restart for each breach: a group that is being restarted has nothing to answer for."""
+    conditions = group.status.conditions
+    if group.status.incarnation < replica_incarnation(pcs, replica):
+        return None
+    if is_true(conditions, words.GANG_TERMINATION_IN_PROGRESS):
+        return None
+    return _charge(group.metadata, conditions, words.WAS_HEALTHY, moment)
+
+
+def _charge(part: ObjectMeta, conditions: Conditions, memory: str, moment: Moment) -> Charge | None:
+    breach, whole = find_condition(conditions, words.MIN_AVAILABLE_BREACHED), find_condition(conditions, memory)
+    if breach is None or breach.status != TRUE or whole is None or whole.status != TRUE:
+        return None
+    breached_at, whole_at = moment(part.uid, breach), moment(part.uid, whole)
+    return Charge(part.name, breached_at, whole_at) if breached_at is not None and whole_at is not None else None
+
+
+def _with_exhausted(conditions: Conditions, verdict: Verdict, limit: int | None, now: datetime) -> Conditions:
+    if not verdict.exhausted:
+        return without_condition(conditions, words.GANG_RESTARTS_EXHAUSTED)
+    which = ", ".join(map(str, verdict.exhausted))
+    message = f"replica {which} stays in breach after {limit} restarts, all that {key.MAX_GANG_RESTARTS} allows"
+    return with_condition(conditions, words.GANG_RESTARTS_EXHAUSTED, TRUE, words.MAXIMUM_REACHED, message, now)
+
+
+def _is_of(obj: PodClique | PodCliqueScalingGroup, replica: int) -> bool:
+    return obj.metadata.labels.get(key.REPLICA_INDEX) == str(replica)

@@ -1,0 +1,97 @@
+"""Which changes of a status somebody waits for, and which only report that things are on their way.
+
+News is written at once: something broke, something is whole again, a minimum was crossed, an update moved. Progress
+(a pod more scheduled, one of five ready) may wait a moment for company: a write costs the API server more than a look.
+What an update takes down is on its way back, so that is progress too.
+"""
+
+from __future__ import annotations
+
+from grove.api import conditions as words
+from grove.api.conditions import FALSE, TRUE
+from grove.api.meta import Condition, find_condition
+from grove.api.podclique import PodCliqueSpec, PodCliqueStatus, PodCliqueUpdateProgress
+from grove.api.podcliqueset import PodCliqueSetStatus, PodCliqueSetUpdateProgress
+from grove.api.podgang import RUNNING, PodGangStatus
+from grove.api.scalinggroup import PodCliqueScalingGroupSpec, PodCliqueScalingGroupStatus
+from grove.operator.shared.layout import floor, kept_group_replicas, kept_replicas
+
+Conditions = tuple[Condition, ...]
+
+_SLOW_TO_JUDGE = frozenset(
+    {words.MIN_AVAILABLE_BREACHED, words.POD_CLIQUE_SCHEDULED, words.WAS_SCHEDULED, words.WAS_HEALTHY}
+)
+"""Conditions that come while things start, and say no more than that they do: their first appearance is no news."""
+
+
+def clique_news(spec: PodCliqueSpec, before: PodCliqueStatus, after: PodCliqueStatus) -> bool:
+    need, wanted = floor(spec), kept_replicas(spec)
+    was_enough, is_enough = before.ready_replicas >= need, after.ready_replicas >= need
+    was_whole, is_whole = (one.ready_replicas == one.replicas == wanted for one in (before, after))
+    return (
+        before.last_errors != after.last_errors
+        or before.update_progress != after.update_progress
+        or is_enough > was_enough
+        or (was_enough > is_enough and not _is_open(after.update_progress))
+        or is_whole > was_whole
+        or _turned(before.conditions, after.conditions)
+    )
+
+
+def group_news(
+    spec: PodCliqueScalingGroupSpec, before: PodCliqueScalingGroupStatus, after: PodCliqueScalingGroupStatus
+) -> bool:
+    wanted = kept_group_replicas(spec.replicas, spec.min_available)
+    need = min(wanted, spec.min_available)
+    return (
+        before.last_errors != after.last_errors
+        or before.update_progress != after.update_progress
+        or (before.available_replicas >= need) != (after.available_replicas >= need)
+        or after.available_replicas == wanted
+        or _turned(before.conditions, after.conditions)
+    )
+
+
+def set_news(replicas: int, before: PodCliqueSetStatus, after: PodCliqueSetStatus) -> bool:
+    return (
+        before.last_errors != after.last_errors
+        or before.update_progress != after.update_progress
+        or before.current_generation_hash != after.current_generation_hash
+        or (after.available_replicas < before.available_replicas and not _is_open(after.update_progress))
+        or after.available_replicas == replicas
+        or _turned(before.conditions, after.conditions)
+    )
+
+
+def gang_news(before: PodGangStatus, after: PodGangStatus) -> bool:
+    """Schedulers and gates wait for Initialized; a gang that runs, or stopped running, is worth a word too."""
+
+    def said(status: PodGangStatus, type_: str) -> str:
+        found = find_condition(status.conditions, type_)
+        return f"{found.status} {found.reason}" if found is not None else ""
+
+    gates = (words.INITIALIZED, words.SCHEDULER_OBJECTS_READY)
+    return (
+        any(said(before, type_) != said(after, type_) for type_ in gates)
+        or (before.phase == RUNNING) != (after.phase == RUNNING)
+    )  # fmt: skip
+
+
+def _is_open(progress: PodCliqueUpdateProgress | PodCliqueSetUpdateProgress | None) -> bool:
+    return progress is not None and progress.update_ended_at is None
+
+
+def _turned(before: Conditions, after: Conditions) -> bool:
+    """Whether some condition turned, came or went, other than by saying for the first time that things just start."""
+    for condition in after:
+        old = find_condition(before, condition.type)
+        if old is None:
+            if condition.type not in _SLOW_TO_JUDGE:
+                return True
+        elif {old.status, condition.status} == {TRUE, FALSE} and condition.type == words.MIN_AVAILABLE_BREACHED:
+            if condition.status == TRUE:
+                return True
+        elif old.status != condition.status and condition.type not in _SLOW_TO_JUDGE:
+            return True
+    kept = {condition.type for condition in after}
+    return any(condition.type not in kept for condition in before)

@@ -1,0 +1,1 @@
+"""ClusterTopologyBinding: domain names to node labels, and the schedulers' own topology objects."""

@@ -1,0 +1,164 @@
+"""ClusterTopologyBinding: keeps other schedulers' pictures of the cluster like the binding, or says where they differ.
+
+grove-scheduler reads node labels and needs no object of its own. Sets that use a binding are looked at when it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from grove.api import conditions as words
+from grove.api.conditions import EventReason
+from grove.api.meta import Json, Key, Object, Resource
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.topology import ClusterTopologyBinding
+from grove.backends import Backends, TopologyBackend, TopologySync
+from grove.kube.cache import Cache
+from grove.kube.client import Client
+from grove.kube.clock import Clock
+from grove.kube.controller import DONE, Controller, Result
+from grove.kube.errors import KubeError, NotFound
+from grove.kube.events import Recorder
+from grove.operator.podgang.scheduler_objects import view_of
+from grove.operator.shared.latest import Latest
+from grove.operator.shared.owners import owned_by
+from grove.operator.shared.status_writer import StatusWriter
+from grove.operator.topology.levels import became, binding_status, topology_name
+
+BINDING = "binding"
+"""Index: sets by the name of the binding they use."""
+
+
+def by_binding(pcs: PodCliqueSet) -> tuple[str, ...]:
+    name = topology_name(pcs)
+    return (name,) if name else ()
+
+
+class TopologyReconciler:
+    """Keeps one binding's schedulers in sync; a bad binding troubles nobody but itself."""
+
+    def __init__(
+        self, cache: Cache, client: Client, backends: Backends, latest: Latest, statuses: StatusWriter,
+        events: Recorder, clock: Clock,
+    ) -> None:  # fmt: skip
+        self._cache, self._client, self._backends, self._latest = cache, client, backends, latest
+        self._statuses, self._events, self._clock = statuses, events, clock
+
+    async def reconcile(self, key_: Key) -> Result:
+        cached = self._cache.get(ClusterTopologyBinding, key_)
+        if cached is None or cached.metadata.is_deleting:
+            return DONE  # topology objects made for it go with it
+        binding = self._latest.of(cached)
+        external = {one.scheduler_name: one.topology_reference for one in binding.spec.scheduler_topology_bindings}
+        found: dict[str, TopologySync] = {}
+        errors: dict[str, KubeError] = {}
+        for backend in self._backends.topology_aware:
+            try:
+                reference = external.get(backend.name)
+                found[backend.name] = await self._sync(binding, backend, reference)
+            except KubeError as error:
+                errors[backend.name] = error
+                found[backend.name] = TopologySync(False, str(error))
+        status = binding_status(
+            binding, self._backends, lambda name, _: found[name], failed=tuple(errors), now=self._clock.now()
+        )
+        await self._statuses.write(binding, status, news=True)
+        match became(binding.status.conditions, status.conditions, words.SCHEDULER_TOPOLOGY_DRIFT):
+            case "True":
+                self._events.warn(
+                    binding, EventReason.TOPOLOGY_DRIFT_DETECTED, "schedulers know other levels than this"
+                )
+            case "False":
+                self._events.normal(binding, EventReason.TOPOLOGY_IN_SYNC, "all schedulers know these levels")
+        if errors:
+            raise next(iter(errors.values()))
+        return DONE
+
+    async def _sync(
+        self, binding: ClusterTopologyBinding, backend: TopologyBackend, reference: str | None
+    ) -> TopologySync:
+        """Compares the scheduler's topology object, and makes it like the binding where it is ours to make."""
+        resource = backend.topology_resource
+        name = reference or backend.topology_name(binding)
+        if resource is None:
+            return backend.topology_drift(binding, name, None)
+        if not backend.topology_served:
+            return TopologySync(False, f"{resource.plural}.{resource.group} is not served here")
+        observed: Json | None
+        try:
+            observed = await self._client.get(resource, name)
+        except NotFound:
+            observed = None
+        wanted = backend.wanted_topology(binding) if reference is None else None
+        if wanted is None:
+            return backend.topology_drift(binding, name, observed)
+        wanted = {**wanted, "metadata": {**wanted["metadata"], "ownerReferences": owned_by(binding)}}
+        if observed is not None and not _is_owned(observed, binding):
+            raise KubeError(f"{resource.kind} {name} exists and does not belong to this binding")
+        if observed is not None and not backend.topology_drift(binding, name, observed).in_sync:
+            if backend.topology_frozen:
+                await self._client.delete(resource, name, uid=observed["metadata"]["uid"])
+                observed = None
+            else:
+                observed = await self._client.patch(resource, name, {"spec": wanted["spec"]})
+        if observed is None:
+            observed = await self._client.create(resource, wanted)
+        return backend.topology_drift(binding, name, observed)
+
+
+class TopologyWakes:
+    """A binding wakes itself and the sets that use it."""
+
+    def __init__(
+        self, cache: Cache, latest: Latest, statuses: StatusWriter, controller: Controller[Key],
+        wake_set: Callable[[PodCliqueSet], None],
+    ) -> None:  # fmt: skip
+        self._cache, self._latest, self._statuses = cache, latest, statuses
+        self._controller, self._wake_set = controller, wake_set
+        self._followed: set[Resource] = set()
+        cache.on_event(ClusterTopologyBinding, self.on_binding)
+
+    def follow(self, backends: Iterable[TopologyBackend]) -> None:
+        """Has the cache follow these schedulers' topology objects; asking again adds what is new."""
+        for backend in backends:
+            resource = backend.topology_resource
+            if resource is not None and backend.topology_served and resource not in self._followed:
+                self._followed.add(resource)
+                self._cache.add(view_of(resource))
+                self._cache.on_event(view_of(resource), partial(self.on_topology, backend.name))
+
+    def all(self) -> None:
+        """Looks at every binding again, as after a scheduler came or went."""
+        for binding in self._cache.list(ClusterTopologyBinding):
+            self._controller.add(binding.key)
+
+    def on_topology(self, scheduler: str, old: Object | None, new: Object | None) -> None:
+        """A scheduler's topology object wakes the binding it was made for, or the ones that name it."""
+        found = new or old
+        if found is None or (old and new and old.metadata.generation == new.metadata.generation):
+            return
+        owners = {one.uid for one in found.metadata.owner_references}
+        for binding in self._cache.list(ClusterTopologyBinding):
+            named = any(
+                (one.scheduler_name, one.topology_reference) == (scheduler, found.metadata.name)
+                for one in binding.spec.scheduler_topology_bindings
+            )
+            if named or binding.metadata.uid in owners:
+                self._controller.add(binding.key)
+
+    def on_binding(self, old: ClusterTopologyBinding | None, new: ClusterTopologyBinding | None) -> None:
+        binding = new or old
+        if binding is None:
+            return
+        if new is None:
+            self._statuses.forget(binding.metadata.uid)
+        elif not self._latest.is_echo(new):
+            self._controller.add(new.key)
+        if old is None or new is None or old.spec != new.spec:
+            for pcs in self._cache.by_index(PodCliqueSet, BINDING, binding.metadata.name):
+                self._wake_set(pcs)
+
+
+def _is_owned(observed: Json, binding: ClusterTopologyBinding) -> bool:
+    return any(ref.get("uid") == binding.metadata.uid for ref in observed["metadata"].get("ownerReferences") or ())

@@ -1,0 +1,1 @@
+"""A copy of a cluster inside the process, and what would happen on it."""

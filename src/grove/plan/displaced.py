@@ -1,0 +1,67 @@
+"""Pods that a drained node sends away and that are nobody's gang: whether each would find another node.
+
+Gangs are placed again by the operator and the scheduler themselves; these pods belong to controllers and schedulers
+that a copy of the cluster does not have. Each is fitted with the scheduler's own filters onto what the gangs left free,
+most important first. Which of several nodes another scheduler would choose is not foretold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from grove.api import labels
+from grove.api.core import Pod
+from grove.api.meta import Key
+from grove.plan.world import World
+from grove.scheduler.filters.fit import feasible_nodes
+
+STAYS = ("DaemonSet", "Node")
+"""Kinds whose pods belong to the machine itself; a drain leaves them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Displaced:
+    """`fits` is None for a pod that nobody would make again."""
+
+    namespace: str
+    pod: str
+    node: str
+    fits: bool | None
+    note: str = ""
+
+
+def bystanders(world: World, nodes: Collection[str], concerned: Collection[Key]) -> list[Pod]:
+    """Pods on these nodes that are of none of the concerned sets; the most important first."""
+    found = [
+        pod for pod in world.all(Pod)
+        if pod.spec.node_name in nodes and not pod.metadata.is_deleting and not pod.is_finished
+        and Key(pod.metadata.namespace, pod.metadata.labels.get(labels.PART_OF, "")) not in concerned
+    ]  # fmt: skip
+    return sorted(found, key=lambda pod: (-world.scheduler.view.read(pod).priority, pod.metadata.key))
+
+
+def displaced(world: World, pods: Sequence[Pod], controllers: Mapping[str, str]) -> tuple[Displaced, ...]:
+    """Where these pods, gone from their nodes by now, would find room. `controllers` are kinds by the pod's uid."""
+    view = world.scheduler.view
+    room = view.snapshot.copy()
+    found: list[Displaced] = []
+    for pod in pods:
+        meta, node = pod.metadata, pod.spec.node_name
+        controller = controllers.get(meta.uid, "")
+        if controller in STAYS:
+            continue
+        now = world.find(Pod, meta.name, meta.namespace)
+        if now is not None and not now.metadata.is_deleting:
+            note = "a disruption budget keeps it there"
+            found.append(Displaced(meta.namespace, meta.name, node, False, note))
+        elif not controller:
+            found.append(Displaced(meta.namespace, meta.name, node, None, "nobody would make it again"))
+        else:
+            facts = replace(view.read(pod), uid=f"{meta.uid}+", node="")
+            open_nodes = feasible_nodes(room, facts)
+            if open_nodes:
+                room.add_pod(facts.on(open_nodes[0]))
+            note = "" if open_nodes else f"no node has room for it (a {controller} would make it again)"
+            found.append(Displaced(meta.namespace, meta.name, node, bool(open_nodes), note))
+    return tuple(found)

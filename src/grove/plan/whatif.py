@@ -1,0 +1,194 @@
+"""What would happen if: a change is made to a copy of the cluster, and the real operator and scheduler answer.
+
+`plan` never writes to the cluster it copied. What it promises is what the same code does to the same objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from grove.api import conditions as words
+from grove.api import labels
+from grove.api.core import Pod
+from grove.api.meta import Key, find_condition
+from grove.api.podgang import PodGang
+from grove.plan.displaced import Displaced, bystanders, displaced
+from grove.plan.world import World
+from grove.scheduler.loop.readiness import tree_of
+from grove.scheduler.model.answers import Placement
+from grove.scheduler.model.gang import BadGang
+from grove.scheduler.solve.place import place
+from grove.show.diagnosis import diagnose
+from grove.show.seen import Seen
+from grove.show.words import by_name, counted
+
+DECIDED_S = 120.0
+"""Virtual time in which the scheduler has said what it has to say about every gang."""
+MOST_MORE = 32
+"""Further copies that are tried out; more than that is "at least as many"."""
+FITS, WAITS, NO_FIT = "fits", "waits", "cannot fit"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    pod: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class GangPlan:
+    """One gang of the plan. `helps` are verified changes, any one of which would make it fit."""
+
+    name: str
+    namespace: str
+    answer: str
+    pods: tuple[Placed, ...] = ()
+    unplaced: int = 0
+    where: str = ""
+    score: float | None = None
+    why: str = ""
+    helps: tuple[str, ...] = ()
+    moved: int = 0
+    """Its pods that stood elsewhere before, or not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`preempted` are gangs and pods that would have to leave; `more` is how many further copies would fit then.
+
+    `others` are pods of nobody's gang that a drained node sends away.
+    """
+
+    gangs: tuple[GangPlan, ...]
+    preempted: tuple[str, ...] = ()
+    more: int | None = None
+    blind: tuple[str, ...] = ()
+    others: tuple[Displaced, ...] = ()
+    note: str = ""
+    """What is not as it would be on the cluster itself."""
+
+    @property
+    def fits(self) -> bool:
+        return all(gang.answer == FITS for gang in self.gangs)
+
+
+async def planned(
+    world: World, change: Callable[[World], Awaitable[None]], sets: Sequence[Key], *, count_more: bool = True,
+    drained: Collection[str] = (), controllers: Mapping[str, str] | None = None,
+) -> Plan:  # fmt: skip
+    """Makes the change in a world that runs, waits for the answers, and reads them off.
+
+    `drained` are nodes the change empties; where their other pods find room is part of the plan then.
+    """
+    await asyncio.sleep(_patience_so_far_s(world))
+    before = {pod.metadata.uid: pod for pod in world.all(Pod) if pod.is_bound and not pod.metadata.is_deleting}
+    concerned = set(sets)
+    strangers = bystanders(world, drained, concerned) if drained else []
+    await change(world)
+    await world.until(lambda: bool(_gangs(world, concerned)), DECIDED_S)
+    await world.until(lambda: all(_is_answered(world, gang) for gang in _gangs(world, concerned)), DECIDED_S)
+    await asyncio.sleep(2.0)  # pods above a minimum follow their gang
+    seen = world.seen()
+    here = {pod.metadata.uid for pod in seen.pods if not pod.metadata.is_deleting}
+    seen = replace(seen, pods=[pod for pod in seen.pods if _set_of(pod) in concerned])
+    gangs = tuple(_gang_plan(world, seen, gang, before.keys()) for gang in _gangs(world, concerned))
+    gone = [pod for uid, pod in before.items() if uid not in here]
+    sent = {pod.metadata.uid for pod in strangers}
+    evicted = [pod for pod in gone if _set_of(pod) not in concerned and pod.metadata.uid not in sent]
+    preempted = sorted({_owner(pod) for pod in evicted})
+    more = _further(world, gangs) if count_more and gangs and all(one.answer == FITS for one in gangs) else None
+    return Plan(gangs, tuple(preempted), more, others=displaced(world, strangers, controllers or {}))
+
+
+def _patience_so_far_s(world: World) -> float:
+    """How long the longest waiting gang has been waiting, as far as that matters.
+
+    A gang that has waited for a while has its best domain held for it. The copy's scheduler has just begun; it is given
+    that while, so that it holds what the cluster's own scheduler holds.
+    """
+    now = world.cluster.clock.now()
+    since = [
+        said.last_transition_time
+        for gang in world.all(PodGang)
+        if (said := find_condition(gang.status.conditions, words.SCHEDULED)) is not None
+        and said.status == words.FALSE and said.last_transition_time is not None
+    ]  # fmt: skip
+    waited_s = max(((now - one).total_seconds() for one in since), default=0.0)
+    return min(max(0.0, waited_s), world.scheduler.config.hold_after + 1.0)
+
+
+def _gangs(world: World, sets: set[Key]) -> list[PodGang]:
+    found = [gang for gang in world.all(PodGang) if _set_of(gang) in sets and not gang.metadata.is_deleting]
+    return sorted(found, key=lambda gang: (gang.metadata.namespace, counted(gang.metadata.name)))
+
+
+def _set_of(one: PodGang | Pod) -> Key:
+    return Key(one.metadata.namespace, one.metadata.labels.get(labels.PART_OF, ""))
+
+
+def _owner(pod: Pod) -> str:
+    gang = pod.metadata.labels.get(labels.POD_GANG)
+    return f"{pod.metadata.namespace}/{gang}" if gang else f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _is_answered(world: World, gang: PodGang) -> bool:
+    said = find_condition(gang.status.conditions, words.SCHEDULED)
+    if said is None:
+        return False
+    pods = world.pods_of(gang.metadata.name)
+    return said.status != words.TRUE or all(pod.is_bound for pod in pods)
+
+
+def _gang_plan(world: World, seen: Seen, gang: PodGang, before: Container[str]) -> GangPlan:
+    key = gang.metadata.key
+    levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
+    pods = [pod for pod in seen.pods_of_gang.get(key, ()) if not pod.metadata.is_deleting]
+    bound = tuple(Placed(pod.metadata.name, pod.spec.node_name) for pod in pods if pod.is_bound)
+    moved = sum(pod.metadata.uid not in before for pod in pods)
+    said = find_condition(gang.status.conditions, words.SCHEDULED)
+    if said is not None and said.status == words.TRUE:
+        paths = [seen.path(one.node, levels) for one in bound]
+        where = ""
+        for depth in range(len(levels)):
+            values = {path[depth] for path in paths}
+            where = values.pop() if len(values) == 1 else where
+        score = gang.status.placement_score
+        return GangPlan(key.name, key.namespace, FITS, bound, len(pods) - len(bound), where, score, moved=moved)
+    view = world.scheduler.view
+    state = view.gangs.get(str(key))
+    found = diagnose(view, state, world.scheduler.config.node_policy) if state is not None else None
+    scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
+    if scheduler != labels.GROVE_SCHEDULER:
+        why = f"{scheduler} decides about it, and is not played here"
+        return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)
+    if found is None or found.explanation is None or found.gates or found.explanation.fits:
+        why = found.gates[0] if found is not None and found.gates else "nothing was decided about it"
+        return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)
+    helps = tuple(by_name(change.text, levels) for change in found.explanation.changes)
+    why = by_name(found.explanation.message, levels)
+    return GangPlan(key.name, key.namespace, NO_FIT, bound, len(pods) - len(bound), why=why, helps=helps, moved=moved)
+
+
+def _further(world: World, gangs: Sequence[GangPlan]) -> int:
+    """How many more copies of the base gang the cluster holds, each placed whole after the ones before it."""
+    base = min(gangs, key=lambda gang: (len(gang.name), gang.name))
+    view = world.scheduler.view
+    state = view.gangs.get(f"{base.namespace}/{base.name}")
+    if state is None:
+        return 0
+    try:
+        tree = tree_of(view, state, world.scheduler.config.node_policy)
+    except BadGang:
+        return 0
+    mine = [view.facts(pod) for pod, _ in view.members(state)]
+    grouped = [replace(pod, group=group) for pod, (_, group) in zip(mine, view.members(state), strict=True)]
+    snapshot = view.snapshot.copy()
+    for number in range(MOST_MORE):
+        twins = [replace(pod, uid=f"{pod.uid}+{number}") for pod in grouped]
+        answer = place(snapshot, tree.unbound(twins))
+        if not isinstance(answer, Placement) or answer.unplaced:
+            return number
+        snapshot.assume(answer)
+    return MOST_MORE

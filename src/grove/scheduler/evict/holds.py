@@ -1,0 +1,83 @@
+"""Nodes held for gangs that waited too long: others who come later in the queue may not use them.
+
+Chosen as the nodes where the gang would fit if everything that runs there ended, least occupied first, so that the wait
+is short. A gang that would not fit on an empty cluster is held nothing for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import structlog
+
+from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.model.answers import Budget, NoFit
+from grove.scheduler.model.gang import Gang
+from grove.scheduler.policy.queue import Order
+from grove.scheduler.solve.place import place_on
+
+log = structlog.get_logger(__name__)
+
+SCALE = 1000
+
+
+class Holds:
+    def __init__(self, snapshot: Snapshot, budget: Budget) -> None:
+        self._snapshot, self._budget = snapshot, budget
+        self._held: dict[str, tuple[Order, frozenset[str]]] = {}
+        self._looks: dict[str, dict[str, object]] = {}
+        """Taints of held nodes when they were chosen, by gang and node."""
+        self._hopeless: dict[str, int] = {}
+        """Gangs that no emptying would help, with the version of the nodes that was found at."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._held or self._hopeless.get(name) == self._snapshot.nodes.version
+
+    def nodes(self, name: str) -> frozenset[str]:
+        return self._held[name][1] if name in self._held else frozenset()
+
+    def closed_for(self, name: str, order: Order) -> set[str]:
+        """Nodes that are held for somebody who comes before this unit."""
+        return {
+            node
+            for holder, (before, nodes) in self._held.items()
+            if holder != name and before < order
+            for node in nodes
+        }
+
+    def take(self, name: str, order: Order, gang: Gang) -> bool:
+        """Holds nodes for a gang; False if nothing that could end would make room for it."""
+        others = {node for holder, (_, nodes) in self._held.items() if holder != name for node in nodes}
+        answer = place_on(
+            self._snapshot, gang, self._budget, sorted(others), self._snapshot.allocatable, self._occupied()
+        )
+        if isinstance(answer, NoFit):
+            self._hopeless[name] = self._snapshot.nodes.version
+            return False
+        nodes = frozenset(pod.node for pod in answer.pods[: answer.core])
+        self._held[name] = (order, nodes)
+        self._looks[name] = {node: self._look(node) for node in nodes}
+        log.info("nodes held for a gang that waited long", gang=name, nodes=len(nodes))
+        return True
+
+    def drop(self, name: str) -> bool:
+        """Lets go of what was held; whether there was anything."""
+        self._hopeless.pop(name, None)
+        self._looks.pop(name, None)
+        return self._held.pop(name, None) is not None
+
+    def has_lost(self, name: str) -> bool:
+        """Whether a node that is held for a gang has gone or became another: holding the others alone helps nobody."""
+        return any(self._look(node) != look for node, look in self._looks.get(name, {}).items())
+
+    def _look(self, node: str) -> object:
+        row = self._snapshot.nodes.row_of.get(node)
+        facts = self._snapshot.nodes.facts[row] if row is not None else None
+        return facts.taints if facts is not None else None
+
+    def _occupied(self) -> Ints:
+        """By row, the largest share of any resource in use, in thousandths."""
+        allocatable = np.maximum(self._snapshot.allocatable, 1)
+        used = self._snapshot.allocatable - self._snapshot.free
+        shares: Ints = (SCALE * np.maximum(used, 0) // allocatable).max(axis=0)
+        return shares

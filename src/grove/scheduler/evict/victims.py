@@ -1,0 +1,181 @@
+"""Who would have to go: units of eviction, what they cost, and the fewest of them for a given placement.
+
+A pod above its group's minimum may go alone; beyond that a gang goes whole. Costs are pods lost. Nothing here asks
+whether the gang then fits: `preempt` does, before anyone is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.model.answers import Placement
+from grove.scheduler.model.facts import PodFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A gang that runs, or a pod of nobody's (a gang of one). `minimums` are per pod group, by name."""
+
+    name: str
+    priority: int
+    pods: tuple[PodFacts, ...]
+    minimums: Mapping[str, int] = field(default_factory=dict)
+    preemptible: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget as far as it matters: which pods it covers and how many of them may go now."""
+
+    name: str
+    allowed: int
+    uids: frozenset[str]
+
+
+class Toll:
+    """Chosen victims so far: single surplus pods, and gangs that go whole."""
+
+    def __init__(self, units: Sequence[Running]) -> None:
+        self._units = {unit.name: unit for unit in units}
+        self._allowance = {unit.name: _surplus(unit) for unit in units}
+        self.whole: dict[str, None] = {}
+        self.single: dict[str, PodFacts] = {}
+
+    def price(self, unit: Running, pod: PodFacts) -> int:
+        """Pods lost by making this one go: none if it goes already."""
+        if unit.name in self.whole or pod.uid in self.single:
+            return 0
+        if self._allowance[unit.name].get(pod.group, 0) > 0:
+            return 1
+        return len(unit.pods)
+
+    def take(self, unit: Running, pod: PodFacts) -> None:
+        if unit.name in self.whole or pod.uid in self.single:
+            return
+        left = self._allowance[unit.name]
+        if left.get(pod.group, 0) > 0:
+            left[pod.group] -= 1
+            self.single[pod.uid] = pod
+        else:
+            self.whole[unit.name] = None
+            for member in unit.pods:
+                self.single.pop(member.uid, None)
+
+    def spare(self, name: str) -> None:
+        """Takes a choice back: a whole gang by its name or a single pod by its uid."""
+        self.whole.pop(name, None)
+        self.single.pop(name, None)
+
+    def choices(self) -> list[tuple[str, tuple[PodFacts, ...]]]:
+        """Every choice with the pods it costs; what would be missed most comes first."""
+        found = [(name, self._units[name].pods) for name in self.whole]
+        found += [(uid, (pod,)) for uid, pod in self.single.items()]
+        return sorted(found, key=lambda c: (-c[1][0].priority, -len(c[1]), c[0]))
+
+    def pods(self) -> list[PodFacts]:
+        return [pod for _, pods in self.choices() for pod in pods]
+
+
+def _surplus(unit: Running) -> dict[str, int]:
+    running: dict[str, int] = {}
+    for pod in unit.pods:
+        running[pod.group] = running.get(pod.group, 0) + 1
+    # A pod of nobody's has no minimum; it is a unit of its own and goes whole.
+    return {group: max(0, n - unit.minimums.get(group, n)) for group, n in running.items()}
+
+
+def pods_by_row(snapshot: Snapshot, units: Sequence[Running]) -> dict[int, list[tuple[Running, PodFacts]]]:
+    """Candidates by the row they are on; on a row, lowest priority first, then youngest, then by name."""
+    found: dict[int, list[tuple[Running, PodFacts]]] = {}
+    for unit in units:
+        for pod in unit.pods:
+            row = snapshot.nodes.row_of.get(pod.node)
+            if row is not None:
+                found.setdefault(row, []).append((unit, pod))
+    for here in found.values():
+        here.sort(key=lambda c: (c[0].priority, len(c[0].pods), -c[1].created_s, c[0].name, c[1].uid))
+    return found
+
+
+def row_costs(
+    snapshot: Snapshot, units: Sequence[Running], by_row: Mapping[int, list[tuple[Running, PodFacts]]], wanted: PodFacts
+) -> Ints:
+    """Pods that would be lost to make room for one such pod on each row: an estimate to order rows by."""
+    toll = Toll(units)
+    cost = np.zeros(snapshot.nodes.rows, dtype=np.int64)
+    asked = [(r, amount) for r, amount in snapshot.amounts(wanted.shape.requests) if amount > 0]
+    free = snapshot.free[[r for r, _ in asked], : cost.size]
+    need = np.array([amount for _, amount in asked], dtype=np.int64)
+    for row, here in by_row.items():
+        missing = need - free[:, row]
+        for unit, pod in here:
+            if (missing <= 0).all():
+                break
+            cost[row] += toll.price(unit, pod)
+            given = dict(snapshot.amounts(pod.shape.requests))
+            missing = missing - np.array([given.get(r, 0) for r, _ in asked], dtype=np.int64)
+    return cost
+
+
+def fewest_victims(
+    snapshot: Snapshot,
+    units: Sequence[Running],
+    by_row: Mapping[int, list[tuple[Running, PodFacts]]],
+    placement: Placement,
+) -> Toll:
+    """Victims that make room for a placement where it stands: cheapest first, then spared again where not needed."""
+    demand: dict[int, Ints] = {}
+    for pod in placement.pods[: placement.core]:
+        row = snapshot.nodes.row_of[pod.node]
+        need = demand.setdefault(row, np.zeros(len(snapshot.resources), dtype=np.int64))
+        for r, amount in snapshot.amounts(pod.shape.requests):
+            need[r] += amount
+    toll = Toll(units)
+    left = {row: snapshot.free[:, row] - need for row, need in demand.items()}
+    for row in sorted(demand):
+        here = by_row.get(row, [])
+        for unit, pod in here:
+            if toll.price(unit, pod) == 0:
+                left[row] = left[row] + _given(snapshot, pod)
+        short = (left[row] < 0) & (demand[row] > 0)
+        for unit, pod in sorted(here, key=lambda c: toll.price(*c)):
+            if not short.any():
+                break
+            given = _given(snapshot, pod)
+            if toll.price(unit, pod) > 0 and (given[short] > 0).any():
+                toll.take(unit, pod)
+                left[row] = left[row] + given
+                short = (left[row] < 0) & (demand[row] > 0)
+    _spare_needless(snapshot, toll, demand)
+    return toll
+
+
+def _spare_needless(snapshot: Snapshot, toll: Toll, demand: Mapping[int, Ints]) -> None:
+    """Lets every choice stay whose pods still fit beside the placement, the most missed first."""
+    rows = snapshot.nodes.row_of
+    left = {row: snapshot.free[:, row] - need for row, need in demand.items()}
+    for pod in toll.pods():
+        row = rows.get(pod.node, -1)
+        if row in left:
+            left[row] = left[row] + _given(snapshot, pod)
+    for name, pods in toll.choices():
+        after = dict(left)
+        for pod in pods:
+            row = rows.get(pod.node, -1)
+            if row in after:
+                after[row] = after[row] - _given(snapshot, pod)
+        if all(((after[row] >= 0) | (need == 0)).all() for row, need in demand.items() if after[row] is not left[row]):
+            left = after
+            toll.spare(name)
+
+
+def _given(snapshot: Snapshot, pod: PodFacts) -> Ints:
+    given = np.zeros(len(snapshot.resources), dtype=np.int64)
+    for r, amount in snapshot.amounts(pod.shape.requests):
+        given[r] += amount
+    return given

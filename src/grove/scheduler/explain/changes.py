@@ -1,0 +1,313 @@
+"""The smallest changes that would make a gang fit: a node freed, a level relaxed, a pod fewer, a node more.
+
+Each kind proposes its changes smallest first and stops at the first that `place` accepts, so a change in the answer is
+always one that works. Sizes within a kind are found by doubling and halving: what works stays working with more of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.devices.devices import ANY, DEVICES, is_shorthand
+from grove.scheduler.evict.victims import Running
+from grove.scheduler.filters.fit import selected_mask, taint_mask, volume_mask
+from grove.scheduler.filters.taints import hard_taints_tolerated
+from grove.scheduler.model.answers import Budget, Placement
+from grove.scheduler.model.facts import HOSTNAME, NodeFacts, Shape
+from grove.scheduler.model.gang import Branch, Gang, PodGroup
+from grove.scheduler.model.podreq import UNSCHEDULABLE
+from grove.scheduler.solve.place import place
+
+MOST_TRIES = 24
+"""Nodes, gangs or domains tried one by one before a kind is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`kind` is uncordon, untaint, relax, fewer-pods, smaller-pods, finish, add-nodes or move; `size` is how much."""
+
+    kind: str
+    text: str
+    size: int
+    subject: str = ""
+
+
+def smallest_changes(
+    snapshot: Snapshot, gang: Gang, running: Sequence[Running], most: int, budget: Budget
+) -> tuple[Change, ...]:
+    """Up to `most` verified changes, at most two of a kind, cheapest kinds and smallest sizes first."""
+    trial = _Trial(snapshot, gang, budget)
+    kinds: list[Callable[[], Iterator[Change]]] = [
+        trial.open_nodes,
+        trial.relax,
+        trial.fewer_pods,
+        lambda: trial.finish(running),
+        trial.add_nodes,
+        trial.smaller_pods,
+        trial.move,
+    ]
+    found = [sorted(kind(), key=lambda c: (c.size, c.text))[:2] for kind in kinds]
+    first = [changes[0] for changes in found if changes]
+    second = [changes[1] for changes in found if len(changes) > 1]
+    return tuple((first + second)[:most])
+
+
+class _Trial:
+    def __init__(self, snapshot: Snapshot, gang: Gang, budget: Budget) -> None:
+        self._snapshot, self._gang, self._budget = snapshot, gang, budget
+        self._needing = [group for group in gang.groups() if group.need and group.pods]
+
+    def _fits(self, snapshot: Snapshot, gang: Gang | None = None) -> bool:
+        return isinstance(place(snapshot, gang or self._gang, self._budget), Placement)
+
+    def open_nodes(self) -> Iterator[Change]:
+        """Cordoned or tainted nodes that would do otherwise: one that suffices, else all of them."""
+        closed = self._closed_nodes()
+        for node in closed[:MOST_TRIES]:
+            if self._fits(self._opened([node])):
+                yield Change(*_opening([node]), 1, node.name)
+                return
+        if len(closed) > 1:
+            few = _least(len(closed), lambda n: self._fits(self._opened(closed[:n])))
+            if few:
+                names = ", ".join(node.name for node in closed[:few][:8])
+                yield Change(*_opening(closed[:few]), few, names)
+
+    def _closed_nodes(self) -> list[NodeFacts]:
+        table = self._snapshot.nodes
+        closed = np.zeros(table.rows, dtype=np.bool_)
+        for group in self._needing:
+            shape = group.pods[0].shape
+            others = table.alive[: table.rows] & selected_mask(table, shape) & volume_mask(table, shape)
+            closed |= others & ~taint_mask(table, shape) & _roomy(self._snapshot, shape)
+        found = [node for row in np.flatnonzero(closed) if (node := table.facts[row]) is not None]
+        free = self._snapshot.free[:, [table.row_of[node.name] for node in found]]
+        scarce = free[3:].sum(axis=0) if free.shape[0] > 3 else free.sum(axis=0)
+        return [found[i] for i in sorted(range(len(found)), key=lambda i: (-int(scarce[i]), found[i].name))]
+
+    def _opened(self, nodes: Sequence[NodeFacts]) -> Snapshot:
+        twin = self._snapshot.copy()
+        tolerations = [group.pods[0].shape.tolerations for group in self._needing]
+        for node in nodes:
+            kept = tuple(t for t in node.taints if all(hard_taints_tolerated([t], each) for each in tolerations))
+            twin.add_node(replace(node, taints=kept))
+        return twin
+
+    def relax(self) -> Iterator[Change]:
+        """For each requirement, the narrowest broader level at which the gang fits."""
+        levels = self._snapshot.tree(self._gang.keys(), self._gang.topology).keys
+        for path, part in _constrained(self._gang.root, ()):
+            at = levels.index(part.required)
+            for i in range(at - 1, -2, -1):
+                broader = levels[i] if i >= 0 else ""
+                relaxed = self._gang.with_root(_with(self._gang.root, path, required=broader))
+                if self._fits(self._snapshot, relaxed):
+                    to = f"to {broader}" if broader else "away"
+                    yield Change("relax", f"relax {part.name}'s required {part.required} {to}", at - i, part.name)
+                    break
+
+    def fewer_pods(self) -> Iterator[Change]:
+        """For each group, the fewest pods less in its minimum; one at least stays, for a minimum of 0 is refused."""
+        for path, group in _leaves_of(self._gang.root, ()):
+            most = min(group.need, group.minimum - 1)
+            if most < 1:
+                continue
+            fewer = _least(most, self._fits_with_less(path, group))
+            if fewer:
+                left = group.minimum - fewer
+                text = f"lower the minimum of {group.name} by {fewer}, from {group.minimum} to {left}"
+                yield Change("fewer-pods", text, fewer, group.name)
+
+    def _fits_with_less(self, path: tuple[int, ...], group: PodGroup) -> Callable[[int], bool]:
+        def fits(fewer: int) -> bool:
+            root = _with(self._gang.root, path, minimum=group.minimum - fewer)
+            return self._fits(self._snapshot, self._gang.with_root(root))
+
+        return fits
+
+    def finish(self, running: Sequence[Running]) -> Iterator[Change]:
+        """The smallest running gangs whose end alone would make room."""
+        table = self._snapshot.nodes
+        useful = np.zeros(table.rows, dtype=np.bool_)
+        for group in self._needing:
+            shape = group.pods[0].shape
+            useful |= selected_mask(table, shape) & taint_mask(table, shape)
+        tries = 0
+        for unit in sorted(running, key=lambda u: (len(u.pods), u.priority, u.name)):
+            rows = [table.row_of[pod.node] for pod in unit.pods if pod.node in table.row_of]
+            if unit.name == self._gang.name or not rows or not useful[rows].any():
+                continue
+            tries += 1
+            if tries > MOST_TRIES:
+                return
+            twin = self._snapshot.copy()
+            for pod in unit.pods:
+                twin.remove_pod(pod.uid)
+            if self._fits(twin):
+                text = (
+                    f"wait for {unit.name} to finish, or evict it ({len(unit.pods)} pod{'s' * (len(unit.pods) != 1)})"
+                )
+                yield Change("finish", text, len(unit.pods), unit.name)
+                return
+
+    def add_nodes(self) -> Iterator[Change]:
+        """More nodes like one there is, in the place where fewest are needed."""
+        need = sum(group.need for group in self._needing)
+        best: Change | None = None
+        for template in self._templates():
+            limit = need if best is None else best.size - 1
+            few = _least(limit, self._fits_with_more(template))
+            if few:
+                where = _place_of(template, self._gang)
+                text = f"add {few} node{'s' * (few > 1)} like {template.name}{where}"
+                best = Change("add-nodes", text, few, template.name)
+        if best is not None:
+            yield best
+
+    def _templates(self) -> list[NodeFacts]:
+        """One node of each kind and domain that could take a pod when idle, those with most of them first."""
+        table = self._snapshot.nodes
+        keys = sorted(self._gang.keys() - {HOSTNAME})
+        mask = np.zeros(table.rows, dtype=np.bool_)
+        for group in self._needing:
+            shape = group.pods[0].shape
+            mask |= selected_mask(table, shape) & taint_mask(table, shape) & _roomy(self._snapshot, shape)
+        kinds: dict[object, list[NodeFacts]] = {}
+        for row in np.flatnonzero(mask & table.alive[: table.rows]):
+            node = table.facts[row]
+            if node is not None:
+                domain = tuple(node.labels.get(key, "") for key in keys)
+                kinds.setdefault((domain, tuple(sorted(node.allocatable.items()))), []).append(node)
+        ordered = sorted(kinds.values(), key=lambda nodes: (-len(nodes), nodes[0].name))
+        return [min(nodes, key=lambda node: node.name) for nodes in ordered[: MOST_TRIES // 2]]
+
+    def _fits_with_more(self, template: NodeFacts) -> Callable[[int], bool]:
+        def fits(more: int) -> bool:
+            twin = self._snapshot.copy()
+            for i in range(more):
+                name = f"{template.name}-new-{i}"
+                twin.add_node(replace(template, name=name, labels={**template.labels, HOSTNAME: name}))
+            return self._fits(twin)
+
+        return fits
+
+    def smaller_pods(self) -> Iterator[Change]:
+        """For each group, the fewest devices less a pod."""
+        for path, group in _leaves_of(self._gang.root, ()):
+            if not group.need or not group.pods:
+                continue
+            for name, amount in group.pods[0].shape.requests:
+                if "/" in name and amount > 1 and not is_shorthand(name):
+                    fewer = _least(amount - 1, self._fits_with_smaller(path, name))
+                    if fewer:
+                        text = f"ask for {amount - fewer} {name} instead of {amount} in each pod of {group.name}"
+                        yield Change("smaller-pods", text, fewer, group.name)
+
+    def _fits_with_smaller(self, path: tuple[int, ...], resource: str) -> Callable[[int], bool]:
+        group = _at(self._gang.root, path)
+        assert isinstance(group, PodGroup)
+
+        def fits(fewer: int) -> bool:
+            pods = tuple(replace(pod, shape=_less_of(pod.shape, resource, fewer)) for pod in group.pods)
+            return self._fits(self._snapshot, self._gang.with_root(_with(self._gang.root, path, pods=pods)))
+
+        return fits
+
+    def move(self) -> Iterator[Change]:
+        """The whole gang somewhere else, if its running pods keep it where there is no room."""
+        mine = [pod for pod in self._snapshot.pods() if pod.gang == self._gang.name and not pod.terminating]
+        if not mine:
+            return
+        twin = self._snapshot.copy()
+        for pod in mine:
+            twin.remove_pod(pod.uid)
+        answer = place(twin, self._gang.unbound(mine), self._budget)
+        if isinstance(answer, Placement):
+            where = f" in {answer.domain}" if answer.domain else ""
+            text = f"restart the gang whole: its {len(mine)} running pods and the rest fit together{where}"
+            yield Change("move", text, len(mine), self._gang.name)
+
+
+def _least(most: int, works: Callable[[int], bool]) -> int:
+    """The smallest n from 1 to `most` that works, for what keeps working as n grows; 0 if none does."""
+    high = 1
+    while high < most and not works(high):
+        high = min(high * 2, most)
+    if most < 1 or (high == most and not works(high)):
+        return 0
+    low = high // 2 + 1 if high > 1 else 1
+    while low < high:
+        middle = (low + high) // 2
+        if works(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return high
+
+
+def _roomy(snapshot: Snapshot, shape: Shape) -> np.ndarray:
+    """Rows whose whole capacity could hold one such pod."""
+    mask = np.ones(snapshot.nodes.rows, dtype=np.bool_)
+    for r, amount in snapshot.amounts(shape.requests):
+        mask &= snapshot.allocatable[r, : mask.size] >= amount
+    return mask
+
+
+def _opening(nodes: Sequence[NodeFacts]) -> tuple[str, str]:
+    names = ", ".join(node.name for node in nodes[:8]) + (", …" if len(nodes) > 8 else "")
+    if all(any(taint.key == UNSCHEDULABLE for taint in node.taints) for node in nodes):
+        return "uncordon", f"uncordon {names}"
+    keys = sorted({taint.key for node in nodes for taint in node.taints})
+    return "untaint", f"remove or tolerate the taint {', '.join(keys)} of {names}"
+
+
+def _place_of(template: NodeFacts, gang: Gang) -> str:
+    places = [template.labels[key] for key in sorted(gang.keys() - {HOSTNAME}) if key in template.labels]
+    return f" in {'/'.join(places)}" if places else ""
+
+
+def _less_of(shape: Shape, resource: str, fewer: int) -> Shape:
+    lowered = {resource, ANY} if resource.startswith(DEVICES) else {resource}
+    requests = tuple((name, amount - fewer if name in lowered else amount) for name, amount in shape.requests)
+    return replace(shape, requests=requests)
+
+
+def _constrained(part: Branch | PodGroup, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Branch | PodGroup]]:
+    if part.required:
+        yield path, part
+    if isinstance(part, Branch):
+        for i, child in enumerate(part.children):
+            yield from _constrained(child, (*path, i))
+
+
+def _leaves_of(part: Branch | PodGroup, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], PodGroup]]:
+    if isinstance(part, PodGroup):
+        yield path, part
+        return
+    for i, child in enumerate(part.children):
+        yield from _leaves_of(child, (*path, i))
+
+
+def _at(part: Branch | PodGroup, path: tuple[int, ...]) -> Branch | PodGroup:
+    for i in path:
+        assert isinstance(part, Branch)
+        part = part.children[i]
+    return part
+
+
+def _with(root: Branch, path: tuple[int, ...], **changes: object) -> Branch:
+    """The tree with one node changed."""
+    if not path:
+        return replace(root, **changes)  # type: ignore[arg-type]
+    children = list(root.children)
+    child = children[path[0]]
+    if len(path) == 1:
+        children[path[0]] = replace(child, **changes)  # type: ignore[arg-type]
+    else:
+        assert isinstance(child, Branch)
+        children[path[0]] = _with(child, path[1:], **changes)
+    return replace(root, children=tuple(children))

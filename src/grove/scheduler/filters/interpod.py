@@ -1,0 +1,129 @@
+"""Pods that want to be near, apart from, or evenly spread with others: kube-scheduler's rules, as masks over rows.
+
+All three count pods by the value of a node label (the domain). Counters live in the snapshot, so that the search can
+add its own pods to a copy one by one and ask again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grove.scheduler.cluster.nodes import Ids, Ints, Mask
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.model.facts import PodFacts, PodScope, PodTerm, Spread
+
+
+def affinity_mask(snapshot: Snapshot, pod: PodFacts) -> Mask:
+    """Rows near enough to pods that match every affinity term.
+
+    The first of a series has nobody to be near: if no pod in the cluster matches and the pod matches itself, any node
+    that has all the labels will do.
+    """
+    terms = pod.shape.affinity
+    rows = snapshot.nodes.rows
+    everyone = _matching_all(snapshot, tuple(term.scope for term in terms))
+    near = np.ones(rows, dtype=np.bool_)
+    labelled = np.ones(rows, dtype=np.bool_)
+    counted = False
+    for term in terms:
+        ids = _ids(snapshot, term.topology_key)
+        present = ids >= 0
+        by_value = _by_value(snapshot, term.topology_key, np.where(present, everyone, 0))
+        labelled &= present
+        near &= present & (by_value[ids] > 0)
+        counted = counted or bool(by_value.any())
+    if not counted and all(snapshot.counts.matches(term.scope, pod) for term in terms):
+        return labelled
+    return near
+
+
+def _matching_all(snapshot: Snapshot, scopes: tuple[PodScope, ...]) -> Ints:
+    """Pods by row that are in every scope."""
+    if len(scopes) == 1:
+        return _in_scope(snapshot, scopes[0])
+    found = np.zeros(snapshot.nodes.rows, dtype=np.int64)
+    for pod, row in snapshot.pod_rows():
+        if all(snapshot.counts.matches(scope, pod) for scope in scopes):
+            found[row] += 1
+    return found
+
+
+def anti_affinity_mask(snapshot: Snapshot, pod: PodFacts) -> Mask:
+    """Rows where neither this pod minds those running, nor any of those running minds this pod."""
+    mask = np.ones(snapshot.nodes.rows, dtype=np.bool_)
+    for term in pod.shape.anti_affinity:
+        mask &= ~_occupied(snapshot, term.topology_key, _in_scope(snapshot, term.scope))
+    for term in snapshot.counts.terms_against(pod):
+        mask &= ~_occupied(snapshot, term.topology_key, snapshot.counts.holders(term))
+    return mask
+
+
+def spread_mask(snapshot: Snapshot, pod: PodFacts, selected: Mask, untainted: Mask) -> Mask:
+    """Rows where one more pod keeps every DoNotSchedule spread within its skew."""
+    mask = np.ones(snapshot.nodes.rows, dtype=np.bool_)
+    alive = snapshot.nodes.alive[: mask.size]
+    labelled = alive.copy()
+    for spread in pod.shape.spread:
+        labelled &= _ids(snapshot, spread.topology_key) >= 0
+    for spread in pod.shape.spread:
+        counted = labelled.copy()
+        if spread.honor_affinity:
+            counted &= selected
+        if spread.honor_taints:
+            counted &= untainted
+        mask &= _within_skew(snapshot, pod, spread, counted)
+    return mask
+
+
+def _within_skew(snapshot: Snapshot, pod: PodFacts, spread: Spread, counted: Mask) -> Mask:
+    ids = _ids(snapshot, spread.topology_key)
+    present = ids >= 0
+    domains = np.unique(ids[counted])
+    if domains.size == 0:
+        return present
+    numbers = _by_value(snapshot, spread.topology_key, np.where(counted, _in_scope(snapshot, spread.scope), 0))
+    fewest = int(numbers[domains].min()) if domains.size >= spread.min_domains else 0
+    itself = int(snapshot.counts.matches(spread.scope, pod))
+    within: Mask = present & (numbers[ids] + itself - fewest <= spread.max_skew)
+    return within
+
+
+def pods_near(snapshot: Snapshot, term: PodTerm) -> Ints:
+    """By row, how many pods in a term's scope are in the same domain."""
+    ids = _ids(snapshot, term.topology_key)
+    counted = np.where(ids >= 0, _in_scope(snapshot, term.scope), 0)
+    return _by_value(snapshot, term.topology_key, counted)[ids]
+
+
+def pods_by_domain(snapshot: Snapshot, key: str, scope: PodScope) -> Ints:
+    """Pods in a scope by coded value of a label; the extra last entry stands for no value and is zero."""
+    ids = _ids(snapshot, key)
+    return _by_value(snapshot, key, np.where(ids >= 0, _in_scope(snapshot, scope), 0))
+
+
+def _occupied(snapshot: Snapshot, key: str, holders: Ints) -> Mask:
+    """Rows in a domain where the counter is not zero; a node without the label is in no domain."""
+    ids = _ids(snapshot, key)
+    rows = ids.size
+    if holders.size < rows:
+        holders = np.concatenate([holders, np.zeros(rows - holders.size, dtype=np.int64)])
+    taken = _by_value(snapshot, key, np.where(ids >= 0, holders[:rows], 0))[ids] > 0
+    occupied: Mask = taken & (ids >= 0)
+    return occupied
+
+
+def _by_value(snapshot: Snapshot, key: str, by_row: Ints) -> Ints:
+    """Sums of a counter by label value; the extra last entry stands for no value and is zero."""
+    column = snapshot.nodes.column(key)
+    sums = np.zeros(len(column.values) + 1, dtype=np.int64)
+    some = np.flatnonzero(by_row)
+    np.add.at(sums, column.ids[some], by_row[some])
+    return sums
+
+
+def _in_scope(snapshot: Snapshot, scope: PodScope) -> Ints:
+    return snapshot.counts.in_scope(scope, snapshot.pod_rows(), snapshot.nodes.rows)
+
+
+def _ids(snapshot: Snapshot, key: str) -> Ids:
+    return snapshot.nodes.column(key).ids[: snapshot.nodes.rows]

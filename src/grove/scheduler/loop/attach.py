@@ -1,0 +1,162 @@
+"""How many volumes a node can have attached: CSINode's limits, less the volumes of the pods that are there.
+
+Counted like any other resource of a node, for pods with volumes of a driver that is limited somewhere. What is attached
+is counted once, however many pods use it. A pod that waits is counted with all its volumes, even those that are on the
+node already: a node may be refused that would just do, never the other way round.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from grove.api.core import CSINode, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from grove.api.meta import Key
+from grove.kube.cache import Cache
+from grove.scheduler.loop.storage import CLAIM
+from grove.scheduler.model.facts import PodFacts, Requests
+from grove.scheduler.volumes.claims import NO_PROVISIONER, claim_names
+
+ATTACHED = "attachable-volumes-csi-"
+"""How the names of counted volumes begin, among a node's resources; the driver's name follows."""
+UNLIMITED = 2**40
+AT = "attached at"
+"""Index of pods with volume claims by their node."""
+
+Volume = tuple[str, str]
+"""Driver, and what it calls the volume; before there is one, what Kubernetes calls the claim."""
+
+
+class Attachments:
+    """`changed` is called when limits may help a waiting pod, `recount` with nodes where more or fewer are free."""
+
+    def __init__(
+        self, cache: Cache, changed: Callable[[], None], recount: Callable[[Iterable[str]], None],
+        find: Callable[[Key], Pod | None],
+    ) -> None:  # fmt: skip
+        self._changed, self._recount, self._find = changed, recount, find
+        self._limits: dict[str, dict[str, int]] = {}
+        self._drivers: Counter[str] = Counter()
+        self._coming: dict[str, dict[str, Pod]] = {}
+        """Pods that have a place and no binding yet, by node and uid."""
+        self._place: dict[str, str] = {}
+        """Node of those by uid."""
+        self._stale: set[str] = set()
+        self._claims = cache.add(PersistentVolumeClaim)
+        self._volumes = cache.add(PersistentVolume)
+        self._classes = cache.add(StorageClass)
+        self._nodes = cache.add(Node)
+        cache.add_index(Pod, AT, _node_of)
+        self._pods = cache.store(Pod).by_index
+        cache.on_event(Pod, self._pod_changed)
+        cache.on_event(PersistentVolumeClaim, self._claim_changed)
+        cache.on_event(PersistentVolume, self._volume_changed)
+        cache.on_event(CSINode, self._limits_changed)
+
+    def amounts(self, node: str) -> dict[str, int]:
+        """How many more volumes of each limited driver the node takes."""
+        if not self._drivers:
+            return {}
+        there = {volume for pod in self._pods_at(node) for volume in self._volumes_of(pod)}
+        used = Counter(driver for driver, _ in there)
+        limits = self._limits.get(node, {})
+        return {f"{ATTACHED}{one}": limits.get(one, UNLIMITED) - used[one] for one in self._drivers}
+
+    def needs(self, pod: Pod) -> Requests:
+        """What a waiting pod's volumes count on a node."""
+        if not self._drivers or not pod.spec.volumes:
+            return ()
+        count = Counter(driver for driver, _ in self._volumes_of(pod) if driver in self._drivers)
+        return tuple(sorted((f"{ATTACHED}{driver}", number) for driver, number in count.items()))
+
+    def reserve(self, pods: Iterable[PodFacts]) -> None:
+        """Counts the volumes of pods on the nodes chosen for them."""
+        for facts in pods:
+            if any(name.startswith(ATTACHED) for name, _ in facts.shape.requests):
+                pod = self._find(Key(facts.namespace, facts.name))
+                if pod is not None:
+                    self._coming.setdefault(facts.node, {})[facts.uid] = pod
+                    self._place[facts.uid] = facts.node
+                    self._stale.add(facts.node)
+        self.refresh()
+
+    def release(self, uid: str) -> None:
+        """The pod will not be bound there after all, or it is bound and counts as such."""
+        node = self._place.pop(uid, None)
+        if node is not None:
+            self._coming[node].pop(uid)
+            if not self._coming[node]:
+                del self._coming[node]
+            self._stale.add(node)
+
+    def refresh(self) -> None:
+        """Brings nodes up to date where volumes came, went, or became known; before anything is decided."""
+        if self._stale:
+            stale, self._stale = self._stale, set()
+            self._recount(stale)
+
+    def _pods_at(self, node: str) -> list[Pod]:
+        return [*self._pods(AT, node), *self._coming.get(node, {}).values()]
+
+    def _volumes_of(self, pod: Pod) -> set[Volume]:
+        found = set()
+        for name in claim_names(pod):
+            claim = self._claims.get(Key(pod.metadata.namespace, name))
+            if claim is not None and (volume := self._volume_of(claim)) is not None:
+                found.add(volume)
+        return found
+
+    def _volume_of(self, claim: PersistentVolumeClaim) -> Volume | None:
+        if claim.spec.volume_name:
+            volume = self._volumes.get(Key("", claim.spec.volume_name))
+            csi = volume.spec.csi if volume is not None else None
+            return (str(csi.get("driver", "")), str(csi.get("volumeHandle", ""))) if csi else None
+        kind = self._classes.get(Key("", claim.spec.storage_class_name or ""))
+        made_by = kind.provisioner if kind is not None else ""
+        return (made_by, str(claim.metadata.key)) if made_by and made_by != NO_PROVISIONER else None
+
+    # Events
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        before, after = _node_of(old), _node_of(new)
+        if before != after:
+            self._stale.update(before, after)
+            self.release((new or old).metadata.uid)  # type: ignore[union-attr]
+
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
+        if old is None or new is None or old.spec.volume_name != new.spec.volume_name:
+            self._recount_users((new or old).metadata.key)  # type: ignore[union-attr]
+
+    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        ref = (new or old).spec.claim_ref  # type: ignore[union-attr]
+        if ref and (old is None or new is None):
+            self._recount_users(Key(str(ref.get("namespace", "")), str(ref.get("name", ""))))
+
+    def _recount_users(self, claim: Key) -> None:
+        self._stale.update(pod.spec.node_name for pod in self._pods(CLAIM, claim) if pod.spec.node_name)
+
+    def _limits_changed(self, old: CSINode | None, new: CSINode | None) -> None:
+        name = (new or old).metadata.name  # type: ignore[union-attr]
+        before, after = self._limits.pop(name, {}), _limits(new)
+        if after:
+            self._limits[name] = after
+        if before == after:
+            return
+        known = set(self._drivers)
+        self._drivers.update(after.keys())
+        self._drivers.subtract(before.keys())
+        self._drivers = +self._drivers
+        if set(self._drivers) != known:
+            self._stale.update(node.metadata.name for node in self._nodes.list())
+        self._stale.add(name)
+        self._changed()
+
+
+def _limits(node: CSINode | None) -> dict[str, int]:
+    """Volumes by driver, for drivers that say so."""
+    drivers = node.spec.drivers if node is not None else ()
+    return {one.name: one.allocatable.count for one in drivers if one.allocatable and one.allocatable.count is not None}
+
+
+def _node_of(pod: Pod | None) -> list[str]:
+    return [pod.spec.node_name] if pod is not None and pod.spec.node_name and claim_names(pod) else []

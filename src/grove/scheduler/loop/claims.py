@@ -1,0 +1,303 @@
+"""Resource claims as the live scheduler meets them: what they ask of a node, and which devices are promised to whom.
+
+A device is taken when a claim's status says so, or when it is promised to a pod whose binding is on its way; promises
+are written down by `claimwrite`. Taking devices back when pods have gone is the work of Kubernetes' claim controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from grove.api.core import DeviceClass, NodeSelector, Pod, ResourceClaim, ResourceSlice
+from grove.api.meta import Key
+from grove.kube.cache import Cache
+from grove.kube.client import Client
+from grove.kube.errors import ConnectionLost, TooManyRequests, Unavailable
+from grove.scheduler.cluster.nodes import Mask
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.devices.allot import allot, copies, looks
+from grove.scheduler.devices.cel import NotUnderstood
+from grove.scheduler.devices.devices import ANY, SHARED, Asked, Device, DeviceId, allocated
+from grove.scheduler.devices.homes import Sites
+from grove.scheduler.devices.inventory import Inventory
+from grove.scheduler.devices.wants import Wants, counted, read_wants, set_name
+from grove.scheduler.model.facts import NodeTerm, NodeTerms, Requests
+from grove.scheduler.model.podreq import node_terms
+
+RETRY_S = 1.0
+
+Needs = tuple[Requests, tuple[NodeTerms, ...], str]
+"""Devices to be counted on the node, where the rest can be reached, and why no node will do."""
+NOTHING: Needs = ((), (), "")
+
+
+@dataclass(slots=True)
+class Promise:
+    """Devices for a claim that is not allocated yet, and the pods (by uid) on their way that use it."""
+
+    chosen: list[tuple[Asked, Device]]
+    users: set[str] = field(default_factory=set)
+
+
+class Refusal(NamedTuple):
+    """A node that cannot give what was counted on, and why."""
+
+    node: str
+    why: str
+
+
+class DeviceClaims:
+    """`changed` is called when a claim or device may help a waiting pod, `recount` with nodes whose devices changed.
+
+    `reaches(terms, node)` says whether a node meets terms.
+    """
+
+    def __init__(
+        self, changed: Callable[[], None], recount: Callable[[Iterable[str]], None],
+        reaches: Callable[[NodeTerms, str], bool],
+    ) -> None:  # fmt: skip
+        self._changed, self._recount, self._reaches = changed, recount, reaches
+        self._find: Callable[[Key], ResourceClaim | None] = lambda key: None
+        self.classes: dict[str, DeviceClass] = {}
+        self._devices = Inventory()
+        self._given: dict[Key, set[DeviceId]] = {}
+        self._promises: dict[Key, Promise] = {}
+        self._asked: dict[str, Asked] = {}
+        self._sets: dict[str, tuple[Wants, ...]] = {}
+        self._copies: dict[tuple[object, ...], int] = {}
+        self._taken_now: set[DeviceId] | None = None
+
+    async def follow(self, cache: Cache, client: Client) -> None:
+        """Has the cache follow claims and devices, where the cluster knows such things."""
+        while True:
+            try:
+                if not await client.serves(ResourceSlice):
+                    return
+                break
+            except (ConnectionLost, TooManyRequests, Unavailable):
+                await asyncio.sleep(RETRY_S)  # nothing can be followed before the server answers
+        self._find = cache.add(ResourceClaim).get
+        cache.on_event(DeviceClass, self._class_changed)
+        cache.on_event(ResourceSlice, self._slice_changed)
+        cache.on_event(ResourceClaim, self._claim_changed)
+
+    # What there is
+
+    def amounts(self, node: str) -> dict[str, int]:
+        """Free devices of a node, by what was ever asked for."""
+        devices, taken = self._devices.local.get(node, ()), self._taken()
+        free = [device for device in devices if device.id not in taken]
+        if not free:
+            return {}
+        found = {name: sum(map(asked.matches, free)) for name, asked in self._asked.items()}
+        found[ANY] = len(free)
+        for name, wants in self._sets.items():
+            key = (name, looks(wants, devices, taken))
+            if key not in self._copies:
+                self._copies[key] = copies(wants, devices, taken)
+            found[name] = self._copies[key]
+        return found
+
+    def needs(self, pod: Pod) -> Needs:
+        """What a pending pod's claims ask of a node."""
+        if not pod.spec.resource_claims:
+            return NOTHING
+        marks: dict[str, int] = {}
+        own: list[Wants] = []
+        terms: list[NodeTerms] = []
+        for name, is_own in claim_names(pod):
+            claim = self._find(Key(pod.metadata.namespace, name)) if name else None
+            if claim is None or claim.metadata.is_deleting:
+                return (), (), f'resourceclaim "{name or pod.metadata.name}" does not exist (yet)'
+            if claim.status.allocation is not None:
+                only = claim.status.allocation.get("nodeSelector")
+                if only is not None:
+                    terms.append(node_terms(msgspec.convert(only, NodeSelector)) or ())
+                continue
+            try:
+                wants, wide = self._read(claim)
+            except NotUnderstood as err:
+                return (), (), f'resourceclaim "{name}": {err}'
+            terms += map(self._reach_of, wide)
+            if is_own:
+                own.append(wants)
+            elif wants.requests:
+                marks[SHARED] = 0  # where its users go is decided with them; see `sharing`
+        asked = {**marks, **counted(own), **({whole: 1} if (whole := set_name(own)) else {})}
+        self._learn(own, whole)
+        return tuple(sorted(asked.items())), tuple(t for t in terms if t != ANYWHERE), ""
+
+    def _read(self, claim: ResourceClaim) -> tuple[Wants, list[Asked]]:
+        """What a claim asks of its node, and what of devices that several nodes reach. Raises NotUnderstood."""
+        wants = read_wants(claim.spec, self.classes)
+        wide = [one for one in wants.asked() if any(map(one.matches, self._devices.wide))]
+        if wide and not wants.is_plain:
+            raise NotUnderstood("alternatives, constraints and `All` are not understood for devices of several nodes")
+        return wants.only(either for either in wants.requests if either[0] not in wide), wide
+
+    def _learn(self, wants: list[Wants], whole: str) -> None:
+        new = {one.resource: one for each in wants for one in each.asked() if one.resource not in self._asked}
+        if new or (whole and whole not in self._sets):
+            self._asked.update(new)
+            if whole:
+                self._sets[whole] = tuple(wants)
+            self._recount(list(self._devices.local))
+
+    def _reach_of(self, one: Asked) -> NodeTerms:
+        """Where a device of those that several nodes reach can be had."""
+        found: list[NodeTerm] = []
+        for device in self._devices.wide:
+            if one.matches(device) and device.id not in self._taken():
+                reach = device.reach
+                if reach is None:
+                    return ANYWHERE
+                found += reach
+        return tuple(dict.fromkeys(found))
+
+    def shared(self, pod: Pod) -> tuple[set[str], dict[Key, Wants]]:
+        """Where shared claims of a waiting pod are promised, and what those that nobody has ask of one node."""
+        homes: set[str] = set()
+        free: dict[Key, Wants] = {}
+        for name, is_own in claim_names(pod):
+            key = Key(pod.metadata.namespace, name)
+            claim = self._find(key) if name and not is_own else None
+            if claim is None or claim.status.allocation is not None:
+                continue
+            if (promised := self._promises.get(key)) is not None:
+                homes |= {device.node for _, device in promised.chosen if device.node}
+                continue
+            wants, _ = self._read(claim)
+            if wants.requests:
+                free[key] = wants
+                self._learn([wants], "")
+        return homes, free
+
+    def sites(self, snapshot: Snapshot, near: Mask) -> Sites:
+        """Nodes with devices of their own, to choose homes of shared claims from."""
+        return Sites(snapshot, self._devices.local, self._taken(), near)
+
+    def _taken(self) -> set[DeviceId]:
+        """Devices that are given or promised, or not for us to give; worked out again after a change."""
+        if self._taken_now is None:
+            promised = ({device.id for _, device in promise.chosen} for promise in self._promises.values())
+            self._taken_now = self._devices.odd.union(*self._given.values(), *promised)
+        return self._taken_now
+
+    # Promises
+
+    def promise(self, pods: Iterable[tuple[Pod, str]]) -> Refusal | None:
+        """Sets devices aside for pods on their nodes, for all of them or for none; what stands in the way, if so."""
+        by_node: dict[str, list[Pod]] = {}
+        for pod, node in pods:
+            by_node.setdefault(node, []).append(pod)
+        for node, users in by_node.items():
+            if trouble := self._promise(node, users):
+                for pod in (pod for each in by_node.values() for pod in each):
+                    self.release(pod.metadata.uid)
+                return Refusal(node, trouble)
+        return None
+
+    def _promise(self, node: str, pods: list[Pod]) -> str:
+        new: dict[Key, Wants] = {}
+        uses: list[tuple[Key, str]] = []
+        for pod in pods:
+            for name, _ in claim_names(pod):
+                key = Key(pod.metadata.namespace, name)
+                claim = self._find(key)
+                if claim is None:
+                    return f'resourceclaim "{name}" is gone'
+                if claim.status.allocation is not None:
+                    continue
+                known = self._promises.get(key)
+                if known is not None and any(device.node not in ("", node) for _, device in known.chosen):
+                    return f'resourceclaim "{name}" is shared and has its devices on another node'
+                uses.append((key, pod.metadata.uid))
+                try:
+                    if known is None and key not in new:
+                        new[key] = read_wants(claim.spec, self.classes)
+                except NotUnderstood as err:
+                    return f'resourceclaim "{name}": {err}'
+        if new:
+            reached = [
+                device for device in self._devices.wide if device.reach is None or self._reaches(device.reach, node)
+            ]
+            chosen = allot(list(new.values()), [*self._devices.local.get(node, ()), *reached], self._taken())
+            if chosen is None:
+                names = ", ".join(f'"{key.name}"' for key in sorted(new)[:3])
+                return f"node {node} has not the free devices for resourceclaims {names}"
+            self._promises.update((key, Promise(got)) for key, got in zip(new, chosen, strict=True))
+            self._taken_now = None
+            self._recount([node])
+        for key, uid in uses:
+            self._promises[key].users.add(uid)
+        return ""
+
+    def find_promise(self, key: Key) -> list[tuple[Asked, Device]] | None:
+        """The devices that were set aside for a claim."""
+        promise = self._promises.get(key)
+        return promise.chosen if promise is not None else None
+
+    def release(self, uid: str) -> None:
+        """Forgets what was promised to a pod that will not be bound after all."""
+        for key in [key for key, promise in self._promises.items() if uid in promise.users]:
+            self._promises[key].users.discard(uid)
+            if not self._promises[key].users:
+                self._forget(key)
+
+    def _forget(self, key: Key) -> None:
+        promise = self._promises.pop(key, None)
+        if promise is not None:
+            self._taken_now = None
+            self._recount({device.node for _, device in promise.chosen if device.node})
+
+    # Events
+
+    def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        key = (new or old).metadata.key  # type: ignore[union-attr]
+        before = self._given.pop(key, set())
+        after = allocated(new.status.allocation) if new is not None else set()
+        self._taken_now = None
+        if after:
+            self._given[key] = after
+        if after or new is None:
+            self._forget(key)
+        if before != after:
+            self._recount(self._devices.nodes_of(before ^ after))
+        if old is None or new is None or old.status.allocation != new.status.allocation:
+            self._changed()
+
+    def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        touched = self._devices.change(old, new)
+        self._taken_now = None
+        self._copies.clear()
+        self._recount(touched)
+        self._changed()
+
+    def _class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
+        if new is None:
+            assert old is not None
+            self.classes.pop(old.metadata.name, None)
+        else:
+            self.classes[new.metadata.name] = new
+        self._changed()
+
+
+ANYWHERE: NodeTerms = (NodeTerm(),)
+"""Stands for no condition while terms are gathered; it never leaves this module."""
+
+
+def claim_names(pod: Pod) -> Iterator[tuple[str, bool]]:
+    """Names of a pod's claims, empty while one is still to be made, and whether it was made for this pod alone."""
+    made = {one.get("name"): one.get("resourceClaimName") for one in pod.status.resource_claim_statuses}
+    for entry in pod.spec.resource_claims:
+        if named := entry.get("resourceClaimName"):
+            yield str(named), False
+        elif entry.get("name") not in made:
+            yield "", True
+        elif made[entry.get("name")]:
+            yield str(made[entry.get("name")]), True

@@ -1,0 +1,158 @@
+"""Carries decisions out: binds attempts, says how they ended, and takes a gang back that cannot be completed.
+
+A gang that never stood and has a refused pod, or whose deadline came, is rolled back: its bound pods are deleted, since
+a binding cannot be undone, and their owner makes new ones. Anything else that went wrong with single pods leaves the
+gang to the next cycle, which places the rest beside what is bound, until the same deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from grove.api.conditions import EventReason
+from grove.api.core import Pod
+from grove.api.meta import Key
+from grove.kube.client import Client
+from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader
+from grove.kube.events import Recorder
+from grove.scheduler.loop import metrics
+from grove.scheduler.loop.bind import Attempt, Binder, Bound, Fate
+from grove.scheduler.loop.gangstate import BIND_FAILED, GANG_TIMEOUT, GangState, Verdict
+from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.view import POD, View
+
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+
+RETRY_S, MAX_RETRY_S = 0.5, 30.0
+
+log = structlog.get_logger(__name__)
+
+
+class Committer:
+    """Owns the attempts that are on their way. `ended` tells the cycle of a unit whose attempt is over."""
+
+    def __init__(
+        self, client: Client, view: View, binder: Binder, reporter: Reporter, events: Recorder, *, spawn: Spawn,
+        ended: Callable[[str, bool], None],
+    ) -> None:  # fmt: skip
+        self._client, self._view, self._binder = client, view, binder
+        self._reporter, self._events = reporter, events
+        self._spawn, self._ended = spawn, ended
+        self._floors: dict[str, Attempt] = {}
+
+    def floor_of(self, gang: str) -> Attempt | None:
+        """The attempt for a gang's minimum that is on its way, if there is one."""
+        return self._floors.get(gang)
+
+    def launch(self, attempt: Attempt, *, is_floor: bool) -> None:
+        """Starts binding; the pods are reserved already."""
+        gang = self._view.gangs.get(attempt.unit)
+        if gang is not None:
+            gang.binding += 1
+            if is_floor:
+                self._floors[attempt.unit] = attempt
+        attempt.started_s = asyncio.get_running_loop().time()
+        self._spawn(self._run(attempt))
+
+    async def _run(self, attempt: Attempt) -> None:
+        results: list[Bound] = []
+        try:
+            if attempt.after is not None:
+                await attempt.after.done.wait()
+            if attempt.after is None or attempt.after.succeeded:
+                results = await self._binder.bind(attempt, lambda bound: self._seen(attempt, bound))
+        except* NotLeader:
+            log.info("binding stopped, not the leader any more", unit=attempt.unit)
+        finally:
+            known = {bound.pod.uid for bound in results}
+            for pod in attempt.pods:
+                if pod.uid not in known:
+                    self._view.release(pod.uid)
+            self._settle(attempt, results)
+
+    def _seen(self, attempt: Attempt, bound: Bound) -> None:
+        pod = bound.pod
+        metrics.BINDS[bound.fate].inc()
+        if bound.fate is Fate.BOUND:
+            self._view.confirm(Key(pod.namespace, pod.name), pod.uid, pod.node)
+            return
+        self._view.release(pod.uid)
+        log.warning("pod not bound", unit=attempt.unit, pod=pod.name, node=pod.node, why=bound.fate.value,
+                    error=bound.message, decision=attempt.decision)  # fmt: skip
+        if bound.fate is Fate.REFUSED:
+            gang = self._view.gangs.get(attempt.unit)
+            attempt.given_up = gang is not None and not gang.was_placed
+
+    def _settle(self, attempt: Attempt, results: list[Bound]) -> None:
+        if self._floors.get(attempt.unit) is attempt:
+            del self._floors[attempt.unit]
+        all_bound = len(results) == len(attempt.pods) and all(bound.fate is Fate.BOUND for bound in results)
+        if attempt.unit.startswith(POD):
+            attempt.succeeded = all_bound
+        else:
+            self._settle_gang(attempt, results)
+        attempt.done.set()
+        self._ended(attempt.unit, all_bound)
+
+    def _settle_gang(self, attempt: Attempt, results: list[Bound]) -> None:
+        gang = self._view.gangs.get(attempt.unit)
+        if gang is None:
+            return
+        gang.binding -= 1
+        if self._view.has_minimum(gang):
+            attempt.succeeded = True
+            gang.deadline_s = None
+            return
+        count = Counter(bound.fate for bound in results)
+        if not gang.was_placed and (count[Fate.REFUSED] or count[Fate.LATE]):
+            said = next(b.message for b in results if b.fate in (Fate.REFUSED, Fate.LATE))
+            self.roll_back(gang, Verdict(False, BIND_FAILED, f"a pod could not be bound: {said}"))
+
+    # Taking back
+
+    def roll_back(self, gang: GangState, verdict: Verdict) -> None:
+        """Deletes what is bound of a gang that never stood, and says so."""
+        bound = [pod for pod, _ in self._view.members(gang) if self._is_to_go(pod)]
+        gang.deadline_s = None
+        self._reporter.settled(gang, verdict)
+        reason = EventReason.GANG_TIMEOUT if verdict.reason == GANG_TIMEOUT else EventReason.GANG_UNSCHEDULABLE
+        self._events.warn(gang.podgang, reason, verdict.message)
+        log.warning("gang taken back", gang=gang.name, reason=verdict.message, bound=len(bound))
+        if bound:
+            metrics.ROLLBACKS.inc()
+            gang.rolling_back = True
+            self._spawn(self._delete(gang))
+
+    def _is_to_go(self, pod: Pod) -> bool:
+        return bool(self._view.bound_node(pod)) and self._view.is_ours(pod) and not self._view.is_leaving(pod)
+
+    async def _delete(self, gang: GangState) -> None:
+        pause_s = RETRY_S
+        while True:
+            left = [pod for pod, _ in self._view.members(gang) if self._is_to_go(pod)]
+            if not left or self._view.gangs.get(gang.name) is not gang:
+                break
+            try:
+                for pod in left:
+                    await self._delete_one(pod)
+                    self._view.leaving.add(pod.metadata.uid)
+            except NotLeader:
+                break
+            except KubeError as err:
+                log.warning("pod of a gang to be taken back not deleted, trying again", gang=gang.name, error=str(err))
+                await asyncio.sleep(pause_s)
+                pause_s = min(MAX_RETRY_S, pause_s * 2)
+        gang.rolling_back = False
+        self._view.mark(gang.name)
+
+    async def _delete_one(self, pod: Pod) -> None:
+        meta = pod.metadata
+        try:
+            await self._client.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
+        except (NotFound, Conflict):
+            pass  # gone already, or another pod by that name

@@ -1,0 +1,383 @@
+"""One turn of the scheduler: what changed, who can be helped, who is late, then every unit that is due, in order.
+
+Decisions are made on the live snapshot; a placement is reserved in it at once, so the next unit sees what is left.
+Minima of all gangs come before surplus of any of the same priority. A gang that finds no place blocks nobody, unless it
+waited so long that nodes are held for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from grove.api import labels
+from grove.api.conditions import EventReason
+from grove.kube.clock import Clock
+from grove.kube.events import Recorder
+from grove.scheduler.devices.devices import DEVICES
+from grove.scheduler.evict.holds import Holds
+from grove.scheduler.explain.explanation import closest_domain
+from grove.scheduler.explain.reasons import surplus_text
+from grove.scheduler.loop import metrics
+from grove.scheduler.loop.bind import Attempt
+from grove.scheduler.loop.commit import Committer
+from grove.scheduler.loop.deadlines import Deadlines
+from grove.scheduler.loop.decisions import Decider
+from grove.scheduler.loop.gangstate import (
+    BINDING,
+    GANG_SCHEDULED,
+    INVALID,
+    UNSCHEDULABLE,
+    GangState,
+    Verdict,
+)
+from grove.scheduler.loop.nominate import Nominations
+from grove.scheduler.loop.readiness import gang_order, order_of, readiness, tree_of
+from grove.scheduler.loop.relief import Relief
+from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.sharing import Sharing
+from grove.scheduler.loop.view import POD, View
+from grove.scheduler.model.answers import Budget, NoFit, Placement
+from grove.scheduler.model.config import SchedulerConfiguration
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.gang import BadGang, Gang, single
+from grove.scheduler.policy.queue import Order, Queue, Stage
+
+SLICE_S = 0.02
+"""A cycle lets the event loop breathe after so much work: binds go out and events come in between decisions."""
+ORPHAN_S = 5.0
+"""How long a pod may name a PodGang that does not exist before it is told so."""
+TWO_EVENTS = 4
+"""Gangs of fewer pods are told of their domain by GangScheduled alone: two writes a pod, all told, are enough."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is decided about in one step: a gang (with its state) or a single pod."""
+
+    name: str
+    tree: Gang
+    order: Order
+    state: GangState | None = None
+
+    def to_bind(self, placement: Placement) -> tuple[PodFacts, ...]:
+        """Minima go alone, so that other gangs' minima come before this one's surplus."""
+        is_floor = self.order.stage is not Stage.SURPLUS and self.state is not None
+        return placement.pods[: placement.core] if is_floor else placement.pods
+
+
+class Cycle:
+    def __init__(
+        self, view: View, queue: Queue, decider: Decider, committer: Committer, nominations: Nominations,
+        reporter: Reporter, events: Recorder, clock: Clock, config: SchedulerConfiguration,
+        wake_at: Callable[[float], None],
+    ) -> None:  # fmt: skip
+        self._view, self._queue, self._committer = view, queue, committer
+        self._nominations, self._reporter, self._events = nominations, reporter, events
+        self._config, self._wake_at = config, wake_at
+        self._budget = Budget(config.search_budget) if config.search_budget else Budget()
+        self._sharing = Sharing(view, decider, self._budget)
+        self._holds = Holds(view.snapshot, self._budget)
+        self._relief = Relief(view, queue, nominations, patience_s=config.patience)
+        self._deadlines = Deadlines(view, queue, self._holds, committer, events, clock, config)
+        self._ready_since: dict[str, float] = {}
+        self._texts: dict[str, tuple[str, str]] = {}
+
+    async def run(self) -> None:
+        """One turn. Returns when every unit that was due has its answer; sets the timer for the next exact moment."""
+        loop = asyncio.get_running_loop()
+        began = breath = loop.time()
+        self._view.attachments.refresh()
+        for unit, fresh in self._view.take_dirty():
+            self._consider(unit, began, fresh=fresh)
+        self._relief.wake_helped(began)
+        self._nominations.advance(self._start_nominated, began)
+        self._deadlines.take_back_late(began)
+        heap = self._queue.due(began)
+        while heap:
+            order, name = heapq.heappop(heap)
+            waiting = self._queue.get(name)
+            if waiting is None or waiting.order != order:
+                continue  # placed, withdrawn or re-ordered by an earlier step of this very cycle
+            if order.stage is not Stage.FLOOR and self._relief.is_to_stand_back(name, order, loop.time()):
+                continue
+            try:
+                self._decide(name, order, heap)
+            except Exception:
+                log.exception("decision failed", unit=name)
+                self._queue.retry(name, loop.time())
+            if loop.time() - breath > SLICE_S:
+                await asyncio.sleep(0)
+                breath = loop.time()
+        now = loop.time()
+        self._deadlines.look_after_waiting(now)
+        metrics.CYCLE_SECONDS.observe(now - began)
+        metrics.PENDING.set(len(self._queue))
+        self._set_timer(now)
+
+    def ended(self, name: str, all_bound: bool) -> None:
+        """An attempt is over: whoever depends on it gets another look, and what is missing is tried again."""
+        gang = self._view.gangs.get(name)
+        now = asyncio.get_running_loop().time()
+        if gang is not None and self._view.has_minimum(gang):
+            self._stands(gang, now)
+        if not all_bound:
+            waiting = self._queue.get(name)
+            if waiting is None and (gang is not None or name in self._view.singles):
+                self._queue.offer(name, order_of(self._view, name), now)
+            self._queue.retry(name, now)
+        for scaled in self._view.scaled_of.get(name, ()):
+            self._view.mark(scaled)
+        self._view.mark(name)
+
+    # 1. What changed
+
+    def _consider(self, name: str, now: float, *, fresh: bool = False) -> None:
+        """Puts a changed unit into the queue, or takes it out."""
+        if name.startswith(POD):
+            self._consider_pod(name, now, fresh=fresh)
+            return
+        gang = self._view.gangs.get(name)
+        if gang is None or gang.podgang.metadata.is_deleting or not self._view.concerns_us(gang):
+            self._forget(name)
+            return
+        self._reporter.touch(name)
+        if gang.rolling_back or gang.nominated or self._nominations.is_victim(gang):
+            self._queue.withdraw(name)
+            return
+        found = readiness(self._view, gang, self._base_stands)
+        if found.stage is None or (gang.binding and found.stage is not Stage.SURPLUS):
+            self._queue.withdraw(name)
+        else:
+            self._ready_since.setdefault(name, now)
+            self._queue.offer(name, gang_order(gang, found.stage), now, fresh=fresh)
+        if found.verdict is not None and not gang.binding and found.verdict.placed:
+            self._stands(gang, now)
+        elif found.verdict is not None and not found.verdict.placed:
+            self._reporter.settled(gang, found.verdict)
+        self._deadlines.note(gang, now)
+
+    def _consider_pod(self, name: str, now: float, *, fresh: bool) -> None:
+        pod = self._view.singles.get(name)
+        if pod is None:
+            self._forget(name)
+            return
+        named = pod.metadata.labels.get(labels.POD_GANG)
+        if named and self._config.takes_gangs:
+            self._queue.withdraw(name)
+            if f"{pod.metadata.namespace}/{named}" not in self._view.gangs:
+                text = f"the pod names PodGang {named}, which does not exist"
+                self._reporter.pod_waits(name, Verdict(False, INVALID, text), after_s=ORPHAN_S)
+            else:
+                self._reporter.forget(name)
+            return
+        if pod.is_gated or self._view.node_of(pod) or self._nominations.has(name):
+            self._queue.withdraw(name)
+            return
+        self._queue.offer(name, order_of(self._view, name), now, fresh=fresh)
+
+    def _forget(self, name: str) -> None:
+        self._queue.withdraw(name)
+        self._reporter.forget(name)
+        self._nominations.drop(name)
+        self._relief.forget(name)
+        self._sharing.forget(name)
+        self._texts.pop(name, None)
+        self._ready_since.pop(name, None)
+        if self._holds.drop(name):
+            self._view.wide_relief = True
+
+    def _base_stands(self, name: str) -> bool:
+        """Whether the base gang is placed, or about to be: its attempt is on its way, and others wait for its end."""
+        base = self._view.gangs.get(name)
+        if base is None:
+            return False
+        if self._committer.floor_of(name) is not None:
+            return True
+        return base.was_placed or self._view.has_minimum(base)
+
+    def _stands(self, gang: GangState, now: float) -> None:
+        """The minimum is on nodes. Tells the world if that is news."""
+        if gang.was_placed:
+            return
+        gang.was_placed, gang.deadline_s = True, None
+        self._view.remember_place(gang)
+        since = self._ready_since.pop(gang.name, None)
+        if since is not None:
+            metrics.SCHEDULE_SECONDS.observe(now - since)
+        if self._holds.drop(gang.name):
+            self._view.wide_relief = True
+        if gang.verdict is None or gang.verdict.reason != GANG_SCHEDULED:
+            text = "every group has its minimum of pods on nodes"
+            self._reporter.settled(gang, Verdict(True, GANG_SCHEDULED, text))
+        else:
+            self._reporter.settled(gang, gang.verdict)
+        assert gang.verdict is not None
+        self._events.normal(gang.podgang, EventReason.GANG_SCHEDULED, gang.verdict.message)
+
+    # 2. Deciding
+
+    def _decide(self, name: str, order: Order, heap: list[tuple[Order, str]]) -> None:
+        try:
+            unit = self._unit(name, order)
+        except BadGang as err:
+            self._refuse_bad(name, str(err))
+            return
+        if unit is None:
+            self._queue.withdraw(name)
+            return
+        closed = self._holds.closed_for(name, order)
+        found = self._sharing.place(name, unit.tree, closed, unit.to_bind)
+        if isinstance(found.answer, Placement):
+            self._accept(unit, found.answer, found.decision, heap)
+            return
+        self._refuse(unit, found.answer, found.decision)
+        if found.has_more:
+            self._queue.retry(name, asyncio.get_running_loop().time())
+
+    def _unit(self, name: str, order: Order) -> Unit | None:
+        view = self._view
+        if name.startswith(POD):
+            pod = view.singles.get(name)
+            if pod is None or view.node_of(pod):
+                return None
+            return Unit(name, single(view.facts(pod), self._config.node_policy), order)
+        gang = view.gangs.get(name)
+        if gang is None:
+            return None
+        if order.stage is Stage.SCALED_FLOOR and not gang.was_placed and not self._base_stands(gang.base):
+            return None  # it lost its base while it waited; it is looked at again when that stands
+        return Unit(name, tree_of(view, gang, self._config.node_policy), order, gang)
+
+    def _accept(self, unit: Unit, placement: Placement, decision: str, heap: list[tuple[Order, str]]) -> None:
+        """Reserves and launches."""
+        now = asyncio.get_running_loop().time()
+        is_floor = unit.order.stage is not Stage.SURPLUS
+        pods = unit.to_bind(placement)
+        if not pods:
+            self._park(unit, now)
+            if unit.state is not None and placement.unplaced:
+                self._leave_over(unit.state, surplus_text(self._view.snapshot, unit.tree, placement.unplaced[0]))
+            return
+        self._queue.withdraw(unit.name)
+        self._relief.forget(unit.name)
+        self._commit(unit, placement, pods, decision)
+        gang = unit.state
+        if gang is None or not is_floor:
+            return
+        if len(placement.pods) + len(placement.unplaced) > placement.core:
+            self._queue.offer(unit.name, unit.order._replace(stage=Stage.SURPLUS), now)
+            heapq.heappush(heap, (unit.order._replace(stage=Stage.SURPLUS), unit.name))
+        for scaled in sorted(self._view.scaled_of.get(unit.name, ())):
+            self._consider(scaled, now)
+            waiting = self._queue.get(scaled)
+            if waiting is not None and not waiting.parked and not waiting.must_wait:
+                heapq.heappush(heap, (waiting.order, scaled))
+
+    def _commit(self, unit: Unit, placement: Placement, pods: tuple[PodFacts, ...], decision: str) -> None:
+        now = asyncio.get_running_loop().time()
+        gang = unit.state
+        self._view.reserve(pods)
+        deadline = now + self._deadlines.timeout_s(gang)
+        after = None
+        if gang is not None:
+            is_floor = unit.order.stage is not Stage.SURPLUS
+            after = self._committer.floor_of(gang.base if is_floor else gang.name)
+            if is_floor:
+                self._note_choice(gang, unit.tree, placement)
+                if unit.tree.former and unit.tree.former.issuperset(pod.node for pod in pods):
+                    metrics.RESERVATION_USED.inc()
+        attempt = Attempt(unit.name, pods, deadline, decision, after)
+        self._committer.launch(attempt, is_floor=unit.order.stage is not Stage.SURPLUS)
+        log.info("placed", unit=unit.name, decision=decision, version=placement.version, pods=len(pods),
+                 domain=placement.domain, score=round(placement.score, 3), steps=placement.steps)  # fmt: skip
+
+    def _note_choice(self, gang: GangState, tree: Gang, placement: Placement) -> None:
+        gang.score = round(placement.score, 4)
+        pods = placement.core + sum(len(group.bound) for group in tree.groups())
+        where = f" in {placement.domain} ({placement.domain_key})" if placement.domain else ""
+        text = f"placed {pods} pod{'s' * (pods != 1)}{where}, score {gang.score:g}"
+        gang.verdict = Verdict(True, GANG_SCHEDULED, text)
+        metrics.PLACEMENT_SCORE.observe(placement.score)
+        if placement.domain:
+            metrics.DOMAIN_SELECTED.labels(placement.domain_key).inc()
+        if placement.domain and placement.core >= TWO_EVENTS:
+            text = f"chose {placement.domain} ({placement.domain_key}) for {placement.core} pods"
+            self._events.normal(gang.podgang, EventReason.TOPOLOGY_SELECTED, text)
+
+    def _refuse(self, unit: Unit, answer: NoFit, decision: str) -> None:
+        now = asyncio.get_running_loop().time()
+        gang = unit.state
+        is_floor = unit.order.stage is not Stage.SURPLUS
+        log.info("no place", unit=unit.name, decision=decision, version=answer.version, reason=answer.reason,
+                 proven=answer.proven, message=answer.message)  # fmt: skip
+        if is_floor and self._config.preemption.enabled and not _claims_devices(unit.tree):
+            deadline_s = now + self._deadlines.timeout_s(gang)
+            if self._nominations.try_preempt(unit.name, unit.tree, gang, self._budget, deadline_s):
+                self._queue.withdraw(unit.name)
+                return
+        self._park(unit, now)
+        verdict = Verdict(False, UNSCHEDULABLE, self._explained(unit, answer))
+        if gang is None:
+            self._reporter.pod_waits(unit.name, verdict)
+        elif is_floor:
+            self._reporter.settled(gang, verdict)
+        else:
+            self._leave_over(gang, verdict.message)
+
+    def _leave_over(self, gang: GangState, text: str) -> None:
+        """Pods above the minimum have no place: they are told, the gang is not, unless it is made of nothing else."""
+        verdict = Verdict(False, UNSCHEDULABLE, text)
+        if gang.has_floor or gang.was_placed or gang.binding:
+            self._reporter.pod_waits(gang.name, verdict)
+        else:
+            self._reporter.settled(gang, verdict)
+
+    def _explained(self, unit: Unit, answer: NoFit) -> str:
+        """The refusal in one line, as `explain` opens; worked out again only when the blocking constraint changed."""
+        said, text = self._texts.get(unit.name, ("", ""))
+        if said != answer.message or not text:
+            _, _, closest = closest_domain(self._view.snapshot, unit.tree)
+            text = "; ".join(part for part in (answer.message, closest) if part)
+            self._texts[unit.name] = (answer.message, text)
+        return text
+
+    def _park(self, unit: Unit, now: float) -> None:
+        self._relief.needed_by(unit.name, unit.tree)
+        self._queue.park(unit.name, now)
+
+    def _refuse_bad(self, name: str, message: str) -> None:
+        self._queue.withdraw(name)
+        gang = self._view.gangs.get(name)
+        if gang is not None:
+            self._reporter.settled(gang, Verdict(False, INVALID, message))
+
+    def _start_nominated(self, name: str, tree: Gang, placement: Placement, decision: str) -> None:
+        """The victims are gone: what was reserved is bound."""
+        gang = self._view.gangs.get(name)
+        unit = Unit(name, tree, order_of(self._view, name), gang)
+        pods = placement.pods[: placement.core] if gang is not None else placement.pods
+        if gang is not None:
+            gang.nominated = False
+            gang.verdict = Verdict(False, BINDING, "its place is free now", brief=True)
+        self._commit(unit, placement, pods, decision)
+
+    # 3. The next moment
+
+    def _set_timer(self, now: float) -> None:
+        moments = [*self._deadlines.moments(), self._queue.next_due_s(now), self._nominations.next_look_s()]
+        later = [moment for moment in moments if moment is not None and moment > now]
+        if later:
+            self._wake_at(min(later))
+
+
+def _claims_devices(tree: Gang) -> bool:
+    """Whether a pod of the gang waits for devices; evicting others frees theirs only when their claims are gone."""
+    asked = (name for group in tree.groups() for pod in group.pods for name, _ in pod.shape.requests)
+    return any(name.startswith(DEVICES) for name in asked)

@@ -1,0 +1,291 @@
+"""Follows the cluster: turns events into changes of the view, and never decides anything.
+
+Handlers keep the snapshot exact, note which units changed and which nodes got more room, and wake the cycle. They run
+between two breaths of the event loop, thousands a second, so each does as little as it can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from grove.api.core import Namespace, Node, Pod, PriorityClass
+from grove.api.meta import Key
+from grove.api.podgang import PodGang
+from grove.api.topology import ClusterTopologyBinding
+from grove.kube.cache import Cache
+from grove.scheduler.loop.gangstate import GangState, base_of, is_initialized
+from grove.scheduler.loop.view import POD, View
+
+SOON_S = 0.05
+
+
+class Follower:
+    """`stirred` is called when a gang has something to report and nothing to decide: a pod of it became ready."""
+
+    def __init__(self, cache: Cache, view: View, stirred: Callable[[str], None]) -> None:
+        self._view, self._stirred = view, stirred
+        self._soon: set[str] = set()
+        cache.on_event(Node, self._node_changed)
+        cache.on_event(Namespace, self._namespace_changed)
+        cache.on_event(PriorityClass, self._priority_changed)
+        cache.on_event(Pod, self._pod_changed)
+        if view.takes_gangs:  # else Grove's own kinds need not even be installed
+            cache.on_event(ClusterTopologyBinding, self._topology_changed)
+            cache.on_event(PodGang, self._gang_changed)
+
+    # Pods
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid or new.is_finished):
+            self._pod_left(old)
+            old = None
+        if new is None or new.is_finished:
+            return
+        key, uid, node = new.metadata.key, new.metadata.uid, new.spec.node_name
+        if new.metadata.is_deleting:
+            self._view.leaving.discard(uid)
+        was_planned = False
+        if node:
+            was_planned = self._view.reserved.get(uid) == node and old is not None and _is_our_bind(old, new)
+            if not was_planned and (old is None or _is_other_load(old, new)):
+                self._view.put(self._view.read(new))
+                if old is None or old.spec.node_name != node:
+                    self._pod_arrived(new, node)
+            self._view.reserved.pop(uid, None)
+            self._view.confirmed.pop(uid, None)
+            self._view.forget_facts(key)
+        elif old is not None and old.status.resource_claim_statuses != new.status.resource_claim_statuses:
+            self._view.forget_facts(key)  # its claims were made just now
+        gang = self._view.gang_of.get(key)
+        if gang is not None:
+            self._member_changed(self._view.gangs[gang], old, new, ours=was_planned)
+        elif self._view.is_ours(new):
+            self._stray_changed(old, new)
+
+    def _pod_arrived(self, pod: Pod, node: str) -> None:
+        if self._view.sees_pods:
+            self._view.wide_relief = True
+        planned = self._view.reserved.get(pod.metadata.uid)
+        if planned is not None and planned != node:
+            self._view.relief.add(planned)
+
+    def _pod_left(self, pod: Pod) -> None:
+        key, uid = pod.metadata.key, pod.metadata.uid
+        node = self._view.reserved.pop(uid, None) or pod.spec.node_name
+        self._view.claims.release(uid)
+        self._view.attachments.release(uid)
+        self._view.confirmed.pop(uid, None)
+        self._view.leaving.discard(uid)
+        self._view.forget_facts(key)
+        if node:
+            self._view.drop(uid)
+            self._view.relief.add(node)
+            if self._view.sees_pods:
+                self._view.wide_relief = True
+            self._view.wake()
+        gang = self._view.gangs.get(self._view.gang_of.get(key, ""))
+        if gang is not None:
+            gang.missing.add(key)
+            self._mark_soon(gang.name)
+        if self._view.singles.pop(unit := f"{POD}{key}", None) is not None:
+            self._view.mark(unit)
+
+    def _mark_soon(self, gang: str) -> None:
+        """A gang that loses pods often loses many; nothing can be done for it before new ones come."""
+        if gang not in self._soon:
+            self._soon.add(gang)
+            asyncio.get_running_loop().call_later(SOON_S, self._mark_now, gang)
+
+    def _mark_now(self, gang: str) -> None:
+        self._soon.discard(gang)
+        self._view.mark(gang)
+
+    def _member_changed(self, gang: GangState, old: Pod | None, new: Pod, *, ours: bool) -> None:
+        key = new.metadata.key
+        if old is None:
+            gang.missing.discard(key)
+            self._learn_base(gang, new)
+            if (new.spec.priority or 0) > gang.priority and not gang.podgang.spec.priority_class_name:
+                self._set_priority(gang)
+            if not new.spec.node_name and self._view.is_ours(new):
+                self._view.facts(new)  # read now, while the rest is being created, and not when time matters
+            if gang.missing and not gang.was_placed and gang.verdict is not None:
+                return  # nothing can be decided before the last of them is there
+        if ours and gang.binding:
+            return  # the attempt that did it has the word when it is over
+        if old is not None and new.metadata.is_deleting and not old.metadata.is_deleting:
+            self._mark_soon(gang.name)
+        elif old is None or _state_of(old) != _state_of(new):
+            self._view.mark(gang.name, fresh=not ours)
+        elif old.is_ready != new.is_ready:
+            self._stirred(gang.name)
+
+    def _stray_changed(self, old: Pod | None, new: Pod) -> None:
+        """A pod of ours that no gang refers to: placed by itself, unless it names a gang that will come."""
+        unit = f"{POD}{new.metadata.key}"
+        if new.spec.node_name or new.metadata.is_deleting:
+            if self._view.singles.pop(unit, None) is not None:
+                self._view.mark(unit)
+            return
+        self._view.singles[unit] = new
+        if old is None or _state_of(old) != _state_of(new):
+            self._view.mark(unit, fresh=True)
+
+    # Gangs
+
+    def _gang_changed(self, old: PodGang | None, new: PodGang | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._gang_left(old)
+            old = None
+        if new is None:
+            return
+        name = str(new.metadata.key)
+        gang = self._view.gangs.get(name)
+        if gang is None:
+            gang = self._view.gangs[name] = GangState(name, new)
+            self._mark_scaled(name)
+        before = gang.group_of
+        gang.adopt(new)
+        if old is None or old.spec != new.spec:
+            self._refer(gang, before)
+        if old is None or _gang_state_of(old) != _gang_state_of(new):
+            self._view.mark(name, fresh=True)
+        else:
+            self._stirred(name)
+
+    def _gang_left(self, podgang: PodGang) -> None:
+        gang = self._view.gangs.pop(str(podgang.metadata.key), None)
+        if gang is None:
+            return
+        self._view.scaled_of.get(gang.base, set()).discard(gang.name)
+        for key in gang.group_of:
+            self._unrefer(gang, key)
+        self._view.mark(gang.name)
+        self._mark_scaled(gang.name)
+
+    def _mark_scaled(self, base: str) -> None:
+        """Whoever waits for a base gang should know whether there is one."""
+        for name in sorted(self._view.scaled_of.get(base, ())):
+            self._view.mark(name)
+
+    def _refer(self, gang: GangState, before: Mapping[Key, str]) -> None:
+        for key in before.keys() - gang.group_of.keys():
+            self._unrefer(gang, key)
+        gang.missing = set()
+        for key in gang.group_of:
+            other = self._view.gang_of.setdefault(key, gang.name)
+            if other != gang.name:
+                gang.fault = f"pod {key} belongs to PodGang {other} already"
+                continue
+            pod = self._view.pods.get(key)
+            if pod is None:
+                gang.missing.add(key)
+                continue
+            self._view.singles.pop(f"{POD}{key}", None)
+            self._learn_base(gang, pod)
+        self._set_priority(gang)
+
+    def _unrefer(self, gang: GangState, key: Key) -> None:
+        if self._view.gang_of.get(key) == gang.name:
+            del self._view.gang_of[key]
+            self._view.forget_facts(key)
+            pod = self._view.pods.get(key)
+            if pod is not None and self._view.is_ours(pod):
+                self._stray_changed(None, pod)
+
+    def _learn_base(self, gang: GangState, pod: Pod) -> None:
+        base = base_of(pod)
+        if base and base != gang.base:
+            gang.base = base
+            self._view.scaled_of.setdefault(base, set()).add(gang.name)
+
+    def _set_priority(self, gang: GangState) -> None:
+        """The gang's class if it names one, else the highest of its pods; the pods are counted with it."""
+        named = self._view.priorities.get(Key("", gang.podgang.spec.priority_class_name))
+        priorities = [pod.spec.priority or 0 for pod, _ in self._view.members(gang)]
+        gang.priority = named.value if named is not None else max(priorities, default=0)
+        for pod, _ in self._view.members(gang):
+            self._view.forget_facts(pod.metadata.key)
+            if pod.spec.node_name:
+                self._count_again(pod)
+
+    def _count_again(self, pod: Pod) -> None:
+        """Makes the snapshot's idea of a bound pod's gang and priority ours, when it was read before we knew."""
+        known, now = self._view.snapshot.find_pod(pod.metadata.uid), self._view.read(pod)
+        if known is not None and (known.gang, known.group, known.priority) != (now.gang, now.group, now.priority):
+            self._view.drop(now.uid)
+            self._view.put(now)
+
+    # The rest
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        if new is None:
+            assert old is not None
+            self._view.snapshot.remove_node(old.metadata.name)
+        else:
+            snapshot = self._view.snapshot
+            version, labels_version = snapshot.version, snapshot.nodes.labels_version
+            snapshot.add_node(self._view.read_node(new))
+            if snapshot.version == version:
+                return  # a heartbeat: nothing that placement looks at
+            self._view.relief.add(new.metadata.name)
+            if snapshot.nodes.labels_version != labels_version:
+                self._view.wide_relief = True  # domains changed, and with them what other nodes are good for
+        self._view.wake()
+
+    def _topology_changed(self, old: ClusterTopologyBinding | None, new: ClusterTopologyBinding | None) -> None:
+        if new is not None:
+            self._view.snapshot.set_topology(new.metadata.name, tuple(level.key for level in new.spec.levels))
+            self._view.levels[new.metadata.name] = {level.domain: level.key for level in new.spec.levels}
+        elif old is not None:
+            self._view.levels.pop(old.metadata.name, None)
+            self._view.snapshot.set_topology(old.metadata.name, None)
+        self._view.help_anybody()
+
+    def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
+        if new is None:
+            assert old is not None
+            self._view.snapshot.set_namespace(old.metadata.name, None)
+        elif old is None or old.metadata.labels != new.metadata.labels:
+            self._view.snapshot.set_namespace(new.metadata.name, new.metadata.labels)
+            if old is not None:
+                self._view.help_anybody()
+
+    def _priority_changed(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
+        name = (new or old).metadata.name  # type: ignore[union-attr]
+        for gang in self._view.gangs.values():
+            if gang.podgang.spec.priority_class_name == name:
+                self._set_priority(gang)
+                self._view.mark(gang.name)
+
+
+def _state_of(pod: Pod) -> tuple[object, ...]:
+    """What of a pod can change the fate of its gang."""
+    return (pod.spec.node_name, pod.metadata.is_deleting, pod.is_gated, pod.status.resource_claim_statuses)
+
+
+def _gang_state_of(podgang: PodGang) -> tuple[object, ...]:
+    """What of a PodGang can change its fate; its status, but for Initialized, is our own."""
+    meta = podgang.metadata
+    return (podgang.spec, meta.annotations, meta.labels, meta.is_deleting, is_initialized(podgang))
+
+
+def _is_our_bind(old: Pod, new: Pod) -> bool:
+    """Whether all that happened to a pod is the binding we asked for: the snapshot counts it there already."""
+    return (
+        not old.spec.node_name
+        and not new.metadata.is_deleting
+        and old.metadata.labels == new.metadata.labels
+        and new.metadata.generation - old.metadata.generation <= 1
+    )
+
+
+def _is_other_load(old: Pod, new: Pod) -> bool:
+    """Whether the snapshot must count a bound pod anew; a kubelet's status reports are not worth a look."""
+    return (
+        old.spec.node_name != new.spec.node_name
+        or old.metadata.generation != new.metadata.generation
+        or old.metadata.is_deleting != new.metadata.is_deleting
+        or old.metadata.labels != new.metadata.labels
+    )

@@ -1,0 +1,178 @@
+"""The running scheduler: caches, view, queue, cycle, binder and reporter wired together, over any `Client`.
+
+    scheduler = Scheduler(client)
+    await scheduler.run()
+
+One task decides (`Cycle`), woken by events and by one timer for the next exact moment; binding, eviction and reporting
+are tasks beside it. Cancelling `run` stops everything; what was half done is found and finished by the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import structlog
+
+from grove.kube.cache import Cache
+from grove.kube.client import Client
+from grove.kube.clock import SYSTEM, Clock
+from grove.kube.events import Recorder
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.loop.bind import Binder
+from grove.scheduler.loop.claimwrite import ClaimWriter
+from grove.scheduler.loop.commit import Committer
+from grove.scheduler.loop.cycle import Cycle
+from grove.scheduler.loop.decisions import Decider, Tape
+from grove.scheduler.loop.follow import Follower
+from grove.scheduler.loop.nominate import Nominations
+from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.config import SchedulerConfiguration
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.policy.queue import Backoff, Queue
+
+SYNC_S = 120.0
+LONG_CYCLE_S, LONGEST_REST_S = 0.1, 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class Scheduler:
+    """Schedules until cancelled. `snapshot` and `tape` record a run; `tune_gc` is for a process of its own."""
+
+    def __init__(
+        self, client: Client, config: SchedulerConfiguration = SchedulerConfiguration(), clock: Clock = SYSTEM, *,
+        snapshot: Snapshot | None = None, tape: Tape | None = None, tune_gc: bool = False,
+    ) -> None:  # fmt: skip
+        self.config, self._client = config, client
+        self.cache = Cache(client, tune_gc=tune_gc)
+        self.view = View(
+            self.cache, snapshot if snapshot is not None else Snapshot(), scheduler_name=config.scheduler_name,
+            takes_gangs=config.takes_gangs, wake=self._wake,
+        )  # fmt: skip
+        Follower(self.cache, self.view, self._stirred)
+        self.queue = Queue(Backoff(config.backoff.initial, config.backoff.max))
+        self._events = Recorder(client, config.scheduler_name, clock=clock)
+        self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle)
+        binder = Binder(
+            client, concurrency=config.bind_concurrency, fits=self._fits,
+            prepare=(
+                self.view.storage.prepare(client, self.view.pods.get),
+                ClaimWriter(client, self.view.claims, self.view.pods.get).prepare,
+            ),
+        )  # fmt: skip
+        self._committer = Committer(
+            client, self.view, binder, self.reporter, self._events, spawn=self._spawn, ended=self._ended
+        )
+        run = f"{int(clock.now().timestamp()):x}" if clock is SYSTEM else "run"
+        decider = Decider(self.view.snapshot, run, tape)
+        nominations = Nominations(
+            client, self.view, decider, self.reporter, self._events, spawn=self._spawn, fits=self._fits
+        )  # fmt: skip
+        self._cycle = Cycle(
+            self.view, self.queue, decider, self._committer, nominations, self.reporter, self._events, clock, config,
+            self._wake_at,
+        )  # fmt: skip
+        self._news = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self.in_step_since: float | None = None
+        """Loop time since which the caches follow the cluster."""
+        self.cycles = 0
+
+    @property
+    def is_ready(self) -> bool:
+        return self.in_step_since is not None
+
+    async def run(self) -> None:
+        """Follows the cluster and schedules; ends when cancelled."""
+        async with self.following():
+            await self.schedule()
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Keeps the caches in step and decides nothing: what a standby does until it leads."""
+        await self.view.claims.follow(self.cache, self._client)
+        async with self.cache:
+            await self.cache.wait_synced(SYNC_S)
+            self.view.attachments.refresh()
+            log.info("in step with the cluster", nodes=len(self.view.nodes), pods=len(self.view.pods),
+                     gangs=len(self.view.gangs))  # fmt: skip
+            self.in_step_since = asyncio.get_running_loop().time()
+            try:
+                yield
+            finally:
+                self.in_step_since = None
+
+    async def schedule(self) -> None:
+        """Decides and acts until cancelled; once, inside `following`."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                tasks.create_task(self._events.run(), name="events")
+                tasks.create_task(self.reporter.run(), name="reporter")
+                await self._decide()
+        finally:
+            self._tasks = None
+            if self._timer is not None:
+                self._timer.cancel()
+
+    async def _decide(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            await self._news.wait()
+            # A watch chunk brings many events; the handlers of the rest of it run before we look.
+            await asyncio.sleep(0)
+            self._news.clear()
+            self.cycles += 1
+            began = clock()
+            await self._cycle.run()
+            took = clock() - began
+            if took > LONG_CYCLE_S:
+                await asyncio.sleep(min(took, LONGEST_REST_S))  # a crowd that waits must not starve binds and events
+
+    # What the parts ask of each other
+
+    def _wake(self) -> None:
+        self._news.set()
+
+    def _stirred(self, gang: str) -> None:
+        self.reporter.stirred(gang)
+
+    def _ended(self, unit: str, all_bound: bool) -> None:
+        self._cycle.ended(unit, all_bound)
+
+    def _wake_at(self, when_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(when_s, self._wake)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._tasks is None:
+            work.close()
+            return
+        self._tasks.create_task(self._guarded(work))
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """A bug in one attempt must not end the scheduling of all others."""
+        try:
+            await work
+        except Exception:
+            log.exception("task failed")
+
+    def _fits(self, pod: PodFacts) -> bool:
+        """Whether the node chosen for a pod is still there, still takes it, and still has what was reserved on it."""
+        snapshot = self.view.snapshot
+        row = snapshot.nodes.row_of.get(pod.node)
+        if row is None or not allowed_mask(snapshot, pod.shape)[row]:
+            return False
+        return all(snapshot.free[r, row] >= 0 for r, amount in snapshot.amounts(pod.shape.requests) if amount)
+
+    async def close(self) -> None:
+        """Writes the events that are still unsaid, as far as the cluster lets us."""
+        with suppress(Exception):
+            await self._events.flush()

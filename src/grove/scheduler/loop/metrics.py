@@ -1,0 +1,92 @@
+"""The scheduler's numbers, all beginning with `grove_`; what they count is what users and alerts ask about.
+
+Capacity figures (largest placeable gang, fragmentation) are computed when they are scraped, from the snapshot as it is.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.devices.devices import is_shorthand
+from grove.scheduler.loop.bind import Fate
+from grove.scheduler.model.facts import PODS, Shape
+from grove.scheduler.solve.score import fragmentation, slots_by_domain
+
+ATTEMPTS = Counter("grove_gang_attempts", "Decisions about gangs, by result and reason.", ["result", "reason"])
+SCHEDULE_SECONDS = Histogram(
+    "grove_gang_schedule_seconds", "From a gang being ready to its minimum being bound.",
+    buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 4, 6, 8, 9, 10, 11, 12, 15, 20, 30, 60, 300, 1800),
+)  # fmt: skip
+DECISION_SECONDS = Histogram(
+    "grove_gang_decision_seconds", "Time one placement decision took.",
+    buckets=(0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2),
+)  # fmt: skip
+CYCLE_SECONDS = Histogram(
+    "grove_scheduling_cycle_seconds", "Time one cycle over all waiting gangs took.",
+    buckets=(0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5),
+)  # fmt: skip
+PENDING = Gauge("grove_gang_pending", "Gangs and single pods that are ready and have no place.")
+DOMAIN_SELECTED = Counter("grove_topology_domain_selected", "Gangs placed in one domain, by its level.", ["layer"])
+PLACEMENT_SCORE = Histogram(
+    "grove_placement_score", "Best possible over used domains of placed gangs.",
+    buckets=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 1.0),
+)  # fmt: skip
+RESERVATION_USED = Counter("grove_reservation_used", "Gangs that took over the place of the one they name.")
+PREEMPTED = Counter("grove_preempted_gangs", "Gangs evicted for gangs of higher priority.")
+ROLLBACKS = Counter("grove_gang_rollbacks", "Gangs taken back because they could not be completed in time.")
+_BINDS = Counter("grove_pod_binds", "Bind requests by what became of the pod.", ["result"])
+BINDS = {fate: _BINDS.labels(fate.name.lower()) for fate in Fate}
+
+
+class Headroom(Collector):
+    """How much of each device or resource is left in one piece, by level of every known topology."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = weakref.ref(snapshot)
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        largest = GaugeMetricFamily(
+            "grove_largest_placeable_gang",
+            "Most pods of one whole unit of the resource (cpu: one core) that fit into one domain of the level.",
+            labels=["level", "resource"],
+        )
+        broken = GaugeMetricFamily(
+            "grove_fragmentation_ratio",
+            "Share of what is free that is outside the domain with the most of it; 0 is one piece.",
+            labels=["level", "resource"],
+        )
+        snapshot = self._snapshot()
+        if snapshot is not None and snapshot.nodes.rows:
+            for level, resource, most, ratio in headroom(snapshot):
+                largest.add_metric([level, resource], most)
+                broken.add_metric([level, resource], ratio)
+        yield largest
+        yield broken
+
+
+def headroom(snapshot: Snapshot) -> Iterable[tuple[str, str, float, float]]:
+    """(level key, resource, most unit pods in a domain, fragmentation) for cpu and extended resources."""
+    resources = [name for name in snapshot.resources if name == "cpu" or ("/" in name and not is_shorthand(name))]
+    seen: set[str] = set()
+    for topology in sorted(snapshot.topologies):
+        for key in snapshot.topologies[topology]:
+            if key in seen:
+                continue
+            seen.add(key)
+            for resource in resources:
+                unit = Shape(((PODS, 1), (resource, 1000 if resource == "cpu" else 1)))
+                slots = slots_by_domain(snapshot, unit, key, topology)
+                yield key, resource, max(slots.values(), default=0), fragmentation(snapshot, resource, key, topology)
+
+
+def watch_headroom(snapshot: Snapshot, registry: CollectorRegistry = REGISTRY) -> Collector:
+    """Adds the capacity figures of a snapshot to a registry; unregister the returned collector when it ends."""
+    collector = Headroom(snapshot)
+    registry.register(collector)
+    return collector

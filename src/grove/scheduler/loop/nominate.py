@@ -1,0 +1,273 @@
+"""Preemption carried out: victims are told and evicted, and their place is kept for the gang that asked for it.
+
+The place is reserved as soon as the victims are chosen, so the room they leave is never anybody else's; the gang is
+bound when the last of them is gone. A gang that is evicted whole is marked before its first pod goes, so that a
+scheduler that dies in between finishes what it began. Budgets are asked through the Eviction API, patiently.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from grove.api import conditions as words
+from grove.api.conditions import EventReason
+from grove.api.core import Pod
+from grove.api.meta import Key, find_condition
+from grove.kube.client import Client
+from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader, TooManyRequests
+from grove.kube.events import Recorder
+from grove.scheduler.evict.preempt import LEAVING, Victims
+from grove.scheduler.loop import metrics
+from grove.scheduler.loop.commit import Spawn
+from grove.scheduler.loop.decisions import Decider
+from grove.scheduler.loop.gangstate import PREEMPTING, GangState, Verdict
+from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.running import budgets_of, running_units
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.answers import Budget, Placement
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.gang import Gang
+from grove.scheduler.solve.place import place
+
+RETRY_S, MAX_RETRY_S = 0.25, 10.0
+
+log = structlog.get_logger(__name__)
+
+Start = Callable[[str, Gang, Placement, str], None]
+
+
+@dataclass(slots=True)
+class Nomination:
+    """A place that is reserved for a unit and still occupied: by its victims, and by pods that were leaving anyway."""
+
+    unit: str
+    tree: Gang
+    placement: Placement
+    victims: frozenset[str]
+    deadline_s: float
+    decision: str
+
+    @property
+    def pods(self) -> tuple[PodFacts, ...]:
+        return self.placement.pods[: self.placement.core]
+
+
+class Nominations:
+    def __init__(
+        self, client: Client, view: View, decider: Decider, reporter: Reporter, events: Recorder, *, spawn: Spawn,
+        fits: Callable[[PodFacts], bool],
+    ) -> None:  # fmt: skip
+        self._client, self._view, self._decider = client, view, decider
+        self._reporter, self._events, self._spawn, self._fits = reporter, events, spawn, fits
+        self._open: dict[str, Nomination] = {}
+        self._unsettled: set[str] = set()
+        self._evicting: set[str] = set()
+        """Gangs that go whole, and single pods by uid, for which a task is at work."""
+
+    def has(self, unit: str) -> bool:
+        return unit in self._open
+
+    def next_look_s(self) -> float | None:
+        return min((one.deadline_s for one in self._open.values()), default=None)
+
+    def take_unsettled(self) -> set[str]:
+        """Units that found no victims while some gangs could not be judged: they were being bound or moved."""
+        found, self._unsettled = self._unsettled, set()
+        return found
+
+    def is_victim(self, gang: GangState) -> bool:
+        """Whether the gang is being evicted whole; takes up again what an earlier scheduler began."""
+        if gang.name in self._evicting:
+            return True
+        marked = find_condition(gang.podgang.status.conditions, words.DISRUPTION_TARGET)
+        if marked is None or marked.status != words.TRUE or marked.last_transition_time is None:
+            return False
+        since = marked.last_transition_time
+        left = [
+            pod for pod, _ in self._view.members(gang)
+            if self._view.bound_node(pod) and not self._view.is_leaving(pod)
+            and pod.metadata.creation_timestamp is not None and pod.metadata.creation_timestamp <= since
+        ]  # fmt: skip
+        if not left:
+            return False
+        log.info("eviction of a gang taken up again", gang=gang.name, pods=len(left))
+        self._evict_gang(gang, [self._view.facts(pod) for pod in left], marked.message, lambda: True)
+        return True
+
+    def try_preempt(self, unit: str, tree: Gang, gang: GangState | None, budget: Budget, deadline_s: float) -> bool:
+        """Looks for victims; True if there are some and the unit now has a place reserved."""
+        lowest = self._view.lowest_priority()
+        if lowest is None or lowest >= tree.priority or not tree.may_preempt:
+            return False
+        base = gang.base if gang is not None else ""
+        running = [one for one in running_units(self._view) if one.name != base]  # nobody evicts what it belongs to
+        decision, answer = self._decider.preempt(tree, running, budgets_of(self._view), budget)
+        if not isinstance(answer, Victims) and answer.reason == LEAVING:
+            answer = self._without_leaving(tree, budget) or answer
+        if not isinstance(answer, Victims):
+            log.debug("nobody to preempt", unit=unit, decision=decision, reason=answer.reason, message=answer.message)
+            if any(not one.preemptible and one.priority < tree.priority for one in running):
+                self._unsettled.add(unit)
+            return False
+        self._nominate(unit, tree, gang, answer, decision, deadline_s)
+        return True
+
+    def _without_leaving(self, tree: Gang, budget: Budget) -> Victims | None:
+        """Where the gang fits once what is terminating is gone: no victims, and a place to keep all the same."""
+        twin = self._view.snapshot.copy()
+        for pod in [pod for pod in twin.pods() if pod.terminating]:
+            twin.remove_pod(pod.uid)
+        placement = place(twin, tree, budget)
+        return Victims(tree.name, (), (), (), placement, twin.version) if isinstance(placement, Placement) else None
+
+    def _nominate(
+        self, unit: str, tree: Gang, gang: GangState | None, answer: Victims, decision: str, deadline_s: float
+    ) -> None:
+        nodes = {pod.node for pod in answer.placement.pods}
+        leaving = {pod.uid for pod in self._view.snapshot.pods() if pod.terminating and pod.node in nodes}
+        victims = frozenset(leaving.union(pod.uid for pod in answer.pods))
+        found = Nomination(unit, tree, answer.placement, victims, deadline_s, decision)
+        self._open[unit] = found
+        self._view.reserve(found.pods)
+        whole = set(answer.gangs)
+        text = f"evicting {len(answer.pods)} pods of lower priority" + (
+            f", whole gangs: {', '.join(answer.gangs[:3])}" if answer.gangs else ""
+        )
+        if not answer.pods:
+            text = "its place is kept until the pods that are terminating there are gone"
+        if answer.budgets_broken:
+            text += f"; waits for disruption budgets {', '.join(answer.budgets_broken)}"
+        log.info("preempting", unit=unit, decision=decision, version=answer.version, victims=len(answer.pods),
+                 gangs=answer.gangs, budgets_broken=answer.budgets_broken)  # fmt: skip
+        if gang is not None:
+            gang.nominated = True
+            self._reporter.settled(gang, Verdict(False, PREEMPTING, text))
+            if answer.pods:
+                self._events.normal(gang.podgang, EventReason.GANG_PREEMPTING, text)
+        by_gang: dict[str, list[PodFacts]] = {}
+        for pod in answer.pods:
+            if pod.gang in whole:
+                by_gang.setdefault(pod.gang, []).append(pod)
+            else:
+                self._evict_alone(pod, lambda: unit in self._open)
+        because = f"evicted for {unit}, which has priority {tree.priority}"
+        for name, pods in sorted(by_gang.items()):
+            victim = self._view.gangs.get(name)
+            if victim is not None:
+                metrics.PREEMPTED.inc()
+                self._events.warn(victim.podgang, EventReason.GANG_PREEMPTED, because)
+                self._evict_gang(victim, pods, because, lambda: unit in self._open)
+
+    def advance(self, start: Start, now_s: float) -> None:
+        """Starts whoever's victims are gone; lets go of places that cannot be had any more."""
+        for unit, one in sorted(self._open.items()):
+            left = any(self._view.snapshot.find_pod(uid) is not None for uid in one.victims)
+            is_wanted = self._is_wanted(one)
+            if left and is_wanted and now_s < one.deadline_s:
+                continue
+            if not left and is_wanted and all(self._fits(pod) for pod in one.pods):
+                del self._open[unit]
+                start(unit, one.tree, one.placement, one.decision)
+            else:
+                self.drop(unit)
+                self._view.mark(unit)
+
+    def drop(self, unit: str) -> None:
+        """Gives a place back; evictions that have not begun are not begun."""
+        one = self._open.pop(unit, None)
+        if one is None:
+            return
+        for pod in one.pods:
+            self._view.release(pod.uid)
+        gang = self._view.gangs.get(unit)
+        if gang is not None:
+            gang.nominated = False
+
+    def _is_wanted(self, one: Nomination) -> bool:
+        """Whether all pods it was made for still exist and wait."""
+        for pod in one.pods:
+            found = self._view.pods.get(Key(pod.namespace, pod.name))
+            if found is None or found.metadata.uid != pod.uid or found.spec.node_name or self._view.is_leaving(found):
+                return False
+        return True
+
+    # Evicting
+
+    def _evict_alone(self, pod: PodFacts, still_wanted: Callable[[], bool]) -> None:
+        if pod.uid not in self._evicting:
+            self._evicting.add(pod.uid)
+            self._spawn(self._evict([pod], pod.uid, still_wanted))
+
+    def _evict_gang(
+        self, victim: GangState, pods: list[PodFacts], because: str, still_wanted: Callable[[], bool]
+    ) -> None:
+        if victim.name in self._evicting:
+            return
+        self._evicting.add(victim.name)
+        victim.victim_of = because
+        self._spawn(self._mark_and_evict(victim, pods, still_wanted))
+
+    async def _mark_and_evict(self, victim: GangState, pods: list[PodFacts], still_wanted: Callable[[], bool]) -> None:
+        pause_s = RETRY_S
+        while self._view.gangs.get(victim.name) is victim:
+            try:
+                await self._reporter.write_status(victim.name)
+                break
+            except NotLeader:
+                self._evicting.discard(victim.name)
+                return
+            except KubeError as err:
+                log.info("victim not marked yet, trying again", gang=victim.name, error=str(err))
+                await asyncio.sleep(pause_s)
+                pause_s = min(MAX_RETRY_S, pause_s * 2)
+        try:
+            await self._evict(pods, victim.name, still_wanted)
+        finally:
+            victim.victim_of = ""
+            self._view.mark(victim.name)
+
+    async def _evict(self, pods: list[PodFacts], who: str, still_wanted: Callable[[], bool]) -> None:
+        """Evicts all of these pods. Once the first is gone the rest follows: no gang is left in part."""
+        begun = False
+        left = list(pods)
+        pause_s = RETRY_S
+        try:
+            while left and (begun or still_wanted()):
+                refused: list[PodFacts] = []
+                for pod in left:
+                    if not (begun or still_wanted()):
+                        return
+                    if await self._evict_one(pod):
+                        begun = True
+                    else:
+                        refused.append(pod)
+                left = refused
+                if left:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(MAX_RETRY_S, pause_s * 2)
+        except NotLeader:
+            log.info("eviction stopped, not the leader any more", unit=who)
+        finally:
+            self._evicting.discard(who)
+
+    async def _evict_one(self, pod: PodFacts) -> bool:
+        """Whether the pod is on its way out; False to ask again later."""
+        try:
+            await self._client.evict(pod.namespace, pod.name, uid=pod.uid)
+        except (NotFound, Conflict):
+            known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name))
+            return known is None or known.metadata.uid != pod.uid or known.metadata.is_deleting
+        except TooManyRequests as err:
+            log.info("eviction refused for now", pod=f"{pod.namespace}/{pod.name}", reason=str(err))
+            return False
+        except NotLeader:
+            raise
+        except KubeError as err:
+            log.warning("eviction failed, trying again", pod=f"{pod.namespace}/{pod.name}", error=str(err))
+            return False
+        self._view.leaving.add(pod.uid)
+        return True

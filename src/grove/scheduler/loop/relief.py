@@ -1,0 +1,83 @@
+"""Whom a change helps: parked units are woken when one of their pods would fit where room has come.
+
+Also who stands back: room often comes node by node, and what a waiting minimum could need must not go to scaled gangs
+or surplus behind it while it is still coming.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.loop.nominate import Nominations
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.facts import Shape
+from grove.scheduler.model.gang import Gang
+from grove.scheduler.policy.queue import Order, Queue
+
+MOST_PATIENCE = 3
+"""Nobody stands back for longer than so many times the patience, however busy the cluster is."""
+
+
+class Relief:
+    def __init__(self, view: View, queue: Queue, nominations: Nominations, *, patience_s: float) -> None:
+        self._view, self._queue, self._nominations = view, queue, nominations
+        self._patience_s = patience_s
+        self._needs: dict[str, tuple[Shape, ...]] = {}
+        self._last_s = float("-inf")
+
+    def needed_by(self, unit: str, gang: Gang) -> None:
+        """Remembers what would help a unit that found no place."""
+        shapes = tuple(dict.fromkeys(pod.shape for group in gang.groups() for pod in group.pods))
+        self._needs[unit] = shapes
+        self._view.sees_pods = self._view.sees_pods or any(shape.sees_pods for shape in shapes)
+
+    def forget(self, unit: str) -> None:
+        self._needs.pop(unit, None)
+
+    def wake_helped(self, now_s: float) -> None:
+        """Wakes who can be helped by what happened since the last call."""
+        view = self._view
+        unsettled = self._nominations.take_unsettled()
+        if unsettled:
+            self._queue.wake(lambda name: name in unsettled)
+        if not (view.wide_relief or view.relief):
+            return
+        self._last_s = now_s
+        if view.wide_relief:
+            self._queue.wake(lambda _: True)
+        else:
+            row_of = view.snapshot.nodes.row_of
+            rows = np.array(sorted(row_of[name] for name in view.relief if name in row_of), dtype=np.int64)
+            if rows.size:
+                self._queue.wake(lambda name: self._could_use(name, rows))
+        view.wide_relief = False
+        view.relief.clear()
+
+    def _could_use(self, name: str, rows: Ints) -> bool:
+        """Whether one of the unit's pods would fit on one of these rows now; if none does, nothing changed for it."""
+        shapes = self._needs.get(name)
+        if shapes is None:
+            return True
+        snapshot = self._view.snapshot
+        for shape in shapes:
+            fits = allowed_mask(snapshot, shape)[rows]
+            for requests in (shape.requests, *shape.alternatives):
+                room = fits.copy()
+                for r, amount in snapshot.amounts(requests):
+                    room &= snapshot.free[r, rows] >= amount
+                if room.any():
+                    return True
+        return False
+
+    def is_to_stand_back(self, name: str, order: Order, now_s: float) -> bool:
+        """Whether a unit that is not a base gang's minimum has to let one go first, for now."""
+        waiting = self._queue.get(name)
+        until = self._last_s + self._patience_s
+        if waiting is not None and waiting.deferred_s is not None:
+            until = min(until, waiting.deferred_s + MOST_PATIENCE * self._patience_s)
+        if until <= now_s or not self._queue.has_minimum_before(order):
+            return False
+        self._queue.defer(name, now_s, until)
+        return True

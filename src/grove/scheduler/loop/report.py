@@ -1,0 +1,332 @@
+"""Says what became of gangs and pods: PodGang status, the pods' PodScheduled condition, events.
+
+A status is compared with what the object has and written once a settled change, as one merge patch under the version it
+was made from, since the operator writes the same list of conditions. A pod that waits is told why once, and again only
+when the reason changed and a while has passed: a gang of hundreds must not be rewritten at every turn of the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from grove.api import conditions as words
+from grove.api.conditions import EventReason, with_condition, without_condition
+from grove.api.core import Pod
+from grove.api.meta import Condition, Json, Key, find_condition, rfc3339
+from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang, PodGangStatus
+from grove.kube.client import Client
+from grove.kube.clock import Clock
+from grove.kube.controller import DONE, Controller, Result
+from grove.kube.errors import Conflict, NotFound
+from grove.kube.events import Recorder
+from grove.kube.store import revision_of
+from grove.scheduler.loop.gangstate import (
+    GANG_SCHEDULED,
+    INVALID,
+    PODS_LOST,
+    UNSCHEDULABLE,
+    WAITING_FOR_PODS,
+    GangState,
+    Verdict,
+    missing_pods,
+)
+from grove.scheduler.loop.view import POD, View
+
+POD_SCHEDULED = "PodScheduled"
+SCHEDULER_ERROR = "SchedulerError"
+FAILED_SCHEDULING = "FailedScheduling"
+PREEMPTED = "PreemptedByHigherPriority"
+MINIMUM_READY = "MinimumReady"
+MINIMUM_NOT_READY = "MinimumNotReady"
+
+SOON_S = 0.05
+"""Readiness comes pod by pod; one write for those that come together."""
+CREATION_S = 3.0
+"""Pods of a gang may take this long to be created before anybody is told that they are missing."""
+START_S, MOST_START_S, FEW_PODS = 1.0, 10.0, 2
+"""A gang of so few pods is given a moment to be ready before it is said to be starting: one status, not two.
+
+A longer one while pods of others become ready: where many start at once, its own may be next.
+"""
+REWORD_S = 60.0
+"""A pod's text is not changed more often than this."""
+TEXT_WRITES = 8
+LONGEST = 1024
+
+
+class Reporter:
+    """Two queues: one of gangs whose status may differ, one of units whose pods should be told why they wait."""
+
+    def __init__(self, client: Client, view: View, events: Recorder, clock: Clock, *, settle_s: float) -> None:
+        self._client, self._view, self._events, self._clock = client, view, events, clock
+        self._settle_s = settle_s
+        self.statuses = Controller[str]("scheduler-podgang-status", self.write_status, workers=4)
+        self.texts = Controller[str]("scheduler-pod-condition", self._write_texts, workers=2)
+        self._pod_verdicts: dict[str, Verdict] = {}
+        self._reworded: dict[str, tuple[str, float]] = {}
+        self._settles: dict[str, tuple[str, float]] = {}
+        """Reason of the last verdict, and when it will have stood long enough to be written."""
+        self._stirred_s = 0.0
+        self._written: dict[str, PodGang] = {}
+        """What our own last write answered, until the cache shows it or something newer."""
+        self._turns = asyncio.Semaphore(TEXT_WRITES)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.statuses.run())
+            group.create_task(self.texts.run())
+
+    # What the cycle says
+
+    def settled(self, gang: GangState, verdict: Verdict) -> None:
+        """The gang's Scheduled condition should say this; a refusal is written only if it stands for a while."""
+        before, gang.verdict = gang.verdict, verdict
+        if verdict.placed:
+            self._settles.pop(gang.name, None)
+            if len(gang.group_of) <= FEW_PODS:
+                self._settles[gang.name] = (verdict.reason, asyncio.get_running_loop().time() + START_S)
+            self._reworded.pop(gang.name, None)
+            self.statuses.add(gang.name)
+            return
+        self._pod_verdicts.pop(gang.name, None)
+        reason, due_s = self._settles.get(gang.name, ("", 0.0))
+        if reason != verdict.reason:
+            wait_s = max(self._settle_s, CREATION_S) if verdict.reason == WAITING_FOR_PODS else self._settle_s
+            due_s = asyncio.get_running_loop().time() + wait_s
+            self._settles[gang.name] = (verdict.reason, due_s)
+        if verdict.brief:
+            return
+        wait_s = max(0.0, due_s - asyncio.get_running_loop().time())
+        self.statuses.add(gang.name, after_s=wait_s)
+        if verdict.reason in (UNSCHEDULABLE, INVALID) and (before is None or before.message != verdict.message):
+            self.texts.add(gang.name, after_s=wait_s)
+
+    def touch(self, gang: str) -> None:
+        """Something the status is made from changed."""
+        self.statuses.add(gang, after_s=SOON_S)
+
+    def stirred(self, gang: str) -> None:
+        """A pod of the gang became ready, or stopped to be."""
+        self._stirred_s = asyncio.get_running_loop().time()
+        self.touch(gang)
+
+    def pod_waits(self, unit: str, verdict: Verdict, after_s: float | None = None) -> None:
+        """A single pod, or pods of a gang above its minimum, have no place."""
+        self._pod_verdicts[unit] = verdict
+        self.texts.add(unit, after_s=self._settle_s if after_s is None else after_s)
+
+    def forget(self, unit: str) -> None:
+        self._pod_verdicts.pop(unit, None)
+        self._reworded.pop(unit, None)
+        self._written.pop(unit, None)
+        self._settles.pop(unit, None)
+
+    # Writing
+
+    async def write_status(self, name: str) -> Result:
+        """Writes the gang's status if it differs from what it should be."""
+        gang = self._view.gangs.get(name)
+        if gang is None or gang.podgang.metadata.is_deleting:
+            return DONE
+        if gang.verdict is not None and gang.verdict.reason == WAITING_FOR_PODS and gang.missing:
+            gang.verdict = missing_pods(gang)  # more of them may have come since
+        current = self._newest(gang)
+        wanted = wanted_status(
+            gang,
+            self._settled_verdict(gang),
+            current.status,
+            self._view.standing(gang),
+            self._ready(gang),
+            self._clock.now(),
+        )
+        again = Result(after_s=self._unsettled_s(gang))
+        if _says_nothing(current.status, wanted) or (again.after_s and _is_just_starting(current.status, wanted)):
+            return again
+        try:
+            self._written[name] = await self._client.patch(
+                PodGang, current.metadata.name, status_patch(current, wanted), current.metadata.namespace,
+                subresource="status",
+            )  # fmt: skip
+        except NotFound:
+            return DONE
+        self._tell(gang, current.status, wanted)
+        return again
+
+    def _settled_verdict(self, gang: GangState) -> Verdict | None:
+        verdict = gang.verdict
+        if verdict is None or verdict.placed:
+            return verdict
+        return None if verdict.brief or self._unsettled_s(gang) is not None else verdict
+
+    def _unsettled_s(self, gang: GangState) -> float | None:
+        """Seconds until the verdict there is may be written; None when there is nothing to wait for."""
+        if gang.verdict is None or gang.verdict.brief:
+            return None
+        due_s = self._settles.get(gang.name, ("", 0.0))[1]
+        if due_s and gang.verdict.placed:
+            due_s = max(due_s, min(self._stirred_s + START_S, due_s + MOST_START_S - START_S))
+        left_s = due_s - asyncio.get_running_loop().time()
+        return left_s if left_s > 0 else None
+
+    def _newest(self, gang: GangState) -> PodGang:
+        shown, written = gang.podgang, self._written.get(gang.name)
+        if written is None or written.metadata.uid != shown.metadata.uid:
+            return shown
+        if revision_of(written.metadata.resource_version) > revision_of(shown.metadata.resource_version):
+            return written
+        del self._written[gang.name]
+        return shown
+
+    def _ready(self, gang: GangState) -> dict[str, int]:
+        ready = dict.fromkeys((group for group, _ in gang.minima), 0)
+        for pod, group in self._view.members(gang):
+            ready[group] += pod.is_ready and not self._view.is_leaving(pod)
+        return ready
+
+    def _tell(self, gang: GangState, before: PodGangStatus, after: PodGangStatus) -> None:
+        old = find_condition(before.conditions, words.SCHEDULED)
+        new = find_condition(after.conditions, words.SCHEDULED)
+        if new is None or (old is not None and (old.status, old.message) == (new.status, new.message)):
+            return
+        if new.status == words.FALSE and new.reason == UNSCHEDULABLE:
+            self._events.warn(gang.podgang, EventReason.GANG_UNSCHEDULABLE, new.message)
+
+    async def _write_texts(self, unit: str) -> Result:
+        pods, verdict = self._waiting_pods(unit)
+        if verdict is None or verdict.placed or not pods:
+            return DONE
+        now = asyncio.get_running_loop().time()
+        said, when = self._reworded.get(unit, ("", 0.0))
+        if said and said != verdict.message and now - when < REWORD_S:
+            return Result(after_s=REWORD_S - (now - when))
+        self._reworded[unit] = (verdict.message, now)
+        told = await asyncio.gather(*(self._write_text(pod, verdict) for pod in pods), return_exceptions=True)
+        if (failed := next((one for one in told if one is not None), None)) is not None:
+            self._reworded.pop(unit, None)
+            raise failed
+        if unit.startswith(POD):
+            self._events.warn(pods[0], FAILED_SCHEDULING, verdict.message)
+        return DONE
+
+    def _waiting_pods(self, unit: str) -> tuple[list[Pod], Verdict | None]:
+        view = self._view
+        if unit.startswith(POD):
+            pod = view.singles.get(unit)
+            return ([pod] if pod is not None else []), self._pod_verdicts.get(unit)
+        gang = view.gangs.get(unit)
+        if gang is None:
+            return [], None
+        waiting = [
+            pod for pod, _ in view.members(gang)
+            if view.is_ours(pod) and not (view.node_of(pod) or view.is_leaving(pod) or pod.is_gated)
+        ]  # fmt: skip
+        return waiting, self._pod_verdicts.get(unit, gang.verdict)
+
+    async def _write_text(self, pod: Pod, verdict: Verdict) -> None:
+        reason = SCHEDULER_ERROR if verdict.reason == INVALID else UNSCHEDULABLE
+        conditions = with_condition(
+            pod.status.conditions, POD_SCHEDULED, words.FALSE, reason, verdict.message[:LONGEST], _second(self._clock)
+        )
+        if conditions is pod.status.conditions:
+            return
+        meta = pod.metadata
+        patch = {
+            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+            "status": {"conditions": [_condition(c) for c in conditions]},
+        }
+        async with self._turns:
+            try:
+                await self._client.patch(Pod, meta.name, patch, meta.namespace, subresource="status")
+            except (Conflict, NotFound):
+                pass  # bound, deleted, or told by somebody else; if it still waits, the next verdict tells it
+
+
+def wanted_status(
+    gang: GangState, verdict: Verdict | None, before: PodGangStatus, standing: Mapping[str, int],
+    ready: Mapping[str, int], now: datetime,
+) -> PodGangStatus:  # fmt: skip
+    """The PodGang's status as it should be; equal to what it has (`before`) when there is nothing new to say."""
+    now = now.replace(microsecond=0)
+    conditions = before.conditions
+    stands = any(standing.values()) and all(standing[name] >= minimum for name, minimum in gang.minima)
+    if stands:
+        scheduled = find_condition(conditions, words.SCHEDULED)
+        if verdict is None or not verdict.placed:
+            # Not our doing, or from before we started: true all the same.
+            text = scheduled.message if scheduled is not None and scheduled.status == words.TRUE else ""
+            verdict = Verdict(True, GANG_SCHEDULED, text or "every group has its minimum of pods on nodes")
+    elif gang.was_placed and any(standing.values()):
+        lost = ", ".join(f"{n} {standing[n]}/{minimum}" for n, minimum in gang.minima if standing[n] < minimum)
+        why = f"; {verdict.message}" if verdict is not None and verdict.reason == UNSCHEDULABLE else ""
+        verdict = Verdict(False, PODS_LOST, f"pods are missing since the gang was placed: {lost}{why}")
+    elif verdict is not None and verdict.placed:
+        verdict = None  # on its way: the pods are reserved and not bound
+    if verdict is not None:
+        conditions = with_condition(
+            conditions, words.SCHEDULED, words.TRUE if verdict.placed else words.FALSE, verdict.reason,
+            verdict.message[:LONGEST], now,
+        )  # fmt: skip
+    phase = PENDING
+    if stands:
+        unready = [name for name, minimum in gang.minima if ready[name] < minimum]
+        phase = STARTING if unready else RUNNING
+        conditions = with_condition(
+            conditions, words.READY, words.FALSE if unready else words.TRUE,
+            MINIMUM_NOT_READY if unready else MINIMUM_READY,
+            "some groups have fewer ready pods than their minimum" if unready else "every group has its minimum ready",
+            now,
+        )  # fmt: skip
+    elif find_condition(conditions, words.READY) is not None:
+        text = "some groups have fewer pods than their minimum"
+        conditions = with_condition(conditions, words.READY, words.FALSE, MINIMUM_NOT_READY, text, now)
+    if gang.victim_of:
+        conditions = with_condition(
+            conditions, words.DISRUPTION_TARGET, words.TRUE, PREEMPTED, gang.victim_of[:LONGEST], now
+        )
+    elif stands:
+        conditions = without_condition(conditions, words.DISRUPTION_TARGET)
+    score = gang.score if stands and gang.score is not None else before.placement_score
+    return PodGangStatus(phase=phase, conditions=conditions, placement_score=score)
+
+
+def _says_nothing(before: PodGangStatus, after: PodGangStatus) -> bool:
+    """Whether a write would say nothing; that a new gang is pending goes without saying."""
+    return after == (before if before.phase else msgspec.structs.replace(before, phase=PENDING))
+
+
+def _is_just_starting(before: PodGangStatus, after: PodGangStatus) -> bool:
+    """Whether all there is to say is that a gang of which nothing was said has its place."""
+    return after.phase == STARTING and find_condition(before.conditions, words.SCHEDULED) is None
+
+
+def status_patch(podgang: PodGang, wanted: PodGangStatus) -> Json:
+    status: Json = {"phase": wanted.phase, "conditions": [_condition(c) for c in wanted.conditions]}
+    if wanted.placement_score is not None:
+        status["placementScore"] = wanted.placement_score
+    return {"metadata": {"resourceVersion": podgang.metadata.resource_version}, "status": status}
+
+
+def _condition(condition: Condition) -> Json:
+    """A condition with all the fields that the API requires, empty ones too."""
+    found: Json = {"type": condition.type, "status": condition.status}
+    if condition.reason:
+        found["reason"] = condition.reason
+    found["message"] = condition.message
+    if condition.last_transition_time is not None:
+        found["lastTransitionTime"] = rfc3339(condition.last_transition_time)
+    if condition.observed_generation is not None:
+        found["observedGeneration"] = condition.observed_generation
+    return found
+
+
+def _second(clock: Clock) -> datetime:
+    return clock.now().replace(microsecond=0)
+
+
+def gang_key(name: str) -> Key:
+    namespace, _, own = name.partition("/")
+    return Key(namespace, own)

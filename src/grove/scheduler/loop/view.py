@@ -1,0 +1,277 @@
+"""The cluster as the scheduler knows it: one snapshot, the gangs, the single pods, and what changed lately.
+
+Events come in through `follow`. A reserved pod counts on its node from the moment it is reserved; a bind that was
+answered counts as bound and a pod we deleted as leaving, although the watch may show it later.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from grove.api import labels
+from grove.api.core import Node, Pod, PodDisruptionBudget, PriorityClass
+from grove.api.meta import Key, find_condition
+from grove.kube.cache import Cache
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.devices.devices import DEVICES
+from grove.scheduler.filters.fit import terms_mask
+from grove.scheduler.loop.attach import ATTACHED, Attachments
+from grove.scheduler.loop.claims import DeviceClaims
+from grove.scheduler.loop.gangstate import GangState
+from grove.scheduler.loop.storage import Storage
+from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts
+from grove.scheduler.model.podreq import read_node, read_pod
+from grove.scheduler.volumes.claims import claim_names
+
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+MOST_PLACES = 4096
+COUNTED = (DEVICES, ATTACHED)
+"""How the names of resources begin whose free amounts are worked out, not summed over pods."""
+POD = "pod:"
+"""Units that are single pods are called `pod:namespace/name`, so that a gang may have the same name."""
+
+
+class View:
+    """Everything a cycle reads and reserves in. `wake` is called when there is something new to decide."""
+
+    def __init__(
+        self, cache: Cache, snapshot: Snapshot, *, scheduler_name: str, takes_gangs: bool, wake: Callable[[], None]
+    ) -> None:
+        self.snapshot = snapshot
+        self.gangs: dict[str, GangState] = {}
+        self.singles: dict[str, Pod] = {}
+        self.scaled_of: dict[str, set[str]] = {}
+        """Scaled gangs by the name of their base."""
+        self.dirty: dict[str, bool] = {}
+        """Units to look at, and whether they changed in a way that makes old refusals void."""
+        self.relief: set[str] = set()
+        """Nodes that may hold more than before."""
+        self.wide_relief = False
+        """Something changed that may help anybody: a topology, a volume, a namespace's labels."""
+        self.reserved: dict[str, str] = {}
+        """Node by uid of pods that have a place and no binding yet."""
+        self.confirmed: dict[str, str] = {}
+        """The same, for bindings that were answered and not seen yet."""
+        self.leaving: set[str] = set()
+        """Uids of pods that we deleted and still see without a sign of it."""
+        self.sees_pods = False
+        """Whether some waiting pod's place depends on other pods, so that any of them coming or going may help."""
+        self.places: dict[str, frozenset[str]] = {}
+        """Nodes of gangs that stood, by name, after they are gone too; the oldest are forgotten."""
+        self.takes_gangs, self.wake = takes_gangs, wake
+        self.levels: dict[str, dict[str, str]] = {}
+        """Node label keys by the names of the levels, of every topology."""
+        self.gang_of: dict[Key, str] = {}
+        """The gang that refers to a pod; the first one, if there are several."""
+        self.pods = cache.add(Pod, fields=UNFINISHED)
+        self.nodes = cache.add(Node)
+        self.budgets = cache.add(PodDisruptionBudget)
+        self.priorities = cache.add(PriorityClass)
+        self.storage = Storage(cache, self.help_anybody, self._meets)
+        self.attachments = Attachments(cache, self.help_anybody, self._recount, self.pods.get)
+        self.claims = DeviceClaims(self.help_anybody, self._recount, self._meets)
+        self._name = scheduler_name
+        self._priority_of: dict[str, int] = {}
+        self._by_priority: Counter[int] = Counter()
+        self._facts: dict[Key, PodFacts] = {}
+
+    # Reading
+
+    def is_ours(self, pod: Pod) -> bool:
+        return pod.spec.scheduler_name == self._name
+
+    def members(self, gang: GangState) -> Iterator[tuple[Pod, str]]:
+        """Existing pods of a gang with their groups, in the order of the references."""
+        get, owner = self.pods.get, self.gang_of.get
+        for key, group in gang.group_of.items():
+            pod = get(key)
+            if pod is not None and owner(key) == gang.name:
+                yield pod, group
+
+    def is_leaving(self, pod: Pod) -> bool:
+        return pod.metadata.is_deleting or pod.metadata.uid in self.leaving
+
+    def concerns_us(self, gang: GangState) -> bool:
+        """Whether the gang is this scheduler's: its label says so, or one of its pods, or those it had did."""
+        named = gang.podgang.metadata.labels.get(labels.SCHEDULER_NAME)
+        if named:
+            return named == self._name
+        pods = [self.is_ours(pod) for pod, _ in self.members(gang)]
+        if pods:
+            gang.is_ours = any(pods)
+        return gang.is_ours
+
+    def node_of(self, pod: Pod) -> str:
+        """Where a pod is, or will be as far as we are concerned."""
+        uid = pod.metadata.uid
+        return pod.spec.node_name or self.reserved.get(uid, "") or self.confirmed.get(uid, "")
+
+    def bound_node(self, pod: Pod) -> str:
+        """Where a pod is bound, by the cache or by the answer to our own bind."""
+        return pod.spec.node_name or self.confirmed.get(pod.metadata.uid, "")
+
+    def standing(self, gang: GangState, *, with_reserved: bool = False) -> dict[str, int]:
+        """Pods on nodes by group; those on their way out do not count."""
+        where = self.node_of if with_reserved else self.bound_node
+        count = dict.fromkeys((name for name, _ in gang.minima), 0)
+        for pod, group in self.members(gang):
+            if where(pod) and not self.is_leaving(pod):
+                count[group] += 1
+        return count
+
+    def has_minimum(self, gang: GangState, *, with_reserved: bool = False) -> bool:
+        """Whether every group of it has its minimum on nodes. A gang without pods has nothing to stand on."""
+        standing = self.standing(gang, with_reserved=with_reserved)
+        return any(standing.values()) and all(standing[name] >= minimum for name, minimum in gang.minima)
+
+    def facts(self, pod: Pod) -> PodFacts:
+        """A pod as the core sees it, on the node that is reserved for it if there is one."""
+        key, uid = pod.metadata.key, pod.metadata.uid
+        node = self.node_of(pod)
+        if node and (known := self.snapshot.find_pod(uid)) is not None and known.node == node:
+            return known
+        found = self._facts.get(key)
+        if found is None or found.uid != uid or found.terminating != pod.metadata.is_deleting:
+            found = self.read(pod)
+            if not pod.spec.node_name:
+                self._facts[key] = found
+        return found.on(node) if node != found.node else found
+
+    def read(self, pod: Pod) -> PodFacts:
+        """The facts of a pod as the objects around it make them now."""
+        volumes, blocked = self.storage.needs(pod)
+        if pod.spec.node_name:  # its volumes and devices are counted on the node
+            facts = read_pod(pod, volumes=volumes, blocked=blocked)
+        else:
+            devices, reach, held = self.claims.needs(pod)
+            counted = (*self.attachments.needs(pod), *devices)
+            facts = read_pod(pod, volumes=(*volumes, *reach), blocked=blocked or held, counted=counted)
+        gang = self.gangs.get(self.gang_of.get(pod.metadata.key, ""))
+        if gang is None:
+            return facts if self.takes_gangs or not facts.gang else replace(facts, gang="", group="")
+        group = gang.group_of[pod.metadata.key]
+        priority = max(gang.priority, facts.priority)
+        if (facts.gang, facts.group, facts.priority) == (gang.name, group, priority):
+            return facts
+        return replace(facts, gang=gang.name, group=group, priority=priority)
+
+    def read_node(self, node: Node) -> NodeFacts:
+        """The facts of a node, its free devices and the volumes it can still attach among what it has."""
+        facts = read_node(node)
+        more = self.claims.amounts(facts.name) | self.attachments.amounts(facts.name)
+        return replace(facts, allocatable={**facts.allocatable, **more}) if more else facts
+
+    def _recount(self, nodes: Iterable[str]) -> None:
+        """Devices of nodes were given, promised or freed."""
+        for name in nodes:
+            node = self.nodes.get(Key("", name))
+            if node is not None and name in self.snapshot.nodes.row_of:
+                self.snapshot.add_node(self.read_node(node))
+
+    def _meets(self, terms: NodeTerms, node: str) -> bool:
+        row = self.snapshot.nodes.row_of.get(node)
+        return row is not None and bool(terms_mask(self.snapshot.nodes, terms)[row])
+
+    def level_names(self, topology: str) -> dict[str, str]:
+        """Label keys by level name, of one topology or of all there are."""
+        if topology in self.levels:
+            return self.levels[topology]
+        return {name: key for _, levels in sorted(self.levels.items()) for name, key in levels.items()}
+
+    def forget_facts(self, key: Key) -> None:
+        """What was read of a pending pod is not true any more."""
+        self._facts.pop(key, None)
+
+    def bound_since(self, pod: Pod) -> datetime | None:
+        condition = find_condition(pod.status.conditions, "PodScheduled")
+        return condition.last_transition_time if condition is not None and condition.status == "True" else None
+
+    def lowest_priority(self) -> int | None:
+        """The least priority of any pod on a node; None when nothing runs."""
+        return min(self._by_priority, default=None)
+
+    # What the cycle does to it
+
+    def reserve(self, pods: Collection[PodFacts]) -> None:
+        """Counts pods on the nodes chosen for them, before anybody is asked to bind."""
+        for pod in pods:
+            self.reserved[pod.uid] = pod.node
+            self.put(_without_counted(pod))
+        self.attachments.reserve(pods)
+
+    def release(self, uid: str) -> None:
+        """Takes a reservation back, unless the pod is known to be bound."""
+        node = self.reserved.pop(uid, None)
+        if uid in self.confirmed:
+            return
+        self.claims.release(uid)
+        self.attachments.release(uid)
+        if node is not None:
+            self.drop(uid)
+            self.relief.add(node)
+            self.wake()
+
+    def confirm(self, key: Key, uid: str, node: str) -> None:
+        """A bind was answered with success. The watch may have told us more already."""
+        pod = self.pods.get(key)
+        if pod is None or pod.metadata.uid != uid:
+            self.release(uid)
+        elif not pod.spec.node_name:
+            self.confirmed[uid] = node
+
+    def remember_place(self, gang: GangState) -> None:
+        """Notes where a gang stands, for one that may take its place over later."""
+        self.places.pop(gang.name, None)
+        self.places[gang.name] = frozenset(node for pod, _ in self.members(gang) if (node := self.bound_node(pod)))
+        if len(self.places) > MOST_PLACES:
+            del self.places[next(iter(self.places))]
+
+    def mark(self, unit: str, *, fresh: bool = False) -> None:
+        """Asks for a look at a unit in the next cycle."""
+        self.dirty[unit] = fresh or self.dirty.get(unit, False)
+        self.wake()
+
+    def take_dirty(self) -> list[tuple[str, bool]]:
+        found, self.dirty = sorted(self.dirty.items()), {}
+        return found
+
+    def help_anybody(self) -> None:
+        """Something changed that no node stands for; pods whose volumes or devices it may concern are read anew."""
+        for key in [key for key, facts in self._facts.items() if self._is_beholden(key, facts)]:
+            del self._facts[key]
+        self.wide_relief = True
+        self.wake()
+
+    def _is_beholden(self, key: Key, facts: PodFacts) -> bool:
+        """Whether what a pod asks for depends on objects beside it."""
+        if facts.shape.volumes or facts.shape.blocked:
+            return True
+        pod = self.pods.get(key)
+        return pod is None or bool(pod.spec.resource_claims or claim_names(pod))
+
+    def put(self, pod: PodFacts) -> None:
+        """Counts a pod on its node, instead of what was known of it."""
+        self._uncount(pod.uid)
+        self.snapshot.add_pod(pod)
+        self._priority_of[pod.uid] = pod.priority
+        self._by_priority[pod.priority] += 1
+
+    def drop(self, uid: str) -> None:
+        self._uncount(uid)
+        self.snapshot.remove_pod(uid)
+
+    def _uncount(self, uid: str) -> None:
+        priority = self._priority_of.pop(uid, None)
+        if priority is not None:
+            self._by_priority[priority] -= 1
+            if not self._by_priority[priority]:
+                del self._by_priority[priority]
+
+
+def _without_counted(pod: PodFacts) -> PodFacts:
+    """The pod without devices and volumes to be counted: what was promised is not free on the node any more."""
+    rest = tuple(item for item in pod.shape.requests if not item[0].startswith(COUNTED))
+    return pod if len(rest) == len(pod.shape.requests) else replace(pod, shape=replace(pod.shape, requests=rest))

@@ -1,0 +1,65 @@
+"""What the scheduler's pure functions answer with: placements, refusals and the work they were allowed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grove.scheduler.model.facts import PodFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Work allowed for one decision, counted in steps so that a decision replays the same on any machine.
+
+    A step is one look at up to 1,024 nodes, or one state of the exact search; some 10 to 50 microseconds. So the worst
+    gang holds the scheduler up for a fraction of a second, and gangs that need a tenth of this are rare.
+    """
+
+    steps: int = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where pods go. `pods` carry their node; core pods come first, in an order that may be bound one by one."""
+
+    gang: str
+    pods: tuple[PodFacts, ...]
+    core: int
+    """How many of `pods` are core: without all of them the gang does not count as placed."""
+    score: float
+    """Best possible number of domains over the number used, 0 to 1."""
+    domain: str = ""
+    """The domain the whole gang went to, if it is under one constraint."""
+    domain_key: str = ""
+    unplaced: tuple[PodFacts, ...] = ()
+    """Surplus pods for which there was no room."""
+    steps: int = 0
+    version: int = 0
+
+    @property
+    def nodes(self) -> dict[str, str]:
+        """Node by pod uid."""
+        return {pod.uid: pod.node for pod in self.pods}
+
+
+@dataclass(frozen=True, slots=True)
+class NoFit:
+    """Why a gang has no place. `proven` says no placement exists; otherwise the work budget ended before the search."""
+
+    gang: str
+    reason: str
+    proven: bool
+    message: str
+    steps: int = 0
+    version: int = 0
+
+
+MISSING_PODS = "MissingPods"
+UNKNOWN_LEVEL = "UnknownTopologyLevel"
+NO_NODE = "NoSuitableNode"
+NO_ROOM = "InsufficientRoom"
+NO_DOMAIN = "NoDomainFits"
+PINNED = "DomainPinned"
+NO_PACKING = "NoPacking"
+NO_DEVICES = "NoDevices"
+BUDGET_ENDED = "BudgetEnded"

@@ -1,0 +1,172 @@
+"""The scheduler's words for a pod and a node: what decides a placement, normalised, hashable, and nothing else.
+
+A pod's `Shape` is everything that is the same for all replicas of a template; pods that share a shape are one class in
+the search. `grove.scheduler.model.podreq` reads these from the API views; snapshot, masks and tests use only them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from grove.api.core import Taint, Toleration
+from grove.api.selector import NOTHING, Requirement, Selector
+
+Requests: TypeAlias = tuple[tuple[str, int], ...]
+"""(resource, amount) sorted by name: CPU in thousandths of a core, memory in bytes, other things in whole units."""
+
+PODS = "pods"
+HOSTNAME = "kubernetes.io/hostname"
+NO_LABELS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTerm:
+    """Expressions that must all hold for a node: on its labels, and on its name. Without any, no node matches."""
+
+    labels: tuple[Requirement, ...] = ()
+    names: tuple[Requirement, ...] = ()
+
+
+NodeTerms: TypeAlias = tuple[NodeTerm, ...]
+"""Alternatives; none at all matches no node."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodScope:
+    """Which pods a term speaks of: by namespace (named, or by the namespace's labels) and by their own labels."""
+
+    selector: Selector
+    namespaces: frozenset[str] = frozenset()
+    namespace_selector: Selector = NOTHING
+    with_terminating: bool = True
+
+    def matches(
+        self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, Mapping[str, str]]
+    ) -> bool:
+        if namespace not in self.namespaces and (
+            self.namespace_selector.nothing
+            or not self.namespace_selector.matches(namespace_labels.get(namespace, NO_LABELS))
+        ):
+            return False
+        return self.selector.matches(labels)
+
+
+@dataclass(frozen=True, slots=True)
+class PodTerm:
+    """Near (affinity) or apart from (anti-affinity) the pods in scope; near means equal values of a node label."""
+
+    topology_key: str
+    scope: PodScope
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """At most `max_skew` more pods in scope in one domain of the label than in the emptiest one."""
+
+    topology_key: str
+    max_skew: int
+    scope: PodScope
+    min_domains: int = 1
+    honor_affinity: bool = True
+    honor_taints: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    port: int
+    protocol: str = "TCP"
+    ip: str = "0.0.0.0"
+
+    def clashes(self, other: HostPort) -> bool:
+        same = self.port == other.port and self.protocol == other.protocol
+        return same and (self.ip == other.ip or "0.0.0.0" in (self.ip, other.ip))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """What a pod asks of a node and of its neighbours. Compares by value; the hash is computed once."""
+
+    requests: Requests = ((PODS, 1),)
+    alternatives: tuple[Requests, ...] = ()
+    """Other request sets that would do as well, in order of preference (a device of another class, say)."""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    node_affinity: NodeTerms | None = None
+    preferred_nodes: tuple[tuple[int, NodeTerm], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    ports: tuple[HostPort, ...] = ()
+    affinity: tuple[PodTerm, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+    spread: tuple[Spread, ...] = ()
+    volumes: tuple[NodeTerms, ...] = ()
+    """One set of terms a claim: where its volume can be reached, or could be made."""
+    preferred_pods: tuple[tuple[int, PodTerm], ...] = ()
+    """Wishes to be near (weight above zero) or apart from (below) pods; a soft spread is a wish to be apart."""
+    blocked: str = ""
+    """Set when no node can do, whatever it offers: a claim that is missing or not bound."""
+    _hash: int = field(init=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self._values()))
+
+    def _values(self) -> tuple[object, ...]:
+        return (
+            self.requests, self.alternatives, self.node_selector, self.node_affinity, self.preferred_nodes,
+            self.tolerations, self.ports, self.affinity, self.anti_affinity, self.spread, self.volumes,
+            self.preferred_pods, self.blocked,
+        )  # fmt: skip
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Shape) and self._hash == other._hash and self._values() == other._values()
+
+    @property
+    def where(self) -> tuple[object, ...]:
+        """The part a node alone can answer, free room aside: the key of the cached masks."""
+        return (self.node_selector, self.node_affinity, self.tolerations, self.volumes, self.blocked)
+
+    @property
+    def sees_pods(self) -> bool:
+        return bool(self.affinity or self.anti_affinity or self.spread)
+
+    def amount(self, resource: str) -> int:
+        return next((amount for name, amount in self.requests if name == resource), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """One pod. `node` is empty while it is pending; `gang` and `group` are empty for a pod of nobody's."""
+
+    uid: str
+    namespace: str
+    name: str
+    shape: Shape
+    labels: Mapping[str, str] = field(default_factory=dict)
+    node: str = ""
+    priority: int = 0
+    terminating: bool = False
+    may_preempt: bool = True
+    gang: str = ""
+    group: str = ""
+    created_s: float = 0.0
+
+    def on(self, node: str) -> PodFacts:
+        return PodFacts(
+            self.uid, self.namespace, self.name, self.shape, self.labels, node, self.priority, self.terminating,
+            self.may_preempt, self.gang, self.group, self.created_s,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """One node; cordoned and not-ready nodes carry the taints Kubernetes gives them."""
+
+    name: str
+    allocatable: Mapping[str, int]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()

@@ -1,0 +1,207 @@
+"""A gang as a tree: the whole, branches that share a constraint, pod groups at the leaves.
+
+`build_gang` makes it from a PodGang and its pods; a pod that belongs to no gang is a gang of one. A constraint names a
+node label: all core pods below it must (required) or should (preferred) share one value of that label's level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from grove.api.meta import Key
+from grove.api.podgang import GangTopologyConstraint, PodGang
+from grove.scheduler.model.facts import PodFacts, Shape
+
+Strategy = Literal["pack", "spread"]
+
+
+class BadGang(ValueError):
+    """The PodGang contradicts itself or names what does not exist; the text says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroup:
+    """Pods of which `minimum` must run. `pods` are pending, `bound` are the nodes of those that have one."""
+
+    name: str
+    minimum: int
+    pods: tuple[PodFacts, ...] = ()
+    bound: tuple[str, ...] = ()
+    required: str = ""
+    preferred: str = ""
+
+    @property
+    def need(self) -> int:
+        """Pending pods that must be placed for the gang to count as placed."""
+        return max(0, self.minimum - len(self.bound))
+
+    @property
+    def missing(self) -> int:
+        """Pods that the minimum needs and that do not exist."""
+        return max(0, self.need - len(self.pods))
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    name: str
+    children: tuple[Branch | PodGroup, ...]
+    required: str = ""
+    preferred: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """The domain at level `key` that holds this node."""
+
+    key: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    name: str
+    root: Branch
+    priority: int = 0
+    may_preempt: bool = True
+    topology: str = ""
+    """Which topology's levels are meant, when a key is in several."""
+    pinned_domain: Pin | None = None
+    """Where the gang must go: the base gang's domain, for a scaled gang under a constraint of the whole replica."""
+    allowed: tuple[tuple[str, frozenset[str]], ...] = ()
+    """Label values the nodes must have, by key: domains a policy opens to this gang."""
+    headroom: tuple[tuple[Shape, int], ...] = ()
+    """Pods that will want to join later (scaled gangs): a domain with room for them too is preferred."""
+    strategy: Strategy = "pack"
+    former: frozenset[str] = frozenset()
+    """Nodes of a gang whose place this one may take over: it goes there if it fits there whole."""
+
+    def groups(self) -> Iterator[PodGroup]:
+        return _leaves(self.root)
+
+    def keys(self) -> set[str]:
+        """Level keys the gang speaks of."""
+        pin = {self.pinned_domain.key} if self.pinned_domain else set()
+        return {key for part in _parts(self.root) for key in (part.required, part.preferred) if key} | pin
+
+    def is_settled(self) -> bool:
+        """Whether the minimum of every group runs already, so that only surplus pods are left."""
+        return all(group.need == 0 for group in self.groups())
+
+    def with_root(self, root: Branch) -> Gang:
+        return replace(self, root=root)
+
+    def unbound(self, pods: Iterable[PodFacts]) -> Gang:
+        """The gang as if its bound pods (given) were pending again: what moving it whole would mean."""
+        by_group: dict[str, list[PodFacts]] = {}
+        for pod in pods:
+            by_group.setdefault(pod.group, []).append(pod.on(""))
+
+        def freed(part: Branch | PodGroup) -> Branch | PodGroup:
+            if isinstance(part, PodGroup):
+                again = tuple(sorted((*part.pods, *by_group.get(part.name, ())), key=_pod_order))
+                return replace(part, pods=again, bound=())
+            return replace(part, children=tuple(freed(child) for child in part.children))
+
+        root = freed(self.root)
+        assert isinstance(root, Branch)
+        return replace(self, root=root)
+
+
+def gang_of(
+    name: str, groups: Iterable[Branch | PodGroup], *, required: str = "", preferred: str = "", priority: int = 0
+) -> Gang:
+    """A gang of these parts under one constraint."""
+    return Gang(name, Branch(name, tuple(groups), required, preferred), priority)
+
+
+def single(pod: PodFacts, strategy: Strategy = "pack") -> Gang:
+    """A pod that belongs to no gang."""
+    name = f"{pod.namespace}/{pod.name}"
+    group = PodGroup(name, 1, (pod,))
+    return Gang(name, Branch(name, (group,)), pod.priority, pod.may_preempt, strategy=strategy)
+
+
+def build_gang(
+    podgang: PodGang,
+    pods: Mapping[Key, PodFacts],
+    *,
+    priority: int = 0,
+    may_preempt: bool = True,
+    topology: str = "",
+    pinned_domain: Pin | None = None,
+    headroom: tuple[tuple[Shape, int], ...] = (),
+    strategy: Strategy = "pack",
+    former: frozenset[str] = frozenset(),
+) -> Gang:
+    """The tree of a PodGang. Raises BadGang for groups named twice, unknown groups, and pods that do not exist."""
+    spec = podgang.spec
+    groups: dict[str, PodGroup] = {}
+    for entry in spec.podgroups:
+        if entry.name in groups:
+            raise BadGang(f"pod group {entry.name!r} is listed twice")
+        members = []
+        for reference in entry.pod_references:
+            pod = pods.get(Key(reference.namespace, reference.name))
+            if pod is None:
+                raise BadGang(f"pod {reference.namespace}/{reference.name} of group {entry.name!r} does not exist")
+            members.append(pod)
+        running = [pod for pod in members if not pod.terminating]
+        groups[entry.name] = PodGroup(
+            entry.name,
+            max(0, entry.min_replicas),
+            tuple(sorted((pod for pod in running if not pod.node), key=_pod_order)),
+            tuple(sorted(pod.node for pod in running if pod.node)),
+            *_levels(entry.topology_constraint),
+        )
+    children: list[Branch | PodGroup] = []
+    branched: set[str] = set()
+    for config in spec.topology_constraint_group_configs:
+        unknown = [name for name in config.pod_group_names if name not in groups]
+        if unknown:
+            raise BadGang(f"constraint group {config.name!r} names unknown pod group {unknown[0]!r}")
+        twice = [name for name in config.pod_group_names if name in branched]
+        if twice:
+            raise BadGang(f"pod group {twice[0]!r} is in two constraint groups")
+        branched.update(config.pod_group_names)
+        members_of = tuple(groups[name] for name in dict.fromkeys(config.pod_group_names))
+        children.append(Branch(config.name, members_of, *_levels(config.topology_constraint)))
+    children += [group for name, group in groups.items() if name not in branched]
+    key = f"{podgang.metadata.namespace}/{podgang.metadata.name}"
+    return Gang(
+        key,
+        Branch(key, tuple(children), *_levels(spec.topology_constraint)),
+        priority,
+        may_preempt,
+        topology,
+        pinned_domain,
+        (),
+        headroom,
+        strategy,
+        former,
+    )
+
+
+def _levels(constraint: GangTopologyConstraint | None) -> tuple[str, str]:
+    return (constraint.required, constraint.preferred) if constraint else ("", "")
+
+
+def _pod_order(pod: PodFacts) -> tuple[int, str, str]:
+    """By name with numbers in mind: `a-2` before `a-10`, so lower indices get a place first."""
+    return (len(pod.name), pod.name, pod.uid)
+
+
+def _leaves(part: Branch | PodGroup) -> Iterator[PodGroup]:
+    if isinstance(part, PodGroup):
+        yield part
+    else:
+        for child in part.children:
+            yield from _leaves(child)
+
+
+def _parts(part: Branch | PodGroup) -> Iterator[Branch | PodGroup]:
+    yield part
+    if isinstance(part, Branch):
+        for child in part.children:
+            yield from _parts(child)

@@ -1,0 +1,1 @@
+"""A scheduler's run written down and played again."""

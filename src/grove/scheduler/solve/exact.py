@@ -1,0 +1,206 @@
+"""The last word on whether a gang fits: a complete search, cut short only by proofs and by the work budget.
+
+Every part under a requirement is given a domain: next always the part with the fewest left to choose from, the roomiest
+domain first. A choice stands as long as the counting bounds allow it and the pods confined so far can be packed there,
+which keeps trouble in one domain from being rediscovered under every choice for the others. In the end all is packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import numpy as np
+
+from grove.scheduler.solve.bounds import Bound, bounds_for
+from grove.scheduler.solve.packing import Packing, Slice
+from grove.scheduler.solve.problem import Part, Problem
+from grove.scheduler.solve.state import OutOfSteps, State
+from grove.scheduler.solve.weigh import Weighed
+
+MOST_ROWS, PACK_STEPS = 256, 400
+"""Domains up to this size are packed when a part is sent there, with so much work; beyond it, counting must do."""
+WISH_STEPS = 300
+"""Work allowed for finding out whether one more wish can be granted."""
+
+Found = list[tuple[int, int, int]]
+"""(option, candidate row, pods)."""
+
+
+def exact_placement(
+    problem: Problem, state: State, part: Part, run: Slice, level: int, wishes: Collection[Part] = ()
+) -> Found | None:
+    """A placement of the part's core in the run, beside what the state holds already; None if there is none.
+
+    The run is one domain of `level`, so requirements no narrower than that hold by themselves. Parts among `wishes`
+    are held to the level they only prefer. May raise OutOfSteps.
+    """
+    return _Exact(problem, state, part, run, level, wishes).solve()
+
+
+def wishes_granted(problem: Problem, state: State, wishes: Iterable[Part]) -> Found | None:
+    """A placement that grants as many of the wishes to be in one domain as can be, in their order; None if none can."""
+    granted: list[Part] = []
+    best: Found | None = None
+    for part in wishes:
+        if part.domains is not None or any(0 <= inner.level <= part.prefer for inner in _below(part)):
+            continue
+        if any(part is inner and part.prefer <= outer.prefer for outer in granted for inner in _below(outer)):
+            continue  # it is in one domain because all around it is
+        try:
+            with state.allowed(WISH_STEPS):
+                found = exact_placement(problem, state, problem.root, (0, problem.size), -1, [*granted, part])
+        except OutOfSteps:
+            continue
+        if found is not None:
+            granted.append(part)
+            best = found
+    return best
+
+
+class _Exact:
+    def __init__(
+        self, problem: Problem, state: State, root: Part, run: Slice, level: int, wishes: Collection[Part]
+    ) -> None:
+        self._problem, self._state, self._run, self._level = problem, state, run, level
+        self._wished = {id(part) for part in wishes}
+        self._chosen: dict[int, Slice] = {}
+        self._parts: list[tuple[Part, int]] = []
+        """Parts with a requirement, each with the index of the nearest one above it (-1: none)."""
+        self._home: dict[int, int] = {}
+        """Group to the index of the nearest constrained part above or at it."""
+        self._collect(root, -1)
+        self._pinned = any(part.domains is not None for part, _ in self._parts)
+        self._levels = sorted({self._level_of(part) for part, _ in self._parts})
+        self._bounds: dict[tuple[int, ...], list[Bound]] = {}
+        self._candidates: dict[tuple[int, Slice], list[Slice]] = {}
+        self._packs: dict[object, bool] = {}
+
+    def _collect(self, part: Part, above: int) -> None:
+        if part.need == 0:
+            return
+        if self._level_of(part) > self._level and not self._holds_anyway(part):
+            self._parts.append((part, above))
+            above = len(self._parts) - 1
+        if part.is_leaf:
+            self._home[part.groups[0]] = above
+        for child in part.children:
+            self._collect(child, above)
+
+    def _level_of(self, part: Part) -> int:
+        return max(part.level, part.prefer) if id(part) in self._wished else part.level
+
+    def _holds_anyway(self, part: Part) -> bool:
+        """Whether one pod is all there is to place, wherever it goes: alone it is in one domain."""
+        low, high = self._run
+        positions = self._problem.positions[low:high]
+        levels = {part.level, self._level_of(part)} - {-1}
+        everywhere = all(bool((self._problem.tree.domains[level][positions] >= 0).all()) for level in levels)
+        return part.need == 1 and part.domains is None and everywhere
+
+    def solve(self) -> Found | None:
+        at = self._hardest()
+        if at < 0:
+            return Packing(self._problem, self._state, self._slices(self._home, self._run)).solve()
+        tried: set[object] = set()
+        for run in self._runs_for(at):
+            looks = run if self._pinned else self._looks(at, run)
+            if looks in tried:
+                continue
+            tried.add(looks)
+            self._state.spend(run[1] - run[0])
+            self._chosen[at] = run
+            if self._may_hold(at):
+                found = self.solve()
+                if found is not None:
+                    return found
+            del self._chosen[at]
+        return None
+
+    def _hardest(self) -> int:
+        """The part without a domain that has the fewest to choose from, among those whose outer part has one."""
+        placed = {-1, *self._chosen}
+        waiting = [at for at, (_, above) in enumerate(self._parts) if at not in placed and above in placed]
+        return min(waiting, key=lambda at: (len(self._runs_for(at)), at), default=-1)
+
+    def _runs_for(self, at: int) -> list[Slice]:
+        """Domains inside the outer part's that have room for this part by every count, roomiest first."""
+        part, above = self._parts[at]
+        outer = self._chosen[above] if above >= 0 else self._run
+        found = self._candidates.get((at, outer))
+        if found is None:
+            segments = self._problem.segments(self._level_of(part))
+            first, last = segments.within(*outer)
+            starts, ends = segments.starts[first:last], segments.ends[first:last]
+            self._state.spend(outer[1] - outer[0])
+            weighed = Weighed(self._problem, self._state, self._bounds_for(tuple(part.groups)), *outer)
+            held = weighed.held(starts, ends)
+            fits = weighed.fitting(held)
+            if part.domains is not None:
+                fits = fits[np.isin(segments.ids[first:last][fits], sorted(part.domains))]
+            if 0 <= part.level < self._level_of(part):
+                # Held to a wish that is narrower than its requirement: a host may be outside every rack.
+                fits = fits[self._problem.tree.domains[part.level][self._problem.positions[starts[fits]]] >= 0]
+            if fits.size > 1:
+                fits = fits[np.argsort(-held[weighed.scarce(held), fits], kind="stable")]
+            found = [(int(starts[d]), int(ends[d])) for d in fits]
+            self._candidates[at, outer] = found
+        return found
+
+    def _looks(self, at: int, run: Slice) -> object:
+        """Equal for domains that can be exchanged: alike, and the same parts have been sent to the same inner ones."""
+        here = tuple((i, low - run[0]) for i, (low, high) in self._chosen.items() if run[0] <= low and high <= run[1])
+        return (self._state.looks(*run, self._level_of(self._parts[at][0]), self._levels), here)
+
+    def _may_hold(self, at: int) -> bool:
+        """Whether every chosen run around the new one has room for all that is confined to it by now."""
+        low, high = self._chosen[at]
+        around = {run for run in self._chosen.values() if run[0] <= low and high <= run[1]}
+        return all(self._counts(run) for run in around) and all(self._can_pack(run) for run in around)
+
+    def _confined(self, run: Slice) -> dict[int, int]:
+        """Groups that are kept inside the run by now, with the part that keeps them."""
+        inside = [i for i, (low, high) in self._chosen.items() if run[0] <= low and high <= run[1]]
+        groups = {g for i in inside for g in self._parts[i][0].groups}
+        return {g: home for g, home in self._home.items() if g in groups}
+
+    def _counts(self, run: Slice) -> bool:
+        bounds = self._bounds_for(tuple(sorted(self._confined(run))))
+        held = self._state.capacities(bounds, *run).sum(axis=1)
+        return all(held[t] >= bound.need for t, bound in enumerate(bounds))
+
+    def _can_pack(self, run: Slice) -> bool:
+        """Whether what is confined to a run of moderate size can be packed there; unknown counts as yes."""
+        confined = self._confined(run)
+        if run[1] - run[0] > MOST_ROWS or len(confined) < 2:
+            return True
+        slices = self._slices(confined, run)
+        key = (run, tuple(sorted(slices.items())))
+        found = self._packs.get(key)
+        if found is None:
+            try:
+                with self._state.allowed(PACK_STEPS):
+                    found = Packing(self._problem, self._state, slices).solve() is not None
+            except OutOfSteps:
+                found = True
+            self._packs[key] = found
+        return found
+
+    def _slices(self, homes: dict[int, int], run: Slice) -> dict[int, Slice]:
+        """Each group's run: that of the nearest part above it that has one inside this run."""
+        found: dict[int, Slice] = {}
+        for group, home in homes.items():
+            while home >= 0 and home not in self._chosen:
+                home = self._parts[home][1]
+            slice_ = self._chosen[home] if home >= 0 else run
+            found[group] = slice_ if run[0] <= slice_[0] and slice_[1] <= run[1] else run
+        return found
+
+    def _bounds_for(self, groups: tuple[int, ...]) -> list[Bound]:
+        found = self._bounds.get(groups)
+        if found is None:
+            found = self._bounds[groups] = bounds_for(self._problem, groups)
+        return found
+
+
+def _below(part: Part) -> list[Part]:
+    return [inner for child in part.children for inner in (child, *_below(child))]

@@ -1,0 +1,164 @@
+"""Puts pods of one group on the nodes of a run: the last and cheapest decision, made greedily in a few array passes.
+
+Packing goes down the levels: the tightest domain that holds all, one already broken before a whole one; if none does,
+the largest ones, so that few are used. On the hosts the fullest come first: whole nodes stay whole. Spread evens out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.solve.state import ROWS_A_STEP, State
+
+FILL_STEPS = 3
+"""What a fill costs in steps beside its pass over the rows: it makes some thirty small array calls."""
+
+
+def fill_group(state: State, group: int, count: int, low: int, high: int, level: int) -> int:
+    """Puts up to `count` pods of the group into the run; gives how many it could put. `level` is the run's own."""
+    problem = state.problem
+    entry = problem.groups[group]
+    left = count
+    for option in entry.options:
+        kind = problem.options[option].kind
+        asked = min(left, len(entry.classes[kind]) - state.taken[group][kind])
+        if asked > 0:
+            left -= fill_option(state, option, asked, low, high, level)
+        if left == 0:
+            break
+    return count - left
+
+
+def fill_option(state: State, option: int, count: int, low: int, high: int, level: int) -> int:
+    """Puts up to `count` pods of one option into the run, as many as there is room for."""
+    state.spend(high - low + FILL_STEPS * ROWS_A_STEP)
+    slots = state.room(option, low, high)
+    total = int(slots.sum())
+    count = min(count, total)
+    if count == 0:
+        return 0
+    problem = state.problem
+    if problem.gang.strategy == "spread":
+        _put(state, option, low, _level_out(slots, count))
+    elif problem.cost is not None:
+        _put(state, option, low, _in_order(slots, count, _preference(state, option, slots, low, high)))
+    else:
+        soft = problem.options[option].soft
+        if soft is not None:
+            slots = _liked(slots, soft[low:high], count)
+        _pack(state, option, slots, count, low, high, level)
+    return count
+
+
+def _pack(state: State, option: int, slots: Ints, count: int, low: int, high: int, level: int) -> None:
+    problem = state.problem
+    at, end = low, high
+    for inner in range(level + 1, problem.tree.host_level):
+        segments = problem.segments(inner)
+        first, last = segments.within(at, end)
+        if last - first < 2 and (last == first or segments.ends[first] - segments.starts[first] == end - at):
+            continue
+        running = np.concatenate([[0], np.cumsum(slots[at - low : end - low])])
+        starts, ends = segments.starts[first:last] - at, segments.ends[first:last] - at
+        sums = running[ends] - running[starts]
+        chosen = _tightest(state, option, sums, count, inner, first, last)
+        if chosen < 0:
+            full, chosen, count = _largest_first(sums, count)
+            for d in full:
+                a, b = int(starts[d]) + at, int(ends[d]) + at
+                _put(state, option, a, slots[a - low : b - low])
+                slots[a - low : b - low] = 0
+            if count == 0:
+                return
+            if chosen < 0:
+                break  # what is left goes to nodes that are in no domain of this level
+        at, end = int(starts[chosen]) + at, int(ends[chosen]) + at
+    inside = slots[at - low : end - low]
+    _put(state, option, at, _level_out(inside, count) if problem.options[option].even else _on_hosts(inside, count))
+
+
+def _tightest(state: State, option: int, sums: Ints, count: int, level: int, first: int, last: int) -> int:
+    """The domain with the least room that holds all, broken ones before whole ones; -1 if none does."""
+    fits = np.flatnonzero(sums >= count)
+    if fits.size == 0:
+        return -1
+    if fits.size > 1:
+        whole = state.problem.idle_in(option, level, first, last)[fits] <= sums[fits]
+        fits = fits[np.lexsort((fits, sums[fits], whole))]
+    return int(fits[0])
+
+
+def _largest_first(sums: Ints, count: int) -> tuple[list[int], int, int]:
+    """Domains to use up wholly, the one for the rest (the tightest that holds it, or -1), and how many are the rest."""
+    full: list[int] = []
+    order = np.argsort(-sums, kind="stable")
+    for d in order:
+        rest = order[len(full) :]
+        fits = rest[sums[rest] >= count]
+        if fits.size:
+            return full, int(fits[np.argmin(sums[fits])]), count
+        full.append(int(d))
+        count -= int(sums[d])
+    return full, -1, count
+
+
+def _on_hosts(slots: Ints, count: int) -> Ints:
+    """Pods a host: one host if it holds all, the tightest such; else the fullest hosts first."""
+    fits = np.flatnonzero(slots >= count)
+    if fits.size:
+        pods = np.zeros_like(slots)
+        pods[fits[np.argmin(slots[fits])]] = count
+        return pods
+    return _in_order(slots, count, np.argsort(slots, kind="stable"))
+
+
+def _in_order(slots: Ints, count: int, order: Ints) -> Ints:
+    taken = slots[order]
+    before = np.cumsum(taken) - taken
+    pods = np.zeros_like(slots)
+    pods[order] = np.clip(count - before, 0, taken)
+    return pods
+
+
+def _liked(slots: Ints, soft: Ints, count: int) -> Ints:
+    """The slots of the rows that are liked best, as many kinds of rows as it takes to hold all."""
+    for least in np.unique(soft[slots > 0])[::-1]:
+        liked: Ints = slots * (soft >= least)
+        if int(liked.sum()) >= count:
+            return liked
+    return slots
+
+
+def _preference(state: State, option: int, slots: Ints, low: int, high: int) -> Ints:
+    """Cheapest rows first (preemption), then best liked (soft affinity), then fullest."""
+    problem = state.problem
+    soft = problem.options[option].soft
+    keys: list[Ints] = [slots]
+    if soft is not None:
+        keys.append(-soft[low:high])
+    if problem.cost is not None:
+        keys.append(problem.cost[low:high])
+    return np.lexsort(keys)
+
+
+def _level_out(slots: Ints, count: int) -> Ints:
+    """Pods a host so that the fullest gets as few as can be; ties go to the earlier row."""
+    low, high = 0, int(slots.max())
+    while low < high:
+        middle = (low + high) // 2
+        if int(np.minimum(slots, middle).sum()) >= count:
+            high = middle
+        else:
+            low = middle + 1
+    pods = np.minimum(slots, low)
+    surplus = int(pods.sum()) - count
+    at_top = np.flatnonzero(pods == low)
+    pods[at_top[at_top.size - surplus :]] -= 1
+    return pods
+
+
+def _put(state: State, option: int, start: int, pods: Ints) -> None:
+    at = np.flatnonzero(pods)
+    if at.size:
+        state.put(option, at + start, pods[at])

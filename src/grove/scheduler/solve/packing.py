@@ -1,0 +1,211 @@
+"""Packs groups of pods, each into its own run of rows, node by node and exactly.
+
+On a node only patterns to which nothing can be added need to be tried: leaving room unused never helps the nodes that
+follow. What is left to place after each node is remembered if it led nowhere, so the packing is a walk over (node, pods
+left) states and not over assignments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.filters.fit import PLENTY, room
+from grove.scheduler.solve.problem import Problem
+from grove.scheduler.solve.state import ROWS_A_STEP, State
+
+Slice = tuple[int, int]
+Pattern = tuple[tuple[int, int], ...]
+"""(option, pods) on one node."""
+
+
+class Packing:
+    """One question. Setting it up goes over its rows one by one, in Python, and may raise OutOfSteps already."""
+
+    def __init__(self, problem: Problem, state: State, slices: dict[int, Slice]) -> None:
+        self._problem, self._state = problem, state
+        rows_seen = max((high - low for low, high in slices.values()), default=0)
+        state.spend((10 + rows_seen // 4) * ROWS_A_STEP)
+        # What remains to be placed is a tuple of cells: one a group, one more a class where a group has several.
+        self._cells: list[int] = []
+        self._cells_of: dict[int, tuple[int, ...]] = {}
+        needed: list[int] = []
+        for g in slices:
+            group = problem.groups[g]
+            cell = len(needed)
+            needed.append(group.need)
+            several = len(group.classes) > 1
+            first_class = len(needed)
+            if several:
+                needed += [len(pods) for pods in group.classes]
+            for o in group.options:
+                self._cells_of[o] = (cell, first_class + problem.options[o].kind) if several else (cell,)
+            self._cells.append(cell)
+        self._start = tuple(needed)
+        self._request = {o: [int(q) for q in problem.options[o].request] for o in self._cells_of}
+        # The innermost loops go over these: only what an option asks for, and only those that are more than amounts.
+        self._asks = {o: tuple((r, q) for r, q in enumerate(asked) if q > 0) for o, asked in self._request.items()}
+        self._particular = {o for o in self._cells_of if problem.conflicts[o] or problem.options[o].limit < PLENTY}
+        rooms = {o: self._room_in(o, slices[problem.options[o].group]) for o in self._cells_of}
+        self._order_rows(rooms)
+        self._bounds = [(tuple(weights.items()), held) for weights, held in self._suffix_bounds(slices, rooms)]
+
+    def _room_in(self, option: int, run: Slice) -> Ints:
+        rooms = np.zeros(self._problem.size, dtype=np.int64)
+        rooms[run[0] : run[1]] = self._state.room(option, *run)
+        return rooms
+
+    def _order_rows(self, rooms: dict[int, Ints]) -> None:
+        """Rows that can take something: those first that few options compete for, then by domain, the roomiest first.
+
+        On each row the options with least to spare go first.
+        """
+        stack = np.array([rooms[o] for o in rooms])
+        rows = np.flatnonzero(stack.any(axis=0))
+        self._free = [[int(v) for v in self._state.free[:, row]] for row in rows]
+        groups = [self._problem.groups[self._problem.options[o].group] for o in rooms]
+        spare = [
+            int(room) / group.need if group.need else 0.0 for room, group in zip(stack.sum(axis=1), groups, strict=True)
+        ]
+        scarce_first = sorted(range(len(rooms)), key=lambda i: (spare[i], i))
+        option = list(rooms)
+        active = [tuple(option[i] for i in scarce_first if stack[i, row]) for row in rows]
+        level = max(self._problem.tree.host_level - 1, 0)
+        domains = self._problem.tree.domains[level][self._problem.positions[rows]]
+        near, at = np.unique(domains, return_inverse=True)
+        roomy = np.bincount(at, weights=np.minimum(stack[:, rows], PLENTY).sum(axis=0), minlength=near.size)[at]
+        order = sorted(range(rows.size), key=lambda i: (len(active[i]), active[i], -roomy[i], domains[i], i))
+        self._rows = [int(rows[i]) for i in order]
+        self._free = [self._free[i] for i in order]
+        self._active = [active[i] for i in order]
+
+    def _suffix_bounds(
+        self, slices: dict[int, Slice], rooms: dict[int, Ints]
+    ) -> list[tuple[dict[int, int], list[int]]]:
+        """(weights by group cell, what the rows from i on hold) for each counting bound."""
+        problem = self._problem
+        cell_of = dict(zip(slices, self._cells, strict=True))
+        bounds: list[tuple[dict[int, int], list[int]]] = []
+        for g, cell in cell_of.items():
+            options = problem.groups[g].options
+            held = sum((rooms[o] for o in options), np.zeros(problem.size, dtype=np.int64))
+            if len(options) > 1:
+                held = np.minimum(held, room(self._state.free, problem.least_request(g)))
+            bounds.append(({cell: 1}, self._suffix(held)))
+        for r in range(len(problem.resources)):
+            least = {g: min(self._request[o][r] for o in problem.groups[g].options) for g in slices}
+            for unit in sorted({size for size in least.values() if size > 0}):
+                weights = {cell_of[g]: size // unit for g, size in least.items() if size >= unit}
+                if len(weights) > 1:
+                    bounds.append((weights, self._suffix(np.maximum(self._state.free[r] // unit, 0))))
+        return bounds
+
+    def _suffix(self, held: Ints) -> list[int]:
+        found = [0]
+        for row in reversed(self._rows):
+            found.append(found[-1] + int(held[row]))
+        return found[::-1]
+
+    def solve(self) -> list[tuple[int, int, int]] | None:
+        """Depth first over the rows with an explicit stack: there may be more rows than Python likes to recurse."""
+        if self._is_done(self._start):
+            return []
+        if not self._may_fit(0, self._start):
+            return None
+        dead: set[tuple[int, tuple[int, ...]]] = set()
+        stack = [(self._start, self._patterns(0, self._start))] if self._rows else []
+        path: list[Pattern] = []
+        while stack:
+            left, patterns = stack[-1]
+            at = len(stack) - 1
+            pattern = next(patterns, None)
+            if pattern is None:
+                dead.add((at, left))
+                stack.pop()
+                if path:
+                    path.pop()
+                continue
+            self._state.spend()
+            after = self._after(left, pattern)
+            if self._is_done(after):
+                return [(o, self._rows[i], n) for i, p in enumerate([*path, pattern]) for o, n in p]
+            follows = at + 1
+            if follows == len(self._rows) or (follows, after) in dead or not self._may_fit(follows, after):
+                continue
+            path.append(pattern)
+            stack.append((after, self._patterns(follows, after)))
+        return None
+
+    def _patterns(self, at: int, left: tuple[int, ...]) -> Iterator[Pattern]:
+        """Maximal ways to use a row."""
+        return self._extend(self._active[at], 0, list(self._free[at]), list(left), [])
+
+    def _extend(
+        self, options: tuple[int, ...], i: int, free: list[int], left: list[int], used: list[tuple[int, int]]
+    ) -> Iterator[Pattern]:
+        if i == len(options):
+            if not any(self._fits(o, free, left, used) for o in options):
+                yield tuple(used)
+            return
+        o = options[i]
+        asks, cells = self._asks[o], self._cells_of[o]
+        for n in range(self._most(o, free, left, used), -1, -1):
+            if n:
+                for r, q in asks:
+                    free[r] -= q * n
+                for c in cells:
+                    left[c] -= n
+                used.append((o, n))
+            yield from self._extend(options, i + 1, free, left, used)
+            if n:
+                used.pop()
+                for r, q in asks:
+                    free[r] += q * n
+                for c in cells:
+                    left[c] += n
+
+    def _most(self, option: int, free: list[int], left: list[int], used: list[tuple[int, int]]) -> int:
+        most = PLENTY
+        if option in self._particular:
+            conflicts = self._problem.conflicts[option]
+            if any(other in conflicts for other, _ in used):
+                return 0
+            most = self._problem.options[option].limit - sum(n for other, n in used if other == option)
+        for c in self._cells_of[option]:
+            if left[c] < most:
+                most = left[c]
+        for r, q in self._asks[option]:
+            if free[r] < most * q:
+                most = free[r] // q
+        return max(most, 0)
+
+    def _fits(self, option: int, free: list[int], left: list[int], used: list[tuple[int, int]]) -> bool:
+        """Whether one more would go on the row."""
+        for c in self._cells_of[option]:
+            if left[c] <= 0:
+                return False
+        for r, q in self._asks[option]:
+            if free[r] < q:
+                return False
+        return option not in self._particular or self._most(option, free, left, used) > 0
+
+    def _after(self, left: tuple[int, ...], pattern: Pattern) -> tuple[int, ...]:
+        rest = list(left)
+        for o, n in pattern:
+            for c in self._cells_of[o]:
+                rest[c] -= n
+        return tuple(rest)
+
+    def _is_done(self, left: tuple[int, ...]) -> bool:
+        return all(left[c] == 0 for c in self._cells)
+
+    def _may_fit(self, at: int, left: tuple[int, ...]) -> bool:
+        for weights, held in self._bounds:
+            needed = 0
+            for c, weight in weights:
+                needed += left[c] * weight
+            if needed > held[at]:
+                return False
+        return True

@@ -1,0 +1,226 @@
+"""Where a gang goes: `place(snapshot, gang, budget)` is the scheduler's one decision, a pure function.
+
+1. state the problem in numbers  2. counting bounds: most impossible gangs end here, with a proof  3. search for a good
+placement  4. if that finds none, the exact search decides  5. surplus pods  6. names and score. The same input gives
+the same answer on any machine: no clock, no randomness, no dictionary order; ties go to the lower domain and node name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
+
+from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.explain.reasons import room_text
+from grove.scheduler.model.answers import (
+    BUDGET_ENDED,
+    NO_DOMAIN,
+    NO_NODE,
+    NO_PACKING,
+    NO_ROOM,
+    PINNED,
+    Budget,
+    NoFit,
+    Placement,
+)
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.gang import Gang
+from grove.scheduler.solve.bounds import bounds_for, running_sums, within_segments
+from grove.scheduler.solve.close import close_placement
+from grove.scheduler.solve.coupled import Coupled
+from grove.scheduler.solve.exact import exact_placement, wishes_granted
+from grove.scheduler.solve.problem import Problem, state_problem
+from grove.scheduler.solve.score import placement_score
+from grove.scheduler.solve.search import preferring_parts
+from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
+from grove.scheduler.solve.surplus import place_surplus
+
+QUICK_STEPS, LONG_STEPS = 400, 800
+"""Steps for a good placement: before it is known whether any exists, and after."""
+
+
+def place(
+    snapshot: Snapshot, gang: Gang, budget: Budget = Budget(), *, closed: Collection[str] = ()
+) -> Placement | NoFit:
+    """A placement of the gang's core and of as much surplus as fits, or why there is none.
+
+    Nodes in `closed` are not used (held for someone else). Nothing is written: `snapshot.assume` takes it over.
+    """
+    if gang.former:
+        elsewhere = snapshot.nodes.row_of.keys() - gang.former
+        kept = place_on(snapshot, gang, budget, elsewhere.union(closed))
+        if isinstance(kept, Placement) and not kept.unplaced:
+            return kept
+    return place_on(snapshot, gang, budget, closed)
+
+
+def place_on(
+    snapshot: Snapshot, gang: Gang, budget: Budget, closed: Collection[str] = (), free: Ints | None = None,
+    cost: Ints | None = None,
+) -> Placement | NoFit:  # fmt: skip
+    """`place` on other free amounts, taking rows in order of cost: how preemption asks."""
+    problem = state_problem(snapshot, gang, closed, free, cost)
+    if isinstance(problem, NoFit):
+        if problem.reason == NO_NODE:
+            return NoFit(gang.name, NO_NODE, True, room_text(snapshot, gang, closed), version=snapshot.version)
+        return problem
+    needing = sum(group.need > 0 for group in problem.groups)
+    # For one group the search itself begins with the counting bounds: asking them first would be asking twice.
+    if needing > 1 or (needing and problem.coupled):
+        refusal = _refusal(problem)
+        if refusal is not None:
+            return refusal
+    if problem.coupled:
+        return _place_coupled(problem, budget)
+    state = _core(problem, budget, bounded=needing > 1)
+    if isinstance(state, NoFit):
+        return state
+    core = len(state.placed)
+    place_surplus(problem, state)
+    pods = _named(problem, state, core)
+    return _answer(problem, state, pods)
+
+
+def _core(problem: Problem, budget: Budget, bounded: bool) -> State | NoFit:
+    """The core placed, close together if possible: a quick search for that, else the exact one, else a long one."""
+    if problem.root.need == 0:
+        return State(problem, 0)
+    quick = min(QUICK_STEPS * (1 + problem.size // ROWS_A_STEP), budget.steps // 2)
+    state = close_placement(problem, quick)
+    if state is not None:
+        return state
+    refusal = None if bounded else _refusal(problem)
+    if refusal is not None:
+        return refusal
+    long = min(LONG_STEPS, (budget.steps - quick) // 2)
+    exact = State(problem, budget.steps - quick - long)
+    found: list[tuple[int, int, int]] | None = None
+    try:
+        found = exact_placement(problem, exact, problem.root, (0, problem.size), -1)
+    except OutOfSteps:
+        state = close_placement(problem, long)
+        if state is not None:
+            return state
+        text = f"no placement found in {budget.steps} steps; the search did not end"
+        return NoFit(problem.gang.name, BUDGET_ENDED, False, text, budget.steps, problem.snapshot.version)
+    if found is None:
+        text = "the domains have room by every count, but no way to divide the pods among their nodes works"
+        return NoFit(problem.gang.name, NO_PACKING, True, text, exact.steps_used, problem.snapshot.version)
+    if wishes := preferring_parts(problem.root):
+        # It fits, but the exact search does not care how close: the long way to a good placement is worth a try.
+        state = close_placement(problem, long, is_known_to_fit=True)
+        if state is not None:
+            return state
+        found = wishes_granted(problem, exact, wishes) or found
+    exact.put_all(found)
+    return exact
+
+
+def _refusal(problem: Problem) -> NoFit | None:
+    """The counting bounds, for the whole and for every part under a requirement; a failure is a proof."""
+    snapshot, gang = problem.snapshot, problem.gang
+    state = State(problem, 1)
+    parts = [problem.root]
+    while parts:
+        part = parts.pop()
+        parts += [child for child in part.children if child.need > 0]
+        bounds = bounds_for(problem, tuple(part.groups))
+        capacities = state.capacities(bounds, 0, problem.size)
+        need = np.array([bound.need for bound in bounds], dtype=np.int64)
+        if part is problem.root and (capacities.sum(axis=1) < need).any():
+            text = room_text(snapshot, gang)
+            return NoFit(gang.name, NO_ROOM, True, text, version=snapshot.version)
+        if part.level < 0:
+            continue
+        segments = problem.segments(part.level)
+        held = within_segments(running_sums(capacities), segments, 0, segments.starts.size, 0)
+        fits = (held >= need[:, None]).all(axis=0)
+        if part.domains is not None:
+            pinned = np.isin(segments.ids, sorted(part.domains))
+            if not (fits & pinned).any():
+                text = f"{part.name} has running pods that keep it in a domain without room for the rest"
+                return NoFit(gang.name, PINNED, True, text, version=snapshot.version)
+        if not fits.any():
+            key = problem.tree.keys[part.level]
+            text = f"no domain of {key} has room for {part.name} ({part.need} pods)"
+            return NoFit(gang.name, NO_DOMAIN, True, text, version=snapshot.version)
+    return None
+
+
+def _place_coupled(problem: Problem, budget: Budget) -> Placement | NoFit:
+    state = State(problem, budget.steps)
+    coupled = Coupled(problem, state)
+    gang, version = problem.gang.name, problem.snapshot.version
+    try:
+        if problem.root.need > 0 and not coupled.solve():
+            text = "pod affinity, anti-affinity or spread among the gang's own pods leaves no way to place it"
+            return NoFit(gang, NO_PACKING, True, text, version=version)
+    except OutOfSteps:
+        text = f"no placement found in {budget.steps} steps; the search did not end"
+        return NoFit(gang, BUDGET_ENDED, False, text, budget.steps, version)
+    core = len(coupled.order)
+    try:
+        for g, group in enumerate(problem.groups):
+            for _ in range(group.pending - sum(state.taken[g])):
+                if not coupled.add_surplus(g):
+                    break
+    except OutOfSteps:
+        pass
+    names = problem.snapshot.nodes.names
+    pods = [
+        _as_placed(pod, problem, option).on(names([int(problem.rows[row])])[0]) for pod, (option, row) in coupled.order
+    ]
+    return _answer(problem, state, (pods, core))
+
+
+def _named(problem: Problem, state: State, core: int) -> tuple[list[PodFacts], int]:
+    """Pods with their nodes: of each class the first ones, on nodes in topology order."""
+    names = problem.snapshot.nodes.names
+    following = [[iter(pods) for pods in group.classes] for group in problem.groups]
+    placed: list[PodFacts] = []
+    size = 0
+    for i, (option, at, pods) in enumerate(state.placed):
+        o = problem.options[option]
+        source = following[o.group][o.kind]
+        for row, count in zip(names(problem.rows[at]), pods, strict=True):
+            placed += [_as_placed(next(source), problem, option).on(row) for _ in range(int(count))]
+        if i + 1 == core:
+            size = len(placed)
+    return placed, size
+
+
+def _as_placed(pod: PodFacts, problem: Problem, option: int) -> PodFacts:
+    """The pod with the request set that was chosen for it, where it had alternatives."""
+    shape = pod.shape
+    if not shape.alternatives:
+        return pod
+    chosen = problem.groups[problem.options[option].group].options
+    nth = [o for o in chosen if problem.options[o].kind == problem.options[option].kind].index(option)
+    requests = (shape.requests, *shape.alternatives)[nth]
+    return replace(pod, shape=replace(shape, requests=requests, alternatives=()))
+
+
+def _answer(problem: Problem, state: State, named: tuple[list[PodFacts], int]) -> Placement:
+    pods, core = named
+    snapshot, tree, root = problem.snapshot, problem.tree, problem.root
+    domain, key = "", ""
+    if root.level >= 0 and pods:
+        key = tree.keys[root.level]
+        row = snapshot.nodes.row_of[pods[0].node]
+        domain = snapshot.domain_name(tree, root.level, tree.domain_of(row, root.level))
+    seen = {pod.uid for pod in pods}
+    unplaced = tuple(p for g in problem.groups for pods_ in g.classes for p in pods_ if p.uid not in seen)
+    return Placement(
+        problem.gang.name,
+        tuple(pods),
+        core,
+        placement_score(problem, state),
+        domain,
+        key,
+        unplaced,
+        state.steps_used,
+        snapshot.version,
+    )

@@ -1,0 +1,276 @@
+"""A gang against a snapshot as numbers: candidate nodes in topology order, free amounts, options, parts with levels.
+
+Everything the search needs and nothing more: rows where no pod of the gang could go are left out, names are gone. An
+option is one way to place one class of pods: its request (or an alternative one), its mask, its limit on a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from grove.scheduler.cluster.nodes import Ints, Mask
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.cluster.topology import Tree
+from grove.scheduler.filters.fit import PLENTY, allowed_mask, port_mask, room, soft_score
+from grove.scheduler.filters.scope import open_rows
+from grove.scheduler.model.answers import MISSING_PODS, NO_NODE, UNKNOWN_LEVEL, NoFit
+from grove.scheduler.model.facts import HOSTNAME, PodFacts, Shape
+from grove.scheduler.model.gang import Branch, Gang, PodGroup
+from grove.scheduler.solve.relations import Relations
+
+
+@dataclass(slots=True)
+class Option:
+    group: int
+    kind: int
+    """Index of the class inside its group."""
+    request: Ints
+    mask: Mask | None
+    """Candidate rows where it may go, None for all."""
+    limit: int
+    """Most pods of it on one node, room aside."""
+    soft: Ints | None = None
+    """How much each candidate row is liked."""
+    even: bool = False
+    """Whether its pods would rather not share a host."""
+    shape: Shape = field(default_factory=Shape)
+
+
+@dataclass(slots=True)
+class Group:
+    name: str
+    need: int
+    classes: list[list[PodFacts]]
+    options: list[int] = field(default_factory=list)
+
+    @property
+    def pending(self) -> int:
+        return sum(map(len, self.classes))
+
+
+@dataclass(slots=True)
+class Part:
+    """A node of the gang's tree. Levels are indices into the tree's keys, -1 for none."""
+
+    name: str
+    level: int
+    prefer: int
+    children: list[Part]
+    groups: list[int]
+    need: int
+    domains: frozenset[int] | None = None
+    """Domains at `level` that running pods pin it to."""
+
+    @property
+    def is_leaf(self) -> bool:
+        return not self.children
+
+
+@dataclass(slots=True)
+class Segments:
+    """Domains of one level over the candidate rows: each is the run from start to end."""
+
+    starts: Ints
+    ends: Ints
+    ids: Ints
+
+    def within(self, low: int, high: int) -> tuple[int, int]:
+        """Indices of the first domain inside the run and of the one after the last."""
+        return int(np.searchsorted(self.starts, low)), int(np.searchsorted(self.starts, high))
+
+
+class Problem:
+    """See the module's first lines. Arrays over candidates are in topology order; `rows` leads back to the snapshot."""
+
+    def __init__(self, snapshot: Snapshot, gang: Gang, tree: Tree) -> None:
+        self.snapshot, self.gang, self.tree = snapshot, gang, tree
+        self.groups: list[Group] = []
+        self.options: list[Option] = []
+        self.rows: Ints = tree.order
+        self.positions: Ints = np.arange(tree.order.size)
+        """Positions of the candidate rows in the tree's order."""
+        self.free: Ints = np.zeros((0, 0), dtype=np.int64)
+        self.resources: list[int] = []
+        self.conflicts: list[list[int]] = []
+        """Options that may not share a node with this one."""
+        self.coupled = False
+        """Whether placing one pod changes where others may go in ways the masks cannot say."""
+        self.cost: Ints | None = None
+        """What using a row destroys, for preemption; rows are taken in this order first."""
+        self._segments: dict[int, Segments] = {}
+        self._idle: dict[tuple[int, int], Ints] = {}
+        self.root: Part
+
+    @property
+    def size(self) -> int:
+        return int(self.rows.size)
+
+    def least_request(self, group: int) -> Ints:
+        """The least of each resource that any pod of the group asks for: no mix of its pods fits better than these."""
+        least: Ints = np.min([self.options[o].request for o in self.groups[group].options], axis=0)
+        return least
+
+    def segments(self, level: int) -> Segments:
+        found = self._segments.get(level)
+        if found is None:
+            starts, ends, ids = self.tree.runs[level]
+            if self.size < self.tree.order.size:
+                starts, ends = np.searchsorted(self.positions, starts), np.searchsorted(self.positions, ends)
+                some = starts < ends
+                starts, ends, ids = starts[some], ends[some], ids[some]
+            found = self._segments[level] = Segments(starts, ends, ids)
+        return found
+
+    def idle_in(self, option: int, level: int, first: int, last: int) -> Ints:
+        """Room for the option in some candidate domains if nothing ran there, nodes that are full now included."""
+        at = np.searchsorted(self.tree.runs[level][2], self.segments(level).ids[first:last])
+        return self.idle(option, level)[at]
+
+    def idle(self, option: int, level: int) -> Ints:
+        """The same for all domains of a level, candidates or not."""
+        found = self._idle.get((option, level))
+        if found is None:
+            o = self.options[option]
+            asked = tuple(zip(self.resources, o.request.tolist(), strict=True))
+            key = ("idle", self.tree.keys, o.shape.where, o.limit, asked)
+            running = self.snapshot.nodes.derived(key, lambda: self._idle_sums(o))
+            starts, ends, _ = self.tree.runs[level]
+            found = self._idle[option, level] = running[ends] - running[starts]
+        return found
+
+    def _idle_sums(self, o: Option) -> Ints:
+        """Running sums, in topology order, of an option's room on idle nodes."""
+        order = self.tree.order
+        capacity = self.snapshot.allocatable[np.array(self.resources, dtype=np.int64)[:, None], order]
+        slots = np.minimum(room(capacity, o.request), o.limit) * allowed_mask(self.snapshot, o.shape)[order]
+        return np.concatenate([[0], np.cumsum(slots)])
+
+
+def state_problem(
+    snapshot: Snapshot, gang: Gang, closed: Collection[str] = (), free: Ints | None = None, cost: Ints | None = None
+) -> Problem | NoFit:
+    """The problem, or the answer if it is one at a glance. `free` and `cost` replace the snapshot's, for what-ifs."""
+    for group in gang.groups():
+        if group.missing:
+            text = f"group {group.name} needs {group.minimum} pods and has {len(group.pods) + len(group.bound)}"
+            return NoFit(gang.name, MISSING_PODS, True, text, version=snapshot.version)
+    tree = snapshot.tree(gang.keys(), gang.topology)
+    for key in sorted(gang.keys()):
+        if key != HOSTNAME and not (snapshot.nodes.column(key).ids[: snapshot.nodes.rows] >= 0).any():
+            text = f"no node carries the label {key} that the gang's topology constraint names"
+            return NoFit(gang.name, UNKNOWN_LEVEL, True, text, version=snapshot.version)
+    problem = Problem(snapshot, gang, tree)
+    scope = open_rows(snapshot, gang, tree, closed)
+    relations = Relations(snapshot, [pod for group in gang.groups() for pod in group.pods])
+    problem.coupled = relations.coupled
+    masks: list[Mask] = []
+    amounts: list[tuple[tuple[int, int], ...]] = []
+    for group in gang.groups():
+        index = len(problem.groups)
+        classes = relations.classes(group.pods)
+        entry = Group(group.name, group.need, classes)
+        problem.groups.append(entry)
+        for kind, pods in enumerate(classes):
+            shape = pods[0].shape
+            mask = allowed_mask(snapshot, shape)
+            for narrower in (scope, port_mask(snapshot, shape), relations.mask(pods[0])):
+                mask = mask if narrower is None else mask & narrower
+            limit = 1 if relations.apart_from_itself(pods[0]) else PLENTY
+            soft = soft_score(snapshot, shape)
+            even = relations.rather_apart(pods[0])
+            for requests in (shape.requests, *shape.alternatives):
+                entry.options.append(len(problem.options))
+                problem.options.append(Option(index, kind, np.zeros(0, dtype=np.int64), None, limit, soft, even, shape))
+                amounts.append(snapshot.amounts(requests))
+                masks.append(mask)
+    _keep_candidates(problem, masks, amounts, snapshot.free if free is None else free, cost)
+    firsts = [problem.groups[o.group].classes[o.kind][0] for o in problem.options]
+    problem.conflicts = relations.conflicts(firsts)
+    groups = iter(range(len(problem.groups)))
+    problem.root = _part(problem, gang.root, groups.__next__, -1)
+    if problem.size == 0 and problem.root.need > 0:
+        return NoFit(gang.name, NO_NODE, True, "", version=snapshot.version)
+    return problem
+
+
+def _keep_candidates(
+    problem: Problem, masks: list[Mask], amounts: list[tuple[tuple[int, int], ...]], free: Ints, cost: Ints | None
+) -> None:
+    """Drops the rows where no option has room, and brings the rest into topology order."""
+    problem.resources = sorted({r for asked in amounts for r, amount in asked if amount > 0})
+    at = {r: i for i, r in enumerate(problem.resources)}
+    useful = np.zeros(problem.snapshot.nodes.rows, dtype=np.bool_)
+    seen: dict[bytes, Mask] = {}
+    for option, asked, mask in zip(problem.options, amounts, masks, strict=True):
+        option.request = np.zeros(len(at), dtype=np.int64)
+        fits = mask.copy()
+        for r, amount in asked:
+            if amount > 0:
+                option.request[at[r]] = amount
+                fits &= free[r, : fits.size] >= amount
+        useful |= fits
+    order = problem.tree.order
+    problem.positions = useful[order].nonzero()[0]
+    problem.rows = rows = order[problem.positions]
+    problem.free = free[np.array(problem.resources, dtype=np.int64)[:, None], rows]
+    problem.cost = None if cost is None else cost[rows]
+    for option, mask in zip(problem.options, masks, strict=True):
+        inside = mask[rows]
+        if not inside.all():
+            option.mask = seen.setdefault(inside.tobytes(), inside)
+        if option.soft is not None:
+            liked = option.soft[rows]
+            option.soft = liked if liked.size and liked.min() < liked.max() else None
+
+
+def _part(problem: Problem, part: Branch | PodGroup, next_group: Callable[[], int], above: int) -> Part:
+    """The numeric twin of a tree node. A level no narrower than one above it holds by itself and becomes a mask."""
+    tree = problem.tree
+    stated = tree.find_level(part.required) if part.required else None
+    prefer = tree.find_level(part.preferred) if part.preferred else None
+    level = -1 if stated is None or stated <= above else stated
+    inner = max(level, above)
+    children: list[Part] = []
+    if isinstance(part, PodGroup):
+        groups, bound = [next_group()], part.bound
+    else:
+        children = [_part(problem, child, next_group, inner) for child in part.children]
+        groups = [g for child in children for g in child.groups]
+        bound = tuple(node for leaf in _bound_leaves(part) for node in leaf.bound)
+    need = sum(problem.groups[g].need for g in groups)
+    pins = None if stated is None else _pinned(problem, bound, stated)
+    if stated is not None and level < 0:
+        _confine(problem, groups, stated, pins)
+    return Part(
+        part.name, level, -1 if prefer is None or prefer <= inner else prefer, children, groups, need,
+        pins if level >= 0 else None,
+    )  # fmt: skip
+
+
+def _confine(problem: Problem, groups: list[int], level: int, pins: frozenset[int] | None) -> None:
+    """Keeps groups to nodes that are in some domain of the level, or in the pinned ones."""
+    domains = problem.tree.domains[level][problem.positions]
+    inside = domains >= 0 if pins is None else np.isin(domains, sorted(pins))
+    if inside.all():
+        return
+    for option in (problem.options[o] for g in groups for o in problem.groups[g].options):
+        option.mask = inside if option.mask is None else option.mask & inside
+
+
+def _bound_leaves(part: Branch | PodGroup) -> Iterable[PodGroup]:
+    if isinstance(part, PodGroup):
+        return (part,)
+    return (leaf for child in part.children for leaf in _bound_leaves(child))
+
+
+def _pinned(problem: Problem, bound: tuple[str, ...], level: int) -> frozenset[int] | None:
+    """Domains that running pods of the part are in. Several, if somebody else bound them: any of these will do."""
+    if level < 0 or not bound:
+        return None
+    row_of = problem.snapshot.nodes.row_of
+    found = {problem.tree.domain_of(row_of[node], level) for node in bound if node in row_of}
+    found.discard(-1)
+    return frozenset(found) or None

@@ -1,0 +1,107 @@
+"""How good a placement is, and how much room is left: numbers for PodGang status, metrics and plans.
+
+The score compares the domains a gang uses with the fewest it could use if the cluster were idle: 1 is as close together
+as the machines allow, 0.5 is twice as many domains as needed. What stands between is other people's pods.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.filters.fit import allowed_mask, room
+from grove.scheduler.model.facts import HOSTNAME, Shape
+from grove.scheduler.solve.bounds import fewest_needed
+from grove.scheduler.solve.problem import Part, Problem
+from grove.scheduler.solve.state import State
+
+
+def placement_score(problem: Problem, state: State) -> float:
+    """Mean over the parts that state a level of fewest possible over used domains.
+
+    A gang that states none is measured at the narrowest level above the host.
+    """
+    measured = [(part, level) for part, level in _stated(problem.root) if part.need > 0]
+    if not measured:
+        level = problem.tree.host_level - 1
+        if level < 0 or problem.root.need == 0:
+            return 1.0
+        measured = [(problem.root, level)]
+    ratios = [_ratio(problem, state, part, level) for part, level in measured]
+    return round(sum(ratios) / len(ratios), 6)
+
+
+def _stated(part: Part) -> list[tuple[Part, int]]:
+    own = [(part, max(part.level, part.prefer))] if max(part.level, part.prefer) >= 0 else []
+    return own + [found for child in part.children for found in _stated(child)]
+
+
+def _ratio(problem: Problem, state: State, part: Part, level: int) -> float:
+    groups = set(part.groups)
+    rows = [at for option, at, _ in state.placed if problem.options[option].group in groups]
+    if not rows or (len(rows) == 1 and rows[0].size == 1):
+        return 1.0
+    tree = problem.tree
+    domains = tree.domains[level][problem.positions[np.concatenate(rows)]]
+    # Nodes outside every domain of the level count one each: they are near nobody.
+    used = np.unique(domains[domains >= 0]).size + int((domains < 0).sum())
+    if used <= 1:
+        return 1.0
+    return min(1.0, _fewest_when_idle(problem, part, level) / used)
+
+
+def _fewest_when_idle(problem: Problem, part: Part, level: int) -> int:
+    """A bound on how many domains the part needs if nothing else ran on the cluster."""
+    needing = [problem.groups[g] for g in part.groups if problem.groups[g].need > 0]
+    best = 1
+    for group in needing:
+        held = sum((problem.idle(o, level) for o in group.options[1:]), problem.idle(group.options[0], level))
+        best = max(best, fewest_needed(held, group.need))
+    if len(needing) > 1:
+        starts, ends, _ = problem.tree.runs[level]
+        for r, resource in enumerate(problem.resources):
+            total = sum(min(int(problem.options[o].request[r]) for o in g.options) * g.need for g in needing)
+            if total:
+                capacity = problem.snapshot.allocatable[resource][problem.tree.order]
+                running = np.concatenate([[0], np.cumsum(capacity)])
+                best = max(best, fewest_needed(running[ends] - running[starts], total))
+    return best
+
+
+def _sums(domains: Ints, values: Ints) -> Ints:
+    """Sums by domain; equal numbers are adjacent."""
+    if domains.size == 0:
+        return values
+    starts = np.concatenate([[0], np.flatnonzero(domains[1:] != domains[:-1]) + 1])
+    sums: Ints = np.add.reduceat(values, starts)
+    return sums
+
+
+def slots_by_domain(snapshot: Snapshot, shape: Shape, key: str = HOSTNAME, topology: str = "") -> dict[str, int]:
+    """How many more pods of this shape each domain of a level holds; for headroom metrics and the largest gang."""
+    tree = snapshot.tree((key,), topology)
+    level = tree.find_level(key)
+    assert level is not None
+    rows = [r for r, _ in snapshot.amounts(shape.requests)]
+    request = np.array([amount for _, amount in snapshot.amounts(shape.requests)], dtype=np.int64)
+    slots = room(snapshot.free[rows, : snapshot.nodes.rows], request) * allowed_mask(snapshot, shape)
+    starts, ends, domains = tree.runs[level]
+    running = np.concatenate([[0], np.cumsum(slots[tree.order])])
+    held = running[ends] - running[starts]
+    return {snapshot.domain_name(tree, level, int(d)): int(n) for d, n in zip(domains, held, strict=True)}
+
+
+def fragmentation(snapshot: Snapshot, resource: str, key: str, topology: str = "") -> float:
+    """Share of a resource's free amount outside the domain with the most of it: 0 is one hole, near 1 is dust."""
+    if resource not in snapshot.resources:
+        return 0.0
+    tree = snapshot.tree((key,), topology)
+    level = tree.find_level(key)
+    assert level is not None
+    free = np.maximum(snapshot.free[snapshot.resources.index(resource)][tree.order], 0)
+    inside = tree.domains[level] >= 0
+    total = int(free.sum())
+    if total == 0 or not inside.any():
+        return 0.0
+    return 1.0 - int(_sums(tree.domains[level][inside], free[inside]).max()) / total

@@ -1,0 +1,309 @@
+"""The search for a good placement: choose domains part by part, tightest first, fill, and come back when siblings fail.
+
+`ways(part, run)` puts the part somewhere in the run and yields; asked again, it takes that back and tries the next way.
+So siblings backtrack over each other without anyone keeping a list. Runs that look alike are tried once. Filling a run
+is greedy, so failing here proves nothing: `exact` has the last word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeAlias
+
+import numpy as np
+
+from grove.scheduler.cluster.nodes import Ints, Mask
+from grove.scheduler.solve.bounds import Bound, bounds_for
+from grove.scheduler.solve.exact import exact_placement
+from grove.scheduler.solve.fill import fill_group
+from grove.scheduler.solve.problem import Part, Problem
+from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
+from grove.scheduler.solve.subsets import domain_sets
+from grove.scheduler.solve.weigh import Weighed, liking
+
+MOST_SCOPES = 8
+"""How many ways to honour a preference are tried before it is given up."""
+SCOPE_STEPS = 3
+"""What it costs, passes over rows aside, to compare the domains of a level or to compose sets of them by a bound."""
+EXACT_STEPS = 120
+"""Work allowed for packing one small set of domains exactly where the greedy way failed."""
+
+Order: TypeAlias = Callable[[Part, float], tuple[float, ...]]
+"""Sorts siblings; it is given the size of a part's largest pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A contiguous stretch of candidate rows, and the level it is one domain of (-1: the whole cluster)."""
+
+    low: int
+    high: int
+    level: int
+
+
+class Search:
+    def __init__(self, problem: Problem, state: State, order: Order) -> None:
+        self._problem, self._state, self._order = problem, state, order
+        self._bounds: dict[tuple[int, ...], list[Bound]] = {}
+        self._pinned = _has_pins(problem.root)
+        self._levels = sorted(_levels(problem.root) - {-1})
+        self._headroom = _headroom_sums(problem)
+        self._has_wishes = any(option.soft is not None for option in problem.options)
+
+    def ways(self, part: Part, run: Run) -> Iterator[None]:
+        """Each yield leaves the part placed inside the run; the next step undoes it."""
+        if part.need == 0:
+            yield
+        elif part.level > run.level:
+            for inner in self._domains(part, run):
+                yield from self._inside(part, inner)
+        elif part.level < 0 or self._is_home(part, run):
+            yield from self._inside(part, run)
+
+    def weigh(self, part: Part, run: Run) -> Weighed:
+        self._state.spend(run.high - run.low)
+        key = tuple(part.groups)
+        if key not in self._bounds:
+            self._bounds[key] = bounds_for(self._problem, key)
+        return Weighed(self._problem, self._state, self._bounds[key], run.low, run.high)
+
+    def _is_home(self, part: Part, run: Run) -> bool:
+        """Whether a run narrower than the part's level lies in a domain of that level, and in the right one."""
+        domain = int(self._problem.tree.domains[part.level][self._problem.positions[run.low]])
+        return domain >= 0 and (part.domains is None or domain in part.domains)
+
+    def _domains(self, part: Part, run: Run) -> Iterator[Run]:
+        """Domains at the part's required level that could hold it, best first."""
+        segments = self._problem.segments(part.level)
+        first, last = segments.within(run.low, run.high)
+        if first == last:
+            return
+        weighed = self.weigh(part, run)
+        starts, ends = segments.starts[first:last], segments.ends[first:last]
+        held = weighed.held(starts, ends)
+        chosen = weighed.fitting(held)
+        if part.domains is not None:
+            chosen = chosen[np.isin(segments.ids[first:last][chosen], sorted(part.domains))]
+        if chosen.size > 1:
+            chosen = chosen[self._ranking(part, run, weighed, held[:, chosen], starts[chosen], ends[chosen])]
+        tried: set[object] = set()
+        for d in chosen.tolist():
+            low, high = int(starts[d]), int(ends[d])
+            if chosen.size > 1 and not self._pinned:
+                looks = self._state.looks(low, high, part.level, self._levels)
+                if looks in tried:
+                    continue
+                tried.add(looks)
+            yield Run(low, high, part.level)
+
+    def _ranking(self, part: Part, run: Run, weighed: Weighed, held: Ints, starts: Ints, ends: Ints) -> Ints:
+        """Cheapest to empty (preemption), fewest preferred domains, room for what will join, best liked, tightest."""
+        scarce = weighed.scarce(held)
+        keys: list[Ints] = [held[scarce]]
+        if self._has_wishes:
+            keys.append(-self._liking(part, run, starts, ends))
+        if part is self._problem.root and self._headroom:
+            keys.append(self._lacks_headroom(starts, ends))
+        crossed = np.zeros(starts.size, dtype=np.int64)
+        for inner in preferring_parts(part):
+            if inner.prefer > part.level:
+                scale = weighed if inner is part else self.weigh(inner, run)
+                crossed += scale.fewest(inner.prefer, starts, ends)
+        keys.append(crossed)
+        if self._problem.cost is not None:
+            keys.append(weighed.costs(scarce, starts, ends))
+        return np.lexsort(keys)
+
+    def _liking(self, part: Part, run: Run, starts: Ints, ends: Ints) -> Ints:
+        self._state.spend(len(part.groups) * (run.high - run.low))
+        return liking(self._problem, self._state, part.groups, (run.low, run.high), starts, ends)
+
+    def _lacks_headroom(self, starts: Ints, ends: Ints) -> Ints:
+        """0 where the gang and those expected to join it have room by plain sums, else 1."""
+        lacks = np.zeros(starts.size, dtype=np.int64)
+        for resource, need in self._headroom:
+            held = np.concatenate([[0], np.cumsum(np.maximum(self._state.free[resource], 0))])
+            lacks |= held[ends] - held[starts] < need
+        return lacks
+
+    def _inside(self, part: Part, run: Run) -> Iterator[None]:
+        """Ways to place the part in the run, first those that honour its preferred level."""
+        if self._problem.gang.strategy == "pack" and self._problem.cost is None:
+            if part.prefer > run.level:
+                yield from self._preferring(part, run)
+            elif sum(child.need > 0 for child in part.children) > 1:
+                yield from self._together(part, run)
+        yield from self._settled(part, run)
+
+    def _settled(self, part: Part, run: Run) -> Iterator[None]:
+        """Ways to put the pods on nodes of the run: one greedy way for a group, the children's ways for a branch."""
+        if part.children:
+            yield from self._children(self._ordered(part), 0, run)
+            return
+        mark = len(self._state.placed)
+        if fill_group(self._state, part.groups[0], part.need, run.low, run.high, run.level) == part.need:
+            yield
+        self._state.take_back(mark)
+
+    def _children(self, children: list[Part], at: int, run: Run) -> Iterator[None]:
+        if at == len(children):
+            yield
+            return
+        for _ in self.ways(children[at], run):
+            yield from self._children(children, at + 1, run)
+
+    def _ordered(self, part: Part) -> list[Part]:
+        needing = [child for child in part.children if child.need > 0]
+        if len(needing) > 1:
+            needing.sort(key=lambda child: self._order(child, self._size(child)))
+        return needing
+
+    def _size(self, part: Part) -> float:
+        """The largest share of any resource that one pod of the part takes of the largest node."""
+        problem = self._problem
+        most = np.maximum(problem.free.max(axis=1), 1)
+        options = [problem.options[o].request for g in part.groups for o in problem.groups[g].options]
+        return max((float((request / most).max()) for request in options), default=0.0)
+
+    def _together(self, part: Part, run: Run) -> Iterator[None]:
+        """Without a stated preference: in one domain, as narrow as can be, one that is broken already if possible."""
+        for level in range(self._problem.tree.host_level - 1, run.level, -1):
+            for inner in islice(self._single_domains(part, run, level), 2):
+                yield from self._settled(part, inner)
+
+    def _single_domains(self, part: Part, run: Run, level: int) -> Iterator[Run]:
+        segments = self._problem.segments(level)
+        first, last = segments.within(run.low, run.high)
+        if first == last:
+            return
+        weighed = self.weigh(part, run)
+        held = weighed.held(segments.starts[first:last], segments.ends[first:last])
+        fits = weighed.fitting(held)
+        scarce = weighed.scarce(held)
+        option = self._problem.groups[weighed.bounds[scarce].groups[0]].options[0]
+        now = np.concatenate([[0], np.cumsum(self._state.room(option, run.low, run.high))])
+        low, high = segments.starts[first:last][fits], segments.ends[first:last][fits]
+        idle = self._problem.idle_in(option, level, first, last)[fits]
+        whole = idle <= now[high - run.low] - now[low - run.low]
+        keys = [held[scarce, fits], whole]
+        if self._has_wishes:
+            keys.append(-self._liking(part, run, low, high))
+        for i in np.lexsort(keys):
+            yield Run(int(low[i]), int(high[i]), level)
+
+    def _preferring(self, part: Part, run: Run) -> Iterator[None]:
+        """Ways that cross few domains of the preferred level: in one if possible, else in a small set of them."""
+        weighed = self.weigh(part, run)
+        segments = self._problem.segments(part.prefer)
+        for scope in self._scopes(part, run, weighed):
+            if scope.level == part.prefer:
+                yield from self._packed(part, scope)
+                continue
+            a, b = segments.within(scope.low, scope.high)
+            starts, ends = segments.starts[a:b], segments.ends[a:b]
+            self._state.spend(SCOPE_STEPS * weighed.need.size * ROWS_A_STEP)
+            for chosen in domain_sets(weighed.held(starts, ends), weighed.need):
+                rows = np.zeros(self._problem.size, dtype=np.bool_)
+                for d in chosen.tolist():
+                    rows[starts[d] : ends[d]] = True
+                yield from self._opened(part, scope, rows)
+
+    def _scopes(self, part: Part, run: Run, weighed: Weighed) -> list[Run]:
+        """Domains of all levels down to the preferred one, those first in which fewest preferred domains are needed.
+
+        Among equals the narrower level goes first, then the one that is liked better, then the tighter domain.
+        """
+        found: list[tuple[int, int, int, int, int, int]] = []
+        self._state.spend(SCOPE_STEPS * (part.prefer - run.level) * ROWS_A_STEP)
+        for level in range(part.prefer, run.level - 1, -1):
+            if level == run.level:
+                starts, ends = np.array([run.low]), np.array([run.high])
+            else:
+                segments = self._problem.segments(level)
+                first, last = segments.within(run.low, run.high)
+                starts, ends = segments.starts[first:last], segments.ends[first:last]
+            held = weighed.held(starts, ends)
+            fits = weighed.fitting(held)
+            if fits.size == 0:
+                continue
+            room = held[weighed.scarce(held), fits]
+            fewest = weighed.fewest(part.prefer, starts[fits], ends[fits])
+            loath = -self._liking(part, run, starts[fits], ends[fits]) if self._has_wishes else np.zeros_like(fewest)
+            found += [
+                (int(fewest[i]), -level, int(loath[i]), int(room[i]), int(starts[fits[i]]), int(ends[fits[i]]))
+                for i in np.lexsort((room, loath, fewest))[:MOST_SCOPES]
+            ]
+        return [Run(low, high, -level) for _, level, _, _, low, high in sorted(found)[:MOST_SCOPES]]
+
+    def _opened(self, part: Part, run: Run, rows: Mask) -> Iterator[None]:
+        """Ways inside the run that use these rows only; the limit does not outlive the part's own turn."""
+        state = self._state
+        outer = state.open
+        inner = rows if outer is None else rows & outer
+        state.open = inner
+        for _ in self._packed(part, run):
+            state.open = outer
+            yield
+            state.open = inner
+        state.open = outer
+
+    def _packed(self, part: Part, run: Run) -> Iterator[None]:
+        """Ways to settle in a run that has room by every count; exactly, if the greedy ways find none."""
+        found = False
+        for _ in self._settled(part, run):
+            found = True
+            yield
+        if found or len(part.groups) < 2 or not all(self._is_home(inner, run) for inner in _levelled(part, run.level)):
+            return
+        state = self._state
+        mark = len(state.placed)
+        try:
+            with state.allowed(EXACT_STEPS):
+                exact = exact_placement(self._problem, state, part, (run.low, run.high), run.level)
+        except OutOfSteps:
+            exact = None
+        if exact is not None:
+            state.put_all(exact)
+            yield
+            state.take_back(mark)
+
+
+def preferring_parts(part: Part) -> list[Part]:
+    """The part and those below it that prefer a level, as far as they have something to place."""
+    own = [part] if part.prefer >= 0 and part.need > 0 else []
+    return own + [found for child in part.children for found in preferring_parts(child)]
+
+
+def _levelled(part: Part, level: int) -> list[Part]:
+    """Parts below whose requirement is no narrower than the level."""
+    own = [part] if 0 <= part.level <= level and part.need > 0 else []
+    return own + [found for child in part.children for found in _levelled(child, level)]
+
+
+def _levels(part: Part) -> set[int]:
+    return {part.level, part.prefer}.union(*(_levels(child) for child in part.children))
+
+
+def _has_pins(part: Part) -> bool:
+    return part.domains is not None or any(_has_pins(child) for child in part.children)
+
+
+def _headroom_sums(problem: Problem) -> list[tuple[int, int]]:
+    """Sums by resource that the gang and those expected to join it need together."""
+    expected = problem.gang.headroom
+    if not expected or problem.root.level < 0:
+        return []
+    totals: dict[int, int] = {}
+    at = {r: i for i, r in enumerate(problem.resources)}
+    for shape, count in expected:
+        for r, amount in problem.snapshot.amounts(shape.requests):
+            if r in at:
+                totals[at[r]] = totals.get(at[r], 0) + amount * count
+    for group in problem.groups:
+        if group.options:
+            request = problem.options[group.options[0]].request
+            for i in totals:
+                totals[i] += int(request[i]) * group.need
+    return sorted(totals.items())

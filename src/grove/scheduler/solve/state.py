@@ -1,0 +1,138 @@
+"""The search's scratch pad: free amounts of the candidate rows, what was put where, and how to take it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from grove.scheduler.cluster.nodes import Ints, Mask
+from grove.scheduler.filters.fit import PLENTY, room
+from grove.scheduler.solve.bounds import Bound
+from grove.scheduler.solve.problem import Problem
+
+ROWS_A_STEP = 1024
+"""A pass over this many rows costs about as much as the Python around it."""
+
+
+class OutOfSteps(Exception):
+    """The work budget has ended; what was not tried is unknown."""
+
+
+class State:
+    def __init__(self, problem: Problem, steps: int) -> None:
+        self.problem = problem
+        self.free = problem.free.copy()
+        self.open: Mask | None = None
+        """Rows that may be used just now; None for all."""
+        self.placed: list[tuple[int, Ints, Ints]] = []
+        """(option, candidate rows, pods on each), in the order they were put."""
+        self.taken = [[0] * len(group.classes) for group in problem.groups]
+        """Pods placed, by group and class."""
+        self._given = self.steps_left = steps
+        self._tracked = any(problem.conflicts) or any(o.limit < PLENTY for o in problem.options)
+        self._used: Ints = np.zeros((len(problem.options), problem.size if self._tracked else 0), dtype=np.int64)
+
+    @property
+    def steps_used(self) -> int:
+        return self._given - self.steps_left
+
+    def spend(self, rows: int = 0) -> None:
+        self.steps_left -= 1 + rows // ROWS_A_STEP
+        if self.steps_left < 0:
+            raise OutOfSteps
+
+    @contextmanager
+    def allowed(self, steps: int) -> Iterator[None]:
+        """Work inside may take so many of the steps that are left; wanting more raises OutOfSteps."""
+        before = self.steps_left
+        given = self.steps_left = min(before, steps)
+        try:
+            yield
+        finally:
+            self.steps_left = before - (given - max(self.steps_left, 0))
+
+    def put_all(self, found: list[tuple[int, int, int]]) -> None:
+        """Puts (option, row, pods) as the exact search gives them."""
+        for option, row, pods in found:
+            self.put(option, np.array([row]), np.array([pods]))
+
+    def room(self, option: int, low: int, high: int) -> Ints:
+        """How many more pods of the option each row of the run can take now."""
+        o = self.problem.options[option]
+        slots = room(self.free[:, low:high], o.request)
+        if o.mask is not None:
+            slots *= o.mask[low:high]
+        if self.open is not None:
+            slots *= self.open[low:high]
+        if self._tracked:
+            if o.limit < PLENTY:
+                np.minimum(slots, o.limit - self._used[option, low:high], out=slots)
+            for other in self.problem.conflicts[option]:
+                slots *= self._used[other, low:high] == 0
+        return slots
+
+    def capacities(self, bounds: list[Bound], low: int, high: int) -> Ints:
+        """What each row holds by each bound's measure."""
+        found = np.zeros((len(bounds), high - low), dtype=np.int64)
+        for i, bound in enumerate(bounds):
+            if bound.resource < 0:
+                for option in bound.options:
+                    found[i] += self.room(option, low, high)
+                if bound.least is not None:
+                    np.minimum(found[i], room(self.free[:, low:high], bound.least), out=found[i])
+                continue
+            units = np.maximum(self.free[bound.resource, low:high] // bound.unit, 0)
+            if bound.mask is not None:
+                units *= bound.mask[low:high]
+            if self.open is not None:
+                units *= self.open[low:high]
+            found[i] = units
+        return found
+
+    def put(self, option: int, at: Ints, pods: Ints) -> None:
+        o = self.problem.options[option]
+        self.free[:, at] -= o.request[:, None] * pods
+        self.taken[o.group][o.kind] += int(pods.sum())
+        if self._tracked:
+            self._used[option, at] += pods
+        self.placed.append((option, at, pods))
+
+    def take_back(self, length: int) -> None:
+        """Undoes everything put after `placed` had this length."""
+        while len(self.placed) > length:
+            option, at, pods = self.placed.pop()
+            o = self.problem.options[option]
+            self.free[:, at] += o.request[:, None] * pods
+            self.taken[o.group][o.kind] -= int(pods.sum())
+            if self._tracked:
+                self._used[option, at] -= pods
+
+    def looks(self, low: int, high: int, level: int, levels: list[int]) -> tuple[object, ...]:
+        """Equal for domains of a level that a gang which speaks of these levels could exchange for each other.
+
+        They hold the same amounts in the same inner domains and lie in the same outer ones. Two hosts that are alike
+        are not the same if one is in a rack that somebody else could use whole.
+        """
+        problem = self.problem
+        inner, outer = [], []
+        for other in levels:
+            if other > level:
+                segments = problem.segments(other)
+                first, last = segments.within(low, high)
+                inner.append((segments.starts[first:last] - low).tobytes())
+            elif other < level:
+                outer.append(int(problem.tree.domains[other][problem.positions[low]]))
+        return (self.signature(low, high), *inner, *outer)
+
+    def signature(self, low: int, high: int) -> bytes:
+        """Equal for runs of rows that no pod of this gang could tell apart by themselves."""
+        parts = [self.free[:, low:high].tobytes()]
+        parts += [o.mask[low:high].tobytes() for o in self.problem.options if o.mask is not None]
+        parts += [o.soft[low:high].tobytes() for o in self.problem.options if o.soft is not None]
+        if self.open is not None:
+            parts.append(self.open[low:high].tobytes())
+        if self._tracked:
+            parts.append(self._used[:, low:high].tobytes())
+        return b"|".join(parts)

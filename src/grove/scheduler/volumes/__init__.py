@@ -1,0 +1,1 @@
+"""What volume claims ask of a node. Pure."""

@@ -1,0 +1,268 @@
+"""What changes under a running workload, and what must not: the default profile, the queue, the server's version."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.support.backend_schemas import definitions
+from tests.support.gang_schedulers import Kai, Koordinator, Kube, cluster, eventually, operator
+from tests.support.manifests import clique, group, pcs
+from tests.support.observed import set_of
+
+from grove.api.core import CustomResourceDefinition, Event, Pod
+from grove.api.meta import find_condition
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.topology import ClusterTopologyBinding
+from grove.backends import koord
+from grove.backends.kai import POD_GROUP
+from grove.backends.kube_api import V1ALPHA2, pod_group, workload
+from grove.config import load_configuration
+from grove.operator.podgang.refusal_events import TROUBLES
+from grove.operator.wiring import Operator
+from grove.sim.cluster import SimCluster
+from grove.sim.topology import BLOCK, RACK
+
+pytestmark = pytest.mark.simulated
+
+
+def profiles(default: str, *names: str, extra: str = "") -> str:
+    listed = ", ".join(f"{{name: {name}}}" for name in names or (default,))
+    return f"scheduler: {{profiles: [{listed}], defaultProfileName: {default}}}\n{extra}"
+
+
+async def pods(sim: SimCluster, bound: int) -> dict[str, Pod]:
+    """The pods, once so many are bound and nothing moves any more."""
+    async with asyncio.timeout(300):
+        while True:
+            found = (await sim.client().list(Pod, "ns")).items
+            if sum(pod.is_bound for pod in found) == bound:
+                await asyncio.sleep(5)
+                return {pod.metadata.uid: pod for pod in (await sim.client().list(Pod, "ns")).items}
+            await asyncio.sleep(0.5)
+
+
+async def test_a_new_default_profile_moves_no_running_workload() -> None:
+    async with cluster("kube-1.36", Kube) as sim:
+        async with operator(sim, profiles("default-scheduler")):
+            await sim.client().create(PodCliqueSet, pcs("d", clique("a", 2), clique("b", 2), namespace="ns"))
+            before = await pods(sim, 4)
+        async with operator(sim, profiles("grove-scheduler", "grove-scheduler", "default-scheduler")):
+            await asyncio.sleep(60)
+            after = await pods(sim, 4)
+            assert after.keys() == before.keys()
+            gang = await sim.client().get(PodGang, "d-0", "ns")
+            assert gang.metadata.labels["grove.io/scheduler-name"] == "default-scheduler"
+
+            patch = {"spec": {"replicas": 3}}
+            await sim.client().patch(PodClique, "d-0-a", patch, "ns", subresource="scale")
+            grown = await pods(sim, 5)
+            assert {pod.spec.scheduler_name for pod in grown.values()} == {"default-scheduler"}
+
+
+async def test_a_changed_queue_reaches_a_living_group_of_kai() -> None:
+    async with cluster("kai", Kai) as sim, operator(sim, profiles("kai-scheduler")):
+        queue = {"labels": {"kai.scheduler/queue": "research"}}
+        await sim.client().create(PodCliqueSet, pcs("d", clique("a", 2), namespace="ns", metadata=queue))
+        await pods(sim, 2)
+        assert (await sim.client().get(POD_GROUP, "d-0", "ns"))["spec"]["queue"] == "research"
+
+        patch = {"metadata": {"labels": {"kai.scheduler/queue": "production"}}}
+        await sim.client().patch(PodCliqueSet, "d", patch, "ns")
+
+        async def moved() -> bool:
+            return bool((await sim.client().get(POD_GROUP, "d-0", "ns"))["spec"]["queue"] == "production")
+
+        await eventually(moved)
+
+
+async def test_what_a_set_says_no_more_is_taken_back_and_what_others_said_stays() -> None:
+    async with cluster("koord", Koordinator) as sim, operator(sim, profiles("koord-scheduler")):
+        said = {"annotations": {"scheduling.koordinator.sh/gang-timeout": "90s"}}
+        await sim.client().create(PodCliqueSet, pcs("d", clique("a", 2), namespace="ns", metadata=said))
+        await pods(sim, 2)
+        theirs = {"metadata": {"labels": {"team": "x"}}, "spec": {"minResources": {"cpu": "1"}}}
+        found = await sim.client().patch(koord.POD_GROUP, "d-0-d-0-a", theirs, "ns")
+        assert found["spec"] == {"minMember": 2, "scheduleTimeoutSeconds": 90, "minResources": {"cpu": "1"}}
+
+        patch = {"metadata": {"annotations": {"scheduling.koordinator.sh/gang-timeout": None}}}
+        await sim.client().patch(PodCliqueSet, "d", patch, "ns")
+
+        async def forgotten() -> bool:
+            found = await sim.client().get(koord.POD_GROUP, "d-0-d-0-a", "ns")
+            return "scheduleTimeoutSeconds" not in found["spec"]
+
+        await eventually(forgotten)
+        left = await sim.client().get(koord.POD_GROUP, "d-0-d-0-a", "ns")
+        assert left["spec"] == {"minMember": 2, "minResources": {"cpu": "1"}}
+        assert left["metadata"]["labels"]["team"] == "x"
+
+
+async def test_a_field_that_the_server_does_not_keep_is_said() -> None:
+    async with cluster("kai", Koordinator) as sim:
+        old = next(one for one in definitions("koord") if one["spec"]["names"]["kind"] == "PodGroup")
+        fields = old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        del fields["scheduleTimeoutSeconds"]
+        await sim.client().create(CustomResourceDefinition.RESOURCE, old)
+        async with operator(sim, profiles("koord-scheduler")):
+            said = {"annotations": {"scheduling.koordinator.sh/gang-timeout": "90s"}}
+            await sim.client().create(PodCliqueSet, pcs("d", clique("a", 2), namespace="ns", metadata=said))
+            await pods(sim, 2)
+
+            gang = await sim.client().get(PodGang, "d-0", "ns")
+            told = find_condition(gang.status.conditions, "SchedulerObjectsReady")
+            assert told is not None
+            assert (told.status, told.reason) == ("True", "ToldInPart")
+            assert told.message == "PodGroup d-0-d-0-a: the server does not keep scheduleTimeoutSeconds"
+
+
+async def test_a_set_is_moved_by_annotation_when_nothing_of_it_runs() -> None:
+    config = profiles("default-scheduler", "default-scheduler", "koord-scheduler")
+    async with cluster("koord", Kube, Koordinator) as sim, operator(sim, config):
+        await sim.client().create(PodCliqueSet, pcs("d", clique("a", 2), namespace="ns"))
+        before = await pods(sim, 2)
+
+        patch: dict[str, Any] = {"metadata": {"annotations": {"schedulerName": "koordinator-scheduler"}}}
+        await sim.client().patch(PodCliqueSet, "d", patch, "ns")
+        await asyncio.sleep(30)
+        assert (await pods(sim, 2)).keys() == before.keys()
+        await sim.client().patch(PodCliqueSet, "d", {"spec": {"replicas": 2}}, "ns")
+        grown = await pods(sim, 4)
+        assert {pod.spec.scheduler_name for pod in grown.values()} == {"default-scheduler"}
+
+        await sim.client().patch(PodCliqueSet, "d", {"spec": {"replicas": 0}}, "ns")
+        await pods(sim, 0)
+        await sim.client().patch(PodCliqueSet, "d", {"spec": {"replicas": 1}}, "ns")
+        moved = await pods(sim, 2)
+        assert {pod.spec.scheduler_name for pod in moved.values()} == {"koord-scheduler"}
+        gang = await sim.client().get(PodGang, "d-0", "ns")
+        assert gang.metadata.labels["grove.io/scheduler-name"] == "koord-scheduler"
+
+
+async def test_gangs_that_a_cluster_does_not_offer_are_told_to_the_owner_of_the_set_and_counted() -> None:
+    asked = "scheduler: {profiles: [{name: default-scheduler, config: {gangScheduling: true}}]}"
+    count = TROUBLES.labels("default-scheduler", "GangsNotOffered")
+    before = count._value.get()
+    async with cluster("koord", Kube) as sim, operator(sim, asked):
+        await sim.client().create(PodCliqueSet, pcs("d", clique("a"), clique("b"), namespace="ns", replicas=2))
+        await pods(sim, 4)
+
+        found = (await sim.client().get(PodCliqueSet, "d", "ns")).status.conditions
+        (said,) = [one for one in found if one.type == "SchedulerObjectsReady"]
+        assert (said.status, said.reason) == ("False", "GangsNotOffered")
+        assert said.message.startswith("d-0, d-1: this cluster does not offer gangs to its kube-scheduler")
+        events = [one for one in (await sim.client().list(Event, "ns")).items if one.reason == "GangsNotOffered"]
+        assert {(one.involved_object.kind, one.type) for one in events} == {("PodCliqueSet", "Warning")}
+        assert count._value.get() - before == 2
+
+        for crd in definitions("kube-1.36"):
+            await sim.client().create(CustomResourceDefinition.RESOURCE, crd)
+        await asyncio.sleep(400)  # gangs that were made without stay so: their pods could not join
+        assert len(await pods(sim, 4)) == 4
+
+
+async def test_a_standby_knows_what_the_cluster_offers_for_the_reviews_it_answers() -> None:
+    async with cluster("kai") as sim:
+        standby = Operator(sim.client(), load_configuration(profiles("kai-scheduler", "kai-scheduler", "volcano")))
+        task = asyncio.get_running_loop().create_task(standby.stand_by(sim.client(user="lease")))
+        try:
+            await asyncio.sleep(10)
+            wanted = set_of(pcs("d", clique("a"), namespace="ns", metadata={"labels": {"kai.scheduler/queue": "q"}}))
+            told = {one.name: [path for path, _ in one.validate(wanted)] for one in standby.backends.all}
+            assert told == {"default-scheduler": [], "kai-scheduler": [], "volcano": ["spec"]}
+
+            for crd in definitions("volcano"):
+                await sim.client().create(CustomResourceDefinition.RESOURCE, crd)
+            await asyncio.sleep(400)
+            assert [path for one in standby.backends.all for path, _ in one.validate(wanted)] == []
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_an_object_that_somebody_deletes_or_edits_is_made_right() -> None:
+    async with cluster("kai", Kai) as sim, operator(sim, profiles("kai-scheduler")):
+        queue = {"labels": {"kai.scheduler/queue": "research"}}
+        await sim.client().create(PodCliqueSet, pcs("d", clique("a", 2), namespace="ns", metadata=queue))
+        await pods(sim, 2)
+        wanted = (await sim.client().get(POD_GROUP, "d-0", "ns"))["spec"]
+
+        async def right() -> bool:
+            page = await sim.client().list(POD_GROUP, "ns")
+            return [one["spec"] for one in page.items] == [wanted]
+
+        await sim.client().patch(POD_GROUP, "d-0", {"spec": {"minMember": 1}}, "ns")
+        assert not await right()
+        await eventually(right)
+        await sim.client().delete(POD_GROUP, "d-0", "ns")
+        await eventually(right)
+
+
+async def test_after_an_upgrade_old_gangs_run_on_and_new_ones_use_the_new_version() -> None:
+    async with cluster("kube-1.35", Kube) as sim:
+        async with operator(sim, profiles("default-scheduler")):
+            await sim.client().create(PodCliqueSet, pcs("old", clique("a", 2), clique("b", 2), namespace="ns"))
+            before = await pods(sim, 4)
+        await sim.client().delete(CustomResourceDefinition, "workloads.scheduling.k8s.io")
+        for crd in definitions("kube-1.36"):
+            await sim.client().create(CustomResourceDefinition.RESOURCE, crd)
+        async with operator(sim, profiles("default-scheduler")):
+            await sim.client().create(PodCliqueSet, pcs("new", clique("a", 2), clique("b", 2), namespace="ns"))
+            after = await pods(sim, 8)
+            assert before.keys() <= after.keys()
+            for resource in (workload(V1ALPHA2), pod_group(V1ALPHA2)):
+                page = await sim.client().list(resource, "ns")
+                assert [one["metadata"]["name"] for one in page.items] == ["new-0"]
+
+            async def said() -> Any:
+                gang = await sim.client().get(PodGang, "old-0", "ns")
+                found = find_condition(gang.status.conditions, "SchedulerObjectsReady")
+                return found is not None and found.reason == "GangsNotOffered"
+
+            victim = next(pod for pod in after.values() if pod.metadata.name.startswith("old-0-a"))
+            await sim.client().delete(Pod, victim.metadata.name, "ns", grace_period_s=0)
+            await eventually(said)
+            await pods(sim, 8)
+
+
+async def test_a_disaggregated_set_in_the_shape_of_kais_own_example() -> None:
+    """Queue and scheduler on each clique, the set in one block, copies of its groups in one rack each."""
+    topology = "topologyAwareScheduling: {enabled: true}\n"
+    async with (
+        cluster("kai", Kai) as sim,
+        operator(sim, profiles("default-scheduler", "kai-scheduler", extra=topology)),
+    ):
+        levels = [{"domain": "block", "key": BLOCK}, {"domain": "rack", "key": RACK}]
+        body = {"metadata": {"name": "topo"}, "spec": {"levels": levels}}
+        await sim.client().create(ClusterTopologyBinding, body)
+        queue = {"kai.scheduler/queue": "default-queue"}
+        names = ("dworker", "dleader", "pworker", "pleader", "router")
+        cliques = [clique(name, labels=queue, schedulerName="kai-scheduler") for name in names]
+        rack = {"topologyName": "topo", "pack": {"required": "rack"}}
+        groups = [
+            group("decoder", "dworker", "dleader", replicas=2, topologyConstraint=rack),
+            group("prefill", "pworker", "pleader", topologyConstraint=rack),
+        ]
+        block = {"topologyName": "topo", "pack": {"required": "block"}}
+        await sim.client().create(
+            PodCliqueSet, pcs("d", *cliques, groups=groups, namespace="ns", topologyConstraint=block)
+        )
+        await pods(sim, 7)
+
+        made = (await sim.client().get(POD_GROUP, "d-0", "ns"))["spec"]
+        assert (made["queue"], made["minMember"]) == ("default-queue", 5)
+        assert made["topologyConstraint"] == {"topology": "topo", "requiredTopologyLevel": BLOCK}
+        assert [(one["name"], one.get("parent")) for one in made["subGroups"]] == [
+            ("d-0-decoder-0", None),
+            ("d-0-prefill-0", None),
+            ("d-0-router", None),
+            ("d-0-decoder-0-dworker", "d-0-decoder-0"),
+            ("d-0-decoder-0-dleader", "d-0-decoder-0"),
+            ("d-0-prefill-0-pworker", "d-0-prefill-0"),
+            ("d-0-prefill-0-pleader", "d-0-prefill-0"),
+        ]
+        scaled = (await sim.client().get(POD_GROUP, "d-0-decoder-0", "ns"))["spec"]
+        assert scaled["topologyConstraint"] == {"topology": "topo", "requiredTopologyLevel": RACK}

@@ -1,0 +1,394 @@
+"""`kubectl grove` on a cluster where operator and scheduler run: what people ask, and that the answers are true.
+
+The commands' answers are compared as text, with the test's own prefix and the random ends of pod names taken out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from grove.api.core import Pod
+from grove.api.meta import Json, is_true
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.topology import ClusterTopologyBinding
+from grove.cli.access import Answer, Unanswered, explained, formatted
+from grove.cli.doctor import doctor_answer
+from grove.cli.events import events_answer
+from grove.cli.explain import explain_answer, queue_answer
+from grove.cli.plan import plan_answer
+from grove.cli.scale import scale_answer, scaleref_answer
+from grove.cli.topology import topology_answer
+from grove.cli.tree import status_answer, tree_answer
+from grove.config import load_configuration
+from grove.kube.errors import NotFound
+from grove.kube.http import HttpClient
+from grove.operator.wiring import Operator
+from grove.plan.copying import copy_cluster
+from grove.scheduler.loop.live import Scheduler
+from grove.sim.topology import LEVELS, Topology
+
+CONFIG = "topologyAwareScheduling: {enabled: true}\n"
+
+
+def text_of(answer: Answer, width: int, world: World) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None, highlight=False).print(answer.paint(width))
+    plain = out.getvalue().replace(world.cluster.prefix, "").replace(world.cluster.namespace, "NS")
+    return "\n".join(line.rstrip() for line in plain.splitlines())
+
+
+def server(clique: str, replicas: int, gpus: int, after: tuple[str, ...] = ()) -> Json:
+    resources = {"limits": {"nvidia.com/gpu": gpus}, "requests": {"nvidia.com/gpu": gpus}}
+    spec: Json = {
+        "roleName": clique, "replicas": replicas, "minAvailable": replicas,
+        "podSpec": {"containers": [{"name": "c", "image": "example/c:1", "resources": resources}]},
+    }  # fmt: skip
+    if after:
+        spec["startsAfter"] = list(after)
+    return {"name": clique, "spec": spec}
+
+
+class World:
+    """A test's cluster with an operator and a scheduler at work on it, and nodes that only its own pods go to."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.cluster, self.client, self.namespace = cluster, cluster.client, cluster.namespace
+        self.nodes: Any = None
+
+    def system(self, name: str, *, required: str = "rack", cliques: list[Json] | None = None, **template: Any) -> Json:
+        parts = cliques or [server("leader", 1, 8), server("worker", 2, 8, ("leader",))]
+        for part in parts:
+            part["spec"]["podSpec"]["nodeSelector"] = {"test": self.namespace}
+        constraint = {"topologyName": self.cluster.namespace, "pack": {"required": required}}
+        explicit = any("startsAfter" in part["spec"] for part in parts)
+        order = "CliqueStartupTypeExplicit" if explicit else "CliqueStartupTypeAnyOrder"
+        return {
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {
+                "replicas": 1,
+                "template": {
+                    "cliques": parts, "topologyConstraint": constraint, "cliqueStartupType": order, **template,
+                },
+            },
+        }  # fmt: skip
+
+    async def apply(self, manifest: Json) -> None:
+        await self.client.create(PodCliqueSet, manifest)
+
+    async def available(self, name: str) -> None:
+        async def whole() -> bool:
+            pcs = await self.client.get(PodCliqueSet, name, self.namespace)
+            gangs = (await self.client.list(PodGang, self.namespace)).items
+            pods = (await self.client.list(Pod, self.namespace)).items
+            mine = [gang for gang in gangs if gang.metadata.name.startswith(f"{name}-")]
+            return (
+                pcs.status.available_replicas == pcs.spec.replicas and all(pod.is_ready for pod in pods)
+                and all(is_true(gang.status.conditions, "Ready") for gang in mine)
+            )  # fmt: skip
+
+        await self.cluster.eventually(whole, 60)
+
+    async def refused(self, gang: str) -> None:
+        async def is_said() -> bool:
+            found = await self.client.get(PodGang, gang, self.namespace)
+            return any(one.type == "Scheduled" and one.status == "False" for one in found.status.conditions)
+
+        await self.cluster.eventually(is_said, 60)
+
+    @property
+    def now(self) -> datetime:
+        now: datetime = self.cluster.clock.now()
+        return now
+
+
+@pytest.fixture
+async def world(cluster: Any) -> AsyncIterator[World]:
+    async with AsyncExitStack() as stack:
+        found = World(cluster)
+        name = cluster.namespace
+        levels = [{"domain": domain, "key": key} for domain, key in LEVELS]
+        await cluster.client.create(ClusterTopologyBinding, {"metadata": {"name": name}, "spec": {"levels": levels}})
+        stack.push_async_callback(cluster.client.delete, ClusterTopologyBinding, name)
+        found.nodes = await cluster.add_nodes(Topology(racks=2, nodes=4, labels={"test": name}), report_init=True)
+
+        async def client(agent: str) -> Any:
+            if cluster.is_sim:
+                return cluster.sim.client(user=agent)
+            return await stack.enter_async_context(HttpClient(cluster.client.config, user_agent=agent))
+
+        operator = Operator(
+            await client("operator"), load_configuration(CONFIG), clock=cluster.clock, rng=random.Random(5),
+            startup_image="grove/startup:test",
+        )  # fmt: skip
+        scheduler = Scheduler(await client("scheduler"), clock=cluster.clock)
+        working = asyncio.get_running_loop().create_task(scheduler.run())
+        try:
+            async with operator.running():
+                yield found
+        finally:
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+
+
+async def test_a_running_set_is_a_tree_on_one_screen(world: World) -> None:
+    await world.apply(world.system("chat"))
+    await world.available("chat")
+    answer = await tree_answer(world.client, world.namespace, "chat", pods=False)
+    assert answer.code == 0
+    assert text_of(answer, 80, world) == (
+        "NAME          READY  GANG         WHERE\n"
+        "chat            3/3\n"
+        "└─ replica 0    3/3  chat-0 1.00  z0-b0-r0\n"
+        "   ├─ leader    1/1               z0-b0-r0\n"
+        "   └─ worker    2/2               z0-b0-r0"
+    )
+    assert text_of(answer, 160, world) == (
+        "NAME          READY  SCHED  UPD  GATED  GANG         WHERE\n"
+        "chat            3/3    3/3  3/3      0\n"
+        "└─ replica 0    3/3    3/3  3/3      0  chat-0 1.00  z0-b0-r0\n"
+        "   ├─ leader    1/1    1/1  1/1      0               z0-b0-r0\n"
+        "   └─ worker    2/2    2/2  2/2      0               z0-b0-r0"
+    )
+
+
+async def test_the_tree_as_json_names_every_pod_and_its_node(world: World) -> None:
+    await world.apply(world.system("chat"))
+    await world.available("chat")
+    data = (await tree_answer(world.client, world.namespace, "chat")).data
+    pods = {pod.metadata.name: pod.spec.node_name for pod in (await world.client.list(Pod, world.namespace)).items}
+    leaves = [pod for clique in data["children"][0]["children"] for pod in clique["children"]]
+    assert {leaf["name"]: leaf["node"] for leaf in leaves} == pods
+    assert {leaf["state"] for leaf in leaves} == {"ready"}
+    assert formatted(data, "yaml").startswith("kind: PodCliqueSet\nname: chat\nstate: ready\n")
+
+
+async def test_a_gang_that_cannot_fit_is_explained_with_changes_that_were_tried(world: World) -> None:
+    await world.apply(world.system("wide", cliques=[server("worker", 5, 8)]))
+    await world.refused("wide-0")
+    answer = await explain_answer(world.client, world.namespace, "wide")
+    assert answer.code == 4
+    text = text_of(answer, 100, world)
+    assert text.splitlines()[0].startswith("wide-0: cannot fit · domain: no rack has room for NS/wide-0 (5 pods)")
+    assert "    next: relax NS/wide-0's required rack to block" in text
+    assert "      - lower the minimum of wide-0-worker by 1, from 5 to 4" in text
+    by_gang = await explain_answer(world.client, world.namespace, "wide-0")
+    assert formatted(by_gang.data["gangs"], "json") == formatted(answer.data["gangs"], "json")
+
+
+async def test_what_explain_says_would_help_does_help(world: World) -> None:
+    await world.apply(world.system("wide", cliques=[server("worker", 5, 8)]))
+    await world.refused("wide-0")
+    [verdict] = (await explain_answer(world.client, world.namespace, "wide")).data["gangs"]
+    assert verdict.next == f"relax {world.namespace}/wide-0's required rack to block"
+    await world.client.delete(PodCliqueSet, "wide", world.namespace)
+
+    async def is_gone() -> bool:
+        return not (await world.client.list(PodCliqueSet, world.namespace)).items
+
+    await world.cluster.eventually(is_gone)
+    await world.apply(world.system("wide", required="block", cliques=[server("worker", 5, 8)]))
+    await world.available("wide")
+
+
+async def test_a_running_gang_is_explained_in_one_line_with_exit_code_0(world: World) -> None:
+    await world.apply(world.system("chat"))
+    await world.available("chat")
+    answer = await explain_answer(world.client, world.namespace, "chat")
+    assert (answer.code, text_of(answer, 80, world)) == (0, "chat-0: running · 3 pods ready")
+
+
+async def test_a_pod_that_waits_for_its_leader_is_a_dependency(world: World) -> None:
+    world.nodes.hold = lambda pod: "leader" in pod.metadata.name
+    await world.apply(world.system("chat"))
+
+    async def waits() -> bool:
+        answer = await explain_answer(world.client, world.namespace, "chat")
+        return bool(answer.data["gangs"]) and answer.data["gangs"][0].level == "dependency"
+
+    await world.cluster.eventually(waits)
+    answer = await explain_answer(world.client, world.namespace, "chat")
+    assert answer.code == 3
+    assert answer.data["gangs"][0].reason == "chat-0-worker starts after chat-0-leader"
+
+
+async def test_status_puts_the_worst_set_first(world: World) -> None:
+    await world.apply(world.system("fine", cliques=[server("one", 1, 1)]))
+    await world.available("fine")
+    await world.apply(world.system("wide", cliques=[server("worker", 5, 8)]))
+    await world.refused("wide-0")
+    answer = await status_answer(world.client, world.namespace, "", world.now)
+    assert answer.code == 3
+    assert [(one["name"], one["state"], one["ready"]) for one in answer.data] == [
+        ("wide", "pending", 0), ("fine", "ready", 1),
+    ]  # fmt: skip
+    assert re.match(r"NAMESPACE +NAME +STATE +AVAILABLE +PODS +AGE +WHY", text_of(answer, 160, world))
+
+
+async def test_the_queue_has_what_waits_in_order(world: World) -> None:
+    await world.apply(world.system("wide-b", cliques=[server("worker", 5, 8)]))
+    await world.refused("wide-b-0")
+    await world.apply(world.system("wide-a", cliques=[server("worker", 6, 8)]))
+    await world.refused("wide-a-0")
+    answer = await queue_answer(world.client, world.namespace, world.now)
+    assert {line.name for line in answer.data} == {"wide-a-0", "wide-b-0"}
+    assert all("no rack has room" in line.waits_for for line in answer.data)
+    assert answer.code == 3
+
+
+async def test_topology_counts_what_the_gangs_use(world: World) -> None:
+    await world.apply(world.system("chat"))
+    await world.available("chat")
+    layout = (await topology_answer(world.client, world.namespace)).data
+    zone = next(one for one in layout.root.domains if one.name == f"{world.cluster.prefix}z0")
+    racks = [(rack.name.removeprefix(world.cluster.prefix), rack.used, rack.total) for rack in zone.domains[0].domains]
+    assert racks == [("z0-b0-r0", 24, 32), ("z0-b0-r1", 0, 32)]
+    assert [spot.taken for spot in zone.domains[0].domains[0].spots][:3] == [(("chat-0", 8),)] * 3
+
+
+async def test_scale_speaks_of_groups_by_their_own_names(world: World) -> None:
+    groups = [{"name": "pair", "cliqueNames": ["leader", "worker"], "replicas": 1, "minAvailable": 1}]
+    await world.apply(world.system("chat", required="block", podCliqueScalingGroups=groups))
+    await world.available("chat")
+    answer = await scale_answer(world.client, world.namespace, "chat/pair", 2)
+    assert text_of(answer, 80, world) == "PodCliqueScalingGroup chat-0-pair: 1 → 2"
+    await world.available("chat")
+    group = await world.client.get(PodCliqueScalingGroup, "chat-0-pair", world.namespace)
+    assert group.spec.replicas == 2
+    ref = await scaleref_answer(world.client, world.namespace, "chat/pair")
+    assert text_of(ref, 80, world) == (
+        "scaleTargetRef:\n  apiVersion: grove.io/v1alpha1\n  kind: PodCliqueScalingGroup\n  name: chat-0-pair"
+    )
+    with pytest.raises(Unanswered, match="clique worker belongs to scaling group pair"):
+        await scale_answer(world.client, world.namespace, "chat/worker", 2)
+    with pytest.raises(Unanswered, match=r"no group or clique nobody to scale \(it has pair\)"):
+        await scale_answer(world.client, world.namespace, "chat/nobody", 2)
+
+
+async def test_a_dry_run_of_scale_changes_nothing(world: World) -> None:
+    await world.apply(world.system("chat"))
+    await world.available("chat")
+    await scale_answer(world.client, world.namespace, "chat", 2, dry_run=True)
+    assert (await world.client.get(PodCliqueSet, "chat", world.namespace)).spec.replicas == 1
+
+
+async def test_events_are_one_timeline_of_the_gang_and_its_pods(world: World) -> None:
+    await world.apply(world.system("chat"))
+    await world.available("chat")
+
+    async def told() -> bool:
+        moments = (await events_answer(world.client, world.namespace, "chat-0")).data
+        return any(one.reason == "GangScheduled" for one in moments)
+
+    await world.cluster.eventually(told)
+    moments = (await events_answer(world.client, world.namespace, "chat-0")).data
+    assert [one.at for one in moments] == sorted(one.at for one in moments)
+    kinds = {one.kind for one in moments}
+    assert {"PodGang", "PodClique", "Pod"} <= kinds
+
+
+async def test_plan_says_where_a_new_set_would_go_and_writes_nothing(world: World) -> None:
+    await world.apply(world.system("chat"))
+    await world.available("chat")
+    before = [pod.metadata for pod in (await world.client.list(Pod, world.namespace)).items]
+    copy = await copy_cluster(world.client, None)
+    answer = await plan_answer(copy, world.namespace, [world.system("next")])
+    assert answer.code == 0
+    [gang] = answer.data.gangs
+    assert (gang.name, gang.answer, len(gang.pods), gang.score) == ("next-0", "fits", 3, 1.0)
+    assert gang.where.removeprefix(world.cluster.prefix) == "z0-b0-r1"
+    assert answer.data.preempted == ()
+    assert answer.data.more == 0
+    assert {one.metadata.name for one in (await world.client.list(PodCliqueSet, world.namespace)).items} == {"chat"}
+    assert [pod.metadata for pod in (await world.client.list(Pod, world.namespace)).items] == before
+    await world.apply(world.system("next"))
+    await world.available("next")
+    pods = (await world.client.list(Pod, world.namespace)).items
+    racks = {
+        pod.spec.node_name.rpartition("-")[0] for pod in pods if pod.metadata.labels["grove.io/podgang"] == "next-0"
+    }
+    assert racks == {gang.where}
+
+
+@pytest.mark.simulated  # on the shared real cluster another test's nodes may still be there, and then it would fit
+async def test_plan_refuses_what_cannot_fit_and_says_what_would_help(world: World) -> None:
+    copy = await copy_cluster(world.client, None)
+    answer = await plan_answer(copy, world.namespace, [world.system("wide", cliques=[server("worker", 5, 8)])])
+    assert answer.code == 4
+    text = text_of(answer, 120, world)
+    assert "wide-0 cannot fit: no rack has room for NS/wide-0 (5 pods)" in text
+    assert "  any one of these would make it fit:" in text
+    assert "  - relax NS/wide-0's required rack to block" in text
+
+
+async def test_plan_of_a_broken_manifest_tells_what_admission_says(world: World) -> None:
+    copy = await copy_cluster(world.client, None)
+    broken = world.system("chat")
+    broken["spec"]["template"]["cliques"][1]["spec"]["startsAfter"] = ["nobody"]
+    with pytest.raises(Unanswered, match=r"it would be refused: .*nobody"):
+        await plan_answer(copy, world.namespace, [broken])
+
+
+async def test_plan_of_a_scale_out_counts_the_new_gang(world: World) -> None:
+    groups = [{"name": "pair", "cliqueNames": ["leader", "worker"], "replicas": 1, "minAvailable": 1}]
+    await world.apply(world.system("chat", required="block", podCliqueScalingGroups=groups))
+    await world.available("chat")
+    copy = await copy_cluster(world.client, None)
+    fits = await plan_answer(copy, world.namespace, scales=["chat/pair=2"])
+    assert [(gang.name, gang.answer) for gang in fits.data.gangs] == [("chat-0", "fits"), ("chat-0-pair-0", "fits")]
+    too_many = await plan_answer(copy, world.namespace, scales=["chat/pair=4"])
+    assert too_many.code == 4
+    assert [gang.answer for gang in too_many.data.gangs].count("cannot fit") == 2
+
+
+async def test_plan_of_a_drained_node_finds_the_gang_a_place_or_says_it_has_none(world: World) -> None:
+    await world.apply(world.system("chat"))
+    await world.available("chat")
+    node = next(pod.spec.node_name for pod in (await world.client.list(Pod, world.namespace)).items)
+    copy = await copy_cluster(world.client, None)
+    answer = await plan_answer(copy, world.namespace, drains=[node])
+    assert answer.code == 0
+    assert all(pod.node != node for gang in answer.data.gangs for pod in gang.pods)
+    assert (await world.client.list(Pod, world.namespace)).items
+
+
+async def test_a_missing_set_is_one_clear_line(world: World) -> None:
+    with pytest.raises(NotFound, match="nothing"):
+        await explained(world.client, tree_answer(world.client, world.namespace, "nothing"))
+    with pytest.raises(Unanswered, match="no PodCliqueSet and no PodGang nothing"):
+        await explained(world.client, explain_answer(world.client, world.namespace, "nothing"))
+
+
+async def test_the_doctor_finds_no_fault_with_kinds_and_labels_and_misses_admission(world: World) -> None:
+    await world.apply(world.system("chat"))
+    await world.available("chat")
+    answer = await doctor_answer(world.client, world.namespace, world.now)
+    found = {one.check: one for one in answer.data}
+    assert found["kinds"].state == "ok"
+    assert found["admission"].state == "warning"
+    assert found["admission"].fix
+
+
+async def test_the_doctor_says_when_nobody_looks_after_sets(cluster: Any) -> None:
+    """No operator runs here: a set that was made two minutes ago has not been looked at."""
+    manifest = World(cluster).system("chat", cliques=[server("one", 1, 1)])
+    del manifest["spec"]["template"]["topologyConstraint"]
+    await cluster.client.create(PodCliqueSet, manifest)
+    now = (await cluster.client.get(PodCliqueSet, "chat", cluster.namespace)).metadata.creation_timestamp
+    answer = await doctor_answer(cluster.client, cluster.namespace, now + timedelta(minutes=2))
+    found = {one.check: one for one in answer.data}
+    assert found["operator"].state == "failed"
+    assert "wait to be looked at" in found["operator"].text
+    assert answer.code == 1
+    await cluster.client.delete(PodCliqueSet, "chat", cluster.namespace)

@@ -1,0 +1,327 @@
+"""The demo tells the truth: every claim of its story is compared with what was written to the cluster meanwhile."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+import grove.demo
+from grove.api import labels
+from grove.api.core import Node, Pod
+from grove.api.meta import Resource
+from grove.demo.pace import run_paced
+from grove.demo.performance import perform
+from grove.demo.scenario import Scenario, load_manifests, load_scenario, read_scenario
+from grove.demo.simulation import BadCluster, Ground, Outcome, load_ground, simulate
+from grove.demo.stage import PLAIN_WIDTH, Plain
+from grove.demo.story import StoryFailed
+from grove.demo.summary import Summary
+from grove.plan.world import World, shaped
+from grove.sim.loop import run
+from grove.sim.store import Change
+
+ROOM = Path(grove.demo.__file__).parent
+SAMPLES = Path(__file__).parents[2] / "samples"
+TOUR = load_scenario(ROOM / "tour.yaml")
+TENTH = 0.06
+"""The story's times are rounded to tenths of a second."""
+LINE = re.compile(r"^\[ *([\d.]+) s\] (.*)$")
+LEVELS = {"zone": "topology.kubernetes.io/zone", "block": "topology.kubernetes.io/block",
+          "rack": "topology.kubernetes.io/rack"}  # fmt: skip
+
+
+class Witness:
+    """Sees every write of a run, and remembers of pods what the story speaks about."""
+
+    def __init__(self) -> None:
+        self.world: World
+        self.bound: list[tuple[float, Pod]] = []
+        self.ready: list[tuple[float, Pod]] = []
+        self.left: list[tuple[float, Pod]] = []
+        self.nodes: dict[str, Node] = {}
+        self.images: set[str] = set()
+
+    def attend(self, world: World) -> None:
+        self.world = world
+        self.nodes = {node.metadata.name: node for node in world.all(Node)}
+        world.cluster.server.store.listeners.append(self._see)
+
+    def _see(self, resource: Resource, change: Change) -> None:
+        if resource != Pod.RESOURCE or change.type == "DELETED":
+            return
+        old = change.previous.view(Pod) if change.previous else None
+        new = change.version.view(Pod)
+        now = self.world.time_s
+        if new.is_bound and not (old and old.is_bound):
+            self.bound.append((now, new))
+            self.images.add(new.spec.containers[0].image)
+        if new.is_ready and not (old and old.is_ready):
+            self.ready.append((now, new))
+        if new.metadata.is_deleting and not (old and old.metadata.is_deleting):
+            self.left.append((now, new))
+
+    def domain(self, pod: Pod, level: str) -> str:
+        return self.nodes[pod.spec.node_name].metadata.labels[LEVELS[level]]
+
+    def first_ready(self, clique: str) -> float:
+        return min(at for at, pod in self.ready if pod.metadata.labels[labels.POD_CLIQUE] == clique)
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def story(request: pytest.FixtureRequest) -> tuple[str, Witness, Summary]:
+    seed: int = request.param
+    out, witness = io.StringIO(), Witness()
+    console = Console(file=out, width=PLAIN_WIDTH, color_system=None, highlight=False)
+    summary = run_paced(perform(TOUR, Plain(console), console, seed=seed, attend=witness.attend), seed=seed)
+    return out.getvalue(), witness, summary
+
+
+def lines(text: str) -> list[tuple[float, str]]:
+    return [(float(found[1]), found[2]) for line in text.splitlines() if (found := LINE.match(line))]
+
+
+def chapter(text: str, title: str) -> str:
+    return text.split(f"== {title}\n")[1].split("\n== ")[0]
+
+
+def test_every_chapter_is_told(story: Any) -> None:
+    titles = re.findall(r"^== (.*)$", story[0], re.MULTILINE)
+    assert titles == [
+        "One object, a whole system", "Scale out", "A gang that does not fit", "A node dies", "A rolling update",
+    ]  # fmt: skip
+
+
+def test_a_gang_that_is_told_to_be_placed_has_its_pods_bound_where_it_says(story: Any) -> None:
+    text, witness, _ = story
+    claims = [
+        (at, *found.groups())
+        for at, line in lines(text)
+        if (found := re.match(r"gang (\S+) is placed whole: (\d+) pods? on (\d+) nodes? in (\w+) (\S+),", line))
+    ]
+    assert len(claims) >= 5
+    for at, gang, pods, nodes, level, name in claims:
+        mine = [
+            pod for when, pod in witness.bound
+            if pod.metadata.labels[labels.POD_GANG] == gang and when <= at + TENTH
+        ]  # fmt: skip
+        # Pods above the minimum may follow within the same tenth of a second, hence any run of that many.
+        runs = [mine[end - int(pods) : end] for end in range(int(pods), len(mine) + 1)]
+        assert any(
+            len({pod.metadata.name for pod in run}) == int(pods)
+            and len({pod.spec.node_name for pod in run}) == int(nodes)
+            and {witness.domain(pod, level) for pod in run} == {name}
+            for run in runs
+        )
+
+
+def test_a_clique_that_starts_after_another_is_ready_later(story: Any) -> None:
+    text, witness, _ = story
+    first = chapter(text, "One object, a whole system")
+    orders = re.findall(r"(\S+) is ready, \d+/\d+ \(it starts after (\S+)\)", first)
+    assert len(orders) == 5
+    for clique, parent in orders:
+        assert witness.first_ready(parent) < witness.first_ready(clique)
+
+
+def test_scaling_out_adds_two_gangs_in_one_rack_each(story: Any) -> None:
+    text, witness, _ = story
+    part = chapter(text, "Scale out")
+    for gang in ("chat-0-prefill-1", "chat-0-prefill-2"):
+        assert f"gang {gang} is running" in part
+        pods = [pod for _, pod in witness.bound if pod.metadata.labels[labels.POD_GANG] == gang][:2]
+        assert len({witness.domain(pod, "rack") for pod in pods}) == 1
+
+
+def test_the_gang_that_does_not_fit_has_no_pod_bound_before_the_change_that_helps(story: Any) -> None:
+    text, witness, _ = story
+    part = chapter(text, "A gang that does not fit")
+    assert "no rack has room for default/wide-0 (5 pods)" in part
+    assert "wide-0-trainer 4/5 pods" in part
+    assert "any one of these would make it fit:" in part
+    helped = next(at for at, line in lines(part) if line == "so be it: relax default/wide-0's required rack to block")
+    first_bound = min(at for at, pod in witness.bound if pod.metadata.labels[labels.PART_OF] == "wide")
+    assert first_bound > helped - TENTH
+    assert "gang wide-0 is placed whole: 5 pods on 5 nodes in block" in part
+    assert "wide: 1 of 1 replicas available" in part
+
+
+def test_the_lost_node_s_pod_is_replaced_in_the_same_rack_after_five_minutes(story: Any) -> None:
+    text, witness, _ = story
+    part = chapter(text, "A node dies")
+    node = re.search(r"node (\S+) does not answer any more", part)
+    assert node is not None
+    rack = witness.nodes[node[1]].metadata.labels[LEVELS["rack"]]
+    lost = [(at, pod) for at, pod in witness.left if pod.spec.node_name == node[1]]
+    assert lost
+    said = next(at for at, line in lines(part) if "does not answer" in line)
+    for at, pod in lost:
+        assert 295 < at - said < 305
+        clique = pod.metadata.labels[labels.POD_CLIQUE]
+        if clique == "chat-0-decode-0-decode-worker":
+            new = [
+                one for when, one in witness.bound if when >= at and one.metadata.labels[labels.POD_CLIQUE] == clique
+            ]
+            assert witness.domain(new[0], "rack") == rack
+            assert new[0].spec.node_name != node[1]
+    assert "chat: 1 of 1 replicas available" in part
+
+
+def test_the_update_replaces_decode_and_touches_nothing_else(story: Any) -> None:
+    text, witness, _ = story
+    part = chapter(text, "A rolling update")
+    begins = next(at for at, line in lines(part) if line == "the update of chat begins")
+    touched = {pod.metadata.labels[labels.POD_CLIQUE] for at, pod in witness.left if at >= begins - TENTH}
+    assert touched == {"chat-0-decode-0-decode-leader", "chat-0-decode-0-decode-worker"}
+    assert "example/engine:2" in witness.images
+    assert "the update of chat is complete" in part
+
+
+def test_the_summary_counts_what_runs(story: Any) -> None:
+    text, _, summary = story
+    assert [gang.name for gang in summary.gangs] == [
+        "chat-0", "chat-0-prefill-0", "chat-0-prefill-1", "chat-0-prefill-2",
+    ]  # fmt: skip
+    assert (summary.sets, summary.pods, summary.ready) == (1, 13, 13)
+    assert (summary.accelerators_used, summary.accelerators) == (88, 504)
+    assert all(gang.score == 1.0 and gang.phase == "Running" for gang in summary.gangs)
+    assert "1 set, 4 gangs, 13 of 13 pods ready, 88 of 504 GPUs in use" in text
+
+
+def play(plot: Scenario, seed: int = 1, nodes: int | None = None) -> tuple[str, Summary]:
+    out = io.StringIO()
+    console = Console(file=out, width=PLAIN_WIDTH, color_system=None, highlight=False)
+    summary = run_paced(perform(plot, Plain(console), console, seed=seed, nodes=nodes), seed=seed)
+    return out.getvalue(), summary
+
+
+def test_the_same_seed_tells_the_same_story_and_another_one_another() -> None:
+    assert play(TOUR, 3)[0] == play(TOUR, 3)[0]
+    assert play(TOUR, 3)[0] != play(TOUR, 4)[0]
+
+
+def test_the_demo_shows_the_published_sample() -> None:
+    assert (ROOM / "chat.yaml").read_text() == (SAMPLES / "disaggregated.yaml").read_text()
+
+
+def scenario(steps: str) -> Scenario:
+    return read_scenario(yaml.safe_load(steps), lambda name: yaml.safe_load((SAMPLES / name).read_text()))
+
+
+def test_a_cluster_too_small_is_told_and_ends_the_story() -> None:
+    with pytest.raises(StoryFailed, match=r"chat is not all there after 60 s: .*room for"):
+        play(scenario("steps: [{apply: disaggregated.yaml}, {wait: {set: chat, patience: 1m}}]"), nodes=4)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "fits"),
+    [
+        pytest.param(15, False, id="fewer than the tour needs"),
+        pytest.param(16, True, id="just enough"),
+        pytest.param(17, True, id="racks of different size"),
+    ],
+)
+def test_the_tour_plays_on_small_clusters_or_says_how_many_nodes_it_needs(nodes: int, fits: bool) -> None:
+    if fits:
+        assert play(TOUR, nodes=nodes)[1].ready == 13
+    else:
+        with pytest.raises(StoryFailed, match=r"^this story needs 16 nodes or more, not 15$"):
+            play(TOUR, nodes=nodes)
+
+
+def test_a_drained_node_s_gang_comes_back_elsewhere() -> None:
+    text, summary = play(
+        scenario("steps: [{apply: small.yaml}, {wait: small}, {drain: {runs: small-0}}, {after: 5s}, {wait: small}]")
+    )
+    assert "is cordoned" in text
+    assert summary.ready == 2
+
+
+def test_an_unknown_node_ends_the_story() -> None:
+    with pytest.raises(StoryFailed, match="there is no node 'nowhere'"):
+        play(scenario("steps: [{failNode: nowhere}]"))
+
+
+def simulated(path: Path) -> Outcome:
+    return run(simulate(Ground(tuple(shaped(64))), load_manifests(path), None, seed=1, patience_s=600), seed=1)
+
+
+SETS = [path for path in sorted(SAMPLES.glob("*.yaml")) if "kind: PodCliqueSet" in path.read_text()]
+
+
+@pytest.mark.parametrize("sample", SETS, ids=lambda path: path.stem)
+def test_every_sample_comes_up_whole(sample: Path) -> None:
+    outcome = simulated(sample)
+    assert outcome.failed == ""
+    assert outcome.is_whole
+    assert outcome.summary.ready == outcome.summary.pods > 0
+    assert all(gang.phase == "Running" and gang.score == 1.0 for gang in outcome.summary.gangs)
+    assert len(outcome.placement) == outcome.summary.pods
+
+
+def test_the_sample_binding_is_admitted() -> None:
+    [binding] = load_manifests(SAMPLES / "cluster-topology.yaml")
+    manifests = [binding, *load_manifests(SAMPLES / "small.yaml")]
+    assert run(simulate(Ground(tuple(shaped(4))), manifests, None, seed=1, patience_s=60), seed=1).is_whole
+
+
+@pytest.mark.parametrize("file", sorted((SAMPLES / "scenarios").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_sample_scenario_ends_well(file: Path) -> None:
+    text, summary = play(load_scenario(file))
+    assert summary.ready == summary.pods > 0
+    assert re.findall(r"^== (.*)$", text, re.MULTILINE)[-1] == "The load doubles"
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("{zones: 2, colour: red}", "unknown field colour", id="unknown field"),
+        pytest.param("{racks: none}", "racks must be a whole number above 0", id="no number"),
+        pytest.param("[1, 2]", "neither a shape nor Kubernetes objects", id="a list"),
+        pytest.param("{kind: Pod, metadata: {name: x}}", "holds no nodes", id="no nodes"),
+        pytest.param("a: [", "not YAML", id="broken"),
+    ],
+)
+def test_a_bad_cluster_file_is_refused(text: str, want: str, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(text)
+    with pytest.raises(BadCluster, match=want):
+        load_ground(file)
+
+
+def test_a_cluster_of_given_nodes_is_used_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "nodes.yaml"
+    file.write_text(yaml.safe_dump_all(shaped(2, gpus=4)))
+    outcome = run(
+        simulate(load_ground(file), load_manifests(SAMPLES / "small.yaml"), None, seed=1, patience_s=60), seed=1
+    )
+    assert outcome.summary.accelerators == 8
+    assert set(outcome.placement.values()) == {"z0-b0-r0-n0", "z0-b0-r0-n1"}
+
+
+def test_the_sample_cluster_is_a_shape() -> None:
+    assert len(load_ground(SAMPLES / "clusters" / "small.yaml").nodes) == 16
+
+
+@pytest.mark.parametrize(
+    ("nodes", "want"),
+    [
+        pytest.param(64, (2, 4, 16, {4}), id="the demo's own"),
+        pytest.param(1, (1, 1, 1, {1}), id="one"),
+        pytest.param(6, (1, 1, 2, {3}), id="one rack would be too few"),
+        pytest.param(33, (1, 2, 9, {3, 4}), id="not a multiple of four"),
+        pytest.param(1000, (31, 62, 250, {4}), id="many"),
+    ],
+)
+def test_made_up_clusters_are_divided_evenly(nodes: int, want: tuple[int, int, int, set[int]]) -> None:
+    made = [node["metadata"]["labels"] for node in shaped(nodes)]
+    assert len(made) == nodes
+    assert len({marks["kubernetes.io/hostname"] for marks in made}) == nodes
+    zones, blocks, racks = ({marks[LEVELS[level]] for marks in made} for level in ("zone", "block", "rack"))
+    sizes = {sum(marks[LEVELS["rack"]] == rack for marks in made) for rack in racks}
+    assert (len(zones), len(blocks), len(racks), sizes) == want

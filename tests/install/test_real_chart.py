@@ -1,0 +1,355 @@
+"""The rendered chart on a bare cluster: it is accepted, and its accounts may do all that Grove does and little else.
+
+The processes run here as their ServiceAccounts, with the configuration files of the rendered ConfigMaps. Only addresses
+differ from a pod's: ports of this machine, and webhooks reached by URL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from grove.admission.serving.registration import Registration, ServiceAddress
+from grove.api.core import Pod
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.topology import ClusterTopologyBinding
+from grove.kube.clock import SYSTEM
+from grove.kube.config import load_config
+from grove.kube.errors import KubeError
+from grove.kube.http import HttpClient
+from grove.local.controlplane import ControlPlane
+from grove.local.ports import free_ports
+from grove.sim.nodes import FakeNodes
+from grove.sim.topology import LEVELS, Topology
+
+pytestmark = pytest.mark.real
+
+ROOT = Path(__file__).parents[2]
+INSTALL = ROOT / "charts/install.yaml"
+EVERY_OPTION = ROOT / "tests/unit/charts/every-option.rendered.yaml"
+SYSTEM_NAMESPACE = "grove-system"
+OPERATOR, SCHEDULER, UNINSTALL = (
+    f"system:serviceaccount:{SYSTEM_NAMESPACE}:{name}"
+    for name in ("grove-operator", "grove-scheduler", "grove-uninstall")
+)
+CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+LONG_S = 120.0
+
+
+def documents(file: Path) -> list[dict[str, Any]]:
+    return [one for one in yaml.safe_load_all(file.read_text()) if one]
+
+
+def found(kind: str, name: str) -> dict[str, Any]:
+    """The one object of the plain rendering whose name begins so."""
+    (one,) = (d for d in documents(INSTALL) if d["kind"] == kind and d["metadata"]["name"].startswith(name))
+    return one
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A cluster in which an administrator applied install.yaml, and nothing else happened."""
+
+    plane: ControlPlane
+    directory: Path
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> str:
+        done = subprocess.run(
+            [self.plane.kubectl, "--kubeconfig", self.plane.kubeconfig, *arguments],
+            input=stdin, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def access_of(self, user: str) -> list[str]:
+        """Command line arguments with which a process is this ServiceAccount, in its namespace."""
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM_NAMESPACE}"]
+        config = yaml.safe_load(self.plane.client_kubeconfig(user, groups).read_text())
+        for context in config["contexts"]:
+            context["context"]["namespace"] = SYSTEM_NAMESPACE
+        path = self.directory / f"{user.rpartition(':')[2]}.kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        return ["--kubeconfig", str(path)]
+
+    def refused_requests(self) -> dict[str, float]:
+        """How often the API server answered 403, by what was asked for."""
+        lines = self.kubectl("get", "--raw", "/metrics").splitlines()
+        counted = (line.rpartition(" ") for line in lines if line.startswith("apiserver_request_total"))
+        return {what: float(number) for what, _, number in counted if 'code="403"' in what}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    # A control plane of its own: webhook configurations stop every test beside this one, and there must be no CRDs yet.
+    directory = tmp_path_factory.mktemp("chart")
+    with ControlPlane(directory / "kube", "1.36.3", controller_manager=True) as plane:
+        world = Installed(plane, directory)
+        world.kubectl("apply", "--server-side", "--filename", str(INSTALL))
+        yield world
+
+
+@pytest.fixture
+async def admin(installed: Installed) -> AsyncIterator[HttpClient]:
+    async with HttpClient(load_config(installed.plane.kubeconfig)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def with_crds(installed: Installed) -> Installed:
+    """The same after the operator's init container, and with a namespace for a team."""
+    installed.kubectl("create", "namespace", "team")
+    (container,) = found("Deployment", "grove-operator")["spec"]["template"]["spec"]["initContainers"]
+    assert run(*container["args"], *installed.access_of(OPERATOR)).count("is served") == 5
+    return installed
+
+
+def run(*arguments: str) -> str:
+    """What `grove` says when it is run to its end."""
+    done = subprocess.run([sys.executable, "-m", "grove", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_applied_again_the_manifest_changes_nothing(installed: Installed):
+    before = installed.kubectl("get", "deployments", "-n", SYSTEM_NAMESPACE, "-o", "jsonpath={..generation}")
+    installed.kubectl("apply", "--server-side", "--filename", str(INSTALL))
+    after = installed.kubectl("get", "deployments", "-n", SYSTEM_NAMESPACE, "-o", "jsonpath={..generation}")
+    assert before == after == "1 1"
+
+
+def test_with_every_option_the_api_server_accepts_all_it_serves(installed: Installed):
+    served = [
+        one for one in documents(EVERY_OPTION)
+        if one["apiVersion"] not in ("cert-manager.io/v1", "monitoring.coreos.com/v1")
+    ]  # fmt: skip
+    text = yaml.safe_dump_all(served)
+    answer = installed.kubectl(
+        "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--filename=-", stdin=text
+    )
+    assert len(answer.splitlines()) == len(served)
+
+
+MAY = [
+    (OPERATOR, "create", "resource.k8s.io/resourceclaims"),
+    (OPERATOR, "get", "resource.k8s.io/resourceclaimtemplates"),
+    (OPERATOR, "update", "grove.io/podcliquesets/finalizers"),
+    (SCHEDULER, "patch", "/persistentvolumeclaims"),
+    (SCHEDULER, "list", "storage.k8s.io/storageclasses"),
+    (SCHEDULER, "list", "resource.k8s.io/resourceslices"),
+    (SCHEDULER, "patch", "resource.k8s.io/resourceclaims/status"),
+    (SCHEDULER, "create", "/pods/eviction"),
+    (SCHEDULER, "delete", "/pods"),
+]
+MAY_NOT = [
+    (OPERATOR, "delete", "grove.io/podcliquesets"),
+    (OPERATOR, "create", "/pods/exec"),
+    (OPERATOR, "create", "/pods/binding"),
+    (OPERATOR, "patch", "/nodes"),
+    (OPERATOR, "create", "rbac.authorization.k8s.io/clusterrolebindings"),
+    (OPERATOR, "escalate", "rbac.authorization.k8s.io/roles"),
+    (OPERATOR, "delete", "apiextensions.k8s.io/customresourcedefinitions"),
+    (OPERATOR, "patch", "admissionregistration.k8s.io/validatingwebhookconfigurations"),
+    (OPERATOR, "patch", "coordination.k8s.io/leases"),  # outside its own namespace
+    (SCHEDULER, "list", "/secrets"),
+    (SCHEDULER, "create", "/pods"),
+    (SCHEDULER, "patch", "/nodes"),
+    (SCHEDULER, "patch", "scheduler.grove.io/podgangs"),
+]
+
+
+@pytest.mark.parametrize(
+    ("user", "verb", "what", "allowed"),
+    [(*one, True) for one in MAY] + [(*one, False) for one in MAY_NOT],
+    ids=lambda value: str(value).rpartition(":")[2],
+)
+def test_what_the_accounts_may_do(installed: Installed, user: str, verb: str, what: str, allowed: bool):
+    group, _, resource = what.partition("/")
+    resource, _, subresource = resource.partition("/")
+    asked = {"group": group, "resource": resource, "subresource": subresource, "verb": verb, "namespace": "team"}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {"user": user, "resourceAttributes": asked},
+    }  # fmt: skip
+    answer = json.loads(installed.kubectl("create", "-o", "json", "--filename=-", stdin=json.dumps(review)))
+    assert answer["status"]["allowed"] is allowed
+
+
+class Process:
+    """One of Grove's processes, with its log."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], log: Path) -> None:
+        self._popen, self._log = popen, log
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def stop(self) -> int:
+        self._popen.send_signal(signal.SIGTERM)
+        try:
+            return self._popen.wait(20)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            raise
+
+
+@contextmanager
+def process(installed: Installed, name: str, *arguments: str, **environment: str) -> Iterator[Process]:
+    log = installed.directory / f"{name}.log"
+    with log.open("wb") as out:
+        popen = subprocess.Popen(
+            [sys.executable, "-m", "grove", *arguments], stdout=out, stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+        )  # fmt: skip
+    try:
+        yield Process(popen, log)
+    finally:
+        if popen.poll() is None:
+            popen.kill()
+            popen.wait(20)
+
+
+def operator_arguments(installed: Installed) -> tuple[list[str], dict[str, str]]:
+    """`grove operator` as the Deployment runs it, with this machine's addresses and the guard of managed objects on."""
+    config = yaml.safe_load(found("ConfigMap", "grove-operator-cm")["data"]["config.yaml"])
+    ports = dict(zip(("webhooks", "healthProbes", "metrics"), free_ports(3), strict=True))
+    for name, port in ports.items():
+        config["server"][name] |= {"bindAddress": "127.0.0.1", "port": port}
+    config["authorizer"]["enabled"] = True
+    file = installed.directory / "operator.yaml"
+    file.write_text(yaml.safe_dump(config))
+    (container,) = found("Deployment", "grove-operator")["spec"]["template"]["spec"]["containers"]
+    assert container["args"][0] == "operator"
+    url = f"https://127.0.0.1:{ports['webhooks']}"
+    environment = {one["name"]: one["value"] for one in container["env"] if "value" in one}
+    arguments = ["operator", *installed.access_of(OPERATOR), "--config", str(file), "--webhook-url", url]
+    return arguments, environment
+
+
+def scheduler_arguments(installed: Installed) -> list[str]:
+    file = installed.directory / "scheduler.yaml"
+    file.write_text(found("ConfigMap", "grove-scheduler-cm")["data"]["config.yaml"])
+    return ["scheduler", *installed.access_of(SCHEDULER), "--config", str(file), "--port", "0"]
+
+
+async def until(what: str, check: Callable[[], Awaitable[bool]]) -> None:
+    deadline = time.monotonic() + LONG_S
+    while not await check():
+        assert time.monotonic() < deadline, f"not in {LONG_S:g} s: {what}"
+        await asyncio.sleep(0.2)
+
+
+async def is_whole(admin: HttpClient, name: str) -> bool:
+    """Whether the set's one replica is available and up to date."""
+    status = (await admin.get(PodCliqueSet, name, "team")).status
+    return status.available_replicas == status.updated_replicas == 1
+
+
+async def is_empty(admin: HttpClient) -> bool:
+    kinds = (PodCliqueSet, PodClique, PodGang, Pod)
+    return not any([(await admin.list(kind, "team")).items for kind in kinds])
+
+
+async def run_systems(admin: HttpClient) -> None:
+    """One system started, updated, put out by a more urgent one, and both deleted: most of what Grove ever does."""
+    await admin.create(ClusterTopologyBinding.RESOURCE, {
+        "metadata": {"name": "fake-nodes"}, "spec": {"levels": [{"domain": d, "key": k} for d, k in LEVELS]},
+    })  # fmt: skip
+    chat = yaml.safe_load((ROOT / "samples/disaggregated.yaml").read_text())
+    chat["metadata"]["namespace"] = "team"
+    router = chat["spec"]["template"]["cliques"][0]["spec"]
+    router["autoScalingConfig"] = {
+        "minReplicas": 2, "maxReplicas": 4,
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu",
+                     "target": {"type": "Utilization", "averageUtilization": 80}}}],
+    }  # fmt: skip
+    await admin.create(PodCliqueSet, chat)
+    await until("chat is available", lambda: is_whole(admin, "chat"))
+
+    image = "example/router:2"
+    change = [{"op": "replace", "path": "/spec/template/cliques/0/spec/podSpec/containers/0/image", "value": image}]
+    await admin.patch(PodCliqueSet, "chat", change, "team")
+    router_pods = "grove.io/podclique=chat-0-router"
+
+    async def routers_run_it() -> bool:
+        pods = (await admin.list(Pod.RESOURCE, "team", labels=router_pods)).items
+        images = [pod["spec"]["containers"][0]["image"] for pod in pods]
+        return images == [image, image] and await is_whole(admin, "chat")
+
+    await until("the router was updated", routers_run_it)
+
+    urgent = yaml.safe_load((ROOT / "samples/small.yaml").read_text())
+    urgent["metadata"] |= {"name": "urgent", "namespace": "team"}
+    urgent["spec"]["template"]["priorityClassName"] = "urgent"
+    server = urgent["spec"]["template"]["cliques"][0]["spec"]
+    server["replicas"] = 8
+    server["podSpec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 8}}
+    await admin.create(PodCliqueSet, urgent)
+    await until("urgent put chat out", lambda: is_whole(admin, "urgent"))
+
+    for name in ("chat", "urgent"):
+        await admin.delete(PodCliqueSet, name, "team")
+    await until("everything is gone", lambda: is_empty(admin))
+
+
+async def test_the_accounts_bring_up_update_preempt_and_remove_systems(with_crds: Installed, admin: HttpClient):
+    installed = with_crds
+    installed.kubectl("create", "priorityclass", "urgent", "--value=1000")
+    before = installed.refused_requests()
+    arguments, environment = operator_arguments(installed)
+    nodes = FakeNodes(admin, SYSTEM)
+    await nodes.add(Topology(racks=2, nodes=4))
+    with (
+        process(installed, "operator", *arguments, **environment) as operator,
+        process(installed, "scheduler", *scheduler_arguments(installed)) as scheduler,
+    ):
+        try:
+            async with nodes.running():
+                await until("admission is served", lambda: asyncio.to_thread(is_registered, installed))
+                await run_systems(admin)
+        except BaseException:
+            print(operator.said[-5000:], scheduler.said[-5000:], sep="\n-- scheduler\n")
+            raise
+        events = json.loads(installed.kubectl("get", "events", "-n", "team", "-o", "json"))["items"]
+        assert {"grove-operator", "grove-scheduler"} <= {event["source"]["component"] for event in events}
+        assert "GangPreempted" in {event["reason"] for event in events}
+        assert (operator.stop(), scheduler.stop()) == (0, 0)
+        for log in (operator.said, scheduler.said):
+            assert "forbidden" not in log.lower()
+    assert installed.refused_requests() == before
+
+
+def is_registered(installed: Installed) -> bool:
+    return installed.kubectl("get", "validatingwebhookconfigurations", "-o", "name").count("\n") == 3
+
+
+async def test_after_an_uninstall_the_hook_frees_the_cluster_of_webhooks(with_crds: Installed, admin: HttpClient):
+    gone = ServiceAddress(SYSTEM_NAMESPACE)
+    await Registration(admin, gone, authorizer=True, ca_bundle=b"").ensure()
+    small = yaml.safe_load((ROOT / "samples/small.yaml").read_text())
+    with pytest.raises(KubeError, match="webhook"):
+        await admin.create(PodCliqueSet, {**small, "metadata": {"name": "small", "namespace": "team"}})
+
+    hook = [one for one in documents(EVERY_OPTION) if "helm.sh/hook" in one["metadata"].get("annotations", {})]
+    with_crds.kubectl("apply", "--server-side", "--filename=-", stdin=yaml.safe_dump_all(hook))
+    (job,) = (one for one in hook if one["kind"] == "Job")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    run(*container["args"], *with_crds.access_of(UNINSTALL))
+
+    assert with_crds.kubectl("get", ",".join(CONFIGURATIONS), "-o", "name") == ""
+    await admin.create(PodCliqueSet, {**small, "metadata": {"name": "small", "namespace": "team"}})

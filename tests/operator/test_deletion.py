@@ -1,0 +1,146 @@
+"""A deleted set leaves nothing behind, however it is deleted, and its name can be used again at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.manifests import clique, pcs, worked_example
+from tests.support.operating import World, operating
+
+from grove.api.core import (
+    HorizontalPodAutoscaler,
+    Pod,
+    Role,
+    RoleBinding,
+    Secret,
+    Service,
+    ServiceAccount,
+)
+from grove.api.meta import Object
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+
+pytestmark = pytest.mark.older_too
+
+EVERYTHING: tuple[type[Object], ...] = (
+    PodCliqueSet, PodCliqueScalingGroup, PodClique, PodGang, Pod, Service, Secret, Role, RoleBinding,
+    HorizontalPodAutoscaler,
+)  # fmt: skip
+
+
+@pytest.fixture
+async def world(cluster: object) -> AsyncIterator[World]:
+    async with operating(cluster) as world:
+        yield world
+
+
+async def left(world: World) -> list[str]:
+    found = [f"{kind.__name__}/{one.metadata.name}" for kind in EVERYTHING for one in await world.list(kind)]
+    accounts = [one.metadata.name for one in await world.list(ServiceAccount) if one.metadata.name != "default"]
+    return found + accounts
+
+
+@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+async def test_nothing_is_left_of_a_deleted_set(world: World, propagation: str) -> None:
+    scaled = {"minReplicas": 1, "maxReplicas": 2}
+    await world.apply(worked_example())
+    await world.apply(pcs("auto", clique("w", scale=scaled)))
+    await world.available("demo")
+    await world.available("auto")
+
+    await world.delete(PodCliqueSet, "demo", propagation=propagation)
+    await world.delete(PodCliqueSet, "auto", propagation=propagation)
+
+    async def nothing() -> bool:
+        return await left(world) == []
+
+    await world.eventually(nothing, 90)
+
+
+async def test_a_set_deleted_and_made_again_at_once_comes_up_anew(world: World) -> None:
+    await world.apply(worked_example(replicas=1))
+    first = await world.available("demo")
+    old = {pod.metadata.uid for pod in await world.pods()}
+
+    await world.delete(PodCliqueSet, "demo")
+
+    async def made_again() -> bool:
+        await world.apply(worked_example(replicas=1))
+        return True
+
+    await world.eventually(made_again)  # refused only while the old set still has its finalizer
+
+    async def anew() -> bool:
+        second = await world.get(PodCliqueSet, "demo")
+        return second.metadata.uid != first.metadata.uid and second.status.available_replicas == 1
+
+    await world.eventually(anew, 90)
+    await world.quiet()
+    pods = await world.pods()
+    assert len(pods) == 11
+    assert not old & {pod.metadata.uid for pod in pods}
+    second = await world.get(PodCliqueSet, "demo")
+    assert second.status.last_errors == ()
+    assert not [reason for reason in await world.event_reasons("demo") if reason.endswith("Failed")]
+    for gang in await world.list(PodGang):
+        assert gang.metadata.owner_references[0].uid == second.metadata.uid
+
+
+async def test_a_set_deleted_while_its_operator_was_away_is_finished_later(world: World) -> None:
+    await world.apply(worked_example(replicas=1))
+    await world.available("demo")
+    await world.stop()
+
+    await world.delete(PodCliqueSet, "demo")
+    assert (await world.get(PodCliqueSet, "demo")).metadata.is_deleting
+    await world.start()
+
+    async def nothing() -> bool:
+        return await left(world) == []
+
+    await world.eventually(nothing, 90)
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["the operator at work", "the operator away until it is settled"])
+async def test_pods_of_a_set_deleted_without_its_children_stay(world: World, away: bool) -> None:
+    await world.apply(pcs("kept", clique("w", 2)))
+    await world.available("kept")
+    before = {pod.metadata.uid for pod in await world.pods()}
+    if away:
+        await world.stop()
+
+    await world.delete(PodCliqueSet, "kept", propagation="Orphan")
+
+    async def only_waits_for_us() -> bool:
+        return "orphan" not in (await world.get(PodCliqueSet, "kept")).metadata.finalizers
+
+    async def gone() -> bool:
+        return not await world.list(PodCliqueSet)
+
+    if away:
+        await world.eventually(only_waits_for_us)
+        await world.start()
+    await world.eventually(gone)
+    await world.cluster.settle(3.0)
+    assert {pod.metadata.uid for pod in await world.pods()} == before
+    for kind in (PodClique, PodGang, Pod):
+        await world.client.delete_collection(kind, world.namespace)
+
+
+async def test_pods_of_a_removed_clique_go_with_one_request(world: World) -> None:
+    await world.apply(pcs("wide", clique("w", 20), replicas=2))
+    await world.available("wide")
+    before = world.writes()
+
+    await world.scale(PodCliqueSet, "wide", 1)
+
+    async def gone() -> bool:
+        return len(await world.list(Pod)) == 20
+
+    await world.eventually(gone)
+    await world.quiet()
+    assert (world.writes() - before)["deletecollection", "pods"] == 1
+    assert (world.writes() - before)["delete", "pods"] == 0

@@ -1,0 +1,138 @@
+"""Pods that fail, lose their node or wait at a gate: replaced under their own index, let go with their gang."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.manifests import clique, group, pcs, worked_example
+from tests.support.operating import KUBE, World, operating
+
+from grove.api import labels as key
+from grove.api.core import Pod, Secret
+from grove.api.meta import is_true
+from grove.api.podclique import PodClique
+from grove.api.podgang import PodGang
+
+pytestmark = pytest.mark.older_too
+
+
+@pytest.fixture
+async def world(cluster: object) -> AsyncIterator[World]:
+    async with operating(cluster) as world:
+        yield world
+
+
+async def test_a_failed_pod_is_replaced_under_its_own_index(world: World) -> None:
+    await world.apply(pcs("f", clique("w", 3, min_available=1)))
+    await world.available("f")
+    victim = next(pod for pod in await world.pods() if pod.spec.hostname == "f-0-w-1")
+
+    patch = {"status": {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}}
+    await world.client.patch(Pod, victim.metadata.name, patch, world.namespace, subresource="status")
+
+    async def replaced() -> bool:
+        pods = await world.pods()
+        return len(pods) == 3 and victim.metadata.uid not in {pod.metadata.uid for pod in pods}
+
+    await world.eventually(replaced)
+    await world.available("f")
+    assert await world.hostnames() == ["f-0-w-0", "f-0-w-1", "f-0-w-2"]
+
+
+async def test_pods_of_a_vanished_node_are_replaced_elsewhere(world: World) -> None:
+    await world.apply(pcs("n", clique("w", 4, min_available=1)))
+    await world.available("n")
+    lost = (await world.pods())[0].spec.node_name
+    before = {pod.metadata.uid for pod in await world.pods() if pod.spec.node_name == lost}
+
+    await world.nodes.remove_node(lost)
+
+    async def replaced() -> bool:
+        pods = await world.pods()
+        ready = [pod for pod in pods if pod.is_ready]
+        return len(ready) == 4 and not before & {pod.metadata.uid for pod in pods}
+
+    await world.eventually(replaced, 120)
+    assert await world.hostnames() == ["n-0-w-0", "n-0-w-1", "n-0-w-2", "n-0-w-3"]
+
+
+async def test_scale_in_takes_pods_without_a_node_first(world: World) -> None:
+    await world.apply(pcs("s", clique("w", 2, min_available=1)))
+    await world.available("s")
+    settled = {pod.metadata.uid for pod in await world.pods()}
+    world.binder.allow(0)
+    await world.scale(PodClique, "s-0-w", 4)
+    await world.eventually(lambda: _has_pods(world, 4))
+
+    await world.scale(PodClique, "s-0-w", 2)
+
+    await world.eventually(lambda: _has_pods(world, 2))
+    await world.quiet()
+    assert {pod.metadata.uid for pod in await world.pods()} == settled
+
+
+async def test_pods_are_gated_until_their_gang_is_whole_where_the_scheduler_needs_it(cluster: object) -> None:
+    async with operating(cluster, config=KUBE) as world:
+        await world.apply(worked_example(replicas=1))
+        await world.available("demo")
+
+        for pod in await world.pods():
+            assert pod.spec.scheduling_gates == ()
+            assert pod.spec.scheduler_name == "default-scheduler"
+        for gang in await world.list(PodGang):
+            assert gang.metadata.labels[key.SCHEDULER_NAME] == "default-scheduler"
+            assert is_true(gang.status.conditions, "Scheduled")
+            assert gang.status.phase == "Running"
+        assert world.writes()["patch", "pods"] == 11
+
+
+async def test_a_scaled_gang_waits_at_its_gate_for_the_base_gang(cluster: object) -> None:
+    async with operating(cluster, config=KUBE) as world:
+        room = {"requests": {"cpu": "1000"}}
+        huge = clique("huge")
+        huge["spec"]["podSpec"]["containers"][0]["resources"] = room
+        members = group("g", "m", replicas=2, min_available=1)
+        world.binder.allow(0)  # on the simulator it plays kube-scheduler, which looks at no room
+        await world.apply(pcs("w", huge, clique("m"), groups=[members]))
+
+        async def waits() -> bool:
+            base, scaled = await world.pods("w-0-g-0-m"), await world.pods("w-0-g-1-m")
+            return [pod.is_gated for pod in base + scaled] == [False, True]
+
+        await world.eventually(waits)
+        await world.cluster.settle(2.0)
+        assert [pod.is_gated for pod in await world.pods("w-0-g-1-m")] == [True]
+
+
+async def test_cliques_with_parents_wait_for_them_and_scheduling_does_not(world: World) -> None:
+    await world.apply(
+        pcs("order", clique("first"), clique("second", 2), startup="CliqueStartupTypeInOrder", replicas=1)
+    )
+    await world.available("order")
+
+    (pod, _) = await world.pods("order-0-second")
+    raw = await world.client.get(Pod.RESOURCE, pod.metadata.name, world.namespace)
+    (container,) = raw["spec"]["initContainers"]
+    assert container["name"] == "grove-initc"
+    assert container["image"] == "grove/startup:test"
+    assert container["args"] == ["--podcliques=order-0-first:1"]
+    assert (await world.get(PodClique, "order-0-second")).spec.starts_after == ("order-0-first",)
+    assert (await world.get(Secret, "order-ic-sat")).type == "kubernetes.io/service-account-token"
+
+
+async def test_an_operator_without_the_startup_image_says_so(cluster: object) -> None:
+    async with operating(cluster, startup_image="") as world:
+        await world.apply(pcs("order", clique("first"), clique("second"), startup="CliqueStartupTypeInOrder"))
+
+        async def told() -> bool:
+            found = await world.get(PodClique, "order-0-second")
+            codes = [error.code for error in found.status.last_errors]
+            return codes == ["ERR_INITCONTAINER_ENVIRONMENT_VARIABLE_MISSING"]
+
+        await world.eventually(told)
+        assert await world.pods("order-0-second") == []
+
+
+async def _has_pods(world: World, count: int) -> bool:
+    return len(await world.pods()) == count

@@ -1,0 +1,102 @@
+"""A settled system is left in peace: no write without a cause, not even by an operator that has just started."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.manifests import clique, group, many_pairs, pcs, worked_example
+from tests.support.operating import World, operating
+
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+
+pytestmark = pytest.mark.older_too
+
+
+@pytest.fixture
+async def world(cluster: object) -> AsyncIterator[World]:
+    async with operating(cluster) as world:
+        yield world
+
+
+@pytest.mark.parametrize(
+    "watched_s", [pytest.param(15.0, id="15 s"), pytest.param(60.0, id="60 s", marks=pytest.mark.soak)]
+)
+async def test_after_convergence_nothing_is_written(world: World, watched_s: float) -> None:
+    await world.apply(worked_example())
+    await world.available("demo")
+    before, versions = world.writes(), await _versions(world)
+
+    await world.cluster.settle(3600.0 if world.cluster.is_sim else watched_s)
+
+    assert world.writes() - before == Counter()
+    assert await _versions(world) == versions
+
+
+async def test_a_small_set_is_up_at_once(world: World) -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await world.apply(pcs("s", clique("r", 3), clique("l"), clique("w", 2), groups=[group("g", "l", "w", replicas=2)]))
+
+    async def up() -> bool:
+        return (await world.get(PodCliqueSet, "s")).status.available_replicas == 1
+
+    await world.eventually(up)
+    assert loop.time() - began < (1.0 if world.cluster.is_sim else 10.0), "nothing waits for a token or a timer"
+
+
+async def test_a_restarted_operator_writes_nothing(world: World) -> None:
+    await world.apply(worked_example())
+    await world.available("demo")
+    pods = {pod.metadata.uid for pod in await world.pods()}
+
+    await world.restart()
+    await world.cluster.settle(60.0 if world.cluster.is_sim else 10.0)
+
+    assert world.writes() == Counter()
+    assert {pod.metadata.uid for pod in await world.pods()} == pods
+
+
+async def _versions(world: World) -> dict[str, str]:
+    """Every object made for the sets, with its version: nobody touched them while these are the same."""
+    return {
+        f"{one['kind']}/{one['metadata']['name']}": one["metadata"]["resourceVersion"] for one in await world.graph()
+    }
+
+
+async def test_a_trigger_annotation_causes_a_look_and_no_write(world: World) -> None:
+    await world.apply(worked_example())
+    await world.available("demo")
+    before = world.writes()
+
+    patch = {"metadata": {"annotations": {"grove.io/reconcile-trigger": "now"}}}
+    await world.client.patch(PodCliqueSet, "demo", patch, world.namespace)
+    await world.cluster.settle(5.0)
+
+    assert world.writes() - before == Counter()
+
+
+async def test_a_pair_of_pods_costs_few_writes(world: World) -> None:
+    await world.apply(many_pairs("pairs", 20))
+    await world.available("pairs")
+
+    writes = world.writes()
+    assert writes["create", "pods"] == 40
+    assert writes["create", "podcliques"] == writes["create", "podgangs"] == writes["create", "services"] == 20
+    assert writes["patch", "podgangs"] == writes["patch", "podcliques"] == writes["patch", "pods"] == 0
+    assert writes["patch", "podgangs/status"] <= 20
+    assert writes["patch", "podcliques/status"] <= 40
+    assert writes.total() <= 40 * 4.5
+
+
+async def test_two_pods_ready_in_one_moment_are_one_status_write(world: World) -> None:
+    await world.apply(many_pairs("pairs", 1, pods=2))
+    await world.available("pairs")
+    status = (await world.get(PodClique, "pairs-0-w")).status
+
+    assert (status.replicas, status.ready_replicas, status.scheduled_replicas) == (2, 2, 2)
+    if world.cluster.is_sim:
+        assert world.writes()["patch", "podcliques/status"] == 1

@@ -1,0 +1,178 @@
+"""`grove operator` as a process: serves probes and metrics, does its work, hands over, ends with 0 on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import pytest
+from tests.support.manifests import clique, pcs
+
+from grove.api.core import Lease, Namespace
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.kube.errors import KubeError
+from grove.kube.http import HttpClient
+from grove.local.controlplane import ControlPlane
+from grove.local.ports import free_ports
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@dataclass
+class Running:
+    """One operator process and where it answers."""
+
+    process: asyncio.subprocess.Process
+    health: str
+    metrics: str
+    pprof: str
+
+    async def get(self, base: str, path: str) -> tuple[int, str]:
+        try:
+            async with aiohttp.ClientSession() as session, session.get(f"{base}{path}") as answer:
+                return answer.status, await answer.text()
+        except aiohttp.ClientConnectionError:
+            return 0, ""
+
+
+async def eventually(look: Callable[[], Awaitable[object]], timeout_s: float = 30.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while True:
+            try:
+                if await look():
+                    return
+            except KubeError:
+                pass
+            await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def operator(plane: ControlPlane, directory: Path, lease: str) -> AsyncIterator[Running]:
+    health, metrics, pprof = free_ports(3)
+    config = directory / f"{health}.yaml"
+    config.write_text(
+        f"""
+apiVersion: operator.config.grove.io/v1alpha1
+kind: OperatorConfiguration
+runtimeClientConnection: {{qps: 200, burst: 50}}
+debugging: {{enableProfiling: true, pprofBindPort: {pprof}}}
+leaderElection: {{enabled: true, resourceName: {lease}, resourceNamespace: default}}
+server:
+  healthProbes: {{bindAddress: 127.0.0.1, port: {health}}}
+  metrics: {{bindAddress: 127.0.0.1, port: {metrics}}}
+"""
+    )
+    command = ["-m", "grove", "operator", "--kubeconfig", str(plane.kubeconfig), "--config", str(config)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield Running(process, *(f"http://127.0.0.1:{port}" for port in (health, metrics, pprof)))
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_a_leader_works_and_a_standby_takes_over_when_it_is_told_to_stop(
+    control_plane: ControlPlane, client: HttpClient, fresh_name: str, tmp_path: Path
+) -> None:
+    await client.create(Namespace, {"metadata": {"name": fresh_name}})
+    async with (
+        operator(control_plane, tmp_path, f"lease-{fresh_name}") as first,
+        operator(control_plane, tmp_path, f"lease-{fresh_name}") as second,
+    ):
+
+        async def both_ready() -> bool:
+            answers = [await one.get(one.health, path) for one in (first, second) for path in ("/healthz", "/readyz")]
+            return [status for status, _ in answers] == [200] * 4
+
+        await eventually(both_ready)
+        await client.create(PodCliqueSet, pcs("one", clique("w"), namespace=fresh_name))
+        await eventually(lambda: client.get(PodClique, "one-0-w", fresh_name))
+        _, text = await first.get(first.metrics, "/metrics")
+        assert 'controller_runtime_reconcile_total{controller="podclique-controller"' in text
+        status, text = await first.get(first.pprof, "/debug/pprof/tasks")
+        assert (status, "podclique-controller" in text or "lead" in text) == (200, True)
+
+        async def holder() -> str:
+            lease = await client.get(Lease, f"lease-{fresh_name}", "default")
+            return lease.spec.holder_identity or ""
+
+        was = await holder()
+        leader, standby = (first, second) if await _leads(first) else (second, first)
+        leader.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(10):
+            assert await leader.process.wait() == 0
+
+        async def handed_over() -> bool:
+            return await holder() not in ("", was)
+
+        await eventually(handed_over, 10)
+        await client.create(PodCliqueSet, pcs("two", clique("w"), namespace=fresh_name))
+        await eventually(lambda: client.get(PodClique, "two-0-w", fresh_name))
+
+        for name in ("one", "two"):
+            await client.delete(PodCliqueSet, name, fresh_name)
+
+        async def gone() -> bool:
+            return not (await client.list(PodClique, fresh_name)).items
+
+        await eventually(gone, 60)
+        standby.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(10):
+            assert await standby.process.wait() == 0
+    await client.delete(Namespace, fresh_name)
+
+
+async def _leads(one: Running) -> bool:
+    _, text = await one.get(one.metrics, "/metrics")
+    lines = [line for line in text.splitlines() if line.startswith("controller_runtime_reconcile_total{")]
+    return any(float(line.rsplit(" ", 1)[1]) > 0 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        pytest.param(
+            "server: {webhooks: {port: 99999}}\ncontrollers: {podClique: {concurrentSyncs: 0}}\n",
+            ["server.webhooks.port", "controllers.podClique.concurrentSyncs"],
+            id="wrong values, all of them at once",
+        ),
+        pytest.param("leaderElektion: {enabled: true}\n", ["leaderElektion"], id="an unknown field"),
+        pytest.param("scheduler: {profiles: [{name: nobody}]}\n", ["scheduler.profiles[0].name"], id="no such backend"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_with_its_paths(tmp_path: Path, text: str, faults: list[str]) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(text)
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "grove", "operator", "--config", config], cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, check=False, timeout=30,
+    )  # fmt: skip
+
+    assert ended.returncode == 2
+    for path in faults:
+        assert f"{path}: " in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_cluster_that_cannot_be_reached_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "grove", "operator", "--kubeconfig", tmp_path / "nothing"], cwd=ROOT,
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, check=False, timeout=30,
+    )  # fmt: skip
+
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1

@@ -1,0 +1,211 @@
+"""Refused writes: told where people look, tried again with patience, healed without help."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.manifests import clique, group, pcs
+from tests.support.operating import World, condition, operating
+
+from grove.api.core import Pod, Service
+from grove.api.meta import Resource
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+
+pytestmark = pytest.mark.older_too
+
+QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")
+
+
+@pytest.fixture
+async def world(cluster: object) -> AsyncIterator[World]:
+    async with operating(cluster) as world:
+        yield world
+
+
+async def set_quota(world: World, pods: str) -> None:
+    meta = {"name": "limit", "namespace": world.namespace}
+    await world.client.create(QUOTA, {"metadata": meta, "spec": {"hard": {"pods": pods}}})
+
+    async def in_force() -> bool:
+        quota = await world.client.get(QUOTA, "limit", world.namespace)
+        return world.cluster.is_sim or "hard" in (quota.get("status") or {})
+
+    await world.eventually(in_force)
+
+
+async def test_a_full_quota_is_told_and_heals(world: World) -> None:
+    await set_quota(world, pods="1")
+    await world.apply(pcs("big", clique("w", 3)))
+
+    async def told() -> bool:
+        found = await world.get(PodClique, "big-0-w")
+        return [error.code for error in found.status.last_errors] == ["ERR_CREATE_POD"]
+
+    await world.eventually(told)
+    found = await world.get(PodClique, "big-0-w")
+    assert "exceeded quota" in found.status.last_errors[0].description
+    assert found.status.last_operation is not None
+    assert found.status.last_operation.state == "Error"
+    assert condition(found.status.conditions, "MinAvailableBreached") == ("True", "ScheduledReplicasBelowMinAvailable")
+    assert condition(found.status.conditions, "ReplicaFailure") == ("True", "FailedCreate")
+    await world.eventually(lambda: _says(world, "big-0-w", "PodCreateFailed"))
+    await world.eventually(lambda: _set_repeats(world, "big", "PodClique big-0-w: "))
+    gang = await world.eventually(lambda: _gang(world, "big-0"))
+    assert condition(gang.status.conditions, "Initialized") == ("False", "PodGangPodsCreationPending")
+
+    await world.client.patch(QUOTA, "limit", {"spec": {"hard": {"pods": "10"}}}, world.namespace)
+
+    await world.available("big")
+    found = await world.get(PodClique, "big-0-w")
+    assert found.status.last_errors == ()
+    assert found.status.last_operation is not None
+    assert found.status.last_operation.state == "Succeeded"
+    assert condition(found.status.conditions, "MinAvailableBreached") == ("False", "SufficientReadyPods")
+    assert condition(found.status.conditions, "ReplicaFailure") is None
+    whole = await world.get(PodCliqueSet, "big")
+    assert (whole.status.last_errors, condition(whole.status.conditions, "ReplicaFailure")) == ((), None)
+    assert await world.hostnames() == ["big-0-w-0", "big-0-w-1", "big-0-w-2"]
+
+
+async def test_pods_above_the_minimum_that_are_refused_are_a_condition_too(world: World) -> None:
+    await set_quota(world, pods="2")
+    await world.apply(pcs("big", clique("w", 3, min_available=1)))
+
+    async def told() -> bool:
+        found = await world.get(PodClique, "big-0-w")
+        return condition(found.status.conditions, "ReplicaFailure") == ("True", "FailedCreate")
+
+    await world.eventually(told)
+    assert len(await world.pods()) == 2
+
+
+async def test_a_gang_that_lost_a_core_pod_for_now_is_no_longer_whole_and_says_so(world: World) -> None:
+    await world.apply(pcs("one", clique("w", 2)))
+    await world.available("one")
+    (gang,) = await world.list(PodGang)
+    assert condition(gang.status.conditions, "Initialized") == ("True", "PodGangPodsCreated")
+    await set_quota(world, pods="1")
+
+    await world.delete(Pod, (await world.pods())[0].metadata.name)
+
+    await world.eventually(lambda: _gang_says(world, "one-0", "Initialized", ("False", "PodGangPodsCreationPending")))
+    await world.client.patch(QUOTA, "limit", {"spec": {"hard": {"pods": "9"}}}, world.namespace)
+    await world.eventually(lambda: _gang_says(world, "one-0", "Initialized", ("True", "PodGangPodsCreated")), 90)
+    await world.available("one")
+
+
+async def test_a_gang_whose_pods_are_refused_is_there_to_be_looked_at(world: World) -> None:
+    await set_quota(world, pods="0")
+    await world.apply(pcs("none", clique("w", 2)))
+
+    gang = await world.eventually(lambda: _gang(world, "none-0"), 10)
+
+    assert [(one.name, one.min_replicas, one.pod_references) for one in gang.spec.podgroups] == [("none-0-w", 2, ())]
+
+
+async def test_a_full_quota_costs_one_request_a_try(world: World) -> None:
+    await set_quota(world, pods="0")
+    await world.apply(pcs("big", clique("w", 40)))
+    await world.eventually(lambda: _says(world, "big-0-w", "PodCreateFailed"))
+    await world.cluster.settle(3.0)
+    before = world.writes()["create", "pods"]
+
+    await world.cluster.settle(8.0)
+
+    tries = world.writes()["create", "pods"] - before
+    assert 0 < tries <= 4
+
+
+async def test_a_template_that_is_refused_stops_only_its_own_clique(world: World) -> None:
+    bad = clique("bad")
+    bad["spec"]["podSpec"]["containers"][0]["image"] = ""
+    await world.apply(pcs("mixed", bad, clique("good", 2)))
+
+    async def told() -> bool:
+        found = await world.get(PodClique, "mixed-0-bad")
+        return [error.code for error in found.status.last_errors] == ["ERR_CREATE_POD"]
+
+    await world.eventually(told)
+    await world.eventually(lambda: _has_pods(world, "mixed-0-good", 2))
+    assert await world.pods("mixed-0-bad") == []
+
+
+async def test_a_name_that_somebody_else_has_is_told_not_taken_and_stops_nothing_else(world: World) -> None:
+    meta = {"name": "theirs-0", "namespace": world.namespace}
+    await world.client.create(Service, {"metadata": meta, "spec": {"clusterIP": "None", "selector": {"a": "b"}}})
+    await world.apply(pcs("theirs", clique("w")))
+
+    async def told() -> bool:
+        found = await world.get(PodCliqueSet, "theirs")
+        codes = [error.code for error in found.status.last_errors]
+        return codes == ["ERR_SYNC_PODCLIQUESET_SERVICE"] and found.status.available_replicas == 1
+
+    await world.eventually(told)
+    assert (await world.get(Service, "theirs-0")).spec.selector == {"a": "b"}
+    assert (await world.get(PodCliqueSet, "theirs")).status.observed_generation is None
+
+    await world.delete(Service, "theirs-0")
+
+    healed = await world.available("theirs")
+    assert healed.status.last_errors == ()
+    assert (await world.get(Service, "theirs-0")).spec.selector["app.kubernetes.io/part-of"] == "theirs"
+
+
+async def test_a_gang_name_that_another_set_has_is_told(world: World) -> None:
+    await world.apply(pcs("a-0-g", clique("w")))  # its base gang is a-0-g-0, as is the first scaled gang of the next
+    await world.available("a-0-g")
+    await world.apply(pcs("a", clique("m"), groups=[group("g", "m", replicas=2)]))
+
+    async def told() -> bool:
+        found = await world.get(PodCliqueSet, "a")
+        return [error.code for error in found.status.last_errors] == ["ERR_CREATE_OR_PATCH_PODGANG"]
+
+    await world.eventually(told)
+    await world.eventually(lambda: _says(world, "a", "PodGangCreateOrUpdateFailed"))
+    found = await world.get(PodCliqueSet, "a")
+    assert condition(found.status.conditions, "ReplicaFailure") == ("True", "FailedCreate")
+    assert found.status.last_errors[0].description == (
+        "PodGang a-0-g-0: PodGang a-0-g-0 exists and does not belong to a"
+    )
+
+    await world.delete(PodCliqueSet, "a-0-g")
+    healed = await world.available("a", timeout_s=120)
+    assert healed.status.last_errors == ()
+    assert (await world.get(PodGang, "a-0-g-0")).metadata.labels["app.kubernetes.io/part-of"] == "a"
+
+
+async def test_a_scheduler_that_is_not_enabled_is_told(world: World) -> None:
+    await world.apply(pcs("odd", clique("w"), scheduler="someone-else"))
+
+    async def told() -> bool:
+        found = await world.get(PodCliqueSet, "odd")
+        return any("not enabled" in error.description for error in found.status.last_errors)
+
+    await world.eventually(told)
+    assert await world.pods() == []
+
+
+async def _says(world: World, about: str, reason: str) -> bool:
+    return reason in await world.event_reasons(about)
+
+
+async def _gang(world: World, name: str) -> PodGang | None:
+    gang = await world.get(PodGang, name)
+    return gang if gang.status.conditions else None
+
+
+async def _set_repeats(world: World, name: str, words: str) -> bool:
+    found = await world.get(PodCliqueSet, name)
+    told = condition(found.status.conditions, "ReplicaFailure") == ("True", "FailedCreate")
+    return told and [error.description.startswith(words) for error in found.status.last_errors] == [True]
+
+
+async def _gang_says(world: World, name: str, type_: str, said: tuple[str, str]) -> bool:
+    return condition((await world.get(PodGang, name)).status.conditions, type_) == said
+
+
+async def _has_pods(world: World, clique_name: str, count: int) -> bool:
+    return len(await world.pods(clique_name)) == count

@@ -1,0 +1,155 @@
+"""`plan --drain`: gangs move whole, pods of others are found room or told as homeless, budgets are believed."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from grove.api.core import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget
+from grove.api.meta import Json, Resource
+from grove.cli.access import Answer, Unanswered
+from grove.cli.plan import plan_answer
+from grove.cli.settings import settings_of
+from grove.plan.copying import copy_cluster
+from grove.plan.world import World, shaped
+from grove.scheduler.model.config import SchedulerConfiguration, load_configuration
+from grove.sim.loop import run
+
+FULL, OTHER = "z0-b0-r0-n0", "z0-b0-r0-n1"
+
+
+REPLICA_SET = Resource("apps", "v1", "ReplicaSet", "replicasets")
+
+
+def pod(name: str, gpus: int, node: str, controller: str = "") -> Json:
+    """A pod of nobody's gang; its controller is named here and given its uid when it exists."""
+    resources = {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
+    meta: Json = {"name": name, "namespace": "default", "labels": {"app": name}}
+    if controller:
+        meta["ownerReferences"] = [{"apiVersion": "apps/v1", "kind": controller, "name": name, "controller": True}]
+    containers = [{"name": "c", "image": "example/c:1", "resources": resources}]
+    return {"metadata": meta, "spec": {"nodeName": node, "containers": containers}}
+
+
+async def create(world: World, one: Json) -> None:
+    for owner in one["metadata"].get("ownerReferences", ()):
+        if owner["kind"] == "Node":
+            owner.update(apiVersion="v1", name=FULL, uid=(await world.client.get(Node, FULL)).metadata.uid)
+        else:
+            meta = {"name": owner["name"], "namespace": "default"}
+            made = await world.client.create(REPLICA_SET, {"metadata": meta, "spec": {"replicas": 1}})
+            owner["uid"] = made["metadata"]["uid"]
+    await world.client.create(Pod, one)
+
+
+def small() -> Json:
+    resources = {"limits": {"nvidia.com/gpu": 2}}
+    spec = {
+        "roleName": "a",
+        "replicas": 2,
+        "podSpec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
+    }
+    return {
+        "metadata": {"name": "small"},
+        "spec": {"replicas": 1, "template": {"cliques": [{"name": "a", "spec": spec}]}},
+    }
+
+
+def drained(*others: Json, budget_for: str = "") -> Answer:
+    """Two nodes of 8 GPUs; a gang of 4 on the first, with others; the second has 3 taken. The first is drained."""
+
+    async def look() -> Answer:
+        async with World(shaped(2)) as world:
+            await world.apply(small())
+            assert await world.until(lambda: world.is_settled("small"))
+            assert {one.spec.node_name for one in world.pods_of("small-0")} == {FULL}
+            for one in (pod("neighbour", 3, OTHER, "ReplicaSet"), *others):
+                await create(world, one)
+            if budget_for:
+                spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": budget_for}}}
+                meta = {"name": "keep", "namespace": "default"}
+                await world.client.create(PodDisruptionBudget, {"metadata": meta, "spec": spec})
+            await asyncio.sleep(10)
+            copy, now = await copy_cluster(world.client, None), world.cluster.clock.now()
+        return await plan_answer(copy, "default", drains=[FULL], now=now)
+
+    return run(look())
+
+
+def text_of(answer: Answer) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=100, color_system=None).print(answer.paint(100))
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_a_gang_moves_whole_and_others_take_what_it_leaves() -> None:
+    answer = drained(pod("web", 1, FULL, "ReplicaSet"), pod("static", 0, FULL, "Node"))
+    assert answer.code == 0
+    assert text_of(answer) == [
+        "GANG     ANSWER  PODS  NEW  NODES  SCORE  WHERE",
+        "small-0  fits     2/2    2      1   1.00",
+        "1 of 1 other pod on it would find room elsewhere",
+    ]
+
+
+def test_a_pod_without_room_or_without_anybody_to_make_it_again_is_named() -> None:
+    answer = drained(pod("web", 2, FULL, "ReplicaSet"), pod("bare", 0, FULL))
+    assert answer.code == 4
+    assert text_of(answer)[2:] == [
+        "0 of 2 other pods on it would find room elsewhere",
+        "  - default/bare: nobody would make it again",
+        "  - default/web: no node has room for it (a ReplicaSet would make it again)",
+    ]
+
+
+def test_a_pod_that_only_is_lost_is_no_reason_to_fail() -> None:
+    assert drained(pod("bare", 0, FULL)).code == 0
+
+
+def test_a_budget_that_forbids_the_eviction_is_told_and_does_not_hang() -> None:
+    answer = drained(pod("web", 1, FULL, "ReplicaSet"), budget_for="web")
+    assert answer.code == 4
+    assert [(one.pod, one.fits, one.note) for one in answer.data.others] == [
+        ("web", False, "a disruption budget keeps it there")
+    ]
+
+
+def settings(text: str | None) -> SchedulerConfiguration:
+    async def look() -> Any:
+        async with World(shaped(1)) as world:
+            await world.client.create(Namespace, {"metadata": {"name": "grove-system"}})
+            labels = {"app.kubernetes.io/name": "grove-scheduler"}
+            meta = {"name": "grove-scheduler-cm-1", "namespace": "grove-system", "labels": labels}
+            if text is not None:
+                await world.client.create(ConfigMap, {"metadata": meta, "data": {"config.yaml": text}})
+            return await settings_of(world.client)
+
+    found: SchedulerConfiguration = run(look())
+    return found
+
+
+def test_the_settings_are_those_of_the_scheduler_in_the_cluster() -> None:
+    assert settings("nodePolicy: spread\nholdAfter: 5s\n") == load_configuration("nodePolicy: spread\nholdAfter: 5s\n")
+    assert settings(None) == SchedulerConfiguration()
+
+
+def test_broken_settings_are_named_with_where_they_are() -> None:
+    with pytest.raises(Unanswered, match="ConfigMap grove-system/grove-scheduler-cm-1: nodePolicy: Invalid enum value"):
+        settings("nodePolicy: nowhere\n")
+
+
+def test_the_scheduler_of_a_plan_follows_its_settings() -> None:
+    """Two pods that both fit on one node: packed there by default, spread when the cluster's scheduler spreads."""
+
+    async def nodes(policy: str) -> int:
+        async with World(shaped(2)) as world:
+            copy, now = await copy_cluster(world.client, None), world.cluster.clock.now()
+        config = load_configuration(f"nodePolicy: {policy}")
+        answer = await plan_answer(copy, "default", [small()], now=now, settings=config)
+        return len({one.node for gang in answer.data.gangs for one in gang.pods})
+
+    assert (run(nodes("pack")), run(nodes("spread"))) == (1, 2)

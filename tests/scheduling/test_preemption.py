@@ -1,0 +1,115 @@
+"""Room by priority: whole gangs of lower priority go, budgets are asked, the place is kept until they are gone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.support.gangs import gang, group, pod_json, scheduling
+
+from grove.api.core import PodDisruptionBudget, PriorityClass
+from grove.api.meta import find_condition
+
+
+@pytest.fixture
+async def classes(cluster: Any) -> AsyncIterator[dict[str, str]]:
+    """Names of priority classes of this test: low 100, high 1000, and `calm` 1000 that never preempts."""
+    names = {name: f"{cluster.namespace}-{name}" for name in ("low", "high", "calm")}
+    for name, value, policy in (("low", 100, None), ("high", 1000, None), ("calm", 1000, "Never")):
+        extra = {"preemptionPolicy": policy} if policy else {}
+        await cluster.client.create(PriorityClass, {"metadata": {"name": names[name]}, "value": value, **extra})
+    yield names
+    for name in names.values():
+        await cluster.client.delete(PriorityClass, name)
+
+
+async def test_a_lower_gang_goes_whole_and_is_told_why(cluster: Any, classes: dict[str, str]) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(4)
+        await bench.apply(gang("low", group("w", 3), priority_class=classes["low"]))
+        await bench.condition("low", status="True")
+        await bench.apply(gang("high", group("w", 2), priority_class=classes["high"]))
+        await bench.expect({"high/w": 2})
+        target = find_condition((await bench.podgang("low")).status.conditions, "DisruptionTarget")
+        assert target is not None
+        assert (target.status, target.reason) == ("True", "PreemptedByHigherPriority")
+        assert f"{bench.namespace}/high" in target.message
+        assert (await bench.event("GangPreempting")).involved_object.name == "high"
+        assert (await bench.event("GangPreempted")).involved_object.name == "low"
+
+
+async def test_surplus_goes_before_anybodys_minimum(cluster: Any, classes: dict[str, str]) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(4)
+        await bench.apply(gang("low", group("w", 4, 2), priority_class=classes["low"]))
+        await bench.expect({"low/w": 4})
+        await bench.apply(gang("high", group("w", 2), priority_class=classes["high"]))
+        await bench.expect({"low/w": 2, "high/w": 2})
+        await bench.condition("low", status="True")
+        assert find_condition((await bench.podgang("low")).status.conditions, "DisruptionTarget") is None
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize(
+    ("below", "above"),
+    [
+        pytest.param("high", "high", id="equal priority"),
+        pytest.param("high", "low", id="lower priority"),
+        pytest.param("low", "calm", id="a class that never preempts"),
+    ],
+)
+async def test_who_may_not_preempt_waits(cluster: Any, classes: dict[str, str], below: str, above: str) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(2)
+        await bench.apply(gang("first", group("w", 2), priority_class=classes[below]))
+        await bench.expect({"first/w": 2})
+        await bench.apply(gang("second", group("w", 2), priority_class=classes[above]))
+        await bench.expect({"first/w": 2})
+        await bench.condition("second", status="False", reason="Unschedulable")
+
+
+@pytest.mark.simulated
+async def test_nobody_is_evicted_in_vain(cluster: Any, classes: dict[str, str]) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(2)
+        await bench.apply(gang("low", group("w", 2), priority_class=classes["low"]))
+        await bench.expect({"low/w": 2})
+        await bench.apply(gang("huge", group("w", 3), priority_class=classes["high"]))
+        await bench.expect({"low/w": 2})
+
+
+async def test_a_disruption_budget_is_waited_for(cluster: Any, classes: dict[str, str]) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(1)
+        guarded = pod_json("guarded", bench.namespace, priorityClassName=classes["low"])
+        guarded["metadata"]["labels"] = {"app": "guarded"}
+        await bench.create_pod(guarded)
+        await bench.expect({"/": 1})
+        budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "guarded"}}}
+        meta = {"name": "keep", "namespace": bench.namespace}
+        await bench.client.create(PodDisruptionBudget, {"metadata": meta, "spec": budget})
+
+        async def counted() -> Any:
+            found = await bench.client.get(PodDisruptionBudget, "keep", bench.namespace)
+            return found.status.observed_generation
+
+        await cluster.eventually(counted)
+        await bench.apply(gang("high", group("w", 1), priority_class=classes["high"]))
+        condition = await bench.condition("high", status="False", reason="Preempting")
+        assert "keep" in condition.message
+        await bench.expect({"/": 1})
+        await bench.client.delete(PodDisruptionBudget, "keep", bench.namespace)
+        await bench.expect({"high/w": 1}, timeout_s=60)
+
+
+async def test_the_place_is_kept_while_victims_take_their_time(cluster: Any, classes: dict[str, str]) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(2)
+        bench.nodes.stop_s = 3.0
+        await bench.apply(gang("low", group("w", 2), priority_class=classes["low"]))
+        await bench.expect({"low/w": 2})
+        await bench.apply(gang("high", group("w", 2), priority_class=classes["high"]))
+        await bench.condition("high", status="False", reason="Preempting")
+        await bench.create_pod(pod_json("thief", bench.namespace, priorityClassName=classes["low"]))
+        await bench.expect({"high/w": 2})

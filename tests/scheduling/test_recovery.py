@@ -1,0 +1,168 @@
+"""A scheduler that dies in the middle of something, and refusals: what is half done is finished or taken back."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.support.gangs import Gang, gang, gang_json, group, member_json
+
+from grove.api.core import Node, Pod, PriorityClass
+from grove.api.labels import GANG_TIMEOUT
+from grove.api.meta import find_condition
+from grove.api.podgang import PodGang
+from grove.kube.clock import Clock
+from grove.kube.errors import Forbidden
+from grove.scheduler.loop.live import Scheduler
+from grove.scheduler.model.config import SchedulerConfiguration
+from grove.sim.client import SimClient
+from grove.sim.cluster import SimCluster
+from grove.sim.loop import run
+from grove.sim.topology import Topology
+
+NAMESPACE = "default"
+
+
+class Refusing(SimClient):
+    """Refuses to bind pods of some names for good, and can be cut off after so many evictions."""
+
+    refused: frozenset[str] = frozenset()
+    evictions_left = 10**6
+
+    async def bind(self, namespace: str, pod: str, node: str, *, uid: str = "") -> None:
+        if pod in self.refused:
+            raise Forbidden("an admission policy says no", code=403)
+        await super().bind(namespace, pod, node, uid=uid)
+
+    async def evict(self, namespace: str, pod: str, *, uid: str = "", dry_run: bool = False) -> None:
+        if self.evictions_left <= 0:
+            await asyncio.get_running_loop().create_future()  # nobody will ever answer
+        self.evictions_left -= 1
+        await super().evict(namespace, pod, uid=uid, dry_run=dry_run)
+
+
+async def apply(client: SimClient, made: Gang) -> None:
+    await client.create(PodGang, gang_json(made, NAMESPACE))
+    for part in made.groups:
+        for number in range(part.pods):
+            await client.create(Pod, member_json(made, part, number, NAMESPACE))
+
+
+async def on_nodes(client: SimClient, prefix: str) -> list[str]:
+    pods = (await client.list(Pod, NAMESPACE)).items
+    return sorted(
+        pod.metadata.name
+        for pod in pods
+        if pod.spec.node_name and not pod.metadata.is_deleting and pod.metadata.name.startswith(prefix)
+    )
+
+
+def test_a_pod_that_may_not_be_bound_takes_its_gang_back_and_nobody_else() -> None:
+    async def story() -> tuple[list[str], list[str], Any]:
+        async with SimCluster(nodes=Topology(nodes=6, gpus=1)) as sim:
+            mine = Refusing(sim.server)
+            mine.refused = frozenset({"bad-w-2"})
+            task = asyncio.ensure_future(Scheduler(mine, SchedulerConfiguration(bind_concurrency=1), sim.clock).run())
+            client = sim.client()
+            await apply(client, gang("bad", group("w", 3)))
+            await apply(client, gang("good", group("w", 3)))
+            await asyncio.sleep(20)
+            bad, good = await on_nodes(client, "bad"), await on_nodes(client, "good")
+            gang_now = await client.get(PodGang, "bad", NAMESPACE)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return bad, good, find_condition(gang_now.status.conditions, "Scheduled")
+
+    bad, good, condition = run(story())
+    assert bad == []
+    assert good == ["good-w-0", "good-w-1", "good-w-2"]
+    assert condition.status == "False"
+
+
+def test_surplus_that_may_not_be_bound_costs_the_gang_nothing() -> None:
+    async def story() -> list[str]:
+        async with SimCluster(nodes=Topology(nodes=6, gpus=1)) as sim:
+            mine = Refusing(sim.server)
+            mine.refused = frozenset({"work-w-2"})
+            task = asyncio.ensure_future(Scheduler(mine, SchedulerConfiguration(), sim.clock).run())
+            client = sim.client()
+            await apply(client, gang("work", group("w", 3, 2)))
+            await asyncio.sleep(20)
+            found = await on_nodes(client, "work")
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return found
+
+    assert run(story()) == ["work-w-0", "work-w-1"]
+
+
+def test_an_eviction_that_was_cut_short_is_finished_by_the_next_scheduler() -> None:
+    async def story() -> tuple[int, int, list[str]]:
+        async with SimCluster(nodes=Topology(nodes=4, gpus=1)) as sim:
+            client = sim.client()
+            for name, value in (("low", 10), ("high", 1000)):
+                await client.create(PriorityClass, {"metadata": {"name": name}, "value": value})
+            first = Refusing(sim.server)
+            first.evictions_left = 1
+            task = asyncio.ensure_future(Scheduler(first, SchedulerConfiguration(), sim.clock).run())
+            await apply(client, gang("low", group("w", 4), priority_class="low"))
+            await asyncio.sleep(3)
+            await apply(client, gang("high", group("w", 4), priority_class="high"))
+            await asyncio.sleep(3)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            half = len(await on_nodes(client, "low"))
+            await client.delete(PodGang, "high", NAMESPACE)
+            task = asyncio.ensure_future(Scheduler(sim.client(), SchedulerConfiguration(), sim.clock).run())
+            await asyncio.sleep(5)
+            rest = len(await on_nodes(client, "low"))
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return half, rest, await on_nodes(client, "high")
+
+    half, rest, high = run(story())
+    assert half == 3
+    assert rest == 0
+    assert high == []
+
+
+class Jumping:
+    """The cluster's clock, wrong by so much: a machine whose time was set while it ran."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.wrong = timedelta()
+
+    def now(self) -> datetime:
+        return self._clock.now() + self.wrong
+
+
+@pytest.mark.parametrize(
+    "jump", [pytest.param(timedelta(days=-400), id="back"), pytest.param(timedelta(days=400), id="ahead")]
+)
+def test_a_clock_that_jumps_delays_no_deadline_and_stops_nobody(jump: timedelta) -> None:
+    """A gang is bound in part when the clock jumps: it goes back by its deadline, others come and stay."""
+
+    async def story() -> tuple[list[str], list[str], list[str]]:
+        async with SimCluster(nodes=Topology(nodes=2, gpus=1)) as sim:
+            client, clock = sim.client(), Jumping(sim.clock)
+            nodes = sorted(node.metadata.name for node in (await client.list(Node)).items)
+            await apply(client, gang("half", group("w", 3), annotations={GANG_TIMEOUT: "30s"}))
+            await client.bind(NAMESPACE, "half-w-0", nodes[0])
+            task = asyncio.ensure_future(Scheduler(sim.client(), SchedulerConfiguration(), clock).run())
+            await asyncio.sleep(5)
+            clock.wrong = jump
+            await apply(client, gang("fine", group("w", 1)))
+            await asyncio.sleep(5)
+            early = await on_nodes(client, "fine")
+            await asyncio.sleep(25)
+            half = await on_nodes(client, "half")
+            clock.wrong = timedelta()
+            await asyncio.sleep(600)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return early, half, await on_nodes(client, "fine")
+
+    assert run(story()) == (["fine-w-0"], [], ["fine-w-0"])

@@ -1,0 +1,207 @@
+"""Gangs that wait long: nodes are held for them, nobody starves, deadlines are told; and the waits are exact."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.support.gangs import Gang, gang, gang_json, group, member_json, pod_json
+
+from grove.api.core import Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from grove.api.meta import Json
+from grove.api.podgang import PodGang
+from grove.scheduler.loop.live import Scheduler
+from grove.scheduler.model.config import SchedulerConfiguration, Seconds
+from grove.sim.client import SimClient
+from grove.sim.cluster import SimCluster
+from grove.sim.loop import run
+from grove.sim.topology import HOST, Topology
+
+NAMESPACE = "default"
+
+
+@asynccontextmanager
+async def world(nodes: int, gpus: int = 1, **config: Any) -> AsyncIterator[tuple[SimCluster, SimClient, Scheduler]]:
+    async with SimCluster(nodes=Topology(nodes=nodes, gpus=gpus)) as sim:
+        scheduler = Scheduler(sim.client(user="grove-scheduler"), SchedulerConfiguration(**config), sim.clock)
+        task = asyncio.ensure_future(scheduler.run())
+        await asyncio.sleep(1)
+        try:
+            yield sim, sim.client(), scheduler
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def apply(client: SimClient, made: Gang) -> None:
+    await client.create(PodGang, gang_json(made, NAMESPACE))
+    for part in made.groups:
+        for number in range(part.pods):
+            await client.create(Pod, member_json(made, part, number, NAMESPACE))
+
+
+async def bound(client: SimClient, prefix: str) -> int:
+    pods = (await client.list(Pod, NAMESPACE)).items
+    return sum(bool(pod.spec.node_name) and pod.metadata.name.startswith(prefix) for pod in pods)
+
+
+async def a_stream_of_small_pods(client: SimClient, lives_s: float, every_s: float) -> None:
+    """Single pods that never leave more than one node free at a time."""
+    number = 0
+    while True:
+        number += 1
+        name = f"small-{number}"
+        await client.create(Pod, pod_json(name, NAMESPACE))
+        asyncio.get_running_loop().call_later(
+            lives_s, lambda name=name: asyncio.ensure_future(client.delete(Pod, name, NAMESPACE, grace_period_s=0))
+        )
+        await asyncio.sleep(every_s)
+
+
+def after_an_hour(hold_after: float) -> Callable[[], Awaitable[int]]:
+    async def story() -> int:
+        config = {"hold_after": Seconds(hold_after), "gang_timeout": Seconds(7200)}
+        async with world(4, **config) as (_, client, _scheduler):
+            stream = asyncio.ensure_future(a_stream_of_small_pods(client, lives_s=40, every_s=9))
+            await asyncio.sleep(120)
+            await apply(client, gang("large", group("w", 4)))
+            await asyncio.sleep(3600)
+            stream.cancel()
+            return await bound(client, "large")
+
+    return story
+
+
+def test_a_large_gang_starves_where_nothing_is_held() -> None:
+    assert run(after_an_hour(0)()) == 0
+
+
+def test_a_large_gang_gets_its_nodes_after_a_while() -> None:
+    assert run(after_an_hour(120)()) == 4
+
+
+def test_a_gang_that_would_not_even_fit_on_an_empty_cluster_has_nothing_held_for_it() -> None:
+    async def story() -> tuple[int, int]:
+        async with world(4, hold_after=Seconds(10)) as (_, client, _scheduler):
+            await apply(client, gang("impossible", group("w", 5)))
+            await asyncio.sleep(60)
+            await apply(client, gang("fits", group("w", 4)))
+            await asyncio.sleep(5)
+            return await bound(client, "impossible"), await bound(client, "fits")
+
+    assert run(story()) == (0, 4)
+
+
+@pytest.mark.parametrize("cordoned", [False, True], ids=["gone", "cordoned"])
+def test_when_a_held_node_is_lost_another_one_is_held_in_its_place(cordoned: bool) -> None:
+    async def story() -> tuple[int, int]:
+        async with world(3, hold_after=Seconds(10)) as (_, client, _scheduler):
+            names = sorted(node.metadata.name for node in (await client.list(Node)).items)
+            for name in names:
+                await client.create(Pod, pod_json(f"on-{name}", NAMESPACE, nodeSelector={HOST: name}))
+            await asyncio.sleep(2)
+            await apply(client, gang("large", group("w", 2)))
+            await asyncio.sleep(20)
+            if cordoned:
+                await client.patch(Node, names[0], {"spec": {"unschedulable": True}})
+            else:
+                await client.delete(Node, names[0])
+            await client.create(Pod, pod_json("small", NAMESPACE))
+            await asyncio.sleep(5)
+            for name in reversed(names[1:]):
+                await client.delete(Pod, f"on-{name}", NAMESPACE, grace_period_s=0)
+                await asyncio.sleep(20)
+            return await bound(client, "large"), await bound(client, "small")
+
+    assert run(story()) == (2, 0)
+
+
+def test_waiting_costs_no_turns() -> None:
+    """A gang that waits for room is not tried again and again: nothing happens until something happens."""
+
+    async def story() -> tuple[int, int]:
+        async with world(1, hold_after=Seconds(0)) as (sim, client, scheduler):
+            await apply(client, gang("large", group("w", 3)))
+            await asyncio.sleep(60)
+            before, writes = scheduler.cycles, sim.server.store.revision
+            await asyncio.sleep(500)
+            return scheduler.cycles - before, sim.server.store.revision - writes
+
+    assert run(story()) == (0, 0)
+
+
+def test_at_its_timeout_a_gang_is_told_and_goes_on_waiting() -> None:
+    async def story() -> tuple[list[str], int]:
+        async with world(1) as (sim, client, _):
+            await apply(
+                client, gang("large", group("w", 2), annotations={"scheduling.koordinator.sh/gang-timeout": "30s"})
+            )
+            await asyncio.sleep(45)
+            events = [e.message for e in (await client.list(Event, NAMESPACE)).items if e.reason == "GangTimeout"]
+            await sim.nodes.add(Topology(nodes=1, gpus=1, prefix="new-"))
+            await asyncio.sleep(5)
+            return events, await bound(client, "large")
+
+    events, count = run(story())
+    assert len(events) == 1
+    assert events[0].startswith("not scheduled within 30 s: wants 2 nvidia.com/gpu")
+    assert count == 2
+
+
+def claim(name: str, volume: str = "", storage_class: str = "local") -> Json:
+    spec: Json = {"storageClassName": storage_class, "accessModes": ["ReadWriteOnce"],
+                  "resources": {"requests": {"storage": "1Gi"}}}  # fmt: skip
+    if volume:
+        spec["volumeName"] = volume
+    return {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+
+
+def with_claim(name: str) -> Json:
+    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]}
+
+
+def test_a_bound_volume_keeps_its_pod_near_it() -> None:
+    async def story() -> str:
+        async with world(3) as (sim, client, _):
+            target = sim.nodes.names[2]
+            term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [target]}]}
+            await client.create(PersistentVolume, {
+                "metadata": {"name": "disk"},
+                "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}, "capacity": {"storage": "1Gi"}},
+            })  # fmt: skip
+            await client.create(Pod, pod_json("p", NAMESPACE, **with_claim("data")))
+            await asyncio.sleep(2)
+            assert await bound(client, "p") == 0
+            await client.create(PersistentVolumeClaim, claim("data", "disk"))
+            await asyncio.sleep(2)
+            return (await client.get(Pod, "p", NAMESPACE)).spec.node_name.removeprefix(target)
+
+    assert run(story()) == ""
+
+
+def test_a_claim_that_waits_for_its_first_consumer_is_told_the_node_and_the_bind_waits_for_it() -> None:
+    async def story() -> tuple[str, str, int, str]:
+        async with world(2) as (_, client, _scheduler):
+            await client.create(StorageClass, {
+                "metadata": {"name": "local"}, "provisioner": "example.com/disks",
+                "volumeBindingMode": "WaitForFirstConsumer",
+            })  # fmt: skip
+            await client.create(PersistentVolumeClaim, claim("data"))
+            await client.create(Pod, pod_json("p", NAMESPACE, **with_claim("data")))
+            await asyncio.sleep(2)
+            told = (await client.get(PersistentVolumeClaim, "data", NAMESPACE)).metadata.annotations
+            early = await bound(client, "p")
+            await client.create(
+                PersistentVolume, {"metadata": {"name": "made"}, "spec": {"capacity": {"storage": "1Gi"}}}
+            )
+            await client.patch(PersistentVolumeClaim, "data", {"spec": {"volumeName": "made"}}, NAMESPACE)
+            await asyncio.sleep(2)
+            node = (await client.get(Pod, "p", NAMESPACE)).spec.node_name
+            return told["volume.kubernetes.io/selected-node"], node, early, node
+
+    selected, node, early, _ = run(story())
+    assert early == 0
+    assert selected == node != ""

@@ -1,0 +1,232 @@
+"""Shared ResourceClaims at all three levels, and ComputeDomains: made, used by the right pods, and removed again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.manifests import clique, group, pcs
+from tests.support.operating import World, condition, operating
+
+from grove.api.core import COMPUTE_DOMAIN, CustomResourceDefinition, Pod, ResourceClaim, ResourceClaimTemplate
+from grove.api.meta import Json
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.kube.errors import Forbidden
+
+pytestmark = pytest.mark.older_too
+
+DEVICES: Json = {"devices": {"requests": [{"name": "d", "exactly": {"deviceClassName": "fake.example.com"}}]}}
+TEMPLATE: Json = {"name": "gpu", "templateSpec": {"spec": DEVICES}}
+MNNVL = "network: {autoMNNVLEnabled: true}\n"
+
+
+@pytest.fixture
+async def world(cluster: object) -> AsyncIterator[World]:
+    async with operating(cluster) as world:
+        yield world
+
+
+def shared(scope: str, **filters: list[str]) -> Json:
+    return {"name": "gpu", "scope": scope, **({"filter": filters} if filters else {})}
+
+
+async def pod_claims(world: World, clique_name: str) -> dict[str, list[str]]:
+    """Claims of each pod of a clique, by host name."""
+    found: dict[str, list[str]] = {}
+    for pod in await world.pods(clique_name):
+        raw = await world.client.get(Pod.RESOURCE, pod.metadata.name, world.namespace)
+        found[pod.spec.hostname] = [one["resourceClaimName"] for one in raw["spec"].get("resourceClaims") or ()]
+        used = [one["name"] for one in raw["spec"]["containers"][0]["resources"].get("claims") or ()]
+        assert used == found[pod.spec.hostname]
+    return found
+
+
+async def test_claims_of_every_level_and_scope_are_made_and_used(world: World) -> None:
+    members = group("grp", "m", replicas=2, resourceSharing=[shared("PerReplica")])
+    manifest = pcs(
+        "rs",
+        clique("w", 2, sharing=[shared("PerReplica")]),
+        clique("m"),
+        groups=[members],
+        resourceClaimTemplates=[TEMPLATE],
+        resourceSharing=[shared("AllReplicas", childCliqueNames=["w"])],
+    )
+    await world.apply(manifest)
+    await world.eventually(lambda: _has_pods(world, 4))
+    await world.quiet()
+
+    assert await world.names(ResourceClaim) == [
+        "rs-0-grp-0-gpu", "rs-0-grp-1-gpu", "rs-0-w-0-gpu", "rs-0-w-1-gpu", "rs-all-gpu",
+    ]  # fmt: skip
+    assert await pod_claims(world, "rs-0-w") == {
+        "rs-0-w-0": ["rs-all-gpu", "rs-0-w-0-gpu"],
+        "rs-0-w-1": ["rs-all-gpu", "rs-0-w-1-gpu"],
+    }
+    assert await pod_claims(world, "rs-0-grp-1-m") == {"rs-0-grp-1-m-0": ["rs-0-grp-1-gpu"]}
+
+    await world.scale(PodCliqueScalingGroup, "rs-0-grp", 1)
+    await world.scale(PodClique, "rs-0-w", 3)
+
+    async def followed() -> bool:
+        return await world.names(ResourceClaim) == [
+            "rs-0-grp-0-gpu", "rs-0-w-0-gpu", "rs-0-w-1-gpu", "rs-0-w-2-gpu", "rs-all-gpu",
+        ]  # fmt: skip
+
+    await world.eventually(followed)
+
+    await world.delete(PodCliqueSet, "rs")
+
+    async def gone() -> bool:
+        return not await world.list(ResourceClaim)
+
+    await world.eventually(gone)
+
+
+async def test_claims_deleted_by_hand_come_back_at_every_level(world: World) -> None:
+    every = [shared("AllReplicas")]
+    members = group("grp", "m", resourceSharing=every)
+    await world.apply(
+        pcs("rs", clique("w", sharing=every), clique("m"), groups=[members], resourceClaimTemplates=[TEMPLATE],
+            resourceSharing=every)
+    )  # fmt: skip
+    await world.eventually(lambda: _has_pods(world, 2))
+    await world.quiet()
+    claims = ["rs-0-grp-all-gpu", "rs-0-w-all-gpu", "rs-all-gpu"]
+    assert await world.names(ResourceClaim) == claims
+    old = {one.metadata.uid for one in await world.list(ResourceClaim)}
+
+    for name in claims:
+        await world.delete(ResourceClaim, name)
+
+    async def back() -> bool:
+        found = [one for one in await world.list(ResourceClaim) if one.metadata.uid not in old]
+        return [one.metadata.name for one in found] == claims
+
+    await world.eventually(back, 20)
+
+
+async def test_a_template_that_is_missing_is_waited_for(world: World) -> None:
+    await world.apply(pcs("rs", clique("w"), resourceSharing=[shared("AllReplicas")]))
+
+    async def told() -> bool:
+        found = await world.get(PodCliqueSet, "rs")
+        return any("ResourceClaimTemplate" in error.description for error in found.status.last_errors)
+
+    await world.eventually(told)
+
+    meta = {"name": "gpu", "namespace": world.namespace}
+    await world.client.create(ResourceClaimTemplate, {"metadata": meta, "spec": {"spec": DEVICES}})
+
+    async def healed() -> bool:
+        found = await world.get(PodCliqueSet, "rs")
+        return await world.names(ResourceClaim) == ["rs-all-gpu"] and found.status.last_errors == ()
+
+    await world.eventually(healed, 90)
+
+
+async def test_compute_domains_come_and_go_with_their_replica(cluster: object) -> None:
+    await install_compute_domains(cluster)
+    async with operating(cluster, config=MNNVL) as world:
+        gpu = clique("w")
+        gpu["spec"]["podSpec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+        await world.apply(pcs("mn", gpu, replicas=2, metadata={"annotations": {"grove.io/mnnvl-group": "fast"}}))
+        await world.available("mn")
+
+        assert await domains(world) == ["mn-0-fast", "mn-1-fast"]
+        (pod,) = await world.pods("mn-1-w")
+        raw = await world.client.get(Pod.RESOURCE, pod.metadata.name, world.namespace)
+        (claim,) = raw["spec"]["resourceClaims"]
+        assert claim == {"name": "mnnvl-claim", "resourceClaimTemplateName": "mn-1-fast"}
+
+        await world.client.patch(COMPUTE_DOMAIN, "mn-0-fast", {"metadata": {"finalizers": None}}, world.namespace)
+        old = await world.client.get(COMPUTE_DOMAIN, "mn-0-fast", world.namespace)
+        await world.client.delete(COMPUTE_DOMAIN, "mn-0-fast", world.namespace)
+
+        async def back() -> bool:
+            now = await world.client.get(COMPUTE_DOMAIN, "mn-0-fast", world.namespace)
+            return bool(now["metadata"]["uid"] != old["metadata"]["uid"])
+
+        await world.eventually(back)
+
+        await world.scale(PodCliqueSet, "mn", 1)
+        await world.eventually(lambda: _domains_are(world, ["mn-0-fast"]))
+        await world.delete(PodCliqueSet, "mn")
+        await world.eventually(lambda: _domains_are(world, []))
+
+
+@pytest.mark.simulated  # the refusal is our own
+async def test_a_set_that_cannot_go_because_of_its_domains_says_so(cluster: object) -> None:
+    await install_compute_domains(cluster)
+    async with operating(cluster, config=MNNVL) as world:
+        gpu = clique("w")
+        gpu["spec"]["podSpec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+        await world.apply(pcs("mn", gpu, metadata={"annotations": {"grove.io/mnnvl-group": "fast"}}))
+        await world.available("mn")
+        may, refused = world.operator_client.patch, Forbidden("no rights on computedomains")
+
+        async def refuse(kind: object, *args: object, **options: object) -> object:
+            if kind is COMPUTE_DOMAIN:
+                raise refused
+            return await may(kind, *args, **options)
+
+        world.operator_client.patch = refuse
+        await world.delete(PodCliqueSet, "mn")
+
+        async def told() -> bool:
+            status = (await world.get(PodCliqueSet, "mn")).status
+            return [one.code for one in status.last_errors] == ["ERR_DELETE_COMPUTEDOMAIN"]
+
+        await world.eventually(told)
+        operation = (await world.get(PodCliqueSet, "mn")).status.last_operation
+        assert operation is not None
+        assert (operation.type, operation.state) == ("Delete", "Error")
+        assert "ComputeDomainDeleteFailed" in await world.event_reasons("mn")
+
+        world.operator_client.patch = may
+        await world.eventually(lambda: _domains_are(world, []), 90)
+
+
+@pytest.mark.simulated  # test_real_optional has a cluster without the kind; on the shared one another test installs it
+async def test_domains_without_their_kind_switch_the_feature_off_and_not_the_operator(cluster: object) -> None:
+    async with operating(cluster, config=MNNVL) as world:
+        gpu = clique("w")
+        gpu["spec"]["podSpec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+        await world.apply(pcs("mn", gpu, metadata={"annotations": {"grove.io/mnnvl-group": "fast"}}))
+        await world.apply(pcs("plain", clique("w")))
+
+        await world.available("plain")
+
+        async def told() -> bool:
+            found = await world.get(PodCliqueSet, "mn")
+            return condition(found.status.conditions, "FeaturesUnavailable") == ("True", "APINotServed")
+
+        await world.eventually(told)
+
+
+async def install_compute_domains(cluster: object) -> None:
+    """The kind of the NVIDIA driver, as much of it as we write."""
+    client = cluster.client  # type: ignore[attr-defined]
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"kind": "ComputeDomain", "plural": "computedomains", "singular": "computedomain"}
+    spec = {"group": "resource.nvidia.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    if not await client.serves(COMPUTE_DOMAIN):
+        body = {"metadata": {"name": "computedomains.resource.nvidia.com"}, "spec": spec}
+        await client.create(CustomResourceDefinition, body)
+        await cluster.eventually(lambda: client.serves(COMPUTE_DOMAIN))  # type: ignore[attr-defined]
+        await cluster.eventually(lambda: client.list(COMPUTE_DOMAIN))  # type: ignore[attr-defined]
+
+
+async def domains(world: World) -> list[str]:
+    page = await world.client.list(COMPUTE_DOMAIN, world.namespace)
+    return sorted(one["metadata"]["name"] for one in page.items)
+
+
+async def _domains_are(world: World, names: list[str]) -> bool:
+    return await domains(world) == names
+
+
+async def _has_pods(world: World, count: int) -> bool:
+    return len(await world.pods()) == count

@@ -1,0 +1,181 @@
+"""Start order as it shows: who waits says for whom, gangs are placed whole all the same, and restarts keep to it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+import pytest
+from tests.support.manifests import clique, group, pcs
+from tests.support.operating import World, condition, operating
+from tests.support.workloads import ready_pods, uids
+
+from grove.api import conditions as words
+from grove.api import labels as key
+from grove.api.core import Pod
+from grove.api.meta import Json, find_condition
+
+IN_ORDER, EXPLICIT = "CliqueStartupTypeInOrder", "CliqueStartupTypeExplicit"
+
+
+@pytest.fixture
+async def world(cluster: object) -> AsyncIterator[World]:
+    async with operating(cluster) as world:
+        yield world
+
+
+def ordered(startup: str, sg_min: int, after: dict[str, list[str]] | None = None, delay: str = "4h") -> Json:
+    """`pc-a` 2, and two copies of `pc-b` with `pc-c` of which `sg_min` are in the base gang."""
+    after = after or {}
+    names = [("pc-a", 2), ("pc-b", 1), ("pc-c", 3)]
+    return pcs(
+        "wl", *(clique(name, pods, starts_after=after.get(name, ())) for name, pods in names), startup=startup,
+        groups=[group("sg-x", "pc-b", "pc-c", replicas=2, min_available=sg_min)], termination_delay=delay,
+    )  # fmt: skip
+
+
+def since(pod: Pod) -> datetime:
+    found = find_condition(pod.status.conditions, "Ready")
+    assert found is not None
+    assert found.last_transition_time is not None
+    return found.last_transition_time
+
+
+async def ready_times(world: World, *cliques: str) -> tuple[datetime, datetime]:
+    """When the first and the last pod of these cliques became ready."""
+    times = [since(pod) for name in cliques for pod in await world.pods(name)]
+    return min(times), max(times)
+
+
+async def in_sequence(world: World, *steps: list[str]) -> None:
+    """Fails unless every pod of a step became ready after every pod of the step before."""
+    spans = [await ready_times(world, *step) for step in steps]
+    for (_, last), (first, _) in itertools.pairwise(spans):
+        assert last < first, spans
+
+
+def members(name: str, *copies: int) -> list[str]:
+    return [f"wl-0-sg-x-{copy}-{name}" for copy in copies]
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize(
+    ("startup", "after", "order"),
+    [
+        pytest.param(IN_ORDER, {}, ("pc-b", "pc-c"), id="SO-1 in the order of the templates"),
+        pytest.param(EXPLICIT, {"pc-c": ["pc-a"], "pc-b": ["pc-c"]}, ("pc-c", "pc-b"), id="SO-3 as said"),
+    ],
+)
+async def test_a_base_gang_starts_in_order(
+    world: World, startup: str, after: dict[str, list[str]], order: tuple[str, str]
+) -> None:
+    world.nodes.start_s = 2.0
+    await world.apply(ordered(startup, 2, after))
+    await world.available("wl")
+    await in_sequence(world, ["wl-0-pc-a"], members(order[0], 0, 1), members(order[1], 0, 1))
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize(
+    ("startup", "after"),
+    [
+        pytest.param(IN_ORDER, {}, id="SO-2"),
+        pytest.param(EXPLICIT, {"pc-b": ["pc-a"], "pc-c": ["pc-b"]}, id="SO-4"),
+    ],
+)
+async def test_a_scaled_gang_has_an_order_of_its_own(world: World, startup: str, after: dict[str, list[str]]) -> None:
+    world.nodes.start_s = 2.0
+    await world.apply(ordered(startup, 1, after))
+    await world.available("wl")
+    await in_sequence(world, ["wl-0-pc-a"], members("pc-b", 0), members("pc-c", 0))
+    await in_sequence(world, members("pc-b", 1), members("pc-c", 1))
+
+
+async def test_pods_that_wait_say_for_whom_and_are_placed_all_the_same(world: World) -> None:
+    world.nodes.hold = lambda pod: pod.metadata.labels.get(key.POD_CLIQUE) == "wl-0-pc-a"
+    await world.apply(ordered(IN_ORDER, 2))
+
+    async def blocked() -> bool:
+        found = [pod for name in ("pc-b", "pc-c") for one in members(name, 0, 1) for pod in await world.pods(one)]
+        wanted = ("True", words.PREREQUISITES_NOT_READY)
+        return len(found) == 8 and all(
+            pod.is_bound and condition(pod.status.conditions, words.POD_STARTUP_BLOCKED) == wanted for pod in found
+        )
+
+    await world.eventually(blocked)
+    (one,) = await world.pods("wl-0-sg-x-0-pc-b")
+    told = find_condition(one.status.conditions, words.POD_STARTUP_BLOCKED)
+    assert told is not None
+    assert told.message == "wl-0-pc-a=0/2"
+    assert all(
+        condition(pod.status.conditions, words.POD_STARTUP_BLOCKED) is None for pod in await world.pods("wl-0-pc-a")
+    )
+
+    world.nodes.hold = lambda pod: False
+    for pod in await world.pods("wl-0-pc-a"):
+        await world.nodes.set_ready(world.namespace, pod.metadata.name, True)
+    await world.available("wl")
+
+    for name in ("pc-b", "pc-c"):
+        for pod in await world.pods(f"wl-0-sg-x-0-{name}"):
+            said = condition(pod.status.conditions, words.POD_STARTUP_BLOCKED)
+            assert said == ("False", words.PREREQUISITES_READY)
+
+
+async def test_with_a_readiness_gate_a_pod_is_ready_only_by_the_operators_word(world: World) -> None:
+    world.nodes.hold = lambda pod: pod.metadata.labels.get(key.POD_CLIQUE) == "wl-0-pc-a"
+    opted_in = {"annotations": {key.STARTUP_READINESS_GATE: "true"}}
+    cliques = (clique("pc-a", 2), clique("pc-b", 1))
+    await world.apply(pcs("wl", *cliques, startup=IN_ORDER, metadata=opted_in))
+
+    async def said(name: str, gate: str | None) -> bool:
+        found = await world.pods(name)
+        told = [find_condition(pod.status.conditions, words.STARTUP_ORDER) for pod in found]
+        return bool(found) and all((one.status if one else None) == gate for one in told)
+
+    await world.eventually(lambda: said("wl-0-pc-b", "False"))
+    (before,) = await world.pods("wl-0-pc-b")
+    assert not before.is_ready
+    assert await said("wl-0-pc-a", None)
+    world.nodes.hold = lambda pod: False
+    for pod in await world.pods("wl-0-pc-a"):
+        await world.nodes.set_ready(world.namespace, pod.metadata.name, True)
+    await world.available("wl")
+
+    assert await said("wl-0-pc-b", "True")
+    # Parents that fail later change nothing, and a pod that need not wait gets its word as well.
+    (first, _) = await world.pods("wl-0-pc-a")
+    await world.nodes.set_ready(world.namespace, first.metadata.name, False)
+    await world.nodes.set_ready(world.namespace, first.metadata.name, True)
+    (after,) = await world.pods("wl-0-pc-b")
+    assert after.is_ready
+    await world.delete(Pod, after.metadata.name)
+    await world.eventually(lambda: _replaced(world, after))
+
+
+async def _replaced(world: World, gone: Pod) -> bool:
+    found = await world.pods("wl-0-pc-b")
+    return [pod.metadata.uid == gone.metadata.uid for pod in found if pod.is_ready] == [False]
+
+
+@pytest.mark.simulated
+async def test_a_restarted_gang_starts_in_order_again(world: World) -> None:
+    world.nodes.start_s, world.nodes.stop_s = 2.0, 5.0
+    await world.apply(ordered(IN_ORDER, 2, delay="10s"))
+    await world.available("wl")
+    before = await uids(world)
+
+    world.binder.allow(0)
+    (doomed, *_) = await world.pods("wl-0-pc-a")
+    await world.delete(Pod, doomed.metadata.name)
+    await asyncio.sleep(30)
+    world.binder.allow(None)
+
+    async def back() -> bool:
+        found = await ready_pods(world)
+        return len(found) == 10 and not {pod.metadata.uid for pod in found} & set(before.values())
+
+    await world.eventually(back)
+    await in_sequence(world, ["wl-0-pc-a"], members("pc-b", 0, 1), members("pc-c", 0, 1))

@@ -1,0 +1,241 @@
+"""A real control plane with kube-scheduler's gangs switched on, an operator on it, and room counted in accelerators.
+
+with gang_plane(directory, "1.36.3") as plane: ...
+async with gang_world(plane, "ns", gpus=12) as world: ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grove.api.core import Namespace, Pod, ServiceAccount
+from grove.api.meta import Json, Resource
+from grove.api.podgang import PodGang
+from grove.backends import kube_api
+from grove.crds.install import install
+from grove.kube.clock import SYSTEM
+from grove.kube.config import load_config
+from grove.kube.errors import KubeError
+from grove.kube.http import HttpClient
+from grove.local.binaries import find_or_build
+from grove.local.blueprint import Settings
+from grove.local.controlplane import ControlPlane
+from grove.local.loopback import Loopback
+from grove.local.state import GRACE_S
+from grove.sim.nodes import FakeNodes
+from grove.sim.topology import Topology
+from tests.support.manifests import clique
+from tests.support.operating import World, operating
+from tests.support.planes import FEWER_CONTROLLERS, GrovePlane
+
+GANGS = "scheduler: {profiles: [{name: default-scheduler, config: {gangScheduling: true}}]}\n"
+PER_CLIQUE = (
+    "scheduler: {profiles: [{name: default-scheduler, config: {gangScheduling: true, gangMapping: PerClique}}]}\n"
+)
+GATES = {"GenericWorkload": True, "GangScheduling": True}
+VERSION_OF = {"1.36.3": kube_api.V1ALPHA2, "1.35.4": kube_api.V1ALPHA1}
+NEWEST_FIRST = pytest.mark.parametrize(
+    "gangs", ["1.36.3", pytest.param("1.35.4", marks=pytest.mark.soak)], indirect=True
+)
+"""For tests in which the versions do not differ: the older one is left to `make soak`."""
+
+
+class GangPlane(GrovePlane):
+    """A control plane that can be upgraded."""
+
+    def upgrade(self, version: str) -> None:
+        """All but etcd, which keeps its data, stopped and started again in another version."""
+        for name in ("kube-scheduler", "kube-controller-manager", "kube-apiserver"):
+            self._children.pop(name).stop(GRACE_S[name])
+        self.version, self.settings = version, _settings(version)
+        self.blueprint.binaries, self.blueprint.settings = find_or_build(version), self.settings
+        self.start_apiserver()
+        self._start_controllers()
+
+    def scheduler_metrics(self) -> str:
+        admin = self.blueprint.apiserver_client()
+        scheduler = Loopback(self.blueprint.ports.scheduler, admin.authority, admin.certificate, admin.key)
+        return scheduler.call("GET", "/metrics").decode()
+
+
+def _settings(
+    version: str, gates: Mapping[str, bool] | None = None, *, served: bool = True, **options: Any
+) -> Settings:
+    return Settings(
+        feature_gates=GATES if gates is None else gates,
+        runtime_config={f"scheduling.k8s.io/{VERSION_OF[version]}": True} if served else {},
+        scheduler=True,
+        controller_manager=True,
+        **options,
+    )
+
+
+@contextmanager
+def gang_plane(
+    directory: Path,
+    version: str,
+    gates: Mapping[str, bool] | None = None,
+    *,
+    served: bool = True,
+    scheduler_args: tuple[str, ...] = (),
+    controller_manager_args: tuple[str, ...] = (),
+) -> Iterator[GangPlane]:
+    """A control plane with the gates for gangs, its Workload API (unless `served` is off) and Grove's CRDs."""
+    extra = {
+        "extra_scheduler_args": scheduler_args,
+        "extra_controller_manager_args": (FEWER_CONTROLLERS, *controller_manager_args),
+    }
+    plane = GangPlane(directory, version)
+    plane.settings = _settings(version, gates, served=served, **extra)
+    with plane:
+        yield plane
+
+
+class RealCluster:
+    """The cluster of one test, as `tests.support.operating` wants it."""
+
+    is_sim, sim, clock = False, None, SYSTEM
+
+    def __init__(self, client: HttpClient, namespace: str, stack: AsyncExitStack) -> None:
+        self.client, self.namespace, self._stack = client, namespace, stack
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.namespace}-"
+
+    async def add_nodes(self, topology: Topology, **options: Any) -> FakeNodes:
+        fields = {name: getattr(topology, name) for name in topology.__slots__} | {"prefix": self.prefix}
+        nodes = FakeNodes(self.client, self.clock, **options)
+        await self._stack.enter_async_context(nodes.running())
+        await nodes.add(Topology(**fields))
+        self._stack.push_async_callback(self._remove, nodes)
+        return nodes
+
+    async def _remove(self, nodes: FakeNodes) -> None:
+        for name in nodes.names:
+            await nodes.remove_node(name)
+
+    async def eventually(self, look: Callable[[], Awaitable[Any]], timeout_s: float = 30.0) -> Any:
+        last: object = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not (last := await _asked(look)):  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+                return last
+        except TimeoutError:
+            raise AssertionError(f"not within {timeout_s} s; the last answer was {last!r}") from None
+
+    async def settle(self, seconds: float = 1.0) -> None:
+        await asyncio.sleep(seconds)
+
+
+async def _asked(look: Callable[[], Awaitable[Any]]) -> Any:
+    try:
+        return await look()
+    except KubeError:
+        return None
+
+
+@asynccontextmanager
+async def gang_world(
+    plane: ControlPlane, namespace: str, *, gpus: int = 12, racks: int = 1, config: str = GANGS
+) -> AsyncIterator[World]:
+    """An operator and nodes of four accelerators each, `gpus` in all and as many in each rack."""
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(HttpClient(load_config(plane.kubeconfig)))
+        cluster = RealCluster(client, namespace, stack)
+        await install(client, say=lambda line: None)
+        await client.create(Namespace, {"metadata": {"name": namespace}})
+        await cluster.eventually(lambda: client.get(ServiceAccount, "default", namespace))
+        shape = Topology(racks=racks, nodes=gpus // 4 // racks, gpus=4, cpu="64")
+        world = await stack.enter_async_context(operating(cluster, config=config, nodes=shape))
+        try:
+            yield world
+        finally:
+            await client.delete(Namespace, namespace)
+
+
+def hungry(name: str, replicas: int, *, gpus: int = 1, **options: Any) -> Json:
+    """A clique each of whose pods takes accelerators."""
+    made = clique(name, replicas, **options)
+    resources = {"nvidia.com/gpu": str(gpus)}
+    made["spec"]["podSpec"]["containers"][0]["resources"] = {"requests": resources, "limits": resources}
+    made["spec"]["podSpec"]["terminationGracePeriodSeconds"] = 0
+    return made
+
+
+async def occupy(world: World, name: str, gpus: int) -> None:
+    """Takes accelerators of the first node that has as many, without asking a scheduler."""
+    used: dict[str, int] = dict.fromkeys(sorted(world.nodes.names), 0)
+    for pod in (await world.client.list(Pod)).items:
+        if pod.spec.node_name in used:
+            asked = pod.spec.containers[0].resources.requests.get("nvidia.com/gpu", 0)
+            used[pod.spec.node_name] += int(asked)
+    node = next(one for one, taken in used.items() if taken + gpus <= 4)
+    await loose_pod(world, name, gpus=gpus, nodeName=node)
+
+
+async def loose_pod(world: World, name: str, *, gpus: int, **fields: Any) -> None:
+    """A pod of nobody's."""
+    resources = {"nvidia.com/gpu": str(gpus)}
+    container = {"name": "c", "image": "x", "resources": {"requests": resources, "limits": resources}}
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 0, **fields}
+    await world.client.create(Pod, {"metadata": {"name": name, "namespace": world.namespace}, "spec": spec})
+
+
+async def bound(world: World, *cliques: str) -> int:
+    """How many of these cliques' pods have a node; without names, of all sets' pods."""
+    pods = [pod for name in cliques for pod in await world.pods(name)] if cliques else await world.pods()
+    return sum(pod.is_bound for pod in pods if "grove.io/podclique" in pod.metadata.labels)
+
+
+async def is_bound(world: World, count: int, *cliques: str) -> bool:
+    return await bound(world, *cliques) == count
+
+
+async def released(world: World, *cliques: str, count: int) -> bool:
+    """Whether so many pods of these cliques are there and none of them is held back."""
+    pods = [pod for name in cliques for pod in await world.pods(name)]
+    return len(pods) == count and not any(pod.is_gated for pod in pods)
+
+
+async def bindings_within(world: World, seconds: float) -> list[str]:
+    """Pods of sets that got a node while we watched, for so long."""
+    before = {pod.metadata.name for pod in await world.pods() if pod.is_bound}
+    seen: dict[str, None] = {}
+    try:
+        async with asyncio.timeout(seconds):
+            async for event in world.client.watch(Pod, world.namespace, initial_events=True):
+                found = event.object
+                if isinstance(found, Pod) and found.is_bound and "grove.io/podclique" in found.metadata.labels:
+                    seen[found.metadata.name] = None
+    except TimeoutError:
+        pass
+    return sorted(seen.keys() - before)
+
+
+async def objects(world: World, resource: Resource) -> dict[str, Json]:
+    page = await world.client.list(resource, world.namespace)
+    return {one["metadata"]["name"]: _without_nulls(one) for one in page.items}
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(one) for name, one in value.items() if one is not None}
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
+
+
+async def gang_said(world: World, name: str, type_: str) -> tuple[str, str]:
+    gang = await world.get(PodGang, name)
+    found = next((one for one in gang.status.conditions if one.type == type_), None)
+    return (found.status, found.reason) if found is not None else ("", "")
+
+
+async def says(world: World, gang: str, status: str, reason: str) -> bool:
+    return await gang_said(world, gang, "SchedulerObjectsReady") == (status, reason)

@@ -1,0 +1,116 @@
+"""Objects as they would be read from a cluster, for tests of decisions: say what matters, the rest is filled in.
+
+pod("demo-0-router", 1, ready=True, node="n1")
+clique_of(pcs, "demo-0-router", replicas=3)
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from grove.api import labels as key
+from grove.api.core import Pod
+from grove.api.meta import Json
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.topology import ClusterTopologyBinding
+from grove.operator.shared.children import wanted_cliques, wanted_groups, wanted_members
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def set_of(manifest: Json, **status: Any) -> PodCliqueSet:
+    """A PodCliqueSet from its manifest, with uid and generation."""
+    meta = {"uid": f"uid-of-{manifest['metadata']['name']}", "generation": 1, **manifest["metadata"]}
+    return msgspec.convert({**manifest, "metadata": meta, "status": status}, PodCliqueSet)
+
+
+def _observed(child: Json, replicas: int | None, status: Json) -> Json:
+    meta = {**child["metadata"], "uid": f"uid-of-{child['metadata']['name']}", "generation": 1}
+    spec = child["spec"] if replicas is None else {**child["spec"], "replicas": replicas}
+    return {**child, "metadata": meta, "spec": spec, "status": status}
+
+
+def clique_of(pcs: PodCliqueSet, fqn: str, replicas: int | None = None, **status: Any) -> PodClique:
+    """The PodClique of this name, standalone or member; `replicas` is what it was scaled to."""
+    found = {child["metadata"]["name"]: child for child in all_cliques(pcs)}
+    return msgspec.convert(_observed(found[fqn], replicas, status), PodClique)
+
+
+def all_cliques(pcs: PodCliqueSet) -> list[Json]:
+    members = [one for group in wanted_groups(pcs) for one in wanted_members(pcs, _group(group, None, {}))]
+    return [*wanted_cliques(pcs), *members]
+
+
+def group_of(pcs: PodCliqueSet, fqn: str, replicas: int | None = None, **status: Any) -> PodCliqueScalingGroup:
+    found = {child["metadata"]["name"]: child for child in wanted_groups(pcs)}
+    return _group(found[fqn], replicas, status)
+
+
+def _group(child: Json, replicas: int | None, status: Json) -> PodCliqueScalingGroup:
+    return msgspec.convert(_observed(child, replicas, status), PodCliqueScalingGroup)
+
+
+def pod(
+    clique: str,
+    index: int = 0,
+    *,
+    name: str = "",
+    uid: str = "",
+    phase: str = "",
+    ready: bool = False,
+    scheduled: bool | None = None,
+    node: str = "",
+    gated: bool = False,
+    gang: str = "",
+    template_hash: str = "",
+    age_s: float = 3600,
+    deleting: bool = False,
+    hostname: str | None = None,
+    containers: list[Json] | None = None,
+) -> Pod:
+    """A pod of a clique. Ready means running on a node, a node means scheduled; otherwise it is pending."""
+    node = node or ("some-node" if ready else "")
+    scheduled = bool(node) if scheduled is None else scheduled
+    conditions: list[Json] = []
+    if scheduled:
+        conditions.append({"type": "PodScheduled", "status": "True"})
+    elif gated:
+        conditions.append({"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"})
+    if ready:
+        conditions.append({"type": "Ready", "status": "True"})
+    labels = {key.POD_CLIQUE: clique, key.POD_INDEX: str(index), key.POD_GANG: gang}
+    if template_hash:
+        labels[key.POD_TEMPLATE_HASH] = template_hash
+    metadata: Json = {
+        "name": name or f"{clique}-{index}-abcde",
+        "uid": uid or f"uid-{name or f'{clique}-{index}'}",
+        "namespace": "default",
+        "labels": labels,
+        "creationTimestamp": (NOW - timedelta(seconds=age_s)).isoformat(),
+    }
+    if deleting:
+        metadata["deletionTimestamp"] = NOW.isoformat()
+    spec: Json = {"hostname": f"{clique}-{index}" if hostname is None else hostname, "nodeName": node}
+    if gated:
+        spec["schedulingGates"] = [{"name": key.POD_GANG_GATE}]
+    status: Json = {
+        "phase": phase or ("Running" if ready else "Pending"),
+        "conditions": conditions,
+        "containerStatuses": containers or [],
+    }
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Pod)
+
+
+def binding(name: str = "topo", *levels: tuple[str, str], **spec: Any) -> ClusterTopologyBinding:
+    """A ClusterTopologyBinding; without levels it has block, rack and host."""
+    pairs = levels or (("block", "example.com/block"), ("rack", "example.com/rack"), ("host", "kubernetes.io/hostname"))
+    body = {
+        "metadata": {"name": name, "generation": 1},
+        "spec": {"levels": [{"domain": domain, "key": label} for domain, label in pairs], **spec},
+    }
+    return msgspec.convert(body, ClusterTopologyBinding)

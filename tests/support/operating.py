@@ -1,0 +1,316 @@
+"""An operator at work on a test's cluster, with somebody to place its pods: where behaviour tests of it start.
+
+    @pytest.fixture
+    async def world(cluster): async with operating(cluster) as world: yield world
+
+The binder is an honest stand-in for a gang scheduler: it binds a gang whole, when every pod it lists exists and, for a
+scaled gang, when its base gang is placed; it looks at room only if told to hold back. It also plays kube-scheduler for
+ungated pods where the cluster has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
+
+from grove.api import labels as key
+from grove.api.core import (
+    HorizontalPodAutoscaler,
+    Node,
+    Pod,
+    ResourceClaim,
+    Role,
+    RoleBinding,
+    Secret,
+    Service,
+    ServiceAccount,
+)
+from grove.api.meta import Json, Key, Object, is_true
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.config import OperatorConfiguration, load_configuration
+from grove.kube.cache import Cache
+from grove.kube.client import Client
+from grove.kube.errors import Conflict, NotFound
+from grove.kube.http import HttpClient
+from grove.operator.wiring import Operator
+from grove.sim.topology import Topology
+
+T = TypeVar("T", bound=Object)
+
+KUBE = "scheduler: {profiles: [{name: default-scheduler}]}\n"
+"""A configuration in which kube-scheduler places the pods."""
+TOPOLOGY = "topologyAwareScheduling: {enabled: true}\n"
+MANAGED = f"{key.MANAGED_BY}={key.OPERATOR}"
+MINUTE = 60.0
+
+
+class Binder:
+    """Places pods on the nodes of one test, gangs whole. `room` is how many pods it may still place."""
+
+    def __init__(self, client: Client, namespace: str, prefix: str, *, plays_kube: bool) -> None:
+        self._client, self._namespace, self._prefix, self._plays_kube = client, namespace, prefix, plays_kube
+        self.room: int | None = None
+        self._cache = Cache(client)
+        for kind in (Pod, PodGang):
+            self._cache.add(kind, namespace=namespace)
+        self._cache.add(Node)
+        self._changed = asyncio.Event()
+        for kind in (Pod, PodGang, Node):
+            self._cache.on_event(kind, lambda old, new: self._changed.set())
+        self._next = 0
+
+    def allow(self, pods: int | None) -> None:
+        """Room for so many more pods; None is room for all."""
+        self.room = pods
+        self._changed.set()
+
+    async def run(self) -> None:
+        async with self._cache:
+            await self._cache.wait_synced()
+            while True:
+                self._changed.clear()
+                await self._place_all()
+                await self._changed.wait()
+
+    async def _place_all(self) -> None:
+        for gang in sorted(self._cache.list(PodGang), key=lambda one: one.metadata.name):
+            await self._place(gang)
+        if self._plays_kube:
+            loose = (pod for pod in self._cache.list(Pod) if pod.spec.scheduler_name == "default-scheduler")
+            await self._bind([pod for pod in loose if _is_placeable(pod)])
+
+    async def _place(self, gang: PodGang) -> None:
+        pods: dict[str, list[Pod]] = {}
+        for group in gang.spec.podgroups:
+            found = [self._cache.get(Pod, Key(ref.namespace, ref.name)) for ref in group.pod_references]
+            pods[group.name] = [pod for pod in found if pod is not None and not pod.metadata.is_deleting]
+            if len(pods[group.name]) < max(group.min_replicas, len(group.pod_references)):
+                return
+        every = [pod for members in pods.values() for pod in members]
+        waiting = [pod for pod in every if _is_placeable(pod) and pod.spec.scheduler_name == key.GROVE_SCHEDULER]
+        if not waiting or not self._base_is_placed(every):
+            return
+        missing = [
+            pod
+            for group in gang.spec.podgroups
+            for bound in [sum(pod.is_bound for pod in pods[group.name])]
+            for pod in [one for one in pods[group.name] if not one.is_bound][: max(0, group.min_replicas - bound)]
+        ]
+        if self.room is not None and len(missing) > self.room:
+            return
+        surplus = [pod for pod in waiting if pod not in missing]
+        await self._bind(missing + surplus)
+
+    def _base_is_placed(self, pods: list[Pod]) -> bool:
+        base = next(
+            (pod.metadata.labels[key.BASE_POD_GANG] for pod in pods if key.BASE_POD_GANG in pod.metadata.labels), ""
+        )
+        gang = self._cache.get(PodGang, Key(self._namespace, base)) if base else None
+        if not base:
+            return True
+        return gang is not None and all(
+            sum(self._is_bound(ref.name) for ref in group.pod_references) >= group.min_replicas
+            for group in gang.spec.podgroups
+        )
+
+    def _is_bound(self, name: str) -> bool:
+        pod = self._cache.get(Pod, Key(self._namespace, name))
+        return pod is not None and pod.is_bound
+
+    async def _bind(self, pods: list[Pod]) -> None:
+        nodes = sorted(node.metadata.name for node in self._cache.list(Node) if _is_usable(node, self._prefix))
+        for pod in pods:
+            if not nodes or self.room == 0:
+                return
+            self._next += 1
+            try:
+                await self._client.bind(pod.metadata.namespace, pod.metadata.name, nodes[self._next % len(nodes)])
+            except (Conflict, NotFound):
+                continue
+            if self.room is not None:
+                self.room -= 1
+
+
+def _is_placeable(pod: Pod) -> bool:
+    return not pod.is_bound and not pod.is_gated and not pod.metadata.is_deleting
+
+
+def _is_usable(node: Node, prefix: str) -> bool:
+    return node.metadata.name.startswith(prefix) and not node.spec.unschedulable and not node.metadata.is_deleting
+
+
+class World:
+    """A cluster with an operator: what a test does and asks in few words."""
+
+    def __init__(self, cluster: Any, config: OperatorConfiguration, stack: AsyncExitStack, startup_image: str) -> None:
+        self.cluster, self.client, self.namespace = cluster, cluster.client, cluster.namespace
+        self.config, self._stack, self._startup_image = config, stack, startup_image
+        self.operator: Operator
+        self.binder: Binder
+        self.nodes: Any = None
+        self.operator_client: Any = None
+        self._running: AsyncExitStack | None = None
+
+    async def start(self) -> None:
+        """Starts an operator, as a process would be started: it knows nothing but what the cluster tells."""
+        self._running = stack = AsyncExitStack()
+        self.operator_client = await self._own_client(stack)
+        self.operator = Operator(
+            self.operator_client, self.config, clock=self.cluster.clock, rng=random.Random(7),
+            startup_image=self._startup_image, namespace="" if self.cluster.is_sim else self.namespace,
+        )  # fmt: skip
+        await stack.enter_async_context(self.operator.running())
+
+    async def stop(self) -> None:
+        if self._running is not None:
+            await self._running.aclose()
+            self._running = None
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    async def _own_client(self, stack: AsyncExitStack) -> Any:
+        if self.cluster.is_sim:
+            return self.cluster.sim.client(user="system:serviceaccount:grove-system:grove-operator")
+        return await stack.enter_async_context(HttpClient(self.client.config, user_agent="grove-operator"))
+
+    # Doing
+
+    async def apply(self, manifest: Json) -> PodCliqueSet:
+        manifest["metadata"]["namespace"] = self.namespace
+        made: PodCliqueSet = await self.client.create(PodCliqueSet, manifest)
+        return made
+
+    async def scale(self, kind: type[Object], name: str, replicas: int) -> None:
+        """As `kubectl scale` does it."""
+        patch = {"spec": {"replicas": replicas}}
+        await self.client.patch(kind, name, patch, self.namespace, subresource="scale")
+
+    async def delete(self, kind: type[Object], name: str, **options: Any) -> None:
+        await self.client.delete(kind, name, self.namespace, **options)
+
+    async def clear(self) -> None:
+        """Removes what the test made while there is an operator to take its finalizers off: the cluster is shared."""
+        if self.cluster.is_sim:
+            return
+        if self._running is None:
+            await self.start()
+        await self.client.delete_collection(PodCliqueSet, self.namespace)
+
+        async def gone() -> bool:
+            left = [await self.list(kind) for kind in (PodCliqueSet, PodCliqueScalingGroup, PodClique)]
+            return not any(left)
+
+        await self.eventually(gone, 60)
+
+    # Asking
+
+    async def list(self, kind: type[T], **labels: str) -> list[T]:
+        page = await self.client.list(kind, self.namespace)
+        found = [one for one in page.items if all(one.metadata.labels.get(k) == v for k, v in labels.items())]
+        return sorted(found, key=lambda one: one.metadata.name)
+
+    async def names(self, kind: type[Object]) -> list[str]:
+        """Names of what is there to stay."""
+        return [one.metadata.name for one in await self.list(kind) if not one.metadata.is_deleting]
+
+    async def get(self, kind: type[T], name: str) -> T:
+        found: T = await self.client.get(kind, name, self.namespace)
+        return found
+
+    async def pods(self, clique: str = "") -> list[Pod]:
+        """Pods that stay, of one clique or of all."""
+        labels = {key.POD_CLIQUE: clique} if clique else {}
+        return [pod for pod in await self.list(Pod, **labels) if not pod.metadata.is_deleting]
+
+    async def hostnames(self, clique: str = "") -> list[str]:
+        return sorted(pod.spec.hostname for pod in await self.pods(clique))
+
+    async def available(self, name: str, replicas: int | None = None, timeout_s: float = MINUTE) -> PodCliqueSet:
+        """The set, once it has settled with all its replicas (or as many as said) available and said so itself."""
+
+        async def settled() -> PodCliqueSet | None:
+            pcs: PodCliqueSet = await self.get(PodCliqueSet, name)
+            want = pcs.spec.replicas if replicas is None else replicas
+            said = pcs.status.observed_generation == pcs.metadata.generation
+            return pcs if said and pcs.status.available_replicas == want else None
+
+        await self.cluster.eventually(settled, timeout_s)
+        await self.quiet()
+        return await self.get(PodCliqueSet, name)
+
+    async def quiet(self, for_s: float = 1.5, timeout_s: float = MINUTE) -> None:
+        """Returns when the operator has written nothing for a while."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(timeout_s):
+            before, since = self.writes(), loop.time()
+            while loop.time() - since < for_s or not self.operator.is_idle:
+                await asyncio.sleep(0.1)
+                if self.writes() != before:
+                    before, since = self.writes(), loop.time()
+
+    async def eventually(self, look: Callable[[], Awaitable[Any]], timeout_s: float = MINUTE) -> Any:
+        return await self.cluster.eventually(look, timeout_s)
+
+    def writes(self) -> Counter[tuple[str, str]]:
+        """What this operator has written so far, by verb and resource."""
+        reads = ("get", "list", "watch", "serves", "discover")
+        return Counter({call: n for call, n in self.operator_client.calls.items() if call[0] not in reads})
+
+    async def graph(self) -> list[Json]:
+        """Every object made for the sets of this test, as plain JSON."""
+        kinds = (
+            PodClique, PodCliqueScalingGroup, PodGang, Pod, Service, ServiceAccount, Role, RoleBinding, Secret,
+            HorizontalPodAutoscaler, ResourceClaim,
+        )  # fmt: skip
+        found: list[Json] = []
+        for kind in kinds:
+            res = kind.RESOURCE
+            page = await self.client.list(res, self.namespace, labels=MANAGED)
+            found += ({"apiVersion": res.api_version, "kind": res.kind, **one} for one in page.items)
+        return found
+
+    async def event_reasons(self, about: str) -> set[str]:
+        from grove.api.core import Event
+
+        events = await self.list(Event)
+        return {event.reason for event in events if event.involved_object.name == about}
+
+
+@asynccontextmanager
+async def operating(
+    cluster: Any, *, config: str = "", nodes: Topology | None = None, startup_image: str = "grove/startup:test"
+) -> AsyncIterator[World]:
+    """A world with an operator of this configuration, some nodes, and a binder for their pods."""
+    async with AsyncExitStack() as stack:
+        world = World(cluster, load_configuration(config), stack, startup_image)
+        world.nodes = await cluster.add_nodes(nodes or Topology(racks=2, nodes=2))
+        world.binder = Binder(cluster.client, cluster.namespace, cluster.prefix, plays_kube=cluster.is_sim)
+        placing = asyncio.get_running_loop().create_task(world.binder.run(), name="binder")
+        try:
+            await world.start()
+            yield world
+            await world.clear()
+        finally:
+            await world.stop()
+            placing.cancel()
+            await asyncio.gather(placing, return_exceptions=True)
+
+
+def condition(conditions: Iterable[Any], type_: str) -> tuple[str, str] | None:
+    """Status and reason of a condition, to compare with."""
+    found = next((one for one in conditions if one.type == type_), None)
+    return (found.status, found.reason) if found is not None else None
+
+
+__all__ = [
+    "KUBE", "TOPOLOGY", "Binder", "PodClique", "PodCliqueScalingGroup", "World", "condition", "is_true", "operating",
+]  # fmt: skip

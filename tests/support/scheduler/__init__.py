@@ -1,0 +1,1 @@
+"""Random cases, a referee and builders for the scheduler's core."""

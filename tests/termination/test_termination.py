@@ -1,0 +1,253 @@
+"""Gang termination from the outside: what is restarted when pods are lost, exactly when, and what survives it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.operating import World, condition, operating
+from tests.support.workloads import ready_pods, uids, wl1, wl2
+
+from grove.api import conditions as words
+from grove.api import labels as key
+from grove.api.conditions import EventReason
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.scalinggroup import PodCliqueScalingGroup
+
+DELAY_S = 2.0
+DELAY = "2s"
+SLACK_S = 1.0
+"""Conditions are dated in whole seconds, and the breach takes a moment to be seen."""
+
+
+@pytest.fixture
+async def world(cluster: object) -> AsyncIterator[World]:
+    async with operating(cluster) as world:
+        yield world
+
+
+async def lose(world: World, *hostnames: str) -> None:
+    """Pods die and, with no room left, their replacements stay pending."""
+    world.binder.allow(0)
+    doomed = [pod for pod in await world.pods() if pod.spec.hostname in hostnames]
+    assert len(doomed) == len(hostnames)
+    for pod in doomed:
+        await world.client.delete(type(pod), pod.metadata.name, world.namespace, grace_period_s=0)
+
+
+async def no_room_yet(world: World) -> None:
+    """Time for a restart to happen that should not."""
+    await asyncio.sleep(DELAY_S + SLACK_S)
+
+
+async def kept(world: World, before: dict[str, str]) -> set[str]:
+    """Host names whose pod is still the one it was."""
+    return {host for host, uid in (await uids(world)).items() if before.get(host) == uid}
+
+
+async def left_only(world: World, before: dict[str, str], hosts: set[str]) -> None:
+    """Returns when exactly these pods are still the ones they were; that it stays so is for the next step to see."""
+
+    async def so() -> bool:
+        return await kept(world, before) == hosts
+
+    await world.eventually(so)
+
+
+async def recovered(world: World, pods: int = 10) -> None:
+    world.binder.allow(None)
+
+    async def whole() -> bool:
+        return len(await ready_pods(world)) == pods
+
+    await world.eventually(whole)
+    await world.available("wl")
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize(
+    "lost",
+    [
+        pytest.param("wl-0-pc-a-0", id="GT-1 a pod of a standalone clique that needs all of them"),
+        pytest.param("wl-0-sg-x-0-pc-c-1", id="GT-2 a pod of a group that needs all its copies"),
+    ],
+)
+async def test_a_needed_pod_restarts_the_whole_replica(world: World, lost: str) -> None:
+    await world.apply(wl1(delay=DELAY))
+    await world.available("wl")
+    before = await uids(world)
+
+    await lose(world, lost)
+    await asyncio.sleep(DELAY_S - SLACK_S)
+    assert await kept(world, before) == before.keys() - {lost}, "not before the delay has passed"
+    await left_only(world, before, set())
+    assert (await world.get(PodCliqueSet, "wl")).status.gang_restarts == 1
+    await recovered(world)
+    assert (await world.get(PodCliqueSet, "wl")).status.gang_restarts == 1, "one restart for one breach"
+    assert EventReason.SET_REPLICA_DELETE_SUCCESSFUL in await world.event_reasons("wl")
+
+
+@pytest.mark.simulated
+async def test_gt3_a_clique_that_can_spare_a_pod_waits_for_it_and_one_that_lost_all_restarts(world: World) -> None:
+    await world.apply(wl2(delay=DELAY))
+    await world.available("wl")
+    before = await uids(world)
+
+    await lose(world, "wl-0-pc-a-0")
+    await no_room_yet(world)
+    assert await kept(world, before) == before.keys() - {"wl-0-pc-a-0"}
+
+    await lose(world, "wl-0-pc-a-1")
+    await left_only(world, before, set())
+    await recovered(world)
+
+
+async def test_gt4_copies_restart_alone_until_the_group_is_below_its_minimum(world: World) -> None:
+    await world.apply(wl2(delay=DELAY))
+    await world.available("wl")
+    before = await uids(world)
+    first = {host for host in before if "-sg-x-0-" in host}
+
+    await lose(world, "wl-0-sg-x-0-pc-c-0")
+    await no_room_yet(world)
+    assert await kept(world, before) == before.keys() - {"wl-0-sg-x-0-pc-c-0"}, "two of three are enough"
+
+    await lose(world, "wl-0-sg-x-0-pc-c-1", "wl-0-sg-x-0-pc-c-2")
+    await left_only(world, before, before.keys() - first)  # only the copy that broke
+    group = await world.get(PodCliqueScalingGroup, "wl-0-sg-x")
+    assert group.status.gang_restarts == 1
+
+    await lose(world, "wl-0-sg-x-1-pc-c-0")
+    await no_room_yet(world)
+    assert await kept(world, before) == before.keys() - first - {"wl-0-sg-x-1-pc-c-0"}
+
+    await lose(world, "wl-0-sg-x-1-pc-c-1", "wl-0-sg-x-1-pc-c-2")
+    await left_only(world, before, set())  # no copy is left: the whole replica restarts
+    await recovered(world)
+
+
+@pytest.mark.simulated
+async def test_gt5_a_copy_that_needs_all_its_pods_restarts_when_it_lost_them(world: World) -> None:
+    await world.apply(wl2(delay=DELAY, pc_c_min=3))
+    await world.available("wl")
+    before = await uids(world)
+
+    await lose(world, *(f"wl-0-sg-x-0-pc-c-{index}" for index in range(3)))
+    await left_only(world, before, {host for host in before if "-sg-x-0-" not in host})
+    await no_room_yet(world)
+    await left_only(world, before, {host for host in before if "-sg-x-0-" not in host})
+    await recovered(world)
+
+
+@pytest.mark.simulated
+async def test_gt6_a_scaled_copy_within_its_tolerance_is_left_alone(world: World) -> None:
+    await world.apply(wl2(delay=DELAY))
+    await world.available("wl")
+    before = await uids(world)
+
+    await lose(world, "wl-0-sg-x-1-pc-c-2")
+    await no_room_yet(world)
+
+    assert await kept(world, before) == before.keys() - {"wl-0-sg-x-1-pc-c-2"}
+    await recovered(world)
+
+
+@pytest.mark.simulated
+async def test_scaled_replicas_survive_a_restart(world: World) -> None:
+    await world.apply(wl2(delay=DELAY))
+    await world.available("wl")
+    await world.scale(PodClique, "wl-0-pc-a", 3)
+    await world.scale(PodCliqueScalingGroup, "wl-0-sg-x", 3)
+    await recovered(world, pods=15)
+    before = await uids(world)
+
+    await lose(world, *(f"wl-0-pc-a-{index}" for index in range(3)))
+    await left_only(world, before, set())
+    await recovered(world, pods=15)
+
+
+async def test_gt1_the_delay_is_exact(world: World) -> None:
+    """Though conditions are dated in whole seconds: neither early by what was cut off nor late by polling."""
+    await world.apply(wl1(delay=DELAY))
+    await world.available("wl")
+    await asyncio.sleep(0.7)
+    before = await uids(world)
+
+    began = asyncio.get_running_loop().time()
+    await lose(world, "wl-0-pc-a-0")
+
+    async def restarted() -> bool:
+        return not await kept(world, before)
+
+    await world.eventually(restarted)
+    took_s = asyncio.get_running_loop().time() - began
+    assert DELAY_S <= took_s < DELAY_S + (0.3 if world.cluster.is_sim else 1.0)
+    await recovered(world)
+    assert (await world.get(PodCliqueSet, "wl")).status.gang_restarts == 1, "one restart for one breach"
+    assert EventReason.SET_REPLICA_DELETE_SUCCESSFUL in await world.event_reasons("wl")
+
+
+@pytest.mark.simulated
+async def test_what_never_fitted_is_not_restarted(world: World) -> None:
+    world.binder.allow(0)
+    await world.apply(wl1(delay=DELAY))
+
+    async def all_there() -> bool:
+        return len(await world.pods()) == 10
+
+    await world.eventually(all_there)
+    before = await uids(world)
+    await no_room_yet(world)
+
+    assert await kept(world, before) == before.keys()
+    assert (await world.get(PodCliqueSet, "wl")).status.gang_restarts == 0
+
+
+@pytest.mark.simulated
+async def test_a_replica_that_recovers_in_time_is_left_alone(world: World) -> None:
+    await world.apply(wl1(delay=DELAY))
+    await world.available("wl")
+    before = await uids(world)
+
+    await lose(world, "wl-0-pc-a-0")
+    await asyncio.sleep(DELAY_S / 2)
+    await recovered(world)
+    await no_room_yet(world)
+
+    assert await kept(world, before) == before.keys() - {"wl-0-pc-a-0"}
+
+
+async def test_an_operator_that_dies_during_the_delay_is_on_time_when_it_is_back(world: World) -> None:
+    await world.apply(wl1(delay=DELAY))
+    await world.available("wl")
+    before = await uids(world)
+
+    await lose(world, "wl-0-pc-a-0")
+    await asyncio.sleep(SLACK_S)
+    await world.restart()
+    await left_only(world, before, set())
+    assert (await world.get(PodCliqueSet, "wl")).status.gang_restarts == 1
+    await recovered(world)
+
+
+@pytest.mark.simulated
+async def test_restarts_stop_at_the_maximum_and_the_set_says_so(world: World) -> None:
+    await world.apply(wl1(delay=DELAY, metadata={"annotations": {key.MAX_GANG_RESTARTS: "1"}}))
+    await world.available("wl")
+    await lose(world, "wl-0-pc-a-0")
+    await no_room_yet(world)
+    await recovered(world)
+    before = await uids(world)
+
+    await lose(world, "wl-0-pc-a-0")
+    await no_room_yet(world)
+
+    assert await kept(world, before) == before.keys() - {"wl-0-pc-a-0"}
+    status = (await world.get(PodCliqueSet, "wl")).status
+    assert status.gang_restarts == 1
+    assert condition(status.conditions, words.GANG_RESTARTS_EXHAUSTED) == ("True", words.MAXIMUM_REACHED)
+    await recovered(world)
+    status = (await world.get(PodCliqueSet, "wl")).status
+    assert condition(status.conditions, words.GANG_RESTARTS_EXHAUSTED) is None

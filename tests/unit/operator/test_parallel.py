@@ -1,0 +1,82 @@
+"""Many writes at once: bounded, stopped by what concerns the others too, careful after trouble."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from grove.kube.errors import Forbidden, Invalid, KubeError
+from grove.operator.shared.parallel import Act, in_parallel
+
+
+class Crowd:
+    """Acts that note how many of them run at a time; the numbers in `refused` fail."""
+
+    def __init__(self, refused: dict[int, KubeError] | None = None) -> None:
+        self.refused = refused or {}
+        self.ran: list[int] = []
+        self.at_once = 0
+        self.most_at_once = 0
+
+    def act(self, number: int) -> Act:
+        async def run() -> None:
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+            self.ran.append(number)
+            await asyncio.sleep(0)
+            self.at_once -= 1
+            if number in self.refused:
+                raise self.refused[number]
+
+        return run
+
+    def acts(self, count: int) -> list[Act]:
+        return [self.act(number) for number in range(count)]
+
+
+async def test_all_run_and_no_more_than_the_width_at_a_time() -> None:
+    crowd = Crowd()
+    assert await in_parallel(crowd.acts(50), width=8) == []
+    assert sorted(crowd.ran) == list(range(50))
+    assert crowd.most_at_once == 8
+
+
+async def test_a_full_quota_stops_those_that_have_not_begun() -> None:
+    crowd = Crowd({3: Forbidden("exceeded quota")})
+    errors = await in_parallel(crowd.acts(1000), width=4)
+    assert [str(error) for error in errors] == ["exceeded quota"]
+    assert len(crowd.ran) <= 8
+
+
+async def test_a_refused_object_does_not_stop_the_others() -> None:
+    crowd = Crowd({3: Invalid("no image")})
+    errors = await in_parallel(crowd.acts(20), width=4)
+    assert [str(error) for error in errors] == ["no image"]
+    assert len(crowd.ran) == 20
+
+
+@pytest.mark.parametrize(
+    ("refused_at", "ran"),
+    [
+        pytest.param(0, 1, id="the first alone, and it failed"),
+        pytest.param(2, 3, id="one, then two, one of which failed"),
+        pytest.param(None, 10, id="all went well: one, two, four, three"),
+    ],
+)
+async def test_after_trouble_it_starts_slowly(refused_at: int | None, ran: int) -> None:
+    crowd = Crowd({} if refused_at is None else {refused_at: Forbidden("exceeded quota")})
+    await in_parallel(crowd.acts(10), careful=True)
+    assert len(crowd.ran) == ran
+    assert crowd.most_at_once <= 4
+
+
+async def test_cancellation_is_not_swallowed() -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    task = asyncio.ensure_future(in_parallel([forever, forever]))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

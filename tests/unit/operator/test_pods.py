@@ -1,0 +1,347 @@
+"""Pods of a clique: indexes, replacement, scale-in, floors, timers; and what a new pod looks like."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.manifests import clique, group, pcs
+from tests.support.observed import NOW, clique_of, pod, set_of
+
+from grove.api.core import Pod
+from grove.api.meta import Json
+from grove.api.podcliqueset import IN_ORDER
+from grove.backends import Backend, GroveBackend, KubeBackend
+from grove.operator.podclique.pod import PodBlueprint, build_pod
+from grove.operator.podclique.pods import PodPlan, free_indexes, plan_pods, pod_index, scale_in_order
+from grove.operator.shared.layout import floor, unit_of
+
+FQN = "d-0-w"
+
+
+def blueprint(
+    replicas: int = 3,
+    min_available: int = 1,
+    manifest: Json | None = None,
+    fqn: str = FQN,
+    backend: Backend | None = None,
+) -> PodBlueprint:
+    observed = set_of(manifest or pcs("d", clique("w", 3, min_available=min_available)))
+    found = clique_of(observed, fqn, replicas)
+    unit = unit_of(observed, found)
+    assert unit is not None
+    return PodBlueprint(observed, found, unit, backend or GroveBackend(), "initc:1")
+
+
+def plan(print_: PodBlueprint, pods: list[Pod], now: datetime = NOW, **facts: Any) -> PodPlan:
+    return plan_pods(print_, pods, now=now, rng=Random(7), **facts)
+
+
+def created(found: PodPlan) -> list[str]:
+    return [one["spec"]["hostname"] for one in found.create]
+
+
+def removed(found: PodPlan) -> list[tuple[str, str]]:
+    return [(one.pod.spec.hostname, one.reason) for one in found.delete]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "pods", "new", "gone"),
+    [
+        pytest.param(3, [], ["d-0-w-0", "d-0-w-1", "d-0-w-2"], [], id="a new clique gets all its pods"),
+        pytest.param(3, [pod(FQN, 0), pod(FQN, 1), pod(FQN, 2)], [], [], id="nothing to do"),
+        pytest.param(3, [pod(FQN, 0), pod(FQN, 2)], ["d-0-w-1"], [], id="the hole is filled"),
+        pytest.param(
+            3, [pod(FQN, 0), pod(FQN, 1, deleting=True), pod(FQN, 2)], ["d-0-w-1"], [],
+            id="a leaving pod gives up its index",
+        ),
+        pytest.param(
+            3, [pod(FQN, 0), pod(FQN, 1, phase="Failed"), pod(FQN, 2)], ["d-0-w-1"], [("d-0-w-1", "Failed")],
+            id="a failed pod is replaced under its own index",
+        ),
+        pytest.param(
+            3, [pod(FQN, 0), pod(FQN, 1, phase="Succeeded"), pod(FQN, 2)], [], [], id="a finished pod keeps its place"
+        ),
+        pytest.param(
+            2, [pod(FQN, 0, ready=True), pod(FQN, 1, ready=True), pod(FQN, 2)], [], [("d-0-w-2", "ScaleIn")],
+            id="scale-in takes the least useful",
+        ),
+        pytest.param(
+            1, [pod(FQN, 0), pod(FQN, 1, ready=True)], [], [("d-0-w-0", "ScaleIn")],
+            id="survivors may have any index",
+        ),
+        pytest.param(
+            0, [pod(FQN, 0, ready=True), pod(FQN, 1)], [], [("d-0-w-1", "ScaleIn"), ("d-0-w-0", "ScaleIn")],
+            id="zero takes all",
+        ),
+        pytest.param(
+            2, [pod(FQN, 0, ready=True), pod(FQN, 0, name="d-0-w-twin", uid="twin"), pod(FQN, 1, ready=True)], [],
+            [("d-0-w-0", "DuplicateIndex")],
+            id="of two pods with one index the better stays",
+        ),
+        pytest.param(
+            2, [pod(FQN, 0), pod(FQN, 0, name="d-0-w-twin", uid="twin")], ["d-0-w-1"], [("d-0-w-0", "DuplicateIndex")],
+            id="the freed place gets a new index",
+        ),
+        pytest.param(
+            2, [pod(FQN, 0), pod(FQN, 0, hostname="odd", uid="odd", age_s=1)], ["d-0-w-1"], [("odd", "DuplicateIndex")],
+            id="the label tells the index where the hostname does not",
+        ),
+    ],
+)  # fmt: skip
+def test_plan(replicas: int, pods: list[Pod], new: list[str], gone: list[tuple[str, str]]) -> None:
+    found = plan(blueprint(replicas), pods)
+    assert created(found) == new
+    assert removed(found) == gone
+
+
+@pytest.mark.parametrize(
+    ("replicas", "have", "kept", "says_so"),
+    [
+        pytest.param(1, 3, 2, True, id="below the minimum the floor stays, and it is said"),
+        pytest.param(2, 3, 2, False, id="at the minimum"),
+        pytest.param(0, 3, 0, False, id="zero releases"),
+        pytest.param(1, 0, 2, True, id="the floor is also what is created"),
+    ],
+)
+def test_the_floor_is_kept(replicas: int, have: int, kept: int, says_so: bool) -> None:
+    pods = [pod(FQN, index, ready=True) for index in range(have)]
+    found = plan(blueprint(replicas, min_available=2), pods)
+    assert have - len(found.delete) + len(found.create) == kept
+    assert found.floor_kept is says_so
+
+
+@pytest.mark.parametrize(
+    ("edited", "patch"),
+    [
+        pytest.param({}, [], id="as it was made"),
+        pytest.param({"mine": "x", "grove.io/pod-template-hash": "old"}, [], id="labels that tell no place"),
+        pytest.param({"grove.io/podgang": "x"}, [{"grove.io/podgang": "d-0-g-0"}], id="another gang"),
+        pytest.param(
+            {"grove.io/base-podgang": "", "app.kubernetes.io/part-of": "e"},
+            [{"app.kubernetes.io/part-of": "d", "grove.io/base-podgang": "d-0"}],
+            id="another set, no base gang",
+        ),
+        pytest.param(
+            {"grove.io/podclique-pod-index": "3"}, [{"grove.io/podclique-pod-index": "0"}], id="another index"
+        ),
+    ],
+)
+def test_labels_that_tell_a_place_are_put_right(edited: dict[str, str], patch: list[Json]) -> None:
+    made = blueprint(1, manifest=pcs("d", clique("w"), groups=[group("g", "w", replicas=2)]), fqn="d-0-g-1-w")
+    body = build_pod(made, 0, "d-0-g-1-w-abcde")
+    body["metadata"] |= {"uid": "u", "labels": {**body["metadata"]["labels"], **edited}}
+    found = plan(made, [msgspec.convert(body, Pod)])
+    assert [changes for _, changes in found.relabel] == patch
+    assert found.is_settled is (not patch)
+
+
+def test_a_pod_that_waits_in_vain_is_made_anew_under_its_index() -> None:
+    found = plan(blueprint(2), [pod(FQN, 0, uid="stuck"), pod(FQN, 1)], stuck={"stuck"})
+    assert (created(found), removed(found)) == (["d-0-w-0"], [("d-0-w-0", "ParentAtZero")])
+
+
+def test_a_pod_that_fails_at_once_is_not_replaced_at_once() -> None:
+    young = pod(FQN, 0, phase="Failed", age_s=4)
+    waiting = plan(blueprint(1), [young])
+    assert (waiting.create, waiting.delete, waiting.next_look_s) == ([], [], 6.0)
+    later = plan(blueprint(1), [young], now=NOW + timedelta(seconds=6))
+    assert removed(later) == [("d-0-w-0", "Failed")]
+    assert created(later) == ["d-0-w-0"]
+
+
+def test_a_pod_on_a_vanished_node_is_given_up_after_a_moment() -> None:
+    lost = pod(FQN, 0, ready=True, node="gone")
+    fine = pod(FQN, 1, ready=True, node="here")
+
+    def gone_since(node: str) -> datetime | None:
+        return NOW if node == "gone" else None
+
+    early = plan(blueprint(2), [lost, fine], now=NOW + timedelta(seconds=4), gone_since=gone_since)
+    assert (created(early), removed(early)) == ([], [])
+    assert early.next_look_s == 6.0
+    late = plan(blueprint(2), [lost, fine], now=NOW + timedelta(seconds=10), gone_since=gone_since)
+    assert removed(late) == [("d-0-w-0", "NodeGone")]
+    assert [one.force for one in late.delete] == [True]
+    assert created(late) == ["d-0-w-0"]
+
+
+def test_a_pod_stuck_in_deletion_on_a_vanished_node_is_forced_out() -> None:
+    stuck = pod(FQN, 0, node="gone", deleting=True)
+    found = plan(blueprint(1), [stuck, pod(FQN, 0, name="new", uid="new")], gone_since=lambda node: NOW - timedelta(60)
+                 if node == "gone" else None)  # fmt: skip
+    assert [(one.pod.metadata.name, one.force) for one in found.delete] == [("d-0-w-0-abcde", True)]
+    assert found.create == []
+
+
+def test_pods_we_deleted_already_do_not_count() -> None:
+    found = plan(blueprint(1), [pod(FQN, 0, uid="u")], leaving={"u"})
+    assert created(found) == ["d-0-w-0"]
+    assert found.delete == []
+
+
+def test_an_update_takes_pods_and_they_come_back_under_their_index() -> None:
+    pods = [pod(FQN, index, ready=True, uid=f"u{index}") for index in range(3)]
+    found = plan(blueprint(3), pods, replace={"u1"})
+    assert removed(found) == [("d-0-w-1", "Outdated")]
+    assert created(found) == ["d-0-w-1"]
+
+
+def test_gates_come_off_only_from_pods_that_stay() -> None:
+    pods = [pod(FQN, 0, gated=True), pod(FQN, 1, gated=True)]
+    found = plan(blueprint(1), pods, releasable=pods)
+    assert len(found.delete) == 1
+    assert [one.metadata.name for one in found.ungate] == ["d-0-w-0-abcde"]
+
+
+def test_indexes_are_those_that_stay_or_come() -> None:
+    found = plan(blueprint(3), [pod(FQN, 0, phase="Failed"), pod(FQN, 5), pod(FQN, 2, deleting=True)])
+    assert found.indexes == {0, 1, 5}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(pod(FQN, 0), pod(FQN, 1, node="n"), id="without a node before with one"),
+        pytest.param(pod(FQN, 0, node="n"), pod(FQN, 1, node="n", phase="Unknown"), id="pending before unknown"),
+        pytest.param(
+            pod(FQN, 0, node="n", phase="Unknown"), pod(FQN, 1, node="n", phase="Running"), id="unknown before running"
+        ),
+        pytest.param(pod(FQN, 0, node="n", phase="Running"), pod(FQN, 1, ready=True), id="not ready before ready"),
+        pytest.param(
+            pod(FQN, 0, ready=True, template_hash="old"), pod(FQN, 1, ready=True, template_hash="new"),
+            id="old template before new",
+        ),
+        pytest.param(pod(FQN, 0, ready=True, age_s=1), pod(FQN, 1, ready=True, age_s=9), id="young before old"),
+        pytest.param(pod(FQN, 3, ready=True), pod(FQN, 1, ready=True), id="of equals the higher index"),
+        pytest.param(
+            pod(FQN, 0, ready=True, template_hash="old", age_s=9),
+            pod(FQN, 1, ready=True, template_hash="new", age_s=1),
+            id="the template weighs more than age",
+        ),
+    ],
+)  # fmt: skip
+def test_scale_in_order(first: Pod, second: Pod) -> None:
+    assert scale_in_order([second, first], "new") == [first, second]
+
+
+def test_free_indexes_fill_holes_first() -> None:
+    assert free_indexes({0, 2, 5}, 4) == [1, 3, 4, 6]
+
+
+phases = st.sampled_from(["Pending", "Running", "Failed", "Succeeded", "Unknown"])
+pods_lists = st.lists(
+    st.tuples(st.integers(0, 5), phases, st.booleans(), st.booleans(), st.integers(0, 30)), max_size=8
+).map(
+    lambda rows: [
+        pod(FQN, index, phase=phase, deleting=leaving, ready=ready and phase == "Running", age_s=age,
+            name=f"p{at}", uid=f"u{at}")
+        for at, (index, phase, leaving, ready, age) in enumerate(rows)
+    ]
+)  # fmt: skip
+
+
+@given(pods_lists, st.integers(0, 5), st.integers(1, 3))
+def test_laws_of_a_plan(pods: list[Pod], replicas: int, min_available: int) -> None:
+    print_ = blueprint(replicas, min_available)
+    found = plan(print_, pods)
+    gone = {one.pod.metadata.uid for one in found.delete}
+    stay = [one for one in pods if not one.metadata.is_deleting and one.metadata.uid not in gone]
+    fresh = [int(one["metadata"]["labels"]["grove.io/podclique-pod-index"]) for one in found.create]
+    indexes = [pod_index(one) for one in stay] + fresh
+    assert len(indexes) == len(set(indexes)), "no index twice"
+    assert found.indexes == set(indexes)
+    wanted = max(replicas, floor(print_.clique.spec))
+    assert len(indexes) == wanted
+    assert not (gone & {one.metadata.uid for one in pods if one.metadata.is_deleting}), "nobody is deleted twice"
+    names = [one["metadata"]["name"] for one in found.create]
+    assert len(names) == len(set(names))
+
+
+def test_a_new_pod() -> None:
+    manifest = pcs(
+        "d",
+        clique(
+            "w",
+            labels={"team": "a"},
+            annotations={"note": "b", "grove.io/topology-name": "t"},
+            initContainers=[{"name": "prepare", "env": [{"name": "GROVE_PCS_NAME", "value": "mine"}]}],
+            schedulingGates=[{"name": "users"}],
+            hostname="users",
+        ),
+        clique("x"),
+        groups=[group("g", "w", replicas=2)],
+        priorityClassName="high",
+    )
+    made = build_pod(blueprint(1, manifest=manifest, fqn="d-0-g-1-w", backend=KubeBackend()), 4, "d-0-g-1-w-abcde")
+    meta, spec = made["metadata"], made["spec"]
+    assert (meta["name"], meta["generateName"], meta["namespace"]) == ("d-0-g-1-w-abcde", "d-0-g-1-w-", "default")
+    assert meta["labels"]["team"] == "a"
+    assert meta["labels"]["grove.io/podgang"] == "d-0-g-0"
+    assert meta["labels"]["grove.io/base-podgang"] == "d-0"
+    assert meta["labels"]["grove.io/podclique"] == "d-0-g-1-w"
+    assert meta["labels"]["grove.io/podclique-pod-index"] == "4"
+    assert meta["annotations"] == {"note": "b"}
+    assert [(one["kind"], one["name"], one["uid"]) for one in meta["ownerReferences"]] == [
+        ("PodClique", "d-0-g-1-w", "uid-of-d-0-g-1-w")
+    ]
+    assert (spec["hostname"], spec["subdomain"]) == ("d-0-g-1-w-4", "d-0")
+    assert spec["schedulerName"] == "default-scheduler"
+    assert spec["schedulingGates"] == [{"name": "grove.io/podgang-pending-creation"}], "replaces the template's"
+    assert spec["priorityClassName"] == "high"
+    for container in (*spec["containers"], *spec["initContainers"]):
+        assert [one["name"] for one in container["env"]] == [
+            "GROVE_PCS_NAME",
+            "GROVE_PCS_INDEX",
+            "GROVE_PCLQ_NAME",
+            "GROVE_HEADLESS_SERVICE",
+            "GROVE_PCLQ_POD_INDEX",
+            "GROVE_PCSG_NAME",
+            "GROVE_PCSG_TEMPLATE_NUM_PODS",
+            "GROVE_PCSG_INDEX",
+        ]
+        assert container["env"][0] == {"name": "GROVE_PCS_NAME", "value": "d"}
+
+
+def test_a_scheduler_that_waits_by_itself_needs_no_gate() -> None:
+    manifest = pcs("d", clique("w", schedulingGates=[{"name": "users"}]))
+    made = build_pod(blueprint(1, manifest=manifest), 0, "n")
+    assert "schedulingGates" not in made["spec"]
+    assert made["spec"]["schedulerName"] == "grove-scheduler"
+
+
+def test_a_pods_own_priority_stays() -> None:
+    manifest = pcs("d", clique("w", priorityClassName="low"), priorityClassName="high")
+    assert build_pod(blueprint(1, manifest=manifest), 0, "n")["spec"]["priorityClassName"] == "low"
+
+
+def test_the_start_container_gets_neither_variables_nor_claims() -> None:
+    sharing = [{"name": "gpu", "scope": "AllReplicas"}]
+    manifest = pcs("d", clique("a"), clique("w", sharing=sharing), startup=IN_ORDER)
+    spec = build_pod(blueprint(1, manifest=manifest), 0, "n")["spec"]
+    (ours,) = spec["initContainers"]
+    assert ours["name"] == "grove-initc"
+    assert ours["image"] == "initc:1"
+    assert "env" not in ours
+    assert "resources" not in ours
+    assert spec["resourceClaims"] == [{"name": "d-0-w-all-gpu", "resourceClaimName": "d-0-w-all-gpu"}]
+    assert spec["containers"][0]["resources"]["claims"] == [{"name": "d-0-w-all-gpu"}]
+
+
+def test_names_stay_within_what_a_label_may_hold() -> None:
+    manifest = pcs("p" * 40, clique("w" * 20))
+    print_ = blueprint(1, manifest=manifest, fqn=f"{'p' * 40}-0-{'w' * 20}")
+    (made,) = plan(print_, []).create
+    assert len(made["metadata"]["name"]) == 63
+
+
+def test_building_a_pod_leaves_the_clique_as_it_is() -> None:
+    print_ = blueprint(2)
+    before = str(print_.clique)
+    plan(print_, [])
+    assert str(print_.clique) == before

@@ -1,0 +1,268 @@
+"""Whole updates as a scaling group sees them: each row is what was observed next, and which copies are taken then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+from tests.support.manifests import clique, group, pcs
+from tests.support.observed import NOW, clique_of, group_of, set_of
+
+from grove.api import labels as key
+from grove.api.meta import Json
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.scalinggroup import PodCliqueScalingGroupUpdateProgress
+from grove.operator.scalinggroup.rollout import (
+    CopyState,
+    GroupObserved,
+    frozen_members,
+    next_copies,
+    next_rollout_step,
+    observe_group,
+)
+from grove.operator.shared.children import template_hashes
+
+OLD, NEW, NEWER = "hash-a", "hash-b", "hash-c"
+
+LETTERS = {
+    "o": CopyState(0, outdated=True, whole=True, new=False),
+    "b": CopyState(0, outdated=True, whole=False, new=False),
+    "r": CopyState(0, outdated=False, whole=False, new=False),
+    "n": CopyState(0, outdated=False, whole=False, new=True),
+    ".": CopyState(0, outdated=False, whole=True, new=True),
+}
+
+
+def copies(text: str) -> list[CopyState]:
+    """`o` old and whole, `b` old and broken, `r` taken and not back, `n` back but not ready, `.` new and whole."""
+    return [replace(LETTERS[letter], index=index) for index, letter in enumerate(text)]
+
+
+def flying(progress: PodCliqueScalingGroupUpdateProgress | None) -> str:
+    """`-` no update, `0 2` the copies selected, `` open with none, `end` over."""
+    if progress is None:
+        return "-"
+    found = progress.ready_replica_indices_selected_to_update
+    if progress.update_ended_at is not None:
+        assert found is None
+        return "end"
+    return " ".join(map(str, (found.current, *found.also_current))) if found is not None else ""
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param(
+            [("ooo", [0], "0"), ("roo", [], "0"), ("noo", [], "0"), (".oo", [1], "1"), (".ro", [], "1"),
+             ("..o", [2], "2"), ("..r", [], "2"), ("...", [], "end"), ("...", [], "end")],
+            id="one copy after the other, lowest first",
+        ),
+        pytest.param(
+            [("obo", [1, 0], "0"), ("rro", [], "0"), (".ro", [2], "2"), (".rr", [], "2"), (".n.", [], "end")],
+            id="broken copies go at once and nobody waits for them to be whole",
+        ),
+        pytest.param(
+            [("oooo", [0, 1], "0 1", {"max_unavailable": 2}), ("rroo", [], "0 1"), (".roo", [2], "1 2"),
+             (".r.o", [3], "1 3"), ("....", [], "end")],
+            id="two at a time",
+        ),
+        pytest.param(
+            [("oo", [0], "0", {"max_unavailable": 2, "min_available": 2}), ("ro", [], "0"), (".o", [1], "1"),
+             ("..", [], "end")],
+            id="never two below the minimum, whatever is allowed",
+        ),
+        pytest.param(
+            [("obb", [1, 2], "", {"min_available": 2}), ("onr", [], ""), ("o.n", [0], "0"), ("...", [], "end")],
+            id="the minimum must be there before a whole copy goes",
+        ),
+        pytest.param([("oo", [0], "0"), ("ro.", [], "0"), (".o.", [1], "1"), ("...", [], "end")],
+                     id="a copy added meanwhile is new and not taken"),
+        pytest.param([("ooo", [0], "0"), (".oo", [1], "1"), (".", [], "end")], id="copies in the air are scaled away"),
+        pytest.param([("o", [0], "0"), ("", [], "end")], id="scaled to nothing"),
+        pytest.param([("...", [], "end")], id="nothing of this group changed"),
+        pytest.param(
+            [("ooo", [0], "0"), ("roo", [], "end", {"chosen": False}), (".oo", [], "end"),
+             (".oo", [1], "1", {"chosen": True}), ("..o", [2], "2"), ("...", [], "end")],
+            id="not its turn any more: closed, and taken up again with the turn",
+        ),
+        pytest.param(
+            [("oo", [0], "0"), ("bo", [0], "0", {"target": NEWER}), ("ro", [], "0"), (".o", [1], "1"),
+             ("..", [], "end")],
+            id="a change in the middle retakes the copy in the air and no other",
+        ),
+        pytest.param(
+            [("oo", [0], "0"), ("oo", [0], "0", {"target": NEWER}), ("ro", [], "0"), (".o", [1], "1"),
+             ("..", [], "end")],
+            id="a change while the copy had not even left",
+        ),
+        pytest.param(
+            [("oo", [0], "0"), ("oo", [], "end", {"rolling": False}), ("oo", [], "end"),
+             ("oo", [0], "0", {"rolling": True}), (".o", [1], "1"), ("..", [], "end")],
+            id="OnDelete closes it; taken back within the same update it goes on",
+        ),
+        pytest.param([("oo", [], "end", {"rolling": False}), ("oo", [], "end")], id="under OnDelete over at once"),
+        pytest.param([("oo", [], "-", {"chosen": False})], id="not its turn"),
+    ],
+)  # fmt: skip
+def test_whole_updates(rows: list[Any]) -> None:
+    observed = GroupObserved(target=NEW, realised=OLD, progress=None, copies=())
+    for number, (text, take, selected, *rest) in enumerate(rows):
+        observed = replace(observed, copies=copies(text), **(rest[0] if rest else {}))
+        step = next_rollout_step(observed, NOW + timedelta(minutes=number))
+        assert (sorted(step.take), flying(step.progress)) == (sorted(take), selected), f"row {number}"
+        ended = flying(step.progress) == "end" and observed.rolling and observed.chosen
+        observed = replace(observed, progress=step.progress, realised=observed.target if ended else observed.realised)
+
+
+def test_a_group_that_is_what_it_shall_be_has_no_update() -> None:
+    step = next_rollout_step(GroupObserved(NEW, NEW, None, copies("..")), NOW)
+    assert (step.progress, step.take) == (None, ())
+
+
+@given(
+    facts=st.lists(st.text("obrn.", min_size=1, max_size=5), min_size=1, max_size=6),
+    budget=st.integers(1, 3),
+    floor=st.integers(1, 4),
+)
+def test_what_is_taken_can_be_spared(facts: list[str], budget: int, floor: int) -> None:
+    observed = GroupObserved(NEW, OLD, None, (), min_available=floor, max_unavailable=budget)
+    for text in facts:
+        observed = replace(observed, copies=copies(text))
+        step = next_rollout_step(observed, NOW)
+        whole = [index for index in step.take if observed.copies[index].whole]
+        broken = [copy.index for copy in observed.copies if copy.outdated and not copy.whole]
+        assert sorted(step.take) == sorted([*whole, *broken])
+        assert len(whole) <= budget
+        if whole:
+            assert sum(copy.whole for copy in observed.copies) - len(whole) + 1 >= floor
+        observed = replace(observed, progress=step.progress)
+
+
+# From objects
+
+HASH = "g2"
+
+
+def demo(version: str = "", **status: Any) -> PodCliqueSet:
+    labels = {"version": version} if version else None
+    manifest = pcs(
+        "d", clique("b", labels=labels), clique("c", 2, min_available=1),
+        groups=[group("g", "b", "c", replicas=2)],
+    )  # fmt: skip
+    return set_of(manifest, currentGenerationHash=HASH, **status)
+
+
+CHOSEN: Json = {"updateProgress": {"updateStartedAt": NOW.isoformat(), "currentlyUpdating": [{"replicaIndex": 0}]}}
+
+
+def member(
+    of: PodCliqueSet, copy: int, name: str, *, pods_from: PodCliqueSet | None = None, **status: Any
+) -> PodClique:
+    """A member as `of` has it, whose pods are from the templates of `pods_from`."""
+    hashes, old = template_hashes(of), template_hashes(pods_from or of)
+    pods = 1 if name == "b" else 2
+    facts: Json = {
+        "currentPodTemplateHash": old[name], "currentPodCliqueSetGenerationHash": HASH,
+        "readyReplicas": pods, "scheduledReplicas": pods, "updatedReplicas": pods if old == hashes else 0,
+    }  # fmt: skip
+    found = clique_of(of, f"d-0-g-{copy}-{name}", **{**facts, **status})
+    return structs.replace(found, status=structs.replace(found.status, replicas=pods))
+
+
+def observe(found: list[PodClique], restarts: list[Json] | None = None) -> list[CopyState]:
+    now_ = demo("two", **CHOSEN)
+    whole = group_of(now_, "d-0-g", replicaRestarts=restarts or [])
+    config = now_.spec.template.pod_clique_scaling_groups[0]
+    return list(observe_group(now_, whole, config, found, template_hashes(now_)).copies)
+
+
+BEFORE, AFTER = demo(), demo("two")
+
+
+@pytest.mark.parametrize(
+    ("found", "restarts", "want"),
+    [
+        pytest.param(
+            [member(BEFORE, 0, "b"), member(BEFORE, 0, "c")], [], CopyState(0, outdated=True, whole=True, new=False),
+            id="a clique has the old template: the copy is outdated",
+        ),
+        pytest.param(
+            [member(AFTER, 0, "b"), member(AFTER, 0, "c")], [], CopyState(0, outdated=False, whole=True, new=True),
+            id="all new",
+        ),
+        pytest.param(
+            [member(AFTER, 0, "b", pods_from=BEFORE), member(AFTER, 0, "c")], [],
+            CopyState(0, outdated=True, whole=True, new=False),
+            id="OnDelete left old pods under a new template",
+        ),
+        pytest.param(
+            [member(BEFORE, 0, "b", readyReplicas=0), member(BEFORE, 0, "c")], [],
+            CopyState(0, outdated=True, whole=False, new=False),
+            id="outdated and broken",
+        ),
+        pytest.param(
+            [member(AFTER, 0, "b", pods_from=BEFORE), member(AFTER, 0, "c")],
+            [{"replicaIndex": 0, "incarnation": 1, "generationHash": HASH}],
+            CopyState(0, outdated=False, whole=False, new=False),
+            id="taken: its cliques have not restarted yet, whatever their status says",
+        ),
+        pytest.param(
+            [member(AFTER, 0, "b", incarnation=1), member(AFTER, 0, "c", incarnation=1)],
+            [{"replicaIndex": 0, "incarnation": 1, "generationHash": HASH}],
+            CopyState(0, outdated=False, whole=True, new=True),
+            id="taken and back",
+        ),
+        pytest.param(
+            [member(AFTER, 0, "b")], [], CopyState(0, outdated=False, whole=False, new=False), id="half a copy"
+        ),
+    ],
+)  # fmt: skip
+def test_a_copy_is_seen(found: list[PodClique], restarts: list[Json], want: CopyState) -> None:
+    assert observe(found, restarts)[0] == want
+
+
+def test_taking_a_copy_raises_its_incarnation_above_that_of_its_replica() -> None:
+    now_ = demo("two", **CHOSEN, replicaRestarts=[{"replicaIndex": 0, "incarnation": 3}])
+    whole = group_of(now_, "d-0-g", replicaRestarts=[{"replicaIndex": 1, "incarnation": 1, "gangRestarts": 1}])
+    found = [member(BEFORE, copy, name, incarnation=3) for copy in (0, 1) for name in ("b", "c")]
+    config = now_.spec.template.pod_clique_scaling_groups[0]
+
+    turned = next_copies(now_, whole, config, found, template_hashes(now_), NOW)
+
+    entries = [(one.replica_index, one.incarnation, one.generation_hash) for one in turned.status.replica_restarts]
+    assert entries == [(0, 4, HASH), (1, 1, "")]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "restarts", "recorded", "want"),
+    [
+        pytest.param(None, [], True, ["d-0-g-0-b", "d-0-g-1-b"], id="until its turn a clique keeps its old template"),
+        pytest.param(
+            None, [{"replicaIndex": 1, "incarnation": 1, "generationHash": HASH}], True, ["d-0-g-0-b"],
+            id="a copy whose turn came gets the new one",
+        ),
+        pytest.param(
+            None, [{"replicaIndex": 1, "incarnation": 1, "generationHash": HASH}], False, ["d-0-g-0-b", "d-0-g-1-b"],
+            id="not while the set has yet to record the change",
+        ),
+        pytest.param({"type": "OnDelete"}, [], True, [], id="under OnDelete everyone gets it at once"),
+    ],
+)  # fmt: skip
+def test_frozen(strategy: Json | None, restarts: list[Json], recorded: bool, want: list[str]) -> None:
+    manifest = pcs(
+        "d", clique("b", labels={"version": "two"}), clique("c", 2, min_available=1),
+        groups=[group("g", "b", "c", replicas=2)], strategy=strategy,
+    )  # fmt: skip
+    now_ = set_of(manifest, currentGenerationHash=HASH)
+    found = [member(BEFORE, copy, name) for copy in (0, 1) for name in ("b", "c")]
+    hashes = template_hashes(now_)
+    wanted = {one.metadata.name: hashes[one.metadata.name.rpartition("-")[2]] for one in found}
+    whole = group_of(now_, "d-0-g", replicaRestarts=restarts)
+    assert sorted(frozen_members(now_, whole, found, wanted, recorded=recorded)) == want
+    assert key.POD_TEMPLATE_HASH in found[0].metadata.labels

@@ -1,0 +1,161 @@
+"""Start order: who waits for whom, and the container that waits."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.manifests import clique, group, pcs, worked_example
+from tests.support.observed import all_cliques, clique_of, set_of
+
+from grove.api.podcliqueset import EXPLICIT, IN_ORDER, PodCliqueSet
+from grove.operator.shared.layout import unit_of
+from grove.operator.shared.startup import parent_minimums, parents, waited_for, with_startup_container
+
+
+def order(observed: PodCliqueSet) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for child in all_cliques(observed):
+        name = child["metadata"]["name"]
+        unit = unit_of(observed, clique_of(observed, name))
+        assert unit is not None
+        found[name] = parents(observed, unit)
+    return found
+
+
+def in_order(min_available: int) -> dict:
+    return pcs(
+        "demo",
+        clique("router"),
+        clique("lead"),
+        clique("work", 2),
+        groups=[group("grp", "lead", "work", replicas=2, min_available=min_available)],
+        startup=IN_ORDER,
+    )
+
+
+@pytest.mark.parametrize(
+    ("manifest", "wanted"),
+    [
+        pytest.param(worked_example(replicas=1), {}, id="any order: nobody waits"),
+        pytest.param(
+            in_order(1),
+            {
+                "demo-0-grp-0-lead": ("demo-0-router",),
+                "demo-0-grp-0-work": ("demo-0-grp-0-lead",),
+                "demo-0-grp-1-work": ("demo-0-grp-1-lead",),
+            },
+            id="in order: a scaled copy looks only at itself",
+        ),
+        pytest.param(
+            in_order(2),
+            {
+                "demo-0-grp-0-lead": ("demo-0-router",),
+                "demo-0-grp-1-lead": ("demo-0-router",),
+                "demo-0-grp-0-work": ("demo-0-grp-0-lead", "demo-0-grp-1-lead"),
+                "demo-0-grp-1-work": ("demo-0-grp-0-lead", "demo-0-grp-1-lead"),
+            },
+            id="in order: base copies wait for the parents of all base copies",
+        ),
+        pytest.param(
+            pcs(
+                "d",
+                clique("a"),
+                clique("r"),
+                clique("b"),
+                groups=[group("g", "a", "b", replicas=2)],
+                startup=IN_ORDER,
+            ),
+            {"d-0-r": ("d-0-g-0-a",), "d-0-g-0-b": ("d-0-r",)},
+            id="in order: only the direct predecessor counts, also in a scaled copy",
+        ),
+        pytest.param(
+            pcs("d", clique("a"), clique("b", starts_after=["c"]), clique("c", starts_after=["a"]), startup=EXPLICIT),
+            {"d-0-b": ("d-0-c",), "d-0-c": ("d-0-a",)},
+            id="explicit: as said",
+        ),
+        pytest.param(
+            pcs("d", clique("a"), clique("b", starts_after=["a", "ghost"]), startup=EXPLICIT),
+            {"d-0-b": ("d-0-a",)},
+            id="explicit: a clique that does not exist is nobody's parent",
+        ),
+        pytest.param(
+            pcs("d", clique("worker"), clique("my-worker"), clique("z", starts_after=["my-worker"]), startup=EXPLICIT),
+            {"d-0-z": ("d-0-my-worker",)},
+            id="explicit: exact names, not endings",
+        ),
+    ],
+)
+def test_parents(manifest: dict, wanted: dict[str, tuple[str, ...]]) -> None:
+    assert {name: found for name, found in order(set_of(manifest)).items() if found} == wanted
+
+
+def test_each_parent_comes_with_its_minimum() -> None:
+    observed = set_of(in_order(2))
+    child = clique_of(observed, "demo-0-grp-0-work")
+    unit = unit_of(observed, child)
+    assert unit is not None
+    assert child.spec.starts_after == ("demo-0-grp-0-lead", "demo-0-grp-1-lead")
+    assert parent_minimums(observed, unit, child.spec.starts_after) == (
+        ("demo-0-grp-0-lead", 1),
+        ("demo-0-grp-1-lead", 1),
+    )
+
+
+def test_a_parent_at_zero_is_not_waited_for() -> None:
+    observed = set_of(in_order(1))
+    child = clique_of(observed, "demo-0-grp-0-lead")
+    unit = unit_of(observed, child)
+    assert unit is not None
+    assert parent_minimums(observed, unit, child.spec.starts_after, {"demo-0-router": 0}) == ()
+
+
+def test_a_parent_at_zero_by_its_template_is_not_waited_for_before_it_is_there() -> None:
+    observed = set_of(pcs("d", clique("a", 0, min_available=0), clique("b"), startup=IN_ORDER))
+    child = clique_of(observed, "d-0-b")
+    unit = unit_of(observed, child)
+    assert unit is not None
+    assert parent_minimums(observed, unit, child.spec.starts_after) == ()
+    assert parent_minimums(observed, unit, child.spec.starts_after, {"d-0-a": 2}) == (("d-0-a", 1),)
+
+
+def test_what_a_container_waits_for_can_be_read_from_its_arguments() -> None:
+    after = with_startup_container({"containers": []}, "demo", "initc:1", (("demo-0-a", 2), ("demo-0-b", 1)))
+    assert list(waited_for([*after["initContainers"][0]["args"], "--other=x:1"])) == ["demo-0-a", "demo-0-b"]
+
+
+def test_the_container_comes_after_the_users_own() -> None:
+    before = {"initContainers": [{"name": "mine"}], "volumes": [{"name": "data"}], "containers": [{"name": "c"}]}
+    after = with_startup_container(before, "demo", "initc:1", (("demo-0-a", 2), ("demo-0-b", 1)))
+    own, ours = after["initContainers"]
+    assert own == {"name": "mine"}
+    assert ours == {
+        "name": "grove-initc",
+        "image": "initc:1",
+        "args": ["--podcliques=demo-0-a:2", "--podcliques=demo-0-b:1"],
+        "volumeMounts": [
+            {"name": "pod-info-vol", "mountPath": "/var/grove/pod-info", "readOnly": True},
+            {
+                "name": "sa-token-secret-vol",
+                "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+                "readOnly": True,
+            },
+        ],
+    }
+    assert [volume["name"] for volume in after["volumes"]] == ["data", "sa-token-secret-vol", "pod-info-vol"]
+    assert after["volumes"][1]["secret"] == {"secretName": "demo-ic-sat", "defaultMode": 420}
+    assert [item["path"] for item in after["volumes"][2]["downwardAPI"]["items"]] == ["namespace", "podgangname"]
+    assert before["initContainers"] == [{"name": "mine"}], "the template is not touched"
+
+
+def test_without_parents_there_is_no_container() -> None:
+    before = {"containers": []}
+    assert with_startup_container(before, "demo", "initc:1", (), readiness_gate=True) is before
+
+
+def test_a_readiness_gate_joins_those_of_the_template_when_asked_for() -> None:
+    before = {"containers": [{"name": "c"}], "readinessGates": [{"conditionType": "example.com/mine"}]}
+    parents_ = (("demo-0-a", 2),)
+    assert with_startup_container(before, "demo", "initc:1", parents_)["readinessGates"] == before["readinessGates"]
+    after = with_startup_container(before, "demo", "initc:1", parents_, readiness_gate=True)
+    assert after["readinessGates"] == [
+        {"conditionType": "example.com/mine"}, {"conditionType": "grove.io/startup-order"},
+    ]  # fmt: skip

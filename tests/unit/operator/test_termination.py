@@ -1,0 +1,355 @@
+"""Gang termination as decisions: who is charged, when it is due, what suppresses it, how often it may happen."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.manifests import clique, group, pcs
+from tests.support.observed import NOW, clique_of, group_of, set_of
+
+from grove.api import conditions as words
+from grove.api import labels as key
+from grove.api.meta import Condition, Json, find_condition
+from grove.api.podclique import PodClique, PodCliqueStatus
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
+from grove.operator.scalinggroup.status import group_status
+from grove.operator.shared.children import template_hashes
+from grove.operator.shared.outcome import COMPLETE
+from grove.operator.shared.restarts import find_restart
+from grove.operator.shared.termination import (
+    Sentence,
+    Verdict,
+    condemned_copies,
+    condemned_replicas,
+    max_gang_restarts,
+    terminated_copies,
+    terminated_replicas,
+    termination_delay,
+    with_clique_memory,
+    with_group_memory,
+)
+
+DELAY_S = 10
+
+
+def at(seconds: float) -> str:
+    return (NOW + timedelta(seconds=seconds)).isoformat()
+
+
+def said(type_: str, status: str, since_s: float) -> Json:
+    return {"type": type_, "status": status, "reason": "R", "message": "m", "lastTransitionTime": at(since_s)}
+
+
+def breached(since_s: float, whole_s: float | None = -100, type_: str = words.WAS_SCHEDULED) -> list[Json]:
+    """Conditions of a part in breach; `whole_s` is when it was first whole, None if it never was."""
+    memory = [said(type_, "True", whole_s)] if whole_s is not None else []
+    return [said(words.MIN_AVAILABLE_BREACHED, "True", since_s), *memory]
+
+
+FINE = [said(words.MIN_AVAILABLE_BREACHED, "False", -100), said(words.WAS_SCHEDULED, "True", -100)]
+FINE_GROUP = [said(words.MIN_AVAILABLE_BREACHED, "False", -100), said(words.WAS_HEALTHY, "True", -100)]
+UNKNOWN = [said(words.MIN_AVAILABLE_BREACHED, "Unknown", -100), said(words.WAS_SCHEDULED, "True", -100)]
+
+
+def demo(replicas: int = 1, limit: str = "", **status: Any) -> PodCliqueSet:
+    """One standalone clique beside a group of three copies that needs one."""
+    annotations = {key.MAX_GANG_RESTARTS: limit} if limit else {}
+    manifest = pcs(
+        "d", clique("a"), clique("b"), clique("c"), replicas=replicas, termination_delay=f"{DELAY_S}s",
+        groups=[group("g", "b", "c", replicas=3)], metadata={"annotations": annotations},
+    )  # fmt: skip
+    return set_of(manifest, **status)
+
+
+def members(observed: PodCliqueSet, **conditions: list[Json]) -> list[PodClique]:
+    """Members of the group, by `copy_clique`: `_0_b` is clique b of copy 0; those not named are fine."""
+    return [
+        clique_of(observed, f"d-0-g-{copy}-{name}", conditions=conditions.get(f"_{copy}_{name}", FINE))
+        for copy in range(3)
+        for name in ("b", "c")
+    ]
+
+
+# One copy of a group
+
+
+@pytest.mark.parametrize(
+    ("conditions", "now_", "wait_s"),
+    [
+        pytest.param({}, [], None, id="nothing is in breach"),
+        pytest.param({"_1_b": breached(-9)}, [], 1.0, id="a second is left"),
+        pytest.param({"_1_b": breached(-9.5)}, [], 0.5, id="the wait is exact"),
+        pytest.param({"_1_b": breached(-10)}, [1], None, id="due to the moment"),
+        pytest.param({"_1_b": breached(-500)}, [1], None, id="long due"),
+        pytest.param({"_1_b": breached(-4), "_1_c": breached(-10)}, [1], None, id="the first clique to be due decides"),
+        pytest.param({"_0_b": breached(-10), "_2_c": breached(-12)}, [0, 2], None, id="each copy for itself"),
+        pytest.param({"_0_b": breached(-10), "_2_c": breached(-3)}, [0], 7.0, id="one goes, the next one waits"),
+        pytest.param({"_1_b": breached(-500, whole_s=None)}, [], None, id="what never was whole is not restarted"),
+        pytest.param({"_1_b": breached(-500, whole_s=-3)}, [], 7.0, id="the time counts from when it became whole"),
+        pytest.param({"_1_b": UNKNOWN}, [], None, id="not judged during an update"),
+    ],
+)
+def test_copies(conditions: dict[str, list[Json]], now_: list[int], wait_s: float | None) -> None:
+    observed = demo()
+    verdict = condemned_copies(
+        observed, group_of(observed, "d-0-g", conditions=FINE_GROUP), 0, members(observed, **conditions), NOW
+    )
+    assert ([one.index for one in verdict.now], verdict.wait_s) == (now_, wait_s)
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        pytest.param(breached(-1, type_=words.WAS_HEALTHY), id="the group is below its minimum: the set decides"),
+        pytest.param([said(words.MIN_AVAILABLE_BREACHED, "Unknown", -1)], id="the group is being updated"),
+        pytest.param([], id="the group has said nothing yet"),
+    ],
+)
+def test_no_copy_goes_alone_while(conditions: list[Json]) -> None:
+    observed = demo()
+    found = members(observed, _1_b=breached(-500))
+    assert condemned_copies(observed, group_of(observed, "d-0-g", conditions=conditions), 0, found, NOW) == Verdict()
+
+
+def test_a_copy_that_is_still_being_restarted_is_not_restarted_again() -> None:
+    observed = demo()
+    restarts = [{"replicaIndex": 1, "incarnation": 1}]
+    whole = group_of(observed, "d-0-g", conditions=FINE_GROUP, replicaRestarts=restarts)
+    found = members(observed, _1_b=breached(-500))  # its status is still about incarnation 0
+    assert condemned_copies(observed, whole, 0, found, NOW) == Verdict()
+
+
+def test_copies_beyond_the_replicas_are_on_their_way_out() -> None:
+    observed = demo()
+    whole = group_of(observed, "d-0-g", 2, conditions=FINE_GROUP)
+    assert condemned_copies(observed, whole, 0, members(observed, _2_b=breached(-500)), NOW) == Verdict()
+
+
+@pytest.mark.parametrize(("incarnation", "want"), [(0, ("True", 0)), (1, ("False", 3))])
+def test_a_group_whose_replica_is_restarted_is_not_whole_by_what_its_cliques_said_before(
+    incarnation: int, want: tuple[str, int]
+) -> None:
+    observed = demo(replicaRestarts=[{"replicaIndex": 0, "incarnation": 1}], currentGenerationHash="g")
+    scheduled = [*FINE, said(words.POD_CLIQUE_SCHEDULED, "True", -100)]
+    found = [
+        clique_of(observed, f"d-0-g-{copy}-{name}", conditions=scheduled, readyReplicas=1, incarnation=incarnation)
+        for copy in range(3)
+        for name in ("b", "c")
+    ]
+    config = observed.spec.template.pod_clique_scaling_groups[0]
+    status = group_status(
+        observed, group_of(observed, "d-0-g"), config, 0, found, template_hashes(observed), COMPLETE, NOW
+    )
+    breach = find_condition(status.conditions, words.MIN_AVAILABLE_BREACHED)
+    assert breach is not None
+    assert (breach.status, status.available_replicas) == want
+
+
+# One replica of a set
+
+
+def parts(
+    observed: PodCliqueSet, replica: int, a: list[Json], g: list[Json]
+) -> tuple[PodClique, PodCliqueScalingGroup]:
+    return (
+        clique_of(observed, f"d-{replica}-a", conditions=a),
+        group_of(observed, f"d-{replica}-g", conditions=g),
+    )
+
+
+IN_PROGRESS = [*breached(-500, type_=words.WAS_HEALTHY), said(words.GANG_TERMINATION_IN_PROGRESS, "True", -5)]
+
+
+@pytest.mark.parametrize(
+    ("a", "g", "now_", "wait_s"),
+    [
+        pytest.param(FINE, FINE_GROUP, [], None, id="nothing is in breach"),
+        pytest.param(breached(-10), FINE_GROUP, ["d-0-a"], None, id="a standalone clique is due"),
+        pytest.param(breached(-2), FINE_GROUP, [], 8.0, id="a standalone clique has time left"),
+        pytest.param(FINE, breached(-10, type_=words.WAS_HEALTHY), ["d-0-g"], None, id="a group is due"),
+        pytest.param(
+            breached(-3), breached(-10, type_=words.WAS_HEALTHY), ["d-0-a, d-0-g"], None,
+            id="the first part to be due decides, all are named",
+        ),
+        pytest.param(FINE, breached(-500, None, words.WAS_HEALTHY), [], None, id="a group that never was whole"),
+        pytest.param(FINE, IN_PROGRESS, [], None, id="once for each breach"),
+        pytest.param(UNKNOWN, FINE_GROUP, [], None, id="not judged during an update"),
+    ],
+)  # fmt: skip
+def test_replicas(a: list[Json], g: list[Json], now_: list[str], wait_s: float | None) -> None:
+    observed = demo()
+    one_clique, one_group = parts(observed, 0, a, g)
+    verdict = condemned_replicas(observed, [one_clique], [one_group], NOW)
+    assert ([one.blame for one in verdict.now], verdict.wait_s) == (now_, wait_s)
+
+
+def test_a_replica_without_one_of_its_cliques_is_being_built() -> None:
+    observed = demo()
+    _, one_group = parts(observed, 0, FINE, breached(-500, type_=words.WAS_HEALTHY))
+    assert condemned_replicas(observed, [], [one_group], NOW) == Verdict()
+
+
+def test_replicas_are_judged_one_by_one() -> None:
+    observed = demo(replicas=2)
+    pairs = [parts(observed, 0, FINE, FINE_GROUP), parts(observed, 1, breached(-11), FINE_GROUP)]
+    verdict = condemned_replicas(observed, [c for c, _ in pairs], [g for _, g in pairs], NOW)
+    assert verdict == Verdict(now=(Sentence(1, 1, "d-1-a"),))
+
+
+# How often
+
+
+def restarted(count: int, ago_s: float) -> dict[str, Any]:
+    entry = {"replicaIndex": 0, "incarnation": 0, "gangRestarts": count, "lastGangRestartTime": at(-ago_s)}
+    return {"replicaRestarts": [entry]}
+
+
+@pytest.mark.parametrize(
+    ("limit", "status", "conditions", "want"),
+    [
+        pytest.param("", restarted(99, 1), breached(-10), (100, [], None), id="as often as it takes, unless told"),
+        pytest.param("2", {}, breached(-10), (1, [], None), id="the first comes without a pause"),
+        pytest.param("2", restarted(1, 60), breached(-10), (2, [], None), id="the last one allowed"),
+        pytest.param("2", restarted(2, 60), breached(-10), (None, [0], None), id="no more than that"),
+        pytest.param("0", {}, breached(-10), (None, [0], None), id="never"),
+        pytest.param("9", restarted(1, 6), breached(-10), (None, [], 4.0), id="10 s after the first restart"),
+        pytest.param("9", restarted(3, 30), breached(-10), (None, [], 10.0), id="40 s after the third"),
+        pytest.param("9", restarted(8, 299), breached(-10), (None, [], 1.0), id="never more than 5 min"),
+        pytest.param(
+            "2", restarted(2, 1000), breached(-10, whole_s=-610), (1, [], None),
+            id="ten good minutes and the count starts over",
+        ),
+        pytest.param("2", restarted(2, 1000), breached(-10, whole_s=-609), (None, [0], None), id="but not before"),
+    ],
+)  # fmt: skip
+def test_restarts_are_bounded(
+    limit: str, status: dict[str, Any], conditions: list[Json], want: tuple[int | None, list[int], float | None]
+) -> None:
+    observed = demo(limit=limit, **status)
+    one_clique, one_group = parts(observed, 0, conditions, FINE_GROUP)
+    verdict = condemned_replicas(observed, [one_clique], [one_group], NOW)
+    count = verdict.now[0].count if verdict.now else None
+    assert (count, list(verdict.exhausted), verdict.wait_s) == want
+
+
+@pytest.mark.parametrize("text", ["-1", "many", "1.5", "²"])
+def test_a_limit_nobody_can_read_is_none(text: str) -> None:
+    assert max_gang_restarts(demo(limit=text)) is None
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90.0), (None, 14400.0), ("soon", 14400.0)])
+def test_delay(text: str | None, seconds: float) -> None:
+    manifest = pcs("d", clique("a"))
+    manifest["spec"]["template"]["terminationDelay"] = text
+    assert termination_delay(set_of(manifest)).total_seconds() == seconds
+
+
+# What is written
+
+
+def test_a_restarted_replica_is_ahead_of_everything_in_it() -> None:
+    """Its copies may have been restarted more often than it was: they must see a higher number all the same."""
+    observed = demo(replicaRestarts=[{"replicaIndex": 0, "incarnation": 2}], gangRestarts=2)
+    one_clique, one_group = parts(observed, 0, breached(-10), FINE_GROUP)
+    one_group = group_of(observed, "d-0-g", replicaRestarts=[{"replicaIndex": 1, "incarnation": 7}])
+    verdict = Verdict(now=(Sentence(0, 3, "d-0-a"),))
+
+    status = terminated_replicas(observed, [one_clique], [one_group], verdict, NOW).status
+
+    assert find_restart(status.replica_restarts, 0).incarnation == 8
+    assert status.gang_restarts == 3
+    assert find_restart(status.replica_restarts, 0).last_gang_restart_time == NOW
+
+
+def test_a_restarted_copy_leaves_the_others_alone() -> None:
+    observed = demo(replicaRestarts=[{"replicaIndex": 0, "incarnation": 4}])
+    one_group = group_of(observed, "d-0-g", replicaRestarts=[{"replicaIndex": 1, "incarnation": 2}], gangRestarts=1)
+
+    status = terminated_copies(observed, one_group, 0, Verdict(now=(Sentence(2, 1, "x"),)), NOW)
+
+    assert [(one.replica_index, one.incarnation) for one in status.replica_restarts] == [(1, 2), (2, 5)]
+    assert status.gang_restarts == 2
+
+
+def test_that_no_restart_is_left_is_said_and_taken_back() -> None:
+    observed = demo(limit="3")
+    one_group = group_of(observed, "d-0-g")
+    status = terminated_copies(observed, one_group, 0, Verdict(exhausted=(1,)), NOW)
+    found = find_condition(status.conditions, words.GANG_RESTARTS_EXHAUSTED)
+    assert found is not None
+    assert found.message == "replica 1 stays in breach after 3 restarts, all that grove.io/max-gang-restarts allows"
+
+    again = group_of(observed, "d-0-g", conditions=[said(words.GANG_RESTARTS_EXHAUSTED, "True", -1)])
+    assert terminated_copies(observed, again, 0, Verdict(), NOW).conditions == ()
+
+
+# What is remembered
+
+
+def told(type_: str, status: str, seconds: float = 0) -> Condition:
+    moment = NOW + timedelta(seconds=seconds)
+    return Condition(type=type_, status=status, reason="R", message="", last_transition_time=moment)
+
+
+def remembered(conditions: tuple[Condition, ...], type_: str) -> datetime | None:
+    found = find_condition(conditions, type_)
+    return found.last_transition_time if found is not None else None
+
+
+def test_a_clique_remembers_that_it_was_scheduled_until_it_is_restarted() -> None:
+    scheduled = told(words.POD_CLIQUE_SCHEDULED, "True")
+    fresh = with_clique_memory(PodCliqueStatus(conditions=(scheduled,)), 0, NOW)
+    assert remembered(fresh.conditions, words.WAS_SCHEDULED) == NOW
+
+    lost = PodCliqueStatus(conditions=(told(words.POD_CLIQUE_SCHEDULED, "False"), *fresh.conditions[1:]))
+    later = NOW + timedelta(hours=1)
+    assert remembered(with_clique_memory(lost, 0, later).conditions, words.WAS_SCHEDULED) == NOW
+    assert remembered(with_clique_memory(lost, 1, later).conditions, words.WAS_SCHEDULED) is None
+    assert with_clique_memory(lost, 1, later).incarnation == 1
+
+
+def test_a_clique_that_was_never_scheduled_has_no_memory() -> None:
+    status = PodCliqueStatus(conditions=(told(words.POD_CLIQUE_SCHEDULED, "False"),))
+    assert remembered(with_clique_memory(status, 0, NOW).conditions, words.WAS_SCHEDULED) is None
+
+
+def test_a_group_says_that_its_replica_is_restarted_until_it_is_whole_again() -> None:
+    whole = told(words.MIN_AVAILABLE_BREACHED, "False")
+    first = with_group_memory(PodCliqueScalingGroupStatus(conditions=(whole,)), 0, NOW)
+    assert remembered(first.conditions, words.WAS_HEALTHY) == NOW
+
+    hit = with_group_memory(first, 1, NOW)
+    assert find_condition(hit.conditions, words.WAS_HEALTHY) is None
+    assert remembered(hit.conditions, words.GANG_TERMINATION_IN_PROGRESS) == NOW
+
+    back = with_group_memory(hit, 1, NOW + timedelta(seconds=9))
+    assert find_condition(back.conditions, words.GANG_TERMINATION_IN_PROGRESS) is None
+    assert remembered(back.conditions, words.WAS_HEALTHY) == NOW + timedelta(seconds=9)
+
+
+@given(
+    since=st.lists(st.tuples(st.integers(0, 30), st.one_of(st.none(), st.integers(0, 30))), min_size=6, max_size=6),
+    later=st.integers(1, 60),
+)
+def test_nothing_is_forgotten_and_nothing_comes_early(since: list[tuple[int, int | None]], later: int) -> None:
+    """A wait that is waited out ends in a restart, and whoever is restarted was in breach for the whole delay."""
+    observed = demo()
+    keys = [f"_{copy}_{name}" for copy in range(3) for name in ("b", "c")]
+    facts = {k: breached(-b, whole_s=None if w is None else -w) for k, (b, w) in zip(keys, since, strict=True)}
+    whole, found = group_of(observed, "d-0-g", conditions=FINE_GROUP), members(observed, **facts)
+
+    now_ = condemned_copies(observed, whole, 0, found, NOW)
+    for one in now_.now:
+        mine = since[2 * one.index : 2 * one.index + 2]
+        assert any(w is not None and min(b, w) >= DELAY_S for b, w in mine)
+    if now_.wait_s is not None:
+        then = condemned_copies(observed, whole, 0, found, NOW + timedelta(seconds=now_.wait_s))
+        assert len(then.now) > len(now_.now)
+    else:
+        after = condemned_copies(observed, whole, 0, found, NOW + timedelta(seconds=later))
+        assert [one.index for one in after.now] == [one.index for one in now_.now]

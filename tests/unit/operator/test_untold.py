@@ -1,0 +1,57 @@
+"""A set says which of its gangs were not told to their scheduler as they are, and nothing while all is well."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from grove.api.meta import Condition
+from grove.api.podgang import PodGang
+from grove.operator.podgang.refusals import with_untold_condition
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def gang(name: str, status: str = "", reason: str = "") -> PodGang:
+    said = [{"type": "SchedulerObjectsReady", "status": status, "reason": reason, "message": "why"}] if status else []
+    return msgspec.convert({"metadata": {"name": name}, "status": {"conditions": said}}, PodGang)
+
+
+def said(conditions: tuple[Condition, ...]) -> list[tuple[str, str, str, str]]:
+    return [(one.type, one.status, one.reason, one.message) for one in conditions]
+
+
+@pytest.mark.parametrize(
+    ("gangs", "want"),
+    [
+        pytest.param([], None, id="no gangs"),
+        pytest.param([gang("a")], None, id="a scheduler that reads PodGangs itself"),
+        pytest.param([gang("a", "True", "Told")], None, id="told"),
+        pytest.param([gang("a", "False", "PodsHeld"), gang("b", "False", "Replacing")], None, id="on its way"),
+        pytest.param(
+            [gang("a", "True", "Told"), gang("b", "False", "NameConflict")],
+            ("False", "NameConflict", "b: why"),
+            id="one of two",
+        ),
+        pytest.param(
+            [gang("a", "True", "GangNotEnforced"), gang("b", "False", "NameConflict")],
+            ("False", "NameConflict", "b: why"),
+            id="not told at all is worse than not placed as told",
+        ),
+        pytest.param(
+            [gang(f"g{n}", "False", "GangsNotOffered") for n in (4, 3, 2, 1, 0)],
+            ("False", "GangsNotOffered", "g0, g1, g2 and 2 more: why"),
+            id="many alike",
+        ),
+    ],
+)
+def test_what_a_set_says(gangs: list[PodGang], want: tuple[str, str, str] | None) -> None:
+    found = with_untold_condition((), gangs, 1, NOW)
+    assert said(found) == ([("SchedulerObjectsReady", *want)] if want else [])
+
+
+def test_it_goes_when_the_trouble_is_over() -> None:
+    before = with_untold_condition((), [gang("a", "False", "NameConflict")], 1, NOW)
+    assert with_untold_condition(before, [gang("a", "True", "Told")], 1, NOW) == ()

@@ -1,0 +1,133 @@
+"""Which status changes are written at once, and which may wait for more of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from grove.api.meta import Condition
+from grove.api.podclique import PodCliqueSpec, PodCliqueStatus, PodCliqueUpdateProgress
+from grove.api.podcliqueset import PodCliqueSetStatus, PodCliqueSetUpdateProgress
+from grove.api.podgang import PodGangStatus
+from grove.api.scalinggroup import PodCliqueScalingGroupSpec, PodCliqueScalingGroupStatus
+from grove.api.status import LastError
+from grove.operator.shared.urgency import clique_news, gang_news, group_news, set_news
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+OPEN, ENDED = PodCliqueUpdateProgress(update_started_at=NOW), PodCliqueUpdateProgress(update_ended_at=NOW)
+FOUR = PodCliqueSpec(replicas=4, min_available=2)
+
+
+def said(type_: str, status: str) -> tuple[Condition, ...]:
+    return (Condition(type=type_, status=status),)
+
+
+def pods(replicas: int = 4, scheduled: int = 0, ready: int = 0, **more: object) -> PodCliqueStatus:
+    return PodCliqueStatus(
+        replicas=replicas,
+        scheduled_replicas=scheduled,
+        ready_replicas=ready,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "news"),
+    [
+        pytest.param(PodCliqueStatus(), pods(), False, id="pods were made"),
+        pytest.param(pods(), pods(scheduled=3), False, id="some have nodes"),
+        pytest.param(pods(scheduled=4), pods(scheduled=4, ready=1), False, id="one of four is ready"),
+        pytest.param(pods(scheduled=4, ready=1), pods(scheduled=4, ready=2), True, id="the minimum is ready"),
+        pytest.param(pods(scheduled=4, ready=2), pods(scheduled=4, ready=3), False, id="one more than the minimum"),
+        pytest.param(pods(scheduled=4, ready=3), pods(scheduled=4, ready=4), True, id="all are ready"),
+        pytest.param(pods(scheduled=4, ready=4), pods(scheduled=4, ready=3), False, id="one less, still enough"),
+        pytest.param(pods(scheduled=4, ready=2), pods(scheduled=4, ready=1), True, id="below the minimum"),
+        pytest.param(
+            pods(), pods(last_errors=(LastError(code="E", description="d"),)), True, id="something went wrong"
+        ),
+        pytest.param(
+            pods(), pods(conditions=said("MinAvailableBreached", "True")), False, id="a new clique is in breach"
+        ),
+        pytest.param(
+            pods(conditions=said("MinAvailableBreached", "False")),
+            pods(conditions=said("MinAvailableBreached", "True")),
+            True,
+            id="a whole clique breaks",
+        ),
+        pytest.param(
+            pods(scheduled=4, ready=2, update_progress=OPEN), pods(scheduled=4, ready=1, update_progress=OPEN), False,
+            id="below the minimum by an update",
+        ),
+        pytest.param(
+            pods(scheduled=4, ready=1, update_progress=OPEN), pods(scheduled=4, ready=2, update_progress=OPEN), True,
+            id="back at the minimum: the update goes on",
+        ),
+        pytest.param(pods(ready=2), pods(ready=2, update_progress=OPEN), True, id="an update begins"),
+        pytest.param(
+            pods(ready=2, update_progress=ENDED), pods(ready=1, update_progress=ENDED), True, id="an update is over"
+        ),
+        pytest.param(
+            pods(scheduled=4, ready=4, observed_generation=1), pods(scheduled=4, ready=4, observed_generation=2), False,
+            id="whole, as before",
+        ),
+        pytest.param(pods(), pods(conditions=said("ScalingLimited", "True")), True, id="a limit is hit"),
+        pytest.param(pods(conditions=said("ScalingLimited", "True")), pods(), True, id="a limit is lifted"),
+    ],
+)  # fmt: skip
+def test_clique_news(before: PodCliqueStatus, after: PodCliqueStatus, news: bool) -> None:
+    assert clique_news(FOUR, before, after) is news
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "news"),
+    [
+        pytest.param(0, 1, False, id="one of three, two are needed"),
+        pytest.param(1, 2, True, id="the minimum"),
+        pytest.param(2, 3, True, id="all"),
+        pytest.param(3, 2, False, id="one lost, enough left"),
+        pytest.param(2, 1, True, id="below the minimum"),
+    ],
+)
+def test_group_news(before: int, after: int, news: bool) -> None:
+    spec = PodCliqueScalingGroupSpec(replicas=3, min_available=2)
+    old, new = (PodCliqueScalingGroupStatus(available_replicas=count) for count in (before, after))
+    assert group_news(spec, old, new) is news
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "news"),
+    [
+        pytest.param(0, 3, False, id="on the way"),
+        pytest.param(3, 5, True, id="all"),
+        pytest.param(5, 4, True, id="one lost"),
+    ],
+)
+def test_set_news(before: int, after: int, news: bool) -> None:
+    old, new = (PodCliqueSetStatus(available_replicas=count) for count in (before, after))
+    assert set_news(5, old, new) is news
+
+
+def test_a_replica_that_an_update_takes_down_is_no_news() -> None:
+    progress = PodCliqueSetUpdateProgress(update_started_at=NOW)
+    old, new = (PodCliqueSetStatus(available_replicas=count, update_progress=progress) for count in (5, 4))
+    assert not set_news(5, old, new)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "news"),
+    [
+        pytest.param(PodGangStatus(), PodGangStatus(phase="Pending"), False, id="a phase at the start"),
+        pytest.param(
+            PodGangStatus(phase="Pending"),
+            PodGangStatus(phase="Pending", conditions=said("Initialized", "True")),
+            True,
+            id="complete: a scheduler waits for that",
+        ),
+        pytest.param(PodGangStatus(phase="Pending"), PodGangStatus(phase="Starting"), False, id="placed"),
+        pytest.param(PodGangStatus(phase="Starting"), PodGangStatus(phase="Running"), True, id="running"),
+        pytest.param(PodGangStatus(phase="Running"), PodGangStatus(phase="Pending"), True, id="not running any more"),
+    ],
+)
+def test_gang_news(before: PodGangStatus, after: PodGangStatus, news: bool) -> None:
+    assert gang_news(before, after) is news

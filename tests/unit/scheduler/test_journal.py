@@ -1,0 +1,121 @@
+"""A recorded run replays to the same decisions, in this process and from what is on the disk."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from grove.api.core import Taint, Toleration
+from grove.api.selector import Requirement, Selector
+from grove.cli.scheduler import replay as replay_command
+from grove.scheduler.evict.victims import DisruptionBudget, Running
+from grove.scheduler.loop.decisions import Decider
+from grove.scheduler.model.answers import Budget, Placement
+from grove.scheduler.model.facts import HostPort, NodeFacts, NodeTerm, PodFacts, PodScope, PodTerm, Shape, Spread
+from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup
+from grove.scheduler.replay.journal import JOURNAL, BadJournal, Journal, RecordedSnapshot, replay
+
+RACK = "rack"
+
+
+def shape(gpus: int, **fields: object) -> Shape:
+    return Shape((("gpu", gpus), ("pods", 1)), **fields)  # type: ignore[arg-type]
+
+
+SHAPES = [
+    shape(1),
+    shape(2, node_selector=(("kind", "a"),)),
+    shape(1, node_affinity=(NodeTerm((Requirement("kind", "In", frozenset({"a", "b"})),)),)),
+    shape(1, tolerations=(Toleration(key="dedicated", operator="Exists"),), ports=(HostPort(80),)),
+    shape(1, anti_affinity=(PodTerm("kubernetes.io/hostname", PodScope(Selector(()), frozenset({"ns"}))),)),
+    shape(1, spread=(Spread(RACK, 2, PodScope(Selector(()), frozenset({"ns"}))),)),
+]
+
+
+def pod(uid: str, rng: random.Random, group: str, **fields: object) -> PodFacts:
+    return PodFacts(uid, "ns", uid, rng.choice(SHAPES), {"app": group}, group=group, **fields)  # type: ignore[arg-type]
+
+
+def a_busy_day(directory: Path, seed: int) -> list[str]:
+    """Nodes and pods come and go between decisions; what was placed is assumed. Returns the ids of the decisions."""
+    rng = random.Random(seed)
+    journal = Journal(directory)
+    snapshot = RecordedSnapshot(journal)
+    decider = Decider(snapshot, "day", journal)
+    decisions = []
+    snapshot.set_topology("levels", (RACK, "kubernetes.io/hostname"))
+    snapshot.set_namespace("ns", {"team": "x"})
+    for n in range(12):
+        taints = (Taint(key="dedicated", effect="NoSchedule"),) if n % 5 == 0 else ()
+        labels = {RACK: f"r{n % 3}", "kind": "ab"[n % 2], "kubernetes.io/hostname": f"n{n}"}
+        snapshot.add_node(NodeFacts(f"n{n}", {"gpu": 4, "pods": 20}, labels, taints))
+    placed: list[PodFacts] = []
+    for g in range(15):
+        groups = tuple(
+            PodGroup(f"p{k}", 1, tuple(pod(f"{g}-{k}-{n}", rng, f"p{k}", priority=g) for n in range(rng.randint(1, 3))))
+            for k in range(rng.randint(1, 2))
+        )
+        root = Branch(f"ns/g{g}", groups, required=rng.choice(("", RACK)))
+        pin = Pin(RACK, "n1") if rng.random() < 0.2 else None
+        gang = Gang(f"ns/g{g}", root, priority=g, pinned_domain=pin, headroom=((SHAPES[0], 2),))
+        decision, answer = decider.place(gang, Budget(), closed=["n2"] if rng.random() < 0.3 else [])
+        decisions.append(decision)
+        if isinstance(answer, Placement):
+            snapshot.assume(answer)
+            placed += answer.pods
+        else:
+            units = [Running(one.uid, one.priority, (one,)) for one in sorted(placed, key=lambda p: p.uid)]
+            budget = DisruptionBudget("ns/keep", 1, frozenset(p.uid for p in placed[:3]))
+            decisions.append(decider.preempt(gang, units, [budget], Budget())[0])
+        if placed and rng.random() < 0.4:
+            snapshot.remove_pod(placed.pop(rng.randrange(len(placed))).uid)
+        if rng.random() < 0.2:
+            snapshot.remove_node(f"n{rng.randrange(12)}")
+    journal.close()
+    return decisions
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_replay_gives_the_same_answers(tmp_path: Path, seed: int) -> None:
+    decisions = a_busy_day(tmp_path, seed)
+    again = list(replay(tmp_path))
+    assert [one.decision for one in again] == decisions
+    assert [one for one in again if not one.is_same] == []
+    assert any(one.recorded.get("fits") for one in again)
+
+
+def test_some_of_those_days_have_refusals_and_victims(tmp_path: Path) -> None:
+    kinds = set()
+    for seed in range(5):
+        a_busy_day(tmp_path / str(seed), seed)
+        for one in replay(tmp_path / str(seed)):
+            kinds.add((one.kind, bool(one.recorded.get("fits", one.recorded.get("found")))))
+    assert kinds == {("place", True), ("place", False), ("preempt", True), ("preempt", False)}
+
+
+def test_a_journal_that_was_tampered_with_is_told(tmp_path: Path) -> None:
+    a_busy_day(tmp_path, 0)
+    file = tmp_path / JOURNAL
+    text = file.read_text()
+    assert '"core":1' in text
+    file.write_text(text.replace('"core":1', '"core":2'))
+    result = CliRunner().invoke(replay_command, [str(tmp_path), "-q"])
+    assert result.exit_code == 1
+    assert "DIFFERENT" in result.output
+
+
+def test_the_command_says_that_all_is_the_same(tmp_path: Path) -> None:
+    count = len(a_busy_day(tmp_path, 1))
+    result = CliRunner().invoke(replay_command, [str(tmp_path), "-q"])
+    assert (result.exit_code, result.output) == (0, f"{count} decisions, all the same\n")
+
+
+def test_something_else_is_not_a_journal(tmp_path: Path) -> None:
+    (tmp_path / JOURNAL).write_text('{"op":"journal","format":1}\nnonsense\n')
+    with pytest.raises(BadJournal, match=f"{JOURNAL}:2"):
+        list(replay(tmp_path))
+    with pytest.raises(BadJournal, match="there is no journal"):
+        list(replay(tmp_path / "empty"))

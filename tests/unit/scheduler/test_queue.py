@@ -1,0 +1,135 @@
+"""Who is tried when: order, back-off, waking, standing back."""
+
+from __future__ import annotations
+
+import heapq
+
+import pytest
+
+from grove.scheduler.policy.queue import Backoff, Order, Queue, Stage
+
+
+def order(name: str, *, priority: int = 0, stage: Stage = Stage.FLOOR, created: float = 0.0) -> Order:
+    return Order(-priority, stage, created, name)
+
+
+def names(queue: Queue, now: float) -> list[str]:
+    heap = queue.due(now)
+    return [heapq.heappop(heap)[1] for _ in range(len(heap))]
+
+
+@pytest.mark.parametrize(
+    ("units", "want"),
+    [
+        pytest.param([order("old", created=1), order("new", created=2)], ["old", "new"], id="the older first"),
+        pytest.param([order("a", created=1), order("b", priority=5, created=9)], ["b", "a"], id="priority beats age"),
+        pytest.param(
+            [order("scaled", stage=Stage.SCALED_FLOOR, created=1), order("base", created=9)],
+            ["base", "scaled"],
+            id="base gangs before scaled ones, whatever their age",
+        ),
+        pytest.param(
+            [order("more", stage=Stage.SURPLUS), order("scaled", stage=Stage.SCALED_FLOOR), order("base")],
+            ["base", "scaled", "more"],
+            id="surplus last",
+        ),
+        pytest.param(
+            [order("low", created=1), order("high", priority=9, stage=Stage.SURPLUS, created=9)],
+            ["high", "low"],
+            id="surplus of a higher priority before a lower minimum",
+        ),
+        pytest.param([order("b"), order("a")], ["a", "b"], id="equals by name"),
+    ],
+)
+def test_order(units: list[Order], want: list[str]) -> None:
+    queue = Queue()
+    for unit in units:
+        queue.offer(unit.name, unit, 0.0)
+    assert names(queue, 0.0) == want
+
+
+def test_a_parked_unit_waits_for_help_and_not_for_time() -> None:
+    queue = Queue(Backoff(1.0, 8.0))
+    queue.offer("a", order("a"), 0.0)
+    queue.park("a", 0.0)
+    assert names(queue, 1000.0) == []
+    assert queue.next_due_s(1000.0) is None
+    assert queue.wake(lambda name: name == "a") == 1
+    assert names(queue, 1000.0) == ["a"]
+
+
+def test_help_that_cannot_help_wakes_nobody() -> None:
+    queue = Queue()
+    queue.offer("a", order("a"), 0.0)
+    queue.park("a", 0.0)
+    assert queue.wake(lambda _: False) == 0
+    assert names(queue, 10.0) == []
+
+
+def test_back_off_doubles_up_to_its_most_and_ends_with_a_change_of_the_unit() -> None:
+    queue = Queue(Backoff(1.0, 4.0))
+    queue.offer("a", order("a"), 0.0)
+    waits = []
+    for _ in range(4):
+        queue.park("a", 0.0)
+        queue.wake(lambda _: True)
+        waits.append(queue.next_due_s(0.0))
+    assert waits == [1.0, 2.0, 4.0, 4.0]
+    queue.offer("a", order("a"), 0.0, fresh=True)
+    assert names(queue, 0.0) == ["a"]
+
+
+def test_nobody_overtakes_because_of_a_back_off() -> None:
+    queue = Queue(Backoff(5.0, 5.0))
+    queue.offer("first", order("first", created=1), 0.0)
+    queue.park("first", 0.0)
+    queue.wake(lambda _: True)
+    assert names(queue, 1.0) == []
+    queue.offer("second", order("second", created=2), 1.0)
+    assert names(queue, 1.0) == ["first", "second"]
+
+
+def test_trouble_on_the_way_is_waited_out() -> None:
+    queue = Queue(Backoff(5.0, 5.0))
+    queue.offer("a", order("a"), 0.0)
+    queue.retry("a", 0.0)
+    queue.offer("b", order("b"), 1.0)
+    assert names(queue, 1.0) == ["b"]
+    assert names(queue, 5.0) == ["a", "b"]
+
+
+def test_a_unit_keeps_the_time_it_first_became_ready() -> None:
+    queue = Queue()
+    queue.offer("a", order("a"), 3.0)
+    queue.offer("a", order("a"), 9.0, fresh=True)
+    waiting = queue.get("a")
+    assert waiting is not None
+    assert waiting.since_s == 3.0
+
+
+@pytest.mark.parametrize(
+    ("waiting", "want"),
+    [
+        pytest.param(order("base"), True, id="a minimum of the same priority"),
+        pytest.param(order("base", priority=3), True, id="a minimum of a higher priority"),
+        pytest.param(order("base", priority=-3), False, id="a minimum of a lower priority"),
+        pytest.param(order("other", stage=Stage.SURPLUS), False, id="surplus"),
+    ],
+)
+def test_who_stands_back_for_whom(waiting: Order, want: bool) -> None:
+    queue = Queue()
+    queue.offer(waiting.name, waiting, 0.0)
+    assert queue.has_minimum_before(order("me", stage=Stage.SURPLUS)) is want
+
+
+def test_standing_back_has_an_end() -> None:
+    queue = Queue()
+    queue.offer("a", order("a", stage=Stage.SURPLUS), 0.0)
+    queue.defer("a", 0.0, 2.0)
+    assert names(queue, 1.0) == []
+    assert queue.next_due_s(1.0) == 2.0
+    queue.defer("a", 2.0, 3.0)
+    waiting = queue.get("a")
+    assert waiting is not None
+    assert waiting.deferred_s == 0.0
+    assert names(queue, 3.0) == ["a"]
