@@ -57,6 +57,9 @@ ALLOWED = (
     Allowed("PodGang", r"status\.placementScore\b", "written by a scheduler that measures it"),
     Allowed("PodCliqueSet", r"status\.podGangStatuses\b", "one entry a gang; the reference leaves it empty"),
     Allowed("*", r"status\.lastOperation\b", "an optional addition: what the operator did last"),
+    Allowed("Pod", r"metadata\.labels\.grove\.io/clique-name\b", "an addition: scale selectors need it"),
+    Allowed("PodCliqueSet", r"status\.hpaPodSelector\b", "one pod a unit, so that autoscalers count units"),
+    Allowed("PodCliqueScalingGroup", r"status\.selector\b", "one pod a unit, so that autoscalers count units"),
     Allowed("Pod", r"spec\.initContainers\[\d+\]\.image", "the start-order container has an image of its own"),
 )
 

@@ -51,9 +51,13 @@ def member_clique(
     return dict(template) | replica_component(pcs, key.MEMBER_CLIQUE, fqn, replica) | own
 
 
-def pod(clique_labels: Mapping[str, str], pcs: str, replica: int, clique_fqn: str, gang: str, pod_index: int) -> Labels:
+def pod(
+    clique_labels: Mapping[str, str], pcs: str, replica: int, clique_name: str, clique_fqn: str, gang: str,
+    pod_index: int,
+) -> Labels:  # fmt: skip
     """A pod inherits its PodClique's labels, name and component included."""
     own = {
+        key.CLIQUE_NAME: clique_name,
         key.POD_CLIQUE: clique_fqn,
         key.REPLICA_INDEX: str(replica),
         key.POD_GANG: gang,
@@ -93,8 +97,17 @@ def service_selector(pcs: str, replica: int) -> Labels:
 
 
 def set_selector(pcs: str) -> str:
-    """`status.hpaPodSelector` of a set."""
+    """Everything that belongs to a set."""
     return _joined(managed(pcs))
+
+
+def set_unit_selector(pcs: str, clique_name: str, *, in_group: bool) -> str:
+    """`status.hpaPodSelector` of a set: of each replica the first pod of one clique, in a group's copy 0 if it has one.
+
+    One pod a replica, because the HPA controller takes the number of pods it finds for the number of replicas.
+    """
+    copy = {key.SCALING_GROUP_REPLICA_INDEX: "0"} if in_group else {}
+    return _joined(managed(pcs) | _first_pod_of(clique_name) | copy)
 
 
 def clique_selector(pcs: str, clique_fqn: str) -> str:
@@ -103,8 +116,13 @@ def clique_selector(pcs: str, clique_fqn: str) -> str:
 
 
 def group_selector(pcs: str, group_fqn: str) -> str:
-    """`status.selector` of a scaling group."""
+    """All pods of a scaling group."""
     return _joined(managed(pcs) | {key.SCALING_GROUP: group_fqn})
+
+
+def group_unit_selector(pcs: str, group_fqn: str, clique_name: str) -> str:
+    """`status.selector` of a scaling group: of each copy the first pod of one clique."""
+    return _joined(managed(pcs) | {key.SCALING_GROUP: group_fqn} | _first_pod_of(clique_name))
 
 
 def clique_annotations(template: Mapping[str, str]) -> dict[str, str]:
@@ -129,6 +147,10 @@ def gang_annotations(
 
 def _index(label: str, index: int | None) -> Labels:
     return {} if index is None else {label: str(index)}
+
+
+def _first_pod_of(clique_name: str) -> Labels:
+    return {key.CLIQUE_NAME: clique_name, key.POD_INDEX: "0"}
 
 
 def _joined(labels: Mapping[str, str]) -> str:

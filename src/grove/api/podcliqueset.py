@@ -6,10 +6,12 @@ in what order they start.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, ClassVar
 
 from grove.api.doc import Int64, doc
+from grove.api.labels import METRICS_CLIQUE
 from grove.api.meta import Condition, Json, Object, Resource, Struct
 from grove.api.podclique import AutoScalingConfig, PodCliqueSpec
 from grove.api.status import LastError, LastOperation, ReplicaRestart
@@ -111,6 +113,26 @@ class PodCliqueSetTemplate(Struct):
     def find_group_of(self, clique_name: str) -> ScalingGroupConfig | None:
         """The scaling group a clique belongs to; None for a standalone one."""
         return next((g for g in self.pod_clique_scaling_groups if clique_name in g.clique_names), None)
+
+    def metrics_clique_of(self, group: ScalingGroupConfig) -> str:
+        """The member whose first pod stands for a copy of the group: the one it names, else its first in the template.
+
+        A name that is no member of the group is not heard; admission refuses it.
+        """
+        named = group.annotations.get(METRICS_CLIQUE, "")
+        if named in group.clique_names:
+            return named
+        return next((clique.name for clique in self.cliques if clique.name in group.clique_names), "")
+
+    def metrics_clique(self, annotations: Mapping[str, str]) -> str:
+        """The clique whose first pod stands for a replica of the set: the one that the set's annotations name, else the
+        first standalone one, else that of the first group."""
+        named = annotations.get(METRICS_CLIQUE, "")
+        if self.find_clique(named) is not None:
+            return named
+        if self.standalone_cliques:
+            return self.standalone_cliques[0].name
+        return self.metrics_clique_of(self.pod_clique_scaling_groups[0]) if self.pod_clique_scaling_groups else ""
 
     @property
     def standalone_cliques(self) -> tuple[CliqueTemplate, ...]:

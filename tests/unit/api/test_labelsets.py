@@ -65,12 +65,13 @@ TABLE = [
     pytest.param(
         labelsets.pod(
             {"app.kubernetes.io/name": "demo-0-fe", "tier": "front", "grove.io/podgang": "stale"},
-            "demo", 0, "demo-0-fe", "demo-0", 1,
+            "demo", 0, "fe", "demo-0-fe", "demo-0", 1,
         ),
         OURS
         | {
             "tier": "front",
             "app.kubernetes.io/name": "demo-0-fe",
+            "grove.io/clique-name": "fe",
             "grove.io/podclique": "demo-0-fe",
             "grove.io/podcliqueset-replica-index": "0",
             "grove.io/podgang": "demo-0",
@@ -171,6 +172,24 @@ def test_a_template_cannot_take_over_our_keys() -> None:
             "app.kubernetes.io/managed-by=grove-operator,app.kubernetes.io/part-of=demo,"
             "grove.io/podcliquescalinggroup=demo-0-pf",
             id="of a group",
+        ),
+        pytest.param(
+            labelsets.set_unit_selector("demo", "fe", in_group=False),
+            "app.kubernetes.io/managed-by=grove-operator,app.kubernetes.io/part-of=demo,grove.io/clique-name=fe,"
+            "grove.io/podclique-pod-index=0",
+            id="of one pod a replica of a set, by a standalone clique",
+        ),
+        pytest.param(
+            labelsets.set_unit_selector("demo", "lead", in_group=True),
+            "app.kubernetes.io/managed-by=grove-operator,app.kubernetes.io/part-of=demo,grove.io/clique-name=lead,"
+            "grove.io/podclique-pod-index=0,grove.io/podcliquescalinggroup-replica-index=0",
+            id="of one pod a replica of a set, by the first copy of a group",
+        ),
+        pytest.param(
+            labelsets.group_unit_selector("demo", "demo-0-pf", "lead"),
+            "app.kubernetes.io/managed-by=grove-operator,app.kubernetes.io/part-of=demo,grove.io/clique-name=lead,"
+            "grove.io/podclique-pod-index=0,grove.io/podcliquescalinggroup=demo-0-pf",
+            id="of one pod a copy of a group",
         ),
     ],
 )

@@ -217,3 +217,45 @@ def test_what_was_just_created_needs_no_patch() -> None:
     assert len(found) == 9
     for kind, child in found:
         assert needed_patch(child, msgspec.convert(child, kind)) is None, child["kind"]
+
+
+def object_metric(**about: str) -> dict[str, object]:
+    target = {"type": "AverageValue", "averageValue": "4"}
+    return {
+        "type": "Object",
+        "object": {"describedObject": about, "metric": {"name": "grove_requests_waiting"}, "target": target},
+    }
+
+
+@pytest.mark.parametrize(
+    ("about", "want"),
+    [
+        pytest.param(
+            {"apiVersion": "grove.io/v1alpha1", "kind": "PodCliqueScalingGroup", "name": "self"},
+            {"apiVersion": "grove.io/v1alpha1", "kind": "PodCliqueScalingGroup", "name": "d-1-g"},
+            id="self is the group that is scaled",
+        ),
+        pytest.param(
+            {"kind": "PodCliqueScalingGroup", "name": "self"},
+            {"apiVersion": "grove.io/v1alpha1", "kind": "PodCliqueScalingGroup", "name": "d-1-g"},
+            id="the API version may be left out",
+        ),
+        pytest.param(
+            {"apiVersion": "grove.io/v1alpha1", "kind": "PodCliqueSet", "name": "self"},
+            {"apiVersion": "grove.io/v1alpha1", "kind": "PodCliqueSet", "name": "d"},
+            id="self as a set is the set it is part of",
+        ),
+        pytest.param(
+            {"apiVersion": "v1", "kind": "Service", "name": "queue"},
+            {"apiVersion": "v1", "kind": "Service", "name": "queue"},
+            id="any other object stays",
+        ),
+    ],
+)
+def test_an_autoscaler_describes_a_live_object(about: dict[str, str], want: dict[str, str]) -> None:
+    scale = {"minReplicas": 1, "maxReplicas": 3, "metrics": [object_metric(**about)]}
+    observed = set_of(pcs("d", clique("w"), groups=[group("g", "w", scale=scale)], replicas=2))
+    second = wanted_autoscalers(observed)[1]
+    assert second["metadata"]["name"] == "d-1-g"
+    assert second["spec"]["metrics"] == [object_metric(**want)]
+    assert observed.spec.template.pod_clique_scaling_groups[0].scale_config.metrics[0] == object_metric(**about)  # type: ignore[union-attr]

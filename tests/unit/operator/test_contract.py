@@ -162,7 +162,10 @@ class Table:
             self.facts["Pod", f"{fqn}-{pod}"] = {
                 "owner": fqn, "subdomain": base, "claims": claims, "annotations": annotations,
                 "waits": [f"--podcliques={parent}:{count}" for parent, count in parents],
-                "labels": {**labels, "grove.io/podclique": fqn, "grove.io/podclique-pod-index": str(pod)},
+                "labels": {
+                    **labels, "grove.io/podclique": fqn, "grove.io/podclique-pod-index": str(pod),
+                    "grove.io/clique-name": name,
+                },
             }  # fmt: skip
 
     def _parents(self, index: int, name: str, copy: int | None, gang: str) -> Iterator[tuple[str, int]]:

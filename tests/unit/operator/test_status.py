@@ -448,7 +448,10 @@ def test_the_first_pass_records_the_generation() -> None:
     status = set_status(fresh, [], [], [], COMPLETE, NOW)
     assert status.current_generation_hash
     assert status.observed_generation == 1
-    assert status.hpa_pod_selector == "app.kubernetes.io/managed-by=grove-operator,app.kubernetes.io/part-of=d"
+    assert status.hpa_pod_selector == (
+        "app.kubernetes.io/managed-by=grove-operator,app.kubernetes.io/part-of=d,grove.io/clique-name=w,"
+        "grove.io/podclique-pod-index=0"
+    )
     changed = set_of(pcs("d", clique("w", nodeName="n")), currentGenerationHash=status.current_generation_hash)
     after = set_status(changed, [], [], [], COMPLETE, NOW)
     assert after.current_generation_hash == status.current_generation_hash, "a change is for the update to act on"

@@ -67,7 +67,9 @@ def build_pod(blueprint: PodBlueprint, index: int, name: str) -> Json:
         "name": name,
         "generateName": names.pod_prefix(clique.metadata.name),
         "namespace": namespace,
-        "labels": labelsets.pod(clique.metadata.labels, pcs_name, unit.replica, clique.metadata.name, unit.gang, index),
+        "labels": labelsets.pod(
+            clique.metadata.labels, pcs_name, unit.replica, unit.template.name, clique.metadata.name, unit.gang, index
+        ),
         "annotations": dict(clique.metadata.annotations),
         "ownerReferences": owned_by(clique),
     }

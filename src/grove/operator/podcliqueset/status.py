@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from grove.api import conditions as words
-from grove.api import labelsets, names
+from grove.api import names
 from grove.api.conditions import FALSE, TRUE
 from grove.api.hashes import generation_hash
 from grove.api.podclique import PodClique
@@ -32,6 +32,7 @@ from grove.operator.shared.outcome import (
     with_children,
     with_failure,
 )
+from grove.operator.shared.scale_selectors import PodsOf, no_pods, set_scale_selector
 from grove.operator.topology.levels import with_levels_condition
 
 
@@ -45,6 +46,7 @@ def set_status(
     *,
     binding: ClusterTopologyBinding | None = None,
     topology_enabled: bool = False,
+    pods_of: PodsOf = no_pods,
 ) -> PodCliqueSetStatus:
     """What the status should say; equal to the set's own when there is nothing to write.
 
@@ -69,7 +71,7 @@ def set_status(
         replicas=pcs.spec.replicas,
         available_replicas=sum(replica.is_available for replica in replicas),
         updated_replicas=sum(replica.is_available and replica.is_updated for replica in replicas),
-        hpa_pod_selector=labelsets.set_selector(pcs.metadata.name),
+        hpa_pod_selector=set_scale_selector(pcs, pods_of),
         pod_gang_statuses=_gang_entries(gangs),
         current_generation_hash=current,
         update_progress=_with_counts(before.update_progress, replicas),

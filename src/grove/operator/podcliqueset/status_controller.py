@@ -11,6 +11,7 @@ from msgspec import structs
 from grove.api import conditions as words
 from grove.api import labels as key
 from grove.api.conditions import EventReason
+from grove.api.core import Pod
 from grove.api.meta import Key, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
@@ -71,6 +72,7 @@ class SetStatusReconciler:
             now,
             binding=self._sets.binding_of(pcs),
             topology_enabled=self._sets.topology_enabled,
+            pods_of=lambda fqn: self._sets.pods_of(pcs.metadata.namespace, fqn),
         )
         missing = self._reports.missing(pcs.metadata.uid)
         told = with_features_condition(after.conditions, missing, pcs.metadata.generation, now)
@@ -112,6 +114,7 @@ class SetStatusWakes:
         cache.on_event(PodClique, self.on_part)
         cache.on_event(PodCliqueScalingGroup, self.on_part)
         cache.on_event(PodGang, self.on_part)
+        cache.on_event(Pod, self.on_pod)
 
     def wake(self, key_: Key) -> None:
         pcs = self._cache.get(PodCliqueSet, key_)
@@ -125,6 +128,13 @@ class SetStatusWakes:
                 self._statuses.forget(old.metadata.uid)
         elif old is not None and old.status != new.status and not self._latest.is_echo(new):
             self.wake(new.key)
+
+    def on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and new is None and key.CLIQUE_NAME not in old.metadata.labels:
+            # The last pod of an older operator may be gone: the selector can be that of units now.
+            name = old.metadata.labels.get(key.PART_OF)
+            if name:
+                self.wake(Key(old.metadata.namespace, name))
 
     def on_part(
         self,

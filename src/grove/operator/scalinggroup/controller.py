@@ -12,6 +12,7 @@ from msgspec import structs
 from grove.api import conditions as words
 from grove.api import labels as key
 from grove.api.conditions import ErrorCode, EventReason
+from grove.api.core import Pod
 from grove.api.meta import Key, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
@@ -133,7 +134,10 @@ class ScalingGroupReconciler:
         before, turned = group.status, group
         if self._sets.is_recorded(pcs):
             turned = next_copies(pcs, group, config, members, hashes, now)
-        after = group_status(pcs, turned, config, replica, members, hashes, outcome, now)
+        after = group_status(
+            pcs, turned, config, replica, members, hashes, outcome, now,
+            pods_of=lambda fqn: self._sets.pods_of(pcs.metadata.namespace, fqn),
+        )  # fmt: skip
         after = with_group_memory(after, replica_incarnation(pcs, replica), now)
         judged = structs.replace(group, status=after)
         verdict = condemned_copies(pcs, judged, replica, members, now, self._statuses.moment)
@@ -185,6 +189,7 @@ class ScalingGroupWakes:
         cache.on_event(PodCliqueScalingGroup, self.on_group)
         cache.on_event(PodClique, self.on_clique)
         cache.on_event(PodCliqueSet, self.on_set)
+        cache.on_event(Pod, self.on_pod)
 
     def on_group(self, old: PodCliqueScalingGroup | None, new: PodCliqueScalingGroup | None) -> None:
         if new is None:
@@ -199,6 +204,13 @@ class ScalingGroupWakes:
             group = clique.metadata.labels.get(key.SCALING_GROUP) if clique is not None else None
             if clique is not None and group:
                 self._controller.add(Key(clique.metadata.namespace, group), after_s=SETTLE_S)
+
+    def on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and new is None and key.CLIQUE_NAME not in old.metadata.labels:
+            # The last pod of an older operator may be gone: the selector can be that of units now.
+            group = old.metadata.labels.get(key.SCALING_GROUP)
+            if group:
+                self._controller.add(Key(old.metadata.namespace, group), after_s=SETTLE_S)
 
     def on_set(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> None:
         if old is None or new is None:

@@ -9,7 +9,6 @@ import msgspec
 
 from grove.api import conditions as words
 from grove.api import labels as key
-from grove.api import labelsets
 from grove.api.conditions import FALSE, TRUE, UNKNOWN, with_condition, without_condition
 from grove.api.meta import Condition, find_condition, is_true
 from grove.api.podclique import PodClique
@@ -30,6 +29,7 @@ from grove.operator.shared.outcome import (
     with_failure,
 )
 from grove.operator.shared.restarts import copy_incarnation
+from grove.operator.shared.scale_selectors import PodsOf, group_scale_selector, no_pods
 
 
 def group_status(
@@ -41,10 +41,13 @@ def group_status(
     template_hashes: Mapping[str, str],
     outcome: Outcome,
     now: datetime,
+    *,
+    pods_of: PodsOf = no_pods,
 ) -> PodCliqueScalingGroupStatus:
     """What the status should say; equal to the group's own when there is nothing to write.
 
-    `replica` is the set's replica the group belongs to; `template_hashes` are those of the set now, by clique name.
+    `replica` is the set's replica the group belongs to; `template_hashes` are those of the set now, by clique name;
+    `pods_of` gives the pods of a PodClique by its name.
     """
     members = list(members)
     copies = _whole_copies(pcs, group, config, replica, members)
@@ -61,7 +64,7 @@ def group_status(
         scheduled_replicas=len(scheduled),
         available_replicas=len(available),
         updated_replicas=len(updated),
-        selector=labelsets.group_selector(pcs.metadata.name, group.metadata.name),
+        selector=group_scale_selector(pcs, group, config, pods_of),
         observed_generation=observed_generation(before.observed_generation, group.metadata.generation, outcome),
         last_errors=last_errors(before.last_errors, told, now),
         last_operation=last_operation(before.last_operation, told, now),

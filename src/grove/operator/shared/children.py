@@ -18,6 +18,7 @@ from grove.api.podclique import AutoScalingConfig, PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.computedomains import find_mnnvl_group, with_mnnvl_claim
+from grove.operator.shared.autoscaling import described
 from grove.operator.shared.layout import (
     Unit,
     group_config_of,
@@ -206,7 +207,8 @@ def _autoscaler(pcs: PodCliqueSet, kind: type[Object], fqn: str, scaling: AutoSc
         "minReplicas": scaling.min_replicas if scaling.min_replicas is not None else replicas,
         "maxReplicas": scaling.max_replicas,
         # Kubernetes' own default, said aloud: metrics taken away from a set must disappear from its autoscaler.
-        "metrics": list(scaling.metrics) or [{"type": "Resource", "resource": _CPU_80}],
+        "metrics": [described(one, pcs, target) for one in scaling.metrics]
+        or [{"type": "Resource", "resource": _CPU_80}],
     }
     return _child(HorizontalPodAutoscaler, pcs, names.autoscaler(fqn), key.AUTOSCALER, spec=spec)
 
