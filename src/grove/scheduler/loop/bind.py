@@ -55,18 +55,17 @@ class Attempt:
 
 
 class Binder:
-    """Shares `concurrency` requests between all attempts, first come, first served.
+    """All attempts share the `turns` there are for requests, first come, first served.
 
     `fits` is asked right before each request whether the chosen node still has the room that was reserved on it, and
     `prepare` does what must come before a binding: telling a volume's claim its node, giving a device's claim away.
     """
 
     def __init__(
-        self, client: Client, *, concurrency: int, fits: Callable[[PodFacts], bool],
+        self, client: Client, *, turns: asyncio.Semaphore, fits: Callable[[PodFacts], bool],
         prepare: Sequence[Callable[[PodFacts, float], Awaitable[str] | None]],
     ) -> None:  # fmt: skip
-        self._client, self._fits, self._prepare = client, fits, prepare
-        self._turns = asyncio.Semaphore(concurrency)
+        self._client, self._turns, self._fits, self._prepare = client, turns, fits, prepare
 
     async def bind(self, attempt: Attempt, seen: Callable[[Bound], None]) -> list[Bound]:
         """Binds all pods of the attempt; `seen` hears of each as it is known, the list has them all."""

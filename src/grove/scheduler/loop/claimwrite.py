@@ -1,25 +1,27 @@
 """Writes down which devices a pod's claims get, before the pod is bound.
 
 Each claim gets its allocation, if it has none, and the pod's name among its users; both under the version that was
-read, for others write to shared claims too.
+read, for others write to shared claims too. Pods of ours that share a claim are written together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
 from grove.api.core import Pod, ResourceClaim
 from grove.api.meta import Json, Key
 from grove.kube.client import Client
-from grove.kube.errors import Conflict, KubeError
+from grove.kube.errors import Conflict, ConnectionLost, KubeError, NotLeader, TooManyRequests, Unavailable
 from grove.scheduler.devices.devices import allocation
 from grove.scheduler.loop.claims import DeviceClaims, claim_names
 from grove.scheduler.model.facts import PodFacts
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 MOST_USERS = 256
+RETRY_S, MAX_RETRY_S = 0.05, 2.0
 
 
 class Lost(Exception):
@@ -27,50 +29,86 @@ class Lost(Exception):
 
 
 class ClaimWriter:
-    def __init__(self, client: Client, claims: DeviceClaims, find: Callable[[Key], Pod | None]) -> None:
-        self._client, self._claims, self._find = client, claims, find
+    """Its requests are among the `turns` that binds share."""
 
-    def prepare(self, facts: PodFacts, _: float) -> Awaitable[str] | None:
+    def __init__(
+        self, client: Client, claims: DeviceClaims, find: Callable[[Key], Pod | None], turns: asyncio.Semaphore
+    ) -> None:
+        self._client, self._claims, self._find, self._turns = client, claims, find, turns
+        self._asking: dict[Key, dict[str, Pod]] = {}
+        """Pods by uid that wait to be written among a claim's users."""
+        self._locks: dict[Key, asyncio.Lock] = {}
+
+    def prepare(self, facts: PodFacts, deadline_s: float) -> Awaitable[str] | None:
         """What a binder does for a pod's claims before it binds it: nothing (None), or writes that end with trouble."""
         pod = self._find(Key(facts.namespace, facts.name))
-        return self._write(pod) if pod is not None and pod.spec.resource_claims else None
+        return self._write(pod, deadline_s) if pod is not None and pod.spec.resource_claims else None
 
-    async def _write(self, pod: Pod) -> str:
+    async def _write(self, pod: Pod, deadline_s: float) -> str:
         try:
             for name, _ in claim_names(pod):
-                while not await self._write_one(Key(pod.metadata.namespace, name), pod):
-                    pass  # somebody else wrote to it in between; it is read again
+                await self._reserve(Key(pod.metadata.namespace, name), pod, deadline_s)
+        except NotLeader:
+            raise  # nobody's pod is at fault: the whole attempt ends
         except KubeError as err:
             return f"a resource claim could not be given to the pod: {err}"
         except Lost as err:
             return str(err)
         return ""
 
-    async def _write_one(self, key: Key, pod: Pod) -> bool:
-        """Allocates a claim if need be and reserves it for the pod; False when it changed under our hands."""
+    async def _reserve(self, key: Key, pod: Pod, deadline_s: float) -> None:
+        """Whoever comes first writes for all that have asked by then; the others find themselves written."""
+        asking = self._asking.setdefault(key, {})
+        asking[pod.metadata.uid] = pod
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        pause_s = RETRY_S
+        try:
+            while pod.metadata.uid in asking:
+                async with lock:
+                    if pod.metadata.uid not in asking:
+                        return
+                    try:
+                        async with self._turns:
+                            written = await self._write_users(key, list(asking.values()))
+                        if pod.metadata.uid not in written:
+                            raise Lost(f'resourceclaim "{key.name}" has {MOST_USERS} users already')
+                        for uid in written:
+                            asking.pop(uid, None)
+                        return
+                    except (Conflict, ConnectionLost, TooManyRequests, Unavailable) as err:
+                        # Somebody else wrote to it in between, or the server is busy: it is read again after a while.
+                        if asyncio.get_running_loop().time() + pause_s > deadline_s:
+                            raise
+                        pause_s = max(pause_s, getattr(err, "retry_after_s", None) or 0.0)
+                await asyncio.sleep(pause_s)
+                pause_s = min(MAX_RETRY_S, pause_s * 2)
+        finally:
+            asking.pop(pod.metadata.uid, None)
+            if not asking:
+                self._asking.pop(key, None)
+                self._locks.pop(key, None)
+
+    async def _write_users(self, key: Key, pods: Sequence[Pod]) -> set[str]:
+        """Allocates a claim if need be and reserves it for as many of these pods as it takes: their uids."""
         claim = await self._client.get(ResourceClaim, key.name, key.namespace)
         users = claim.status.reserved_for
-        if any(user.uid == pod.metadata.uid for user in users):
-            return True
-        if len(users) >= MOST_USERS:
-            raise Lost(f'resourceclaim "{key.name}" has {MOST_USERS} users already')
-        me = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
-        status: Json = {"reservedFor": [*(msgspec.to_builtins(user) for user in users), me]}
-        try:
-            if claim.status.allocation is None:
-                chosen = self._claims.find_promise(key)
-                if chosen is None:
-                    raise Lost(f'resourceclaim "{key.name}" lost its devices before the pod was bound')
-                status["allocation"] = allocation(chosen, claim.spec, self._claims.classes)
-                if FINALIZER not in claim.metadata.finalizers:
-                    meta = {
-                        "resourceVersion": claim.metadata.resource_version,
-                        "finalizers": [*claim.metadata.finalizers, FINALIZER],
-                    }
-                    claim = await self._client.patch(ResourceClaim, key.name, {"metadata": meta}, key.namespace)
-            version = {"resourceVersion": claim.metadata.resource_version}
-            patch = {"metadata": version, "status": status}
-            await self._client.patch(ResourceClaim, key.name, patch, key.namespace, subresource="status")
-        except Conflict:
-            return False
-        return True
+        known = {user.uid for user in users}
+        new = [pod.metadata for pod in pods if pod.metadata.uid not in known][: max(0, MOST_USERS - len(users))]
+        if not new:
+            return known
+        added = [{"resource": "pods", "name": meta.name, "uid": meta.uid} for meta in new]
+        status: Json = {"reservedFor": [*(msgspec.to_builtins(user) for user in users), *added]}
+        if claim.status.allocation is None:
+            chosen = self._claims.find_promise(key)
+            if chosen is None:
+                raise Lost(f'resourceclaim "{key.name}" lost its devices before the pod was bound')
+            status["allocation"] = allocation(chosen, claim.spec, self._claims.classes)
+            if FINALIZER not in claim.metadata.finalizers:
+                meta = {
+                    "resourceVersion": claim.metadata.resource_version,
+                    "finalizers": [*claim.metadata.finalizers, FINALIZER],
+                }
+                claim = await self._client.patch(ResourceClaim, key.name, {"metadata": meta}, key.namespace)
+        patch = {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status}
+        await self._client.patch(ResourceClaim, key.name, patch, key.namespace, subresource="status")
+        return known.union(meta.uid for meta in new)

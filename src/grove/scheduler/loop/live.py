@@ -58,11 +58,12 @@ class Scheduler:
         self.queue = Queue(Backoff(config.backoff.initial, config.backoff.max))
         self._events = Recorder(client, config.scheduler_name, clock=clock)
         self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle)
+        turns = asyncio.Semaphore(config.bind_concurrency)
         binder = Binder(
-            client, concurrency=config.bind_concurrency, fits=self._fits,
+            client, turns=turns, fits=self._fits,
             prepare=(
-                self.view.storage.prepare(client, self.view.pods.get),
-                ClaimWriter(client, self.view.claims, self.view.pods.get).prepare,
+                self.view.storage.prepare(client, self.view.pods.get, turns),
+                ClaimWriter(client, self.view.claims, self.view.pods.get, turns).prepare,
             ),
         )  # fmt: skip
         self._committer = Committer(

@@ -14,7 +14,7 @@ from grove.api.core import PersistentVolume, PersistentVolumeClaim, Pod, Storage
 from grove.api.meta import Key
 from grove.kube.cache import Cache
 from grove.kube.client import Client
-from grove.kube.errors import KubeError
+from grove.kube.errors import KubeError, NotLeader
 from grove.scheduler.model.facts import NodeTerms, PodFacts
 from grove.scheduler.volumes.claims import (
     SELECTED_NODE,
@@ -72,7 +72,7 @@ class Storage:
                 yield claim
 
     def prepare(
-        self, client: Client, find: Callable[[Key], Pod | None]
+        self, client: Client, find: Callable[[Key], Pod | None], turns: asyncio.Semaphore
     ) -> Callable[[PodFacts, float], Awaitable[str] | None]:
         """What a binder does before it binds a pod: nothing (None), or a wait that ends with the trouble, if any."""
 
@@ -81,27 +81,34 @@ class Storage:
             if pod is None or not pod.spec.volumes:
                 return None
             claims = list(self.unbound(pod))
-            return self._provision(client, claims, facts.node, deadline_s) if claims else None
+            return self._provision(client, claims, facts.node, deadline_s, turns) if claims else None
 
         return prepare
 
     async def _provision(
-        self, client: Client, claims: list[PersistentVolumeClaim], node: str, deadline_s: float
-    ) -> str:
+        self, client: Client, claims: list[PersistentVolumeClaim], node: str, deadline_s: float,
+        turns: asyncio.Semaphore,
+    ) -> str:  # fmt: skip
         try:
             for claim in claims:
-                volume = self._volume_at(claim, node)
-                if volume is not None:
-                    await self._promise(client, volume, claim)
-                else:
-                    patch = {"metadata": {"annotations": {SELECTED_NODE: node}}}
-                    await client.patch(PersistentVolumeClaim, claim.metadata.name, patch, claim.metadata.namespace)
+                async with turns:
+                    await self._tell(client, claim, node)
+        except NotLeader:
+            raise  # nobody's claim is at fault: the whole attempt ends
         except KubeError as err:
             return f"a volume claim could not be told its node: {err}"
         for claim in claims:
             if trouble := await self._bound(claim.metadata.key, node, deadline_s):
                 return trouble
         return ""
+
+    async def _tell(self, client: Client, claim: PersistentVolumeClaim, node: str) -> None:
+        volume = self._volume_at(claim, node)
+        if volume is not None:
+            await self._promise(client, volume, claim)
+        else:
+            patch = {"metadata": {"annotations": {SELECTED_NODE: node}}}
+            await client.patch(PersistentVolumeClaim, claim.metadata.name, patch, claim.metadata.namespace)
 
     def _volume_at(self, claim: PersistentVolumeClaim, node: str) -> PersistentVolume | None:
         """The smallest volume there is already that suits the claim and can be reached from the node."""

@@ -1,0 +1,133 @@
+"""Writing claims of devices: one write for all pods that share one, patience with a busy server, an end in time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from grove.api.core import Pod, PodSpec, ResourceClaim
+from grove.api.meta import Json, Key, ObjectMeta
+from grove.kube.errors import Conflict, Invalid, NotLeader, TooManyRequests
+from grove.scheduler.loop.claimwrite import ClaimWriter
+from grove.scheduler.model.facts import PodFacts, Shape
+from grove.sim.loop import run
+
+
+class Server:
+    """One claim; every write takes a second and conflicts with any other since it was read."""
+
+    def __init__(self, *troubles: Exception, always: Exception | None = None) -> None:
+        self.users: list[Json] = []
+        self.version = self.writes = self.at_once = self.most_at_once = 0
+        self.troubles, self.always = list(troubles), always
+
+    async def get(self, kind: type, name: str, namespace: str = "") -> ResourceClaim:
+        meta = ObjectMeta(name=name, namespace=namespace, resource_version=str(self.version))
+        claim: Any = {"metadata": {}, "status": {"allocation": {"devices": {}}, "reservedFor": self.users}}
+        found = msgspec.convert(claim, ResourceClaim)
+        return msgspec.structs.replace(found, metadata=meta)
+
+    async def patch(self, kind: type, name: str, patch: Json, namespace: str = "", **_: Any) -> None:
+        self.writes += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await asyncio.sleep(1)
+        finally:
+            self.at_once -= 1
+        if self.always is not None:
+            raise self.always
+        if self.troubles:
+            raise self.troubles.pop(0)
+        if patch["metadata"]["resourceVersion"] != str(self.version):
+            raise Conflict("it changed", code=409)
+        self.version += 1
+        self.users = patch["status"]["reservedFor"]
+
+
+class Claims:
+    classes: dict[str, Any] = {}
+
+    def find_promise(self, key: Key) -> None:
+        return None
+
+
+def pod(number: int) -> Pod:
+    meta = ObjectMeta(name=f"p{number}", namespace="ns", uid=f"u{number}")
+    return Pod(metadata=meta, spec=PodSpec(resource_claims=({"name": "d", "resourceClaimName": "shared"},)))
+
+
+async def written(server: Server, pods: int = 1, deadline_s: float = 30.0, turns: int = 48) -> tuple[list[Any], float]:
+    """What each pod's preparation ended with, and how long it took."""
+    known = {Key("ns", f"p{n}"): pod(n) for n in range(pods)}
+    writer = ClaimWriter(server, Claims(), known.get, asyncio.Semaphore(turns))  # type: ignore[arg-type]
+    facts = [PodFacts(f"u{n}", "ns", f"p{n}", Shape(), node="n1") for n in range(pods)]
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    preparing = [writer.prepare(one, began + deadline_s) for one in facts]
+    results = await asyncio.gather(*(one for one in preparing if one is not None), return_exceptions=True)
+    return list(results), loop.time() - began
+
+
+def test_pods_that_share_a_claim_are_written_together() -> None:
+    server = Server()
+    results, _ = run(written(server, pods=100))
+    assert results == [""] * 100
+    assert len(server.users) == 100
+    assert server.writes <= 2
+
+
+def test_a_claim_takes_so_many_users_and_no_more() -> None:
+    server = Server()
+    results, _ = run(written(server, pods=260))
+    assert len(server.users) == 256
+    assert results.count("") == 256
+    assert results[-1] == 'resourceclaim "shared" has 256 users already'
+
+
+def test_who_writes_in_between_is_waited_for() -> None:
+    server = Server(Conflict("it changed", code=409), TooManyRequests("busy", code=429))
+    results, took_s = run(written(server))
+    assert results == [""]
+    assert server.writes == 3
+    assert took_s > 3
+
+
+def test_a_claim_that_is_never_still_ends_with_the_deadline() -> None:
+    server = Server(always=Conflict("it changed", code=409))
+    results, took_s = run(written(server, deadline_s=20.0))
+    assert "could not be given to the pod" in results[0]
+    assert 10 < took_s < 30
+    assert server.writes < 20
+
+
+def test_a_refusal_is_an_answer() -> None:
+    results, _ = run(written(Server(always=Invalid("no", code=422))))
+    assert "could not be given to the pod: no" in results[0]
+
+
+def test_the_loss_of_leadership_is_not_a_pods_trouble() -> None:
+    results, _ = run(written(Server(always=NotLeader("held back")), pods=3))
+    assert [type(one) for one in results] == [NotLeader] * 3
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_writes_of_claims_take_turns_like_binds(turns: int) -> None:
+    async def story() -> int:
+        server = Server()
+        known = {
+            Key("ns", f"p{n}"): Pod(
+                metadata=ObjectMeta(name=f"p{n}", namespace="ns", uid=f"u{n}"),
+                spec=PodSpec(resource_claims=({"name": "d", "resourceClaimName": f"own-{n}"},)),
+            )
+            for n in range(10)
+        }
+        writer = ClaimWriter(server, Claims(), known.get, asyncio.Semaphore(turns))  # type: ignore[arg-type]
+        facts = [PodFacts(f"u{n}", "ns", f"p{n}", Shape(), node="n1") for n in range(10)]
+        await asyncio.gather(*(one for f in facts if (one := writer.prepare(f, 100.0)) is not None))
+        return server.most_at_once
+
+    assert run(story()) <= turns
