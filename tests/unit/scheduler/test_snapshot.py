@@ -133,3 +133,15 @@ def test_domains_are_paths_sorted_by_name():
 def test_a_label_no_topology_knows_is_a_level_of_its_own():
     snapshot = snap([node("a", labels={"pod": "x"}), node("b", labels={"pod": "y"})])
     assert snapshot.tree(("pod",)).keys == ("pod", "kubernetes.io/hostname")
+
+
+def test_nodes_that_came_and_went_leave_nothing_behind():
+    """A cluster that scales up and down all day must not make every pod event and every copy dearer."""
+    snapshot = Snapshot(TOPOLOGY)
+    for number in range(50):
+        snapshot.add_node(node(f"n{number}", 8, rack="r"))
+        there = pod(f"p{number}", 1).on(f"n{number}")
+        snapshot.add_pod(there)
+        snapshot.remove_node(f"n{number}")
+        snapshot.remove_pod(there.uid)
+    assert not snapshot._homeless

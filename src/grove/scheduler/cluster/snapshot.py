@@ -243,8 +243,11 @@ class Snapshot:
             self._owns_nodes = True
 
     def _drop_homeless(self, uid: str) -> None:
-        for pods in self._homeless.values():
-            pods.pop(uid, None)
+        for node, pods in self._homeless.items():
+            if pods.pop(uid, None) is not None:
+                if not pods:
+                    del self._homeless[node]
+                return
 
 
 def cluster(
