@@ -198,3 +198,22 @@ async def test_a_node_that_says_nothing_of_what_it_has_takes_nothing(cluster: An
         await bench.expect({"good/w": 1})
         assert list((await bench.nodes_of("good")).values()) == [other]
         assert "1/2 nodes" in (await bench.condition("work", status="False", reason="Unschedulable")).message
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("gone", [True, False], ids=["deleted", "without the pods"])
+async def test_a_gang_whose_pods_were_anothers_is_sound_once_that_lets_go_of_them(cluster: Any, gone: bool) -> None:
+    async with scheduling(cluster) as bench:
+        first = gang("first", group("w", 2))
+        await bench.apply(first)
+        second = gang_json(first, bench.namespace)
+        second["metadata"]["name"] = "second"
+        await bench.client.create(PodGang, second)
+        told = await bench.condition("second", status="False", reason="InvalidPodGang")
+        assert told.message == f"pod {bench.namespace}/first-w-0 belongs to PodGang {bench.namespace}/first already"
+        if gone:
+            await bench.client.delete(PodGang, "first", bench.namespace)
+        else:
+            await bench.client.patch(PodGang, "first", {"spec": {"podgroups": []}}, bench.namespace)
+        await bench.add_nodes(2)
+        await bench.condition("second", status="True", reason="GangScheduled")

@@ -161,6 +161,7 @@ class Follower:
         self._view.scaled_of.get(gang.base, set()).discard(gang.name)
         for key in gang.group_of:
             self._unrefer(gang, key)
+        self._refer_rivals(gang)
         self._view.mark(gang.name)
         self._mark_scaled(gang.name)
 
@@ -170,13 +171,16 @@ class Follower:
             self._view.mark(name)
 
     def _refer(self, gang: GangState, before: Mapping[Key, str]) -> None:
-        for key in before.keys() - gang.group_of.keys():
+        gone = before.keys() - gang.group_of.keys()
+        for key in gone:
             self._unrefer(gang, key)
-        gang.missing = set()
+        if gone:
+            self._refer_rivals(gang)
+        gang.missing, gang.claimed = set(), {}
         for key in gang.group_of:
             other = self._view.gang_of.setdefault(key, gang.name)
             if other != gang.name:
-                gang.fault = f"pod {key} belongs to PodGang {other} already"
+                gang.claimed[key] = other
                 continue
             pod = self._view.pods.get(key)
             if pod is None:
@@ -185,6 +189,13 @@ class Follower:
             self._view.singles.pop(f"{POD}{key}", None)
             self._learn_base(gang, pod)
         self._set_priority(gang)
+
+    def _refer_rivals(self, gang: GangState) -> None:
+        """Gangs that refer to pods which were this one's may have them now; the oldest first."""
+        rivals = [one for one in self._view.gangs.values() if gang.name in one.claimed.values()]
+        for rival in sorted(rivals, key=lambda one: (str(one.podgang.metadata.creation_timestamp), one.name)):
+            self._refer(rival, rival.group_of)
+            self._view.mark(rival.name, fresh=True)
 
     def _unrefer(self, gang: GangState, key: Key) -> None:
         if self._view.gang_of.get(key) == gang.name:

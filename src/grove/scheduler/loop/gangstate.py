@@ -53,6 +53,8 @@ class GangState:
     group_of: dict[Key, str] = field(default_factory=dict)
     """Group of every pod the gang refers to; a reference that appears twice is a fault."""
     fault: str = ""
+    claimed: dict[Key, str] = field(default_factory=dict)
+    """Pods it refers to that belong to other gangs, and to which."""
     missing: set[Key] = field(default_factory=set)
     """References to pods that do not exist."""
     is_ours: bool = False
@@ -76,6 +78,13 @@ class GangState:
     @property
     def key(self) -> Key:
         return self.podgang.metadata.key
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the gang as it is written, if anything."""
+        for key, other in self.claimed.items():
+            return f"pod {key} belongs to PodGang {other} already"
+        return self.fault
 
     @property
     def minima(self) -> Iterator[tuple[str, int]]:

@@ -56,8 +56,8 @@ def readiness(view: View, gang: GangState, base_stands: Callable[[str], bool]) -
         bound = (view.bound_since(pod) for pod, _ in view.members(gang) if pod.spec.node_name)
         gang.was_placed = says_placed(gang.podgang, (moment for moment in bound if moment is not None))
     has_minimum = view.has_minimum(gang, with_reserved=True)
-    if gang.fault:
-        return _waits(INVALID, gang.fault)
+    if gang.trouble:
+        return _waits(INVALID, gang.trouble)
     pending = [pod for pod, _ in view.members(gang) if is_pending(view, pod)]
     if has_minimum:
         return Readiness(Stage.SURPLUS if any(not pod.is_gated for pod in pending) else None, PLACED)

@@ -95,11 +95,11 @@ class View:
         return pod.metadata.is_deleting or pod.metadata.uid in self.leaving
 
     def concerns_us(self, gang: GangState) -> bool:
-        """Whether the gang is this scheduler's: its label says so, or one of its pods, or those it had did."""
+        """Whether the gang is this scheduler's: its label says so, or a pod it names, or those it had did."""
         named = gang.podgang.metadata.labels.get(labels.SCHEDULER_NAME)
         if named:
             return named == self._name
-        pods = [self.is_ours(pod) for pod, _ in self.members(gang)]
+        pods = [self.is_ours(pod) for key in gang.group_of if (pod := self.pods.get(key)) is not None]
         if pods:
             gang.is_ours = any(pods)
         return gang.is_ours
