@@ -9,12 +9,12 @@ from datetime import datetime
 from grove.api import conditions as words
 from grove.api.meta import Key, find_condition
 from grove.scheduler.explain.explanation import Explanation, explain
-from grove.scheduler.loop.gangstate import GangState
 from grove.scheduler.loop.readiness import readiness, tree_of
 from grove.scheduler.loop.running import running_units
 from grove.scheduler.loop.sharing import at_best_homes
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.gang import BadGang, Strategy
+from grove.scheduler.policy.gangs import GangState
 from grove.scheduler.policy.queue import Order, Stage
 from grove.show.words import by_name, refusal
 

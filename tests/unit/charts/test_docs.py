@@ -12,8 +12,8 @@ import yaml
 from grove.api import env, labelsets
 from grove.cli.main import LazyGroup
 from grove.config import load_configuration
-from grove.scheduler.loop import gangstate
 from grove.scheduler.model.config import load_configuration as load_scheduler_configuration
+from grove.scheduler.policy import gangs
 
 ROOT = Path(__file__).parents[3]
 PAGES = ("concepts", "install", "naming", "troubleshooting")
@@ -33,10 +33,10 @@ def test_naming_has_every_label_and_variable_of_pods():
 
 def test_troubleshooting_has_every_reason_a_gang_waits_for():
     reasons = {
-        value for name, value in vars(gangstate).items()
+        value for name, value in vars(gangs).items()
         if name.isupper() and isinstance(value, str) and re.fullmatch(r"([A-Z][a-z]+)+", value)
     }  # fmt: skip
-    told = reasons - {gangstate.GANG_SCHEDULED, gangstate.BINDING, gangstate.PODS_LOST}
+    told = reasons - {gangs.GANG_SCHEDULED, gangs.BINDING, gangs.PODS_LOST}
     assert len(told) == 8
     assert {one for one in told if f"`{one}`" not in page("troubleshooting")} == set()
 

@@ -9,8 +9,8 @@ import pytest
 
 from grove.api.meta import Condition, find_condition
 from grove.api.podgang import PodGang, PodGangSpec, PodGangStatus, PodGroup
-from grove.scheduler.loop.gangstate import GangState, Verdict
 from grove.scheduler.loop.report import status_patch, wanted_status
+from grove.scheduler.policy.gangs import GangState, Verdict
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 INITIALIZED = Condition(

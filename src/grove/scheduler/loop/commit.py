@@ -22,9 +22,9 @@ from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from grove.kube.events import Recorder
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import Attempt, Binder, Bound, Fate
-from grove.scheduler.loop.gangstate import BIND_FAILED, GANG_TIMEOUT, GangState, Verdict
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import POD, View
+from grove.scheduler.policy.gangs import BIND_FAILED, GANG_TIMEOUT, GangState, Verdict
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 

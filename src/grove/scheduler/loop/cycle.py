@@ -27,14 +27,6 @@ from grove.scheduler.loop.bind import Attempt
 from grove.scheduler.loop.commit import Committer
 from grove.scheduler.loop.deadlines import Deadlines
 from grove.scheduler.loop.decisions import Decider
-from grove.scheduler.loop.gangstate import (
-    BINDING,
-    GANG_SCHEDULED,
-    INVALID,
-    UNSCHEDULABLE,
-    GangState,
-    Verdict,
-)
 from grove.scheduler.loop.nominate import Nominations
 from grove.scheduler.loop.readiness import gang_order, order_of, readiness, tree_of
 from grove.scheduler.loop.relief import Relief
@@ -45,6 +37,14 @@ from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import BadGang, Gang, single
+from grove.scheduler.policy.gangs import (
+    BINDING,
+    GANG_SCHEDULED,
+    INVALID,
+    UNSCHEDULABLE,
+    GangState,
+    Verdict,
+)
 from grove.scheduler.policy.queue import Order, Queue, Stage
 
 SLICE_S = 0.02

@@ -14,11 +14,11 @@ from grove.kube.clock import Clock
 from grove.kube.events import Recorder
 from grove.scheduler.evict.holds import Holds
 from grove.scheduler.loop.commit import Committer
-from grove.scheduler.loop.gangstate import GANG_TIMEOUT, GangState, Verdict
 from grove.scheduler.loop.readiness import tree_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.config import SchedulerConfiguration, gang_timeout_s
 from grove.scheduler.model.gang import BadGang
+from grove.scheduler.policy.gangs import GANG_TIMEOUT, GangState, Verdict
 from grove.scheduler.policy.queue import Queue, Stage, Waiting
 
 

@@ -24,13 +24,13 @@ from grove.scheduler.evict.preempt import LEAVING, Victims
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.commit import Spawn
 from grove.scheduler.loop.decisions import Decider
-from grove.scheduler.loop.gangstate import PREEMPTING, GangState, Verdict
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.running import budgets_of, running_units
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import Budget, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
+from grove.scheduler.policy.gangs import PREEMPTING, GangState, Verdict
 from grove.scheduler.solve.place import place
 
 RETRY_S, MAX_RETRY_S = 0.25, 10.0

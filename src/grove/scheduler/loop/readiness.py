@@ -16,7 +16,11 @@ from grove.api import labels
 from grove.api.core import Pod
 from grove.api.meta import Key
 from grove.api.podgang import PodGang
-from grove.scheduler.loop.gangstate import (
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.facts import PodFacts, Shape
+from grove.scheduler.model.gang import Gang, Pin, Strategy, build_gang
+from grove.scheduler.model.zones import ZONES, Wishes, wishing, zone_wishes
+from grove.scheduler.policy.gangs import (
     INVALID,
     PLACED,
     WAITING_FOR_BASE,
@@ -28,10 +32,6 @@ from grove.scheduler.loop.gangstate import (
     missing_pods,
     says_placed,
 )
-from grove.scheduler.loop.view import View
-from grove.scheduler.model.facts import PodFacts, Shape
-from grove.scheduler.model.gang import Gang, Pin, Strategy, build_gang
-from grove.scheduler.model.zones import ZONES, Wishes, wishing, zone_wishes
 from grove.scheduler.policy.queue import Order, Stage
 
 

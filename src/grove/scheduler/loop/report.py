@@ -24,7 +24,8 @@ from grove.kube.controller import DONE, Controller, Result
 from grove.kube.errors import Conflict, NotFound
 from grove.kube.events import Recorder
 from grove.kube.store import revision_of
-from grove.scheduler.loop.gangstate import (
+from grove.scheduler.loop.view import POD, View
+from grove.scheduler.policy.gangs import (
     GANG_SCHEDULED,
     INVALID,
     PODS_LOST,
@@ -34,7 +35,6 @@ from grove.scheduler.loop.gangstate import (
     Verdict,
     missing_pods,
 )
-from grove.scheduler.loop.view import POD, View
 
 POD_SCHEDULED = "PodScheduled"
 SCHEDULER_ERROR = "SchedulerError"

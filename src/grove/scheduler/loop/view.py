@@ -20,10 +20,10 @@ from grove.scheduler.devices.devices import DEVICES
 from grove.scheduler.filters.fit import terms_mask
 from grove.scheduler.loop.attach import ATTACHED, Attachments
 from grove.scheduler.loop.claims import DeviceClaims
-from grove.scheduler.loop.gangstate import GangState
 from grove.scheduler.loop.storage import Storage
 from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts
 from grove.scheduler.model.podreq import read_node, read_pod
+from grove.scheduler.policy.gangs import GangState
 from grove.scheduler.volumes.claims import claim_names
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
