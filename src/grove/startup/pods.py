@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PAGE = 100
@@ -47,7 +47,7 @@ class PodWatch:
 
     def __init__(self, namespace: str, selector: str, *, say: Say, account: Path = SERVICE_ACCOUNT) -> None:
         self._say, self._account = say, account
-        self._path = f"/api/v1/namespaces/{namespace}/pods"
+        self._path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
         self._selector = selector
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         if not host:

@@ -103,6 +103,25 @@ async def test_what_is_sent(api: FakeApi, client: HttpClient, call, method, path
     assert json.loads(api.bodies[-1]) == body
 
 
+async def test_a_name_or_a_namespace_stays_one_part_of_the_path(api: FakeApi, client: HttpClient) -> None:
+    with pytest.raises(errors.NotFound):
+        await client.get(Thing, "a#b", "n?x=1 y")
+    assert api.requests[-1].raw_path == "/apis/test.grove.io/v1/namespaces/n%3Fx%3D1%20y/things/a%23b"
+
+
+@pytest.mark.parametrize("part", ["a/b", "a%2Fb", ".", ".."])
+async def test_what_cannot_be_one_part_of_a_path_is_not_sent(api: FakeApi, client: HttpClient, part: str) -> None:
+    body = {"metadata": {"name": "a", "namespace": part}}
+    for call in (
+        client.get(Thing, "a", part), client.get(Thing, part, "ns"), client.list(Thing, part),
+        client.create(Thing, body), client.patch(Thing, "a", {}, part), client.delete(Thing, part, "ns"),
+        client.delete_collection(Thing, part), client.bind(part, "p", "n"), client.evict("ns", part),
+    ):  # fmt: skip
+        with pytest.raises(errors.BadRequest, match=f'"{part}" cannot be part of a path'):
+            await call
+    assert api.requests == []
+
+
 async def test_a_dry_run_says_so(api: FakeApi, client: HttpClient) -> None:
     await client.create(Thing, {"metadata": {"name": "a", "namespace": "ns"}}, dry_run=True)
     assert api.requests[-1].query["dryRun"] == "All"
