@@ -272,15 +272,19 @@ class HttpClient:
         maybe_done = False
         refreshed = False
         attempt = 0
-        while True:
+
+        def leaving() -> None:
+            """Asked when nothing is left to wait for: a turn or a new token may take longer than the lease lasts."""
             if body is not None and self.write_guard is not None and not self.write_guard():
                 raise NotLeader(f"{verb} {what} held back: this process may not be the leader any more")
+            self.calls[verb, what] += 1
+
+        while True:
             attempt += 1
             if self._rate is not None:
                 await self._rate.turn()
-            self.calls[verb, what] += 1
             try:
-                return await self._transport.send(method, url, body, content)
+                return await self._transport.send(method, url, body, content, leaving)
             except Unauthorized:
                 if refreshed or not self._transport.reject_credential():
                     raise

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -65,9 +65,15 @@ class Transport:
             await self._session.close()
             self._session = None
 
-    async def send(self, method: str, url: URL, body: bytes | None, content: str) -> Answer:
-        """The answer to one request; a refusal is raised as the error its Status names."""
+    async def send(
+        self, method: str, url: URL, body: bytes | None, content: str, leaving: Callable[[], None]
+    ) -> Answer:
+        """The answer to one request; a refusal is raised as the error its Status names.
+
+        `leaving` is called when the credential is there and the request would go; what it raises holds it back.
+        """
         session = await self._ready()
+        leaving()
         headers = self._by_content.get(content) or self._headers_for(content)
         try:
             async with session.request(method, url, data=body, headers=headers, **self._extra) as got:

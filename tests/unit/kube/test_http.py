@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+from collections.abc import Callable
 
 import pytest
 from aiohttp import web
@@ -12,7 +13,7 @@ from grove.api.meta import Resource
 from grove.kube import errors
 from grove.kube.client import Client
 from grove.kube.connection import ClusterConfig
-from grove.kube.credentials import Credential, Fixed, TokenFile
+from grove.kube.credentials import Credential, CredentialSource, Fixed, TokenFile
 from grove.kube.http import HttpClient
 from grove.kube.rate import Rate
 
@@ -321,6 +322,46 @@ async def test_a_write_that_waits_for_a_retry_is_held_back_too(api: FakeApi) -> 
         with pytest.raises(errors.NotLeader):
             await client.patch(Thing, "a", {"data": {}}, "ns")
     assert len(api.requests) == 1
+
+
+class SlowCredentials(CredentialSource):
+    """A plugin that takes its time; what happens meanwhile is `meanwhile`."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self._meanwhile = meanwhile
+
+    async def current(self) -> Credential:
+        await asyncio.sleep(0)
+        self._meanwhile()
+        return Credential("t")
+
+
+class Waiting(Rate):
+    """A turn that comes; what happens meanwhile is `meanwhile`."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        super().__init__(per_s=1.0, burst=1)
+        self._meanwhile = meanwhile
+
+    async def turn(self) -> None:
+        self._meanwhile()
+
+
+@pytest.mark.parametrize("waits_for", ["its turn", "a credential"])
+async def test_a_write_is_held_back_when_the_lease_is_lost_while_it_waits(api: FakeApi, waits_for: str) -> None:
+    leads = True
+
+    def lose() -> None:
+        nonlocal leads
+        leads = False
+
+    slow = waits_for == "a credential"
+    config = api.config(SlowCredentials(lose) if slow else None)
+    async with HttpClient(config, rate=None if slow else Waiting(lose), write_guard=lambda: leads) as client:
+        with pytest.raises(errors.NotLeader):
+            await client.patch(Thing, "a", {"data": {}}, "ns")
+        assert client.calls == {}
+    assert api.requests == []
 
 
 async def test_a_rotated_token_is_read_again_after_a_401(api: FakeApi, tmp_path) -> None:
