@@ -236,19 +236,21 @@ async def test_history_that_is_compacted_away_is_listed_anew(plane: ControlPlane
 
 
 async def test_an_api_server_that_freezes_is_noticed(plane: ControlPlane, admin: HttpClient, ns: str) -> None:
-    followed = Followed(admin, ns, stall_s=1.0)
-    await followed.put("a", "1")
-    async with followed.cache:
-        await followed.cache.wait_synced(10)
-        plane.pause_apiserver()
-        try:
-            await asyncio.sleep(3)
-            assert followed.cache.informer(ConfigMap).error is not None
-        finally:
-            plane.resume_apiserver()
-        await followed.put("a", "2")
-        await followed.settle()
-        assert followed.lists == 1
+    async with HttpClient(admin.config, timeout_s=2.0) as client:
+        followed = Followed(admin, ns, through=client, stall_s=4.0)
+        await followed.put("a", "1")
+        async with followed.cache:
+            await followed.cache.wait_synced(10)
+            plane.pause_apiserver()
+            try:
+                async with asyncio.timeout(60):
+                    while followed.cache.informer(ConfigMap).error is None:  # noqa: ASYNC110
+                        await asyncio.sleep(0.1)
+            finally:
+                plane.resume_apiserver()
+            await followed.put("a", "2")
+            await followed.settle()
+            assert followed.lists == 1
 
 
 async def test_pages_when_streamed_lists_are_not_served(admin: HttpClient, ns: str) -> None:

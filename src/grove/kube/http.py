@@ -36,7 +36,7 @@ from grove.kube.errors import (
 )  # fmt: skip
 from grove.kube.rate import Rate
 from grove.kube.transport import Answer, Transport
-from grove.kube.watch import STALL_S, EventReader
+from grove.kube.watch import EventReader
 
 T = TypeVar("T", bound=Object)
 
@@ -50,6 +50,8 @@ BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
 MAX_RETRY_AFTER_S = 30.0
 WATCH_LIFE_S = (300.0, 600.0)
 """How long the server keeps a watch; spread so that the watches of a process do not end together."""
+WATCH_GRACE_S = 30.0
+"""A watch that is silent for this long after the server should have ended it is dead."""
 
 log = structlog.get_logger(__name__)
 
@@ -67,14 +69,14 @@ class HttpClient:
 
     def __init__(
         self, config: ClusterConfig, *, user_agent: str = "grove", max_writes: int = 64, attempts: int = ATTEMPTS,
-        timeout_s: float = 30.0, stall_s: float = STALL_S, write_guard: Callable[[], bool] | None = None,
+        timeout_s: float = 30.0, write_guard: Callable[[], bool] | None = None,
         rng: random.Random | None = None, rate: Rate | None = None,
     ) -> None:  # fmt: skip
         self.config = config
         self.calls: Counter[tuple[str, str]] = Counter()
         """Requests sent, by (verb, plural or plural/subresource); retries count."""
         self.write_guard = write_guard
-        self._attempts, self._stall_s = attempts, stall_s
+        self._attempts = attempts
         self._writes, self._rate = asyncio.Semaphore(max_writes), rate
         self._rng = rng or random.Random(random.getrandbits(64))
         self._transport = Transport(config, user_agent=user_agent, timeout_s=timeout_s, pool=max_writes + 64)
@@ -128,7 +130,7 @@ class HttpClient:
             self.calls["watch", res.plural] += 1
             reader = EventReader(wire.codec_of(kind))
             try:
-                async with aclosing(self._transport.stream(url, stall_s=self._stall_s)) as chunks:
+                async with aclosing(self._transport.stream(url, silence_s=life + WATCH_GRACE_S)) as chunks:
                     async for chunk in chunks:
                         for event in reader.feed(chunk):
                             yield event

@@ -36,7 +36,8 @@ T = TypeVar("T", bound=Object)
 
 PAGE = 500
 STALL_S = 120.0
-"""A watch without a word, not even a bookmark (one a minute from the API server), is dead."""
+"""After this long without a word the connection is replaced. It may be dead, or nothing happens: the API server sends a
+bookmark a minute, but none while nothing is newer than where the watch began."""
 BACKOFF_S, MAX_BACKOFF_S = 0.1, 2.0
 MAX_RETRY_AFTER_S = MAX_HOPELESS_S = 30.0
 PATIENCE = 5
@@ -52,6 +53,10 @@ class Selection:
     namespace: str = ""
     labels: str = ""
     fields: str = ""
+
+
+class _Silence(Exception):
+    """A watch said nothing for `STALL_S`."""
 
 
 class StaleList(KubeError):
@@ -102,14 +107,18 @@ class Informer(Generic[T]):
         """One connection's worth: a list when we have no place in history, then events until the stream ends."""
         if not self._resume_at and not self._streams_lists:
             await self._list()
-        if self._resume_at:
-            async with self._watch(resource_version=self._resume_at) as events:
-                await self._consume(events)
-            return
         try:
+            if self._resume_at:
+                async with self._watch(resource_version=self._resume_at) as events:
+                    await self._consume(events)
+                return
             async with self._watch(initial_events=True) as events:
                 await self._take_initial(events)
                 await self._consume(events)
+        except _Silence:
+            if not self._resume_at:
+                raise ConnectionLost(f"no list of {self.kind.RESOURCE} in {self._stall_s:g} s") from None
+            self._log.debug("quiet watch connected again")
         except (BadRequest, Invalid):
             if self._resume_at:
                 raise
@@ -129,7 +138,7 @@ class Informer(Generic[T]):
             async with asyncio.timeout(self._stall_s) as limit, aclosing(self._alive(stream, limit)) as events:
                 yield events
         except TimeoutError as err:
-            raise ConnectionLost(f"the watch of {self.kind.RESOURCE} said nothing for {self._stall_s:g} s") from err
+            raise _Silence from err
         finally:
             aclose = getattr(stream, "aclose", None)
             if aclose is not None:

@@ -85,13 +85,18 @@ class Transport:
         except (aiohttp.ClientError, OSError, TimeoutError) as err:
             raise self._error(err) from err
 
-    async def stream(self, url: URL, *, stall_s: float) -> AsyncGenerator[bytes, None]:
-        """The chunks of a long answer, as they come; ConnectionLost when none comes for `stall_s`."""
+    async def stream(self, url: URL, *, silence_s: float) -> AsyncGenerator[bytes, None]:
+        """The chunks of a long answer, as they come; ConnectionLost when none comes for `silence_s`.
+
+        That the answer begins takes no longer than any other answer may take.
+        """
         session = await self._ready()
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=stall_s)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s)
         headers = self._by_content.get("") or self._headers_for("")
         try:
-            async with session.request("GET", url, headers=headers, timeout=timeout, **self._extra) as got:
+            async with asyncio.timeout(self._timeout.total):
+                begun = await session.request("GET", url, headers=headers, timeout=timeout, **self._extra)
+            async with begun as got:
                 if got.status >= 400:
                     raise wire.error_of(got.status, await got.read(), got.headers.get("Retry-After"))
                 content = got.content

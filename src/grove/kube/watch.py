@@ -1,7 +1,6 @@
 """Reads a watch: chunks in, events out. Lines are split here because an HTTP library's line reader has a length limit.
 
-A stream ends normally when the server's time is up. One that says nothing for `STALL_S`, not even a bookmark (the API
-server sends one a minute), is taken for dead and raises ConnectionLost, so that the caller resumes elsewhere.
+A stream ends normally when the server's time is up. How long one may be silent before that is the caller's affair.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from grove.kube.client import WatchEvent
 from grove.kube.wire import Codec
 
 T = TypeVar("T")
-
-STALL_S = 90.0
 
 
 class LineSplitter:

@@ -39,6 +39,7 @@ class FakeApi:
         self.cut_after_bytes: int | None = None
         self.watches: set[asyncio.Queue[tuple[str, Json]]] = set()
         self.silent = False
+        self.hangs = False
         self.url = ""
 
     # What happens in the cluster
@@ -93,6 +94,8 @@ class FakeApi:
     async def serve(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request)
         self.bodies.append(await request.read())
+        if self.hangs:
+            await asyncio.Event().wait()
         for fault in self.faults:
             answer = fault(request)
             if answer is not None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.kube.api import FakeApi, Thing, serving, status
 
 from grove.api.meta import Key
@@ -195,6 +196,35 @@ async def test_a_watch_that_falls_silent_is_replaced(api: FakeApi, client: HttpC
         api.silent = False  # the stuck stream stays stuck; a new one works
         await settled(api, cache, follower)
         assert cache.informer(Thing).lists == 1
+
+
+async def test_a_quiet_watch_is_connected_again_in_silence(api: FakeApi, client: HttpClient) -> None:
+    """The API server sends no bookmark while nothing is newer than where the watch began: silence is no failure."""
+    api.put("a", v="1")
+    cache, follower = make(client, stall_s=0.05)
+    async with cache:
+        await cache.wait_synced(5)
+        with capture_logs() as said:
+            await until(lambda: api.count(watch=True) >= 4)
+        informer = cache.informer(Thing)
+        assert (informer.error, informer._failures, informer.lists) == (None, 0, 1)
+        assert [entry for entry in said if entry["log_level"] != "debug"] == []
+        api.put("a", v="2")
+        await settled(api, cache, follower)
+
+
+async def test_a_server_that_hangs_is_trouble_and_not_quiet(api: FakeApi) -> None:
+    api.put("a", v="1")
+    async with HttpClient(api.config(), timeout_s=0.05) as client:
+        cache, follower = make(client, stall_s=0.1)
+        async with cache:
+            await cache.wait_synced(5)
+            api.hangs = True
+            await until(lambda: isinstance(cache.informer(Thing).error, errors.ConnectionLost))
+            api.hangs = False
+            api.put("a", v="2")
+            await settled(api, cache, follower)
+            assert cache.informer(Thing).lists == 1
 
 
 async def test_a_restarted_server_is_found_again(unused_port: int) -> None:

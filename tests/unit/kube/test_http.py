@@ -269,11 +269,11 @@ async def test_a_server_that_is_not_there_is_named_in_one_line() -> None:
 
 
 async def test_a_server_that_does_not_answer_is_given_up(api: FakeApi) -> None:
-    api.silent = True
-    api.put("a")
-    async with HttpClient(api.config(), stall_s=0.1) as client:
-        with pytest.raises(errors.ConnectionLost, match="no answer in time"):
-            await anext(client.watch(Thing, initial_events=True))
+    api.hangs = True
+    async with HttpClient(api.config(), timeout_s=0.1, attempts=1) as client:
+        for asked in (client.get(Thing, "a", "ns"), anext(client.watch(Thing, initial_events=True))):
+            with pytest.raises(errors.ConnectionLost, match="no answer in time"):
+                await asked
 
 
 async def test_writes_in_flight_are_bounded(api: FakeApi) -> None:
