@@ -57,10 +57,10 @@ test-node: $(VENV)/dev ## start order on a real kubelet with containerd; needs r
 	$(BIN)/python -m tests.node
 
 crds: $(VENV)/dev ## write src/grove/crds/*.yaml anew from the Structs
-	$(BIN)/python -m grove.crds.generate
+	$(BIN)/python -m tools.crds.generate
 
 docs: $(VENV)/dev ## write docs/api-reference.md and the pictures in docs/pictures anew
-	$(BIN)/python -m grove.crds.reference
+	$(BIN)/python -m tools.crds.reference
 	$(BIN)/python tools/pictures.py
 
 kube-bin: ## print the directory with the control plane of version KUBE, building it if needed

@@ -1,6 +1,6 @@
 """The five CRDs of Grove, as installed files.
 
-`generate` makes the files from `grove.api`, `install` puts them into a cluster; who only wants them calls `load`.
+`make crds` writes the files from `grove.api`, `install` puts them into a cluster; who only wants them calls `load`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 
 from grove.api.meta import Json
 
-ALL = "embedded/crds.json"
+ALL = "all.json"
 """The same as the YAML files. Reading those takes 70 ms, and a simulated cluster would do little else."""
 
 

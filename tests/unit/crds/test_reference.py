@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from grove.crds.reference import FILE, rendered
+from tools.crds.reference import FILE, rendered
 
 
 def test_the_committed_reference_is_up_to_date() -> None:

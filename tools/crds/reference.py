@@ -1,4 +1,4 @@
-"""Writes docs/api-reference.md from the same types the CRDs are made from: `python -m grove.crds.reference`.
+"""Writes docs/api-reference.md from the same types the CRDs are made from; part of `make docs`.
 
 A kind is a chapter with its columns and scale paths; every Struct it is made of is a table of fields. What is
 Kubernetes' own (a pod spec, a metric) is named, not repeated.
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+from tools.crds.definitions import DEFINITIONS, Definition
 
 from grove.api.doc import is_required
 from grove.api.meta import Json, Struct
-from grove.crds.definitions import DEFINITIONS, Definition
 
-FILE = Path(__file__).parents[3] / "docs" / "api-reference.md"
+FILE = Path(__file__).parents[2] / "docs" / "api-reference.md"
 HEAD = """# API reference
 
 Made by `make docs` from the types in `src/grove/api`; do not edit. You write PodCliqueSets and, once a cluster, a

@@ -1,7 +1,7 @@
-"""Writes the CRD files: `python -m grove.crds.generate`.
+"""Writes the CRD files: `make crds`.
 
 One file a kind, named `<group>_<plural>.yaml`, and all of them as JSON, which loads twenty times faster; committed
-beside this module. Run it after a change of `grove.api`; a test compares the files with what this would write.
+in `src/grove/crds`. Run it after a change of `grove.api`; a test compares the files with what this would write.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import msgspec
 import yaml
+from tools.crds.definitions import DEFINITIONS, Definition
+from tools.crds.schema import kind_schema
 
 from grove.api.meta import Json
 from grove.crds import ALL
-from grove.crds.definitions import DEFINITIONS, Definition
-from grove.crds.schema import kind_schema
 
-_HEADER = "# Made by `python -m grove.crds.generate` from grove.api; do not edit.\n"
+_HEADER = "# Made by `make crds` from grove.api; do not edit.\n"
 
 
 class _Plain(yaml.CSafeDumper):
@@ -68,7 +68,7 @@ def rendered() -> dict[str, str]:
 
 
 def main() -> None:
-    here = Path(__file__).parent
+    here = Path(__file__).parents[2] / "src" / "grove" / "crds"
     for name, text in rendered().items():
         (here / name).write_text(text)
         print(f"{name}: {len(text.splitlines())} lines")

@@ -1,6 +1,6 @@
 """OpenAPI schemas from Structs: the shape comes from the types, the facts from what `grove.api.doc` put beside a field.
 
-Parts that are Kubernetes' own (a pod spec, a metric, a claim template) come from `embedded/kubernetes.json`: schemas of
+Parts that are Kubernetes' own (a pod spec, a metric, a claim template) come from `kubernetes.json`: schemas of
 Kubernetes 1.35 without descriptions, plus what 1.36 added to pods. Repeated shapes are named once, under `$defs`.
 """
 
@@ -10,7 +10,7 @@ import json
 import types
 from datetime import datetime
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -105,7 +105,7 @@ def _resolved(node: Any) -> Any:
 
 @cache
 def _kubernetes() -> Json:
-    found: Json = json.loads(files("grove.crds").joinpath("embedded", "kubernetes.json").read_text())
+    found: Json = json.loads(Path(__file__).with_name("kubernetes.json").read_text())
     return found
 
 
