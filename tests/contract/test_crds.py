@@ -159,6 +159,44 @@ async def test_what_the_rules_forbid_is_invalid(cluster, template, spec, want):
     assert refusals(refused.value) == want
 
 
+NEW = "packDomain is deprecated and cannot be used on new workloads; use pack.required"
+
+
+@pytest.mark.parametrize("place", ["", ".cliques[1]", ".podCliqueScalingGroups[1]"])
+@pytest.mark.parametrize(
+    ("constraint", "field", "want"),
+    [
+        pytest.param({"packDomain": "rack"}, "packDomain", NEW, id="the old field, on create"),
+        pytest.param(
+            {"topologyName": "t"}, "pack", "topologyConstraint must specify pack or deprecated packDomain", id="no pack"
+        ),
+        pytest.param(
+            {"pack": {}}, "pack", "pack must specify at least one of required or preferred", id="an empty pack"
+        ),
+        pytest.param(
+            {"packDomain": "rack", "pack": {"required": "rack"}}, "pack.required",
+            "must not set both pack.required and deprecated packDomain", id="both spellings",
+        ),
+    ],
+)  # fmt: skip
+async def test_the_words_of_a_wrong_topology_constraint(cluster, place, constraint, field, want):
+    """Tools match them; the place is told with its index, by the path or, where a path cannot have one, before them."""
+    body = pcs(cluster.namespace)
+    template = body["spec"]["template"]
+    (first,) = template["cliques"]
+    template["cliques"] = [first, {**first, "name": "second"}]
+    template["podCliqueScalingGroups"] = [{"name": f"g{n}", "cliqueNames": [c["name"]]}
+                                          for n, c in enumerate(template["cliques"])]  # fmt: skip
+    owner = template if not place else template[place[1:-3]][1]
+    owner["topologyConstraint"] = constraint
+    with pytest.raises(Invalid) as refused:
+        await cluster.client.create(PCS, body)
+
+    where = f"spec.template{place}.topologyConstraint.{field}: "
+    told = [f"{cause['field']}: {cause['message']}" for cause in refused.value.details["causes"]]
+    assert any(where in one and one.endswith(want) for one in told), told
+
+
 async def test_two_cliques_of_one_name_are_a_duplicate(cluster):
     body = pcs(cluster.namespace)
     body["spec"]["template"]["cliques"] *= 2

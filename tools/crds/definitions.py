@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from grove.admission.rules.topology import BOTH_SPELLINGS, EMPTY_PACK, NEW_PACK_DOMAIN, NO_PACK
 from grove.api.meta import Json, Object, Struct
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -48,6 +49,10 @@ AGE = Column("Age", ".metadata.creationTimestamp", "date")
 BREACHED = Column("MinBreached", '.status.conditions[?(@.type=="MinAvailableBreached")].status', "string", wide=True)
 
 
+_WITHOUT = "!has({0}.topologyConstraint) || !has({0}.topologyConstraint.packDomain)"
+_TEMPLATE = "self.spec.template"
+
+
 def _no_pack_domain_on_create(field_path: str, rule: str) -> Json:
     """Stored objects keep their deprecated spelling; `oldSelf` is there on every write but the first."""
     return {
@@ -55,40 +60,45 @@ def _no_pack_domain_on_create(field_path: str, rule: str) -> Json:
         "optionalOldSelf": True,
         "reason": "FieldValueForbidden",
         "fieldPath": field_path,
-        "message": "packDomain is deprecated and not allowed on new workloads; use pack.required instead",
+        "message": NEW_PACK_DOMAIN,
     }
 
 
-_WITHOUT = "!has({0}.topologyConstraint) || !has({0}.topologyConstraint.packDomain)"
-_TEMPLATE = "self.spec.template"
-_GROUPS = f"{_TEMPLATE}.podCliqueScalingGroups"
+def _no_pack_domain_in_list(field: str) -> Json:
+    """`fieldPath` cannot hold an index, so the message begins with the whole path."""
+    path = f"spec.template.{field}"
+    rule = f"self.{path}.all(one, {_WITHOUT.format('one')})"
+    first = f"self.{path}.map(one, {_WITHOUT.format('one')}).indexOf(false)"
+    return {
+        **_no_pack_domain_on_create(f".{path}", f"!has(self.{path}) || {rule}"),
+        "messageExpression": f"'{path}[' + string({first}) + '].topologyConstraint.packDomain: {NEW_PACK_DOMAIN}'",
+    }
+
 
 SET_RULES: dict[type[Struct], list[Json]] = {
     PodCliqueSet: [
         _no_pack_domain_on_create(".spec.template.topologyConstraint.packDomain", _WITHOUT.format(_TEMPLATE)),
-        _no_pack_domain_on_create(".spec.template.cliques", f"{_TEMPLATE}.cliques.all(c, {_WITHOUT.format('c')})"),
-        _no_pack_domain_on_create(
-            ".spec.template.podCliqueScalingGroups", f"!has({_GROUPS}) || {_GROUPS}.all(g, {_WITHOUT.format('g')})"
-        ),
+        _no_pack_domain_in_list("cliques"),
+        _no_pack_domain_in_list("podCliqueScalingGroups"),
     ],
     TopologyConstraint: [
         {
             "rule": "has(self.pack) || has(self.packDomain)",
             "reason": "FieldValueRequired",
             "fieldPath": ".pack",
-            "message": "a topology constraint needs pack",
+            "message": NO_PACK,
         },
         {
             "rule": "!has(self.packDomain) || !has(self.pack) || !has(self.pack.required)",
             "fieldPath": ".pack.required",
-            "message": "packDomain and pack.required say the same; keep pack.required",
+            "message": BOTH_SPELLINGS,
         },
     ],
     Pack: [
         {
             "rule": "has(self.required) || has(self.preferred)",
             "reason": "FieldValueRequired",
-            "message": "pack needs required, preferred or both",
+            "message": EMPTY_PACK,
         }
     ],
 }

@@ -27,8 +27,9 @@ class Rule(NamedTuple):
     """One x-kubernetes-validations entry."""
 
     holds: Expr
-    text: str
     message: str
+    said: Expr | None
+    """The message as an expression, which wins."""
     reason: str
     field_path: str
     sees_old: bool
@@ -201,7 +202,8 @@ class Structure:
             except CelError:
                 holds = False
             if not holds:
-                found.append(_broken(rule, value, f"{path}{rule.field_path}".lstrip(".")))
+                message = rule.message if rule.said is None else str(rule.said(scope))
+                found.append(_broken(rule, value, f"{path}{rule.field_path}".lstrip("."), message))
 
 
 def _rule(rule: Json) -> Rule:
@@ -210,15 +212,16 @@ def _rule(rule: Json) -> Rule:
     message = rule.get("message") or f"failed rule: {text}"
     reason = rule.get("reason") or "FieldValueInvalid"
     sees_old = re.search(r"\boldSelf\b", text) is not None
-    return Rule(compile_rule(text), text, message, reason, rule.get("fieldPath", ""), sees_old, optional_old)
+    said = compile_rule(rule["messageExpression"]) if "messageExpression" in rule else None
+    return Rule(compile_rule(text), message, said, reason, rule.get("fieldPath", ""), sees_old, optional_old)
 
 
-def _broken(rule: Rule, value: Any, path: str) -> Fault:
+def _broken(rule: Rule, value: Any, path: str, message: str) -> Fault:
     if rule.reason == "FieldValueRequired":
-        return required(path, rule.message)
+        return required(path, message)
     if rule.reason == "FieldValueForbidden":
-        return Fault(path, rule.reason, f"Forbidden: {rule.message}")
-    return wrong(path, _type_name(value), rule.message)
+        return Fault(path, rule.reason, f"Forbidden: {message}")
+    return wrong(path, _type_name(value), message)
 
 
 def _over_limit(name: str, limit: Any, value: Any) -> str:

@@ -113,37 +113,53 @@ def constrained(own: dict | None = None, in_group: dict | None = None, in_clique
             [],
             id="a requirement is not compared with a preference",
         ),
-        pytest.param(
-            constrained({"topologyName": "cluster", "packDomain": "rack"}),
-            [
-                f"{S}.packDomain: Forbidden: packDomain is deprecated and not allowed on new workloads: "
-                "use pack.required"
-            ],
-            id="the legacy field on a new set",
-        ),
-        pytest.param(
-            constrained({"topologyName": "cluster"}),
-            [f"{S}.pack: Required value: say where to pack: pack.required, pack.preferred or both"],
-            id="a constraint without a domain",
-        ),
-        pytest.param(
-            constrained({"topologyName": "cluster", "pack": {}}),
-            [f"{S}.pack: Required value: at least one of required and preferred"],
-            id="an empty pack",
-        ),
     ],
 )
 def test_topology_of_a_new_set(obj: dict, want: list[str]) -> None:
     assert faults(ADMISSION, obj, lookups=KNOWN) == want
 
 
-def test_both_spellings_of_a_required_domain_contradict() -> None:
-    old = constrained({"topologyName": "cluster", "packDomain": "rack"})
-    new = constrained({"topologyName": "cluster", "packDomain": "rack", "pack": {"required": "rack"}})
-    assert (
-        f'{S}.pack.required: Invalid value: "rack": must not be set together with packDomain: remove packDomain'
-        in faults(ADMISSION, new, old, lookups=KNOWN)
-    )
+LEGACY = {"topologyName": "cluster", "packDomain": "rack"}
+BOTH = {**LEGACY, "pack": {"required": "rack"}}
+
+
+@pytest.mark.parametrize("where", [S, C, G])
+@pytest.mark.parametrize(
+    ("constraint", "want"),
+    [
+        pytest.param(
+            LEGACY,
+            ".packDomain: Forbidden: packDomain is deprecated and cannot be used on new workloads; use pack.required",
+            id="the legacy field on a new set",
+        ),
+        pytest.param(
+            {"topologyName": "cluster"},
+            ".pack: Required value: topologyConstraint must specify pack or deprecated packDomain",
+            id="a constraint without a domain",
+        ),
+        pytest.param(
+            {"topologyName": "cluster", "pack": {}},
+            ".pack: Required value: pack must specify at least one of required or preferred",
+            id="an empty pack",
+        ),
+        pytest.param(
+            BOTH,
+            '.pack.required: Invalid value: "rack": must not set both pack.required and deprecated packDomain',
+            id="both spellings of a required domain",
+        ),
+    ],
+)
+def test_a_constraint_that_says_no_domain_or_says_it_wrongly(where: str, constraint: dict, want: str) -> None:
+    own, in_group, in_clique = (constraint if place == where else None for place in (S, G, C))
+    found = faults(ADMISSION, constrained(own, in_group, in_clique), lookups=KNOWN)
+    assert found == [one for one in found if one.startswith(where)], "nothing else is wrong"
+    assert where + want in found
+
+
+def test_both_spellings_contradict_on_an_update_too() -> None:
+    found = faults(ADMISSION, constrained(BOTH), constrained(LEGACY), lookups=KNOWN)
+    want = f'{S}.pack.required: Invalid value: "rack": must not set both pack.required and deprecated packDomain'
+    assert want in found
 
 
 def test_every_constraint_is_refused_while_topology_is_off() -> None:

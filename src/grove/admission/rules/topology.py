@@ -16,6 +16,12 @@ from grove.admission.rules.view import TEMPLATE, Constraint, SetView, mapping, s
 SET_NAME_PATH = f"{TEMPLATE}.topologyConstraint.topologyName"
 ONE_TOPOLOGY = "a PodCliqueSet uses one topology only"
 
+# The CRD refuses with the same words before we are asked; tools match them, so they are the Go operator's.
+NEW_PACK_DOMAIN = "packDomain is deprecated and cannot be used on new workloads; use pack.required"
+NO_PACK = "topologyConstraint must specify pack or deprecated packDomain"
+EMPTY_PACK = "pack must specify at least one of required or preferred"
+BOTH_SPELLINGS = "must not set both pack.required and deprecated packDomain"
+
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
@@ -29,17 +35,13 @@ def shape_faults(new: SetView, *, creating: bool) -> Iterator[Fault]:
     """What a constraint must look like on its own; the CRD's own rules say the same on an API server."""
     for one in new.constraints:
         if creating and one.pack_domain:
-            yield forbidden(
-                f"{one.path}.packDomain", "packDomain is deprecated and not allowed on new workloads: use pack.required"
-            )
+            yield forbidden(f"{one.path}.packDomain", NEW_PACK_DOMAIN)
         if not one.has_pack and not one.pack_domain:
-            yield required(f"{one.path}.pack", "say where to pack: pack.required, pack.preferred or both")
+            yield required(f"{one.path}.pack", NO_PACK)
         elif one.has_pack and not (one.required or one.preferred):
-            yield required(f"{one.path}.pack", "at least one of required and preferred")
+            yield required(f"{one.path}.pack", EMPTY_PACK)
         if one.pack_domain and one.required:
-            yield invalid(
-                f"{one.path}.pack.required", one.required, "must not be set together with packDomain: remove packDomain"
-            )
+            yield invalid(f"{one.path}.pack.required", one.required, BOTH_SPELLINGS)
 
 
 def topology_faults(new: SetView, *, enabled: bool, lookups: Lookups) -> list[Fault]:
