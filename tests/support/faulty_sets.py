@@ -167,6 +167,11 @@ ROWS = [
                 "spec.template.resourceClaimTemplates, only others have a namespace",
             ),
             (
+                "a namespace that cannot be one",
+                {**SHARE, "name": "theirs", "namespace": "a/b"},
+                '{}.resourceSharing[0].namespace: Invalid value: "a/b": ' + LABEL_RULE,
+            ),
+            (
                 "an unknown scope",
                 {**SHARE, "scope": "Sometimes"},
                 '{}.resourceSharing[0].scope: Unsupported value: "Sometimes": supported values: '

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from grove.admission.rules.faults import Fault, duplicate, invalid, not_found, not_supported, required
-from grove.admission.rules.syntax import subdomain_fault
+from grove.admission.rules.syntax import label_fault, subdomain_fault
 from grove.admission.rules.view import TEMPLATE, SetView, mapping, sequence, text, texts
 
 SCOPES = ("AllReplicas", "PerReplica")
@@ -70,6 +70,8 @@ def _list_faults(owner_path: str, owner: dict[str, Any], internal: Collection[st
                 f'must be empty: "{name}" is one of {TEMPLATE}.resourceClaimTemplates, only others have a namespace'
             )
             yield invalid(f"{path}.namespace", namespace, detail)
+        elif namespace and (wrong := label_fault(namespace)):
+            yield invalid(f"{path}.namespace", namespace, wrong)
         if scope not in SCOPES:
             yield not_supported(f"{path}.scope", scope, SCOPES)
 
