@@ -163,6 +163,18 @@ async def test_kubectl_shows_every_fault_on_its_own_line(admitted: Admitted) -> 
     assert (await admitted.client.list(PodCliqueSet, admitted.namespace)).items == []
 
 
+async def test_kubectl_shows_which_clique_has_the_legacy_field(admitted: Admitted) -> None:
+    bad = changed(plain(), (f"{T}.cliques.1.topologyConstraint", {"topologyName": "t", "packDomain": "rack"}))
+    seen = await admitted.apply(admitted.own(bad))
+    assert (seen.code, seen.err.splitlines()) == (
+        1,
+        [
+            f'The PodCliqueSet "demo" is invalid: {T}.cliques[1].topologyConstraint.packDomain: Forbidden: '
+            "packDomain is deprecated and cannot be used on new workloads; use pack.required"
+        ],
+    )
+
+
 async def test_a_server_side_dry_run_shows_the_defaults_and_stores_nothing(admitted: Admitted) -> None:
     sent = admitted.own({"metadata": {"name": "demo"}, "spec": {"template": {"cliques": [clique("a", 3)]}}})
     del sent["spec"]["template"]["cliques"][0]["spec"]["minAvailable"]

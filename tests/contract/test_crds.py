@@ -180,7 +180,7 @@ NEW = "packDomain is deprecated and cannot be used on new workloads; use pack.re
     ],
 )  # fmt: skip
 async def test_the_words_of_a_wrong_topology_constraint(cluster, place, constraint, field, want):
-    """Tools match them; the place is told with its index, by the path or, where a path cannot have one, before them."""
+    """Tools match them. The path of a rule over a list has no index; admission, asked before, says it with one."""
     body = pcs(cluster.namespace)
     template = body["spec"]["template"]
     (first,) = template["cliques"]
@@ -192,9 +192,11 @@ async def test_the_words_of_a_wrong_topology_constraint(cluster, place, constrai
     with pytest.raises(Invalid) as refused:
         await cluster.client.create(PCS, body)
 
-    where = f"spec.template{place}.topologyConstraint.{field}: "
-    told = [f"{cause['field']}: {cause['message']}" for cause in refused.value.details["causes"]]
-    assert any(where in one and one.endswith(want) for one in told), told
+    where = f"spec.template{place}.topologyConstraint.{field}"
+    if want == NEW and place:
+        where = f"spec.template{place[:-3]}"
+    told = {cause["field"]: cause["message"] for cause in refused.value.details["causes"]}
+    assert told[where].endswith(f": {want}")
 
 
 async def test_two_cliques_of_one_name_are_a_duplicate(cluster):

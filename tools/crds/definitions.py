@@ -65,14 +65,10 @@ def _no_pack_domain_on_create(field_path: str, rule: str) -> Json:
 
 
 def _no_pack_domain_in_list(field: str) -> Json:
-    """`fieldPath` cannot hold an index, so the message begins with the whole path."""
-    path = f"spec.template.{field}"
-    rule = f"self.{path}.all(one, {_WITHOUT.format('one')})"
-    first = f"self.{path}.map(one, {_WITHOUT.format('one')}).indexOf(false)"
-    return {
-        **_no_pack_domain_on_create(f".{path}", f"!has(self.{path}) || {rule}"),
-        "messageExpression": f"'{path}[' + string({first}) + '].topologyConstraint.packDomain: {NEW_PACK_DOMAIN}'",
-    }
+    """The path of such a rule cannot hold an index; admission, which is asked before, names it."""
+    items = f"self.spec.template.{field}"
+    rule = f"!has({items}) || {items}.all(one, {_WITHOUT.format('one')})"
+    return _no_pack_domain_on_create(f".spec.template.{field}", rule)
 
 
 SET_RULES: dict[type[Struct], list[Json]] = {

@@ -1,8 +1,8 @@
 """The part of CEL that validation rules in CRDs use, compiled to closures.
 
 Covers literals, member access, `has()`, the list macros, comparisons, boolean and integer arithmetic, `in`, `?:`,
-`size`, `string`, `indexOf`, string tests and optional values (`oldSelf.hasValue()`). A rule with anything else fails
-when it is compiled, so an unknown construct can never pass as a rule that holds.
+`size`, string tests and optional values (`oldSelf.hasValue()`). A rule with anything else fails when it is compiled, so
+an unknown construct can never pass as a rule that holds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "startsWith": lambda v, s: v.startswith(s),
     "endsWith": lambda v, s: v.endswith(s),
     "contains": lambda v, s: s in v,
-    "indexOf": lambda v, one: v.index(one) if one in v else -1,
     "matches": lambda v, s: re.search(s, v) is not None,
     "hasValue": lambda v: v.present,
     "value": lambda v: v.value,
@@ -223,10 +222,9 @@ class _Parser:
         return lambda s: s[text]
 
     def _function(self, name: str) -> Expr:
-        if name in ("size", "string"):
-            convert: Callable[[Any], Any] = len if name == "size" else str
+        if name == "size":
             (argument,) = self._arguments()
-            return lambda s: convert(argument(s))
+            return lambda s: len(argument(s))
         if name != "has":
             raise UnknownRule(f"unknown function {name}() in {self._text!r}")
         start = self._at

@@ -27,9 +27,8 @@ class Rule(NamedTuple):
     """One x-kubernetes-validations entry."""
 
     holds: Expr
+    text: str
     message: str
-    said: Expr | None
-    """The message as an expression, which wins."""
     reason: str
     field_path: str
     sees_old: bool
@@ -202,8 +201,7 @@ class Structure:
             except CelError:
                 holds = False
             if not holds:
-                message = rule.message if rule.said is None else str(rule.said(scope))
-                found.append(_broken(rule, value, f"{path}{rule.field_path}".lstrip("."), message))
+                found.append(_broken(rule, value, f"{path}{rule.field_path}".lstrip(".")))
 
 
 def _rule(rule: Json) -> Rule:
@@ -212,16 +210,15 @@ def _rule(rule: Json) -> Rule:
     message = rule.get("message") or f"failed rule: {text}"
     reason = rule.get("reason") or "FieldValueInvalid"
     sees_old = re.search(r"\boldSelf\b", text) is not None
-    said = compile_rule(rule["messageExpression"]) if "messageExpression" in rule else None
-    return Rule(compile_rule(text), message, said, reason, rule.get("fieldPath", ""), sees_old, optional_old)
+    return Rule(compile_rule(text), text, message, reason, rule.get("fieldPath", ""), sees_old, optional_old)
 
 
-def _broken(rule: Rule, value: Any, path: str, message: str) -> Fault:
+def _broken(rule: Rule, value: Any, path: str) -> Fault:
     if rule.reason == "FieldValueRequired":
-        return required(path, message)
+        return required(path, rule.message)
     if rule.reason == "FieldValueForbidden":
-        return Fault(path, rule.reason, f"Forbidden: {message}")
-    return wrong(path, _type_name(value), message)
+        return Fault(path, rule.reason, f"Forbidden: {rule.message}")
+    return wrong(path, _type_name(value), rule.message)
 
 
 def _over_limit(name: str, limit: Any, value: Any) -> str:

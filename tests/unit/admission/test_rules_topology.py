@@ -7,7 +7,7 @@ from tests.support.manifests import clique, group, pcs
 from tests.support.reviews import VALIDATE_BINDING, binding, changed, faults, plain, warnings
 
 from grove.admission.rules.lookups import BackendFacts, Known
-from grove.admission.rules.review import Admission
+from grove.admission.rules.review import DEFAULT_SET, Admission
 
 ADMISSION = Admission(topology_enabled=True)
 OFF = Admission(topology_enabled=False)
@@ -154,6 +154,16 @@ def test_a_constraint_that_says_no_domain_or_says_it_wrongly(where: str, constra
     found = faults(ADMISSION, constrained(own, in_group, in_clique), lookups=KNOWN)
     assert found == [one for one in found if one.startswith(where)], "nothing else is wrong"
     assert where + want in found
+
+
+@pytest.mark.parametrize("where", [S, C, G])
+def test_the_legacy_field_is_refused_before_the_schema_is_asked(where: str) -> None:
+    """The CRD's own rule comes between the two webhooks, and its path has no index."""
+    own, in_group, in_clique = (LEGACY if place == where else None for place in (S, G, C))
+    obj = constrained(own, in_group, in_clique)
+    words = "Forbidden: packDomain is deprecated and cannot be used on new workloads; use pack.required"
+    assert faults(ADMISSION, obj, path=DEFAULT_SET) == [f"{where}.packDomain: {words}"]
+    assert faults(ADMISSION, obj, obj, path=DEFAULT_SET) == [], "what is stored keeps its spelling"
 
 
 def test_both_spellings_contradict_on_an_update_too() -> None:

@@ -29,6 +29,7 @@ from grove.admission.rules.topology import (
     deprecation_warnings,
     level_keys,
     levels_of,
+    new_pack_domain_faults,
     resolve,
     shape_faults,
     topology_faults,
@@ -145,6 +146,11 @@ class Admission:
     def _default(self, request: Request) -> Answer:
         if request.operation not in ("CREATE", "UPDATE") or _is_deleting(request.new):
             return Answer()
+        if request.operation == "CREATE":
+            # Told here because the CRD's own rule is asked next, before validation, and cannot say in which clique.
+            faults = list(new_pack_domain_faults(SetView.of(request.new)))
+            if faults:
+                return _refuse("PodCliqueSet", request, faults)
         additions = missing_defaults(request.new, request.old, request.namespace)
         return Answer(patch=tuple(json_patch(additions)))
 
@@ -166,8 +172,9 @@ class Admission:
 
     def _set_faults(self, new: SetView, old: SetView | None, lookups: Lookups) -> Iterator[Fault]:
         creating = old is None
-        yield from shape_faults(new, creating=creating)
+        yield from shape_faults(new)
         if creating:
+            yield from new_pack_domain_faults(new)
             yield from topology_faults(new, enabled=self.topology_enabled, lookups=lookups)
         yield from general_faults(new, creating=creating)
         stored = {clique.name: clique.pod_spec for clique in old.cliques} if old else {}

@@ -31,11 +31,16 @@ class Resolution:
     faults: tuple[Fault, ...] = ()
 
 
-def shape_faults(new: SetView, *, creating: bool) -> Iterator[Fault]:
+def new_pack_domain_faults(new: SetView) -> Iterator[Fault]:
+    """A set that is being created may not use the deprecated field."""
+    for one in new.constraints:
+        if one.pack_domain:
+            yield forbidden(f"{one.path}.packDomain", NEW_PACK_DOMAIN)
+
+
+def shape_faults(new: SetView) -> Iterator[Fault]:
     """What a constraint must look like on its own; the CRD's own rules say the same on an API server."""
     for one in new.constraints:
-        if creating and one.pack_domain:
-            yield forbidden(f"{one.path}.packDomain", NEW_PACK_DOMAIN)
         if not one.has_pack and not one.pack_domain:
             yield required(f"{one.path}.pack", NO_PACK)
         elif one.has_pack and not (one.required or one.preferred):
