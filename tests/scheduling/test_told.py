@@ -50,11 +50,14 @@ async def test_a_minimum_that_was_raised_says_what_is_missing_and_why(cluster: A
 
         async def told() -> Any:
             found = find_condition((await bench.podgang("work")).status.conditions, "Scheduled")
-            return found if found is not None and "wants 1 nvidia.com/gpu" in found.message else None
+            return found if found is not None and "insufficient" in found.message else None
 
         condition = await cluster.eventually(told)
         assert (condition.status, condition.reason) == ("False", "PodsLost")
-        assert condition.message.startswith("pods are missing since the gang was placed: w 2/3; wants 1 nvidia.com/gpu")
+        assert condition.message == (
+            "pods are missing since the gang was placed: w 2/3; "
+            "w: 0/2 nodes can take one of its pods (2 insufficient nvidia.com/gpu)"
+        )
         await bench.expect({"work/w": 2})
         await bench.add_nodes(1)
         await bench.expect({"work/w": 3})

@@ -105,7 +105,7 @@ async def _verdicts(
     from dataclasses import replace
 
     from grove.kube.errors import Forbidden
-    from grove.show.diagnosis import diagnose
+    from grove.scheduler.loop.asked import diagnose
     from grove.show.verdict import ROOM, gang_verdict
     from grove.show.words import counted
 
@@ -213,7 +213,8 @@ def queue(options: Options) -> int:
 
 async def queue_answer(client: Client, namespace: str, now: datetime) -> Answer:
     from grove.api.podclique import PodClique
-    from grove.show.diagnosis import waiting_line
+    from grove.scheduler.loop.asked import waiting_line
+    from grove.show.queue import line_of
     from grove.show.seen import every
 
     async for looking in _looking(client):
@@ -222,7 +223,8 @@ async def queue_answer(client: Client, namespace: str, now: datetime) -> Answer:
             for one in await every(client, PodClique, namespace)
             if one.status.last_errors and one.status.replicas < one.spec.replicas
         }
-        lines = [one for one in waiting_line(looking.view, refused) if not namespace or one.namespace == namespace]
+        waiting = [one for one in waiting_line(looking.view) if not namespace or one.namespace == namespace]
+        lines = [line_of(one, looking.view.gangs[f"{one.namespace}/{one.name}"].podgang, refused) for one in waiting]
         break
 
     def paint(width: int) -> RenderableType:

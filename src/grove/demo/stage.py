@@ -17,8 +17,10 @@ from rich.text import Text
 from grove.demo.chronicle import Note
 from grove.plan.world import World
 from grove.scheduler.explain.explanation import Explanation
+from grove.scheduler.model.reasons import named
 from grove.show.layout import layout_of
 from grove.show.paint import LEGEND, bar, growth, racks
+from grove.show.reasons import level_of, sentence
 from grove.show.seen import Seen
 from grove.show.tree import tree_of
 from grove.show.words import by_name
@@ -181,7 +183,8 @@ def _racks_height(lines: list[Text]) -> int:
 
 def explanation_lines(explanation: Explanation, levels: Levels) -> list[str]:
     """Why it waits, from the outside in, and what would help; every change was tried out."""
-    lines = [f"{finding.level}: {finding.text}" for finding in explanation.findings]
+    spoken = {key: name for name, key in levels}
+    lines = [f"{level_of(one)}: {sentence(named(one, spoken))}" for one in explanation.findings]
     if explanation.changes:
         lines.append("any one of these would make it fit:")
         lines += [f"- {change.text}" for change in explanation.changes]

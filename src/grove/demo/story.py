@@ -26,7 +26,7 @@ from grove.demo.scenario import Scenario
 from grove.kube.errors import ApiError
 from grove.plan.world import PATIENCE_S, World, shaped
 from grove.scheduler.explain.explanation import Explanation
-from grove.show.diagnosis import diagnose
+from grove.scheduler.loop.asked import diagnose
 from grove.show.tree import tree_of
 from grove.show.words import by_name
 

@@ -16,11 +16,13 @@ from grove.api.meta import Key, find_condition
 from grove.api.podgang import PodGang
 from grove.plan.displaced import Displaced, bystanders, displaced
 from grove.plan.world import World
+from grove.scheduler.loop.asked import diagnose
 from grove.scheduler.loop.readiness import tree_of
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.gang import BadGang
+from grove.scheduler.model.reasons import named
 from grove.scheduler.solve.place import place
-from grove.show.diagnosis import diagnose
+from grove.show.reasons import sentence
 from grove.show.seen import Seen
 from grove.show.words import by_name, counted
 
@@ -163,11 +165,11 @@ def _gang_plan(world: World, seen: Seen, gang: PodGang, before: Container[str]) 
     if scheduler != labels.GROVE_SCHEDULER:
         why = f"{scheduler} decides about it, and is not played here"
         return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)
-    if found is None or found.explanation is None or found.gates or found.explanation.fits:
-        why = found.gates[0] if found is not None and found.gates else "nothing was decided about it"
+    if found is None or found.explanation is None or found.gate or found.explanation.fits:
+        why = sentence(found.gate) if found is not None and found.gate else "nothing was decided about it"
         return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)
     helps = tuple(by_name(change.text, levels) for change in found.explanation.changes)
-    why = by_name(found.explanation.message, levels)
+    why = sentence(named(found.explanation.why, {key: name for name, key in levels}))
     return GangPlan(key.name, key.namespace, NO_FIT, bound, len(pods) - len(bound), why=why, helps=helps, moved=moved)
 
 

@@ -10,15 +10,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.meta import find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.scheduler.explain.diagnosis import Diagnosis
 from grove.scheduler.filters.taints import hard_taints_tolerated
+from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.podreq import NOT_READY, UNREACHABLE, UNSCHEDULABLE, read_node
-from grove.show.diagnosis import Diagnosis
+from grove.scheduler.model.reasons import Reason, named
+from grove.show.reasons import level_of, sentence
 from grove.show.seen import Seen
 from grove.show.tree import STARTING, State, Twig, tree_of
 from grove.show.words import by_name, many
@@ -136,47 +141,50 @@ def _not_placed(
     name: str, found: Diagnosis, levels: Sequence[tuple[str, str]], unlabelled: str, shut: Mapping[str, Sequence[str]]
 ) -> Verdict:
     explanation = found.explanation
-    if found.gates:
-        return Verdict(name, WAITING, "gate", found.gates[0], next=_gate_step(found.gates[0]))
+    if found.gate is not None:
+        return Verdict(name, WAITING, "gate", sentence(found.gate), next=_gate_step(found.gate))
     assert explanation is not None
     if explanation.fits:
         step = "if it stays so, kubectl grove doctor: is grove-scheduler running?"
         return Verdict(name, WAITING, "gang", ROOM, next=step)
-    evidence = tuple(by_name(f"{one.level}: {one.text}", levels) for one in explanation.findings)
-    reason = by_name(explanation.message, levels)
+    spoken = {key: level for level, key in levels}
+    evidence = tuple(f"{level_of(one)}: {sentence(named(one, spoken))}" for one in explanation.findings)
+    why = named(explanation.why, spoken)
+    if len(shut) == 1:
+        why = _closed_by(why, *shut)
+    reason = sentence(why)
     for what, names in shut.items():
         evidence = (*evidence, f"node: {len(names)} {what}: {', '.join(names[:MOST_NAMED])}" + _more(names))
-        if len(shut) == 1:
-            reason = reason.replace(f"{len(names)} taint)", f"{len(names)} {what})")
     helps = tuple(by_name(change.text, levels) for change in explanation.changes)
-    level = "domain" if explanation.reason in ("NoDomainFits", "DomainPinned", "NoPacking") else (
-        "node" if explanation.reason == "NoSuitableNode" else "gang"
-    )  # fmt: skip
+    level = level_of(why)
     unsure = "" if explanation.proven else "no place was found within the search's budget; "
     step = helps[0] if helps else "no small change helps: it needs more or larger nodes"
     if not helps and level == "node":
         step = "mend what rules every node out (the node lines above), or add nodes that can take it"
-    if lacking := _NO_LABEL.search(reason):
-        step = f"kubectl label node NODE {lacking[1]}=…, for every node (kubectl grove doctor lists them)"
+    if why.kind == kinds.UNKNOWN_LEVEL:
+        step = f"kubectl label node NODE {why.subject}=…, for every node (kubectl grove doctor lists them)"
     if unlabelled:
         evidence = (f"node: its pods select {unlabelled}, and no node has that label", *evidence)
         step = f"kubectl label node NODE {unlabelled}, or mend the nodeSelector of its pods"
     return Verdict(name, NO_FIT, level, unsure + reason, evidence, step, helps)
 
 
-_NO_LABEL = re.compile(r"no node carries the label (\S+)")
+def _closed_by(why: Reason, word: str) -> Reason:
+    """The reason with the word for what closes nodes, where all that a filter can say is that they are tainted."""
+    subject = word if why.kind == kinds.FILTERED and why.subject == "taint" else why.subject
+    return replace(why, subject=subject, parts=tuple(_closed_by(one, word) for one in why.parts))
 
 
 def _more(names: Sequence[str]) -> str:
     return f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
 
 
-def _gate_step(gate: str) -> str:
-    if "base PodGang" in gate:
+def _gate_step(gate: Reason) -> str:
+    if gate.kind == kinds.BASE_WAITS:
         return "explain its base gang first: a scaled gang follows when that is scheduled"
-    if "created" in gate or "do not exist" in gate:
+    if gate.kind in (kinds.PODS_COMING, kinds.PODS_MISSING):
         return "the operator is making its pods; if it stays so, kubectl grove doctor"
-    return "whoever set the scheduling gate has to remove it" if "gates" in gate else ""
+    return "whoever set the scheduling gate has to remove it" if gate.kind == kinds.GATED else ""
 
 
 def _as_written(seen: Seen, gang: PodGang, levels: Sequence[tuple[str, str]]) -> Verdict:

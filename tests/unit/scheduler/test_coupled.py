@@ -226,7 +226,7 @@ def test_coupled_gangs_against_every_order(first):
             if not levels_hold(wanted, by_name, list(answer.pods)):
                 wrong[seed] = "a requirement is broken"
         elif possible(wanted, by_name, running):
-            wrong[seed] = f"possible, but {answer.message}"
+            wrong[seed] = f"possible, but {answer.why}"
         elif not answer.proven:
             wrong[seed] = "not proven"
     assert wrong == {}

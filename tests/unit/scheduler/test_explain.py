@@ -13,7 +13,9 @@ from grove.scheduler.explain.explanation import explain
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.gang import Pin
 from grove.scheduler.model.podreq import UNSCHEDULABLE
+from grove.scheduler.model.reasons import BASE_WAITS, HELD, Reason
 from grove.scheduler.solve.place import place
+from grove.show.reasons import level_of, sentence
 
 CORDON = (Taint(key=UNSCHEDULABLE, effect="NoSchedule"),)
 
@@ -28,30 +30,42 @@ def test_a_gang_that_fits_says_so():
 
 
 def test_gates_come_first():
-    answer = explain(snap(racks({"r1": 2})), gang(group("g", 2, 8)), gates=["base gang is not scheduled"])
-    assert (answer.fits, answer.message) == (False, "base gang is not scheduled")
+    answer = explain(snap(racks({"r1": 2})), gang(group("g", 2, 8)), gate=Reason(BASE_WAITS, "ns/base"))
+    assert (answer.fits, answer.why) == (False, Reason(BASE_WAITS, "ns/base"))
 
 
 def test_the_closest_domain_is_named_with_numbers():
     answer = explain(snap(racks({"r1": 2, "r2": 3})), gang(group("g", 4, 8), required=RACK))
     assert not answer.fits
-    assert "example.com/rack z/b/r2 comes closest, with room for g 3/4 pods" in answer.message
+    assert "example.com/rack z/b/r2 comes closest, with room for g 3/4 pods" in sentence(answer.why)
     assert answer.closest_domain == "z/b/r2"
     assert answer.closest_nodes == ("r2-0", "r2-1", "r2-2")
 
 
 def test_findings_go_from_gang_to_node():
     answer = explain(snap(racks({"r1": 1}), [used("r1-0", 4)]), gang(group("g", 2, 8), required=RACK))
-    assert [f.level for f in answer.findings] == ["gang", "node"]
-    assert "wants 16 nvidia.com/gpu, 4 free in the cluster" in answer.findings[0].text
-    assert answer.findings[1].text == "g: 0/1 nodes can take a pod now: 1 insufficient nvidia.com/gpu"
+    assert [level_of(one) for one in answer.findings] == ["gang", "node"]
+    assert "wants 16 nvidia.com/gpu, 4 free in the cluster" in sentence(answer.findings[0])
+    assert sentence(answer.findings[1]) == "g: 0/1 nodes can take one of its pods (1 insufficient nvidia.com/gpu)"
 
 
 def test_a_scaled_gang_is_told_that_its_base_gangs_domain_is_full_not_that_the_cluster_has_room():
     scaled = gang(group("g", 2, 8), pinned_domain=Pin(RACK, "r1-0"))
     answer = explain(snap(racks({"r1": 2, "r2": 4}), [used("r1-0", 8)]), scaled)
-    assert "wants 16 nvidia.com/gpu, 8 free in z/b/r1" in answer.message
-    assert "g: 1/6 nodes can take one of its pods (4 outside z/b/r1, where its base gang is" in answer.message
+    assert "wants 16 nvidia.com/gpu, 8 free in z/b/r1" in sentence(answer.why)
+    assert "g: 1/6 nodes can take one of its pods (4 outside z/b/r1, where its base gang is" in sentence(answer.why)
+
+
+def test_a_gang_kept_out_by_a_hold_alone_is_told_for_whom_the_nodes_are_held():
+    answer = explain(snap(racks({"r1": 4})), gang(group("g", 4, 8)), held={"r1-0": "ns/first", "r1-1": "ns/first"})
+    assert not answer.fits
+    assert answer.why == Reason(HELD, "ns/first", {"nodes": 2})
+    assert "2/4 nodes can take one of its pods (2 held" in sentence(answer.findings[-1])
+
+
+def test_a_gang_with_no_room_even_without_holds_is_told_of_the_room():
+    answer = explain(snap(racks({"r1": 4})), gang(group("g", 5, 8)), held={"r1-0": "ns/first"})
+    assert answer.reason == "InsufficientRoom"
 
 
 def test_relaxing_the_level_helps_when_the_racks_are_too_small():

@@ -15,9 +15,10 @@ from ortools.sat.python import cp_model
 from tests.support.scheduler.checker import domain, faults
 from tests.support.scheduler.kit import BLOCK, GPU, HOST, LEVELS, RACK, ZONE, node, pod, shape, snap, used
 
-from grove.scheduler.model.answers import BUDGET_ENDED, NoFit, Placement
+from grove.scheduler.model.answers import NoFit, Placement
 from grove.scheduler.model.facts import NodeFacts, PodFacts
 from grove.scheduler.model.gang import Branch, Gang, PodGroup
+from grove.scheduler.model.reasons import BUDGET_ENDED
 from grove.scheduler.solve.place import place
 
 Anchored = tuple[Branch | PodGroup, ...]
@@ -116,7 +117,7 @@ def test_nested_gangs_are_placed_exactly_when_they_fit(first):
         elif answer.reason == BUDGET_ENDED:
             wrong[seed] = "the search did not end"
         elif fits(nodes, running, wanted):
-            wrong[seed] = f"it fits, we say {answer.message}"
+            wrong[seed] = f"it fits, we say {answer.why}"
     assert wrong == {}
     assert min(seen[Placement], seen[NoFit]) >= 10, seen
 

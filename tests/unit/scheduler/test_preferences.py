@@ -15,6 +15,7 @@ from grove.scheduler.model.facts import NodeTerm, PodScope, PodTerm
 from grove.scheduler.model.gang import Gang, Pin
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.score import fragmentation, slots_by_domain
+from grove.show.reasons import sentence
 
 
 def nodes_of(snapshot: Snapshot, wanted: Gang, **more) -> list[str]:
@@ -185,7 +186,7 @@ def test_refusals_say_why_and_are_proven(wanted, reason):
     answer = place(snap(racks({"a": 2, "b": 2})), wanted)
     assert isinstance(answer, NoFit)
     assert (answer.reason, answer.proven) == (reason, True)
-    assert answer.message
+    assert sentence(answer.why)
 
 
 def test_nothing_to_place_is_a_placement():

@@ -28,7 +28,7 @@ def verdict(seed: int) -> str:
             wrong.append("brute force says that it is impossible")
         return "; ".join(wrong)
     if exists(case.nodes, case.running, case.gang, LEVELS):
-        return f"brute force finds a placement, we say {answer.reason}: {answer.message}"
+        return f"brute force finds a placement, we say {answer.reason}: {answer.why}"
     return "" if answer.proven else "the refusal is not proven"
 
 

@@ -10,14 +10,15 @@ import pytest
 from grove.api.meta import Condition, find_condition
 from grove.api.podgang import PodGang, PodGangSpec, PodGangStatus, PodGroup
 from grove.scheduler.loop.report import status_patch, wanted_status
+from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import GangState, Verdict
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 INITIALIZED = Condition(
     type="Initialized", status="True", reason="PodGangPodsCreated", message="", last_transition_time=NOW
 )
-PLACED = Verdict(True, "GangScheduled", "placed 3 pods, score 1")
-REFUSED = Verdict(False, "Unschedulable", "wants 8 GPUs, 4 free")
+PLACED = Verdict(True, "GangScheduled", Reason("Placed", numbers={"pods": 3, "score": 1}))
+REFUSED = Verdict(False, "Unschedulable", Reason("Wants", "GPUs", {"wanted": 8, "free": 4}))
 
 
 def state(**fields: Any) -> GangState:

@@ -15,14 +15,17 @@ from grove.scheduler.evict.victims import DisruptionBudget, Running, Toll, fewes
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
+from grove.scheduler.model.reasons import (
+    FITS,
+    LEAVING,
+    NEVER_PREEMPTS,
+    NO_SMALL_SET,
+    NOBODY_LOWER,
+    NOT_ENOUGH,
+    Reason,
+)
 from grove.scheduler.solve.place import place, place_on
 
-NEVER = "PreemptionNever"
-FITS = "Fits"
-NOBODY_LOWER = "NoLowerPriority"
-LEAVING = "WaitingForTermination"
-NOT_ENOUGH = "NotEnoughToPreempt"
-UNDECIDED = "BudgetEnded"
 FINE_TRIALS = 16
 """Up to this many choices are each tried out by a full placement without them."""
 
@@ -43,10 +46,13 @@ class Victims:
 @dataclass(frozen=True, slots=True)
 class NoVictims:
     gang: str
-    reason: str
+    why: Reason
     proven: bool
-    message: str
     version: int = 0
+
+    @property
+    def reason(self) -> str:
+        return self.why.kind
 
 
 def preempt(
@@ -59,12 +65,12 @@ def preempt(
     """Victims for a gang that does not fit, or why there are none. Who of `running` may go is decided here."""
     version = snapshot.version
     if not gang.may_preempt:
-        return NoVictims(gang.name, NEVER, True, "its priority class does not preempt", version)
+        return NoVictims(gang.name, Reason(NEVER_PREEMPTS), True, version)
     base = _without(snapshot, [pod for pod in snapshot.pods() if pod.terminating])
     if isinstance(place(base, gang, budget), Placement):
         if base.version == snapshot.version:
-            return NoVictims(gang.name, FITS, True, "fits as it is", version)
-        return NoVictims(gang.name, LEAVING, True, "fits once the pods that are terminating are gone", version)
+            return NoVictims(gang.name, Reason(FITS), True, version)
+        return NoVictims(gang.name, Reason(LEAVING), True, version)
     lower = sorted(
         (
             Running(u.name, u.priority, tuple(p for p in u.pods if not p.terminating), u.minimums)
@@ -75,8 +81,7 @@ def preempt(
     )
     lower = [unit for unit in lower if unit.pods]
     if not lower:
-        text = f"nothing of a priority below {gang.priority} runs"
-        return NoVictims(gang.name, NOBODY_LOWER, True, text, version)
+        return NoVictims(gang.name, Reason(NOBODY_LOWER, numbers={"priority": gang.priority}), True, version)
     kept = [unit for unit in lower if not _is_protected(unit, budgets)]
     for candidates in [kept, lower] if len(kept) < len(lower) else [lower]:
         found = _choose(base, gang, candidates, budgets, budget)
@@ -99,8 +104,8 @@ def _choose(
     tiers = sorted({unit.priority for unit in units})
     answer = _emptied(base, gang, units, budget)
     if isinstance(answer, NoFit):
-        text = f"would not fit even without the {len(units)} units of lower priority: {answer.message}"
-        return NoVictims(gang.name, NOT_ENOUGH, answer.proven, text, base.version)
+        why = Reason(NOT_ENOUGH, numbers={"units": len(units)}, parts=(answer.why,))
+        return NoVictims(gang.name, why, answer.proven, base.version)
     low, high = 0, len(tiers) - 1
     while low < high:
         middle = (low + high) // 2
@@ -146,7 +151,7 @@ def _fewest(
     empty = _without(base, [pod for unit in units for pod in unit.pods])
     aimed = place_on(empty, gang, budget, cost=cost)
     if isinstance(aimed, NoFit):
-        return NoVictims(gang.name, UNDECIDED, False, aimed.message, base.version)
+        return NoVictims(gang.name, aimed.why, False, base.version)
     toll = fewest_victims(base, units, by_row, aimed)
     answer = place(_without(base, toll.pods()), gang, budget)
     if isinstance(answer, NoFit):
@@ -156,8 +161,7 @@ def _fewest(
                 toll.take(unit, other)
         answer = place(_without(base, toll.pods()), gang, budget)
     if isinstance(answer, NoFit):
-        text = f"no small enough set of victims found: {answer.message}"
-        return NoVictims(gang.name, UNDECIDED, False, text, base.version)
+        return NoVictims(gang.name, Reason(NO_SMALL_SET, parts=(answer.why,)), False, base.version)
     answer = _spared(base, gang, toll, answer, budget)
     pods = tuple(toll.pods())
     return Victims(gang.name, pods, tuple(sorted(toll.whole)), _broken(pods, budgets), answer, base.version)

@@ -6,8 +6,9 @@ Findings go from the outside in: gates, the gang against the cluster, the closes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -15,9 +16,10 @@ from grove.scheduler.cluster.nodes import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.victims import Running
 from grove.scheduler.explain.changes import Change, smallest_changes
-from grove.scheduler.explain.reasons import node_counts, scarcest
+from grove.scheduler.explain.reasons import nodes_for_groups, scarcest
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.gang import Gang
+from grove.scheduler.model.reasons import CLOSEST, FITS, GROUP_ROOM, HELD, TOGETHER, Reason
 from grove.scheduler.solve.bounds import bounds_for, running_sums, within_segments
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.problem import Part, Problem, state_problem
@@ -27,21 +29,13 @@ TRIAL = Budget(4_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the why. `level` is gate, gang, domain or node."""
-
-    level: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Explanation:
+    """`why` is the blocking constraint, for one line; `findings` go from the outside in: gang, domain, nodes."""
+
     gang: str
     fits: bool
-    reason: str
-    message: str
-    """One line for a condition or an event: the blocking constraint, with numbers."""
-    findings: tuple[Finding, ...]
+    why: Reason
+    findings: tuple[Reason, ...]
     changes: tuple[Change, ...]
     closest_domain: str = ""
     closest_nodes: tuple[str, ...] = ()
@@ -49,72 +43,57 @@ class Explanation:
     proven: bool = True
     version: int = 0
 
+    @property
+    def reason(self) -> str:
+        return self.why.kind
+
 
 def explain(
     snapshot: Snapshot,
     gang: Gang,
     running: Sequence[Running] = (),
     *,
-    gates: Sequence[str] = (),
+    gate: Reason | None = None,
+    held: Mapping[str, str] = MappingProxyType({}),
     most: int = 5,
     budget: Budget = TRIAL,
 ) -> Explanation:
-    """Why a gang waits. `gates` are reasons it is not considered yet; whoever is in `running` may be asked to leave."""
-    findings = [Finding("gate", text) for text in gates]
-    answer = place(snapshot, gang, budget)
+    """Why a gang waits. `gate` is why it is not considered yet; whoever is in `running` may be asked to leave.
+
+    `held` are nodes the scheduler holds for others, and for whom. A gang that would fit but for them is kept waiting by
+    them and by nothing else.
+    """
+    answer = place(snapshot, gang, budget, closed=tuple(held))
     if isinstance(answer, Placement):
-        message = findings[0].text if findings else f"fits: {answer.core} pods, score {answer.score:g}"
-        return Explanation(
-            gang.name, not gates, "Gated" if gates else "Fits", message, tuple(findings), (), answer.domain,
-            tuple(sorted({pod.node for pod in answer.pods})), True, snapshot.version,
-        )  # fmt: skip
+        why = gate or Reason(FITS, numbers={"pods": answer.core, "score": answer.score})
+        nodes = tuple(sorted({pod.node for pod in answer.pods}))
+        return Explanation(gang.name, gate is None, why, (), (), answer.domain, nodes, True, snapshot.version)
     total = scarcest(snapshot, gang)
     pods = sum(group.need for group in gang.groups())
-    findings.append(Finding("gang", f"{pods} pods must be placed together" + (f"; {total}" if total else "")))
-    domain, nodes, text = closest_domain(snapshot, gang)
-    if text:
-        findings.append(Finding("domain", text))
-    findings += _node_findings(snapshot, gang)
-    message = _message(answer, findings)
+    findings = [Reason(TOGETHER, gang.name, {"pods": pods}, parts=(total,) if total else ())]
+    domain, nodes, closest = closest_domain(snapshot, gang)
+    if closest is not None:
+        findings.append(closest)
+    findings += nodes_for_groups(snapshot, gang, held)
+    why = gate or answer.why.with_parts(*([closest] if closest else ()))
+    if held and gate is None and isinstance(place(snapshot, gang, budget), Placement):
+        why = Reason(HELD, ", ".join(sorted(set(held.values()))), {"nodes": len(held)})
     changes = smallest_changes(snapshot, gang, running, most, budget)
-    return Explanation(
-        gang.name, False, answer.reason, message, tuple(findings), changes, domain, nodes, answer.proven,
-        snapshot.version,
-    )  # fmt: skip
+    return Explanation(gang.name, False, why, tuple(findings), changes, domain, nodes, answer.proven, snapshot.version)
 
 
-def _message(answer: NoFit, findings: Sequence[Finding]) -> str:
-    if findings and findings[0].level == "gate":
-        return findings[0].text
-    closest = next((f.text for f in findings if f.level == "domain"), "")
-    return f"{answer.message}; {closest}" if closest and answer.message else answer.message or closest
-
-
-def _node_findings(snapshot: Snapshot, gang: Gang) -> list[Finding]:
-    """For each group, how many nodes can take one pod, and what stops the others."""
-    total = len(snapshot.nodes.row_of)
-    found = []
-    for group in gang.groups():
-        if group.need and group.pods:
-            fits, counts = node_counts(snapshot, gang, group.pods[0])
-            why = ", ".join(f"{count.nodes} {count.reason}" for count in counts)
-            tail = f": {why}" if why else ""
-            found.append(Finding("node", f"{group.name}: {fits}/{total} nodes can take a pod now{tail}"))
-    return found
-
-
-def closest_domain(snapshot: Snapshot, gang: Gang) -> tuple[str, tuple[str, ...], str]:
+def closest_domain(snapshot: Snapshot, gang: Gang) -> tuple[str, tuple[str, ...], Reason | None]:
     """The domain of the gang's outermost requirement that comes closest to holding it: name, nodes and numbers."""
     problem = state_problem(snapshot, gang)
     if isinstance(problem, NoFit) or problem.size == 0:
-        return "", (), ""
+        return "", (), None
     part = _outermost(problem.root)
     if part is None:
-        return "", (), ""
+        return "", (), None
     bounds = bounds_for(problem, tuple(part.groups))
     segments = problem.segments(part.level)
     if segments.starts.size == 0:
-        return "", (), ""
+        return "", (), None
     capacities = State(problem, 1).capacities(bounds, 0, problem.size)
     held = within_segments(running_sums(capacities), segments, 0, segments.starts.size, 0)
     need = np.array([bound.need for bound in bounds], dtype=np.int64)
@@ -123,19 +102,17 @@ def closest_domain(snapshot: Snapshot, gang: Gang) -> tuple[str, tuple[str, ...]
     name = snapshot.domain_name(problem.tree, part.level, int(segments.ids[best]))
     rows = problem.tree.rows_in(part.level, int(segments.ids[best]))
     nodes = tuple(sorted(snapshot.nodes.names(rows)))
-    return name, nodes, _domain_text(problem, part, name, held[:, best], need)
+    return name, nodes, _closest(problem, part, name, held[:, best], need)
 
 
-def _domain_text(problem: Problem, part: Part, name: str, held: Ints, need: Ints) -> str:
-    groups = [g for g in part.groups if problem.groups[g].need > 0]
-    rooms = [
-        f"{problem.groups[g].name} {min(int(held[i]), problem.groups[g].need)}/{problem.groups[g].need}"
-        for i, g in enumerate(groups)
-    ]
-    key = problem.tree.keys[part.level]
-    alone = " each by itself" if len(groups) > 1 else ""
-    short = "" if (held < need).any() else ", though not all at once"
-    return f"{key} {name} comes closest, with room for {', '.join(rooms)} pods{alone}{short}"
+def _closest(problem: Problem, part: Part, name: str, held: Ints, need: Ints) -> Reason:
+    """`each` is 1 when every group has room by itself, though not all at once."""
+    rooms = []
+    for i, group in enumerate(problem.groups[g] for g in part.groups if problem.groups[g].need > 0):
+        numbers = {"room": min(int(held[i]), group.need), "pods": group.need}
+        rooms.append(Reason(GROUP_ROOM, group.name, numbers))
+    each = {} if (held < need).any() else {"each": 1}
+    return Reason(CLOSEST, name, each, {"level": problem.tree.keys[part.level]}, tuple(rooms))
 
 
 def _outermost(part: Part) -> Part | None:

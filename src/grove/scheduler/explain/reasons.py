@@ -1,83 +1,90 @@
-"""Why nodes say no, in words and numbers: the text behind `NoFit` and the first part of an explanation."""
+"""Why nodes say no, as values with numbers: what `NoFit` carries and the first part of an explanation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
-from grove.api.quantity import format_amount
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import filters
 from grove.scheduler.filters.scope import pinned_rows
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
-
-
-@dataclass(frozen=True, slots=True)
-class NodeCount:
-    """How many nodes fall to one filter that passed all filters before it."""
-
-    reason: str
-    nodes: int
+from grove.scheduler.model.reasons import (
+    FILTERED,
+    HELD,
+    INSUFFICIENT,
+    NODES_FOR,
+    ONE_MORE,
+    OUTSIDE_BASE,
+    WANTS,
+    Reason,
+)
 
 
 def node_counts(
     snapshot: Snapshot, gang: Gang, pod: PodFacts, closed: Iterable[str] = ()
-) -> tuple[int, list[NodeCount]]:
-    """Nodes that could take a pod of the gang, and for the rest the first filter each fails, most frequent first."""
+) -> tuple[int, tuple[Reason, ...]]:
+    """Nodes that could take a pod of the gang, and for the rest the first thing each fails by, most frequent first.
+
+    Nodes in `closed` are held for others; those that would do otherwise are counted as that, last.
+    """
     table = snapshot.nodes
     standing = table.alive[: table.rows].copy()
-    for name in closed:
-        if name in table.row_of:
-            standing[table.row_of[name]] = False
-    counts: list[NodeCount] = []
+    found: list[Reason] = []
     pinned = pinned_rows(snapshot, gang)
     if pinned is not None:
         inside, where = pinned
-        counts.append(NodeCount(f"outside {where}, where its base gang is", int((standing & ~inside).sum())))
+        _count(found, OUTSIDE_BASE, where, int((standing & ~inside).sum()))
         standing &= inside
-    for reason, passed in filters(snapshot, pod):
-        fallen = int((standing & ~passed).sum())
-        if fallen:
-            text = f"insufficient {reason}" if reason in snapshot.resources else reason
-            counts.append(NodeCount(text, fallen))
+    for word, passed in filters(snapshot, pod):
+        _count(found, INSUFFICIENT if word in snapshot.resources else FILTERED, word, int((standing & ~passed).sum()))
         standing &= passed
-    return int(standing.sum()), sorted(counts, key=lambda c: (-c.nodes, c.reason))
+    held = [table.row_of[name] for name in closed if name in table.row_of and standing[table.row_of[name]]]
+    _count(found, HELD, "", len(held))
+    found.sort(key=lambda one: (-one.number("nodes"), one.kind, one.subject))
+    return int(standing.sum()) - len(held), tuple(found)
 
 
-def room_text(snapshot: Snapshot, gang: Gang, closed: Iterable[str] = ()) -> str:
-    """What the gang asks in total and what the nodes have, and why nodes fall out, for its hardest group."""
+def _count(found: list[Reason], kind: str, subject: str, nodes: int) -> None:
+    if nodes:
+        found.append(Reason(kind, subject, {"nodes": nodes}))
+
+
+def nodes_for_groups(snapshot: Snapshot, gang: Gang, closed: Iterable[str] = ()) -> list[Reason]:
+    """For each group that needs pods, how many nodes can take one, and what stops the others."""
     total = len(snapshot.nodes.row_of)
-    lines = []
+    closed = tuple(closed)
+    found = []
     for group in gang.groups():
-        if group.need == 0 or not group.pods:
-            continue
-        fits, counts = node_counts(snapshot, gang, group.pods[0], closed)
-        why = ", ".join(f"{c.nodes} {c.reason}" for c in counts) or "no reason by itself"
-        lines.append((fits, f"{group.name}: {fits}/{total} nodes can take one of its pods ({why})"))
-    lines.sort(key=lambda line: line[0])
+        if group.need and group.pods:
+            fit, why = node_counts(snapshot, gang, group.pods[0], closed)
+            found.append(Reason(NODES_FOR, group.name, {"fit": fit, "nodes": total}, parts=why))
+    return found
+
+
+def room_reason(kind: str, snapshot: Snapshot, gang: Gang, closed: Iterable[str] = ()) -> Reason:
+    """What the gang asks in total and what the nodes have, and why nodes fall out, for its hardest group."""
+    groups = sorted(nodes_for_groups(snapshot, gang, closed), key=lambda one: one.number("fit"))
     scarce = scarcest(snapshot, gang)
-    head = f"{scarce}; " if scarce else ""
-    return head + (lines[0][1] if lines else "nothing to place")
+    return Reason(kind, parts=(*([scarce] if scarce else ()), *groups[:1]))
 
 
-def surplus_text(snapshot: Snapshot, gang: Gang, pod: PodFacts) -> str:
+def surplus_reason(snapshot: Snapshot, gang: Gang, pod: PodFacts) -> Reason:
     """Why a pod above its gang's minimum has no node."""
-    fits, counts = node_counts(snapshot, gang, pod)
-    why = ", ".join(f"{c.nodes} {c.reason}" for c in counts) or "none of them where its gang may be"
-    return f"{fits}/{len(snapshot.nodes.row_of)} nodes can take one more pod of the gang ({why})"
+    fit, why = node_counts(snapshot, gang, pod)
+    return Reason(ONE_MORE, gang.name, {"fit": fit, "nodes": len(snapshot.nodes.row_of)}, parts=why)
 
 
-def scarcest(snapshot: Snapshot, gang: Gang) -> str:
+def scarcest(snapshot: Snapshot, gang: Gang) -> Reason | None:
     """The resource of which the gang wants the largest share of what is free, in numbers."""
     wanted: dict[str, int] = {}
     for group in gang.groups():
         for pod in group.pods[: group.need]:
             for name, amount in pod.shape.requests:
                 wanted[name] = wanted.get(name, 0) + amount
-    worst, text = -1.0, ""
+    worst, found = -1.0, None
     pinned = pinned_rows(snapshot, gang)
     inside, where = (slice(None), "the cluster") if pinned is None else (pinned[0], pinned[1])
     for name, amount in sorted(wanted.items()):
@@ -88,5 +95,5 @@ def scarcest(snapshot: Snapshot, gang: Gang) -> str:
         share = amount / free if free else float("inf")
         if amount and share > worst:
             worst = share
-            text = f"wants {format_amount(name, amount)} {name}, {format_amount(name, free)} free in {where}"
-    return text
+            found = Reason(WANTS, name, {"wanted": amount, "free": free}, {"where": where})
+    return found

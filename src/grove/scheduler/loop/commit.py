@@ -24,6 +24,8 @@ from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import Attempt, Binder, Bound, Fate
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import POD, View
+from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import BIND_FAILED, GANG_TIMEOUT, GangState, Verdict
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
@@ -111,7 +113,7 @@ class Committer:
         count = Counter(bound.fate for bound in results)
         if not gang.was_placed and (count[Fate.REFUSED] or count[Fate.LATE]):
             said = next(b.message for b in results if b.fate in (Fate.REFUSED, Fate.LATE))
-            self.roll_back(gang, Verdict(False, BIND_FAILED, f"a pod could not be bound: {said}"))
+            self.roll_back(gang, Verdict(False, BIND_FAILED, Reason(kinds.BIND_FAILED, said)))
 
     # Taking back
 

@@ -21,7 +21,7 @@ from grove.kube.events import Recorder
 from grove.scheduler.devices.devices import DEVICES
 from grove.scheduler.evict.holds import Holds
 from grove.scheduler.explain.explanation import closest_domain
-from grove.scheduler.explain.reasons import surplus_text
+from grove.scheduler.explain.reasons import surplus_reason
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import Attempt
 from grove.scheduler.loop.commit import Committer
@@ -33,19 +33,23 @@ from grove.scheduler.loop.relief import Relief
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.sharing import Sharing
 from grove.scheduler.loop.view import POD, View
+from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import BadGang, Gang, single
+from grove.scheduler.model.reasons import Reason, named
 from grove.scheduler.policy.gangs import (
     BINDING,
     GANG_SCHEDULED,
     INVALID,
+    PLACED,
     UNSCHEDULABLE,
     GangState,
     Verdict,
 )
 from grove.scheduler.policy.queue import Order, Queue, Stage
+from grove.show.reasons import sentence
 
 SLICE_S = 0.02
 """A cycle lets the event loop breathe after so much work: binds go out and events come in between decisions."""
@@ -87,7 +91,7 @@ class Cycle:
         self._relief = Relief(view, queue, nominations, patience_s=config.patience)
         self._deadlines = Deadlines(view, queue, self._holds, committer, events, clock, config)
         self._ready_since: dict[str, float] = {}
-        self._texts: dict[str, tuple[str, str]] = {}
+        self._said: dict[str, tuple[Reason, Reason]] = {}
 
     async def run(self) -> None:
         """One turn. Returns when every unit that was due has its answer; sets the timer for the next exact moment."""
@@ -172,8 +176,8 @@ class Cycle:
         if named and self._config.takes_gangs:
             self._queue.withdraw(name)
             if f"{pod.metadata.namespace}/{named}" not in self._view.gangs:
-                text = f"the pod names PodGang {named}, which does not exist"
-                self._reporter.pod_waits(name, Verdict(False, INVALID, text), after_s=ORPHAN_S)
+                why = Reason(kinds.INVALID, f"the pod names PodGang {named}, which does not exist")
+                self._reporter.pod_waits(name, Verdict(False, INVALID, why), after_s=ORPHAN_S)
             else:
                 self._reporter.forget(name)
             return
@@ -188,7 +192,7 @@ class Cycle:
         self._nominations.drop(name)
         self._relief.forget(name)
         self._sharing.forget(name)
-        self._texts.pop(name, None)
+        self._said.pop(name, None)
         self._ready_since.pop(name, None)
         if self._holds.drop(name):
             self._view.wide_relief = True
@@ -214,8 +218,7 @@ class Cycle:
         if self._holds.drop(gang.name):
             self._view.wide_relief = True
         if gang.verdict is None or gang.verdict.reason != GANG_SCHEDULED:
-            text = "every group has its minimum of pods on nodes"
-            self._reporter.settled(gang, Verdict(True, GANG_SCHEDULED, text))
+            self._reporter.settled(gang, PLACED)
         else:
             self._reporter.settled(gang, gang.verdict)
         assert gang.verdict is not None
@@ -263,7 +266,7 @@ class Cycle:
         if not pods:
             self._park(unit, now)
             if unit.state is not None and placement.unplaced:
-                self._leave_over(unit.state, surplus_text(self._view.snapshot, unit.tree, placement.unplaced[0]))
+                self._leave_over(unit.state, surplus_reason(self._view.snapshot, unit.tree, placement.unplaced[0]))
             return
         self._queue.withdraw(unit.name)
         self._relief.forget(unit.name)
@@ -301,9 +304,9 @@ class Cycle:
     def _note_choice(self, gang: GangState, tree: Gang, placement: Placement) -> None:
         gang.score = round(placement.score, 4)
         pods = placement.core + sum(len(group.bound) for group in tree.groups())
-        where = f" in {placement.domain} ({placement.domain_key})" if placement.domain else ""
-        text = f"placed {pods} pod{'s' * (pods != 1)}{where}, score {gang.score:g}"
-        gang.verdict = Verdict(True, GANG_SCHEDULED, text)
+        level = {"level": placement.domain_key} if placement.domain else {}
+        why = Reason(kinds.PLACED, placement.domain, {"pods": pods, "score": gang.score}, level)
+        gang.verdict = Verdict(True, GANG_SCHEDULED, why)
         metrics.PLACEMENT_SCORE.observe(placement.score)
         if placement.domain:
             metrics.DOMAIN_SELECTED.labels(placement.domain_key).inc()
@@ -316,7 +319,7 @@ class Cycle:
         gang = unit.state
         is_floor = unit.order.stage is not Stage.SURPLUS
         log.info("no place", unit=unit.name, decision=decision, version=answer.version, reason=answer.reason,
-                 proven=answer.proven, message=answer.message)  # fmt: skip
+                 proven=answer.proven, message=sentence(answer.why))  # fmt: skip
         if is_floor and self._config.preemption.enabled and not _claims_devices(unit.tree):
             deadline_s = now + self._deadlines.timeout_s(gang)
             if self._nominations.try_preempt(unit.name, unit.tree, gang, self._budget, deadline_s):
@@ -329,24 +332,25 @@ class Cycle:
         elif is_floor:
             self._reporter.settled(gang, verdict)
         else:
-            self._leave_over(gang, verdict.message)
+            self._leave_over(gang, verdict.why)
 
-    def _leave_over(self, gang: GangState, text: str) -> None:
+    def _leave_over(self, gang: GangState, why: Reason) -> None:
         """Pods above the minimum have no place: they are told, the gang is not, unless it is made of nothing else."""
-        verdict = Verdict(False, UNSCHEDULABLE, text)
+        verdict = Verdict(False, UNSCHEDULABLE, why)
         if gang.has_floor or gang.was_placed or gang.binding:
             self._reporter.pod_waits(gang.name, verdict)
         else:
             self._reporter.settled(gang, verdict)
 
-    def _explained(self, unit: Unit, answer: NoFit) -> str:
-        """The refusal in one line, as `explain` opens; worked out again only when the blocking constraint changed."""
-        said, text = self._texts.get(unit.name, ("", ""))
-        if said != answer.message or not text:
+    def _explained(self, unit: Unit, answer: NoFit) -> Reason:
+        """The refusal as `explain` opens; worked out again only when the blocking constraint changed."""
+        said, why = self._said.get(unit.name, (None, answer.why))
+        if said != answer.why:
             _, _, closest = closest_domain(self._view.snapshot, unit.tree)
-            text = "; ".join(part for part in (answer.message, closest) if part)
-            self._texts[unit.name] = (answer.message, text)
-        return text
+            levels = {key: name for name, key in self._view.level_names(unit.tree.topology).items()}
+            why = named(answer.why.with_parts(*([closest] if closest else ())), levels)
+            self._said[unit.name] = (answer.why, why)
+        return why
 
     def _park(self, unit: Unit, now: float) -> None:
         self._relief.needed_by(unit.name, unit.tree)
@@ -356,7 +360,7 @@ class Cycle:
         self._queue.withdraw(name)
         gang = self._view.gangs.get(name)
         if gang is not None:
-            self._reporter.settled(gang, Verdict(False, INVALID, message))
+            self._reporter.settled(gang, Verdict(False, INVALID, Reason(kinds.INVALID, message)))
 
     def _start_nominated(self, name: str, tree: Gang, placement: Placement, decision: str) -> None:
         """The victims are gone: what was reserved is bound."""
@@ -365,7 +369,7 @@ class Cycle:
         pods = placement.pods[: placement.core] if gang is not None else placement.pods
         if gang is not None:
             gang.nominated = False
-            gang.verdict = Verdict(False, BINDING, "its place is free now", brief=True)
+            gang.verdict = Verdict(False, BINDING, Reason(kinds.PLACE_FREE), brief=True)
         self._commit(unit, placement, pods, decision)
 
     # 3. The next moment

@@ -16,10 +16,13 @@ from grove.scheduler.evict.holds import Holds
 from grove.scheduler.loop.commit import Committer
 from grove.scheduler.loop.readiness import tree_of
 from grove.scheduler.loop.view import View
+from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.config import SchedulerConfiguration, gang_timeout_s
 from grove.scheduler.model.gang import BadGang
+from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import GANG_TIMEOUT, GangState, Verdict
 from grove.scheduler.policy.queue import Queue, Stage, Waiting
+from grove.show.reasons import sentence
 
 
 class Deadlines:
@@ -63,9 +66,9 @@ class Deadlines:
             if not any(self._view.standing(gang).values()) or self._view.has_minimum(gang):
                 gang.deadline_s = None
                 continue
-            text = f"the gang was not complete {self.timeout_s(gang):g} s after its first pod was bound"
+            why = Reason(kinds.TIMED_OUT, numbers={"seconds": self.timeout_s(gang)})
             self._queue.withdraw(name)
-            self._committer.roll_back(gang, Verdict(False, GANG_TIMEOUT, text))
+            self._committer.roll_back(gang, Verdict(False, GANG_TIMEOUT, why))
 
     def look_after_waiting(self, now_s: float) -> None:
         """Holds nodes for gangs that waited long; those past their timeout start another round."""
@@ -106,8 +109,8 @@ class Deadlines:
 
     def _time_out(self, gang: GangState, waiting: Waiting, now_s: float) -> None:
         waiting.since_s = now_s
-        said = gang.verdict.message if gang.verdict is not None else "no place was found"
-        text = f"not scheduled within {self.timeout_s(gang):g} s: {said}"
-        self._events.warn(gang.podgang, EventReason.GANG_TIMEOUT, text)
+        said = gang.verdict.why if gang.verdict is not None else Reason(kinds.NO_ROOM)
+        why = Reason(kinds.TIMED_OUT, numbers={"seconds": self.timeout_s(gang)}, parts=(said,))
+        self._events.warn(gang.podgang, EventReason.GANG_TIMEOUT, sentence(why))
         if self._holds.drop(gang.name):
             self._view.help_anybody()

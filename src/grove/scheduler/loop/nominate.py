@@ -20,18 +20,21 @@ from grove.api.meta import Key, find_condition
 from grove.kube.client import Client
 from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader, TooManyRequests
 from grove.kube.events import Recorder
-from grove.scheduler.evict.preempt import LEAVING, Victims
+from grove.scheduler.evict.preempt import Victims
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.commit import Spawn
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.running import budgets_of, running_units
 from grove.scheduler.loop.view import View
+from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.answers import Budget, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
+from grove.scheduler.model.reasons import LEAVING, Reason
 from grove.scheduler.policy.gangs import PREEMPTING, GangState, Verdict
 from grove.scheduler.solve.place import place
+from grove.show.reasons import sentence
 
 RETRY_S, MAX_RETRY_S = 0.25, 10.0
 
@@ -109,7 +112,9 @@ class Nominations:
         if not isinstance(answer, Victims) and answer.reason == LEAVING:
             answer = self._without_leaving(tree, budget) or answer
         if not isinstance(answer, Victims):
-            log.debug("nobody to preempt", unit=unit, decision=decision, reason=answer.reason, message=answer.message)
+            log.debug(
+                "nobody to preempt", unit=unit, decision=decision, reason=answer.reason, message=sentence(answer.why)
+            )
             if any(not one.preemptible and one.priority < tree.priority for one in running):
                 self._unsettled.add(unit)
             return False
@@ -134,20 +139,16 @@ class Nominations:
         self._open[unit] = found
         self._view.reserve(found.pods)
         whole = set(answer.gangs)
-        text = f"evicting {len(answer.pods)} pods of lower priority" + (
-            f", whole gangs: {', '.join(answer.gangs[:3])}" if answer.gangs else ""
-        )
-        if not answer.pods:
-            text = "its place is kept until the pods that are terminating there are gone"
-        if answer.budgets_broken:
-            text += f"; waits for disruption budgets {', '.join(answer.budgets_broken)}"
+        about = {"gangs": ", ".join(answer.gangs[:3]), "budgets": ", ".join(answer.budgets_broken)}
+        kind = kinds.PREEMPTING if answer.pods else kinds.KEPT_PLACE
+        why = Reason(kind, numbers={"pods": len(answer.pods)}, names={k: v for k, v in about.items() if v})
         log.info("preempting", unit=unit, decision=decision, version=answer.version, victims=len(answer.pods),
                  gangs=answer.gangs, budgets_broken=answer.budgets_broken)  # fmt: skip
         if gang is not None:
             gang.nominated = True
-            self._reporter.settled(gang, Verdict(False, PREEMPTING, text))
+            self._reporter.settled(gang, Verdict(False, PREEMPTING, why))
             if answer.pods:
-                self._events.normal(gang.podgang, EventReason.GANG_PREEMPTING, text)
+                self._events.normal(gang.podgang, EventReason.GANG_PREEMPTING, sentence(why))
         by_gang: dict[str, list[PodFacts]] = {}
         for pod in answer.pods:
             if pod.gang in whole:

@@ -17,8 +17,10 @@ from grove.api.core import Pod
 from grove.api.meta import Key
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.view import View
+from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.model.gang import Gang, Pin, Strategy, build_gang
+from grove.scheduler.model.reasons import Reason
 from grove.scheduler.model.zones import ZONES, Wishes, wishing, zone_wishes
 from grove.scheduler.policy.gangs import (
     INVALID,
@@ -43,8 +45,8 @@ class Readiness:
     verdict: Verdict | None = None
 
 
-def _waits(reason: str, message: str, *, brief: bool = False) -> Readiness:
-    return Readiness(None, Verdict(False, reason, message, brief))
+def _waits(reason: str, kind: str, subject: str = "", *, brief: bool = False) -> Readiness:
+    return Readiness(None, Verdict(False, reason, Reason(kind, subject), brief))
 
 
 def readiness(view: View, gang: GangState, base_stands: Callable[[str], bool]) -> Readiness:
@@ -57,25 +59,26 @@ def readiness(view: View, gang: GangState, base_stands: Callable[[str], bool]) -
         gang.was_placed = says_placed(gang.podgang, (moment for moment in bound if moment is not None))
     has_minimum = view.has_minimum(gang, with_reserved=True)
     if gang.trouble:
-        return _waits(INVALID, gang.trouble)
+        return _waits(INVALID, kinds.INVALID, gang.trouble)
     pending = [pod for pod, _ in view.members(gang) if is_pending(view, pod)]
     if has_minimum:
         return Readiness(Stage.SURPLUS if any(not pod.is_gated for pod in pending) else None, PLACED)
     if gang.was_placed:
         return Readiness(_floor(gang) if any(not pod.is_gated for pod in pending) else None)
     if not gang.podgang.spec.podgroups or not gang.group_of:
-        return _waits(WAITING_FOR_PODS, "the gang names no pods", brief=not is_initialized(gang.podgang))
+        return _waits(WAITING_FOR_PODS, kinds.NO_PODS, brief=not is_initialized(gang.podgang))
     if not is_initialized(gang.podgang):
-        return _waits(WAITING_FOR_PODS, "its pods are still being created", brief=True)
+        return _waits(WAITING_FOR_PODS, kinds.PODS_COMING, brief=True)
     if gang.missing:
         return Readiness(None, missing_pods(gang))
     if any(view.is_leaving(pod) for pod, _ in view.members(gang)):
-        return _waits(WAITING_FOR_PODS, "some of its pods are being deleted", brief=True)
+        return _waits(WAITING_FOR_PODS, kinds.PODS_LEAVING, brief=True)
     if any(pod.is_gated for pod in pending):
-        return _waits(WAITING_FOR_GATES, "its pods are held by scheduling gates", brief=True)
+        return _waits(WAITING_FOR_GATES, kinds.GATED, brief=True)
     if gang.base and not base_stands(gang.base):
-        state = " to be scheduled" if gang.base in view.gangs else ", which does not exist"
-        return _waits(WAITING_FOR_BASE, f"waits for its base PodGang {gang.base}{state}")
+        state = {} if gang.base in view.gangs else {"state": "absent"}
+        why = Reason(kinds.BASE_WAITS, gang.base, names=state)
+        return Readiness(None, Verdict(False, WAITING_FOR_BASE, why))
     return Readiness(_floor(gang) if gang.has_floor else Stage.SURPLUS)
 
 

@@ -25,9 +25,11 @@ from grove.kube.errors import Conflict, NotFound
 from grove.kube.events import Recorder
 from grove.kube.store import revision_of
 from grove.scheduler.loop.view import POD, View
+from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import (
-    GANG_SCHEDULED,
     INVALID,
+    PLACED,
     PODS_LOST,
     UNSCHEDULABLE,
     WAITING_FOR_PODS,
@@ -251,24 +253,28 @@ def wanted_status(
 ) -> PodGangStatus:  # fmt: skip
     """The PodGang's status as it should be; equal to what it has (`before`) when there is nothing new to say."""
     now = now.replace(microsecond=0)
-    conditions = before.conditions
+    conditions, message = before.conditions, ""
     stands = any(standing.values()) and all(standing[name] >= minimum for name, minimum in gang.minima)
     if stands:
         scheduled = find_condition(conditions, words.SCHEDULED)
         if verdict is None or not verdict.placed:
             # Not our doing, or from before we started: true all the same.
-            text = scheduled.message if scheduled is not None and scheduled.status == words.TRUE else ""
-            verdict = Verdict(True, GANG_SCHEDULED, text or "every group has its minimum of pods on nodes")
+            said = scheduled.message if scheduled is not None and scheduled.status == words.TRUE else ""
+            verdict, message = PLACED, said or PLACED.message
     elif gang.was_placed and any(standing.values()):
-        lost = ", ".join(f"{n} {standing[n]}/{minimum}" for n, minimum in gang.minima if standing[n] < minimum)
-        why = f"; {verdict.message}" if verdict is not None and verdict.reason == UNSCHEDULABLE else ""
-        verdict = Verdict(False, PODS_LOST, f"pods are missing since the gang was placed: {lost}{why}")
+        lost = [
+            Reason(kinds.GROUP_ROOM, name, {"room": standing[name], "pods": minimum})
+            for name, minimum in gang.minima
+            if standing[name] < minimum
+        ]
+        why = (verdict.why,) if verdict is not None and verdict.reason == UNSCHEDULABLE else ()
+        verdict = Verdict(False, PODS_LOST, Reason(kinds.PODS_LOST, gang.name, parts=(*lost, *why)))
     elif verdict is not None and verdict.placed:
         verdict = None  # on its way: the pods are reserved and not bound
     if verdict is not None:
         conditions = with_condition(
             conditions, words.SCHEDULED, words.TRUE if verdict.placed else words.FALSE, verdict.reason,
-            verdict.message[:LONGEST], now,
+            (message or verdict.message)[:LONGEST], now,
         )  # fmt: skip
     phase = PENDING
     if stands:

@@ -21,9 +21,10 @@ from grove.scheduler.devices.homes import Lot, Open, at_homes, bound_to, lots, w
 from grove.scheduler.loop.claims import Refusal
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.view import View
-from grove.scheduler.model.answers import NO_DEVICES, Budget, NoFit, Placement
+from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
+from grove.scheduler.model.reasons import NO_DEVICES, SHARED_HOME, Reason
 
 TRIES = 32
 """Choices of homes that one decision tries."""
@@ -67,7 +68,7 @@ class Sharing:
                 barred[refusal.node] = refusal.why
             if barred and (isinstance(found.answer, NoFit) or len(barred) > MOST_BARRED):
                 why = next(iter(barred.values()))
-                return Found(found.decision, NoFit(gang.name, NO_DEVICES, False, why, version=found.answer.version))
+                return Found(found.decision, NoFit(gang.name, _no_devices(why), False, version=found.answer.version))
             if isinstance(found.answer, NoFit):
                 return found
 
@@ -105,17 +106,17 @@ class Sharing:
                 if partial is None or len(answer.pods) > most:
                     partial, most = Found(decision, answer), len(answer.pods)
                 continue
-            text = f"{answer.message}; {_tried_at(found[0], homes[0])}"
-            refusals.append((decision, replace(answer, proven=False, message=text)))
+            why = answer.why.with_parts(Reason(SHARED_HOME, found[0].name, names={"node": homes[0]}))
+            refusals.append((decision, replace(answer, proven=False, why=why)))
         if partial is not None:  # the minimum fits, or there was none to place; a few of the rest stay behind
             return partial
         if not refusals and not done:
             text = lack(sites.lacking(found) or found[0])
-            return Found(decision, NoFit(gang.name, NO_DEVICES, False, text, version=loose.version))
+            return Found(decision, NoFit(gang.name, _no_devices(text), False, version=loose.version))
         has_more = next(choices, None) is not None
         if has_more:
             self._tried[unit] = (done + TRIES, began)
-        decision, first = refusals[0] if refusals else (decision, NoFit(gang.name, NO_DEVICES, False, NO_HOME))
+        decision, first = refusals[0] if refusals else (decision, NoFit(gang.name, _no_devices(NO_HOME), False))
         # What came while the choices were tried may have helped one that had failed by then.
         return Found(decision, first, has_more or (done > 0 and began != loose.version))
 
@@ -169,5 +170,6 @@ def lack(lot: Lot) -> str:
     return f'no node with room has the free devices that the shared resourceclaim "{lot.name}" asks for'
 
 
-def _tried_at(lot: Lot, home: str) -> str:
-    return f'the pods that share resourceclaim "{lot.name}" must be on one node, {home} was tried first'
+def _no_devices(why: str) -> Reason:
+    """Refusals of claims are the words of whoever serves the devices."""
+    return Reason(NO_DEVICES, names={"why": why})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +48,11 @@ class NoFit:
     """Why a gang has no place. `proven` says no placement exists; otherwise the work budget ended before the search."""
 
     gang: str
-    reason: str
+    why: Reason
     proven: bool
-    message: str
     steps: int = 0
     version: int = 0
 
-
-MISSING_PODS = "MissingPods"
-UNKNOWN_LEVEL = "UnknownTopologyLevel"
-NO_NODE = "NoSuitableNode"
-NO_ROOM = "InsufficientRoom"
-NO_DOMAIN = "NoDomainFits"
-PINNED = "DomainPinned"
-NO_PACKING = "NoPacking"
-NO_DEVICES = "NoDevices"
-BUDGET_ENDED = "BudgetEnded"
+    @property
+    def reason(self) -> str:
+        return self.why.kind

@@ -16,6 +16,9 @@ from grove.api import labels
 from grove.api.core import Pod
 from grove.api.meta import Key, find_condition, is_true
 from grove.api.podgang import PodGang, PodGangSpec
+from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.reasons import Reason
+from grove.show.reasons import sentence
 
 # Reasons of the Scheduled condition.
 GANG_SCHEDULED = "GangScheduled"
@@ -30,6 +33,9 @@ BIND_FAILED = "BindFailed"
 GANG_TIMEOUT = "GangTimeout"
 PREEMPTING = "Preempting"
 
+MOST_NAMED = 3
+"""Missing pods that are named."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -37,11 +43,15 @@ class Verdict:
 
     placed: bool
     reason: str
-    message: str
+    why: Reason
     brief: bool = False
 
+    @property
+    def message(self) -> str:
+        return sentence(self.why)
 
-PLACED = Verdict(True, GANG_SCHEDULED, "every group has its minimum of pods on nodes")
+
+PLACED = Verdict(True, GANG_SCHEDULED, Reason(kinds.STANDS))
 
 
 @dataclass(slots=True)
@@ -146,11 +156,6 @@ def base_of(pod: Pod) -> str:
 
 
 def missing_pods(gang: GangState) -> Verdict:
-    names = counted(sorted(map(str, gang.missing)))
-    return Verdict(False, WAITING_FOR_PODS, f"pods that the gang names do not exist, or have ended: {names}")
-
-
-def counted(names: list[str], most: int = 3) -> str:
-    """A few names and how many more there are."""
-    shown = ", ".join(names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+    few = sorted(map(str, gang.missing))[:MOST_NAMED]
+    why = Reason(kinds.PODS_MISSING, " ".join(few), {"pods": len(gang.missing)})
+    return Verdict(False, WAITING_FOR_PODS, why)

@@ -208,20 +208,20 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
         case "place":
             gang = _gang(line["gang"], shapes)
             answer = place(snapshot, gang, Budget(line["steps"]), closed=line["closed"])
-            yield Replayed(line["decision"], "place", gang.name, line["answer"], _plain(placement_digest(answer)))
+            yield Replayed(line["decision"], "place", gang.name, _recorded(line), _plain(placement_digest(answer)))
         case "preempt":
             gang = _gang(line["gang"], shapes)
             found = preempt(
                 snapshot, gang, _running(line["running"], snapshot), _budgets(line["budgets"]), Budget(line["steps"])
             )
-            yield Replayed(line["decision"], "preempt", gang.name, line["answer"], _plain(victims_digest(found)))
+            yield Replayed(line["decision"], "preempt", gang.name, _recorded(line), _plain(victims_digest(found)))
         case other:
             raise BadJournal(f"unknown line {other!r}")
 
 
 def placement_digest(answer: Placement | NoFit) -> Json:
     if isinstance(answer, NoFit):
-        return {"fits": False, "reason": answer.reason, "proven": answer.proven, "message": answer.message,
+        return {"fits": False, "reason": answer.reason, "proven": answer.proven,
                 "version": answer.version}  # fmt: skip
     return {"fits": True, "nodes": answer.nodes, "core": answer.core, "score": answer.score, "domain": answer.domain,
             "version": answer.version}  # fmt: skip
@@ -229,9 +229,14 @@ def placement_digest(answer: Placement | NoFit) -> Json:
 
 def victims_digest(answer: Victims | NoVictims) -> Json:
     if isinstance(answer, NoVictims):
-        return {"found": False, "reason": answer.reason, "message": answer.message}
+        return {"found": False, "reason": answer.reason}
     return {"found": True, "pods": [pod.uid for pod in answer.pods], "gangs": answer.gangs,
             "budgetsBroken": answer.budgets_broken, "nodes": answer.placement.nodes}  # fmt: skip
+
+
+def _recorded(line: Json) -> Json:
+    """What was answered; journals of earlier versions also have words for it, which are not part of a decision."""
+    return {name: value for name, value in line["answer"].items() if name != "message"}
 
 
 def _plain(digest: Json) -> Json:

@@ -14,20 +14,11 @@ import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.explain.reasons import room_text
-from grove.scheduler.model.answers import (
-    BUDGET_ENDED,
-    NO_DOMAIN,
-    NO_NODE,
-    NO_PACKING,
-    NO_ROOM,
-    PINNED,
-    Budget,
-    NoFit,
-    Placement,
-)
+from grove.scheduler.explain.reasons import room_reason
+from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
+from grove.scheduler.model.reasons import BUDGET_ENDED, NO_DOMAIN, NO_NODE, NO_PACKING, NO_ROOM, PINNED, Reason
 from grove.scheduler.solve.bounds import bounds_for, running_sums, within_segments
 from grove.scheduler.solve.close import close_placement
 from grove.scheduler.solve.coupled import Coupled
@@ -65,17 +56,17 @@ def place_on(
     problem = state_problem(snapshot, gang, closed, free, cost)
     if isinstance(problem, NoFit):
         if problem.reason == NO_NODE:
-            return NoFit(gang.name, NO_NODE, True, room_text(snapshot, gang, closed), version=snapshot.version)
+            return NoFit(gang.name, room_reason(NO_NODE, snapshot, gang, closed), True, version=snapshot.version)
         return problem
     needing = sum(group.need > 0 for group in problem.groups)
     # For one group the search itself begins with the counting bounds: asking them first would be asking twice.
     if needing > 1 or (needing and problem.coupled):
-        refusal = _refusal(problem)
+        refusal = _refusal(problem, closed)
         if refusal is not None:
             return refusal
     if problem.coupled:
         return _place_coupled(problem, budget)
-    state = _core(problem, budget, bounded=needing > 1)
+    state = _core(problem, budget, closed, bounded=needing > 1)
     if isinstance(state, NoFit):
         return state
     core = len(state.placed)
@@ -84,7 +75,7 @@ def place_on(
     return _answer(problem, state, pods)
 
 
-def _core(problem: Problem, budget: Budget, bounded: bool) -> State | NoFit:
+def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded: bool) -> State | NoFit:
     """The core placed, close together if possible: a quick search for that, else the exact one, else a long one."""
     if problem.root.need == 0:
         return State(problem, 0)
@@ -92,7 +83,7 @@ def _core(problem: Problem, budget: Budget, bounded: bool) -> State | NoFit:
     state = close_placement(problem, quick)
     if state is not None:
         return state
-    refusal = None if bounded else _refusal(problem)
+    refusal = None if bounded else _refusal(problem, closed)
     if refusal is not None:
         return refusal
     long = min(LONG_STEPS, (budget.steps - quick) // 2)
@@ -104,11 +95,9 @@ def _core(problem: Problem, budget: Budget, bounded: bool) -> State | NoFit:
         state = close_placement(problem, long)
         if state is not None:
             return state
-        text = f"no placement found in {budget.steps} steps; the search did not end"
-        return NoFit(problem.gang.name, BUDGET_ENDED, False, text, budget.steps, problem.snapshot.version)
+        return NoFit(problem.gang.name, _ended(budget), False, budget.steps, problem.snapshot.version)
     if found is None:
-        text = "the domains have room by every count, but no way to divide the pods among their nodes works"
-        return NoFit(problem.gang.name, NO_PACKING, True, text, exact.steps_used, problem.snapshot.version)
+        return NoFit(problem.gang.name, Reason(NO_PACKING), True, exact.steps_used, problem.snapshot.version)
     if wishes := preferring_parts(problem.root):
         # It fits, but the exact search does not care how close: the long way to a good placement is worth a try.
         state = close_placement(problem, long, is_known_to_fit=True)
@@ -119,7 +108,7 @@ def _core(problem: Problem, budget: Budget, bounded: bool) -> State | NoFit:
     return exact
 
 
-def _refusal(problem: Problem) -> NoFit | None:
+def _refusal(problem: Problem, closed: Collection[str]) -> NoFit | None:
     """The counting bounds, for the whole and for every part under a requirement; a failure is a proof."""
     snapshot, gang = problem.snapshot, problem.gang
     state = State(problem, 1)
@@ -131,8 +120,7 @@ def _refusal(problem: Problem) -> NoFit | None:
         capacities = state.capacities(bounds, 0, problem.size)
         need = np.array([bound.need for bound in bounds], dtype=np.int64)
         if part is problem.root and (capacities.sum(axis=1) < need).any():
-            text = room_text(snapshot, gang)
-            return NoFit(gang.name, NO_ROOM, True, text, version=snapshot.version)
+            return NoFit(gang.name, room_reason(NO_ROOM, snapshot, gang, closed), True, version=snapshot.version)
         if part.level < 0:
             continue
         segments = problem.segments(part.level)
@@ -141,13 +129,16 @@ def _refusal(problem: Problem) -> NoFit | None:
         if part.domains is not None:
             pinned = np.isin(segments.ids, sorted(part.domains))
             if not (fits & pinned).any():
-                text = f"{part.name} has running pods that keep it in a domain without room for the rest"
-                return NoFit(gang.name, PINNED, True, text, version=snapshot.version)
+                return NoFit(gang.name, Reason(PINNED, part.name), True, version=snapshot.version)
         if not fits.any():
-            key = problem.tree.keys[part.level]
-            text = f"no domain of {key} has room for {part.name} ({part.need} pods)"
-            return NoFit(gang.name, NO_DOMAIN, True, text, version=snapshot.version)
+            level = {"level": problem.tree.keys[part.level]}
+            why = Reason(NO_DOMAIN, part.name, {"pods": part.need}, level)
+            return NoFit(gang.name, why, True, version=snapshot.version)
     return None
+
+
+def _ended(budget: Budget) -> Reason:
+    return Reason(BUDGET_ENDED, numbers={"steps": budget.steps})
 
 
 def _place_coupled(problem: Problem, budget: Budget) -> Placement | NoFit:
@@ -156,11 +147,9 @@ def _place_coupled(problem: Problem, budget: Budget) -> Placement | NoFit:
     gang, version = problem.gang.name, problem.snapshot.version
     try:
         if problem.root.need > 0 and not coupled.solve():
-            text = "pod affinity, anti-affinity or spread among the gang's own pods leaves no way to place it"
-            return NoFit(gang, NO_PACKING, True, text, version=version)
+            return NoFit(gang, Reason(NO_PACKING, names={"by": "affinity"}), True, version=version)
     except OutOfSteps:
-        text = f"no placement found in {budget.steps} steps; the search did not end"
-        return NoFit(gang, BUDGET_ENDED, False, text, budget.steps, version)
+        return NoFit(gang, _ended(budget), False, budget.steps, version)
     core = len(coupled.order)
     try:
         for g, group in enumerate(problem.groups):

@@ -16,9 +16,10 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.cluster.topology import Tree
 from grove.scheduler.filters.fit import PLENTY, allowed_mask, port_mask, room, soft_score
 from grove.scheduler.filters.scope import open_rows
-from grove.scheduler.model.answers import MISSING_PODS, NO_NODE, UNKNOWN_LEVEL, NoFit
+from grove.scheduler.model.answers import NoFit
 from grove.scheduler.model.facts import HOSTNAME, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup
+from grove.scheduler.model.reasons import MISSING_PODS, NO_NODE, UNKNOWN_LEVEL, Reason
 from grove.scheduler.solve.relations import Relations
 
 
@@ -155,13 +156,12 @@ def state_problem(
     """The problem, or the answer if it is one at a glance. `free` and `cost` replace the snapshot's, for what-ifs."""
     for group in gang.groups():
         if group.missing:
-            text = f"group {group.name} needs {group.minimum} pods and has {len(group.pods) + len(group.bound)}"
-            return NoFit(gang.name, MISSING_PODS, True, text, version=snapshot.version)
+            numbers = {"minimum": group.minimum, "pods": len(group.pods) + len(group.bound)}
+            return NoFit(gang.name, Reason(MISSING_PODS, group.name, numbers), True, version=snapshot.version)
     tree = snapshot.tree(gang.keys(), gang.topology)
     for key in sorted(gang.keys()):
         if key != HOSTNAME and not (snapshot.nodes.column(key).ids[: snapshot.nodes.rows] >= 0).any():
-            text = f"no node carries the label {key} that the gang's topology constraint names"
-            return NoFit(gang.name, UNKNOWN_LEVEL, True, text, version=snapshot.version)
+            return NoFit(gang.name, Reason(UNKNOWN_LEVEL, key), True, version=snapshot.version)
     problem = Problem(snapshot, gang, tree)
     scope = open_rows(snapshot, gang, tree, closed)
     relations = Relations(snapshot, [pod for group in gang.groups() for pod in group.pods])
@@ -192,7 +192,7 @@ def state_problem(
     groups = iter(range(len(problem.groups)))
     problem.root = _part(problem, gang.root, groups.__next__, -1)
     if problem.size == 0 and problem.root.need > 0:
-        return NoFit(gang.name, NO_NODE, True, "", version=snapshot.version)
+        return NoFit(gang.name, Reason(NO_NODE), True, version=snapshot.version)
     return problem
 
 

@@ -1,0 +1,60 @@
+"""What the scheduler answers when somebody asks: why a gang waits, and who waits in which order. Decides nothing.
+
+Reads a view and leaves it as it is; the answers are the values of `explain.diagnosis`.
+"""
+
+from __future__ import annotations
+
+from grove.api import conditions as words
+from grove.api.meta import find_condition
+from grove.scheduler.explain.diagnosis import Diagnosis, InLine
+from grove.scheduler.explain.explanation import explain
+from grove.scheduler.loop.readiness import readiness, tree_of
+from grove.scheduler.loop.running import running_units
+from grove.scheduler.loop.sharing import at_best_homes
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.gang import BadGang, Strategy
+from grove.scheduler.model.reasons import INVALID, Reason
+from grove.scheduler.policy.gangs import GangState
+from grove.scheduler.policy.queue import Order, Stage
+
+
+def diagnose(view: View, gang: GangState, strategy: Strategy = "pack") -> Diagnosis:
+    """What keeps a gang from being placed, tried out on a copy of the cluster as the view has it."""
+    if view.has_minimum(gang):
+        return Diagnosis(gang.name, True)
+    turn = readiness(view, gang, lambda base: _stands(view, base))
+    gate = turn.verdict.why if turn.stage is None and turn.verdict is not None else None
+    try:
+        tree = at_best_homes(view, tree_of(view, gang, strategy))
+    except BadGang as error:
+        return Diagnosis(gang.name, False, Reason(INVALID, str(error)))
+    return Diagnosis(gang.name, False, gate, explain(view.snapshot, tree, running_units(view), gate=gate))
+
+
+def _stands(view: View, base: str) -> bool:
+    gang = view.gangs.get(base)
+    if gang is None:
+        return False
+    said = find_condition(gang.podgang.status.conditions, words.SCHEDULED)
+    return view.has_minimum(gang) or (said is not None and said.status == words.TRUE)
+
+
+def waiting_line(view: View) -> list[InLine]:
+    """Gangs without their minimum on nodes, in the order the scheduler takes them; those it may not take yet last."""
+    found: list[tuple[tuple[bool, Order], InLine]] = []
+    for state in view.gangs.values():
+        if not view.concerns_us(state) or view.has_minimum(state):
+            continue
+        turn = readiness(view, state, lambda base: _stands(view, base))
+        meta = state.podgang.metadata
+        created_s = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
+        stage = turn.stage if turn.stage is not None else Stage.FLOOR
+        said = find_condition(state.podgang.status.conditions, words.SCHEDULED)
+        gate = turn.verdict.why if turn.stage is None and turn.verdict is not None else None
+        line = InLine(
+            meta.namespace, meta.name, state.priority, len(state.group_of), meta.creation_timestamp,
+            turn.stage is not None, gate, said.message if said is not None and turn.stage is not None else "",
+        )  # fmt: skip
+        found.append(((turn.stage is None, Order(-state.priority, stage, created_s, state.name)), line))
+    return [line for _, line in sorted(found, key=lambda one: one[0])]

@@ -1,0 +1,199 @@
+"""Words for reasons: the one place where a `Reason` becomes a sentence, for conditions, events and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from grove.api.quantity import format_amount
+from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.reasons import Reason
+
+
+def sentence(reason: Reason) -> str:
+    """The reason in one line, with its numbers; what comes closest to helping follows after a semicolon."""
+    say = _WORDS.get(reason.kind)
+    text = say(reason) if say is not None else reason.subject or reason.kind
+    after = [sentence(one) for one in reason.parts if one.kind in (kinds.CLOSEST, kinds.SHARED_HOME)]
+    return "; ".join(part for part in (text, *after) if part)
+
+
+def level_of(reason: Reason) -> str:
+    """Where a finding or a refusal belongs: the gang as a whole, a domain of the topology, or the nodes."""
+    return _LEVELS.get(reason.kind, "gang")
+
+
+_LEVELS = {
+    kinds.CLOSEST: "domain", kinds.NO_DOMAIN: "domain", kinds.PINNED: "domain", kinds.NO_PACKING: "domain",
+    kinds.NODES_FOR: "node", kinds.NO_NODE: "node",
+}  # fmt: skip
+
+
+def _room(reason: Reason) -> str:
+    """What the whole asks for, unless no node can take even one pod: then that is the reason, not the sum."""
+    nodes = reason.part(kinds.NODES_FOR)
+    wants = reason.part(kinds.WANTS)
+    parts = [wants] if wants is not None and (nodes is None or nodes.number("fit")) else []
+    return "; ".join(sentence(one) for one in (*parts, nodes) if one is not None) or "nothing to place"
+
+
+def _nodes_for(reason: Reason) -> str:
+    why = filtered(reason)
+    head = f"{reason.subject}: {reason.number('fit')}/{reason.number('nodes')} nodes can take one of its pods"
+    return f"{head} ({why})" if why else head
+
+
+def filtered(reason: Reason) -> str:
+    """What rules nodes out, most frequent first."""
+    return ", ".join(sentence(one) for one in reason.parts)
+
+
+def _one_more(reason: Reason) -> str:
+    why = filtered(reason) or "none of them where its gang may be"
+    return f"{reason.number('fit')}/{reason.number('nodes')} nodes can take one more pod of the gang ({why})"
+
+
+def _wants(reason: Reason) -> str:
+    name = reason.subject
+    wanted, free = (format_amount(name, reason.number(one)) for one in ("wanted", "free"))
+    return f"wants {wanted} {name}, {free} free in {reason.names.get('where', 'the cluster')}"
+
+
+def _filtered(reason: Reason) -> str:
+    return f"{reason.number('nodes')} {reason.subject}"
+
+
+def _held(reason: Reason) -> str:
+    whom = f"for {reason.subject}" if reason.subject else "for others that wait longer"
+    return f"{reason.number('nodes')} held {whom}"
+
+
+def _closest(reason: Reason) -> str:
+    rooms = [f"{one.subject} {one.number('room')}/{one.number('pods')}" for one in reason.parts]
+    alone = " each by itself" if len(rooms) > 1 else ""
+    short = ", though not all at once" if reason.number("each") else ""
+    where = f"{reason.names['level']} {reason.subject}"
+    return f"{where} comes closest, with room for {', '.join(rooms)} pods{alone}{short}"
+
+
+def _together(reason: Reason) -> str:
+    text = f"{many_pods(reason)} must be placed together"
+    wants = reason.part(kinds.WANTS)
+    return f"{text}; {sentence(wants)}" if wants is not None else text
+
+
+def many_pods(reason: Reason) -> str:
+    pods = reason.number("pods")
+    return f"{pods} pod{'s' * (pods != 1)}"
+
+
+def _packing(reason: Reason) -> str:
+    if reason.names.get("by") == "affinity":
+        return "pod affinity, anti-affinity or spread among the gang's own pods leaves no way to place it"
+    return "the domains have room by every count, but no way to divide the pods among their nodes works"
+
+
+def _base(reason: Reason) -> str:
+    state = ", which does not exist" if reason.names.get("state") == "absent" else " to be scheduled"
+    return f"waits for its base PodGang {reason.subject}{state}"
+
+
+def _missing(reason: Reason) -> str:
+    return f"pods that the gang names do not exist, or have ended: {_some(reason.subject.split(), reason)}"
+
+
+def _some(names: Sequence[str], reason: Reason) -> str:
+    more = reason.number("pods") - len(names)
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "")
+
+
+def _placed(reason: Reason) -> str:
+    where = f" in {reason.subject} ({reason.names['level']})" if reason.subject else ""
+    return f"placed {many_pods(reason)}{where}, score {reason.numbers.get('score', 0.0):g}"
+
+
+def _lost(reason: Reason) -> str:
+    lost = ", ".join(
+        f"{one.subject} {one.number('room')}/{one.number('pods')}" for one in reason.parts_of(kinds.GROUP_ROOM)
+    )
+    why = [sentence(one) for one in reason.parts if one.kind != kinds.GROUP_ROOM]
+    return "; ".join([f"pods are missing since the gang was placed: {lost}", *why])
+
+
+def _preempting(reason: Reason) -> str:
+    text = f"evicting {many_pods(reason)} of lower priority"
+    if gangs := reason.names.get("gangs"):
+        text += f", whole gangs: {gangs}"
+    return text + _budgets(reason)
+
+
+def _kept(reason: Reason) -> str:
+    return "its place is kept until the pods that are terminating there are gone" + _budgets(reason)
+
+
+def _budgets(reason: Reason) -> str:
+    budgets = reason.names.get("budgets")
+    return f"; waits for disruption budgets {budgets}" if budgets else ""
+
+
+def _timed_out(reason: Reason) -> str:
+    limit_s = reason.numbers.get("seconds", 0.0)
+    if not reason.parts:
+        return f"the gang was not complete {limit_s:g} s after its first pod was bound"
+    return f"not scheduled within {limit_s:g} s: {sentence(reason.parts[0])}"
+
+
+def _rests_on(text: str) -> Callable[[Reason], str]:
+    def say(reason: Reason) -> str:
+        return text.format(subject=reason.subject, **{name: f"{n:g}" for name, n in reason.numbers.items()}) + "".join(
+            f": {sentence(one)}" for one in reason.parts
+        )
+
+    return say
+
+
+_WORDS: dict[str, Callable[[Reason], str]] = {
+    kinds.MISSING_PODS: lambda one: (
+        f"group {one.subject} needs {one.number('minimum')} pods and has {one.number('pods')}"
+    ),
+    kinds.UNKNOWN_LEVEL: lambda one: f"no node carries the label {one.subject} that its topology constraint names",
+    kinds.NO_NODE: _room,
+    kinds.NO_ROOM: _room,
+    kinds.NO_DOMAIN: lambda one: f"no {one.names['level']} has room for {one.subject} ({many_pods(one)})",
+    kinds.PINNED: lambda one: f"{one.subject} has running pods that keep it in a domain without room for the rest",
+    kinds.NO_PACKING: _packing,
+    kinds.NO_DEVICES: lambda one: one.names.get("why", "") or one.subject,
+    kinds.BUDGET_ENDED: lambda one: f"no placement found in {one.number('steps')} steps; the search did not end",
+    kinds.WANTS: _wants,
+    kinds.NODES_FOR: _nodes_for,
+    kinds.FILTERED: _filtered,
+    kinds.INSUFFICIENT: lambda one: f"{one.number('nodes')} insufficient {one.subject}",
+    kinds.OUTSIDE_BASE: lambda one: f"{one.number('nodes')} outside {one.subject}, where its base gang is",
+    kinds.HELD: _held,
+    kinds.CLOSEST: _closest,
+    kinds.TOGETHER: _together,
+    kinds.ONE_MORE: _one_more,
+    kinds.SHARED_HOME: lambda one: (
+        f'the pods that share resourceclaim "{one.subject}" must be on one node, {one.names["node"]} was tried first'
+    ),
+    kinds.NO_PODS: lambda one: "the gang names no pods",
+    kinds.PODS_COMING: lambda one: "its pods are still being created",
+    kinds.PODS_MISSING: _missing,
+    kinds.PODS_LEAVING: lambda one: "some of its pods are being deleted",
+    kinds.GATED: lambda one: "its pods are held by scheduling gates",
+    kinds.BASE_WAITS: _base,
+    kinds.INVALID: lambda one: one.subject,
+    kinds.FITS: lambda one: f"fits: {many_pods(one)}, score {one.numbers.get('score', 0.0):g}",
+    kinds.STANDS: lambda one: "every group has its minimum of pods on nodes",
+    kinds.PLACED: _placed,
+    kinds.PLACE_FREE: lambda one: "its place is free now",
+    kinds.PODS_LOST: _lost,
+    kinds.BIND_FAILED: lambda one: f"a pod could not be bound: {one.subject}",
+    kinds.TIMED_OUT: _timed_out,
+    kinds.PREEMPTING: _preempting,
+    kinds.KEPT_PLACE: _kept,
+    kinds.NEVER_PREEMPTS: lambda one: "its priority class does not preempt",
+    kinds.NOBODY_LOWER: lambda one: f"nothing of a priority below {one.number('priority')} runs",
+    kinds.LEAVING: lambda one: "fits once the pods that are terminating are gone",
+    kinds.NOT_ENOUGH: _rests_on("would not fit even without the {units} units of lower priority"),
+    kinds.NO_SMALL_SET: _rests_on("no small enough set of victims found"),
+}

@@ -1,0 +1,47 @@
+"""Reasons are values: they go through JSON and back, and every kind the scheduler knows has words of its own."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.reasons import Reason, named
+from grove.show.reasons import _WORDS, sentence
+
+KINDS = {value for name, value in vars(kinds).items() if name.isupper() and isinstance(value, str)}
+
+
+def test_a_reason_survives_json():
+    why = Reason(
+        kinds.NO_DOMAIN, "prefill", {"pods": 4}, {"level": "example.com/rack"}, (Reason(kinds.HELD, "a", {"nodes": 2}),)
+    )
+    assert msgspec.json.decode(msgspec.json.encode(why), type=Reason) == why
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS - {kinds.GROUP_ROOM}))
+def test_every_kind_has_words(kind):
+    assert kind in _WORDS
+    why = Reason(kind, "subject", {"pods": 1, "units": 2}, {"level": "rack", "node": "n"})
+    assert sentence(why) not in ("", kind)
+
+
+def test_a_level_is_called_what_the_topology_calls_it_all_the_way_down():
+    why = Reason(kinds.NO_DOMAIN, "g", {"pods": 4}, {"level": "x/rack"}).with_parts(
+        Reason(kinds.CLOSEST, "r1", {}, {"level": "x/rack"}, (Reason(kinds.GROUP_ROOM, "g", {"room": 3, "pods": 4}),))
+    )
+    assert sentence(named(why, {"x/rack": "rack"})) == (
+        "no rack has room for g (4 pods); rack r1 comes closest, with room for g 3/4 pods"
+    )
+
+
+def test_a_label_that_no_node_carries_keeps_its_key():
+    why = Reason(kinds.UNKNOWN_LEVEL, "x/rack")
+    assert "the label x/rack" in sentence(named(why, {"x/rack": "rack"}))
+
+
+def test_totals_are_told_unless_no_node_can_take_a_single_pod():
+    wants = Reason(kinds.WANTS, "nvidia.com/gpu", {"wanted": 16, "free": 8}, {"where": "the cluster"})
+    some, none = (Reason(kinds.NODES_FOR, "g", {"fit": fit, "nodes": 2}) for fit in (1, 0))
+    assert sentence(Reason(kinds.NO_ROOM, parts=(wants, some))).startswith("wants 16 nvidia.com/gpu, 8 free")
+    assert sentence(Reason(kinds.NO_ROOM, parts=(wants, none))).startswith("g: 0/2 nodes")
