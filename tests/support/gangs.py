@@ -22,8 +22,11 @@ from grove.api.core import Event, Node, Pod
 from grove.api.meta import Json, find_condition
 from grove.api.podgang import PodGang
 from grove.kube.errors import NotFound
+from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration
+from grove.scheduler.model.seams import Seams
+from grove.scheduler.standard import STANDARD
 from grove.sim.nodes import FakeNodes
 from grove.sim.topology import HOST, Topology
 
@@ -119,9 +122,9 @@ def member_json(gang: Gang, group: Group, number: int, namespace: str) -> Json:
 class Bench:
     """A cluster with the scheduler at work in one namespace."""
 
-    def __init__(self, cluster: Any, config: SchedulerConfiguration) -> None:
+    def __init__(self, cluster: Any, config: SchedulerConfiguration, seams: Seams = STANDARD) -> None:
         self.cluster, self.client, self.namespace = cluster, cluster.client, cluster.namespace
-        self.config = config
+        self.config, self.seams = config, seams
         self.scheduler: Scheduler
         self.nodes: FakeNodes
         self._running: asyncio.Task[None] | None = None
@@ -130,7 +133,7 @@ class Bench:
     # The scheduler
 
     async def start(self) -> None:
-        self.scheduler = Scheduler(self.client, self.config, self.cluster.clock)
+        self.scheduler = Scheduler(self.client, self.config, self.cluster.clock, snapshot=Snapshot(seams=self.seams))
         self._running = asyncio.get_running_loop().create_task(self.scheduler.run())
         while not self.scheduler.is_ready:
             if self._running.done():
@@ -282,8 +285,8 @@ class Wrong:
 
 
 @asynccontextmanager
-async def scheduling(cluster: Any, **config: Any) -> AsyncIterator[Bench]:
-    bench = Bench(cluster, SchedulerConfiguration(**config))
+async def scheduling(cluster: Any, *, seams: Seams = STANDARD, **config: Any) -> AsyncIterator[Bench]:
+    bench = Bench(cluster, SchedulerConfiguration(**config), seams)
     await bench.start()
     try:
         yield bench

@@ -24,7 +24,7 @@ def level_of(reason: Reason) -> str:
 
 _LEVELS = {
     kinds.CLOSEST: "domain", kinds.NO_DOMAIN: "domain", kinds.PINNED: "domain", kinds.NO_PACKING: "domain",
-    kinds.NODES_FOR: "node", kinds.NO_NODE: "node",
+    kinds.NODES_FOR: "node", kinds.NO_NODE: "node", kinds.SCORED: "score",
 }  # fmt: skip
 
 
@@ -163,6 +163,8 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.NO_PACKING: _packing,
     kinds.NO_DEVICES: lambda one: one.names.get("why", "") or one.subject,
     kinds.BUDGET_ENDED: lambda one: f"no placement found in {one.number('steps')} steps; the search did not end",
+    kinds.NOT_ADMITTED: _rests_on("{subject}"),
+    kinds.SCORED: lambda one: f"{one.subject}: {one.number('got')} for this placement, {one.number('most')} at most",
     kinds.WANTS: _wants,
     kinds.NODES_FOR: _nodes_for,
     kinds.FILTERED: _filtered,

@@ -10,7 +10,7 @@ from grove.scheduler.policy.queue import Backoff, Order, Queue, Stage
 
 
 def order(name: str, *, priority: int = 0, stage: Stage = Stage.FLOOR, created: float = 0.0) -> Order:
-    return Order(-priority, stage, created, name)
+    return Order((-priority,), stage, created, name)
 
 
 def names(queue: Queue, now: float) -> list[str]:

@@ -146,6 +146,10 @@ class NodeTable:
             found = self._derived[key] = (self.version, make())
         return found[1]  # type: ignore[return-value]
 
+    def forget_derived(self) -> None:
+        """Whoever derived something may answer otherwise now."""
+        self._derived = {}
+
     def tree(self, keys: tuple[str, ...]) -> Tree:
         """The domains under these level keys, broad to narrow; made again only when labels have changed."""
         found = self.trees.get(keys)

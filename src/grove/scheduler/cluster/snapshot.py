@@ -16,8 +16,11 @@ from grove.scheduler.cluster.nodes import FIRST_ROWS, Ints, NodeTable
 from grove.scheduler.cluster.podcounts import PodCounts
 from grove.scheduler.cluster.shards import Shards
 from grove.scheduler.cluster.topology import Tree, levels_for, path_name
+from grove.scheduler.cluster.usage import Usage
 from grove.scheduler.model.facts import HOSTNAME, PODS, HostPort, NodeFacts, PodFacts, Requests, Shape
 from grove.scheduler.model.podreq import read_node, read_pod
+from grove.scheduler.model.seams import Seams
+from grove.scheduler.standard import STANDARD
 
 
 class Assigned(Protocol):
@@ -28,8 +31,11 @@ class Assigned(Protocol):
 
 
 class Snapshot:
-    def __init__(self, topologies: Mapping[str, tuple[str, ...]] | None = None) -> None:
+    def __init__(self, topologies: Mapping[str, tuple[str, ...]] | None = None, seams: Seams = STANDARD) -> None:
         self.topologies = dict(topologies or {})
+        self.seams = seams
+        """Filters, sources, scores and policies that are asked about this cluster."""
+        self.usage = Usage(seams.policies)
         self.resources: list[str] = [PODS, "cpu", "memory"]
         self.free: Ints = np.zeros((len(self.resources), FIRST_ROWS), dtype=np.int64)
         self.allocatable: Ints = np.zeros_like(self.free)
@@ -110,6 +116,7 @@ class Snapshot:
         if pod.shape.ports:
             self._ports = {**self._ports, row: self._ports.get(row, ()) + pod.shape.ports}
         self.counts.add(pod, row)
+        self.usage.add(pod)
         self._pods.put(pod.uid, (pod, row))
         self.version += 1
 
@@ -128,6 +135,7 @@ class Snapshot:
                 left.remove(port)
             self._ports = {**self._ports, row: tuple(left)}
         self.counts.remove(pod, row)
+        self.usage.remove(pod)
         self.version += 1
 
     def observe_pod(self, pod: Pod) -> None:
@@ -153,12 +161,21 @@ class Snapshot:
     def pod_rows(self) -> Iterable[tuple[PodFacts, int]]:
         return self._pods.values()
 
+    def use(self, seams: Seams) -> None:
+        """Takes other filters, sources, scores and policies."""
+        self.seams, self.usage = seams, Usage(seams.policies)
+        for pod in self.pods():
+            self.usage.add(pod)
+        self._own_nodes()
+        self.nodes.forget_derived()
+        self.version += 1
+
     # Reading
 
     def copy(self) -> Snapshot:
         """A twin that shares everything until one of the two is written to."""
         twin = Snapshot.__new__(Snapshot)
-        twin.topologies = self.topologies
+        twin.topologies, twin.seams, twin.usage = self.topologies, self.seams, self.usage.copy()
         twin.resources, twin._resource_row = self.resources, self._resource_row
         twin.free, twin.allocatable, twin.nodes = self.free, self.allocatable, self.nodes
         twin.counts, twin._pods = self.counts.copy(), self._pods.copy()
@@ -251,10 +268,11 @@ class Snapshot:
 
 
 def cluster(
-    nodes: Iterable[NodeFacts], pods: Iterable[PodFacts] = (), topologies: Mapping[str, tuple[str, ...]] | None = None
-) -> Snapshot:
+    nodes: Iterable[NodeFacts], pods: Iterable[PodFacts] = (), topologies: Mapping[str, tuple[str, ...]] | None = None,
+    seams: Seams = STANDARD,
+) -> Snapshot:  # fmt: skip
     """A snapshot of given nodes and pods, for plans, replays and tests."""
-    snapshot = Snapshot(topologies)
+    snapshot = Snapshot(topologies, seams)
     for node in nodes:
         snapshot.add_node(node)
     for pod in pods:

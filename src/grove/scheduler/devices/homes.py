@@ -22,7 +22,7 @@ from grove.scheduler.devices.devices import Device, DeviceId
 from grove.scheduler.devices.wants import Wants, counted
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.model.facts import NodeTerm, PodFacts, Requests
-from grove.scheduler.model.gang import Branch, Gang, PodGroup
+from grove.scheduler.model.gang import Gang
 
 Open = Mapping[Key, Wants]
 """What claims ask of one node, by claim."""
@@ -168,7 +168,7 @@ def bound_to(pod: PodFacts, nodes: Iterable[str]) -> PodFacts:
 
 def at_homes(gang: Gang, lots: Sequence[Lot], homes: Sequence[str]) -> Gang:
     """The gang with its sharing pods at home; the first user of a lot asks for the shared devices."""
-    changed: dict[str, PodFacts] = {}
+    changed: dict[str, PodFacts | None] = {}
     for lot, home in zip(lots, homes, strict=True):
         for number, pod in enumerate(lot.users):
             moved = bound_to(pod, (home,))
@@ -177,17 +177,4 @@ def at_homes(gang: Gang, lots: Sequence[Lot], homes: Sequence[str]) -> Gang:
                 asked.update(dict(moved.shape.requests))
                 moved = replace(moved, shape=replace(moved.shape, requests=tuple(sorted(asked.items()))))
             changed[pod.uid] = moved
-    return with_pods(gang, changed)
-
-
-def with_pods(gang: Gang, changed: Mapping[str, PodFacts]) -> Gang:
-    """The gang with other facts for some of its waiting pods, by uid."""
-
-    def renewed(part: Branch | PodGroup) -> Branch | PodGroup:
-        if isinstance(part, PodGroup):
-            return replace(part, pods=tuple(changed.get(pod.uid, pod) for pod in part.pods))
-        return replace(part, children=tuple(renewed(child) for child in part.children))
-
-    root = renewed(gang.root)
-    assert isinstance(root, Branch)
-    return gang.with_root(root) if changed else gang
+    return gang.with_pods(changed)

@@ -75,7 +75,7 @@ def preempt(
         (
             Running(u.name, u.priority, tuple(p for p in u.pods if not p.terminating), u.minimums)
             for u in running
-            if u.preemptible and u.priority < gang.priority and u.name != gang.name
+            if u.preemptible and u.name != gang.name and snapshot.seams.may_put_out(snapshot, gang, u)
         ),
         key=lambda u: (u.priority, u.name),
     )

@@ -14,8 +14,8 @@ import numpy as np
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.devices import ANY, DEVICES, is_shorthand
 from grove.scheduler.evict.victims import Running
-from grove.scheduler.filters.fit import selected_mask, taint_mask, volume_mask
-from grove.scheduler.filters.taints import hard_taints_tolerated
+from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.filters.taints import Taints, hard_taints_tolerated
 from grove.scheduler.model.answers import Budget, Placement
 from grove.scheduler.model.facts import HOSTNAME, NodeFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup
@@ -82,8 +82,8 @@ class _Trial:
         closed = np.zeros(table.rows, dtype=np.bool_)
         for group in self._needing:
             shape = group.pods[0].shape
-            others = table.alive[: table.rows] & selected_mask(table, shape) & volume_mask(table, shape)
-            closed |= others & ~taint_mask(table, shape) & _roomy(self._snapshot, shape)
+            others = allowed_mask(self._snapshot, shape, but=Taints.name)
+            closed |= others & ~allowed_mask(self._snapshot, shape) & _roomy(self._snapshot, shape)
         found = [node for row in np.flatnonzero(closed) if (node := table.facts[row]) is not None]
         free = self._snapshot.free[:, [table.row_of[node.name] for node in found]]
         scarce = free[3:].sum(axis=0) if free.shape[0] > 3 else free.sum(axis=0)
@@ -135,7 +135,7 @@ class _Trial:
         useful = np.zeros(table.rows, dtype=np.bool_)
         for group in self._needing:
             shape = group.pods[0].shape
-            useful |= selected_mask(table, shape) & taint_mask(table, shape)
+            useful |= allowed_mask(self._snapshot, shape)
         tries = 0
         for unit in sorted(running, key=lambda u: (len(u.pods), u.priority, u.name)):
             rows = [table.row_of[pod.node] for pod in unit.pods if pod.node in table.row_of]
@@ -175,7 +175,7 @@ class _Trial:
         mask = np.zeros(table.rows, dtype=np.bool_)
         for group in self._needing:
             shape = group.pods[0].shape
-            mask |= selected_mask(table, shape) & taint_mask(table, shape) & _roomy(self._snapshot, shape)
+            mask |= allowed_mask(self._snapshot, shape) & _roomy(self._snapshot, shape)
         kinds: dict[object, list[NodeFacts]] = {}
         for row in np.flatnonzero(mask & table.alive[: table.rows]):
             node = table.facts[row]

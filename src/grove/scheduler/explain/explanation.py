@@ -16,7 +16,7 @@ from grove.scheduler.cluster.nodes import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.victims import Running
 from grove.scheduler.explain.changes import Change, smallest_changes
-from grove.scheduler.explain.reasons import nodes_for_groups, scarcest
+from grove.scheduler.explain.reasons import nodes_for_groups, scarcest, scores_of
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import CLOSEST, FITS, GROUP_ROOM, HELD, TOGETHER, Reason
@@ -67,7 +67,8 @@ def explain(
     if isinstance(answer, Placement):
         why = gate or Reason(FITS, numbers={"pods": answer.core, "score": answer.score})
         nodes = tuple(sorted({pod.node for pod in answer.pods}))
-        return Explanation(gang.name, gate is None, why, (), (), answer.domain, nodes, True, snapshot.version)
+        liked = tuple(scores_of(snapshot, answer))
+        return Explanation(gang.name, gate is None, why, liked, (), answer.domain, nodes, True, snapshot.version)
     total = scarcest(snapshot, gang)
     pods = sum(group.need for group in gang.groups())
     findings = [Reason(TOGETHER, gang.name, {"pods": pods}, parts=(total,) if total else ())]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import filters
 from grove.scheduler.filters.scope import pinned_rows
+from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import (
@@ -18,6 +19,7 @@ from grove.scheduler.model.reasons import (
     NODES_FOR,
     ONE_MORE,
     OUTSIDE_BASE,
+    SCORED,
     WANTS,
     Reason,
 )
@@ -73,8 +75,21 @@ def room_reason(kind: str, snapshot: Snapshot, gang: Gang, closed: Iterable[str]
 
 def surplus_reason(snapshot: Snapshot, gang: Gang, pod: PodFacts) -> Reason:
     """Why a pod above its gang's minimum has no node."""
+    if refusal := snapshot.seams.refusal(snapshot, gang, [pod]):
+        return refusal
     fit, why = node_counts(snapshot, gang, pod)
     return Reason(ONE_MORE, gang.name, {"fit": fit, "nodes": len(snapshot.nodes.row_of)}, parts=why)
+
+
+def scores_of(snapshot: Snapshot, placement: Placement) -> Iterator[Reason]:
+    """What each score that has a say thinks of a placement, beside the most it could have given."""
+    row_of = snapshot.nodes.row_of
+    for score in snapshot.seams.scores:
+        columns = {shape: score.rows(snapshot, shape) for shape in {pod.shape for pod in placement.pods}}
+        given = [(column, pod.node) for pod in placement.pods if (column := columns[pod.shape]) is not None]
+        if given:
+            got = sum(int(column[row_of[node]]) for column, node in given)
+            yield Reason(SCORED, score.name, {"got": got, "most": sum(int(column.max()) for column, _ in given)})
 
 
 def scarcest(snapshot: Snapshot, gang: Gang) -> Reason | None:

@@ -1,21 +1,19 @@
-"""Which nodes a pod may go to, one pod at a time, by kube-scheduler's filters; as masks over rows.
+"""Which nodes a pod may go to, and how much it would like each: the snapshot's filters and scores, put together.
 
-What a node alone can answer (selectors, affinity, taints, volumes) is cached until some node changes. Room, ports and
-neighbours are computed when asked. `feasible_nodes` is all of it together and equals kube-scheduler's answer.
+What lasts (see `NodeFilter`) is cached until a node changes. Room, ports and neighbours are computed when asked.
+`feasible_nodes` is all of it together and equals kube-scheduler's answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 import numpy as np
 
-from grove.api.selector import Requirement
-from grove.scheduler.cluster.nodes import Ints, Mask, NodeTable
+from grove.scheduler.cluster.nodes import Ints, Mask
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.filters.interpod import affinity_mask, anti_affinity_mask, pods_near, spread_mask
-from grove.scheduler.filters.taints import hard_taints_tolerated, soft_taints
-from grove.scheduler.model.facts import NodeTerm, NodeTerms, PodFacts, Requests, Shape
+from grove.scheduler.filters.interpod import affinity_mask, anti_affinity_mask, spread_mask
+from grove.scheduler.model.facts import PodFacts, Requests, Shape
 
 PLENTY = 2**40
 """Room of a node for a pod that asks for nothing that runs out."""
@@ -30,18 +28,11 @@ def feasible_nodes(snapshot: Snapshot, pod: PodFacts) -> list[str]:
 
 
 def filters(snapshot: Snapshot, pod: PodFacts) -> Iterator[tuple[str, Mask]]:
-    """Each filter by what people would call its failure, with the rows that pass it."""
-    shape, table = pod.shape, snapshot.nodes
-    rows = table.rows
-    if shape.blocked:
-        yield shape.blocked, np.zeros(rows, dtype=np.bool_)
-    yield "node selector or affinity", selected_mask(table, shape)
-    yield "taint", taint_mask(table, shape)
-    if shape.volumes:
-        yield "volume", volume_mask(table, shape)
-    free_ports = port_mask(snapshot, shape)
-    if free_ports is not None:
-        yield "host port", free_ports
+    """Each filter by what people would call its failure, with the rows that pass it; then room, then neighbours."""
+    shape, rows = pod.shape, snapshot.nodes.rows
+    for one in snapshot.seams.filters:
+        if one.looks_at(shape) is not None:
+            yield one.word(shape), one.rows(snapshot, shape)
     for r, amount in snapshot.amounts(shape.requests):
         if amount > 0:
             passed = snapshot.free[r, :rows] >= amount
@@ -52,109 +43,48 @@ def filters(snapshot: Snapshot, pod: PodFacts) -> Iterator[tuple[str, Mask]]:
         yield "pod affinity", affinity_mask(snapshot, pod)
     yield "pod anti-affinity", anti_affinity_mask(snapshot, pod)
     if shape.spread:
-        yield "topology spread", spread_mask(snapshot, pod, selected_mask(table, shape), taint_mask(table, shape))
+        yield "topology spread", spread_mask(snapshot, pod)
 
 
-def allowed_mask(snapshot: Snapshot, shape: Shape) -> Mask:
-    """Rows that pass everything a node alone can answer, whatever is running there. Not to be written to."""
-    table = snapshot.nodes
-    return table.derived(("allowed", shape.where), lambda: _allowed(table, shape))
+def allowed_mask(snapshot: Snapshot, shape: Shape, *, but: str = "") -> Mask:
+    """Rows that pass every filter that lasts, whatever is running there. Not to be written to.
 
+    `but` names a filter to leave out.
+    """
 
-def _allowed(table: NodeTable, shape: Shape) -> Mask:
-    mask = table.alive[: table.rows].copy()
-    if shape.blocked:
-        mask[:] = False
+    def passing() -> Mask:
+        mask = snapshot.nodes.alive[: snapshot.nodes.rows].copy()
+        for one in snapshot.seams.filters:
+            if one.lasts and one.name != but and one.looks_at(shape) is not None:
+                mask &= one.rows(snapshot, shape)
         return mask
-    mask &= selected_mask(table, shape)
-    mask &= taint_mask(table, shape)
-    mask &= volume_mask(table, shape)
+
+    return snapshot.nodes.derived(("allowed", but, *where(snapshot, shape)), passing)
+
+
+def where(snapshot: Snapshot, shape: Shape) -> tuple[Hashable, ...]:
+    """What of a shape the lasting filters look at: shapes that agree in it are allowed on the same rows."""
+    return tuple([one.looks_at(shape) for one in snapshot.seams.filters if one.lasts])
+
+
+def open_mask(snapshot: Snapshot, shape: Shape) -> Mask:
+    """Rows that pass every filter now, those that look at running pods included. Not to be written to."""
+    mask = allowed_mask(snapshot, shape)
+    for one in snapshot.seams.filters:
+        if not one.lasts and one.looks_at(shape) is not None:
+            mask = mask & one.rows(snapshot, shape)
     return mask
 
 
-def selected_mask(table: NodeTable, shape: Shape) -> Mask:
-    """nodeSelector and required node affinity."""
-    key = ("selected", shape.node_selector, shape.node_affinity)
-    return table.derived(key, lambda: _selected(table, shape))
-
-
-def _selected(table: NodeTable, shape: Shape) -> Mask:
-    mask = np.ones(table.rows, dtype=np.bool_)
-    for key, value in shape.node_selector:
-        column = table.column(key)
-        code = column.codes.get(value)
-        mask &= column.ids[: table.rows] == (-2 if code is None else code)
-    if shape.node_affinity is not None:
-        mask &= terms_mask(table, shape.node_affinity)
-    return mask
-
-
-def taint_mask(table: NodeTable, shape: Shape) -> Mask:
-    return table.derived(("taints", shape.tolerations), lambda: _untainted(table, shape))
-
-
-def _untainted(table: NodeTable, shape: Shape) -> Mask:
-    answers = [hard_taints_tolerated(taints, shape.tolerations) for taints in table.taint_sets]
-    mask: Mask = np.array([*answers, False], dtype=np.bool_)[table.taint_ids[: table.rows]]
-    return mask
-
-
-def volume_mask(table: NodeTable, shape: Shape) -> Mask:
-    mask = np.ones(table.rows, dtype=np.bool_)
-    for terms in shape.volumes:
-        mask &= table.derived(("terms", terms), lambda terms=terms: terms_mask(table, terms))  # type: ignore[misc]
-    return mask
-
-
-def terms_mask(table: NodeTable, terms: NodeTerms) -> Mask:
-    """Rows that match at least one term."""
-    mask = np.zeros(table.rows, dtype=np.bool_)
-    for term in terms:
-        mask |= _term_mask(table, term)
-    return mask
-
-
-def _term_mask(table: NodeTable, term: NodeTerm) -> Mask:
-    if not term.labels and not term.names:
-        return np.zeros(table.rows, dtype=np.bool_)
-    mask = np.ones(table.rows, dtype=np.bool_)
-    for requirement in term.labels:
-        mask &= _requirement_mask(table, requirement)
-    for requirement in term.names:
-        mask &= _name_mask(table, requirement)
-    return mask
-
-
-def _requirement_mask(table: NodeTable, r: Requirement) -> Mask:
-    column = table.column(r.key)
-    if r.operator in ("In", "NotIn"):
-        # Hostnames have as many values as there are nodes: look up the few wanted instead of asking each.
-        wanted = [code for value in r.values if (code := column.codes.get(value)) is not None]
-        inside: Mask = np.isin(column.ids[: table.rows], wanted) if wanted else np.zeros(table.rows, dtype=np.bool_)
-        return inside if r.operator == "In" else ~inside
-    answers = [r.matches({r.key: value}) for value in column.values]
-    return column.spread(answers, r.matches({}), table.rows)
-
-
-def _name_mask(table: NodeTable, r: Requirement) -> Mask:
-    """A field expression: `metadata.name` is the only field a node selector knows."""
-    mask = np.zeros(table.rows, dtype=np.bool_)
-    if r.key == "metadata.name" and r.operator in ("In", "NotIn"):
-        mask[[row for name in r.values if (row := table.row_of.get(name)) is not None]] = True
-        if r.operator == "NotIn":
-            mask = ~mask
-    return mask
-
-
-def port_mask(snapshot: Snapshot, shape: Shape) -> Mask | None:
-    """Rows where the pod's host ports are free; None if it has none."""
-    if not shape.ports:
-        return None
-    mask = np.ones(snapshot.nodes.rows, dtype=np.bool_)
-    for row in snapshot.rows_with_ports():
-        if any(mine.clashes(theirs) for mine in shape.ports for theirs in snapshot.ports_at(row)):
-            mask[row] = False
-    return mask
+def liking(snapshot: Snapshot, shape: Shape) -> Ints | None:
+    """How much a pod would like each row: the scores times their weights; None if all rows are alike to it."""
+    total: Ints | None = None
+    for score in snapshot.seams.scores:
+        weight = snapshot.seams.weights.get(score.name, 1)
+        column = score.rows(snapshot, shape) if weight else None
+        if column is not None:
+            total = weight * column if total is None else total + weight * column
+    return total
 
 
 def fits_mask(snapshot: Snapshot, requests: Requests) -> Mask:
@@ -177,28 +107,3 @@ def room(free: Ints, request: Ints) -> Ints:
     if slots is None:
         return np.full(free.shape[1], PLENTY, dtype=np.int64)
     return np.maximum(slots, 0)
-
-
-def soft_score(snapshot: Snapshot, shape: Shape) -> Ints | None:
-    """How much a pod would like each row: weights of preferred terms met, less what PreferNoSchedule costs."""
-    table = snapshot.nodes
-    repelled = table.derived(("soft taints", shape.tolerations), lambda: _repelled(table, shape))
-    if not shape.preferred_nodes and not shape.preferred_pods:
-        return repelled
-    score = np.zeros(table.rows, dtype=np.int64) if repelled is None else repelled.copy()
-    for weight, term in shape.preferred_nodes:
-        # In a preference, unlike a requirement, an empty term matches every node.
-        met = _term_mask(table, term) if term.labels or term.names else np.ones(table.rows, dtype=np.bool_)
-        score += weight * met
-    for weight, pods in shape.preferred_pods:
-        score += weight * pods_near(snapshot, pods)
-    return score
-
-
-def _repelled(table: NodeTable, shape: Shape) -> Ints | None:
-    """What PreferNoSchedule taints cost on each row; None if there are none."""
-    against = [soft_taints(taints, shape.tolerations) for taints in table.taint_sets]
-    if not any(against):
-        return None
-    cost: Ints = -100 * np.array([*against, 0], dtype=np.int64)[table.taint_ids[: table.rows]]
-    return cost

@@ -6,11 +6,17 @@ add its own pods to a copy one by one and ask again.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ids, Ints, Mask
-from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.filters.selectors import selected_mask
+from grove.scheduler.filters.taints import taint_mask
 from grove.scheduler.model.facts import PodFacts, PodScope, PodTerm, Spread
+
+if TYPE_CHECKING:
+    from grove.scheduler.cluster.snapshot import Snapshot
 
 
 def affinity_mask(snapshot: Snapshot, pod: PodFacts) -> Mask:
@@ -58,7 +64,7 @@ def anti_affinity_mask(snapshot: Snapshot, pod: PodFacts) -> Mask:
     return mask
 
 
-def spread_mask(snapshot: Snapshot, pod: PodFacts, selected: Mask, untainted: Mask) -> Mask:
+def spread_mask(snapshot: Snapshot, pod: PodFacts) -> Mask:
     """Rows where one more pod keeps every DoNotSchedule spread within its skew."""
     mask = np.ones(snapshot.nodes.rows, dtype=np.bool_)
     alive = snapshot.nodes.alive[: mask.size]
@@ -68,9 +74,9 @@ def spread_mask(snapshot: Snapshot, pod: PodFacts, selected: Mask, untainted: Ma
     for spread in pod.shape.spread:
         counted = labelled.copy()
         if spread.honor_affinity:
-            counted &= selected
+            counted &= selected_mask(snapshot.nodes, pod.shape)
         if spread.honor_taints:
-            counted &= untainted
+            counted &= taint_mask(snapshot.nodes, pod.shape)
         mask &= _within_skew(snapshot, pod, spread, counted)
     return mask
 

@@ -1,15 +1,62 @@
 """Taints and tolerations, by Kubernetes' rules: which taints stand against a pod, hard and soft.
 
-The masks in `fit` ask this once for each distinct set of taints and spread the answers over the nodes.
+Each distinct set of taints is asked once, and the answers are spread over the nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from grove.api.core import Taint, Toleration
+from grove.scheduler.cluster.nodes import Ints, Mask, NodeTable
+from grove.scheduler.model.facts import Shape
+from grove.scheduler.model.seams import SOFT_TAINTS, NodeFilter, Score
+
+if TYPE_CHECKING:
+    from grove.scheduler.cluster.snapshot import Snapshot
 
 HARD_EFFECTS = ("NoSchedule", "NoExecute")
+
+
+class Taints(NodeFilter):
+    name = "taint"
+
+    def looks_at(self, shape: Shape) -> Hashable | None:
+        return shape.tolerations
+
+    def rows(self, snapshot: Snapshot, shape: Shape) -> Mask:
+        return taint_mask(snapshot.nodes, shape)
+
+
+class SoftTaints(Score):
+    """Less one for each PreferNoSchedule taint that is not tolerated."""
+
+    name = SOFT_TAINTS
+
+    def rows(self, snapshot: Snapshot, shape: Shape) -> Ints | None:
+        table = snapshot.nodes
+        return table.derived(("soft taints", shape.tolerations), lambda: _repelled(table, shape))
+
+
+def taint_mask(table: NodeTable, shape: Shape) -> Mask:
+    return table.derived(("taints", shape.tolerations), lambda: _untainted(table, shape))
+
+
+def _untainted(table: NodeTable, shape: Shape) -> Mask:
+    answers = [hard_taints_tolerated(taints, shape.tolerations) for taints in table.taint_sets]
+    mask: Mask = np.array([*answers, False], dtype=np.bool_)[table.taint_ids[: table.rows]]
+    return mask
+
+
+def _repelled(table: NodeTable, shape: Shape) -> Ints | None:
+    against = [soft_taints(taints, shape.tolerations) for taints in table.taint_sets]
+    if not any(against):
+        return None
+    repelled: Ints = -np.array([*against, 0], dtype=np.int64)[table.taint_ids[: table.rows]]
+    return repelled
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

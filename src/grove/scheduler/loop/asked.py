@@ -9,7 +9,7 @@ from grove.api import conditions as words
 from grove.api.meta import find_condition
 from grove.scheduler.explain.diagnosis import Diagnosis, InLine
 from grove.scheduler.explain.explanation import explain
-from grove.scheduler.loop.readiness import readiness, tree_of
+from grove.scheduler.loop.readiness import gang_order, readiness, tree_of
 from grove.scheduler.loop.running import running_units
 from grove.scheduler.loop.sharing import at_best_homes
 from grove.scheduler.loop.view import View
@@ -48,7 +48,6 @@ def waiting_line(view: View) -> list[InLine]:
             continue
         turn = readiness(view, state, lambda base: _stands(view, base))
         meta = state.podgang.metadata
-        created_s = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
         stage = turn.stage if turn.stage is not None else Stage.FLOOR
         said = find_condition(state.podgang.status.conditions, words.SCHEDULED)
         gate = turn.verdict.why if turn.stage is None and turn.verdict is not None else None
@@ -56,5 +55,5 @@ def waiting_line(view: View) -> list[InLine]:
             meta.namespace, meta.name, state.priority, len(state.group_of), meta.creation_timestamp,
             turn.stage is not None, gate, said.message if said is not None and turn.stage is not None else "",
         )  # fmt: skip
-        found.append(((turn.stage is None, Order(-state.priority, stage, created_s, state.name)), line))
+        found.append(((turn.stage is None, gang_order(view, state, stage)), line))
     return [line for _, line in sorted(found, key=lambda one: one[0])]

@@ -8,13 +8,14 @@ node already: a node may be refused that would just do, never the other way roun
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Sequence
 
 from grove.api.core import CSINode, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from grove.api.meta import Key
 from grove.kube.cache import Cache
 from grove.scheduler.loop.storage import CLAIM
-from grove.scheduler.model.facts import PodFacts, Requests
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
 from grove.scheduler.volumes.claims import NO_PROVISIONER, claim_names
 
 ATTACHED = "attachable-volumes-csi-"
@@ -27,14 +28,14 @@ Volume = tuple[str, str]
 """Driver, and what it calls the volume; before there is one, what Kubernetes calls the claim."""
 
 
-class Attachments:
-    """`changed` is called when limits may help a waiting pod, `recount` with nodes where more or fewer are free."""
+class Attachments(NodeSource):
+    """`changed` is called when limits may help a waiting pod."""
 
-    def __init__(
-        self, cache: Cache, changed: Callable[[], None], recount: Callable[[Iterable[str]], None],
-        find: Callable[[Key], Pod | None],
-    ) -> None:  # fmt: skip
-        self._changed, self._recount, self._find = changed, recount, find
+    name = "volume limits"
+    counts = ATTACHED
+
+    def __init__(self, cache: Cache, changed: Callable[[], None], find: Callable[[Key], Pod | None]) -> None:
+        self._changed, self._find = changed, find
         self._limits: dict[str, dict[str, int]] = {}
         self._drivers: Counter[str] = Counter()
         self._coming: dict[str, dict[str, Pod]] = {}
@@ -62,14 +63,14 @@ class Attachments:
         limits = self._limits.get(node, {})
         return {f"{ATTACHED}{one}": limits.get(one, UNLIMITED) - used[one] for one in self._drivers}
 
-    def needs(self, pod: Pod) -> Requests:
+    def needs(self, pod: Pod) -> Needs:
         """What a waiting pod's volumes count on a node."""
         if not self._drivers or not pod.spec.volumes:
-            return ()
+            return NO_NEEDS
         count = Counter(driver for driver, _ in self._volumes_of(pod) if driver in self._drivers)
-        return tuple(sorted((f"{ATTACHED}{driver}", number) for driver, number in count.items()))
+        return Needs(tuple(sorted((f"{ATTACHED}{driver}", number) for driver, number in count.items())))
 
-    def reserve(self, pods: Iterable[PodFacts]) -> None:
+    def reserve(self, pods: Sequence[PodFacts]) -> Refusal | None:
         """Counts the volumes of pods on the nodes chosen for them."""
         for facts in pods:
             if any(name.startswith(ATTACHED) for name, _ in facts.shape.requests):
@@ -78,7 +79,7 @@ class Attachments:
                     self._coming.setdefault(facts.node, {})[facts.uid] = pod
                     self._place[facts.uid] = facts.node
                     self._stale.add(facts.node)
-        self.refresh()
+        return None
 
     def release(self, uid: str) -> None:
         """The pod will not be bound there after all, or it is bound and counts as such."""
@@ -89,11 +90,10 @@ class Attachments:
                 del self._coming[node]
             self._stale.add(node)
 
-    def refresh(self) -> None:
-        """Brings nodes up to date where volumes came, went, or became known; before anything is decided."""
-        if self._stale:
-            stale, self._stale = self._stale, set()
-            self._recount(stale)
+    def refresh(self) -> Collection[str]:
+        """Nodes where volumes came, went, or became known."""
+        stale, self._stale = self._stale, set()
+        return stale
 
     def _pods_at(self, node: str) -> list[Pod]:
         return [*self._pods(AT, node), *self._coming.get(node, {}).values()]

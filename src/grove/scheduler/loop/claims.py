@@ -7,9 +7,8 @@ are written down by `claimwrite`. Taking devices back when pods have gone is the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import msgspec
 
@@ -22,18 +21,15 @@ from grove.scheduler.cluster.nodes import Mask
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.allot import allot, copies, looks
 from grove.scheduler.devices.cel import NotUnderstood
-from grove.scheduler.devices.devices import ANY, SHARED, Asked, Device, DeviceId, allocated
+from grove.scheduler.devices.devices import ANY, DEVICES, SHARED, Asked, Device, DeviceId, allocated
 from grove.scheduler.devices.homes import Sites
 from grove.scheduler.devices.inventory import Inventory
 from grove.scheduler.devices.wants import Wants, counted, read_wants, set_name
-from grove.scheduler.model.facts import NodeTerm, NodeTerms, Requests
+from grove.scheduler.model.facts import NodeTerm, NodeTerms, PodFacts
 from grove.scheduler.model.podreq import node_terms
+from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
 
 RETRY_S = 1.0
-
-Needs = tuple[Requests, tuple[NodeTerms, ...], str]
-"""Devices to be counted on the node, where the rest can be reached, and why no node will do."""
-NOTHING: Needs = ((), (), "")
 
 
 @dataclass(slots=True)
@@ -44,24 +40,22 @@ class Promise:
     users: set[str] = field(default_factory=set)
 
 
-class Refusal(NamedTuple):
-    """A node that cannot give what was counted on, and why."""
-
-    node: str
-    why: str
-
-
-class DeviceClaims:
+class DeviceClaims(NodeSource):
     """`changed` is called when a claim or device may help a waiting pod, `recount` with nodes whose devices changed.
 
     `reaches(terms, node)` says whether a node meets terms.
     """
 
+    name = "device claims"
+    counts = DEVICES
+
     def __init__(
         self, changed: Callable[[], None], recount: Callable[[Iterable[str]], None],
-        reaches: Callable[[NodeTerms, str], bool],
+        reaches: Callable[[NodeTerms, str], bool], find_pod: Callable[[Key], Pod | None],
+        write: Callable[[DeviceClaims, Pod, float], Awaitable[str]],
     ) -> None:  # fmt: skip
         self._changed, self._recount, self._reaches = changed, recount, reaches
+        self._find_pod, self._write = find_pod, write
         self._find: Callable[[Key], ResourceClaim | None] = lambda key: None
         self.classes: dict[str, DeviceClass] = {}
         self._devices = Inventory()
@@ -105,15 +99,15 @@ class DeviceClaims:
 
     def needs(self, pod: Pod) -> Needs:
         """What a pending pod's claims ask of a node."""
-        if not pod.spec.resource_claims:
-            return NOTHING
+        if not pod.spec.resource_claims or pod.spec.node_name:
+            return NO_NEEDS
         marks: dict[str, int] = {}
         own: list[Wants] = []
         terms: list[NodeTerms] = []
         for name, is_own in claim_names(pod):
             claim = self._find(Key(pod.metadata.namespace, name)) if name else None
             if claim is None or claim.metadata.is_deleting:
-                return (), (), f'resourceclaim "{name or pod.metadata.name}" does not exist (yet)'
+                return Needs(blocked=f'resourceclaim "{name or pod.metadata.name}" does not exist (yet)')
             if claim.status.allocation is not None:
                 only = claim.status.allocation.get("nodeSelector")
                 if only is not None:
@@ -122,7 +116,7 @@ class DeviceClaims:
             try:
                 wants, wide = self._read(claim)
             except NotUnderstood as err:
-                return (), (), f'resourceclaim "{name}": {err}'
+                return Needs(blocked=f'resourceclaim "{name}": {err}')
             terms += map(self._reach_of, wide)
             if is_own:
                 own.append(wants)
@@ -130,7 +124,7 @@ class DeviceClaims:
                 marks[SHARED] = 0  # where its users go is decided with them; see `sharing`
         asked = {**marks, **counted(own), **({whole: 1} if (whole := set_name(own)) else {})}
         self._learn(own, whole)
-        return tuple(sorted(asked.items())), tuple(t for t in terms if t != ANYWHERE), ""
+        return Needs(tuple(sorted(asked.items())), tuple(t for t in terms if t != ANYWHERE))
 
     def _read(self, claim: ResourceClaim) -> tuple[Wants, list[Asked]]:
         """What a claim asks of its node, and what of devices that several nodes reach. Raises NotUnderstood."""
@@ -190,11 +184,13 @@ class DeviceClaims:
 
     # Promises
 
-    def promise(self, pods: Iterable[tuple[Pod, str]]) -> Refusal | None:
+    def reserve(self, pods: Sequence[PodFacts]) -> Refusal | None:
         """Sets devices aside for pods on their nodes, for all of them or for none; what stands in the way, if so."""
         by_node: dict[str, list[Pod]] = {}
-        for pod, node in pods:
-            by_node.setdefault(node, []).append(pod)
+        for facts in pods:
+            pod = self._find_pod(Key(facts.namespace, facts.name))
+            if pod is not None and pod.spec.resource_claims:
+                by_node.setdefault(facts.node, []).append(pod)
         for node, users in by_node.items():
             if trouble := self._promise(node, users):
                 for pod in (pod for each in by_node.values() for pod in each):
@@ -236,6 +232,11 @@ class DeviceClaims:
         for key, uid in uses:
             self._promises[key].users.add(uid)
         return ""
+
+    def prepare(self, facts: PodFacts, deadline_s: float) -> Awaitable[str] | None:
+        """Writes the pod's devices into its claims."""
+        pod = self._find_pod(Key(facts.namespace, facts.name))
+        return self._write(self, pod, deadline_s) if pod is not None and pod.spec.resource_claims else None
 
     def find_promise(self, key: Key) -> list[tuple[Asked, Device]] | None:
         """The devices that were set aside for a claim."""

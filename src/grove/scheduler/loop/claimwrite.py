@@ -7,7 +7,7 @@ read, for others write to shared claims too. Pods of ours that share a claim are
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -17,7 +17,6 @@ from grove.kube.client import Client
 from grove.kube.errors import Conflict, ConnectionLost, KubeError, NotLeader, TooManyRequests, Unavailable
 from grove.scheduler.devices.devices import allocation
 from grove.scheduler.loop.claims import DeviceClaims, claim_names
-from grove.scheduler.model.facts import PodFacts
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 MOST_USERS = 256
@@ -31,23 +30,17 @@ class Lost(Exception):
 class ClaimWriter:
     """Its requests are among the `turns` that binds share."""
 
-    def __init__(
-        self, client: Client, claims: DeviceClaims, find: Callable[[Key], Pod | None], turns: asyncio.Semaphore
-    ) -> None:
-        self._client, self._claims, self._find, self._turns = client, claims, find, turns
+    def __init__(self, client: Client, turns: asyncio.Semaphore) -> None:
+        self._client, self._turns = client, turns
         self._asking: dict[Key, dict[str, Pod]] = {}
         """Pods by uid that wait to be written among a claim's users."""
         self._locks: dict[Key, asyncio.Lock] = {}
 
-    def prepare(self, facts: PodFacts, deadline_s: float) -> Awaitable[str] | None:
-        """What a binder does for a pod's claims before it binds it: nothing (None), or writes that end with trouble."""
-        pod = self._find(Key(facts.namespace, facts.name))
-        return self._write(pod, deadline_s) if pod is not None and pod.spec.resource_claims else None
-
-    async def _write(self, pod: Pod, deadline_s: float) -> str:
+    async def write(self, claims: DeviceClaims, pod: Pod, deadline_s: float) -> str:
+        """Gives a pod the devices that its claims were promised; what went wrong, if anything."""
         try:
             for name, _ in claim_names(pod):
-                await self._reserve(Key(pod.metadata.namespace, name), pod, deadline_s)
+                await self._reserve(claims, Key(pod.metadata.namespace, name), pod, deadline_s)
         except NotLeader:
             raise  # nobody's pod is at fault: the whole attempt ends
         except KubeError as err:
@@ -56,7 +49,7 @@ class ClaimWriter:
             return str(err)
         return ""
 
-    async def _reserve(self, key: Key, pod: Pod, deadline_s: float) -> None:
+    async def _reserve(self, claims: DeviceClaims, key: Key, pod: Pod, deadline_s: float) -> None:
         """Whoever comes first writes for all that have asked by then; the others find themselves written."""
         asking = self._asking.setdefault(key, {})
         asking[pod.metadata.uid] = pod
@@ -69,7 +62,7 @@ class ClaimWriter:
                         return
                     try:
                         async with self._turns:
-                            written = await self._write_users(key, list(asking.values()))
+                            written = await self._write_users(claims, key, list(asking.values()))
                         if pod.metadata.uid not in written:
                             raise Lost(f'resourceclaim "{key.name}" has {MOST_USERS} users already')
                         for uid in written:
@@ -88,7 +81,7 @@ class ClaimWriter:
                 self._asking.pop(key, None)
                 self._locks.pop(key, None)
 
-    async def _write_users(self, key: Key, pods: Sequence[Pod]) -> set[str]:
+    async def _write_users(self, claims: DeviceClaims, key: Key, pods: Sequence[Pod]) -> set[str]:
         """Allocates a claim if need be and reserves it for as many of these pods as it takes: their uids."""
         claim = await self._client.get(ResourceClaim, key.name, key.namespace)
         users = claim.status.reserved_for
@@ -99,10 +92,10 @@ class ClaimWriter:
         added = [{"resource": "pods", "name": meta.name, "uid": meta.uid} for meta in new]
         status: Json = {"reservedFor": [*(msgspec.to_builtins(user) for user in users), *added]}
         if claim.status.allocation is None:
-            chosen = self._claims.find_promise(key)
+            chosen = claims.find_promise(key)
             if chosen is None:
                 raise Lost(f'resourceclaim "{key.name}" lost its devices before the pod was bound')
-            status["allocation"] = allocation(chosen, claim.spec, self._claims.classes)
+            status["allocation"] = allocation(chosen, claim.spec, claims.classes)
             if FINALIZER not in claim.metadata.finalizers:
                 meta = {
                     "resourceVersion": claim.metadata.resource_version,

@@ -97,7 +97,7 @@ class Cycle:
         """One turn. Returns when every unit that was due has its answer; sets the timer for the next exact moment."""
         loop = asyncio.get_running_loop()
         began = breath = loop.time()
-        self._view.attachments.refresh()
+        self._view.refresh()
         for unit, fresh in self._view.take_dirty():
             self._consider(unit, began, fresh=fresh)
         self._relief.wake_helped(began)
@@ -160,7 +160,7 @@ class Cycle:
             self._queue.withdraw(name)
         else:
             self._ready_since.setdefault(name, now)
-            self._queue.offer(name, gang_order(gang, found.stage), now, fresh=fresh)
+            self._queue.offer(name, gang_order(self._view, gang, found.stage), now, fresh=fresh)
         if found.verdict is not None and not gang.binding and found.verdict.placed:
             self._stands(gang, now)
         elif found.verdict is not None and not found.verdict.placed:

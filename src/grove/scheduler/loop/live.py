@@ -23,7 +23,6 @@ from grove.kube.events import Recorder
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.loop.bind import Binder
-from grove.scheduler.loop.claimwrite import ClaimWriter
 from grove.scheduler.loop.commit import Committer
 from grove.scheduler.loop.cycle import Cycle
 from grove.scheduler.loop.decisions import Decider, Tape
@@ -50,21 +49,20 @@ class Scheduler:
     ) -> None:  # fmt: skip
         self.config, self._client = config, client
         self.cache = Cache(client, tune_gc=tune_gc)
+        snapshot = snapshot if snapshot is not None else Snapshot()
+        snapshot.use(snapshot.seams.joined(weights=config.scores))
+        turns = asyncio.Semaphore(config.bind_concurrency)
         self.view = View(
-            self.cache, snapshot if snapshot is not None else Snapshot(), scheduler_name=config.scheduler_name,
+            self.cache, client, snapshot, turns=turns, scheduler_name=config.scheduler_name,
             takes_gangs=config.takes_gangs, wake=self._wake,
         )  # fmt: skip
         Follower(self.cache, self.view, self._stirred)
         self.queue = Queue(Backoff(config.backoff.initial, config.backoff.max))
         self._events = Recorder(client, config.scheduler_name, clock=clock)
         self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle)
-        turns = asyncio.Semaphore(config.bind_concurrency)
         binder = Binder(
             client, turns=turns, fits=self._fits,
-            prepare=(
-                self.view.storage.prepare(client, self.view.pods.get, turns),
-                ClaimWriter(client, self.view.claims, self.view.pods.get, turns).prepare,
-            ),
+            prepare=[source.prepare for source in self.view.sources],
         )  # fmt: skip
         self._committer = Committer(
             client, self.view, binder, self.reporter, self._events, spawn=self._spawn, ended=self._ended
@@ -100,7 +98,7 @@ class Scheduler:
         await self.view.claims.follow(self.cache, self._client)
         async with self.cache:
             await self.cache.wait_synced(SYNC_S)
-            self.view.attachments.refresh()
+            self.view.refresh()
             log.info("in step with the cluster", nodes=len(self.view.nodes), pods=len(self.view.pods),
                      gangs=len(self.view.gangs))  # fmt: skip
             self.in_step_since = asyncio.get_running_loop().time()

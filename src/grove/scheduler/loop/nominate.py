@@ -103,8 +103,7 @@ class Nominations:
 
     def try_preempt(self, unit: str, tree: Gang, gang: GangState | None, budget: Budget, deadline_s: float) -> bool:
         """Looks for victims; True if there are some and the unit now has a place reserved."""
-        lowest = self._view.lowest_priority()
-        if lowest is None or lowest >= tree.priority or not tree.may_preempt:
+        if not self._view.snapshot.seams.may_put_out_someone(tree, self._view.lowest_priority()):
             return False
         base = gang.base if gang is not None else ""
         running = [one for one in running_units(self._view) if one.name != base]  # nobody evicts what it belongs to
@@ -117,6 +116,9 @@ class Nominations:
             )
             if any(not one.preemptible and one.priority < tree.priority for one in running):
                 self._unsettled.add(unit)
+            return False
+        if refused := self._view.take(answer.placement.pods[: answer.placement.core]):
+            log.info("no victims named, the place cannot be kept", unit=unit, node=refused.node, reason=refused.why)
             return False
         self._nominate(unit, tree, gang, answer, decision, deadline_s)
         return True

@@ -21,6 +21,7 @@ from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.model.gang import Gang, Pin, Strategy, build_gang
 from grove.scheduler.model.reasons import Reason
+from grove.scheduler.model.seams import Applicant
 from grove.scheduler.model.zones import ZONES, Wishes, wishing, zone_wishes
 from grove.scheduler.policy.gangs import (
     INVALID,
@@ -94,16 +95,20 @@ def order_of(view: View, name: str) -> Order:
     """Where the minimum of a gang, or a single pod, comes in the queue."""
     gang = view.gangs.get(name)
     if gang is not None:
-        return gang_order(gang, _floor(gang))
+        return gang_order(view, gang, _floor(gang))
     pod = view.singles.get(name)
     created = pod.metadata.creation_timestamp if pod is not None else None
     priority = (pod.spec.priority or 0) if pod is not None else 0
-    return Order(-priority, Stage.FLOOR, created.timestamp() if created else 0.0, name)
+    applicant = Applicant(name, priority, pod.metadata.labels if pod is not None else {})
+    rank = view.snapshot.seams.rank(view.snapshot, applicant)
+    return Order(rank, Stage.FLOOR, created.timestamp() if created else 0.0, name)
 
 
-def gang_order(gang: GangState, stage: Stage) -> Order:
-    created = gang.podgang.metadata.creation_timestamp
-    return Order(-gang.priority, stage, created.timestamp() if created else 0.0, gang.name)
+def gang_order(view: View, gang: GangState, stage: Stage) -> Order:
+    meta = gang.podgang.metadata
+    created = meta.creation_timestamp
+    rank = view.snapshot.seams.rank(view.snapshot, Applicant(gang.name, gang.priority, meta.labels))
+    return Order(rank, stage, created.timestamp() if created else 0.0, gang.name)
 
 
 def tree_of(view: View, gang: GangState, strategy: Strategy) -> Gang:

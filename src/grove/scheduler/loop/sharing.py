@@ -17,8 +17,7 @@ from grove.api.meta import Key
 from grove.scheduler.cluster.nodes import Mask
 from grove.scheduler.devices.cel import NotUnderstood
 from grove.scheduler.devices.devices import SHARED
-from grove.scheduler.devices.homes import Lot, Open, at_homes, bound_to, lots, with_pods
-from grove.scheduler.loop.claims import Refusal
+from grove.scheduler.devices.homes import Lot, Open, at_homes, bound_to, lots
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import Budget, NoFit, Placement
@@ -62,7 +61,7 @@ class Sharing:
         while True:
             found = self._place(unit, gang, (*closed, *barred))
             if isinstance(found.answer, Placement):
-                refusal = self._promise(to_bind(found.answer))
+                refusal = self._view.take(to_bind(found.answer))
                 if refusal is None:
                     return found
                 barred[refusal.node] = refusal.why
@@ -71,11 +70,6 @@ class Sharing:
                 return Found(found.decision, NoFit(gang.name, _no_devices(why), False, version=found.answer.version))
             if isinstance(found.answer, NoFit):
                 return found
-
-    def _promise(self, pods: Sequence[PodFacts]) -> Refusal | None:
-        view = self._view
-        found = ((view.pods.get(Key(facts.namespace, facts.name)), facts.node) for facts in pods)
-        return view.claims.promise((pod, node) for pod, node in found if pod and pod.spec.resource_claims)
 
     def _place(self, unit: str, gang: Gang, closed: tuple[str, ...]) -> Found:
         """With the users of each shared claim on one node that can serve it."""
@@ -136,7 +130,7 @@ def shared_lots(view: View, gang: Gang) -> tuple[Gang, list[Lot]]:
     marked = {shape for shape in {pod.shape for pod in waiting} if any(name == SHARED for name, _ in shape.requests)}
     if not marked:
         return gang, []
-    sent: dict[str, PodFacts] = {}
+    sent: dict[str, PodFacts | None] = {}
     users: list[tuple[PodFacts, Open]] = []
     for facts in (pod for pod in waiting if pod.shape in marked):
         pod = view.pods.get(Key(facts.namespace, facts.name))
@@ -146,10 +140,10 @@ def shared_lots(view: View, gang: Gang) -> tuple[Gang, list[Lot]]:
             homes, claims = view.claims.shared(pod)
         except NotUnderstood:
             continue  # its class changed just now; the pod is read again for that
-        sent[facts.uid] = bound_to(facts, sorted(homes))
+        sent[facts.uid] = moved = bound_to(facts, sorted(homes))
         if claims:
-            users.append((sent[facts.uid], claims))
-    return with_pods(gang, sent), lots(users)
+            users.append((moved, claims))
+    return gang.with_pods(sent), lots(users)
 
 
 def at_best_homes(view: View, gang: Gang) -> Gang:
@@ -162,8 +156,7 @@ def at_best_homes(view: View, gang: Gang) -> Gang:
     if homes is not None:
         return at_homes(gang, found, homes)
     lot = sites.lacking(found) or found[0]
-    held = {pod.uid: replace(pod, shape=replace(pod.shape, blocked=lack(lot))) for pod in lot.users}
-    return with_pods(gang, held)
+    return gang.with_pods({pod.uid: replace(pod, shape=replace(pod.shape, blocked=lack(lot))) for pod in lot.users})
 
 
 def lack(lot: Lot) -> str:

@@ -16,6 +16,7 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import KubeError, NotLeader
 from grove.scheduler.model.facts import NodeTerms, PodFacts
+from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource
 from grove.scheduler.volumes.claims import (
     SELECTED_NODE,
     Claims,
@@ -28,14 +29,19 @@ from grove.scheduler.volumes.claims import (
 
 CLAIM = "claim"
 """Index of pods by the volume claims they mount."""
-NOTHING: tuple[tuple[NodeTerms, ...], str] = ((), "")
 
 
-class Storage:
+class Storage(NodeSource):
     """Claims, volumes and classes from the cache. `changed` is called when one of them may help a waiting pod."""
 
-    def __init__(self, cache: Cache, changed: Callable[[], None], reaches: Callable[[NodeTerms, str], bool]) -> None:
-        self._reaches = reaches
+    name = "volumes"
+
+    def __init__(
+        self, cache: Cache, client: Client, turns: asyncio.Semaphore, changed: Callable[[], None],
+        reaches: Callable[[NodeTerms, str], bool],
+    ) -> None:  # fmt: skip
+        self._client, self._turns, self._reaches = client, turns, reaches
+        self._find = cache.store(Pod).get
         self._claims = cache.add(PersistentVolumeClaim)
         self._volumes = cache.add(PersistentVolume)
         self._classes = cache.add(StorageClass)
@@ -48,11 +54,12 @@ class Storage:
         cache.on_event(StorageClass, lambda old, new: self._told(True))
         cache.on_event(Pod, self._pod_changed)
 
-    def needs(self, pod: Pod) -> tuple[tuple[NodeTerms, ...], str]:
+    def needs(self, pod: Pod) -> Needs:
         """Where the pod's volumes can be reached, and why it cannot be placed at all, if so."""
         if not pod.spec.volumes:
-            return NOTHING
-        return ((), used) if (used := self._used_by_another(pod)) else pod_volumes(pod, self._known())
+            return NO_NEEDS
+        nodes, blocked = ((), used) if (used := self._used_by_another(pod)) else pod_volumes(pod, self._known())
+        return Needs(nodes=nodes, blocked=blocked)
 
     def _used_by_another(self, pod: Pod) -> str:
         """Says so if a claim that only one pod may use is used by one that runs."""
@@ -71,28 +78,19 @@ class Storage:
             if claim is not None and not claim.spec.volume_name:
                 yield claim
 
-    def prepare(
-        self, client: Client, find: Callable[[Key], Pod | None], turns: asyncio.Semaphore
-    ) -> Callable[[PodFacts, float], Awaitable[str] | None]:
-        """What a binder does before it binds a pod: nothing (None), or a wait that ends with the trouble, if any."""
+    def prepare(self, facts: PodFacts, deadline_s: float) -> Awaitable[str] | None:
+        """Tells claims that wait for it their node, and waits for their volumes."""
+        pod = self._find(Key(facts.namespace, facts.name))
+        if pod is None or not pod.spec.volumes:
+            return None
+        claims = list(self.unbound(pod))
+        return self._provision(claims, facts.node, deadline_s) if claims else None
 
-        def prepare(facts: PodFacts, deadline_s: float) -> Awaitable[str] | None:
-            pod = find(Key(facts.namespace, facts.name))
-            if pod is None or not pod.spec.volumes:
-                return None
-            claims = list(self.unbound(pod))
-            return self._provision(client, claims, facts.node, deadline_s, turns) if claims else None
-
-        return prepare
-
-    async def _provision(
-        self, client: Client, claims: list[PersistentVolumeClaim], node: str, deadline_s: float,
-        turns: asyncio.Semaphore,
-    ) -> str:  # fmt: skip
+    async def _provision(self, claims: list[PersistentVolumeClaim], node: str, deadline_s: float) -> str:
         try:
             for claim in claims:
-                async with turns:
-                    await self._tell(client, claim, node)
+                async with self._turns:
+                    await self._tell(claim, node)
         except NotLeader:
             raise  # nobody's claim is at fault: the whole attempt ends
         except KubeError as err:
@@ -102,13 +100,13 @@ class Storage:
                 return trouble
         return ""
 
-    async def _tell(self, client: Client, claim: PersistentVolumeClaim, node: str) -> None:
+    async def _tell(self, claim: PersistentVolumeClaim, node: str) -> None:
         volume = self._volume_at(claim, node)
         if volume is not None:
-            await self._promise(client, volume, claim)
+            await self._promise(volume, claim)
         else:
             patch = {"metadata": {"annotations": {SELECTED_NODE: node}}}
-            await client.patch(PersistentVolumeClaim, claim.metadata.name, patch, claim.metadata.namespace)
+            await self._client.patch(PersistentVolumeClaim, claim.metadata.name, patch, claim.metadata.namespace)
 
     def _volume_at(self, claim: PersistentVolumeClaim, node: str) -> PersistentVolume | None:
         """The smallest volume there is already that suits the claim and can be reached from the node."""
@@ -117,7 +115,7 @@ class Storage:
                 return volume
         return None
 
-    async def _promise(self, client: Client, volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
+    async def _promise(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
         """Writes the claim into the volume; Kubernetes' volume controller does the rest. Conflicts if it is taken."""
         meta = claim.metadata
         if volume.spec.claim_ref is not None:
@@ -127,7 +125,7 @@ class Storage:
             "uid": meta.uid,
         }  # fmt: skip
         patch = {"metadata": {"resourceVersion": volume.metadata.resource_version}, "spec": {"claimRef": ours}}
-        await client.patch(PersistentVolume, volume.metadata.name, patch)
+        await self._client.patch(PersistentVolume, volume.metadata.name, patch)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """A pod that ends may leave a claim to another that only one may use."""

@@ -6,8 +6,9 @@ answered counts as bound and a pod we deleted as leaving, although the watch may
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -15,21 +16,21 @@ from grove.api import labels
 from grove.api.core import Node, Pod, PodDisruptionBudget, PriorityClass
 from grove.api.meta import Key, find_condition
 from grove.kube.cache import Cache
+from grove.kube.client import Client
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.devices.devices import DEVICES
-from grove.scheduler.filters.fit import terms_mask
-from grove.scheduler.loop.attach import ATTACHED, Attachments
+from grove.scheduler.filters.selectors import terms_mask
+from grove.scheduler.loop.attach import Attachments
 from grove.scheduler.loop.claims import DeviceClaims
+from grove.scheduler.loop.claimwrite import ClaimWriter
 from grove.scheduler.loop.storage import Storage
-from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts
+from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts, Requests
 from grove.scheduler.model.podreq import read_node, read_pod
+from grove.scheduler.model.seams import NO_NEEDS, Refusal
 from grove.scheduler.policy.gangs import GangState
 from grove.scheduler.volumes.claims import claim_names
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 MOST_PLACES = 4096
-COUNTED = (DEVICES, ATTACHED)
-"""How the names of resources begin whose free amounts are worked out, not summed over pods."""
 POD = "pod:"
 """Units that are single pods are called `pod:namespace/name`, so that a gang may have the same name."""
 
@@ -38,7 +39,15 @@ class View:
     """Everything a cycle reads and reserves in. `wake` is called when there is something new to decide."""
 
     def __init__(
-        self, cache: Cache, snapshot: Snapshot, *, scheduler_name: str, takes_gangs: bool, wake: Callable[[], None]
+        self,
+        cache: Cache,
+        client: Client,
+        snapshot: Snapshot,
+        *,
+        turns: asyncio.Semaphore,
+        scheduler_name: str,
+        takes_gangs: bool,
+        wake: Callable[[], None],
     ) -> None:
         self.snapshot = snapshot
         self.gangs: dict[str, GangState] = {}
@@ -70,9 +79,17 @@ class View:
         self.nodes = cache.add(Node)
         self.budgets = cache.add(PodDisruptionBudget)
         self.priorities = cache.add(PriorityClass)
-        self.storage = Storage(cache, self.help_anybody, self._meets)
-        self.attachments = Attachments(cache, self.help_anybody, self._recount, self.pods.get)
-        self.claims = DeviceClaims(self.help_anybody, self._recount, self._meets)
+        self.claims = DeviceClaims(
+            self.help_anybody, self._recount, self._meets, self.pods.get, ClaimWriter(client, turns).write
+        )
+        own = (
+            Storage(cache, client, turns, self.help_anybody, self._meets),
+            Attachments(cache, self.help_anybody, self.pods.get),
+            self.claims,
+        )
+        snapshot.use(snapshot.seams.joined(sources=own))
+        self.sources = snapshot.seams.sources
+        self._counted = tuple(source.counts for source in self.sources if source.counts)
         self._name = scheduler_name
         self._priority_of: dict[str, int] = {}
         self._by_priority: Counter[int] = Counter()
@@ -142,13 +159,16 @@ class View:
 
     def read(self, pod: Pod) -> PodFacts:
         """The facts of a pod as the objects around it make them now."""
-        volumes, blocked = self.storage.needs(pod)
-        if pod.spec.node_name:  # its volumes and devices are counted on the node
-            facts = read_pod(pod, volumes=volumes, blocked=blocked)
-        else:
-            devices, reach, held = self.claims.needs(pod)
-            counted = (*self.attachments.needs(pod), *devices)
-            facts = read_pod(pod, volumes=(*volumes, *reach), blocked=blocked or held, counted=counted)
+        needs = [found for source in self.sources if (found := source.needs(pod)) is not NO_NEEDS]
+        counted: Requests = ()
+        if needs and not pod.spec.node_name:  # what a bound pod uses is counted on its node
+            counted = tuple(item for one in needs for item in one.requests)
+        facts = read_pod(
+            pod,
+            volumes=tuple(terms for one in needs for terms in one.nodes),
+            blocked=next((one.blocked for one in needs if one.blocked), ""),
+            counted=counted,
+        )
         gang = self.gangs.get(self.gang_of.get(pod.metadata.key, ""))
         if gang is None:
             return facts if self.takes_gangs or not facts.gang else replace(facts, gang="", group="")
@@ -159,13 +179,13 @@ class View:
         return replace(facts, gang=gang.name, group=group, priority=priority)
 
     def read_node(self, node: Node) -> NodeFacts:
-        """The facts of a node, its free devices and the volumes it can still attach among what it has."""
+        """The facts of a node, what the sources count on it among what it has."""
         facts = read_node(node)
-        more = self.claims.amounts(facts.name) | self.attachments.amounts(facts.name)
+        more = {name: free for source in self.sources for name, free in source.amounts(facts.name).items()}
         return replace(facts, allocatable={**facts.allocatable, **more}) if more else facts
 
     def _recount(self, nodes: Iterable[str]) -> None:
-        """Devices of nodes were given, promised or freed."""
+        """What sources count on these nodes has changed."""
         for name in nodes:
             node = self.nodes.get(Key("", name))
             if node is not None and name in self.snapshot.nodes.row_of:
@@ -195,20 +215,39 @@ class View:
 
     # What the cycle does to it
 
+    def take(self, pods: Sequence[PodFacts]) -> Refusal | None:
+        """Has every source set aside what pods need on the nodes chosen for them, or none: then says which node."""
+        for source in self.sources:
+            refused = source.reserve(pods)
+            if refused is not None:
+                for pod in pods:
+                    self.give_back(pod.uid)
+                return refused
+        self.refresh()
+        return None
+
+    def refresh(self) -> None:
+        """Brings what sources count on nodes up to date."""
+        for source in self.sources:
+            self._recount(source.refresh())
+
+    def give_back(self, uid: str) -> None:
+        """Sources forget what they set aside for a pod."""
+        for source in self.sources:
+            source.release(uid)
+
     def reserve(self, pods: Collection[PodFacts]) -> None:
         """Counts pods on the nodes chosen for them, before anybody is asked to bind."""
         for pod in pods:
             self.reserved[pod.uid] = pod.node
-            self.put(_without_counted(pod))
-        self.attachments.reserve(pods)
+            self.put(self._without_counted(pod))
 
     def release(self, uid: str) -> None:
         """Takes a reservation back, unless the pod is known to be bound."""
         node = self.reserved.pop(uid, None)
         if uid in self.confirmed:
             return
-        self.claims.release(uid)
-        self.attachments.release(uid)
+        self.give_back(uid)
         if node is not None:
             self.drop(uid)
             self.relief.add(node)
@@ -263,15 +302,14 @@ class View:
         self._uncount(uid)
         self.snapshot.remove_pod(uid)
 
+    def _without_counted(self, pod: PodFacts) -> PodFacts:
+        """The pod without what sources count: what was set aside for it is not free on the node any more."""
+        rest = tuple(item for item in pod.shape.requests if not item[0].startswith(self._counted))
+        return pod if len(rest) == len(pod.shape.requests) else replace(pod, shape=replace(pod.shape, requests=rest))
+
     def _uncount(self, uid: str) -> None:
         priority = self._priority_of.pop(uid, None)
         if priority is not None:
             self._by_priority[priority] -= 1
             if not self._by_priority[priority]:
                 del self._by_priority[priority]
-
-
-def _without_counted(pod: PodFacts) -> PodFacts:
-    """The pod without devices and volumes to be counted: what was promised is not free on the node any more."""
-    rest = tuple(item for item in pod.shape.requests if not item[0].startswith(COUNTED))
-    return pod if len(rest) == len(pod.shape.requests) else replace(pod, shape=replace(pod.shape, requests=rest))

@@ -19,6 +19,7 @@ import yaml
 from grove.api import duration
 from grove.api.labels import GROVE_SCHEDULER
 from grove.api.meta import Struct
+from grove.scheduler.model.seams import SCORES
 
 API_VERSION = "scheduler.config.grove.io/v1alpha1"
 KIND = "SchedulerConfiguration"
@@ -84,6 +85,8 @@ class SchedulerConfiguration(_Section):
     backoff: Backoff = Backoff()
     preemption: Preemption = Preemption()
     node_policy: Literal["pack", "spread"] = "pack"
+    scores: dict[str, int] = {}
+    """Weights of scores by name, where they are not to be the usual ones; 0 leaves a score out."""
     search_budget: int = 0
     """Steps a search may take; 0 is the core's own default."""
     feature_gates: dict[str, bool] = {}
@@ -172,6 +175,8 @@ def _faults(config: SchedulerConfiguration) -> Iterator[str]:
         yield "patience: must not be negative"
     if not 0 < config.backoff.initial <= config.backoff.max:
         yield "backoff: 0 < initial <= max does not hold"
+    for name in sorted(config.scores.keys() - SCORES.keys()):
+        yield f"scores: there is no score {name} (known: {', '.join(sorted(SCORES))})"
     if config.search_budget < 0:
         yield "searchBudget: must not be negative"
     if not -1 <= config.server.port <= 65535:

@@ -126,11 +126,6 @@ class Shape:
         return isinstance(other, Shape) and self._hash == other._hash and self._values() == other._values()
 
     @property
-    def where(self) -> tuple[object, ...]:
-        """The part a node alone can answer, free room aside: the key of the cached masks."""
-        return (self.node_selector, self.node_affinity, self.tolerations, self.volumes, self.blocked)
-
-    @property
     def sees_pods(self) -> bool:
         return bool(self.affinity or self.anti_affinity or self.spread)
 

@@ -7,7 +7,7 @@ node label: all core pods below it must (required) or should (preferred) share o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from grove.api.meta import Key
@@ -76,6 +76,8 @@ class Gang:
     strategy: Strategy = "pack"
     former: frozenset[str] = frozenset()
     """Nodes of a gang whose place this one may take over: it goes there if it fits there whole."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The PodGang's own; policies go by them and by its pods'."""
 
     def groups(self) -> Iterator[PodGroup]:
         return _leaves(self.root)
@@ -91,6 +93,19 @@ class Gang:
 
     def with_root(self, root: Branch) -> Gang:
         return replace(self, root=root)
+
+    def with_pods(self, changed: Mapping[str, PodFacts | None]) -> Gang:
+        """The gang with other facts for some of its waiting pods, by uid; None leaves one out."""
+
+        def renewed(part: Branch | PodGroup) -> Branch | PodGroup:
+            if isinstance(part, PodGroup):
+                pods = (changed.get(pod.uid, pod) for pod in part.pods)
+                return replace(part, pods=tuple(pod for pod in pods if pod is not None))
+            return replace(part, children=tuple(renewed(child) for child in part.children))
+
+        root = renewed(self.root)
+        assert isinstance(root, Branch)
+        return self.with_root(root) if changed else self
 
     def unbound(self, pods: Iterable[PodFacts]) -> Gang:
         """The gang as if its bound pods (given) were pending again: what moving it whole would mean."""
@@ -120,7 +135,7 @@ def single(pod: PodFacts, strategy: Strategy = "pack") -> Gang:
     """A pod that belongs to no gang."""
     name = f"{pod.namespace}/{pod.name}"
     group = PodGroup(name, 1, (pod,))
-    return Gang(name, Branch(name, (group,)), pod.priority, pod.may_preempt, strategy=strategy)
+    return Gang(name, Branch(name, (group,)), pod.priority, pod.may_preempt, strategy=strategy, labels=pod.labels)
 
 
 def build_gang(
@@ -180,6 +195,7 @@ def build_gang(
         headroom,
         strategy,
         former,
+        podgang.metadata.labels,
     )
 
 

@@ -19,6 +19,7 @@ PINNED = "DomainPinned"
 NO_PACKING = "NoPacking"
 NO_DEVICES = "NoDevices"
 BUDGET_ENDED = "BudgetEnded"
+NOT_ADMITTED = "NotAdmitted"
 
 # Parts of such an answer.
 WANTS = "Wants"
@@ -32,6 +33,7 @@ GROUP_ROOM = "RoomForGroup"
 TOGETHER = "PlacedTogether"
 ONE_MORE = "RoomForOneMore"
 SHARED_HOME = "SharedClaimHome"
+SCORED = "Scored"
 
 # Why a gang is not considered yet, and what happens to it.
 NO_PODS = "NamesNoPods"

@@ -25,8 +25,8 @@ class Stage(IntEnum):
 class Order(NamedTuple):
     """Sorts units. The smaller comes first; equal units go by name, so that two runs agree."""
 
-    priority: int
-    """Negated: the highest first."""
+    rank: tuple[int, ...]
+    """What the policies say, the first policy's first; by priority alone it is the negated priority."""
     stage: Stage
     created_s: float
     name: str
@@ -111,10 +111,8 @@ class Queue:
             known.deferred_s = now_s
 
     def has_minimum_before(self, order: Order) -> bool:
-        """Whether a minimum of at least this priority waits that comes before units of this stage."""
-        return any(
-            unit.order.priority <= order.priority and unit.order.stage < order.stage for unit in self._waiting.values()
-        )
+        """Whether a minimum of at least this rank waits that comes before units of this stage."""
+        return any(unit.order.rank <= order.rank and unit.order.stage < order.stage for unit in self._waiting.values())
 
     def wake(self, can_help: Callable[[str], bool]) -> int:
         """Something changed; parked units that it can help are tried again when their back-off is over."""

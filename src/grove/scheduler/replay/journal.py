@@ -87,7 +87,7 @@ class Journal:
             "mayPreempt": gang.may_preempt, "topology": gang.topology, "pin": [pin.key, pin.node] if pin else None,
             "allowed": [[key, sorted(values)] for key, values in gang.allowed],
             "headroom": [[self.pod(PodFacts("", "", "", shape))[3], count] for shape, count in gang.headroom],
-            "strategy": gang.strategy, "former": sorted(gang.former),
+            "strategy": gang.strategy, "former": sorted(gang.former), "labels": dict(gang.labels),
         }  # fmt: skip
 
     def _part(self, part: Branch | PodGroup) -> Json:
@@ -258,7 +258,7 @@ def _gang(json: Json, shapes: list[Shape]) -> Gang:
         Pin(*json["pin"]) if json["pin"] else None,
         tuple((key, frozenset(values)) for key, values in json["allowed"]),
         tuple((shapes[number], count) for number, count in json["headroom"]),
-        json["strategy"], frozenset(json["former"]),
+        json["strategy"], frozenset(json["former"]), json.get("labels", {}),
     )  # fmt: skip
 
 

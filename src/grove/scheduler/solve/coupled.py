@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, Mask
-from grove.scheduler.filters.fit import selected_mask, taint_mask
 from grove.scheduler.filters.interpod import affinity_mask, anti_affinity_mask, pods_by_domain, spread_mask
 from grove.scheduler.model.facts import PodFacts, PodScope
 from grove.scheduler.solve.crowds import most_beside_each_other, roomy
@@ -151,12 +150,12 @@ class Coupled:
         return rows[np.lexsort((slots[rows], near, liked))]
 
     def _neighbours(self, pod: PodFacts) -> Mask:
-        snapshot, table = self._scratch, self._scratch.nodes
+        snapshot = self._scratch
         mask = anti_affinity_mask(snapshot, pod)
         if pod.shape.affinity:
             mask = mask & affinity_mask(snapshot, pod)
         if pod.shape.spread:
-            mask = mask & spread_mask(snapshot, pod, selected_mask(table, pod.shape), taint_mask(table, pod.shape))
+            mask = mask & spread_mask(snapshot, pod)
         return mask
 
     def _looks(self, row: int) -> tuple[object, ...]:

@@ -53,6 +53,41 @@ def place_on(
     cost: Ints | None = None,
 ) -> Placement | NoFit:  # fmt: skip
     """`place` on other free amounts, taking rows in order of cost: how preemption asks."""
+    if not snapshot.seams.refuses:
+        return _place_on(snapshot, gang, budget, closed, free, cost)
+    admitted, kept_out = admit(snapshot, gang)
+    if isinstance(admitted, NoFit):
+        return admitted
+    answer = _place_on(snapshot, admitted, budget, closed, free, cost)
+    if isinstance(answer, NoFit):
+        return answer
+    # Which of a group's unlike pods make up the minimum is known only now.
+    if why := snapshot.seams.refusal(snapshot, gang, answer.pods[: answer.core]):
+        return NoFit(gang.name, why, False, answer.steps, snapshot.version)
+    return replace(answer, unplaced=(*answer.unplaced, *kept_out)) if kept_out else answer
+
+
+def admit(snapshot: Snapshot, gang: Gang) -> tuple[Gang | NoFit, list[PodFacts]]:
+    """The gang as far as the policies let it run, and surplus pods that have to stay out; or why it may not at all."""
+    refusal = snapshot.seams.refusal
+    core = [pod for group in gang.groups() for pod in group.pods[: group.need]]
+    if why := refusal(snapshot, gang, core):
+        return NoFit(gang.name, why, True, version=snapshot.version), []
+    surplus = [pod for group in gang.groups() for pod in group.pods[group.need :]]
+    if not surplus or not refusal(snapshot, gang, [*core, *surplus]):
+        return gang, []
+    kept_out: list[PodFacts] = []
+    for pod in surplus:
+        if refusal(snapshot, gang, [*core, pod]):
+            kept_out.append(pod)
+        else:
+            core.append(pod)
+    return gang.with_pods(dict.fromkeys(pod.uid for pod in kept_out)), kept_out
+
+
+def _place_on(
+    snapshot: Snapshot, gang: Gang, budget: Budget, closed: Collection[str], free: Ints | None, cost: Ints | None
+) -> Placement | NoFit:
     problem = state_problem(snapshot, gang, closed, free, cost)
     if isinstance(problem, NoFit):
         if problem.reason == NO_NODE:

@@ -14,7 +14,7 @@ import numpy as np
 from grove.scheduler.cluster.nodes import Ints, Mask
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.cluster.topology import Tree
-from grove.scheduler.filters.fit import PLENTY, allowed_mask, port_mask, room, soft_score
+from grove.scheduler.filters.fit import PLENTY, allowed_mask, liking, open_mask, room, where
 from grove.scheduler.filters.scope import open_rows
 from grove.scheduler.model.answers import NoFit
 from grove.scheduler.model.facts import HOSTNAME, PodFacts, Shape
@@ -136,7 +136,7 @@ class Problem:
         if found is None:
             o = self.options[option]
             asked = tuple(zip(self.resources, o.request.tolist(), strict=True))
-            key = ("idle", self.tree.keys, o.shape.where, o.limit, asked)
+            key = ("idle", self.tree.keys, where(self.snapshot, o.shape), o.limit, asked)
             running = self.snapshot.nodes.derived(key, lambda: self._idle_sums(o))
             starts, ends, _ = self.tree.runs[level]
             found = self._idle[option, level] = running[ends] - running[starts]
@@ -175,11 +175,11 @@ def state_problem(
         problem.groups.append(entry)
         for kind, pods in enumerate(classes):
             shape = pods[0].shape
-            mask = allowed_mask(snapshot, shape)
-            for narrower in (scope, port_mask(snapshot, shape), relations.mask(pods[0])):
+            mask = open_mask(snapshot, shape)
+            for narrower in (scope, relations.mask(pods[0])):
                 mask = mask if narrower is None else mask & narrower
             limit = 1 if relations.apart_from_itself(pods[0]) else PLENTY
-            soft = soft_score(snapshot, shape)
+            soft = liking(snapshot, shape)
             even = relations.rather_apart(pods[0])
             for requests in (shape.requests, *shape.alternatives):
                 entry.options.append(len(problem.options))

@@ -13,7 +13,6 @@ import numpy as np
 
 from grove.scheduler.cluster.nodes import Mask
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.filters.fit import selected_mask, taint_mask
 from grove.scheduler.filters.interpod import affinity_mask, anti_affinity_mask, spread_mask
 from grove.scheduler.model.facts import HOSTNAME, PodFacts, PodScope, Shape
 
@@ -62,8 +61,7 @@ class Relations:
         if shape.affinity and not any(self._concerns_gang(term.scope) for term in shape.affinity):
             mask &= affinity_mask(self._snapshot, pod)
         if shape.spread and not any(self._concerns_gang(spread.scope) for spread in shape.spread):
-            table = self._snapshot.nodes
-            mask &= spread_mask(self._snapshot, pod, selected_mask(table, shape), taint_mask(table, shape))
+            mask &= spread_mask(self._snapshot, pod)
         return mask
 
     def apart_from_itself(self, pod: PodFacts) -> bool:

@@ -1,0 +1,204 @@
+"""The four places where something new joins the scheduler: a filter, a source, a score, a policy.
+
+A snapshot carries one list of each (`Seams`), and everybody asks those lists: the search, explanations, the wake-up of
+units that wait, the check before a bind. So a new module behind a seam is known everywhere at once. What a class does
+not need to say it inherits. `docs/extending-scheduler.md` has an example of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from grove.scheduler.model.facts import NodeTerms, PodFacts, Requests, Shape
+from grove.scheduler.model.gang import Gang
+from grove.scheduler.model.reasons import NOT_ADMITTED, Reason
+
+if TYPE_CHECKING:
+    from grove.api.core import Pod
+    from grove.scheduler.cluster.nodes import Ints, Mask
+    from grove.scheduler.cluster.snapshot import Snapshot
+    from grove.scheduler.evict.victims import Running
+
+
+class NodeFilter(Protocol):
+    """Which nodes may take pods of a shape, whatever is free on them."""
+
+    name: str
+    lasts: bool = True
+    """Whether the answer depends on nodes' names, labels and taints alone: it is then kept until one of them changes,
+    and asked again before a bind. One that looks at running pods says False and is asked for every decision."""
+
+    def looks_at(self, shape: Shape) -> Hashable | None:
+        """What of the shape decides, to keep answers by; None if the filter has nothing to say about such pods."""
+        return shape
+
+    def rows(self, snapshot: Snapshot, shape: Shape) -> Mask:
+        """True for the rows that pass."""
+        ...
+
+    def word(self, shape: Shape) -> str:
+        """What people call its failure: `3 taint` reads as three nodes that are tainted."""
+        return self.name
+
+
+class Needs(NamedTuple):
+    """What a pending pod asks for beyond its containers' requests."""
+
+    requests: Requests = ()
+    """Amounts of resources that the source counts on nodes."""
+    nodes: tuple[NodeTerms, ...] = ()
+    """Sets of terms that its node must meet, all of them."""
+    blocked: str = ""
+    """Why no node will do, for now."""
+
+
+NO_NEEDS = Needs()
+
+
+class Refusal(NamedTuple):
+    """A node that cannot give what was counted on, and why."""
+
+    node: str
+    why: str
+
+
+class NodeSource(Protocol):
+    """Something nodes have and pods use that is no plain resource: volumes, devices, licences."""
+
+    name: str
+    counts: str = ""
+    """How the names of resources begin whose free amounts the source works out; empty if it counts none.
+
+    A pod that has its place is not counted again by its requests for these: `amounts` says what is left."""
+
+    def amounts(self, node: str) -> Mapping[str, int]:
+        """What is free on a node now, by resource."""
+        return {}
+
+    def needs(self, pod: Pod) -> Needs:
+        """What a pod asks for. Bound pods are asked too, for where they could go; their requests do not count."""
+        return NO_NEEDS
+
+    def reserve(self, pods: Sequence[PodFacts]) -> Refusal | None:
+        """Sets aside what pods need on the nodes chosen for them: for all of them or, with the reason, for none.
+
+        Asked again for pods that have it already it changes nothing.
+        """
+        return None
+
+    def release(self, uid: str) -> None:
+        """The pod is gone or will not be bound there after all."""
+        return
+
+    def prepare(self, pod: PodFacts, deadline_s: float) -> Awaitable[str] | None:
+        """What must happen in the cluster before the pod is bound: nothing, or a wait that ends with the trouble."""
+        return None
+
+    def refresh(self) -> Collection[str]:
+        """Nodes whose amounts have changed since the last call; asked before anything is decided."""
+        return ()
+
+
+class Score(Protocol):
+    """How much pods of a shape like each node. It decides only between placements that are equally close together.
+
+    Placements are compared by, in this order: pods lost (preemption), seats kept, domains crossed, room for what will
+    join, liking, whole domains left whole, tightness. Liking is the sum of all scores times their weights; a domain is
+    liked by the sum over the pods it would take.
+    """
+
+    name: str
+
+    def rows(self, snapshot: Snapshot, shape: Shape) -> Ints | None:
+        """A column of whole numbers, more is better; None where all nodes are alike."""
+        ...
+
+
+class Applicant(NamedTuple):
+    """Who waits in the queue."""
+
+    name: str
+    priority: int
+    labels: Mapping[str, str]
+
+
+class Policy(Protocol):
+    """Who may run, who goes first, and who may put out whom."""
+
+    name: str
+    reclaims: bool = False
+    """Whether it ever lets a unit put out one that is not of lower priority."""
+
+    def account(self, pod: PodFacts) -> str | None:
+        """The account a pod is charged to; `snapshot.usage.of(account)` has the sum over the pods on nodes."""
+        return None
+
+    def refusal(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> Reason | None:
+        """Why these pending pods of a gang may not run now, all of them together; None if they may."""
+        return None
+
+    def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
+        """Where a unit stands in the queue, smaller first; policies listed earlier are compared first."""
+        return ()
+
+    def may_put_out(self, snapshot: Snapshot, gang: Gang, victim: Running) -> bool | None:
+        """Whether a running unit may be evicted for the gang; None leaves it to the next policy."""
+        return None
+
+
+PREFERRED_NODES, PREFERRED_PODS, SOFT_TAINTS = "preferredNodes", "preferredPods", "softTaints"
+SCORES = {PREFERRED_NODES: 1, PREFERRED_PODS: 1, SOFT_TAINTS: 100}
+"""Scores of the scheduler's own with their weights, which the configuration may change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seams:
+    """The lists, each in the order its members are asked."""
+
+    filters: tuple[NodeFilter, ...] = ()
+    sources: tuple[NodeSource, ...] = ()
+    scores: tuple[Score, ...] = ()
+    policies: tuple[Policy, ...] = ()
+    weights: Mapping[str, int] = field(default_factory=dict)
+    """By a score's name; 1 where nothing is said, 0 leaves a score out."""
+
+    def joined(
+        self, *, filters: Iterable[NodeFilter] = (), sources: Iterable[NodeSource] = (), scores: Iterable[Score] = (),
+        policies: Iterable[Policy] = (), weights: Mapping[str, int] = {},
+    ) -> Seams:  # fmt: skip
+        """With more members: filters, sources and scores behind those there are, policies before them."""
+        return replace(
+            self,
+            filters=(*self.filters, *filters),
+            sources=(*self.sources, *sources),
+            scores=(*self.scores, *scores),
+            policies=(*policies, *self.policies),
+            weights={**self.weights, **weights},
+        )
+
+    @property
+    def refuses(self) -> bool:
+        """Whether any policy ever keeps a unit out."""
+        return any(type(policy).refusal is not Policy.refusal for policy in self.policies)
+
+    def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
+        return tuple(place for policy in self.policies for place in policy.rank(snapshot, who))
+
+    def refusal(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> Reason | None:
+        """The first policy's word against these pods, with its name; None if all agree."""
+        for policy in self.policies if pods else ():
+            if (why := policy.refusal(snapshot, gang, pods)) is not None:
+                return Reason(NOT_ADMITTED, policy.name, parts=(why,))
+        return None
+
+    def may_put_out(self, snapshot: Snapshot, gang: Gang, victim: Running) -> bool:
+        said = (policy.may_put_out(snapshot, gang, victim) for policy in self.policies)
+        return next((answer for answer in said if answer is not None), False)
+
+    def may_put_out_someone(self, gang: Gang, lowest: int | None) -> bool:
+        """Whether it is worth looking for victims, when the lowest priority that runs is this."""
+        if lowest is None or not gang.may_preempt:
+            return False
+        return lowest < gang.priority or any(policy.reclaims for policy in self.policies)

@@ -1,0 +1,21 @@
+"""The scheduler's own members behind its seams: what a snapshot carries if nothing else is said.
+
+Sources are not here: they follow the cluster, and the live scheduler adds them to its snapshot.
+"""
+
+from __future__ import annotations
+
+from grove.scheduler.filters.ports import HostPorts
+from grove.scheduler.filters.selectors import NodeSelectors
+from grove.scheduler.filters.taints import SoftTaints, Taints
+from grove.scheduler.filters.volumes import Blocked, Volumes
+from grove.scheduler.filters.wishes import PreferredNodes, PreferredPods
+from grove.scheduler.model.seams import SCORES, Seams
+from grove.scheduler.policy.priority import ByPriority
+
+STANDARD = Seams(
+    filters=(Blocked(), NodeSelectors(), Taints(), Volumes(), HostPorts()),
+    scores=(SoftTaints(), PreferredNodes(), PreferredPods()),
+    policies=(ByPriority(),),
+    weights=SCORES,
+)
