@@ -11,7 +11,7 @@ from tests.support.gang_schedulers import Kai, Koordinator, Kube, cluster, event
 from tests.support.manifests import clique, group, pcs
 from tests.support.observed import set_of
 
-from grove.api.core import CustomResourceDefinition, Event, Pod
+from grove.api.core import CustomResourceDefinition, Event, Node, Pod
 from grove.api.meta import find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -266,3 +266,43 @@ async def test_a_disaggregated_set_in_the_shape_of_kais_own_example() -> None:
         ]
         scaled = (await sim.client().get(POD_GROUP, "d-0-decoder-0", "ns"))["spec"]
         assert scaled["topologyConstraint"] == {"topology": "topo", "requiredTopologyLevel": RACK}
+
+
+async def test_koordinators_replacements_and_surplus_stay_in_the_domain_of_the_core_pods() -> None:
+    config = (
+        "topologyAwareScheduling: {enabled: true}\n"
+        f"scheduler: {{profiles: [{{name: koord-scheduler, config: {{topologyLayers: {{{RACK}: rackLayer}}}}}}], "
+        "defaultProfileName: koord-scheduler}\n"
+    )
+    levels = [{"domain": "block", "key": BLOCK}, {"domain": "rack", "key": RACK}]
+    async with cluster("koord", Koordinator) as sim, operator(sim, config):
+        await sim.client().create(ClusterTopologyBinding, {"metadata": {"name": "topo"}, "spec": {"levels": levels}})
+        inside = {"topologyName": "topo", "pack": {"required": "rack"}}
+        manifest = pcs("d", clique("a", 3, min_available=2), namespace="ns", topologyConstraint=inside)
+        await sim.client().create(PodCliqueSet, manifest)
+        first = await pods(sim, 3)
+        core = [pod for pod in first.values() if koord.GANG in pod.metadata.labels]
+        assert len(core) == 2
+        assert all(held_to(pod) is None for pod in core), "the scheduler itself chooses the first place"
+        nodes = {node.metadata.name: node.metadata.labels[RACK] for node in (await sim.client().list(Node)).items}
+        domain = nodes[core[0].spec.node_name]
+        (surplus,) = [pod for pod in first.values() if pod not in core]
+        assert held_to(surplus) == [domain]
+
+        await sim.client().delete(Pod, core[1].metadata.name, "ns")
+
+        async def replaced() -> list[Pod]:
+            found = (await sim.client().list(Pod, "ns")).items
+            return [pod for pod in found if pod.metadata.uid not in first and pod.is_bound]
+
+        (replacement,) = await eventually(replaced)
+        assert held_to(replacement) == [domain]
+
+
+def held_to(pod: Pod) -> list[str] | None:
+    """The racks a pod's own node affinity leaves it."""
+    affinity = pod.spec.affinity
+    if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
+        return None
+    (term,) = affinity.node_affinity.required.node_selector_terms
+    return [value for one in term.match_expressions if one.key == RACK for value in one.values]

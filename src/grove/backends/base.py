@@ -190,6 +190,13 @@ class Backend(Protocol):
         """Whether a gated pod of a complete gang may be let go, as far as this scheduler is concerned."""
         ...
 
+    def node_labels_to_keep(self, gang: PodGang, stands_on: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+        """Labels that the node of a pod must have that joins a gang later, for a scheduler that would forget it.
+
+        `stands_on` are the labels of the nodes of the core pods that are placed already.
+        """
+        ...
+
     def doubt_s(self, gang: PodGang, pods: Sequence[Pod], now: datetime) -> float | None:
         """Seconds until it must be said that the scheduler does not do as it was told; None if nothing looks so."""
         ...
@@ -238,6 +245,9 @@ class PlainBackend:
 
     def may_go(self, pod: Pod, gang: PodGang) -> bool:
         return True
+
+    def node_labels_to_keep(self, gang: PodGang, stands_on: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+        return {}
 
     def doubt_s(self, gang: PodGang, pods: Sequence[Pod], now: datetime) -> float | None:
         return None

@@ -6,14 +6,16 @@ node label keys.
 
 from __future__ import annotations
 
+from grove.api.koordinator import ElasticQuota, Reservation
 from grove.api.labels import GROVE_SCHEDULER
 from grove.api.meta import Json, Resource
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends.base import PlainBackend, TopologySync
 from grove.backends.options import Options
+from grove.backends.rights import reads
 
 NAME = GROVE_SCHEDULER
-RULES: tuple[Json, ...] = ()
+RULES: tuple[Json, ...] = (reads(ElasticQuota.RESOURCE), reads(Reservation.RESOURCE))
 
 
 class GroveBackend(PlainBackend):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -17,34 +18,39 @@ from hashlib import sha256
 from grove.api import conditions as words
 from grove.api import labels as key
 from grove.api.core import Pod
+from grove.api.koordinator import POD_GROUP as GANG
+from grove.api.koordinator import PRIORITY, QOS, QUOTA, RESERVATION_AFFINITY, RESERVATION_REF, ElasticQuota, Reservation
 from grove.api.meta import Json, Resource, is_true
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang, PodGroup
+from grove.api.podrequest import pod_request
+from grove.api.reservation_ref import reservation_affinity
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends import base, koord_annotations
 from grove.backends.base import Answers, PlainBackend, PodSite, Question, Refusal, Telling, TopologySync
 from grove.backends.constraints import constraints_of, gang_constraints
-from grove.backends.koord_annotations import RESERVATION, RESERVATION_AFFINITY, TIMEOUT, ZONE
+from grove.backends.koord_annotations import TIMEOUT, ZONE
 from grove.backends.koord_topology import DEFAULT, NETWORK_TOPOLOGY, network_drift, network_topology
 from grove.backends.kube_objects import LABEL_LENGTH, object_meta, shortened
 from grove.backends.options import Options
-from grove.backends.rights import keeps
+from grove.backends.rights import keeps, reads
 
 NAME = key.KOORDINATOR_SCHEDULER
 ALIASES = frozenset({"koordinator-scheduler"})
 POD_GROUP = Resource("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", "podgroups")
-RULES = (keeps(POD_GROUP), keeps(NETWORK_TOPOLOGY))
+RULES = (keeps(POD_GROUP), keeps(NETWORK_TOPOLOGY), reads(ElasticQuota.RESOURCE), reads(Reservation.RESOURCE))
 
-GANG = "pod-group.scheduling.sigs.k8s.io"
 _PREFIX = "gang.scheduling.koordinator.sh/"
 GROUPS, TOTAL, MODE, MATCH = (f"{_PREFIX}{name}" for name in ("groups", "total-number", "mode", "match-policy"))
 TOPOLOGY_SPEC, TOPOLOGY_INDEX = f"{_PREFIX}network-topology-spec", f"{_PREFIX}network-topology-index"
-TOPOLOGY_SELECTOR = "scheduling.koordinator.sh/network-topology-selector"
 QUESTIONED = "scheduling.koordinator.sh/questioned-object-key"
-QOS, PRIORITY, QUOTA = "koordinator.sh/qosClass", "koordinator.sh/priority", "quota.scheduling.koordinator.sh/name"
 UNIFORM = (QOS, PRIORITY, QUOTA)
 """Labels that all pods of a gang must share."""
 QOS_CLASSES = ("LSE", "LSR", "LS", "BE", "SYSTEM")
+UNEQUAL = (
+    "koord-scheduler 1.8 places gangs with topology in part, across domains, or crashes when their core pods ask for "
+    "different amounts; give all cliques the same requests, or drop the constraint"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,8 @@ class KoordBackend(PlainBackend):
                 found.append(Refusal(one.path, message))
             elif one.owner != "set" and self.options.strict:
                 found.append(Refusal(one.path, "Koordinator knows one topology for a whole gang: constrain the set"))
+            elif unequal := unequal_cliques(pcs):
+                found.append(Refusal(one.path, f"{UNEQUAL}: {unequal}"))
         return tuple(found)
 
     def _uniform(self, pcs: PodCliqueSet) -> Iterable[Refusal]:
@@ -132,11 +140,10 @@ class KoordBackend(PlainBackend):
         for label in UNIFORM:
             if label in site.pcs.metadata.labels:
                 labels.setdefault(label, site.pcs.metadata.labels[label])
-        annotations[TOPOLOGY_SELECTOR] = f"{namespace}/{site.gang_name}"
         annotations[TOPOLOGY_INDEX] = str(gang_index(site))
         said = site.gang.metadata.annotations if site.gang is not None else site.pcs.metadata.annotations
-        if reference := said.get(RESERVATION):
-            annotations[RESERVATION_AFFINITY] = _json(koord_annotations.reservation_affinity(reference))
+        if reference := said.get(RESERVATION_REF):
+            annotations[RESERVATION_AFFINITY] = _json(reservation_affinity(reference))
         if wanted := said.get(ZONE):
             keys = {layer: label for label, layer in self.options.layers.items()}
             terms = koord_annotations.zone_preferences(koord_annotations.zones(wanted), keys)
@@ -149,11 +156,21 @@ class KoordBackend(PlainBackend):
         # The first to go are the core pods; the gang is told when they have gone, and surplus follows it.
         return is_core(pod, gang) or is_true(gang.status.conditions, words.SCHEDULED)
 
+    def node_labels_to_keep(self, gang: PodGang, stands_on: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+        """The domain most core pods stand in: the scheduler gathers a gang once and places later pods freely."""
+        level = _gang_key(gang)
+        found = Counter(labels[level] for labels in stands_on if level in labels)
+        if not level or level not in self.options.layers or not found:
+            return {}
+        return {level: min(found, key=lambda domain: (-found[domain], domain))}
+
     # Gangs
 
     def tell_gang(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> Telling:
         if not self.installed:
             return Telling(ready=False, reason=base.NOT_INSTALLED, message="Koordinator's PodGroup is not served here")
+        if gang.spec.topology_constraint is not None and (unequal := unequal_cliques(pcs)):
+            return Telling(ready=False, reason=base.NOT_REPRESENTABLE, message=f"{UNEQUAL}: {unequal}")
         lost, dropped = self._unsaid(gang)
         if lost:
             message = f"Koordinator cannot be told this: {', '.join(lost)}"
@@ -175,6 +192,15 @@ class KoordBackend(PlainBackend):
             elif not is_said or (one.preferred and one.preferred not in layers):
                 dropped.append(str(one))
         return lost, dropped
+
+
+def unequal_cliques(pcs: PodCliqueSet) -> str:
+    """Which cliques with core pods ask for different amounts, in words; empty when all pods are alike."""
+    asked: dict[str, list[str]] = {}
+    for one in pcs.spec.template.cliques:
+        if one.spec.min_available != 0:
+            asked.setdefault(_json(sorted(pod_request(one.spec.pod_spec).items())), []).append(one.name)
+    return " against ".join(", ".join(names) for names in asked.values()) if len(asked) > 1 else ""
 
 
 def _compute_domains(pcs: PodCliqueSet) -> Iterable[Refusal]:

@@ -6,7 +6,6 @@ each `zone` or `layer=zone`. `reservation-ref` is a name, a list of names, label
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
@@ -14,20 +13,14 @@ from typing import Any, NamedTuple
 
 from grove.api import duration
 from grove.api import labels as key
+from grove.api.koordinator import RESERVATION_REF
 from grove.api.meta import Json
+from grove.api.reservation_ref import InvalidAnnotation, reservation_affinity
 
 ZONE = "scheduling.koordinator.sh/network-topology-zone"
-RESERVATION = "scheduling.koordinator.sh/reservation-ref"
 TIMEOUT = key.GANG_TIMEOUT
-RESERVATION_AFFINITY = "scheduling.koordinator.sh/reservation-affinity"
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-
-
-class InvalidAnnotation(ValueError):
-    """The value is not of the annotation's grammar; the message shows what is."""
 
 
 class Zone(NamedTuple):
@@ -59,32 +52,6 @@ def zones(text: str) -> tuple[Zone, ...]:
     return tuple(found)
 
 
-def reservation_affinity(text: str) -> Json:
-    """Koordinator's own form of a reference to reservations."""
-    if text.lstrip().startswith("{"):
-        try:
-            given = json.loads(text)
-        except ValueError as error:
-            raise InvalidAnnotation(f"is not JSON: {error}") from error
-        known = {"name", "reservationSelector", "requiredDuringSchedulingIgnoredDuringExecution", "tolerations"}
-        if not given or not set(given) <= known:
-            raise InvalidAnnotation(f"JSON may have {', '.join(sorted(known))}")
-        return dict(given)
-    parts = [part.strip() for part in text.split(",")]
-    if all("=" in part for part in parts):
-        pairs = [part.partition("=") for part in parts]
-        if not all(_KEY.fullmatch(k) and _VALUE.fullmatch(v) for k, _, v in pairs):
-            raise InvalidAnnotation(f"labels are written k=v, separated by commas, not {text!r}")
-        return {"reservationSelector": {k: v for k, _, v in pairs}}
-    if not all(_NAME.fullmatch(part) for part in parts):
-        raise InvalidAnnotation(f"must be names of Reservations, labels k=v, or JSON, not {text!r}")
-    if len(parts) == 1:
-        return {"name": parts[0]}
-    # A term a name: alternatives, each with exactly one value, as the scheduler reads them.
-    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]} for name in parts]
-    return {"requiredDuringSchedulingIgnoredDuringExecution": {"reservationSelectorTerms": terms}}
-
-
 def zone_preferences(wanted: Sequence[Zone], layers: Mapping[str, str]) -> list[Json]:
     """Soft node affinity terms, the first zone weighs most. `layers` are node label keys by layer."""
     terms: list[Json] = []
@@ -101,7 +68,7 @@ def zone_preferences(wanted: Sequence[Zone], layers: Mapping[str, str]) -> list[
     return terms
 
 
-_GRAMMAR: Mapping[str, Any] = {TIMEOUT: timeout_s, ZONE: zones, RESERVATION: reservation_affinity}
+_GRAMMAR: Mapping[str, Any] = {TIMEOUT: timeout_s, ZONE: zones, RESERVATION_REF: reservation_affinity}
 
 
 def faults(annotations: Mapping[str, str]) -> Iterable[tuple[str, str]]:

@@ -9,11 +9,12 @@ import pytest
 from tests.support.manifests import clique, group, pcs
 from tests.support.reviews import binding, changed, plain, warnings
 
-from grove.admission.rules.feasibility import NodeFacts, NodeSummary, node_facts, pod_request
+from grove.admission.rules.feasibility import NodeFacts, NodeSummary, node_facts
 from grove.admission.rules.lookups import Known
 from grove.admission.rules.review import Admission
 from grove.admission.serving.node_watch import NodeWatch
 from grove.api.core import Node
+from grove.api.podrequest import pod_request
 from grove.api.topology import ClusterTopologyBinding
 from grove.kube.cache import Cache
 from grove.sim.client import SimClient

@@ -7,20 +7,24 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 from tests.support.backend_schemas import faults as schema_faults
 from tests.support.manifests import clique, group, pcs
 from tests.support.observed import binding, set_of
 
 from grove.api.core import Pod
-from grove.api.meta import Json
-from grove.api.podgang import PodGang
+from grove.api.koordinator import Reservation
+from grove.api.meta import Json, ObjectMeta
+from grove.api.podgang import GangTopologyConstraint, PackConstraint, PodGang
+from grove.api.reservation_ref import InvalidAnnotation, is_meant, reservation_affinity
 from grove.backends import is_topology_aware, koord, koord_annotations
 from grove.backends.base import PodSite
 from grove.backends.koord import KoordBackend, KoordOptions, LayeredKoordBackend
-from grove.backends.koord_annotations import InvalidAnnotation, Zone
+from grove.backends.koord_annotations import Zone
 
 RACK_KEY = "topology.kubernetes.io/rack"
 RACK = {"pack": {"required": "rack"}}
+BIG = {"name": "main", "image": "x", "resources": {"requests": {"cpu": "2"}}}
 
 
 def new_pod(backend: Any, manifest: Json, index: int = 0) -> Json:
@@ -71,16 +75,45 @@ def test_network_topology_zone(text: str, want: tuple[Zone, ...] | None) -> None
 )
 def test_reservation_ref(text: str, want: Json | None) -> None:
     if want is not None:
-        assert koord_annotations.reservation_affinity(text) == want
+        assert reservation_affinity(text) == want
         return
     with pytest.raises(InvalidAnnotation):
-        koord_annotations.reservation_affinity(text)
+        reservation_affinity(text)
 
 
 def test_a_list_of_reservations_is_alternatives_of_one_name_each() -> None:
-    found = koord_annotations.reservation_affinity("r1,r2")
+    found = reservation_affinity("r1,r2")
     terms = found["requiredDuringSchedulingIgnoredDuringExecution"]["reservationSelectorTerms"]
     assert [term["matchFields"][0]["values"] for term in terms] == [["r1"], ["r2"]]
+
+
+@pytest.mark.parametrize(
+    ("ref", "want"),
+    [
+        pytest.param("r1", {"r1"}, id="a name"),
+        pytest.param("r1,r3", {"r1", "r3"}, id="names"),
+        pytest.param("team=a", {"r1", "r2"}, id="labels"),
+        pytest.param("team=a,big=yes", {"r2"}, id="all of several labels"),
+        pytest.param("nobody", set(), id="nobody"),
+        pytest.param(
+            '{"requiredDuringSchedulingIgnoredDuringExecution":{"reservationSelectorTerms":[{"matchExpressions":'
+            '[{"key":"team","operator":"NotIn","values":["a"]}]},{"matchFields":'
+            '[{"key":"metadata.name","operator":"In","values":["r1"]}]}]}}',
+            {"r1", "r3"}, id="terms are alternatives",
+        ),
+    ],
+)  # fmt: skip
+def test_which_reservations_a_reference_means(ref: str, want: set[str]) -> None:
+    known = {"r1": {"team": "a"}, "r2": {"team": "a", "big": "yes"}, "r3": {"team": "b"}}
+    there = [Reservation(metadata=ObjectMeta(name=name, labels=labels)) for name, labels in known.items()]
+    assert {one.metadata.name for one in there if is_meant(reservation_affinity(ref), one)} == want
+
+
+def test_no_pod_carries_the_selector_that_crashes_koord_scheduler_without_a_topology() -> None:
+    backend = KoordBackend(KoordOptions({RACK_KEY: "rackLayer"}), installed=True)
+    for index in (0, 1):
+        said = new_pod(backend, pcs("d", clique("a")), index)["metadata"]["annotations"]
+        assert not [name for name in said if "network-topology-selector" in name]
 
 
 def test_koordinator_pods_carry_gang_quota_reservation_and_zones() -> None:
@@ -136,6 +169,22 @@ def test_koordinator_pods_carry_gang_quota_reservation_and_zones() -> None:
         ),
         pytest.param(pcs("d", clique("a"), topologyConstraint=RACK), [], id="the set in one layer"),
         pytest.param(
+            pcs("d", clique("a"), clique("b", 3), topologyConstraint=RACK), [], id="equal pods"
+        ),
+        pytest.param(
+            pcs("d", clique("a"), clique("b", containers=[BIG]), topologyConstraint=RACK),
+            ["spec.template.topologyConstraint"], id="unequal pods in one layer",
+        ),
+        pytest.param(
+            pcs("d", clique("a"), clique("b", containers=[BIG]), topologyConstraint={"pack": {"preferred": "rack"}}),
+            ["spec.template.topologyConstraint"], id="unequal pods, only preferred",
+        ),
+        pytest.param(
+            pcs("d", clique("a"), clique("b", 0, min_available=0, containers=[BIG]), topologyConstraint=RACK), [],
+            id="unequal pods that the gang does not need",
+        ),
+        pytest.param(pcs("d", clique("a"), clique("b", containers=[BIG])), [], id="unequal pods without topology"),
+        pytest.param(
             pcs("d", clique("a", topology=RACK)), ["spec.template.cliques[0].topologyConstraint"], id="a clique in one"
         ),
     ],
@@ -143,6 +192,30 @@ def test_koordinator_pods_carry_gang_quota_reservation_and_zones() -> None:
 def test_what_koordinator_is_not_asked(manifest: Json, want: list[str]) -> None:
     backend = KoordBackend(KoordOptions({RACK_KEY: "rackLayer"}), installed=True)
     assert [one.path for one in backend.validate(set_of(manifest))] == want
+
+
+@pytest.mark.parametrize(
+    ("required", "nodes", "want"),
+    [
+        pytest.param(RACK_KEY, [], {}, id="nobody is placed: the scheduler chooses"),
+        pytest.param(RACK_KEY, ["r1"], {RACK_KEY: "r1"}, id="one is placed: the others follow it"),
+        pytest.param(RACK_KEY, ["r2", "r1", "r2"], {RACK_KEY: "r2"}, id="torn apart before: where most are"),
+        pytest.param(RACK_KEY, ["r2", "r1"], {RACK_KEY: "r1"}, id="a tie goes to the first name"),
+        pytest.param("", ["r1"], {}, id="nothing is required"),
+        pytest.param("other", ["r1"], {}, id="a level that Koordinator was not told"),
+    ],
+)
+def test_who_joins_a_gang_later_is_held_to_its_domain(required: str, nodes: list[str], want: dict[str, str]) -> None:
+    gang = koord_gang()
+    gang = structs.replace(
+        gang,
+        spec=structs.replace(
+            gang.spec,
+            topology_constraint=GangTopologyConstraint(pack_constraint=PackConstraint(required=required)),
+        ),
+    )
+    backend = KoordBackend(KoordOptions({RACK_KEY: "rackLayer"}), installed=True)
+    assert backend.node_labels_to_keep(gang, [{RACK_KEY: one} for one in nodes]) == want
 
 
 def koord_gang(**conditions: str) -> PodGang:

@@ -19,6 +19,7 @@ RACK_KEY = "topology.kubernetes.io/rack"
 def test_rights_are_those_of_the_enabled_profiles() -> None:
     groups = [rule["apiGroups"][0] for rule in rules_for(["volcano", "grove-scheduler"])]
     assert groups == [
+        "scheduling.sigs.k8s.io", "scheduling.koordinator.sh",
         "scheduling.volcano.sh", "scheduling.volcano.sh", "topology.volcano.sh", "apiextensions.k8s.io",
     ]  # fmt: skip
 

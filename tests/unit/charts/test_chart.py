@@ -119,8 +119,7 @@ def test_rights_for_other_schedulers_come_with_their_profiles():
         return {group for _, group, _ in held(file, OPERATOR)}
 
     optional = {
-        "scheduling.run.ai", "kai.scheduler", "scheduling.volcano.sh", "topology.volcano.sh",
-        "scheduling.sigs.k8s.io", "scheduling.koordinator.sh", "resource.nvidia.com",
+        "scheduling.run.ai", "kai.scheduler", "scheduling.volcano.sh", "topology.volcano.sh", "resource.nvidia.com",
     }  # fmt: skip
     assert groups(EVERY_OPTION) - groups(INSTALL) == optional
 

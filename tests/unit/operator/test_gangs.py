@@ -18,6 +18,7 @@ from grove.operator.podgang.gangs import GangContext, WantedGang, gate_removal, 
 from grove.operator.podgang.lookup import find_gang_layout, find_replica
 from grove.operator.podgang.status import gang_status
 from grove.operator.shared.layout import gang_layouts, live_replicas
+from grove.sim.patch import json_patch
 
 PAIR = pcs("d", clique("a", 2, min_available=1), clique("b"))
 
@@ -321,6 +322,33 @@ def test_only_our_gate_comes_off() -> None:
         {"op": "test", "path": "/spec/schedulingGates/1/name", "value": "grove.io/podgang-pending-creation"},
         {"op": "remove", "path": "/spec/schedulingGates/1"},
     ]
+
+
+WANTED = {"key": "rack", "operator": "In", "values": ["r1"]}
+SSD = {"key": "disk", "operator": "In", "values": ["ssd"]}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize(
+    ("affinity", "want"),
+    [
+        pytest.param(None, [[WANTED]], id="a pod without affinity"),
+        pytest.param({"podAffinity": {}}, [[WANTED]], id="with another kind of affinity"),
+        pytest.param({"nodeAffinity": {}}, [[WANTED]], id="without anything required"),
+        pytest.param(
+            {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [SSD]}, {"matchFields": []}]}}},
+            [[SSD, WANTED], [WANTED]], id="every alternative is narrowed",
+        ),
+    ],
+)  # fmt: skip
+def test_a_pod_let_go_may_be_held_to_nodes_with_a_label(affinity: Json | None, want: list[list[Json]]) -> None:
+    raw: Json = {"spec": {"schedulingGates": [{"name": "grove.io/podgang-pending-creation"}]}}
+    if affinity is not None:
+        raw["spec"]["affinity"] = affinity
+    patched = json_patch(raw, gate_removal(msgspec.convert(raw, Pod), {"rack": "r1"}))
+    terms = patched["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert [term["matchExpressions"] for term in terms] == want
+    assert patched["spec"]["schedulingGates"] == []
 
 
 @pytest.mark.parametrize("name", ["demo-0", "demo-1", "demo-0-grp-0", "demo-1-grp-1"])

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grove.admission.rules.view import CliqueView, Constraint, SetView, mapping, sequence
-from grove.api.meta import Json
-from grove.api.quantity import amount, format_amount
+from grove.admission.rules.view import CliqueView, Constraint, SetView, mapping
+from grove.api.podrequest import PODS, add_amounts, parsed_amounts, pod_request
+from grove.api.quantity import format_amount
 
 Amounts = Mapping[str, int]
-PODS = "pods"
 _MOST = 2**62
 """Larger numbers are nonsense anyway and must not overflow a column."""
 
@@ -106,61 +105,6 @@ def feasibility_warnings(
         yield from _domain_warnings(new, needs, summary, level_keys)
 
 
-def pod_request(spec: Json) -> dict[str, int]:
-    """What a pod reserves on its node: its containers and sidecars together, or the largest step of its start."""
-    running: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for one in sequence(spec.get("initContainers")):
-        container = mapping(one)
-        need = _container_request(container)
-        if container.get("restartPolicy") == "Always":
-            _add(running, need)
-            _raise_to(peak, running)
-        else:
-            step = dict(running)
-            _add(step, need)
-            _raise_to(peak, step)
-    for one in sequence(spec.get("containers")):
-        _add(running, _container_request(mapping(one)))
-    _raise_to(running, peak)
-    whole_pod = mapping(spec.get("resources"))
-    if whole_pod:  # pod-level resources stand above the sum of the containers
-        running |= _amounts(whole_pod)
-    _add(running, _parsed(mapping(spec.get("overhead"))))
-    running[PODS] = 1
-    return running
-
-
-def _container_request(container: Json) -> dict[str, int]:
-    return _amounts(mapping(container.get("resources")))
-
-
-def _amounts(resources: Json) -> dict[str, int]:
-    """Requests; a limit without a request counts as one."""
-    return {**_parsed(mapping(resources.get("limits"))), **_parsed(mapping(resources.get("requests")))}
-
-
-def _parsed(amounts: Json) -> dict[str, int]:
-    parsed: dict[str, int] = {}
-    for name, quantity in amounts.items():
-        if isinstance(quantity, (str, int, float)) and not isinstance(quantity, bool):
-            try:
-                parsed[name] = amount(name, quantity)
-            except ValueError:
-                continue  # the rules have said so
-    return parsed
-
-
-def _add(into: dict[str, int], more: Amounts) -> None:
-    for name, value in more.items():
-        into[name] = into.get(name, 0) + value
-
-
-def _raise_to(into: dict[str, int], floor: Amounts) -> None:
-    for name, value in floor.items():
-        into[name] = max(into.get(name, 0), value)
-
-
 def _too_large_for_a_node(clique: CliqueView, need: Amounts, summary: NodeSummary) -> Iterator[str]:
     if summary.fits_a_node(need):
         return
@@ -205,7 +149,7 @@ def _gangs(new: SetView, needs: Mapping[str, Amounts]) -> Iterator[tuple[str, Co
     def total(cliques: Iterable[str], times: int = 1) -> dict[str, int]:
         summed: dict[str, int] = {}
         for name in cliques:
-            _add(summed, {r: v * floors[name] * times for r, v in needs.get(name, {}).items() if name in floors})
+            add_amounts(summed, {r: v * floors[name] * times for r, v in needs.get(name, {}).items() if name in floors})
         return summed
 
     members: dict[str, list[str]] = {}
@@ -215,7 +159,7 @@ def _gangs(new: SetView, needs: Mapping[str, Amounts]) -> Iterator[tuple[str, Co
     if new.constraint is not None:
         whole = total(members.get("", []))
         for group in new.groups:
-            _add(whole, total(members.get(group.name, []), max(group.min_available or 1, 1)))
+            add_amounts(whole, total(members.get(group.name, []), max(group.min_available or 1, 1)))
         yield "one replica of the set", new.constraint, whole
     for group in new.groups:
         if group.constraint is not None:
@@ -234,5 +178,5 @@ def node_facts(node: Any) -> NodeFacts:
     raw = mapping(node)
     return NodeFacts(
         labels=mapping(mapping(raw.get("metadata")).get("labels")),
-        allocatable=_parsed(mapping(mapping(raw.get("status")).get("allocatable"))),
+        allocatable=parsed_amounts(mapping(mapping(raw.get("status")).get("allocatable"))),
     )

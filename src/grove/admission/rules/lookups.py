@@ -8,15 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
+from grove.api.koordinator import ElasticQuota, Reservation
 from grove.api.labels import DEFAULT_SCHEDULER, KAI_SCHEDULER, VOLCANO_SCHEDULER
-from grove.api.meta import Json, Key
+from grove.api.meta import Json, Key, Resource
 from grove.api.podcliqueset import PodCliqueSet
 
 LPX_SCHEDULER = "lpx-scheduler"
+LISTED: Mapping[str, Resource] = {
+    one.kind: one for one in (ElasticQuota.RESOURCE, Reservation.RESOURCE)
+}  # fmt: skip
+"""Kinds of other schedulers that a set refers to by name or label: looked at as a whole, for warnings only."""
+
+T = TypeVar("T")
 
 
 class LookupFailed(Exception):
@@ -34,6 +41,10 @@ class Lookups(Protocol):
 
     def find_set(self, key: Key) -> Json | None: ...
 
+    def find_all(self, kind: str) -> list[Json] | None:
+        """All objects of a kind in `LISTED`, in all namespaces; None when the cluster has no such kind."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Needs:
@@ -42,6 +53,11 @@ class Needs:
     topologies: frozenset[str] = frozenset()
     queues: frozenset[str] = frozenset()
     sets: frozenset[Key] = frozenset()
+    lists: frozenset[str] = frozenset()
+    """Kinds in `LISTED`."""
+
+    def __bool__(self) -> bool:
+        return bool(self.topologies or self.queues or self.sets or self.lists)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +67,7 @@ class Known:
     topologies: Mapping[str, Json | Exception | None] = field(default_factory=dict)
     queues: Mapping[str, Json | Exception | None] = field(default_factory=dict)
     sets: Mapping[Key, Json | Exception | None] = field(default_factory=dict)
+    lists: Mapping[str, list[Json] | Exception | None] = field(default_factory=dict)
 
     def find_topology(self, name: str) -> Json | None:
         return _answer(self.topologies.get(name))
@@ -61,8 +78,11 @@ class Known:
     def find_set(self, key: Key) -> Json | None:
         return _answer(self.sets.get(key))
 
+    def find_all(self, kind: str) -> list[Json] | None:
+        return _answer(self.lists.get(kind))
 
-def _answer(found: Json | Exception | None) -> Json | None:
+
+def _answer(found: T | Exception | None) -> T | None:
     if isinstance(found, Exception):
         raise LookupFailed(str(found) or type(found).__name__) from found
     return found

@@ -23,6 +23,7 @@ from grove.admission.rules.lookups import BackendFacts, LookupFailed, Lookups, N
 from grove.admission.rules.mnnvl import mnnvl_change_faults, mnnvl_faults
 from grove.admission.rules.notes import notes
 from grove.admission.rules.podspec import pod_spec_faults
+from grove.admission.rules.references import READERS, listed_kinds, reference_warnings
 from grove.admission.rules.schema import Check, published_check, schema_faults
 from grove.admission.rules.sets import general_faults
 from grove.admission.rules.topology import (
@@ -113,14 +114,15 @@ class Admission:
             return Needs(sets=frozenset({owner} if owner else ()))
         if path != VALIDATE_SET or request.operation not in ("CREATE", "UPDATE"):
             return Needs()
-        if not self.topology_enabled and VOLCANO_SCHEDULER not in self.backends.enabled:
+        if not self.topology_enabled and not {VOLCANO_SCHEDULER, *READERS} & set(self.backends.enabled):
             return Needs()  # nothing else is ever looked up, and a view costs a twentieth of a review
         new = SetView.of(request.new)
         names = {one.topology_name for one in new.constraints} if self.topology_enabled else set()
         said = text(new.annotations.get(SCHEDULER_ANNOTATION))
         chosen = {self.backends.name_of(clique.scheduler_name or said) for clique in new.cliques}
         queues = volcano_queues(new) if chosen == {VOLCANO_SCHEDULER} else set()
-        return Needs(topologies=frozenset(names - {""}), queues=frozenset(queues))
+        lists = set().union(*(listed_kinds(new, name) for name in chosen))
+        return Needs(topologies=frozenset(names - {""}), queues=frozenset(queues), lists=frozenset(lists))
 
     def review(self, path: str, review: Any, lookups: Lookups) -> Json:
         """The answering AdmissionReview; raises `BadReview` when the body is none."""
@@ -201,6 +203,9 @@ class Admission:
                 binding = None  # a warning less; the rules have answered without it
         if binding is not None and old is None:
             yield from topology_warnings(new, levels_of(binding))
+        said = text(new.annotations.get(SCHEDULER_ANNOTATION))
+        for name in sorted({self.backends.name_of(clique.scheduler_name or said) for clique in new.cliques}):
+            yield from reference_warnings(new, name, lookups)
         yield from feasibility_warnings(new, self.nodes(), level_keys(binding) if binding else None)
 
     def _validate_binding(self, request: Request) -> Answer:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Any, Protocol, TypeVar
 
-from grove.admission.rules.lookups import Known, Needs
+from grove.admission.rules.lookups import LISTED, Known, Needs
 from grove.api.meta import Json, Key, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import ClusterTopologyBinding
@@ -19,6 +19,7 @@ FETCH_S = 8.0
 VOLCANO_QUEUE = Resource("scheduling.volcano.sh", "v1beta1", "Queue", "queues", namespaced=False)
 
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 
 class Reader(Protocol):
@@ -38,25 +39,33 @@ class ClusterReader:
         self._client, self._find_set = client, find_set
 
     async def fetch(self, needs: Needs) -> Known:
-        if not (needs.topologies or needs.queues or needs.sets):
+        if not needs:
             return Known()
         sets = {key: found for key in needs.sets if (found := self._find_set(key)) is not None}
         unknown = needs.sets - sets.keys()
-        topologies, queues, asked = await asyncio.gather(
+        topologies, queues, asked, lists = await asyncio.gather(
             self._all(needs.topologies, lambda name: self._get(ClusterTopologyBinding.RESOURCE, Key("", name))),
             self._all(needs.queues, lambda name: self._get(VOLCANO_QUEUE, Key("", name))),
             self._all(unknown, lambda key: self._get(PodCliqueSet.RESOURCE, key)),
+            self._all(needs.lists, lambda kind: self._list(LISTED[kind])),
         )
-        return Known(topologies=topologies, queues=queues, sets={**sets, **asked})
+        return Known(topologies=topologies, queues=queues, sets={**sets, **asked}, lists=lists)
 
-    async def _all(self, keys: Iterable[K], get: Callable[[K], Any]) -> dict[K, Json | Exception | None]:
+    async def _all(self, keys: Iterable[K], get: Callable[[K], Any]) -> dict[K, Any]:
         ordered = list(keys)
         return dict(zip(ordered, await asyncio.gather(*(get(key) for key in ordered)), strict=True))
 
     async def _get(self, resource: Resource, key: Key) -> Json | Exception | None:
+        return await self._answer(lambda: self._client.get(resource, key.name, key.namespace))
+
+    async def _list(self, resource: Resource) -> list[Json] | Exception | None:
+        found = await self._answer(lambda: self._client.list(resource))
+        return found if found is None or isinstance(found, Exception) else list(found.items)
+
+    async def _answer(self, ask: Callable[[], Awaitable[T]]) -> T | Exception | None:
         try:
             async with asyncio.timeout(FETCH_S):
-                return await self._client.get(resource, key.name, key.namespace)
+                return await ask()
         except NotFound:
             return None
         except TimeoutError:

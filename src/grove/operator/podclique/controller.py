@@ -6,6 +6,7 @@ Woken by the clique, by its pods, by the nodes they stand on, and by the gangs a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from msgspec import structs
 
@@ -29,7 +30,7 @@ from grove.kube.expectations import Expectations
 from grove.operator.podclique.nodes import ON_NODE, Nodes
 from grove.operator.podclique.pod import PodBlueprint
 from grove.operator.podclique.pod_writer import PodWriter
-from grove.operator.podclique.pods import PodPlan, plan_pods
+from grove.operator.podclique.pods import PodPlan, plan_pods, pod_index
 from grove.operator.podclique.rollout import CliqueTurn, clique_turn
 from grove.operator.podclique.startup_controller import PARENT
 from grove.operator.podclique.startup_waits import Waits
@@ -163,7 +164,7 @@ class PodCliqueReconciler:
             turn.incarnation,
             self._cache.get(PodGang, Key(clique.metadata.namespace, unit.gang)),
         )
-        return plan_pods(
+        plan = plan_pods(
             blueprint,
             pods,
             now=self._clock.now(),
@@ -174,6 +175,19 @@ class PodCliqueReconciler:
             restart=turn.restart,
             stuck=stuck,
         )
+        if not plan.ungate or blueprint.gang is None:
+            return plan
+        return replace(plan, node_labels=backend.node_labels_to_keep(blueprint.gang, self._core_nodes(blueprint.gang)))
+
+    def _core_nodes(self, gang: PodGang) -> list[dict[str, str]]:
+        """Labels of the nodes on which pods stand that the gang needs, a node as often as it has such pods."""
+        found: list[dict[str, str]] = []
+        for group in gang.spec.podgroups:
+            for pod in self._sets.pods_of(gang.metadata.namespace, group.name):
+                if pod.is_bound and pod.is_active and (pod_index(pod) or 0) < group.min_replicas:
+                    node = self._cache.get(Node, Key("", pod.spec.node_name))
+                    found += [node.metadata.labels] if node is not None else []
+        return found
 
     def _releasable(self, clique: PodClique, pods: Sequence[Pod], backend: Backend) -> list[Pod]:
         if not any(pod.has_gate(key.POD_GANG_GATE) for pod in pods):

@@ -6,7 +6,7 @@ cache makes a second one. A clique whose last writes failed is written to carefu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from random import Random
 
@@ -55,7 +55,9 @@ class PodWriter:
         refused = await in_parallel([partial(self._create, clique, one) for one in plan.create], careful=careful)
         if plan.create and not refused:
             self._next_round(uid)
-        held = await in_parallel([partial(self._ungate, uid, one) for one in plan.ungate], careful=careful)
+        held = await in_parallel(
+            [partial(self._ungate, uid, one, plan.node_labels) for one in plan.ungate], careful=careful
+        )
         lost = await in_parallel([partial(self._relabel, *one) for one in plan.relabel], careful=careful)
         told = (
             (ErrorCode.CREATE_POD, refused),
@@ -97,9 +99,10 @@ class PodWriter:
                 raise Conflict(f"pod {made.metadata.name} is somebody else's; another name will be tried") from None
         self._expect.created(uid, made.metadata.uid)
 
-    async def _ungate(self, clique_uid: str, pod: Pod) -> None:
+    async def _ungate(self, clique_uid: str, pod: Pod, node_labels: Mapping[str, str]) -> None:
         try:
-            await self._client.patch(Pod, pod.metadata.name, gate_removal(pod), pod.metadata.namespace)
+            patch = gate_removal(pod, node_labels)
+            await self._client.patch(Pod, pod.metadata.name, patch, pod.metadata.namespace)
         except NotFound:
             pass
         self._ungated.setdefault(clique_uid, set()).add(pod.metadata.uid)

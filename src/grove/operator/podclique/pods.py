@@ -7,7 +7,7 @@ lost its node comes back under its own index.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
@@ -55,6 +55,8 @@ class PodPlan:
     delete: list[Removal] = field(default_factory=list)
     create: list[Json] = field(default_factory=list)
     ungate: list[Pod] = field(default_factory=list)
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    """What the nodes of those that are let go must have."""
     relabel: list[tuple[Pod, Json]] = field(default_factory=list)
     indexes: frozenset[int] = frozenset()
     floor_kept: bool = False

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from grove.api import conditions as words
 from grove.api import labels as key
 from grove.api import labelsets, names
@@ -143,14 +145,43 @@ def releasable(pods: Iterable[Pod], clique_fqn: str, gang: PodGang | None, *, ba
     ]
 
 
-def gate_removal(pod: Pod) -> Sequence[Json]:
-    """The JSON patch that takes off our gate and no other; it fails if the list changed meanwhile."""
+def gate_removal(pod: Pod, node_labels: Mapping[str, str] = {}) -> Sequence[Json]:
+    """The JSON patch that takes off our gate and no other; it fails if the list changed meanwhile.
+
+    `node_labels` are what its node must have from now on: a node affinity can be added as long as a pod is gated.
+    """
     position = next(at for at, gate in enumerate(pod.spec.scheduling_gates) if gate.name == key.POD_GANG_GATE)
     path = f"/spec/schedulingGates/{position}"
     return [
         {"op": "test", "path": f"{path}/name", "value": key.POD_GANG_GATE},
+        *_bound_to(pod, node_labels),
         {"op": "remove", "path": path},
     ]
+
+
+def _bound_to(pod: Pod, node_labels: Mapping[str, str]) -> list[Json]:
+    """Adds the labels to every alternative of the pod's required node affinity, as the API server lets one."""
+    if not node_labels:
+        return []
+    asked = [{"key": label, "operator": "In", "values": [value]} for label, value in sorted(node_labels.items())]
+    affinity = pod.spec.affinity
+    node = affinity.node_affinity if affinity is not None else None
+    terms = node.required.node_selector_terms if node is not None and node.required is not None else ()
+    if not terms:
+        required: Json = {"nodeSelectorTerms": [{"matchExpressions": asked}]}
+        if node is not None:
+            path = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"
+            return [{"op": "add", "path": path, "value": required}]
+        own = {"requiredDuringSchedulingIgnoredDuringExecution": required}
+        if affinity is not None:
+            return [{"op": "add", "path": "/spec/affinity/nodeAffinity", "value": own}]
+        return [{"op": "add", "path": "/spec/affinity", "value": {"nodeAffinity": own}}]
+    found: list[Json] = []
+    for at, term in enumerate(terms):
+        path = f"/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/{at}"
+        said = [msgspec.to_builtins(one) for one in term.match_expressions]
+        found.append({"op": "add", "path": f"{path}/matchExpressions", "value": [*said, *asked]})
+    return found
 
 
 def _asked_for(context: GangContext, unit: Unit) -> int:

@@ -1,0 +1,111 @@
+"""Warnings about quotas and reservations that a set names and that are not there, or are not for its pods.
+
+Never a refusal: they may be made a moment later. Koordinator counts pods of an unknown quota against its default quota
+without a word, and lets a gang wait for ever whose reservations belong to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from grove.admission.rules.lookups import LookupFailed, Lookups
+from grove.admission.rules.view import CliqueView, SetView, text
+from grove.api import labels as key
+from grove.api import labelsets, names
+from grove.api.koordinator import QUOTA, RESERVATION_REF, ElasticQuota, Reservation, ReservationOwner
+from grove.api.meta import Json, ObjectMeta, OwnerReference
+from grove.api.pod import Pod
+from grove.api.podclique import PodClique
+from grove.api.reservation_ref import InvalidAnnotation, matching, reservation_affinity
+
+READERS = (key.KOORDINATOR_SCHEDULER, key.GROVE_SCHEDULER)
+"""Schedulers that know these objects."""
+
+
+def listed_kinds(new: SetView, scheduler: str) -> set[str]:
+    """Kinds that have to be looked at for these warnings."""
+    if scheduler not in READERS:
+        return set()
+    found = {ElasticQuota.RESOURCE.kind} if _quotas(new) else set()
+    return found | ({Reservation.RESOURCE.kind} if RESERVATION_REF in new.annotations else set())
+
+
+def reference_warnings(new: SetView, scheduler: str, lookups: Lookups) -> Iterator[str]:
+    try:
+        for kind in sorted(listed_kinds(new, scheduler)):
+            found = lookups.find_all(kind)
+            if kind == ElasticQuota.RESOURCE.kind:
+                yield from _quota_warnings(new, scheduler, found)
+            else:
+                yield from _reservation_warnings(new, found)
+    except LookupFailed:
+        return  # a warning less
+
+
+def _quotas(new: SetView) -> dict[str, str]:
+    """Names of quotas with where they are said."""
+    found = {f"{clique.path}.labels[{QUOTA}]": text(clique.labels.get(QUOTA)) for clique in new.cliques}
+    said = {f"metadata.labels[{QUOTA}]": text(new.labels.get(QUOTA)), **found}
+    return {path: name for path, name in said.items() if name}
+
+
+def _quota_warnings(new: SetView, scheduler: str, quotas: list[Json] | None) -> Iterator[str]:
+    known = {text((one.get("metadata") or {}).get("name")) for one in quotas or ()}
+    falls = (
+        "koord-scheduler counts its pods against the default quota"
+        if scheduler == key.KOORDINATOR_SCHEDULER
+        else "its gangs wait until there is one"
+    )
+    for path, name in _quotas(new).items():
+        if quotas is None:
+            yield f"{path}: this cluster has no ElasticQuota (scheduling.sigs.k8s.io), so {name} limits nothing"
+        elif name not in known:
+            yield f"{path}: there is no ElasticQuota {name}; {falls}"
+
+
+def _reservation_warnings(new: SetView, found: list[Json] | None) -> Iterator[str]:
+    path = f"metadata.annotations[{RESERVATION_REF}]"
+    try:
+        affinity = reservation_affinity(text(new.annotations.get(RESERVATION_REF)))
+    except InvalidAnnotation:
+        return  # its own rule says so
+    if found is None:
+        yield f"{path}: this cluster has no Reservation (scheduling.koordinator.sh); the gangs wait until it has"
+        return
+    meant = matching(affinity, [msgspec.convert(one, Reservation) for one in found])
+    if not meant:
+        yield f"{path}: no Reservation is meant by {text(new.annotations.get(RESERVATION_REF))}; the gangs wait for one"
+        return
+    pods = [_first_pod(new, clique) for clique in new.cliques]
+    for clique, pod in zip(new.cliques, pods, strict=True):
+        if not any(_may_own(owner, pod) for one in meant for owner in one.spec.owners):
+            told = ", ".join(sorted(one.metadata.name for one in meant)[:3])
+            yield f"{path}: the owners of {told} match no pod of clique {clique.name}: they cannot use it"
+
+
+def _first_pod(new: SetView, clique: CliqueView) -> Pod:
+    """A pod of the clique as far as it is known beforehand."""
+    name = new.name
+    fqn, gang = f"{name}-0-{clique.name}", names.replica(name, 0)
+    said = {k: v for k, v in clique.labels.items() if isinstance(v, str)}
+    labels = labelsets.pod(said, name, 0, fqn, gang, 0)
+    owner = OwnerReference(api_version=PodClique.RESOURCE.api_version, kind="PodClique", controller=True)
+    return Pod(metadata=ObjectMeta(namespace=new.namespace, labels=labels, owner_references=(owner,)))
+
+
+def _may_own(owner: ReservationOwner, pod: Pod) -> bool:
+    """Whether a pod like this one can be an owner; names and uids are not known yet, nor labels that count."""
+    ref = owner.object and msgspec.structs.replace(owner.object, uid="", name="")
+    control = owner.controller and msgspec.structs.replace(owner.controller, uid="", name="")
+    selector = owner.label_selector
+    if selector is not None:
+        fixed = {k: v for k, v in selector.match_labels.items() if not _counts(k)}
+        expressions = tuple(one for one in selector.match_expressions if not _counts(one.key))
+        selector = msgspec.structs.replace(selector, match_labels=fixed, match_expressions=expressions)
+    return msgspec.structs.replace(owner, object=ref, controller=control, label_selector=selector).matches(pod)
+
+
+def _counts(label: str) -> bool:
+    return label.startswith(key.GROVE_PREFIX) or label in (key.NAME, key.COMPONENT)

@@ -1,0 +1,132 @@
+"""Koordinator's kinds and keys that Grove reads: quotas, reservations, devices. All of them are optional on a cluster.
+
+`ElasticQuota` lives in the group of the scheduler plugins it was born in; the rest are Koordinator's own.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from grove.api import selector
+from grove.api.meta import Condition, Json, Object, Resource, Struct
+from grove.api.node import Taint
+from grove.api.pod import LabelSelector, Pod, ResourceList
+
+_QUOTA = "quota.scheduling.koordinator.sh/"
+QUOTA = f"{_QUOTA}name"
+QUOTA_PARENT, QUOTA_IS_PARENT, QUOTA_IS_ROOT = f"{_QUOTA}parent", f"{_QUOTA}is-parent", f"{_QUOTA}is-root"
+QUOTA_LENDS, QUOTA_TREE = f"{_QUOTA}allow-lent-resource", f"{_QUOTA}tree-id"
+QUOTA_PREEMPTIBLE = f"{_QUOTA}preemptible"
+"""A label of pods: "false" keeps them from being put out, and counts them against the quota's minimum."""
+QUOTA_WEIGHT, QUOTA_NAMESPACES = f"{_QUOTA}shared-weight", f"{_QUOTA}namespaces"
+QUOTA_TOTAL = f"{_QUOTA}total-resource"
+QUOTA_RUNTIME, QUOTA_REQUEST = f"{_QUOTA}runtime", f"{_QUOTA}request"
+ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA = (
+    f"koordinator-{name}-quota" for name in ("root", "system", "default")
+)  # fmt: skip
+
+QOS, PRIORITY = "koordinator.sh/qosClass", "koordinator.sh/priority"
+
+_SCHEDULING = "scheduling.koordinator.sh/"
+DISABLE_PREEMPTIBLE = f"{_SCHEDULING}disable-preemptible"
+RESERVATION_REF = f"{_SCHEDULING}reservation-ref"
+RESERVATION_AFFINITY = f"{_SCHEDULING}reservation-affinity"
+RESERVATION_ALLOCATED = f"{_SCHEDULING}reservation-allocated"
+RESERVATION_IGNORED = f"{_SCHEDULING}reservation-ignored"
+RESERVATION_ORDER = f"{_SCHEDULING}reservation-order"
+POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
+
+
+class ElasticQuotaSpec(Struct):
+    min: ResourceList = {}
+    max: ResourceList = {}
+
+
+class ElasticQuotaStatus(Struct):
+    used: ResourceList = {}
+
+
+class ElasticQuota(Object):
+    """What a team is guaranteed (`min`) and may have at most (`max`). It has no status subresource."""
+
+    RESOURCE: ClassVar[Resource] = Resource("scheduling.sigs.k8s.io", "v1alpha1", "ElasticQuota", "elasticquotas")
+
+    spec: ElasticQuotaSpec = ElasticQuotaSpec()
+    status: ElasticQuotaStatus = ElasticQuotaStatus()
+
+
+class ObjectOwner(Struct):
+    uid: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class ControllerOwner(Struct):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    namespace: str = ""
+
+
+class ReservationOwner(Struct):
+    """Who may use a reservation: everything that is said must hold. One that says nothing is nobody."""
+
+    object: ObjectOwner | None = None
+    controller: ControllerOwner | None = None
+    label_selector: LabelSelector | None = None
+
+    def matches(self, pod: Pod) -> bool:
+        meta, ref, control = pod.metadata, self.object, self.controller
+        if ref is None and control is None and self.label_selector is None:
+            return False
+        if ref is not None and not _agrees((ref.uid, meta.uid), (ref.name, meta.name), (ref.namespace, meta.namespace)):
+            return False
+        if control is not None:
+            found = meta.controller
+            if found is None or not _agrees(
+                (control.uid, found.uid), (control.name, found.name), (control.kind, found.kind),
+                (control.api_version, found.api_version), (control.namespace, meta.namespace),
+            ):  # fmt: skip
+                return False
+        return self.label_selector is None or selector.of(self.label_selector).matches(meta.labels)
+
+
+class ReservationSpec(Struct):
+    template: Json | None = None
+    owners: tuple[ReservationOwner, ...] = ()
+    ttl: str | None = None
+    expires: datetime | None = None
+    allocate_once: bool | None = None
+    allocate_policy: str = ""
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class ReservationStatus(Struct):
+    phase: str = ""
+    node_name: str = ""
+    conditions: tuple[Condition, ...] = ()
+    current_owners: tuple[Json, ...] = ()
+    allocatable: ResourceList = {}
+    allocated: ResourceList = {}
+
+
+class Reservation(Object):
+    """Room on a node that is kept for its owners."""
+
+    RESOURCE: ClassVar[Resource] = Resource(
+        "scheduling.koordinator.sh", "v1alpha1", "Reservation", "reservations", namespaced=False
+    )
+
+    spec: ReservationSpec = ReservationSpec()
+    status: ReservationStatus = ReservationStatus()
+
+    def is_owned_by(self, pod: Pod) -> bool:
+        return any(owner.matches(pod) for owner in self.spec.owners)
+
+
+def _agrees(*pairs: tuple[str, str]) -> bool:
+    """Whether what is said on the left is so on the right; an empty word says nothing."""
+    return all(not said or said == found for said, found in pairs)

@@ -1,0 +1,94 @@
+"""Warnings about quotas and reservations that are not there, or are not for the pods of the set that names them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.manifests import clique, pcs
+from tests.support.reviews import review_of, warnings
+
+from grove.admission.rules.lookups import BackendFacts, Known
+from grove.admission.rules.review import VALIDATE_SET, Admission
+from grove.api.meta import Json
+
+QUOTA = "quota.scheduling.koordinator.sh/name"
+REF = "scheduling.koordinator.sh/reservation-ref"
+ADMISSION = Admission(backends=BackendFacts(enabled=("koord-scheduler", "default-scheduler", "grove-scheduler")))
+
+
+def quota(name: str) -> Json:
+    return {"metadata": {"name": name, "namespace": "teams"}, "spec": {"min": {"cpu": "1"}}}
+
+
+def reservation(name: str, *owners: Json) -> Json:
+    return {"metadata": {"name": name, "labels": {"pool": "p"}}, "spec": {"owners": list(owners)}}
+
+
+MINE = {"labelSelector": {"matchLabels": {"app.kubernetes.io/part-of": "d"}}}
+THEIRS = {"labelSelector": {"matchLabels": {"app": "web"}}}
+BY_CLIQUE = {"controller": {"kind": "PodClique", "name": "d-0-a", "namespace": "ns"}}
+BY_REPLICA = {"labelSelector": {"matchLabels": {"grove.io/podcliqueset-replica-index": "7"}}}
+ELSEWHERE = {"controller": {"kind": "PodClique", "namespace": "other"}}
+
+
+def asks(quota_: str = "", ref: str = "", scheduler: str = "koord-scheduler") -> Json:
+    meta = {"labels": {QUOTA: quota_} if quota_ else {}, "annotations": {REF: ref} if ref else {}}
+    return pcs("d", clique("a"), scheduler=scheduler, namespace="ns", metadata=meta)
+
+
+@pytest.mark.parametrize(
+    ("obj", "lists", "want"),
+    [
+        pytest.param(asks("team"), {"ElasticQuota": [quota("team")]}, "", id="a quota that is there"),
+        pytest.param(
+            asks("team"), {"ElasticQuota": [quota("other")]},
+            f"metadata.labels[{QUOTA}]: there is no ElasticQuota team; koord-scheduler counts its pods against the "
+            "default quota", id="a quota that is not there",
+        ),
+        pytest.param(
+            asks("team", scheduler="grove-scheduler"), {"ElasticQuota": []},
+            f"metadata.labels[{QUOTA}]: there is no ElasticQuota team; its gangs wait until there is one",
+            id="grove-scheduler lets it wait",
+        ),
+        pytest.param(asks("team", scheduler="default-scheduler"), {}, "", id="a scheduler that knows no quotas"),
+        pytest.param(
+            asks("team"), {}, f"metadata.labels[{QUOTA}]: this cluster has no ElasticQuota "
+            "(scheduling.sigs.k8s.io), so team limits nothing", id="no such kind",
+        ),
+        pytest.param(asks("team"), {"ElasticQuota": ConnectionError("busy")}, "", id="could not be read"),
+        pytest.param(asks(ref="r1"), {"Reservation": [reservation("r1", MINE)]}, "", id="a reservation for its pods"),
+        pytest.param(asks(ref="r1"), {"Reservation": [reservation("r1", BY_CLIQUE)]}, "", id="by their PodClique"),
+        pytest.param(asks(ref="r1"), {"Reservation": [reservation("r1", BY_REPLICA)]}, "", id="for one replica of it"),
+        pytest.param(asks(ref="pool=p"), {"Reservation": [reservation("r1", MINE)]}, "", id="found by label"),
+        pytest.param(
+            asks(ref="r1"), {"Reservation": [reservation("r2", MINE)]},
+            f"metadata.annotations[{REF}]: no Reservation is meant by r1; the gangs wait for one", id="not there",
+        ),
+        pytest.param(
+            asks(ref="r1"), {"Reservation": [reservation("r1", THEIRS)]},
+            f"metadata.annotations[{REF}]: the owners of r1 match no pod of clique a: they cannot use it",
+            id="for somebody else",
+        ),
+        pytest.param(
+            asks(ref="r1"), {"Reservation": [reservation("r1", ELSEWHERE)]},
+            f"metadata.annotations[{REF}]: the owners of r1 match no pod of clique a: they cannot use it",
+            id="for another namespace",
+        ),
+        pytest.param(
+            asks(ref="r1"), {"Reservation": [reservation("r1")]},
+            f"metadata.annotations[{REF}]: the owners of r1 match no pod of clique a: they cannot use it",
+            id="for nobody",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_set_names(obj: Json, lists: dict, want: str) -> None:
+    found = warnings(ADMISSION, obj, lookups=Known(lists=lists))
+    assert [one for one in found if "koordinator.sh" in one] == ([want] if want else [])
+
+
+def test_only_what_is_named_is_looked_up() -> None:
+    def needs(obj: Json) -> frozenset[str]:
+        return ADMISSION.needs(VALIDATE_SET, review_of(obj)).lists
+
+    assert needs(asks()) == frozenset()
+    assert needs(asks("team", "r1")) == {"ElasticQuota", "Reservation"}
+    assert needs(asks("team", "r1", scheduler="default-scheduler")) == frozenset()
