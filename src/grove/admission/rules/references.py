@@ -90,7 +90,7 @@ def _first_pod(new: SetView, clique: CliqueView) -> Pod:
     name = new.name
     fqn, gang = f"{name}-0-{clique.name}", names.replica(name, 0)
     said = {k: v for k, v in clique.labels.items() if isinstance(v, str)}
-    labels = labelsets.pod(said, name, 0, fqn, gang, 0)
+    labels = labelsets.pod(said, name, 0, clique.name, fqn, gang, 0)
     owner = OwnerReference(api_version=PodClique.RESOURCE.api_version, kind="PodClique", controller=True)
     return Pod(metadata=ObjectMeta(namespace=new.namespace, labels=labels, owner_references=(owner,)))
 
