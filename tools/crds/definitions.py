@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from grove.admission.rules.topology import BOTH_SPELLINGS, EMPTY_PACK, NEW_PACK_DOMAIN, NO_PACK
+from grove.api.dynamo import PlacementPodClique, PodGangSet, PodGangSetSpec
+from grove.api.koordset import KoordPodCliqueSet
 from grove.api.meta import Json, Object, Struct
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -30,6 +32,7 @@ class Column:
 class Definition:
     kind: type[Object]
     short_name: str
+    """Empty for the dialects: `kubectl get pcs`, and every other name but their plural, mean grove.io."""
     columns: tuple[Column, ...]
     scale_selector: str = ""
     """Where `kubectl scale` and autoscalers find the pods; empty if the kind cannot be scaled."""
@@ -152,3 +155,57 @@ DEFINITIONS = (
     Definition(ClusterTopologyBinding, "ct", (Column("Domains", ".spec.levels[*].domain", "string"), AGE)),
     Definition(PodGang, "pg", (Column("Phase", ".status.phase", "string"), AGE)),
 )
+
+_TRANSLATED = Column("Translated", '.status.conditions[?(@.type=="Translated")].status', "string", wide=True)
+_FLOOR_RULE = {
+    "rule": "!has(self.minAvailable) || self.replicas == 0 || self.minAvailable <= self.replicas",
+    "fieldPath": ".minAvailable",
+    "message": "minAvailable must not be greater than replicas",
+}
+"""Also asked when the object is scaled, which no webhook hears of."""
+
+DIALECTS = (
+    Definition(
+        PodGangSet,
+        "",
+        (
+            Column("MinAvail", ".spec.minAvailable"),
+            Column("Replicas", ".spec.replicas"),
+            Column("Ready", ".status.readyReplicas"),
+            Column("Scheduled", ".status.scheduledReplicas"),
+            Column("Updated", ".status.updatedReplicas"),
+            Column("Phase", ".status.phase", "string"),
+            Column("Gated", ".status.gatedReplicas", wide=True),
+            BREACHED,
+            _TRANSLATED,
+            AGE,
+        ),
+        scale_selector=".status.selector",
+        rules={PodGangSetSpec: [_FLOOR_RULE]},
+    ),
+    Definition(
+        PlacementPodClique,
+        "",
+        (
+            Column("Applied", '.status.conditions[?(@.type=="Applied")].status', "string"),
+            Column("Pods", ".status.matchedPods"),
+            Column("Satisfied", ".status.satisfiedPods"),
+            Column("PodGangSets", ".status.matchedPodGangSets[*].name", "string", wide=True),
+            AGE,
+        ),
+    ),
+    Definition(
+        KoordPodCliqueSet,
+        "",
+        (
+            Column("Replicas", ".spec.replicas"),
+            Column("Available", ".status.availableReplicas"),
+            Column("Updated", ".status.updatedReplicas"),
+            Column("Ready", '.status.conditions[?(@.type=="Ready")].status', "string"),
+            _TRANSLATED,
+            AGE,
+        ),
+        scale_selector=".status.selector",
+    ),
+)
+"""Other ways to write a workload, installed only where they are switched on."""

@@ -6,15 +6,16 @@ in `src/grove/crds`. Run it after a change of `grove.api`; a test compares the f
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 import yaml
-from tools.crds.definitions import DEFINITIONS, Definition
+from tools.crds.definitions import DEFINITIONS, DIALECTS, Definition
 from tools.crds.schema import kind_schema
 
 from grove.api.meta import Json
-from grove.crds import ALL
+from grove.crds import ALL, DIALECTS_FOLDER
 
 _HEADER = "# Made by `make crds` from grove.api; do not edit.\n"
 
@@ -39,8 +40,8 @@ def crd(definition: Definition) -> Json:
                 "kind": resource.kind,
                 "listKind": f"{resource.kind}List",
                 "plural": resource.plural,
-                "singular": resource.kind.lower(),
-                "shortNames": [definition.short_name],
+                "singular": resource.plural.removesuffix("s"),
+                **({"shortNames": [definition.short_name]} if definition.short_name else {}),
             },
             "scope": "Namespaced" if resource.namespaced else "Cluster",
             "versions": [
@@ -59,12 +60,16 @@ def crd(definition: Definition) -> Json:
 
 def rendered() -> dict[str, str]:
     """File name to content, for all kinds."""
-    by_name = {f"{d.kind.RESOURCE.group}_{d.kind.RESOURCE.plural}.yaml": crd(d) for d in DEFINITIONS}
+    return _files(DEFINITIONS, "") | _files(DIALECTS, f"{DIALECTS_FOLDER}/")
+
+
+def _files(definitions: Iterable[Definition], folder: str) -> dict[str, str]:
+    by_name = {f"{folder}{d.kind.RESOURCE.group}_{d.kind.RESOURCE.plural}.yaml": crd(d) for d in definitions}
     texts = {
         name: _HEADER + yaml.dump(one, Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
         for name, one in by_name.items()
     }
-    return {**texts, ALL: msgspec.json.encode([by_name[name] for name in sorted(by_name)]).decode()}
+    return {**texts, f"{folder}{ALL}": msgspec.json.encode([by_name[name] for name in sorted(by_name)]).decode()}
 
 
 def main() -> None:

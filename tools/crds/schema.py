@@ -28,7 +28,11 @@ _SCALARS: dict[Any, Json] = {
     float: {"type": "number"},
     datetime: {"type": "string", "format": "date-time"},
 }
-_WIRE_FACTS = {"list_type": "x-kubernetes-list-type", "list_map_keys": "x-kubernetes-list-map-keys"}
+_OPEN = "x-kubernetes-preserve-unknown-fields"
+_WIRE_FACTS = {
+    "list_type": "x-kubernetes-list-type", "list_map_keys": "x-kubernetes-list-map-keys", "open": _OPEN,
+}  # fmt: skip
+"""`open`: fields that the schema does not know stay, for admission to name them."""
 
 
 def kind_schema(kind: type[Object], rules: Rules) -> Json:
@@ -64,8 +68,13 @@ def _annotated(hint: Any, rules: Rules) -> Json:
     for meta in beside:
         facts |= {"description": meta.description} if meta.description else {}
         facts |= meta.extra_json_schema or {}
-    embedded = facts.pop("embed", None)
-    schema = _annotated(bare, rules) if embedded is None else _embedded_in(bare, embedded)
+    embedded, shape = facts.pop("embed", None), facts.pop("shape", None)
+    if shape is not None:  # read as plain JSON, described by a Struct
+        schema = _struct(shape, rules)
+    else:
+        schema = _annotated(bare, rules) if embedded is None else _embedded_in(bare, embedded)
+    if facts.pop("open_items", False):
+        schema = schema | {"items": schema["items"] | {_OPEN: True}}
     return schema | {_WIRE_FACTS.get(name, name): fact for name, fact in facts.items()}
 
 
@@ -84,14 +93,19 @@ def _plain(hint: Any, rules: Rules) -> Json:
 
 
 def _embedded_in(bare: Any, name: str) -> Json:
-    if get_origin(bare) is tuple:
-        return {"type": "array", "items": embedded(name)}
-    return embedded(name)
+    found = embedded(name)
+    if get_origin(bare) is tuple and found.get("type") != "array":
+        return {"type": "array", "items": found}
+    return found
 
 
-def embedded(name: str) -> Json:
-    """A schema of Kubernetes, all references resolved."""
-    found: Json = _resolved(_kubernetes()[name])
+def embedded(path: str) -> Json:
+    """A schema of Kubernetes, or a field of one (`podSpec.tolerations`), all references resolved."""
+    name, *fields = path.split(".")
+    known = _kubernetes()
+    found: Json = _resolved(known[name] if name in known else known["$defs"][name])
+    for field in fields:
+        found = found["properties"][field]
     return found
 
 

@@ -1,4 +1,4 @@
-"""The five CRDs of Grove, as installed files.
+"""The five CRDs of Grove and the three of its dialects, as installed files.
 
 `make crds` writes the files from `grove.api`, `install` puts them into a cluster; who only wants them calls `load`.
 """
@@ -13,15 +13,21 @@ from grove.api.meta import Json
 
 ALL = "all.json"
 """The same as the YAML files. Reading those takes 70 ms, and a simulated cluster would do little else."""
+DIALECTS_FOLDER = "dialects"
 
 
-def load() -> list[Json]:
-    """The CustomResourceDefinition objects, sorted by file name; fresh copies each time."""
-    crds: list[Json] = msgspec.json.decode(files(__name__).joinpath(ALL).read_bytes())
-    return crds
+def load(*, dialects: bool = False) -> list[Json]:
+    """The CustomResourceDefinition objects, sorted by file name, those of the dialects last; fresh copies each time."""
+    names = (ALL, f"{DIALECTS_FOLDER}/{ALL}") if dialects else (ALL,)
+    return [one for name in names for one in msgspec.json.decode(files(__name__).joinpath(name).read_bytes())]
 
 
-def load_text() -> str:
+def load_text(*, dialects: bool = False) -> str:
     """All of them as one YAML stream, ready for `kubectl apply --server-side -f -`."""
-    found = (file for file in files(__name__).iterdir() if file.name.endswith(".yaml"))
-    return "---\n".join(file.read_text(encoding="utf-8") for file in sorted(found, key=lambda file: file.name))
+    here = files(__name__)
+    folders = (here, here.joinpath(DIALECTS_FOLDER)) if dialects else (here,)
+    found = (
+        sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
+        for folder in folders
+    )
+    return "---\n".join(file.read_text(encoding="utf-8") for folder in found for file in folder)

@@ -22,10 +22,10 @@ class InstallError(KubeError):
     """The CRDs are not installed, and trying again by itself will not help."""
 
 
-async def install(client: Client, say: Callable[[str], None], timeout_s: float = 60) -> None:
+async def install(client: Client, say: Callable[[str], None], timeout_s: float = 60, *, dialects: bool = False) -> None:
     """Applies all CRDs and returns when all are Established; `say` gets one line for each."""
     waiting = {}
-    for document in crds.load():
+    for document in crds.load(dialects=dialects):
         name = document["metadata"]["name"]
         try:
             await client.apply(CustomResourceDefinition.RESOURCE, document, field_manager=FIELD_MANAGER)

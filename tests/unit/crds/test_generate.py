@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tools.crds.definitions import DEFINITIONS
-from tools.crds.generate import rendered
+from tools.crds.definitions import DEFINITIONS, DIALECTS
+from tools.crds.generate import crd, rendered
 from tools.crds.schema import embedded
 
 from grove import crds
@@ -22,17 +22,44 @@ def test_the_committed_file_is_up_to_date(name: str) -> None:
 
 
 def test_there_is_no_other_file() -> None:
-    there = sorted(f.name for f in files("grove.crds").iterdir() if f.name.endswith((".yaml", ".json")))
+    here = files("grove.crds")
+    folders = {"": here, f"{crds.DIALECTS_FOLDER}/": here.joinpath(crds.DIALECTS_FOLDER)}
+    there = sorted(
+        f"{prefix}{f.name}"
+        for prefix, folder in folders.items()
+        for f in folder.iterdir()
+        if f.name.endswith((".yaml", ".json"))
+    )
     assert there == sorted(FILES)
 
 
-def test_the_text_for_people_holds_the_same_documents() -> None:
-    assert list(yaml.load_all(crds.load_text(), Loader=yaml.CSafeLoader)) == crds.load()
+@pytest.mark.parametrize("dialects", [False, True])
+def test_the_text_for_people_holds_the_same_documents(dialects: bool) -> None:
+    text = crds.load_text(dialects=dialects)
+    assert list(yaml.load_all(text, Loader=yaml.CSafeLoader)) == crds.load(dialects=dialects)
+
+
+def test_no_name_of_a_dialect_is_one_that_people_type_for_grove_io() -> None:
+    ours = {name for one in crds.load() for name in _names(one)}
+    dialects = crds.load(dialects=True)[len(crds.load()) :]
+    assert len(dialects) == 3
+    assert not ours & {name for one in dialects for name in _names(one)}
+
+
+def _names(crd: dict[str, Any]) -> list[str]:
+    names = crd["spec"]["names"]
+    return [names["plural"], names["singular"], *names.get("shortNames", ())]
 
 
 def test_every_load_is_a_fresh_copy() -> None:
     crds.load()[0]["spec"].clear()
     assert crds.load()[0]["spec"]
+
+
+KUBERNETES = (
+    "template.spec", "Affinity", "tolerations", "topologySpread", "selector", "DuringSchedulingIgnoredDuringExecution",
+)  # fmt: skip
+"""Fields of the dialects that hold schemas of Kubernetes."""
 
 
 def described(schema: dict[str, Any], path: str = "") -> list[str]:
@@ -42,16 +69,14 @@ def described(schema: dict[str, Any], path: str = "") -> list[str]:
         here = f"{path}.{name}"
         if "description" not in inner and here != ".metadata":
             missing.append(here)
-        if name not in ("podSpec", "metrics", "templateSpec"):
+        if name not in ("podSpec", "metrics", "templateSpec") and not here.endswith(KUBERNETES):
             missing += described(inner.get("items", inner), here)
     return missing
 
 
-@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda d: d.kind.__name__)
+@pytest.mark.parametrize("definition", [*DEFINITIONS, *DIALECTS], ids=lambda d: d.kind.__name__)
 def test_kubectl_explain_says_something_about_every_field_of_ours(definition: Any) -> None:
-    document = yaml.load(
-        FILES[f"{definition.kind.RESOURCE.group}_{definition.kind.RESOURCE.plural}.yaml"], yaml.CSafeLoader
-    )
+    document = crd(definition)
     assert described(document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]) == []
 
 

@@ -1,0 +1,162 @@
+"""PodGangSet of `grove.dynamo.ai/v1` to PodCliqueSet: its replicas are the pods of one gang, not copies of a system.
+
+So the set has one replica with one clique, called `gang`. Where the pods go by PodCliques of the same group comes in as
+a `Placement`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grove.admission.rules.faults import Fault, forbidden, invalid
+from grove.admission.rules.view import integer, mapping, sequence, text
+from grove.api.dynamo import GROUP, PodGangSetSpec
+from grove.api.labels import GROVE_SCHEDULER, KAI_QUEUE, KAI_SCHEDULER, VOLCANO_QUEUE, VOLCANO_SCHEDULER
+from grove.api.meta import Json
+from grove.dialects.placement import NOWHERE, Placement, with_affinity
+from grove.dialects.translation import Translation, named, set_name, set_of, unknown_fields
+
+CLIQUE = "gang"
+PREFIX = f"{GROUP}/"
+RECREATE = f"{PREFIX}recreate"
+"""On a PodGangSet, "true": a change that a running set cannot take makes it anew."""
+
+_HINTS = {
+    "minMember": "spec.minAvailable", "minReplicas": "spec.minAvailable", "size": "spec.replicas",
+    "podTemplate": "spec.template", "podSpec": "spec.template.spec",
+    "schedulerName": "spec.template.spec.schedulerName",
+    "priorityClassName": "spec.scheduling.priorityClassName", "nodeSelector": "spec.scheduling.nodeSelector",
+    "nodeAffinity": "spec.scheduling.nodeAffinity", "tolerations": "spec.scheduling.tolerations",
+    "affinity": "spec.scheduling.nodeAffinity, podAffinity or podAntiAffinity", "queue": "spec.scheduling.queue",
+    "topologySpreadConstraints": "spec.scheduling.topologySpread",
+    "topology": "a PodClique of grove.dynamo.ai/v1 whose selector matches the labels of the template",
+    "topologyConstraint": "a PodClique of grove.dynamo.ai/v1 with spec.topology",
+    "cliques": "a PodCliqueSet of grove.io/v1alpha1, which has several cliques",
+    "podCliqueScalingGroups": "a PodCliqueSet of grove.io/v1alpha1, which has scaling groups",
+    "terminationDelay": "spec.template.terminationDelay of a PodCliqueSet of grove.io/v1alpha1",
+}  # fmt: skip
+_POD_SPEC = "spec.template.cliques[0].spec.podSpec"
+_PATHS = (
+    ("spec.replicas", "spec"),
+    ("spec.template", "spec"),
+    ("spec.template.priorityClassName", "spec.scheduling.priorityClassName"),
+    ("spec.template.topologyConstraint", "spec.template.metadata.labels"),
+    ("spec.template.cliques", "spec"),
+    ("spec.template.cliques.spec", "spec"),
+    ("spec.template.cliques.spec.podSpec", "spec.template.spec"),
+    ("spec.template.cliques[0]", "spec"),
+    ("spec.template.cliques[0].name", "metadata.name"),
+    ("spec.template.cliques[0].labels", "spec.template.metadata.labels"),
+    ("spec.template.cliques[0].annotations", "spec.template.metadata.annotations"),
+    ("spec.template.cliques[0].spec", "spec"),
+    (_POD_SPEC, "spec.template.spec"),
+)
+_SCHEDULED_AS = {
+    "nodeSelector": "nodeSelector",
+    "tolerations": "tolerations",
+    "topologySpread": "topologySpreadConstraints",
+}
+
+
+def to_set(obj: Json, placement: Placement = NOWHERE) -> Translation:
+    """The PodCliqueSet of a PodGangSet; `placement` is where rules from outside want its pods."""
+    spec, name = mapping(obj.get("spec")), named(obj)
+    template, scheduling = mapping(spec.get("template")), mapping(spec.get("scheduling"))
+    pod_spec = _pod_spec(mapping(template.get("spec")), scheduling)
+    scheduler = text(pod_spec["schedulerName"])
+    pod_spec = with_affinity(pod_spec, placement.affinity)
+    clique: Json = {"name": CLIQUE, "spec": {"roleName": CLIQUE, "podSpec": pod_spec, "replicas": _replicas(spec)}}
+    if (floor := integer(spec.get("minAvailable"))) is not None:
+        clique["spec"]["minAvailable"] = floor
+    metadata = mapping(template.get("metadata"))
+    clique |= {part: dict(metadata[part]) for part in ("labels", "annotations") if mapping(metadata.get(part))}
+    whole: Json = {"cliques": [clique]}
+    if priority := text(scheduling.get("priorityClassName")):
+        whole["priorityClassName"] = priority
+    if placement.constraint:
+        whole["topologyConstraint"] = placement.constraint
+    short = set_name(name, len(CLIQUE))
+    manifest = set_of(obj, GROUP, short, {"replicas": 1, "template": whole}, without=PREFIX)
+    queue = text(scheduling.get("queue"))
+    if queue and scheduler == KAI_SCHEDULER:
+        clique["labels"] = {**mapping(clique.get("labels")), KAI_QUEUE: queue}
+    elif queue and scheduler == VOLCANO_SCHEDULER:
+        manifest["metadata"]["annotations"][VOLCANO_QUEUE] = queue
+    faults = [*unknown_fields(spec, PodGangSetSpec, "spec", _HINTS), *_faults(spec, scheduler, queue)]
+    return Translation(manifest, _PATHS, tuple(faults), tuple(_warnings(obj, short)))
+
+
+def _replicas(spec: Json) -> int:
+    found = integer(spec.get("replicas"))
+    return 1 if found is None else found
+
+
+def _faults(spec: Json, scheduler: str, queue: str) -> Iterator[Fault]:
+    replicas, floor = _replicas(spec), integer(spec.get("minAvailable"))
+    if floor is not None and floor < 1:
+        yield invalid("spec.minAvailable", floor, "must be at least 1")
+    elif floor is not None and 0 < replicas < floor:
+        yield invalid("spec.minAvailable", floor, f"must not be greater than replicas ({replicas})")
+    if queue and scheduler not in (KAI_SCHEDULER, VOLCANO_SCHEDULER):
+        detail = (
+            f"{scheduler} has no queues: name one that has (kai-scheduler, volcano) in spec.template.spec.schedulerName"
+        )
+        yield forbidden("spec.scheduling.queue", detail)
+
+
+def _warnings(obj: Json, short: str) -> Iterator[str]:
+    spec, name = mapping(obj.get("spec")), named(obj)
+    if not text(mapping(mapping(spec.get("template")).get("spec")).get("schedulerName")):
+        yield f"spec.template.spec.schedulerName: not given, so {GROVE_SCHEDULER} places the gang"
+    if spec.get("minAvailable") is None and _replicas(spec):
+        yield f"spec.minAvailable: not given, so all {_replicas(spec)} pods are needed"
+    if short != name:
+        yield f"metadata.name: too long for the names of pods; the PodCliqueSet is called {short}"
+
+
+def _pod_spec(own: Json, scheduling: Json) -> Json:
+    """The pod spec with the scheduling beside it: what both say must both hold."""
+    found: Json = {**own, "schedulerName": text(own.get("schedulerName")) or GROVE_SCHEDULER}
+    affinity = {name: mapping(value) for name, value in mapping(own.get("affinity")).items()}
+    for name in ("nodeAffinity", "podAffinity", "podAntiAffinity"):
+        if given := mapping(scheduling.get(name)):
+            affinity[name] = _both(mapping(affinity.get(name)), given)
+    if affinity:
+        found["affinity"] = affinity
+    for theirs, ours in _SCHEDULED_AS.items():
+        wanted, mine = scheduling.get(theirs), own.get(ours)
+        if isinstance(wanted, dict) and wanted:
+            found[ours] = {**mapping(mine), **wanted}
+        elif isinstance(wanted, list) and wanted:
+            found[ours] = [*sequence(mine), *wanted]
+    return found
+
+
+_PREFERRED, _REQUIRED = (f"{word}DuringSchedulingIgnoredDuringExecution" for word in ("preferred", "required"))
+
+
+def _both(own: Json, given: Json) -> Json:
+    """Two affinities as one. Node terms are alternatives, so to hold both every pair of them becomes one term."""
+    found = {**own}
+    if preferred := [*sequence(own.get(_PREFERRED)), *sequence(given.get(_PREFERRED))]:
+        found[_PREFERRED] = preferred
+    mine, theirs = own.get(_REQUIRED), given.get(_REQUIRED)
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        pairs = [
+            _joined(mapping(one), mapping(other))
+            for one in sequence(mine.get("nodeSelectorTerms"))
+            for other in sequence(theirs.get("nodeSelectorTerms"))
+        ]
+        found[_REQUIRED] = {"nodeSelectorTerms": pairs}
+    elif isinstance(mine, list) and isinstance(theirs, list):
+        found[_REQUIRED] = [*mine, *theirs]
+    elif theirs is not None:
+        found[_REQUIRED] = theirs
+    return found
+
+
+def _joined(one: Json, other: Json) -> Json:
+    parts = {
+        part: [*sequence(one.get(part)), *sequence(other.get(part))] for part in ("matchExpressions", "matchFields")
+    }
+    return {part: terms for part, terms in parts.items() if terms}

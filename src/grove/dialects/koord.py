@@ -1,0 +1,190 @@
+"""PodCliqueSet of `grove.ai/v1alpha1` to one of `grove.io/v1alpha1`: cliques come out of their groups, numbers become
+an explicit start order.
+
+A clique of order n starts after those of its group with the next lower number there is; groups do not wait for each
+other. The annotations by which a set speaks to Koordinator mean the same on both sides and travel as they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from grove.admission.rules.faults import Fault, duplicate, invalid, required
+from grove.admission.rules.view import integer, mapping, sequence, text
+from grove.api.koordset import GROUP, KoordPodCliqueSetSpec
+from grove.api.meta import Json
+from grove.api.podcliqueset import ANY_ORDER, EXPLICIT
+from grove.dialects.translation import Translation, name_faults, named, set_name, set_of, unknown_fields
+
+_TEMPLATE = "spec.template"
+_GROUPS = f"{_TEMPLATE}.podCliqueScalingGroups"
+_HINTS = {
+    "cliques": "spec.template.podCliqueScalingGroups[].podCliques, or spec.template.podCliques outside every group",
+    "cliqueNames": "podCliques: here the cliques stand inside their group",
+    "startsAfter": "startOrder", "cliqueStartupType": "startOrder of the cliques", "podSpec": "template.spec",
+    "roleName": "name", "labels": "template.metadata.labels", "annotations": "template.metadata.annotations",
+    "schedulerName": "template.spec.schedulerName of the cliques, or the annotation schedulerName of the set",
+    "updateStrategy": "a PodCliqueSet of grove.io/v1alpha1, which has spec.updateStrategy",
+    "resourceSharing": "a PodCliqueSet of grove.io/v1alpha1, which has spec.template.resourceSharing",
+    "resourceClaimTemplates": "a PodCliqueSet of grove.io/v1alpha1, which has spec.template.resourceClaimTemplates",
+    "scalingGroups": "spec.template.podCliqueScalingGroups", "scaleConfig": "scaleConfig of a group",
+}  # fmt: skip
+_SAME = ("terminationDelay", "priorityClassName", "headlessServiceConfig", "topologyConstraint")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A clique of the object: where it stands there, and what it is called in the set."""
+
+    raw: Json
+    path: str
+    group: str
+    name: str
+    set_name: str
+
+    @property
+    def order(self) -> int | None:
+        return integer(self.raw.get("startOrder"))
+
+
+def members_of(obj: Json) -> list[Member]:
+    """All cliques in the order of the document, those outside every group last.
+
+    The set needs names that are unique; those that several groups use get their group's name before them.
+    """
+    template = mapping(mapping(obj.get("spec")).get("template"))
+    places = [
+        (mapping(clique), f"{_GROUPS}[{at}].podCliques[{index}]", text(mapping(group).get("name")))
+        for at, group in enumerate(sequence(template.get("podCliqueScalingGroups")))
+        for index, clique in enumerate(sequence(mapping(group).get("podCliques")))
+    ]
+    places += [
+        (mapping(clique), f"{_TEMPLATE}.podCliques[{index}]", "")
+        for index, clique in enumerate(sequence(template.get("podCliques")))
+    ]
+    used = Counter(text(clique.get("name")) for clique, _, _ in places)
+    found = []
+    for clique, path, group in places:
+        name = text(clique.get("name"))
+        found.append(Member(clique, path, group, name, f"{group}-{name}" if group and used[name] > 1 else name))
+    return found
+
+
+def starts_after(member: Member, members: Sequence[Member]) -> list[str]:
+    """Cliques of the set that this one waits for: those of its group with the next lower number there is."""
+    order = member.order
+    if order is None:
+        return []
+    peers = [one for one in members if one.group == member.group and one.order is not None]
+    lower = [one.order for one in peers if one.order is not None and one.order < order]
+    return [one.set_name for one in peers if lower and one.order == max(lower)]
+
+
+def to_set(obj: Json) -> Translation:
+    spec = mapping(obj.get("spec"))
+    template = mapping(spec.get("template"))
+    groups = [mapping(one) for one in sequence(template.get("podCliqueScalingGroups"))]
+    members = members_of(obj)
+    waits = {one.set_name: starts_after(one, members) for one in members}
+    explicit = any(waits.values())
+    whole: Json = {
+        "cliques": [_clique(one, waits[one.set_name] if explicit else []) for one in members],
+        "cliqueStartupType": EXPLICIT if explicit else ANY_ORDER,
+    }
+    if groups:
+        whole["podCliqueScalingGroups"] = [_group(one, members) for one in groups]
+    whole |= {name: template[name] for name in _SAME if template.get(name) is not None}
+    inner = max((len(one.group) + len(one.set_name) for one in members), default=0)
+    replicas = integer(spec.get("replicas"))
+    short = set_name(named(obj), inner)
+    manifest = set_of(obj, GROUP, short, {"replicas": 1 if replicas is None else replicas, "template": whole})
+    faults = [*unknown_fields(spec, KoordPodCliqueSetSpec, "spec", _HINTS), *_faults(obj, members, inner)]
+    return Translation(manifest, tuple(_paths(members)), tuple(faults), tuple(_warnings(obj, members, short)))
+
+
+def _clique(member: Member, waits: list[str]) -> Json:
+    raw, template = member.raw, mapping(member.raw.get("template"))
+    replicas = integer(raw.get("replicas"))
+    # The role is called as the clique: the set wants roles that differ, too.
+    spec: Json = {
+        "roleName": member.set_name,
+        "podSpec": mapping(template.get("spec")),
+        "replicas": 1 if replicas is None else replicas,
+    }
+    if (floor := integer(raw.get("minAvailable"))) is not None:
+        spec["minAvailable"] = floor
+    if waits:
+        spec["startsAfter"] = waits
+    if raw.get("autoScalingConfig") is not None:
+        spec["autoScalingConfig"] = raw["autoScalingConfig"]
+    metadata = mapping(template.get("metadata"))
+    found: Json = {"name": member.set_name}
+    found |= {part: dict(metadata[part]) for part in ("labels", "annotations") if mapping(metadata.get(part))}
+    if raw.get("topologyConstraint") is not None:
+        found["topologyConstraint"] = raw["topologyConstraint"]
+    return found | {"spec": spec}
+
+
+def _group(group: Json, members: Sequence[Member]) -> Json:
+    name = text(group.get("name"))
+    replicas, floor = integer(group.get("replicas")), integer(group.get("minAvailable"))
+    found: Json = {
+        "name": name,
+        "cliqueNames": [one.set_name for one in members if one.group == name],
+        "replicas": 1 if replicas is None else replicas,
+        "minAvailable": 1 if floor is None else floor,
+    }
+    return found | {part: group[part] for part in ("scaleConfig", "topologyConstraint") if group.get(part) is not None}
+
+
+def _paths(members: Sequence[Member]) -> Iterator[tuple[str, str]]:
+    yield from ((f"{_TEMPLATE}.{name}", f"{_TEMPLATE}.{name}") for name in _SAME)
+    yield f"{_TEMPLATE}.cliques", f"{_GROUPS}.podCliques"
+    yield f"{_TEMPLATE}.cliques.spec", f"{_GROUPS}.podCliques"
+    yield f"{_TEMPLATE}.cliques.spec.podSpec", f"{_GROUPS}.podCliques.template.spec"
+    yield f"{_TEMPLATE}.cliques.spec.startsAfter", f"{_GROUPS}.podCliques.startOrder"
+    yield f"{_TEMPLATE}.cliques.roleName", f"{_GROUPS}.podCliques.name"
+    yield f"{_TEMPLATE}.cliqueStartupType", f"{_GROUPS}.podCliques.startOrder"
+    yield f"{_GROUPS}.cliqueNames", f"{_GROUPS}.podCliques"
+    index_in: Counter[str] = Counter()
+    for index, one in enumerate(members):
+        ours, theirs = f"{_TEMPLATE}.cliques[{index}]", one.path
+        yield ours, theirs
+        yield f"{ours}.labels", f"{theirs}.template.metadata.labels"
+        yield f"{ours}.annotations", f"{theirs}.template.metadata.annotations"
+        yield f"{ours}.spec", theirs
+        yield f"{ours}.spec.podSpec", f"{theirs}.template.spec"
+        yield f"{ours}.spec.startsAfter", f"{theirs}.startOrder"
+        yield f"{ours}.spec.roleName", f"{theirs}.name"
+        if one.group:
+            group = theirs.rpartition(".podCliques[")[0]
+            yield f"{group}.cliqueNames[{index_in[group]}]", f"{theirs}.name"
+            index_in[group] += 1
+
+
+def _faults(obj: Json, members: Sequence[Member], inner: int) -> Iterator[Fault]:
+    if not members:
+        yield required(_GROUPS, "at least one clique, in a group or in spec.template.podCliques")
+    seen: dict[tuple[str, str], str] = {}
+    for one in members:
+        if (first := seen.setdefault((one.group, one.name), one.path)) != one.path:
+            yield duplicate(f"{one.path}.name", one.name, f"{first} has the same name")
+        order = one.raw.get("startOrder")
+        if order is not None and (one.order is None or one.order < 0):
+            yield invalid(f"{one.path}.startOrder", order, "must be a whole number, 0 or more; lower ones start first")
+        if not mapping(mapping(one.raw.get("template")).get("spec")):
+            yield required(f"{one.path}.template.spec", "what the pods are made from")
+    yield from name_faults(named(obj), inner, "metadata.name")
+
+
+def _warnings(obj: Json, members: Sequence[Member], short: str) -> Iterator[str]:
+    numbered = {one.group for one in members if one.order is not None}
+    for one in members:
+        if one.group in numbered and one.order is None:
+            yield f"{one.path}.startOrder: not given while others have one, so it neither waits nor is waited for"
+        if one.set_name != one.name:
+            yield f"{one.path}.name: several groups have a clique {one.name}; this one becomes {one.set_name}"
+    if short != named(obj):
+        yield f"metadata.name: too long for the names of pods; the PodCliqueSet of grove.io is called {short}"

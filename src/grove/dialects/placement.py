@@ -1,0 +1,270 @@
+"""PodClique of `grove.dynamo.ai/v1`: a rule about where the pods of matching PodGangSets go.
+
+A term about a gang's own pods on a level of the cluster's topology packs the gang there; every other term is pod
+affinity as it stands. Rules never make one gang of two PodGangSets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from grove.admission.rules.faults import Fault, invalid, required
+from grove.admission.rules.view import integer, mapping, sequence, text, texts
+from grove.api import selector
+from grove.api.conditions import FALSE, TRUE, with_condition
+from grove.api.dynamo import GROUP, MatchedPodGangSet, PlacementSpec, PlacementStatus
+from grove.api.meta import Json
+from grove.api.pod import LabelSelector
+from grove.dialects.translation import unknown_fields
+
+PACK, POD_AFFINITY = "Pack", "PodAffinity"
+APPLY = f"{GROUP}/apply"
+"""On a PodClique, "now": it takes effect at once, and pods are replaced for it."""
+APPLIED, WAITING_FOR_ROLLOUT, NOTHING_MATCHES, INVALID_SELECTOR = (
+    "Applied",
+    "WaitingForRollout",
+    "NothingMatches",
+    "InvalidSpec",
+)
+
+_PREFERRED, _REQUIRED = (f"{word}DuringSchedulingIgnoredDuringExecution" for word in ("preferred", "required"))
+_HINTS = {
+    "template": "a PodGangSet of grove.dynamo.ai/v1; this PodClique is a rule and owns no pods",
+    "replicas": "spec.replicas of a PodGangSet; this PodClique is a rule and owns no pods",
+    "podSpec": "a PodClique of grove.io/v1alpha1; this PodClique is a rule and owns no pods",
+    "podAffinity": "spec.topology.preferredDuringSchedulingIgnoredDuringExecution, or required…",
+    "topologyKey": "podAffinityTerm.topologyKey of a term in spec.topology",
+}
+
+Levels = Mapping[str, tuple[str, str]]
+"""Topology levels by node label key: name of the topology, and of the domain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where rules want the pods of one PodGangSet."""
+
+    constraint: Json = field(default_factory=dict)
+    """The topologyConstraint of the set, or nothing."""
+    affinity: Json = field(default_factory=dict)
+    """podAffinity and podAntiAffinity beside those of the pod template."""
+    applied: Mapping[str, str] = field(default_factory=dict)
+    """How each rule took effect, by its name."""
+
+    def to_json(self) -> Json:
+        parts = {"constraint": self.constraint, "affinity": self.affinity, "applied": dict(self.applied)}
+        return {name: part for name, part in parts.items() if part}
+
+    @classmethod
+    def of(cls, told: Json) -> Placement:
+        return cls(mapping(told.get("constraint")), mapping(told.get("affinity")), mapping(told.get("applied")))
+
+
+NOWHERE = Placement()
+
+
+class Term(NamedTuple):
+    """One term of a rule; weight 0 is a must."""
+
+    weight: int
+    term: Json
+
+
+def terms_of(rule: Json) -> list[Term]:
+    topology = mapping(mapping(rule.get("spec")).get("topology"))
+    wishes = [
+        Term(integer(mapping(one).get("weight")) or 1, mapping(mapping(one).get("podAffinityTerm")))
+        for one in sequence(topology.get(_PREFERRED))
+    ]
+    return [*(Term(0, mapping(one)) for one in sequence(topology.get(_REQUIRED))), *wishes]
+
+
+def find_selector(value: Any, *, empty: bool) -> selector.Selector | None:
+    """A label selector as it matches; an absent one is as `empty` says. None if it cannot be read."""
+    if value is None:
+        return selector.Selector(nothing=not empty)
+    try:
+        return selector.of(msgspec.convert(value, LabelSelector))
+    except (msgspec.ValidationError, selector.InvalidSelector):
+        return None
+
+
+def matches(rule: Json, labels: Mapping[str, str]) -> bool:
+    """Whether a rule is about pods with these labels."""
+    found = find_selector(mapping(rule.get("spec")).get("selector"), empty=False)
+    return found is not None and found.matches(labels)
+
+
+def placed(
+    rules: Iterable[Json], labels: Mapping[str, str], namespace: str, levels: Levels, *, pack: bool
+) -> Placement:
+    """Where these rules want a gang whose pods have these labels.
+
+    Without `pack` (a set that runs cannot change its topology constraint) everything is affinity.
+    """
+    constraint: Json = {}
+    affinity: Json = {}
+    applied: dict[str, str] = {}
+    about = sorted((rule for rule in rules if matches(rule, labels)), key=_name)
+    own = (
+        [(name, term) for name, term in _terms(about) if _is_own(term.term, labels, namespace, levels)] if pack else []
+    )
+    packed: list[Term] = []
+    for _, term in sorted(own, key=lambda pair: (bool(pair[1].weight), -pair[1].weight, pair[0])):
+        word = "preferred" if term.weight else "required"
+        topology, domain = levels[text(term.term.get("topologyKey"))]
+        if word in mapping(constraint.get("pack")) or constraint.get("topologyName", topology) != topology:
+            continue
+        packed.append(term)
+        constraint = {"topologyName": topology, "pack": {**mapping(constraint.get("pack")), word: domain}}
+    for rule in about:
+        terms = [one for one in terms_of(rule) if one not in packed]
+        applied[_name(rule)] = POD_AFFINITY if terms or not terms_of(rule) else PACK
+        affinity = _added(affinity, "podAffinity", _affinity(terms))
+        affinity = _added(affinity, "podAntiAffinity", _anti(rule))
+    return Placement(constraint, affinity, applied)
+
+
+def _terms(rules: Iterable[Json]) -> Iterator[tuple[str, Term]]:
+    return ((_name(rule), term) for rule in rules for term in terms_of(rule))
+
+
+def _name(rule: Json) -> str:
+    return text(mapping(rule.get("metadata")).get("name"))
+
+
+def _anti(rule: Json) -> Json:
+    return mapping(mapping(mapping(rule.get("spec")).get("topology")).get("podAntiAffinity"))
+
+
+def _is_own(term: Json, labels: Mapping[str, str], namespace: str, levels: Levels) -> bool:
+    """Whether a term is about the gang's own pods, on a level of a topology."""
+    if text(term.get("topologyKey")) not in levels or term.get("namespaceSelector") is not None:
+        return False
+    if namespace not in (texts(term.get("namespaces")) or (namespace,)):
+        return False
+    found = find_selector(term.get("labelSelector"), empty=True)
+    return found is not None and found.matches(labels)
+
+
+def _affinity(terms: Sequence[Term]) -> Json:
+    must = [one.term for one in terms if not one.weight]
+    wish = [{"weight": one.weight, "podAffinityTerm": one.term} for one in terms if one.weight]
+    return {name: some for name, some in ((_REQUIRED, must), (_PREFERRED, wish)) if some}
+
+
+def _added(affinity: Json, name: str, more: Json) -> Json:
+    if not more:
+        return affinity
+    known = mapping(affinity.get(name))
+    both = {part: [*sequence(known.get(part)), *sequence(more.get(part))] for part in (_REQUIRED, _PREFERRED)}
+    return {**affinity, name: {part: terms for part, terms in both.items() if terms}}
+
+
+def with_affinity(pod_spec: Json, more: Json) -> Json:
+    """The pod spec with further pod affinity, beside what it has."""
+    affinity = mapping(pod_spec.get("affinity"))
+    for name, part in more.items():
+        affinity = _added(affinity, name, part)
+    return {**pod_spec, "affinity": affinity} if affinity else pod_spec
+
+
+def rule_faults(rule: Json) -> list[Fault]:
+    """What is wrong with a rule. Its terms are checked with the pods they are put into."""
+    spec = mapping(rule.get("spec"))
+    found = list(unknown_fields(spec, PlacementSpec, "spec", _HINTS))
+    if not mapping(spec.get("selector")):
+        found.append(required("spec.selector", "labels of the PodGangSets' pods that the rule is about"))
+    elif find_selector(spec.get("selector"), empty=False) is None:
+        found.append(invalid("spec.selector", spec.get("selector"), "cannot be read as a label selector"))
+    for word, path in ((_REQUIRED, ""), (_PREFERRED, ".podAffinityTerm")):
+        for index, one in enumerate(sequence(mapping(spec.get("topology")).get(word))):
+            at = f"spec.topology.{word}[{index}]"
+            term = mapping(mapping(one).get("podAffinityTerm")) if path else mapping(one)
+            if not text(term.get("topologyKey")):
+                found.append(required(f"{at}{path}.topologyKey", "the node label within whose value pods are near"))
+            if find_selector(term.get("labelSelector"), empty=True) is None:
+                found.append(invalid(f"{at}{path}.labelSelector", term.get("labelSelector"), "cannot be read"))
+            if path and not 1 <= (integer(mapping(one).get("weight")) or 0) <= 100:
+                found.append(invalid(f"{at}.weight", mapping(one).get("weight"), "must be between 1 and 100"))
+    if not mapping(spec.get("topology")):
+        found.append(required("spec.topology", "where the pods go"))
+    return found
+
+
+# What became of a rule
+
+
+class PodPlace(NamedTuple):
+    """A pod as the rules see it: its labels, and those of its node; none while it has no node."""
+
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+    node: Mapping[str, str] | None
+
+
+class Match(NamedTuple):
+    """A PodGangSet that a rule is about, and how it took effect on its set; empty while it waits."""
+
+    name: str
+    applied_as: str
+
+
+def rule_status(
+    before: PlacementStatus, rule: Json, generation: int, matched: Sequence[Match], pods: Sequence[PodPlace],
+    faults: Sequence[Fault], now: datetime,
+) -> PlacementStatus:  # fmt: skip
+    """What a rule says of itself. `pods` are all pods of Grove that its terms may be about."""
+    namespace = text(mapping(rule.get("metadata")).get("namespace"))
+    mine = [pod for pod in pods if pod.namespace == namespace and matches(rule, pod.labels)]
+    near = [_Near.of(one.term, namespace, pods) for one in terms_of(rule)]
+    return PlacementStatus(
+        observed_generation=generation,
+        matched_pod_gang_sets=tuple(MatchedPodGangSet(name=one.name, applied_as=one.applied_as) for one in matched),
+        matched_pods=len(mine),
+        satisfied_pods=sum(pod.node is not None and all(one.holds(pod) for one in near) for pod in mine),
+        conditions=with_condition(before.conditions, APPLIED, *_verdict(matched, faults), now, generation),
+    )
+
+
+class _Near(NamedTuple):
+    """The pods a term is about, counted by the domain they are in."""
+
+    key: str
+    pods: Mapping[str, set[tuple[str, str]]]
+
+    @classmethod
+    def of(cls, term: Json, namespace: str, pods: Sequence[PodPlace]) -> _Near:
+        key, spaces = text(term.get("topologyKey")), texts(term.get("namespaces")) or (namespace,)
+        chosen = find_selector(term.get("labelSelector"), empty=True)
+        found: dict[str, set[tuple[str, str]]] = {}
+        for pod in pods:
+            if pod.node is None or key not in pod.node or pod.namespace not in spaces:
+                continue
+            if chosen is not None and chosen.matches(pod.labels):
+                found.setdefault(pod.node[key], set()).add((pod.namespace, pod.name))
+        return cls(key, found)
+
+    def holds(self, pod: PodPlace) -> bool:
+        """Whether another pod that the term is about is in the same domain."""
+        there = self.pods.get((pod.node or {}).get(self.key, ""), set())
+        return bool(there - {(pod.namespace, pod.name)})
+
+
+def _verdict(matched: Sequence[Match], faults: Sequence[Fault]) -> tuple[str, str, str]:
+    if faults:
+        return FALSE, INVALID_SELECTOR, "; ".join(map(str, faults))
+    if not matched:
+        return FALSE, NOTHING_MATCHES, "no PodGangSet of this namespace has pods that spec.selector matches"
+    waiting = [one.name for one in matched if not one.applied_as]
+    apart = "; each is a gang of its own" if len(matched) > 1 else ""
+    if waiting:
+        message = f"waits for the next rollout of {', '.join(waiting)}; annotation {APPLY}: now rolls it out at once"
+        return FALSE, WAITING_FOR_ROLLOUT, message + apart
+    return TRUE, APPLIED, f"in effect on {len(matched)} PodGangSet{'s' if len(matched) > 1 else ''}{apart}"

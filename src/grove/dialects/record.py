@@ -1,0 +1,135 @@
+"""A translation put into a set that lives: what we said before and say no more goes, what others wrote beside it stays.
+
+The set remembers in an annotation what was last said. Replicas are said once: whoever scales the set directly is heard
+until the object says another number. Law: merging a translation into what it was merged into changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from grove.admission.rules.view import mapping, text
+from grove.api.labels import TRANSLATION
+from grove.api.meta import Json
+from grove.api.patch import merge_patch
+
+CLIQUES, GROUPS = "cliques", "podCliqueScalingGroups"
+
+
+class Scaling(NamedTuple):
+    """Replicas of a clique or a group of a set: which of the two lists it stands in, its name, how many."""
+
+    part: str
+    name: str
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was last said in a set."""
+
+    spec: Json = field(default_factory=dict)
+    labels: Json = field(default_factory=dict)
+    annotations: Json = field(default_factory=dict)
+    placement: Json = field(default_factory=dict)
+    """Where its gangs go by rules from outside, as they were when it was last rolled out."""
+    scaling: list[Scaling] = field(default_factory=list)
+    """Replicas that were changed and may not have reached the PodCliques and groups there are."""
+
+    @classmethod
+    def of(cls, annotations: Mapping[str, str]) -> Record | None:
+        """The record on a set; None if there is none, or a hand has spoilt it: then everything is said anew."""
+        try:
+            return msgspec.json.decode(annotations[TRANSLATION], type=cls)
+        except (KeyError, msgspec.DecodeError):
+            return None
+
+    def __str__(self) -> str:
+        told = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name)}
+        return msgspec.json.encode(told, order="sorted").decode()
+
+
+def with_record(manifest: Json, record: Record) -> Json:
+    """The manifest as it is written: with the annotation that remembers it."""
+    metadata = manifest["metadata"]
+    annotations = {**metadata["annotations"], TRANSLATION: str(record)}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+def record_of(manifest: Json, placement: Json, last: Record | None = None) -> Record:
+    """What is remembered of a manifest. Replicas that differ from the last are still to be told to what there is."""
+    metadata = manifest["metadata"]
+    scaling = [] if last is None else scale_changes(last, manifest["spec"])
+    return Record(manifest["spec"], metadata["labels"], metadata["annotations"], placement, scaling)
+
+
+def merged_set(live: Json, manifest: Json, last: Record, now: Record) -> Json:
+    """The live set with the translation in it."""
+    metadata = mapping(live.get("metadata"))
+    labels = merged(mapping(metadata.get("labels")), manifest["metadata"]["labels"], last.labels)
+    told = mapping(metadata.get("annotations"))
+    annotations = merged(told, manifest["metadata"]["annotations"], last.annotations) | {TRANSLATION: str(now)}
+    spec = merged(mapping(live.get("spec")), manifest["spec"], last.spec)
+    return {**live, "metadata": {**metadata, "labels": labels, "annotations": annotations}, "spec": spec}
+
+
+def set_patch(live: Json, wanted: Json) -> Json | None:
+    """The conditional merge patch that turns one into the other, or None."""
+    patch = merge_patch(live, wanted)
+    if not patch:
+        return None
+    version = text(mapping(live.get("metadata")).get("resourceVersion"))
+    return {**patch, "metadata": {**mapping(patch.get("metadata")), "resourceVersion": version}}
+
+
+def merged(live: Any, wanted: Any, last: Any) -> Any:
+    """`live` with `wanted` in it, less what was in `last` and is not wanted any more.
+
+    Lists of named things are merged by name, other lists are replaced.
+    """
+    if isinstance(wanted, dict) and isinstance(live, dict):
+        before = mapping(last)
+        kept = {name: value for name, value in live.items() if name in wanted or name not in before}
+        return kept | {name: _field(name, live, value, before) for name, value in wanted.items()}
+    if _is_named(wanted) and _is_named(live):
+        mine, before = _by_name(live), _by_name(last) if _is_named(last) else {}
+        ours = _by_name(wanted)
+        extra = [one for name, one in mine.items() if name not in ours and name not in before]
+        return [merged(mine.get(name), one, before.get(name)) for name, one in ours.items()] + extra
+    return wanted
+
+
+def _field(name: str, live: Json, wanted: Any, last: Json) -> Any:
+    if name == "replicas" and name in live and last.get(name) == wanted:
+        return live[name]
+    return merged(live.get(name), wanted, last.get(name))
+
+
+def _is_named(value: Any) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    names = [one.get("name") if isinstance(one, dict) else None for one in value]
+    return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+
+
+def _by_name(items: list[Json]) -> dict[str, Json]:
+    return {one["name"]: one for one in items}
+
+
+def scale_changes(last: Record, spec: Json) -> list[Scaling]:
+    """Cliques and groups whose replicas are others than were said before, or were never told to what there is."""
+    found = {(part, name): number for part, name, number in last.scaling}
+    for part in (CLIQUES, GROUPS):
+        before = {one["name"]: _replicas(one) for one in mapping(last.spec.get("template")).get(part, ())}
+        for one in mapping(spec.get("template")).get(part, ()):
+            if before.get(one["name"], _replicas(one)) != _replicas(one):
+                found[part, one["name"]] = _replicas(one)
+    return [Scaling(part, name, number) for (part, name), number in found.items()]
+
+
+def _replicas(part: Json) -> int:
+    return int(mapping(part.get("spec", part)).get("replicas", 1))

@@ -1,0 +1,190 @@
+"""A PodCliqueSet of `grove.io/v1alpha1` in the words of a dialect, and what those words cannot say.
+
+Law: where nothing is lost, translating the result gives the same set again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from grove.admission.rules.view import mapping, sequence, text, texts
+from grove.api import dynamo as gangs
+from grove.api.dynamo import PodGangSet
+from grove.api.koordset import KoordPodCliqueSet
+from grove.api.labels import GROVE_SCHEDULER, LAST_APPLIED, TRANSLATED_FROM, TRANSLATED_NAME, TRANSLATION
+from grove.api.meta import Json, Resource
+from grove.api.podcliqueset import ANY_ORDER, EXPLICIT, IN_ORDER
+from grove.dialects.koord import Member, starts_after
+
+_OURS = (TRANSLATED_FROM, TRANSLATED_NAME, TRANSLATION, LAST_APPLIED)
+_SAME = ("terminationDelay", "priorityClassName", "headlessServiceConfig", "topologyConstraint")
+
+
+class Reversed(NamedTuple):
+    """The object in the dialect's words, and a sentence for everything of the set that it does not say."""
+
+    manifest: Json
+    lost: tuple[str, ...]
+
+
+def to_dialect(pcs: Json, group: str) -> Reversed:
+    """The set as an object of this API group; a set that was translated gets its own name back."""
+    return _gang_set(pcs) if group == gangs.GROUP else _koord_set(pcs)
+
+
+def _manifest(pcs: Json, resource: Resource, spec: Json) -> Json:
+    metadata = mapping(pcs.get("metadata"))
+    told = mapping(metadata.get("annotations"))
+    found: Json = {"name": text(told.get(TRANSLATED_NAME)) or text(metadata.get("name"))}
+    if namespace := text(metadata.get("namespace")):
+        found["namespace"] = namespace
+    for part in ("labels", "annotations"):
+        if kept := {name: one for name, one in mapping(metadata.get(part)).items() if name not in _OURS}:
+            found[part] = kept
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": found, "spec": spec}
+
+
+def _gang_set(pcs: Json) -> Reversed:
+    spec = mapping(pcs.get("spec"))
+    template = mapping(spec.get("template"))
+    cliques = [mapping(one) for one in sequence(template.get("cliques"))]
+    clique = cliques[0] if cliques else {}
+    inner = mapping(clique.get("spec"))
+    found: Json = {"replicas": inner.get("replicas", 1)}
+    if inner.get("minAvailable") is not None:
+        found["minAvailable"] = inner["minAvailable"]
+    found["template"] = _pod_template(clique)
+    if priority := text(template.get("priorityClassName")):
+        found["scheduling"] = {"priorityClassName": priority}
+    lost = [*_lost_of_set(spec), *_lost_of_template(template, ("priorityClassName", "cliqueStartupType"))]
+    if spec.get("replicas", 1) != 1:
+        lost.append(f"spec.replicas is {spec.get('replicas')}: a PodGangSet is one gang; write one object for each")
+    lost += [f'clique "{text(one.get("name"))}": a PodGangSet has one kind of pods' for one in cliques[1:]]
+    lost += [f'scaling group "{name}": a PodGangSet has none' for name in _group_names(template)]
+    lost += _lost_of_clique(clique, ("topologyConstraint", "autoScalingConfig", "startsAfter", "resourceSharing"))
+    scheduler = text(mapping(inner.get("podSpec")).get("schedulerName"))
+    if not scheduler:
+        lost.append(f"no schedulerName means the operator's default here, and {GROVE_SCHEDULER} there")
+    return Reversed(_manifest(pcs, PodGangSet.RESOURCE, found), tuple(lost))
+
+
+def _koord_set(pcs: Json) -> Reversed:
+    spec = mapping(pcs.get("spec"))
+    template = mapping(spec.get("template"))
+    cliques = {text(mapping(one).get("name")): mapping(one) for one in sequence(template.get("cliques"))}
+    groups = [mapping(one) for one in sequence(template.get("podCliqueScalingGroups"))]
+    home = {name: text(group.get("name")) for group in groups for name in texts(group.get("cliqueNames"))}
+    waits = _waits(template, list(cliques))
+    orders = _orders(waits)
+    lost = [*_lost_of_set(spec), *_lost_of_template(template, ("podCliqueScalingGroups", "cliqueStartupType", *_SAME))]
+    lost += _lost_order(waits, orders, home)
+    nested = {name: _nested(clique, orders.get(name)) for name, clique in cliques.items()}
+    whole: Json = {}
+    if groups:
+        whole["podCliqueScalingGroups"] = [
+            {
+                **{
+                    part: one
+                    for part, one in group.items()
+                    if part not in ("cliqueNames", "annotations", "resourceSharing")
+                },
+                "podCliques": [nested[name] for name in texts(group.get("cliqueNames")) if name in nested],
+            }
+            for group in groups
+        ]
+    if loose := [one for name, one in nested.items() if name not in home]:
+        whole["podCliques"] = loose
+    whole |= {name: template[name] for name in _SAME if template.get(name) is not None}
+    for group in groups:
+        at = f'scaling group "{text(group.get("name"))}"'
+        lost += [f"{at}: {part} has no place there" for part in ("annotations", "resourceSharing") if group.get(part)]
+    for clique in cliques.values():
+        lost += _lost_of_clique(clique, ("resourceSharing",))
+    found = {"replicas": spec.get("replicas", 0), "template": whole}
+    return Reversed(_manifest(pcs, KoordPodCliqueSet.RESOURCE, found), tuple(lost))
+
+
+def _nested(clique: Json, order: int | None) -> Json:
+    inner = mapping(clique.get("spec"))
+    found: Json = {"name": text(clique.get("name")), "replicas": inner.get("replicas", 1)}
+    for part in ("minAvailable", "autoScalingConfig"):
+        if inner.get(part) is not None:
+            found[part] = inner[part]
+    if clique.get("topologyConstraint") is not None:
+        found["topologyConstraint"] = clique["topologyConstraint"]
+    if order is not None:
+        found["startOrder"] = order
+    return found | {"template": _pod_template(clique)}
+
+
+def _pod_template(clique: Json) -> Json:
+    metadata = {part: clique[part] for part in ("labels", "annotations") if clique.get(part)}
+    pod_spec = mapping(mapping(clique.get("spec")).get("podSpec"))
+    return {**({"metadata": metadata} if metadata else {}), "spec": pod_spec}
+
+
+# Start order
+
+
+def _waits(template: Json, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """For each clique those it starts after."""
+    kind = text(template.get("cliqueStartupType")) or ANY_ORDER
+    if kind == IN_ORDER:
+        return {name: (names[at - 1],) if at else () for at, name in enumerate(names)}
+    if kind != EXPLICIT:
+        return dict.fromkeys(names, ())
+    cliques = [mapping(one) for one in sequence(template.get("cliques"))]
+    return {text(one.get("name")): texts(mapping(one.get("spec")).get("startsAfter")) for one in cliques}
+
+
+def _orders(waits: dict[str, tuple[str, ...]]) -> dict[str, int]:
+    """A number for each clique that waits or is waited for: how long its chain of waiting is."""
+    named = {name for name, parents in waits.items() if parents} | {
+        one for parents in waits.values() for one in parents
+    }
+
+    def depth(name: str, seen: frozenset[str]) -> int:
+        parents = [one for one in waits.get(name, ()) if one not in seen]
+        return 1 + max(depth(one, seen | {one}) for one in parents) if parents else 0
+
+    return {name: depth(name, frozenset((name,))) for name in waits if name in named}
+
+
+def _lost_order(waits: dict[str, tuple[str, ...]], orders: dict[str, int], home: dict[str, str]) -> Iterator[str]:
+    members = [
+        Member({"startOrder": orders[name]} if name in orders else {}, "", home.get(name, ""), name, name)
+        for name in waits
+    ]
+    for one in members:
+        if set(starts_after(one, members)) != set(waits[one.name]):
+            parents = ", ".join(waits[one.name]) or "nothing"
+            yield f'clique "{one.name}" starts after {parents}: numbers within a group cannot say that'
+
+
+# What has no place
+
+
+def _lost_of_set(spec: Json) -> Iterator[str]:
+    return (f"spec.{name} has no place there" for name in spec if name not in ("replicas", "template"))
+
+
+def _lost_of_template(template: Json, known: Sequence[str]) -> Iterator[str]:
+    filled = ("headlessServiceConfig", "terminationDelay")  # admission fills them in; their usual values lose nothing
+    usual = {"headlessServiceConfig": {"publishNotReadyAddresses": True}, "terminationDelay": "4h0m0s"}
+    for name, value in template.items():
+        if name not in ("cliques", "podCliqueScalingGroups", *known) and not (name in filled and usual[name] == value):
+            yield f"spec.template.{name} has no place there"
+    if "podCliqueScalingGroups" not in known and text(template.get("cliqueStartupType")) not in ("", ANY_ORDER):
+        yield "spec.template.cliqueStartupType: one kind of pods has no order"
+
+
+def _lost_of_clique(clique: Json, parts: Sequence[str]) -> Iterator[str]:
+    inner = mapping(clique.get("spec"))
+    for part in parts:
+        if clique.get(part) or inner.get(part):
+            yield f'clique "{text(clique.get("name"))}": {part} has no place there'
+
+
+def _group_names(template: Json) -> list[str]:
+    return [text(mapping(one).get("name")) for one in sequence(template.get("podCliqueScalingGroups"))]

@@ -1,0 +1,192 @@
+"""The status of a dialect's object: what its PodCliqueSet, cliques, groups and gangs say, in the dialect's words.
+
+Conditions of the set are repeated word for word; `Scheduled` and `Ready` hold when they hold of every gang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from grove.api import conditions as words
+from grove.api import labels as key
+from grove.api.conditions import FALSE, TRUE, with_condition
+from grove.api.dynamo import GangSummary, PodGangSetStatus
+from grove.api.koordset import CliqueReport, GangReport, GroupReport, KoordPodCliqueSetStatus
+from grove.api.meta import Condition, Json, find_condition, is_true
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.dialects.koord import Member, members_of, starts_after
+
+TRANSLATED, STARTUP_BLOCKED = "Translated", "StartupBlocked"
+NAME_CONFLICT, INVALID_SPEC, UNSUPPORTED, SET_IS_GOING = "NameConflict", "InvalidSpec", "Unsupported", "SetIsGoing"
+
+Conditions = tuple[Condition, ...]
+
+
+def waiting_gang(gangs: Sequence[PodGang]) -> Condition | None:
+    """Why the first gang that is not placed, or not ready, is so."""
+    for type_ in (words.SCHEDULED, words.READY):
+        for gang in gangs:
+            found = find_condition(gang.status.conditions, type_)
+            if found is not None and found.status != TRUE:
+                return found
+    return None
+
+
+def mirrored_conditions(
+    before: Conditions, pcs: PodCliqueSet, gangs: Sequence[PodGang], now: datetime, *more: Condition
+) -> Conditions:
+    """`Translated` as it was, `Scheduled` and `Ready` of all gangs, then what the set and `more` say, word for word."""
+    translated = find_condition(before, TRANSLATED)
+    own: Conditions = (translated,) if translated is not None else ()
+    for type_ in (words.SCHEDULED, words.READY):
+        kept = find_condition(before, type_)
+        one: Conditions = (kept,) if kept is not None else ()
+        own += with_condition(one, type_, *_of_gangs(type_, gangs), now)
+    mirrored = {one.type: one for one in (*more, *pcs.status.conditions)}
+    return own + tuple(one for type_, one in mirrored.items() if find_condition(own, type_) is None)
+
+
+def _of_gangs(type_: str, gangs: Sequence[PodGang]) -> tuple[str, str, str]:
+    """Status, reason and message: True when it is so of every gang, and there is one."""
+    missing = [gang for gang in gangs if not is_true(gang.status.conditions, type_)]
+    if gangs and not missing:
+        return TRUE, f"AllGangs{type_}", f"{len(gangs)} of {len(gangs)} gangs"
+    told = find_condition(missing[0].status.conditions, type_) if missing else None
+    count = f"{len(gangs) - len(missing)} of {len(gangs)} gangs"
+    if told is None:
+        return FALSE, f"GangsNot{type_}", count
+    return FALSE, told.reason or f"GangsNot{type_}", f"{count}; {missing[0].metadata.name}: {told.message}"
+
+
+# grove.dynamo.ai
+
+_PHASES = (PENDING, STARTING, RUNNING)
+
+
+def gang_set_status(
+    before: PodGangSetStatus, pcs: PodCliqueSet, cliques: Sequence[PodClique], gangs: Sequence[PodGang], now: datetime
+) -> PodGangSetStatus:
+    """What the set and its parts say, as a PodGangSet says it. Generation and `Translated` are the controller's."""
+    clique = next((one.status for one in cliques), PodClique().status)
+    phases = [gang.status.phase or PENDING for gang in gangs]
+    waiting = waiting_gang(gangs)
+    breached = next((find_condition(one.status.conditions, words.MIN_AVAILABLE_BREACHED) for one in cliques), None)
+    told: dict[str, Any] = {"reason": waiting.reason, "message": waiting.message} if waiting is not None else {}
+    return PodGangSetStatus(
+        observed_generation=before.observed_generation,
+        pod_clique_set_name=pcs.metadata.name,
+        phase=min(phases, key=_PHASES.index, default=PENDING),
+        replicas=clique.replicas,
+        ready_replicas=clique.ready_replicas,
+        scheduled_replicas=clique.scheduled_replicas,
+        updated_replicas=clique.updated_replicas,
+        gated_replicas=clique.schedule_gated_replicas,
+        selector=clique.hpa_pod_selector,
+        pod_gangs=tuple(
+            GangSummary(
+                name=gang.metadata.name, phase=gang.status.phase or PENDING, placement_score=gang.status.placement_score
+            )
+            for gang in gangs
+        ),
+        conditions=mirrored_conditions(before.conditions, pcs, gangs, now, *([breached] if breached else [])),
+        **told,
+    )
+
+
+# grove.ai
+
+
+def koord_set_status(
+    before: KoordPodCliqueSetStatus, obj: Json, pcs: PodCliqueSet, cliques: Sequence[PodClique],
+    groups: Sequence[PodCliqueScalingGroup], gangs: Sequence[PodGang], now: datetime,
+) -> KoordPodCliqueSetStatus:  # fmt: skip
+    """What the set and its parts say, in the words of the object. Generation and `Translated` are the controller's."""
+    members = members_of(obj)
+    reports = tuple(_clique_reports({one.set_name: one for one in members}, cliques))
+    ordered = any(starts_after(one, members) for one in members)
+    blocked = _blocked(before.conditions, reports, now) if ordered else ()
+    status = pcs.status
+    return KoordPodCliqueSetStatus(
+        observed_generation=before.observed_generation,
+        pod_clique_set_name=pcs.metadata.name,
+        replicas=status.replicas,
+        available_replicas=status.available_replicas,
+        updated_replicas=status.updated_replicas,
+        selector=status.hpa_pod_selector,
+        current_generation_hash=status.current_generation_hash,
+        last_errors=status.last_errors,
+        last_operation=status.last_operation,
+        pod_gangs=tuple(_gang_report(gang) for gang in gangs),
+        pod_clique_scaling_groups=tuple(_group_report(pcs, group) for group in groups),
+        pod_cliques=reports,
+        conditions=mirrored_conditions(before.conditions, pcs, gangs, now, *blocked),
+    )
+
+
+def _gang_report(gang: PodGang) -> GangReport:
+    waiting = waiting_gang([gang])
+    return GangReport(
+        name=gang.metadata.name,
+        phase=gang.status.phase or PENDING,
+        scheduled=is_true(gang.status.conditions, words.SCHEDULED),
+        ready=is_true(gang.status.conditions, words.READY),
+        placement_score=gang.status.placement_score,
+        reason=waiting.reason if waiting is not None else "",
+    )
+
+
+def _group_report(pcs: PodCliqueSet, group: PodCliqueScalingGroup) -> GroupReport:
+    index = _index(group.metadata.labels.get(key.REPLICA_INDEX))
+    name = group.metadata.name.removeprefix(f"{pcs.metadata.name}-{index}-")
+    return GroupReport(
+        name=name,
+        index=index,
+        replicas=group.spec.replicas,
+        min_available=group.spec.min_available,
+        scheduled_replicas=group.status.scheduled_replicas,
+        available_replicas=group.status.available_replicas,
+        updated_replicas=group.status.updated_replicas,
+    )
+
+
+def _clique_reports(members: dict[str, Member], cliques: Sequence[PodClique]) -> Iterator[CliqueReport]:
+    by_name = {clique.metadata.name: clique for clique in cliques}
+    for clique in cliques:
+        member = members.get(clique.spec.role_name)
+        parents = [by_name[name] for name in clique.spec.starts_after if name in by_name]
+        waits = clique.status.ready_replicas < clique.spec.floor
+        yield CliqueReport(
+            group=member.group if member else "",
+            name=member.name if member else clique.spec.role_name,
+            pod_clique=clique.metadata.name,
+            index=_index(clique.metadata.labels.get(key.REPLICA_INDEX)),
+            replicas=clique.spec.replicas,
+            ready=clique.status.ready_replicas,
+            scheduled=clique.status.scheduled_replicas,
+            gated=clique.status.schedule_gated_replicas,
+            start_order=member.order if member else None,
+            blocked_on=tuple(
+                one.metadata.name for one in parents if waits and one.status.ready_replicas < one.spec.floor
+            ),
+        )
+
+
+def _blocked(before: tuple[Condition, ...], reports: Sequence[CliqueReport], now: datetime) -> tuple[Condition, ...]:
+    waiting = [one for one in reports if one.blocked_on]
+    kept = find_condition(before, STARTUP_BLOCKED)
+    old = (kept,) if kept is not None else ()
+    if not waiting:
+        return with_condition(
+            old, STARTUP_BLOCKED, FALSE, words.PREREQUISITES_READY, "no clique waits for another", now
+        )
+    message = "; ".join(f"{one.pod_clique} waits for {', '.join(one.blocked_on)}" for one in waiting)
+    return with_condition(old, STARTUP_BLOCKED, TRUE, words.PREREQUISITES_NOT_READY, message, now)
+
+
+def _index(label: str | None) -> int:
+    return int(label) if label and label.isdecimal() else 0
