@@ -7,7 +7,7 @@ affinity as it stands. Rules never make one gang of two PodGangSets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -45,24 +45,40 @@ Levels = Mapping[str, tuple[str, str]]
 """Topology levels by node label key: name of the topology, and of the domain."""
 
 
+class Effect(NamedTuple):
+    """What one rule does to a gang: how it took effect, and the pod affinity it brings."""
+
+    applied_as: str
+    affinity: Json
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where rules want the pods of one PodGangSet."""
 
     constraint: Json = field(default_factory=dict)
     """The topologyConstraint of the set, or nothing."""
-    affinity: Json = field(default_factory=dict)
-    """podAffinity and podAntiAffinity beside those of the pod template."""
-    applied: Mapping[str, str] = field(default_factory=dict)
-    """How each rule took effect, by its name."""
+    effects: Mapping[str, Effect] = field(default_factory=dict)
+    """By the names of the rules."""
+
+    @property
+    def affinity(self) -> Json:
+        """podAffinity and podAntiAffinity beside those of the pod template."""
+        found: Json = {}
+        for _, effect in sorted(self.effects.items()):
+            for name, part in effect.affinity.items():
+                found = _added(found, name, part)
+        return found
 
     def to_json(self) -> Json:
-        parts = {"constraint": self.constraint, "affinity": self.affinity, "applied": dict(self.applied)}
+        effects = {name: list(effect) for name, effect in self.effects.items()}
+        parts = {"constraint": self.constraint, "effects": effects}
         return {name: part for name, part in parts.items() if part}
 
     @classmethod
     def of(cls, told: Json) -> Placement:
-        return cls(mapping(told.get("constraint")), mapping(told.get("affinity")), mapping(told.get("applied")))
+        effects = {name: Effect(text(one[0]), mapping(one[1])) for name, one in mapping(told.get("effects")).items()}
+        return cls(mapping(told.get("constraint")), effects)
 
 
 NOWHERE = Placement()
@@ -108,8 +124,7 @@ def placed(
     Without `pack` (a set that runs cannot change its topology constraint) everything is affinity.
     """
     constraint: Json = {}
-    affinity: Json = {}
-    applied: dict[str, str] = {}
+    effects: dict[str, Effect] = {}
     about = sorted((rule for rule in rules if matches(rule, labels)), key=_name)
     own = (
         [(name, term) for name, term in _terms(about) if _is_own(term.term, labels, namespace, levels)] if pack else []
@@ -124,10 +139,28 @@ def placed(
         constraint = {"topologyName": topology, "pack": {**mapping(constraint.get("pack")), word: domain}}
     for rule in about:
         terms = [one for one in terms_of(rule) if one not in packed]
-        applied[_name(rule)] = POD_AFFINITY if terms or not terms_of(rule) else PACK
-        affinity = _added(affinity, "podAffinity", _affinity(terms))
-        affinity = _added(affinity, "podAntiAffinity", _anti(rule))
-    return Placement(constraint, affinity, applied)
+        affinity = _added(_added({}, "podAffinity", _affinity(terms)), "podAntiAffinity", _anti(rule))
+        effects[_name(rule)] = Effect(POD_AFFINITY if terms or not terms_of(rule) else PACK, affinity)
+    return Placement(constraint, effects)
+
+
+def wanted_placement(
+    rules: Sequence[Json], labels: Mapping[str, str], namespace: str, levels: Levels, *, constraint: Json | None
+) -> Placement:
+    """Where rules want a gang by now. `constraint` is that of its set, which cannot change; None while there is none."""
+    found = placed(rules, labels, namespace, levels, pack=True)
+    if constraint is None or found.constraint == constraint:
+        return found
+    return replace(placed(rules, labels, namespace, levels, pack=False), constraint=constraint)
+
+
+def kept_placement(recorded: Placement, wanted: Placement, rules: Iterable[Json]) -> Placement:
+    """What a set that is not rolled out anyway takes of `wanted`: only rules that shall take effect now."""
+    now = {
+        _name(rule) for rule in rules if mapping(mapping(rule.get("metadata")).get("annotations")).get(APPLY) == "now"
+    }
+    taken = {name: effect for name, effect in wanted.effects.items() if name in now}
+    return replace(recorded, effects={**recorded.effects, **taken})
 
 
 def _terms(rules: Iterable[Json]) -> Iterator[tuple[str, Term]]:

@@ -37,6 +37,8 @@ class Record:
     annotations: Json = field(default_factory=dict)
     placement: Json = field(default_factory=dict)
     """Where its gangs go by rules from outside, as they were when it was last rolled out."""
+    rollout: str = ""
+    """Digest of the pod template without those rules: a change of it replaces pods anyway."""
     scaling: list[Scaling] = field(default_factory=list)
     """Replicas that were changed and may not have reached the PodCliques and groups there are."""
 
@@ -60,11 +62,11 @@ def with_record(manifest: Json, record: Record) -> Json:
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
-def record_of(manifest: Json, placement: Json, last: Record | None = None) -> Record:
+def record_of(manifest: Json, placement: Json, last: Record | None = None, *, rollout: str = "") -> Record:
     """What is remembered of a manifest. Replicas that differ from the last are still to be told to what there is."""
     metadata = manifest["metadata"]
     scaling = [] if last is None else scale_changes(last, manifest["spec"])
-    return Record(manifest["spec"], metadata["labels"], metadata["annotations"], placement, scaling)
+    return Record(manifest["spec"], metadata["labels"], metadata["annotations"], placement, rollout, scaling)
 
 
 def merged_set(live: Json, manifest: Json, last: Record, now: Record) -> Json:

@@ -30,7 +30,7 @@ def test_the_example_puts_workers_near_prefill_pods_and_packs_nothing() -> None:
     assert term["weight"] == 100
     assert term["podAffinityTerm"]["topologyKey"] == RACK
     assert found.constraint == {}
-    assert found.applied == {"prefill-decode-clique": "PodAffinity"}
+    assert found.effects["prefill-decode-clique"].applied_as == "PodAffinity"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_example_puts_workers_near_prefill_pods_and_packs_nothing() -> None:
 )
 def test_terms_about_own_pods_pack(found: Placement, constraint: Json, applied: str) -> None:
     assert found.constraint == constraint
-    assert found.applied == {"near": applied}
+    assert found.effects["near"].applied_as == applied
 
 
 def test_rules_that_are_about_others_change_nothing() -> None:
