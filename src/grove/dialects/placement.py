@@ -147,7 +147,7 @@ def placed(
 def wanted_placement(
     rules: Sequence[Json], labels: Mapping[str, str], namespace: str, levels: Levels, *, constraint: Json | None
 ) -> Placement:
-    """Where rules want a gang by now. `constraint` is that of its set, which cannot change; None while there is none."""
+    """Where rules want a gang by now. `constraint` is that of its set, which cannot change; None without a set."""
     found = placed(rules, labels, namespace, levels, pack=True)
     if constraint is None or found.constraint == constraint:
         return found
