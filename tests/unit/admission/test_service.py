@@ -331,6 +331,24 @@ async def test_an_empty_secret_made_by_a_chart_is_filled(client: SimClient) -> N
         assert set(filled.data) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
 
 
+async def test_the_certificate_is_not_listed_among_what_grove_made_for_sets(client: SimClient) -> None:
+    managed = "app.kubernetes.io/managed-by=grove-operator"
+    async with serving(client):
+        assert (await client.list(Secret, "grove-system", labels=managed)).items == []
+
+
+async def test_a_label_that_an_earlier_version_gave_the_certificate_goes(client: SimClient) -> None:
+    async with serving(client):
+        pass
+    before = await client.get(Secret, SECRET, "grove-system")
+    labels = {"app.kubernetes.io/managed-by": "grove-operator", "theirs": "x"}
+    await client.patch(Secret, SECRET, {"metadata": {"labels": labels}}, "grove-system")
+    async with serving(client):
+        after = await client.get(Secret, SECRET, "grove-system")
+    assert (after.data, after.metadata.labels["theirs"]) == (before.data, "x")
+    assert "app.kubernetes.io/managed-by" not in after.metadata.labels
+
+
 async def test_rotation_under_load_fails_no_request(client: SimClient) -> None:
     async with serving(client) as service:
         for _ in range(2):

@@ -157,16 +157,19 @@ class SharedSecret:
                     continue
             current = _decoded(secret)
             wanted = renewed(current, self.names, self.clock.now(), self.lives)
-            if wanted is None:
-                assert current is not None
-                return current
-            patch: Json = {
-                "metadata": {"resourceVersion": secret.metadata.resource_version},
-                "data": _encoded(wanted),
-            }
+            agreed = wanted or current
+            assert agreed is not None
+            has_label = secret.metadata.labels.get(MANAGED_BY) == OPERATOR
+            if wanted is None and not has_label:
+                return agreed
+            patch: Json = {"metadata": {"resourceVersion": secret.metadata.resource_version}}
+            if has_label:  # an earlier version gave it the label of what is made for sets
+                patch["metadata"]["labels"] = {MANAGED_BY: None}
+            if wanted is not None:
+                patch["data"] = _encoded(wanted)
             try:
                 await self.client.patch(Secret, self.secret_name, patch, self.namespace)
-                return wanted
+                return agreed
             except (Conflict, NotFound):
                 continue  # another replica renewed it: take what it made
 
@@ -196,7 +199,7 @@ class SharedSecret:
                     pass
 
     def _secret(self, bundle: Bundle) -> Json:
-        labels = {MANAGED_BY: OPERATOR, PART_OF: "grove", COMPONENT: WEBHOOK}
+        labels = {PART_OF: "grove", COMPONENT: WEBHOOK}
         return {
             "apiVersion": "v1",
             "kind": "Secret",
