@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from tests.support.manifests import clique, pcs
-from tests.support.reviews import binding, plain, review_of
+from tests.support.reviews import binding, changed, plain, review_of
 
 from grove.admission.certs.authority import Bundle, Lifetimes, renewed
 from grove.admission.rules.authorizer import Authorizer, exempt_users
@@ -121,7 +121,7 @@ async def test_a_review_over_tls(client: SimClient) -> None:
         pytest.param(b'{"request": {"uid": "1", "object": "\xff"}}', 400, id="not UTF-8"),
         pytest.param(b"[" * 100_000, 400, id="a deep hole"),
         pytest.param(b'{"request":{"uid":"1","object":' + b'{"a":' * 50_000 + b"1" + b"}" * 50_002, 400, id="a well"),
-        pytest.param(b" " * (LARGEST_BODY + 1), 413, id="more than 3 MiB"),
+        pytest.param(b" " * (LARGEST_BODY + 1), 413, id="more than 7 MiB"),
         pytest.param(b'{"request": {"uid": "1"}}', 200, id="a request of nothing"),
         pytest.param(b'{"request": {"uid": "1", "operation": "CREATE", "object": 7}}', 200, id="a number, no object"),
     ],
@@ -132,6 +132,17 @@ async def test_any_body_gets_an_answer(client: SimClient, body: bytes, code: int
     async with plain_session(server) as http, http.post(path, data=body) as answer:
         assert answer.status == code
         assert (await answer.json())["kind"] in ("Status", "AdmissionReview")
+
+
+async def test_two_of_the_largest_objects_fit_with_their_envelope(client: SimClient) -> None:
+    """An API server takes bodies up to 3 MiB; with less room here such a set could be stored and never changed."""
+    large = changed(plain(), ("metadata.annotations", {"note": "x" * (3 * 1024 * 1024 - 4096)}))
+    review = review_of(changed(large, ("metadata.finalizers", ["a/b"])), large)
+    review["request"]["userInfo"]["groups"] = [f"oidc:group-{n}" for n in range(5_000)]
+    server = WebhookServer(Admission(), ClusterReader(client), certificate=None)  # type: ignore[arg-type]
+    async with plain_session(server) as http, http.post(VALIDATE_SET, json=review) as answer:
+        assert answer.status == 200
+        assert (await answer.json())["response"]["allowed"]
 
 
 @asynccontextmanager

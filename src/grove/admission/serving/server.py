@@ -19,8 +19,10 @@ from grove.admission.rules.review import Admission, Answer, BadReview, Request, 
 from grove.admission.serving.reader import Reader
 from grove.admission.serving.registration import WEBHOOK_NAMES
 
-LARGEST_BODY = 3 * 1024 * 1024
-"""An object has at most 1.5 MiB in etcd; a review carries two of them."""
+LARGEST_OBJECT = 3 * 1024 * 1024
+"""What an API server takes as the body of a request."""
+LARGEST_BODY = 2 * LARGEST_OBJECT + 1024 * 1024
+"""A review carries two objects in an envelope that names kinds, options and all groups of the user."""
 SHUTDOWN_S = 5.0
 
 log = structlog.get_logger(__name__)
