@@ -116,6 +116,8 @@ def denied(operation: str, kind: str, owner: str = "demo", user: str = "jane") -
                 "system:serviceaccount:grove-system:grove-scheduler",
                 "system:serviceaccount:kai-scheduler:pod-grouper",
                 "system:serviceaccount:kai-scheduler:binder",
+                "system:serviceaccount:koordinator-system:koord-scheduler",
+                "system:serviceaccount:volcano-system:volcano-scheduler",
                 "system:serviceaccount:kube-system:generic-garbage-collector",
                 "system:serviceaccount:kube-system:horizontal-pod-autoscaler",
                 "system:kube-controller-manager",

@@ -24,6 +24,9 @@ EXEMPT_BY_DEFAULT = (
     # KAI's podgrouper and binder write annotations of pods that Grove owns.
     "system:serviceaccount:kai-scheduler:pod-grouper",
     "system:serviceaccount:kai-scheduler:binder",
+    # These schedulers write which devices they gave to a pod into its annotations.
+    "system:serviceaccount:koordinator-system:koord-scheduler",
+    "system:serviceaccount:volcano-system:volcano-scheduler",
 )
 
 
