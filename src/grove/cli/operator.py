@@ -91,11 +91,12 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
         if debugging is not None and debugging.enable_profiling:
             await stack.enter_async_context(profiling(debugging.pprof_bind_host, debugging.pprof_bind_port))
         operator = Operator(client, config, startup_image=f"{image}:{__version__}" if image else "", tune_gc=True)
-        waits = election.enabled  # a standby is ready: it does what a standby does
         hooks = await _admission(stack, config, cluster, operator, webhook_url, agent)
 
         def ready() -> bool:
-            return (operator.is_ready or waits) and (hooks is None or hooks.is_ready)
+            # Replicas that elect a leader all serve admission: one that takes over must not lose its place behind the
+            # Service while it reads the cluster.
+            return (election.enabled or operator.is_ready) and (hooks is None or hooks.is_ready)
 
         health, metrics = config.server.health_probes, config.server.metrics
         await stack.enter_async_context(probes(health.port, ready=ready, host=health.bind_address))
@@ -110,11 +111,6 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
             await operator.run()
             return
 
-        def took_over() -> None:
-            nonlocal waits
-            waits = False
-            standing_by.cancel()
-
         # A client of its own: the guard holds back writes of a former leader, and the lease is how one becomes leader.
         lease_client = await stack.enter_async_context(HttpClient(cluster, user_agent=f"{agent}/lease"))
         leadership = _leadership(lease_client, config, cluster)
@@ -123,7 +119,7 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
         stack.callback(standing_by.cancel)
 
         async def lead() -> None:
-            took_over()
+            standing_by.cancel()
             await operator.run()
 
         await leadership.lead(lead)
