@@ -94,7 +94,7 @@ async def admitted(control_plane: ControlPlane, client: HttpClient, fresh_name: 
     settled = WebhookSettings(namespace=fresh_name, host="127.0.0.1", port=port, url=f"https://127.0.0.1:{port}")
     service = WebhookService(client, ADMISSION, settled)
     await service.start()
-    keeping = asyncio.create_task(service.run())
+    keeping = asyncio.gather(service.run(), service.lead())
     try:
         # An API server hears of configurations a moment later than it stores them.
         await eventually(lambda: is_guarded(client, fresh_name))

@@ -108,7 +108,7 @@ async def guarded(world: World) -> AsyncIterator[None]:
     settled = WebhookSettings(namespace=world.namespace, host="127.0.0.1", port=port, url=f"https://127.0.0.1:{port}")
     service = WebhookService(world.client, admission, settled)
     await service.start()
-    keeping = asyncio.get_running_loop().create_task(service.run())
+    keeping = asyncio.gather(service.run(), service.lead())
 
     async def asked() -> bool:
         try:

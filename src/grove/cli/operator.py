@@ -91,7 +91,7 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
         if debugging is not None and debugging.enable_profiling:
             await stack.enter_async_context(profiling(debugging.pprof_bind_host, debugging.pprof_bind_port))
         operator = Operator(client, config, startup_image=f"{image}:{__version__}" if image else "", tune_gc=True)
-        hooks = await _admission(stack, config, cluster, operator, webhook_url, agent)
+        hooks = await _admission(stack, config, cluster, client, operator, webhook_url, agent)
 
         def ready() -> bool:
             # Replicas that elect a leader all serve admission: one that takes over must not lose its place behind the
@@ -107,8 +107,15 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
             await hooks.start()
             serving = tasks.create_task(hooks.run(), name="admission")
             stack.callback(serving.cancel)
+
+        async def work() -> None:
+            async with asyncio.TaskGroup() as leading:
+                leading.create_task(operator.run(), name="operator")
+                if hooks is not None:
+                    leading.create_task(hooks.lead(), name="webhook configurations")
+
         if not election.enabled:
-            await operator.run()
+            await work()
             return
 
         # A client of its own: the guard holds back writes of a former leader, and the lease is how one becomes leader.
@@ -120,18 +127,19 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
 
         async def lead() -> None:
             standing_by.cancel()
-            await operator.run()
+            await work()
 
         await leadership.lead(lead)
 
 
 async def _admission(
-    stack: AsyncExitStack, config: OperatorConfiguration, cluster: ClusterConfig, operator: Operator,
-    url: str | None, agent: str,
+    stack: AsyncExitStack, config: OperatorConfiguration, cluster: ClusterConfig, leader_client: HttpClient,
+    operator: Operator, url: str | None, agent: str,
 ) -> WebhookService | None:  # fmt: skip
     """Admission around the operator's own backends and caches; None when it is not to be served.
 
-    It has a client of its own, without the leader's guard: standbys answer reviews and renew certificates too.
+    It has a client of its own, without the leader's guard: standbys answer reviews and renew certificates too. Only
+    the configurations are written through the leader's.
     """
     if url is None:
         return None
@@ -149,7 +157,8 @@ async def _admission(
         operator_users=[await user_of(client)],
         nodes=NodeWatch(operator.cache).summary,
     )
-    return WebhookService(client, admission, webhook_settings(config, namespace=namespace, url=url))
+    settings = webhook_settings(config, namespace=namespace, url=url)
+    return WebhookService(client, admission, settings, leader_client=leader_client)
 
 
 def _leadership(client: HttpClient, config: OperatorConfiguration, cluster: ClusterConfig) -> Leadership:

@@ -31,11 +31,10 @@ def test_two_replicas_renew_for_weeks_and_never_serve_an_expired_certificate() -
         await server.create(NAMESPACE, {"metadata": {"name": "grove-system"}})
         published: list[bytes] = []
 
-        async def publish(authorities: bytes) -> None:
-            published.append(authorities)
-
         client = SimClient(server)
-        replicas = [SharedSecret(client, "grove-system", NAMES, publish, clock=clock, lives=LIVES) for _ in range(2)]
+        replicas = [
+            SharedSecret(client, "grove-system", NAMES, published.append, clock=clock, lives=LIVES) for _ in range(2)
+        ]
         keepers = [asyncio.create_task(replica.keep()) for replica in replicas]
         served: set[bytes] = set()
         for _ in range(14 * 24):

@@ -21,6 +21,7 @@ from grove.admission.certs.authority import Bundle, Lifetimes, renewed
 from grove.admission.rules.authorizer import Authorizer, exempt_users
 from grove.admission.rules.lookups import Known, Needs
 from grove.admission.rules.review import AUTHORIZE, DEFAULT_SET, VALIDATE_BINDING, VALIDATE_SET, Admission
+from grove.admission.serving import service as service_module
 from grove.admission.serving.hooks import sim_hooks
 from grove.admission.serving.reader import ClusterReader
 from grove.admission.serving.registration import Registration, ServiceAddress, UrlAddress, configurations, healing_patch
@@ -62,16 +63,21 @@ def settings(**fields: object) -> WebhookSettings:
 
 @asynccontextmanager
 async def serving(
-    client: SimClient, admission: Admission | None = None, **fields: object
+    client: SimClient, admission: Admission | None = None, *, leads: bool = True, **fields: object
 ) -> AsyncIterator[WebhookService]:
+    """A replica that serves; one that leads has registered when the block begins."""
     service = WebhookService(client, admission or Admission(), settings(**fields))
     await service.start()
-    keeping = asyncio.create_task(service.run())
+    tasks = [asyncio.create_task(service.run())]
+    if leads:
+        await service.registration.ensure()
+        tasks.append(asyncio.create_task(service.lead()))
     try:
         yield service
     finally:
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -165,13 +171,7 @@ class BrokenReader:
 
 
 async def test_a_bug_is_an_answer_with_status_500() -> None:
-    seen: list[tuple[str, bool]] = []
-    server = WebhookServer(
-        Admission(),
-        BrokenReader(),
-        certificate=None,
-        seen=lambda path, ok, s: seen.append((path, ok)),  # type: ignore[arg-type]
-    )
+    server = WebhookServer(Admission(), BrokenReader(), certificate=None)  # type: ignore[arg-type]
     async with plain_session(server) as http, http.post(VALIDATE_SET, json=review_of(plain())) as answer:
         assert answer.status == 200
         assert (await answer.json())["response"] == {
@@ -184,7 +184,6 @@ async def test_a_bug_is_an_answer_with_status_500() -> None:
                 "message": "admission failed: ZeroDivisionError: a bug of ours",
             },
         }
-    assert seen == [(VALIDATE_SET, False)]
 
 
 # Configurations
@@ -307,6 +306,21 @@ def _all_configurations(cluster: SimServer) -> list[dict]:
     return [*cluster.all(MUTATING_WEBHOOK_CONFIGURATION), *cluster.all(VALIDATING_WEBHOOK_CONFIGURATION)]
 
 
+async def test_only_the_leader_writes_the_configurations(cluster: SimServer) -> None:
+    """During a rollout replicas of two versions run side by side: they must not undo each other's work."""
+    leader, standby = SimClient(cluster, latency_s=0), SimClient(cluster, latency_s=0)
+    guard = Authorizer(frozenset({"operator"}), frozenset())
+    async with serving(leader, Admission(authorizer=guard)):
+        async with serving(standby, leads=False, url="https://127.0.0.1:9555") as other, session(other) as http:
+            async with http.post(DEFAULT_SET, json=review_of(plain())) as answer:
+                assert answer.status == 200, "others serve"
+            await leader.delete(VALIDATING_WEBHOOK_CONFIGURATION, "podcliqueset-validating-webhook")
+            await eventually(lambda: len(cluster.all(VALIDATING_WEBHOOK_CONFIGURATION)) == 3)
+        urls = {one["webhooks"][0]["clientConfig"]["url"] for one in _all_configurations(cluster)}
+        assert {url.rpartition("/webhooks")[0] for url in urls} == {"https://127.0.0.1:9443"}
+    assert {plural for _, plural in standby.calls if plural.endswith("webhookconfigurations")} == set()
+
+
 async def test_the_authorizer_goes_when_it_is_switched_off(client: SimClient) -> None:
     guard = Authorizer(frozenset({"operator"}), frozenset())
     async with serving(client, Admission(authorizer=guard)):
@@ -323,7 +337,6 @@ async def test_two_replicas_agree_on_one_certificate(client: SimClient) -> None:
     await asyncio.gather(first.start(), second.start())
     try:
         assert first.registration.ca_bundle == second.registration.ca_bundle
-        assert base64.b64decode(await ca_of(client)) == first.registration.ca_bundle
         for service in (first, second):
             async with session(service) as http, http.post(DEFAULT_SET, json=review_of(plain())) as answer:
                 assert answer.status == 200
@@ -411,11 +424,59 @@ async def rotate(client: SimClient) -> None:
     await client.patch(Secret, SECRET, {"data": data}, "grove-system")
 
 
-async def test_manual_mode_serves_files_and_publishes_their_ca(client: SimClient, tmp_path: Path) -> None:
+def with_files(directory: Path) -> Bundle:
+    """A new authority and a certificate of its own, as an administrator puts them into the directory."""
     made = renewed(None, settings().names, SYSTEM.now())
     assert made is not None
     for name, content in (("tls.crt", made.chain), ("tls.key", made.key), ("ca.crt", made.authorities)):
-        (tmp_path / name).write_bytes(content)
+        (directory / f"{name}.new").write_bytes(content)
+        (directory / f"{name}.new").rename(directory / name)
+    return made
+
+
+async def give_ca(client: SimClient, bundle: bytes) -> None:
+    """What an administrator writes into a configuration by hand."""
+    name = "podcliqueset-validating-webhook"
+    stored = await client.get(VALIDATING_WEBHOOK_CONFIGURATION, name)
+    stored["webhooks"][0]["clientConfig"]["caBundle"] = base64.b64encode(bundle).decode()
+    await client.patch(VALIDATING_WEBHOOK_CONFIGURATION, name, {"webhooks": stored["webhooks"]})
+
+
+async def test_a_renewed_ca_of_manual_mode_is_published_without_a_restart(
+    client: SimClient, cluster: SimServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "FILES_S", 0.05)
+    with_files(tmp_path)
+    async with serving(client, mode="manual", cert_dir=tmp_path) as service:
+        renewed_ca = with_files(tmp_path).authorities
+        await eventually(lambda: all(base64.b64decode(one) == renewed_ca for one in bundles(cluster)))
+        async with session(service) as http, http.post(DEFAULT_SET, json=review_of(plain())) as answer:
+            assert answer.status == 200
+
+
+def bundles(cluster: SimServer) -> list[str]:
+    return [one["webhooks"][0]["clientConfig"]["caBundle"] for one in _all_configurations(cluster)]
+
+
+async def test_an_administrators_bundle_stays_if_it_is_right(
+    client: SimClient, cluster: SimServer, tmp_path: Path
+) -> None:
+    """One that trusts the next authority as well is how a careful administrator begins a renewal."""
+    here = with_files(tmp_path)
+    (tmp_path / "next").mkdir()
+    both = here.authorities + with_files(tmp_path / "next").authorities
+    async with serving(client, mode="manual", cert_dir=tmp_path) as service:
+        await give_ca(client, both)
+        await service.registration.ensure()
+        assert base64.b64decode(await ca_of(client)) == both
+        wrong = with_files(tmp_path / "next").authorities
+        await give_ca(client, wrong)
+        right = base64.b64encode(here.authorities).decode()
+        await eventually(lambda: bundles(cluster) == [right] * 3)
+
+
+async def test_manual_mode_serves_files_and_publishes_their_ca(client: SimClient, tmp_path: Path) -> None:
+    made = with_files(tmp_path)
     async with serving(client, mode="manual", cert_dir=tmp_path) as service, session(service) as http:
         assert base64.b64decode(await ca_of(client)) == made.authorities
         async with http.post(DEFAULT_SET, json=review_of(plain())) as answer:

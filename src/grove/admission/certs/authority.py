@@ -97,6 +97,30 @@ def renewal_time(current: Bundle, lives: Lifetimes = Lifetimes()) -> datetime:
     )
 
 
+def is_trusted(chain: bytes, authorities: bytes, now: datetime) -> bool:
+    """Whether who trusts these authorities accepts this chain (the server's own certificate first), names aside."""
+    try:
+        certificate, *between = _certificates(chain)
+        trusted = [one for one in _certificates(authorities) if one.not_valid_after_utc > now]
+    except ValueError:
+        return False
+    while certificate not in trusted and not any(_issued(certificate, by=one) for one in trusted):
+        issuer = next((one for one in between if _issued(certificate, by=one)), None)
+        if issuer is None:
+            return False
+        between.remove(issuer)
+        certificate = issuer
+    return True
+
+
+def _issued(certificate: x509.Certificate, *, by: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(by)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
 def _usable_authority(current: Bundle | None, now: datetime) -> _Authority | None:
     if current is None:
         return None

@@ -12,7 +12,7 @@ import binascii
 import os
 import ssl
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,12 +82,16 @@ class CertificateFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._seen: tuple[int, ...] = ()
-        self.served = ServedCertificate(self._refresh)
+        self.chain = b""
+        """The certificate that is served, with those that vouch for it."""
+        self.served = ServedCertificate(lambda served: self.refresh())
 
     def load(self) -> None:
         """Raises `OSError` or `ssl.SSLError` when the files cannot be used; for the start of a process."""
         self._seen = self._stamp()
-        self.served.load(self._read("tls.crt"), self._read("tls.key"))
+        chain = self._read("tls.crt")
+        self.served.load(chain, self._read("tls.key"))
+        self.chain = chain
 
     def authorities(self) -> bytes | None:
         """The CA bundle, if the directory has one."""
@@ -96,7 +100,8 @@ class CertificateFiles:
         except FileNotFoundError:
             return None
 
-    def _refresh(self, served: ServedCertificate) -> None:
+    def refresh(self) -> None:
+        """Serves what the files hold now, if they can be used."""
         try:
             if self._stamp() != self._seen:
                 self.load()
@@ -113,10 +118,6 @@ class CertificateFiles:
         return (self._directory / name).read_bytes()
 
 
-Publish = Callable[[bytes], Awaitable[None]]
-"""Told the authorities to trust before a certificate of theirs is served."""
-
-
 @dataclass(slots=True)
 class SharedSecret:
     """Keeps the `auto` bundle in a Secret: made by the first replica, renewed by whoever wakes first, read by all."""
@@ -124,7 +125,8 @@ class SharedSecret:
     client: Client
     namespace: str
     names: Sequence[str]
-    publish: Publish | None = None
+    publish: Callable[[bytes], None] = lambda authorities: None
+    """Told the authorities that sign what is served. Who knows only the former ones accepts it too: no need to wait."""
     secret_name: str = "grove-webhook-server-cert"
     clock: Clock = SYSTEM
     lives: Lifetimes = field(default_factory=Lifetimes)
@@ -136,10 +138,9 @@ class SharedSecret:
         """Reads, makes or renews the bundle, then publishes and serves it. Replicas that race agree on one."""
         bundle = await self._agree()
         if bundle != self.bundle:
-            if self.publish is not None:
-                await self.publish(bundle.authorities)
             self.served.load(bundle.chain, bundle.key)
             self.bundle = bundle
+            self.publish(bundle.authorities)
             log.info("webhook certificate served", renewal=renewal_time(bundle, self.lives).isoformat())
         return bundle
 

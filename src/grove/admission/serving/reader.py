@@ -29,27 +29,21 @@ class Reader(Protocol):
 
 
 class ClusterReader:
-    """Asks the API server: a binding applied a moment before the set that names it must be found.
+    """Asks the API server, no cache: a binding applied a moment before the set that names it must be found."""
 
-    `find_set` is a look into a cache, for the authorizer, which is asked much more often than sets change; what it does
-    not find is asked for.
-    """
-
-    def __init__(self, client: Client, find_set: Callable[[Key], Json | None] = lambda key: None) -> None:
-        self._client, self._find_set = client, find_set
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
     async def fetch(self, needs: Needs) -> Known:
         if not needs:
             return Known()
-        sets = {key: found for key in needs.sets if (found := self._find_set(key)) is not None}
-        unknown = needs.sets - sets.keys()
-        topologies, queues, asked, lists = await asyncio.gather(
+        topologies, queues, sets, lists = await asyncio.gather(
             self._all(needs.topologies, lambda name: self._get(ClusterTopologyBinding.RESOURCE, Key("", name))),
             self._all(needs.queues, lambda name: self._get(VOLCANO_QUEUE, Key("", name))),
-            self._all(unknown, lambda key: self._get(PodCliqueSet.RESOURCE, key)),
+            self._all(needs.sets, lambda key: self._get(PodCliqueSet.RESOURCE, key)),
             self._all(needs.lists, lambda kind: self._list(LISTED[kind])),
         )
-        return Known(topologies=topologies, queues=queues, sets={**sets, **asked}, lists=lists)
+        return Known(topologies=topologies, queues=queues, sets=sets, lists=lists)
 
     async def _all(self, keys: Iterable[K], get: Callable[[K], Any]) -> dict[K, Any]:
         ordered = list(keys)

@@ -1,14 +1,16 @@
 """The webhook configurations: how the API server finds us, which requests it brings, and whom it trusts.
 
-`configurations` is pure. `Registration` creates what is missing and heals what was changed, also by a chart or a hand.
-Every field is written out, so what the API server stores equals what we want and a look costs no write.
+`configurations` is pure. `Registration` creates what is missing and heals what was changed, also by a chart or a hand;
+it is for the leader alone: replicas of two versions, or with two settings, would undo each other's work. Every field is
+written out, so what the API server stores equals what we want and a look costs no write.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Mapping
+import binascii
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -162,23 +164,34 @@ def _rule(resource: Resource, operations: tuple[str, ...]) -> Json:
     }
 
 
-def healing_patch(wanted: Json, stored: Json) -> Json | None:
-    """The merge patch that makes a stored configuration ours again, or None. Foreign metadata stays."""
+def healing_patch(
+    wanted: Json, stored: Json, is_good_bundle: Callable[[bytes], bool] = lambda bundle: False
+) -> Json | None:
+    """The merge patch that makes a stored configuration ours again, or None. Foreign metadata stays.
+
+    Someone else's CA bundle stays if we have none ourselves (cert-manager injects it) or if it is good.
+    """
     want, have = wanted["webhooks"][0], (stored.get("webhooks") or [{}])[0]
-    if "caBundle" not in want["clientConfig"] and have.get("clientConfig", {}).get("caBundle"):
-        # Someone else (cert-manager, a chart) provides it: take it along, a list is replaced as a whole.
-        injected = have["clientConfig"]["caBundle"]
-        want = {**want, "clientConfig": {**want["clientConfig"], "caBundle": injected}}
+    theirs = have.get("clientConfig", {}).get("caBundle")
+    if theirs and ("caBundle" not in want["clientConfig"] or is_good_bundle(_decoded(theirs))):
+        want = {**want, "clientConfig": {**want["clientConfig"], "caBundle": theirs}}
     patch: Json = {}
     if stored.get("webhooks") != [want]:
         patch["webhooks"] = [want]
     for kind in ("labels", "annotations"):
-        mine, theirs = wanted["metadata"].get(kind, {}), stored.get("metadata", {}).get(kind) or {}
-        if missing := {key: value for key, value in mine.items() if theirs.get(key) != value}:
+        mine, known = wanted["metadata"].get(kind, {}), stored.get("metadata", {}).get(kind) or {}
+        if missing := {key: value for key, value in mine.items() if known.get(key) != value}:
             patch.setdefault("metadata", {})[kind] = missing
     if patch:
         patch.setdefault("metadata", {})["resourceVersion"] = stored.get("metadata", {}).get("resourceVersion", "")
     return patch or None
+
+
+def _decoded(bundle: str) -> bytes:
+    try:
+        return base64.b64decode(bundle)
+    except binascii.Error:
+        return b""
 
 
 class MutatingWebhookConfiguration(Object):
@@ -193,20 +206,22 @@ class ValidatingWebhookConfiguration(Object):
 
 @dataclass(slots=True)
 class Registration:
-    """Keeps the configurations in a cluster. Any number of replicas may do so: all of them want the same."""
+    """Keeps the configurations in a cluster; one process at a time."""
 
     client: Client
     address: Address
     authorizer: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
     ca_bundle: bytes | None = None
+    is_good_bundle: Callable[[bytes], bool] = lambda bundle: False
+    """Whether another CA bundle than ours serves as well, and is left in place."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _withdrawn: bool = False
 
-    async def trust(self, ca_bundle: bytes) -> None:
-        """Publishes the authorities that sign our certificates; returns when the API server has them."""
+    def trust(self, ca_bundle: bytes | None) -> None:
+        """These authorities sign our certificates from now on; `keep` publishes them."""
         self.ca_bundle = ca_bundle
-        await self.ensure()
+        self._changed.set()
 
     async def ensure(self) -> None:
         """One pass: create, heal, and remove the authorizer's configuration when it is switched off."""
@@ -233,7 +248,7 @@ class Registration:
         while True:
             try:
                 stored = await self.client.get(one.resource, one.name)
-                patch = healing_patch(one.obj, stored)
+                patch = healing_patch(one.obj, stored, self.is_good_bundle)
                 if patch is not None:
                     await self.client.patch(one.resource, one.name, patch)
                     log.info("webhook configuration healed", name=one.name)
@@ -244,12 +259,12 @@ class Registration:
                     log.info("webhook configuration created", name=one.name)
                     return
                 except AlreadyExists:
-                    continue  # another replica was quicker: look at what it wrote
+                    continue  # a chart, or a former leader's last word: look at what it wrote
             except Conflict:
                 continue
 
     async def keep(self) -> None:
-        """Heals for as long as it runs: every change of one of our configurations is looked at."""
+        """Registers, and heals for as long as it runs: every change of one of our configurations is looked at."""
         names = {one.name for one in configurations(self.address, authorizer=True, ca_bundle=None)}
 
         def look(old: Object | None, new: Object | None) -> None:
@@ -260,6 +275,7 @@ class Registration:
         cache = Cache(self.client)
         cache.on_event(MutatingWebhookConfiguration, look)
         cache.on_event(ValidatingWebhookConfiguration, look)
+        self._changed.set()
         async with cache:
             while True:
                 await self._changed.wait()

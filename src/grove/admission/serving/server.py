@@ -6,9 +6,6 @@ policy Fail a silent webhook stops every write of the kinds it guards. All repli
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import msgspec
 import structlog
 from aiohttp import web
@@ -26,18 +23,15 @@ LARGEST_BODY = 2 * LARGEST_OBJECT + 1024 * 1024
 SHUTDOWN_S = 5.0
 
 log = structlog.get_logger(__name__)
-Seen = Callable[[str, bool, float], None]
-"""Told of every review: path, allowed, seconds it took. For metrics."""
 
 
 class WebhookServer:
     """Serves `admission` over TLS. `start` returns when it listens; `port` 0 takes a free one."""
 
     def __init__(
-        self, admission: Admission, reader: Reader, certificate: ServedCertificate, *, host: str = "", port: int = 9443,
-        seen: Seen = lambda path, allowed, seconds: None,
-    ) -> None:  # fmt: skip
-        self.admission, self._reader, self._certificate, self._seen = admission, reader, certificate, seen
+        self, admission: Admission, reader: Reader, certificate: ServedCertificate, *, host: str = "", port: int = 9443
+    ) -> None:
+        self.admission, self._reader, self._certificate = admission, reader, certificate
         self._host, self.port = host, port
         self._runner: web.AppRunner | None = None
 
@@ -71,7 +65,6 @@ class WebhookServer:
         return app
 
     async def _review(self, http: web.Request) -> web.Response:
-        started = time.perf_counter()
         path = http.path
         try:
             body = await http.read()
@@ -91,7 +84,6 @@ class WebhookServer:
             status = failure_status(500, "InternalError", f"admission failed: {type(error).__name__}: {error}")
             answered = envelope(request.uid, Answer(status))
             payload = msgspec.json.encode(answered)
-        self._seen(path, bool(answered["response"]["allowed"]), time.perf_counter() - started)
         return web.Response(body=payload, content_type="application/json")
 
 

@@ -1,28 +1,29 @@
 """Admission as one thing to start and stop: certificates, then the server, then the configurations that point at it.
 
-In that order, because a configuration without a server behind it stops every write of the kinds it names.
+In that order, because a configuration without a server behind it stops every write of the kinds it names. Every replica
+serves; the configurations are the leader's affair.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from grove.admission.certs.authority import service_names
+from grove.admission.certs.authority import is_trusted, service_names
 from grove.admission.certs.serving import MODES, CertificateFiles, SharedSecret
 from grove.admission.rules.review import Admission
 from grove.admission.serving.reader import ClusterReader
 from grove.admission.serving.registration import Address, Registration, ServiceAddress, UrlAddress
-from grove.admission.serving.server import Seen, WebhookServer
-from grove.api.meta import Json, Key
+from grove.admission.serving.server import WebhookServer
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
 
 INJECT_CA_FROM = "cert-manager.io/inject-ca-from"
+FILES_S = 10.0
+"""How often the leader looks for renewed certificate files; a kubelet brings them a minute late anyway."""
 
 
 class CertificateModeError(ValueError):
@@ -56,32 +57,38 @@ class WebhookSettings:
 
 
 class WebhookService:
-    """`start` returns when reviews are answered and the API server was told; `run` keeps it so until cancelled."""
+    """`start` returns when reviews are answered, `run` keeps it so until cancelled; `lead` has the API server ask us.
+
+    `leader_client` writes the configurations: one that holds writes back once the lease is lost.
+    """
 
     def __init__(
-        self, client: Client, admission: Admission, settings: WebhookSettings, *, clock: Clock = SYSTEM,
-        find_set: Callable[[Key], Json | None] = lambda key: None,
-        seen: Seen = lambda path, allowed, seconds: None,
+        self, client: Client, admission: Admission, settings: WebhookSettings, *, leader_client: Client | None = None,
+        clock: Clock = SYSTEM,
     ) -> None:  # fmt: skip
         if settings.mode not in MODES:
             raise CertificateModeError(f"certProvisionMode must be one of {', '.join(MODES)}, not {settings.mode!r}")
         if settings.mode == "cert-manager" and not settings.inject_ca_from:
             raise CertificateModeError("mode cert-manager needs the certificate to inject the CA from (namespace/name)")
-        self._settings = settings
+        self._settings, self._clock = settings, clock
         annotations = {INJECT_CA_FROM: settings.inject_ca_from} if settings.mode == "cert-manager" else {}
-        self.registration = Registration(client, settings.address, admission.authorizer is not None, annotations)
+        self.registration = Registration(
+            leader_client or client, settings.address, admission.authorizer is not None, annotations
+        )
         self._secret: SharedSecret | None = None
         self._files: CertificateFiles | None = None
         if settings.mode == "auto":
             self._secret = SharedSecret(
-                client, settings.namespace, settings.names, secret_name=settings.secret_name, clock=clock
-            )
+                client, settings.namespace, settings.names, self.registration.trust,
+                secret_name=settings.secret_name, clock=clock,
+            )  # fmt: skip
             served = self._secret.served
         else:
             self._files = CertificateFiles(settings.cert_dir)
             served = self._files.served
-        reader = ClusterReader(client, find_set)
-        self.server = WebhookServer(admission, reader, served, host=settings.host, port=settings.port, seen=seen)
+        self.server = WebhookServer(
+            admission, ClusterReader(client), served, host=settings.host, port=settings.port
+        )  # fmt: skip
 
     @property
     def is_ready(self) -> bool:
@@ -94,25 +101,41 @@ class WebhookService:
                 self._files.load()
             except OSError as error:
                 raise CertificateModeError(f"certificate files of mode {self._settings.mode}: {error}") from error
-            self.registration.ca_bundle = self._files.authorities() if self._settings.mode == "manual" else None
-            await self.server.start()
-            await self.registration.ensure()
-            return
-        assert self._secret is not None
-        bundle = await self._secret.settle()
+            if self._settings.mode == "manual":
+                self.registration.is_good_bundle = self._is_trusted_by
+                self.registration.trust(self._files.authorities())
+        else:
+            assert self._secret is not None
+            await self._secret.settle()
         await self.server.start()
-        await self.registration.trust(bundle.authorities)
-        self._secret.publish = self.registration.trust
 
     async def run(self) -> None:
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.registration.keep(), name="keep-webhook-configurations")
-                if self._secret is not None:
-                    tasks.create_task(self._secret.keep(), name="keep-webhook-certificate")
+            if self._secret is not None:
+                await self._secret.keep()
+            await asyncio.Event().wait()
         finally:
             with suppress(OSError):
                 await self.server.stop()
+
+    async def lead(self) -> None:
+        """Keeps the webhook configurations until cancelled. For the leader alone, or for the only replica."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.registration.keep(), name="keep-webhook-configurations")
+            if self._files is not None and self._settings.mode == "manual":
+                tasks.create_task(self._follow(self._files), name="follow-webhook-authorities")
+
+    async def _follow(self, files: CertificateFiles) -> None:
+        """Publishes renewed authorities. Handshakes bring renewed files too, but perhaps only to other replicas."""
+        while True:
+            files.refresh()
+            if (authorities := files.authorities()) != self.registration.ca_bundle:
+                self.registration.trust(authorities)
+            await asyncio.sleep(FILES_S)
+
+    def _is_trusted_by(self, authorities: bytes) -> bool:
+        assert self._files is not None
+        return is_trusted(self._files.chain, authorities, self._clock.now())
 
     async def stop(self) -> None:
         """For a service that was started but never run."""
