@@ -15,12 +15,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from grove.api.meta import Resource
+from grove.kube.errors import Forbidden
 from grove.kube.http import HttpClient
+from grove.operator.shared.startup import with_startup_container
 
 NAMESPACE = Resource("", "v1", "Namespace", "namespaces", namespaced=False)
 POD = Resource("", "v1", "Pod", "pods")
 SECRET = Resource("", "v1", "Secret", "secrets")
 ACCOUNT = Resource("", "v1", "ServiceAccount", "serviceaccounts")
+QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")
 ROLE = Resource("rbac.authorization.k8s.io", "v1", "Role", "roles")
 BINDING = Resource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
 
@@ -171,3 +174,35 @@ async def test_a_pod_without_the_mounted_files_ends_at_once_with_one_clear_line(
     line = await said(process, "cannot read")
     assert "podgangname: No such file or directory" in line
     assert await asyncio.wait_for(process.wait(), 10) == 1
+
+
+async def test_a_restricted_namespace_with_a_quota_on_limits_takes_the_pod_as_guaranteed(
+    client: HttpClient, fresh_name: str
+) -> None:
+    """What the start-order container lacked made the API server refuse the pod, or its QoS class another one."""
+    enforced = {"pod-security.kubernetes.io/enforce": "restricted"}
+    await client.create(NAMESPACE, {"metadata": {"name": fresh_name, "labels": enforced}})
+    hard = {"limits.cpu": "100", "limits.memory": "1Ti", "requests.cpu": "100", "requests.memory": "1Ti"}
+    await client.create(QUOTA, {"metadata": {"name": "all", "namespace": fresh_name}, "spec": {"hard": hard}})
+    secure = {
+        "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }  # fmt: skip
+    amounts = {"cpu": "4", "memory": "8Gi"}
+    main = {"name": "main", "image": "i", "securityContext": secure, "resources": {"limits": amounts}}
+    spec = with_startup_container({"containers": [main]}, "web", "initc:1", (("web-0-a", 1),))
+    pod = {"metadata": {"name": "p", "namespace": fresh_name}, "spec": {**spec, "automountServiceAccountToken": False}}
+
+    async def made() -> dict[str, Any]:
+        """A new namespace has its account, and its quota its status, a moment later."""
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    return await client.create(POD, pod, dry_run=True)
+                except Forbidden as error:
+                    if "serviceaccount" not in str(error) and "status unknown for quota" not in str(error):
+                        raise
+                    await asyncio.sleep(0.1)
+
+    assert (await made())["status"]["qosClass"] == "Guaranteed"
+    await client.delete(NAMESPACE, fresh_name)

@@ -61,6 +61,11 @@ ALLOWED = (
     Allowed("PodCliqueSet", r"status\.hpaPodSelector\b", "one pod a unit, so that autoscalers count units"),
     Allowed("PodCliqueScalingGroup", r"status\.selector\b", "one pod a unit, so that autoscalers count units"),
     Allowed("Pod", r"spec\.initContainers\[\d+\]\.image", "the start-order container has an image of its own"),
+    Allowed(
+        "Pod",
+        r"spec\.initContainers\[\d+\]\.(resources|securityContext)\b",
+        "with them it changes no QoS class and passes quotas and the restricted Pod Security Standard",
+    ),
 )
 
 

@@ -7,6 +7,7 @@ from tests.support.manifests import clique, group, pcs, worked_example
 from tests.support.observed import all_cliques, clique_of, set_of
 
 from grove.api.podcliqueset import EXPLICIT, IN_ORDER, PodCliqueSet
+from grove.api.quantity import exact
 from grove.operator.shared.layout import unit_of
 from grove.operator.shared.startup import parent_minimums, parents, waited_for, with_startup_container
 
@@ -117,6 +118,82 @@ def test_a_parent_at_zero_by_its_template_is_not_waited_for_before_it_is_there()
     assert parent_minimums(observed, unit, child.spec.starts_after, {"d-0-a": 2}) == (("d-0-a", 1),)
 
 
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+ALL = {"cpu": "4", "memory": "16Gi"}
+
+
+def container(limits: dict | None = None, requests: dict | None = None, name: str = "c") -> dict:
+    return {"name": name, "image": "i", "resources": {"limits": limits or {}, "requests": requests or {}}}
+
+
+@pytest.mark.parametrize(
+    ("pod_spec", "qos", "want"),
+    [
+        pytest.param({"containers": [container(ALL, ALL)]}, "Guaranteed", "equal", id="guaranteed stays guaranteed"),
+        pytest.param(
+            {"containers": [container(ALL)]}, "Guaranteed", "equal", id="limits alone: requests are filled in from them"
+        ),
+        pytest.param(
+            {"containers": [container(ALL, {"cpu": "4000m", "memory": "16384Mi"})]}, "Guaranteed", "equal",
+            id="the same amounts in other words",
+        ),
+        pytest.param(
+            {"initContainers": [container(ALL, ALL, "mine")], "containers": [container(ALL, ALL)]},
+            "Guaranteed", "equal", id="init containers of the template count",
+        ),
+        pytest.param(
+            {"initContainers": [container(name="mine")], "containers": [container(ALL, ALL)]},
+            "Burstable", "less", id="an init container without limits has made it burstable before",
+        ),
+        pytest.param({"containers": [container(ALL, {"cpu": "2"})]}, "Burstable", "less", id="burstable: limits, too"),
+        pytest.param({"containers": [container(None, {"cpu": "2"})]}, "Burstable", "less", id="requests alone"),
+        pytest.param({"containers": [container()]}, "BestEffort", "none", id="best effort stays best effort"),
+        pytest.param(
+            {"containers": [container({"nvidia.com/gpu": "8"}, {"cpu": "0"})]}, "BestEffort", "none",
+            id="devices and zeros do not count",
+        ),
+    ],
+)  # fmt: skip
+def test_the_container_does_not_change_the_qos_class_of_the_pod(pod_spec: dict, qos: str, want: str) -> None:
+    after = with_startup_container(pod_spec, "demo", "initc:1", (("demo-0-a", 2),))
+    limits = {"cpu": "200m", "memory": "64Mi"}
+    less = {"cpu": "10m", "memory": "32Mi"}
+    expected = {"equal": {"limits": limits, "requests": limits}, "less": {"limits": limits, "requests": less}}
+    assert after["initContainers"][-1].get("resources") == expected.get(want)
+    assert [qos_class(pod_spec), qos_class(after)] == [qos, qos]
+
+
+def qos_class(pod_spec: dict) -> str:
+    """As Kubernetes computes it, from what the API server has filled in."""
+    containers = [*pod_spec.get("initContainers", ()), *pod_spec["containers"]]
+    asked, limited = [], []
+    for one in containers:
+        limits, requests = ((one.get("resources") or {}).get(part) or {} for part in ("limits", "requests"))
+        asked.append({k: exact(v) for k, v in {**limits, **requests}.items() if k in ("cpu", "memory") and exact(v)})
+        limited.append({k: exact(v) for k, v in limits.items() if k in ("cpu", "memory") and exact(v)})
+    if not any(asked):
+        return "BestEffort"
+    return "Guaranteed" if all(len(one) == 2 for one in limited) and asked == limited else "Burstable"
+
+
+def test_a_pod_with_resources_of_its_own_has_its_class_from_those() -> None:
+    before = {"resources": {"limits": ALL}, "containers": [container()]}
+    after = with_startup_container(before, "demo", "initc:1", (("demo-0-a", 2),))
+    assert "resources" not in after["initContainers"][0]
+
+
+def test_a_pod_that_runs_as_root_does_not_make_the_container_root() -> None:
+    before = {"securityContext": {"runAsUser": 0}, "containers": [container()]}
+    after = with_startup_container(before, "demo", "initc:1", (("demo-0-a", 2),))
+    assert after["initContainers"][0]["securityContext"] == {**RESTRICTED, "runAsUser": 65532}
+
+
 def test_what_a_container_waits_for_can_be_read_from_its_arguments() -> None:
     after = with_startup_container({"containers": []}, "demo", "initc:1", (("demo-0-a", 2), ("demo-0-b", 1)))
     assert list(waited_for([*after["initContainers"][0]["args"], "--other=x:1"])) == ["demo-0-a", "demo-0-b"]
@@ -131,6 +208,7 @@ def test_the_container_comes_after_the_users_own() -> None:
         "name": "grove-initc",
         "image": "initc:1",
         "args": ["--podcliques=demo-0-a:2", "--podcliques=demo-0-b:1"],
+        "securityContext": RESTRICTED,
         "volumeMounts": [
             {"name": "pod-info-vol", "mountPath": "/var/grove/pod-info", "readOnly": True},
             {
