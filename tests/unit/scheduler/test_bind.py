@@ -61,7 +61,7 @@ async def outcome(
 ) -> tuple[Bound, int, float]:
     client = Scripted(binds, gets)
     binder = Binder(client, turns=asyncio.Semaphore(4), fits=lambda _: fits, prepare=())  # type: ignore[arg-type]
-    attempt = Attempt("ns/g", (WANTED,), deadline_s)
+    attempt = Attempt("ns/g", None, (WANTED,), deadline_s)
     seen: list[Bound] = []
     [bound] = await binder.bind(attempt, seen.append)
     assert seen == [bound]
@@ -114,10 +114,11 @@ def test_after_a_refusal_the_rest_of_the_gang_is_not_sent() -> None:
     async def story() -> list[Fate]:
         client = Scripted([Forbidden("no")], [])
         binder = Binder(client, turns=asyncio.Semaphore(1), fits=lambda _: True, prepare=())  # type: ignore[arg-type]
-        attempt = Attempt("ns/g", (WANTED,) * 3, 30.0)
+        attempt = Attempt("ns/g", None, (WANTED,) * 3, 30.0)
 
         def seen(bound: Bound) -> None:
-            attempt.given_up = attempt.given_up or bound.fate is Fate.REFUSED
+            if bound.fate is Fate.REFUSED:
+                attempt.given_up.set()
 
         return [bound.fate for bound in await binder.bind(attempt, seen)]
 

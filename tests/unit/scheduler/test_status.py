@@ -12,6 +12,7 @@ from grove.api.podgang import PodGang, PodGangSpec, PodGangStatus, PodGroup
 from grove.scheduler.loop.report import status_patch, wanted_status
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import GangState, Verdict
+from grove.scheduler.policy.life import Life
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 INITIALIZED = Condition(
@@ -72,7 +73,7 @@ def test_phase_and_conditions(
 
 
 def test_lost_pods_are_told_with_numbers() -> None:
-    found = status(state(was_placed=True), None, (1, 1))
+    found = status(state(life=Life(stood=True)), None, (1, 1))
     assert said(found, "Scheduled") == ("False", "PodsLost", "pods are missing since the gang was placed: a 1/2")
     assert found.phase == "Pending"
 
@@ -90,7 +91,7 @@ def test_the_score_is_kept_once_written() -> None:
 
 
 def test_a_victim_is_marked_until_it_stands_again() -> None:
-    marked = status(state(victim_of="evicted for ns/other"), None, (2, 1))
+    marked = status(state(life=Life(victim_of="evicted for ns/other")), None, (2, 1))
     assert said(marked, "DisruptionTarget") == ("True", "PreemptedByHigherPriority", "evicted for ns/other")
     gone = status(state(), None, (0, 0), before=marked)
     assert said(gone, "DisruptionTarget") == said(marked, "DisruptionTarget")

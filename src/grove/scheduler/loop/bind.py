@@ -15,8 +15,10 @@ from grove.api.core import Pod
 from grove.kube.client import Client
 from grove.kube.errors import ApiError, Conflict, ConnectionLost, NotFound, TooManyRequests, Unavailable
 from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.policy.gangs import GangState
 
 RETRY_S, MAX_RETRY_S = 0.05, 2.0
+GIVEN_UP = "another pod of the gang was refused, or the gang is gone"
 
 
 class Fate(Enum):
@@ -42,13 +44,16 @@ class Attempt:
     """One placement on its way to the cluster. `after` must succeed first: a scaled gang waits for its base."""
 
     unit: str
+    gang: GangState | None
+    """The gang itself, if it is for one: by the time it ends another may have its name."""
     pods: tuple[PodFacts, ...]
     deadline_s: float
+    is_floor: bool = False
+    """Whether it is for the gang's minimum."""
     decision: str = ""
     after: Attempt | None = None
-    started_s: float = 0.0
-    given_up: bool = False
-    """Set to stop asking: one pod was refused and the rest would have to be taken back."""
+    given_up: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set to stop asking: a pod was refused and the rest would have to be taken back, or the gang is gone."""
     done: asyncio.Event = field(default_factory=asyncio.Event)
     succeeded: bool = False
     """Set together with `done`: whether what depends on it may go ahead."""
@@ -86,12 +91,12 @@ class Binder:
         pause_s = RETRY_S
         for prepare in self._prepare:
             preparing = prepare(pod, deadline_s)
-            if preparing is not None and (trouble := await preparing):
+            if preparing is not None and (trouble := await _unless(attempt.given_up, preparing)):
                 return Bound(pod, Fate.STALE, trouble)
         while True:
             async with self._turns:
-                if attempt.given_up:
-                    return Bound(pod, Fate.LATE, "another pod of the gang was refused")
+                if attempt.given_up.is_set():
+                    return Bound(pod, Fate.LATE, GIVEN_UP)
                 if not self._fits(pod):
                     return Bound(pod, Fate.STALE, f"node {pod.node} is gone or was filled by others")
                 try:
@@ -130,3 +135,15 @@ class Binder:
         if now.is_gated:
             return Bound(pod, Fate.REFUSED, "it is held by a scheduling gate")
         return None
+
+
+async def _unless(given_up: asyncio.Event, preparing: Awaitable[str]) -> str:
+    """What a preparation ended with; it may wait for others for hours, and is left when the attempt is given up."""
+    work, stop = asyncio.ensure_future(preparing), asyncio.ensure_future(given_up.wait())
+    try:
+        await asyncio.wait((work, stop), return_when=asyncio.FIRST_COMPLETED)
+        return work.result() if work.done() else GIVEN_UP
+    finally:
+        for task in (work, stop):
+            task.cancel()
+        await asyncio.gather(work, stop, return_exceptions=True)

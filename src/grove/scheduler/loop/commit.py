@@ -23,10 +23,11 @@ from grove.kube.events import Recorder
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import Attempt, Binder, Bound, Fate
 from grove.scheduler.loop.report import Reporter
-from grove.scheduler.loop.view import POD, View
+from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import BIND_FAILED, GANG_TIMEOUT, GangState, Verdict
+from grove.scheduler.policy.life import AttemptBegan, AttemptEnded, HalfBound, TakenBack, TakingBack
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -40,33 +41,37 @@ class Committer:
 
     def __init__(
         self, client: Client, view: View, binder: Binder, reporter: Reporter, events: Recorder, *, spawn: Spawn,
-        ended: Callable[[str, bool], None],
+        ended: Callable[[Attempt, bool], None],
     ) -> None:  # fmt: skip
         self._client, self._view, self._binder = client, view, binder
         self._reporter, self._events = reporter, events
         self._spawn, self._ended = spawn, ended
-        self._floors: dict[str, Attempt] = {}
+        self._under_way: dict[str, list[Attempt]] = {}
+        """Attempts by the uid of their gang."""
 
-    def floor_of(self, gang: str) -> Attempt | None:
+    def floor_of(self, gang: GangState | None) -> Attempt | None:
         """The attempt for a gang's minimum that is on its way, if there is one."""
-        return self._floors.get(gang)
+        mine = self._under_way.get(gang.uid, ()) if gang is not None else ()
+        return next((attempt for attempt in mine if attempt.is_floor), None)
 
-    def launch(self, attempt: Attempt, *, is_floor: bool) -> None:
+    def launch(self, attempt: Attempt) -> None:
         """Starts binding; the pods are reserved already."""
-        gang = self._view.gangs.get(attempt.unit)
-        if gang is not None:
-            gang.binding += 1
-            if is_floor:
-                self._floors[attempt.unit] = attempt
-        attempt.started_s = asyncio.get_running_loop().time()
+        if attempt.gang is not None:
+            attempt.gang.tell(AttemptBegan(attempt.is_floor))
+            self._under_way.setdefault(attempt.gang.uid, []).append(attempt)
         self._spawn(self._run(attempt))
+
+    def give_up(self, gang: GangState) -> None:
+        """The gang is gone: what is not bound yet is not bound any more, and its room is free."""
+        for attempt in self._under_way.get(gang.uid, ()):
+            attempt.given_up.set()
 
     async def _run(self, attempt: Attempt) -> None:
         results: list[Bound] = []
         try:
             if attempt.after is not None:
                 await attempt.after.done.wait()
-            if attempt.after is None or attempt.after.succeeded:
+            if (attempt.after is None or attempt.after.succeeded) and not attempt.given_up.is_set():
                 results = await self._binder.bind(attempt, lambda bound: self._seen(attempt, bound))
         except* NotLeader:
             log.info("binding stopped, not the leader any more", unit=attempt.unit)
@@ -86,32 +91,32 @@ class Committer:
         self._view.release(pod.uid)
         log.warning("pod not bound", unit=attempt.unit, pod=pod.name, node=pod.node, why=bound.fate.value,
                     error=bound.message, decision=attempt.decision)  # fmt: skip
-        if bound.fate is Fate.REFUSED:
-            gang = self._view.gangs.get(attempt.unit)
-            attempt.given_up = gang is not None and not gang.was_placed
+        if bound.fate is Fate.REFUSED and attempt.gang is not None and not attempt.gang.stood:
+            attempt.given_up.set()
 
     def _settle(self, attempt: Attempt, results: list[Bound]) -> None:
-        if self._floors.get(attempt.unit) is attempt:
-            del self._floors[attempt.unit]
         all_bound = len(results) == len(attempt.pods) and all(bound.fate is Fate.BOUND for bound in results)
-        if attempt.unit.startswith(POD):
+        if attempt.gang is None:
             attempt.succeeded = all_bound
         else:
-            self._settle_gang(attempt, results)
+            self._settle_gang(attempt, attempt.gang, results)
         attempt.done.set()
-        self._ended(attempt.unit, all_bound)
+        self._ended(attempt, all_bound)
 
-    def _settle_gang(self, attempt: Attempt, results: list[Bound]) -> None:
-        gang = self._view.gangs.get(attempt.unit)
-        if gang is None:
+    def _settle_gang(self, attempt: Attempt, gang: GangState, results: list[Bound]) -> None:
+        mine = self._under_way[gang.uid]
+        mine.remove(attempt)
+        if not mine:
+            del self._under_way[gang.uid]
+        gang.tell(AttemptEnded(attempt.is_floor))
+        if not self._view.is_current(gang):
             return
-        gang.binding -= 1
         if self._view.has_minimum(gang):
             attempt.succeeded = True
-            gang.deadline_s = None
+            gang.tell(HalfBound(None))
             return
         count = Counter(bound.fate for bound in results)
-        if not gang.was_placed and (count[Fate.REFUSED] or count[Fate.LATE]):
+        if not gang.stood and (count[Fate.REFUSED] or count[Fate.LATE]):
             said = next(b.message for b in results if b.fate in (Fate.REFUSED, Fate.LATE))
             self.roll_back(gang, Verdict(False, BIND_FAILED, Reason(kinds.BIND_FAILED, said)))
 
@@ -120,14 +125,14 @@ class Committer:
     def roll_back(self, gang: GangState, verdict: Verdict) -> None:
         """Deletes what is bound of a gang that never stood, and says so."""
         bound = [pod for pod, _ in self._view.members(gang) if self._is_to_go(pod)]
-        gang.deadline_s = None
+        gang.tell(HalfBound(None))
         self._reporter.settled(gang, verdict)
         reason = EventReason.GANG_TIMEOUT if verdict.reason == GANG_TIMEOUT else EventReason.GANG_UNSCHEDULABLE
         self._events.warn(gang.podgang, reason, verdict.message)
         log.warning("gang taken back", gang=gang.name, reason=verdict.message, bound=len(bound))
         if bound:
             metrics.ROLLBACKS.inc()
-            gang.rolling_back = True
+            gang.tell(TakingBack())
             self._spawn(self._delete(gang))
 
     def _is_to_go(self, pod: Pod) -> bool:
@@ -137,7 +142,7 @@ class Committer:
         pause_s = RETRY_S
         while True:
             left = [pod for pod, _ in self._view.members(gang) if self._is_to_go(pod)]
-            if not left or self._view.gangs.get(gang.name) is not gang:
+            if not left or not self._view.is_current(gang):
                 break
             try:
                 for pod in left:
@@ -149,7 +154,7 @@ class Committer:
                 log.warning("pod of a gang to be taken back not deleted, trying again", gang=gang.name, error=str(err))
                 await asyncio.sleep(pause_s)
                 pause_s = min(MAX_RETRY_S, pause_s * 2)
-        gang.rolling_back = False
+        gang.tell(TakenBack())
         self._view.mark(gang.name)
 
     async def _delete_one(self, pod: Pod) -> None:

@@ -27,8 +27,8 @@ from grove.scheduler.loop.bind import Attempt
 from grove.scheduler.loop.commit import Committer
 from grove.scheduler.loop.deadlines import Deadlines
 from grove.scheduler.loop.decisions import Decider
-from grove.scheduler.loop.nominate import Nominations
-from grove.scheduler.loop.readiness import gang_order, order_of, readiness, tree_of
+from grove.scheduler.loop.nominate import Nomination, Nominations
+from grove.scheduler.loop.readiness import gang_order, has_stood, order_of, readiness, tree_of
 from grove.scheduler.loop.relief import Relief
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.sharing import Sharing
@@ -48,6 +48,7 @@ from grove.scheduler.policy.gangs import (
     GangState,
     Verdict,
 )
+from grove.scheduler.policy.life import Looked, Phase, Stands
 from grove.scheduler.policy.queue import Order, Queue, Stage
 from grove.show.reasons import sentence
 
@@ -89,7 +90,9 @@ class Cycle:
         self._sharing = Sharing(view, decider, self._budget)
         self._holds = Holds(view.snapshot, self._budget)
         self._relief = Relief(view, queue, nominations, patience_s=config.patience)
-        self._deadlines = Deadlines(view, queue, self._holds, committer, events, clock, config)
+        self._deadlines = Deadlines(
+            view, queue, self._holds, committer, events, clock, config, drop_nomination=nominations.drop
+        )
         self._ready_since: dict[str, float] = {}
         self._said: dict[str, tuple[Reason, Reason]] = {}
 
@@ -98,6 +101,10 @@ class Cycle:
         loop = asyncio.get_running_loop()
         began = breath = loop.time()
         self._view.refresh()
+        for unit, gone in self._view.take_gone():
+            self._forget(unit)
+            if gone is not None:
+                self._committer.give_up(gone)
         for unit, fresh in self._view.take_dirty():
             self._consider(unit, began, fresh=fresh)
         self._relief.wake_helped(began)
@@ -125,20 +132,27 @@ class Cycle:
         metrics.PENDING.set(len(self._queue))
         self._set_timer(now)
 
-    def ended(self, name: str, all_bound: bool) -> None:
+    def ended(self, attempt: Attempt, all_bound: bool) -> None:
         """An attempt is over: whoever depends on it gets another look, and what is missing is tried again."""
-        gang = self._view.gangs.get(name)
+        name, gang = attempt.unit, attempt.gang
         now = asyncio.get_running_loop().time()
-        if gang is not None and self._view.has_minimum(gang):
+        is_current = self._is_current(attempt)
+        if gang is not None and is_current and self._view.has_minimum(gang):
             self._stands(gang, now)
-        if not all_bound:
-            waiting = self._queue.get(name)
-            if waiting is None and (gang is not None or name in self._view.singles):
+        if not all_bound and is_current:
+            if self._queue.get(name) is None:
                 self._queue.offer(name, order_of(self._view, name), now)
             self._queue.retry(name, now)
         for scaled in self._view.scaled_of.get(name, ()):
             self._view.mark(scaled)
         self._view.mark(name)
+
+    def _is_current(self, attempt: Attempt) -> bool:
+        """Whether what an attempt was for still exists: not another unit of its name."""
+        if attempt.gang is not None:
+            return self._view.is_current(attempt.gang)
+        pod = self._view.singles.get(attempt.unit)
+        return pod is not None and pod.metadata.uid == attempt.pods[0].uid
 
     # 1. What changed
 
@@ -152,16 +166,21 @@ class Cycle:
             self._forget(name)
             return
         self._reporter.touch(name)
-        if gang.rolling_back or gang.nominated or self._nominations.is_victim(gang):
+        if gang.phase is Phase.NEW:
+            self._nominations.resume(gang)
+        if gang.phase in (Phase.TAKING_BACK, Phase.NOMINATED, Phase.LEAVING):
             self._queue.withdraw(name)
             return
         found = readiness(self._view, gang, self._base_stands)
-        if found.stage is None or (gang.binding and found.stage is not Stage.SURPLUS):
+        on_nodes = any(self._view.standing(gang, with_reserved=True).values())
+        gang.tell(Looked(found.phase, on_nodes, has_stood(self._view, gang)))
+        is_binding = gang.life.attempts > 0
+        if found.stage is None or (is_binding and found.stage is not Stage.SURPLUS):
             self._queue.withdraw(name)
         else:
             self._ready_since.setdefault(name, now)
             self._queue.offer(name, gang_order(self._view, gang, found.stage), now, fresh=fresh)
-        if found.verdict is not None and not gang.binding and found.verdict.placed:
+        if found.verdict is not None and not is_binding and found.verdict.placed:
             self._stands(gang, now)
         elif found.verdict is not None and not found.verdict.placed:
             self._reporter.settled(gang, found.verdict)
@@ -202,15 +221,14 @@ class Cycle:
         base = self._view.gangs.get(name)
         if base is None:
             return False
-        if self._committer.floor_of(name) is not None:
-            return True
-        return base.was_placed or self._view.has_minimum(base)
+        return self._committer.floor_of(base) is not None or base.stood or self._view.has_minimum(base)
 
     def _stands(self, gang: GangState, now: float) -> None:
         """The minimum is on nodes. Tells the world if that is news."""
-        if gang.was_placed:
+        is_news = not gang.stood
+        gang.tell(Stands())
+        if not is_news:
             return
-        gang.was_placed, gang.deadline_s = True, None
         self._view.remember_place(gang)
         since = self._ready_since.pop(gang.name, None)
         if since is not None:
@@ -252,9 +270,9 @@ class Cycle:
                 return None
             return Unit(name, single(view.facts(pod), self._config.node_policy), order)
         gang = view.gangs.get(name)
-        if gang is None:
+        if gang is None or gang.phase in (Phase.TAKING_BACK, Phase.NOMINATED, Phase.LEAVING):
             return None
-        if order.stage is Stage.SCALED_FLOOR and not gang.was_placed and not self._base_stands(gang.base):
+        if order.stage is Stage.SCALED_FLOOR and not gang.stood and not self._base_stands(gang.base):
             return None  # it lost its base while it waited; it is looked at again when that stands
         return Unit(name, tree_of(view, gang, self._config.node_policy), order, gang)
 
@@ -289,24 +307,23 @@ class Cycle:
         self._view.reserve(pods)
         deadline = now + self._deadlines.timeout_s(gang)
         after = None
+        is_floor = gang is not None and unit.order.stage is not Stage.SURPLUS
         if gang is not None:
-            is_floor = unit.order.stage is not Stage.SURPLUS
-            after = self._committer.floor_of(gang.base if is_floor else gang.name)
+            after = self._committer.floor_of(self._view.gangs.get(gang.base) if is_floor else gang)
             if is_floor:
                 self._note_choice(gang, unit.tree, placement)
                 if unit.tree.former and unit.tree.former.issuperset(pod.node for pod in pods):
                     metrics.RESERVATION_USED.inc()
-        attempt = Attempt(unit.name, pods, deadline, decision, after)
-        self._committer.launch(attempt, is_floor=unit.order.stage is not Stage.SURPLUS)
+        self._committer.launch(Attempt(unit.name, gang, pods, deadline, is_floor, decision, after))
         log.info("placed", unit=unit.name, decision=decision, version=placement.version, pods=len(pods),
                  domain=placement.domain, score=round(placement.score, 3), steps=placement.steps)  # fmt: skip
 
     def _note_choice(self, gang: GangState, tree: Gang, placement: Placement) -> None:
-        gang.score = round(placement.score, 4)
+        score = round(placement.score, 4)
         pods = placement.core + sum(len(group.bound) for group in tree.groups())
         level = {"level": placement.domain_key} if placement.domain else {}
-        why = Reason(kinds.PLACED, placement.domain, {"pods": pods, "score": gang.score}, level)
-        gang.verdict = Verdict(True, GANG_SCHEDULED, why)
+        why = Reason(kinds.PLACED, placement.domain, {"pods": pods, "score": score}, level)
+        gang.judge(Verdict(True, GANG_SCHEDULED, why), score)
         metrics.PLACEMENT_SCORE.observe(placement.score)
         if placement.domain:
             metrics.DOMAIN_SELECTED.labels(placement.domain_key).inc()
@@ -337,7 +354,7 @@ class Cycle:
     def _leave_over(self, gang: GangState, why: Reason) -> None:
         """Pods above the minimum have no place: they are told, the gang is not, unless it is made of nothing else."""
         verdict = Verdict(False, UNSCHEDULABLE, why)
-        if gang.has_floor or gang.was_placed or gang.binding:
+        if gang.has_floor or gang.stood or gang.life.attempts:
             self._reporter.pod_waits(gang.name, verdict)
         else:
             self._reporter.settled(gang, verdict)
@@ -362,15 +379,12 @@ class Cycle:
         if gang is not None:
             self._reporter.settled(gang, Verdict(False, INVALID, Reason(kinds.INVALID, message)))
 
-    def _start_nominated(self, name: str, tree: Gang, placement: Placement, decision: str) -> None:
+    def _start_nominated(self, one: Nomination) -> None:
         """The victims are gone: what was reserved is bound."""
-        gang = self._view.gangs.get(name)
-        unit = Unit(name, tree, order_of(self._view, name), gang)
-        pods = placement.pods[: placement.core] if gang is not None else placement.pods
-        if gang is not None:
-            gang.nominated = False
-            gang.verdict = Verdict(False, BINDING, Reason(kinds.PLACE_FREE), brief=True)
-        self._commit(unit, placement, pods, decision)
+        unit = Unit(one.unit, one.tree, order_of(self._view, one.unit), one.gang)
+        if one.gang is not None:
+            one.gang.judge(Verdict(False, BINDING, Reason(kinds.PLACE_FREE), brief=True))
+        self._commit(unit, one.placement, one.pods if one.gang is not None else one.placement.pods, one.decision)
 
     # 3. The next moment
 

@@ -6,7 +6,7 @@ keeps it. A gang that waits has nodes held for it after a while; at its own time
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from grove.api import labels
 from grove.api.conditions import EventReason
@@ -21,6 +21,7 @@ from grove.scheduler.model.config import SchedulerConfiguration, gang_timeout_s
 from grove.scheduler.model.gang import BadGang
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import GANG_TIMEOUT, GangState, Verdict
+from grove.scheduler.policy.life import HalfBound, Phase
 from grove.scheduler.policy.queue import Queue, Stage, Waiting
 from grove.show.reasons import sentence
 
@@ -28,11 +29,12 @@ from grove.show.reasons import sentence
 class Deadlines:
     def __init__(
         self, view: View, queue: Queue, holds: Holds, committer: Committer, events: Recorder, clock: Clock,
-        config: SchedulerConfiguration,
+        config: SchedulerConfiguration, drop_nomination: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._view, self._queue, self._holds, self._committer = view, queue, holds, committer
         self._events, self._clock, self._config = events, clock, config
-        self._half_bound: set[str] = set()
+        self._drop_nomination = drop_nomination
+        self._half_bound: dict[str, GangState] = {}
 
     def timeout_s(self, gang: GangState | None) -> float:
         """How long an attempt may take: what the gang says, or the default."""
@@ -41,7 +43,7 @@ class Deadlines:
 
     def note(self, gang: GangState, now_s: float) -> None:
         """Sets the deadline of a gang that is bound in part and never stood."""
-        if gang.was_placed or gang.deadline_s is not None or gang.binding or gang.rolling_back:
+        if gang.stood or gang.life.deadline_s is not None or gang.life.is_busy:
             return
         view = self._view
         bound = [pod for pod, _ in view.members(gang) if view.bound_node(pod) and not view.is_leaving(pod)]
@@ -51,23 +53,24 @@ class Deadlines:
         elapsed_s = (self._clock.now() - min(since)).total_seconds() if since else 0.0
         timeout_s = self.timeout_s(gang)
         # Clocks differ and jump: time that cannot have passed does not count, nor does more than all of it.
-        gang.deadline_s = now_s + timeout_s - min(max(elapsed_s, 0.0), timeout_s)
-        self._half_bound.add(gang.name)
+        gang.tell(HalfBound(now_s + timeout_s - min(max(elapsed_s, 0.0), timeout_s)))
+        self._half_bound[gang.name] = gang
 
     def take_back_late(self, now_s: float) -> None:
         """Rolls back gangs whose deadline has come."""
-        for name in sorted(self._half_bound):
-            gang = self._view.gangs.get(name)
-            if gang is None or gang.deadline_s is None:
-                self._half_bound.discard(name)
+        for name, gang in sorted(self._half_bound.items()):
+            deadline_s = gang.life.deadline_s
+            if deadline_s is None or not self._view.is_current(gang):
+                del self._half_bound[name]
                 continue
-            if gang.deadline_s > now_s or gang.binding or gang.rolling_back:
+            if deadline_s > now_s or (gang.life.is_busy and gang.phase is not Phase.NOMINATED):
                 continue
             if not any(self._view.standing(gang).values()) or self._view.has_minimum(gang):
-                gang.deadline_s = None
+                gang.tell(HalfBound(None))
                 continue
             why = Reason(kinds.TIMED_OUT, numbers={"seconds": self.timeout_s(gang)})
             self._queue.withdraw(name)
+            self._drop_nomination(name)
             self._committer.roll_back(gang, Verdict(False, GANG_TIMEOUT, why))
 
     def look_after_waiting(self, now_s: float) -> None:
@@ -88,10 +91,9 @@ class Deadlines:
 
     def moments(self) -> Iterator[float]:
         """Loop times at which something falls due."""
-        for name in self._half_bound:
-            gang = self._view.gangs.get(name)
-            if gang is not None and gang.deadline_s is not None:
-                yield gang.deadline_s
+        for gang in self._half_bound.values():
+            if gang.life.deadline_s is not None and self._view.is_current(gang):
+                yield gang.life.deadline_s
         for gang, waiting in self._waiting():
             yield waiting.since_s + self.timeout_s(gang)
             if self._is_to_be_held_for(gang):

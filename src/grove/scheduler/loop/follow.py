@@ -85,10 +85,10 @@ class Follower:
             self._view.wake()
         gang = self._view.gangs.get(self._view.gang_of.get(key, ""))
         if gang is not None:
-            gang.missing.add(key)
+            gang.lost(key)
             self._mark_soon(gang.name)
         if self._view.singles.pop(unit := f"{POD}{key}", None) is not None:
-            self._view.mark(unit)
+            self._view.forget(unit)
 
     def _mark_soon(self, gang: str) -> None:
         """A gang that loses pods often loses many; nothing can be done for it before new ones come."""
@@ -103,15 +103,15 @@ class Follower:
     def _member_changed(self, gang: GangState, old: Pod | None, new: Pod, *, ours: bool) -> None:
         key = new.metadata.key
         if old is None:
-            gang.missing.discard(key)
+            gang.met(key, ours=self._view.is_ours(new))
             self._learn_base(gang, new)
             if (new.spec.priority or 0) > gang.priority and not gang.podgang.spec.priority_class_name:
                 self._set_priority(gang)
             if not new.spec.node_name and self._view.is_ours(new):
                 self._view.facts(new)  # read now, while the rest is being created, and not when time matters
-            if gang.missing and not gang.was_placed and gang.verdict is not None:
+            if gang.missing and not gang.stood and gang.verdict is not None:
                 return  # nothing can be decided before the last of them is there
-        if ours and gang.binding:
+        if ours and gang.life.attempts:
             return  # the attempt that did it has the word when it is over
         if old is not None and new.metadata.is_deleting and not old.metadata.is_deleting:
             self._mark_soon(gang.name)
@@ -161,7 +161,7 @@ class Follower:
         for key in gang.group_of:
             self._unrefer(gang, key)
         self._refer_rivals(gang)
-        self._view.mark(gang.name)
+        self._view.forget(gang.name, gang)
         self._mark_scaled(gang.name)
 
     def _mark_scaled(self, base: str) -> None:
@@ -175,18 +175,15 @@ class Follower:
             self._unrefer(gang, key)
         if gone:
             self._refer_rivals(gang)
-        gang.missing, gang.claimed = set(), {}
-        for key in gang.group_of:
-            other = self._view.gang_of.setdefault(key, gang.name)
-            if other != gang.name:
-                gang.claimed[key] = other
-                continue
+        owners = {key: self._view.gang_of.setdefault(key, gang.name) for key in gang.group_of}
+        mine = [key for key, owner in owners.items() if owner == gang.name]
+        gang.refer(set(mine), {key: owner for key, owner in owners.items() if owner != gang.name})
+        for key in mine:
             pod = self._view.pods.get(key)
-            if pod is None:
-                gang.missing.add(key)
-                continue
-            self._view.singles.pop(f"{POD}{key}", None)
-            self._learn_base(gang, pod)
+            if pod is not None:
+                gang.met(key, ours=self._view.is_ours(pod))
+                self._view.singles.pop(f"{POD}{key}", None)
+                self._learn_base(gang, pod)
         self._set_priority(gang)
 
     def _refer_rivals(self, gang: GangState) -> None:
@@ -207,14 +204,14 @@ class Follower:
     def _learn_base(self, gang: GangState, pod: Pod) -> None:
         base = base_of(pod)
         if base and base != gang.base:
-            gang.base = base
+            gang.join(base)
             self._view.scaled_of.setdefault(base, set()).add(gang.name)
 
     def _set_priority(self, gang: GangState) -> None:
         """The gang's class if it names one, else the highest of its pods; the pods are counted with it."""
         named = self._view.priorities.get(Key("", gang.podgang.spec.priority_class_name))
         priorities = [pod.spec.priority or 0 for pod, _ in self._view.members(gang)]
-        gang.priority = named.value if named is not None else max(priorities, default=0)
+        gang.rank(named.value if named is not None else max(priorities, default=0))
         for pod, _ in self._view.members(gang):
             self._view.forget_facts(pod.metadata.key)
             if pod.spec.node_name:

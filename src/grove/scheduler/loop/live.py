@@ -22,7 +22,7 @@ from grove.kube.clock import SYSTEM, Clock
 from grove.kube.events import Recorder
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask
-from grove.scheduler.loop.bind import Binder
+from grove.scheduler.loop.bind import Attempt, Binder
 from grove.scheduler.loop.commit import Committer
 from grove.scheduler.loop.cycle import Cycle
 from grove.scheduler.loop.decisions import Decider, Tape
@@ -142,8 +142,8 @@ class Scheduler:
     def _stirred(self, gang: str) -> None:
         self.reporter.stirred(gang)
 
-    def _ended(self, unit: str, all_bound: bool) -> None:
-        self._cycle.ended(unit, all_bound)
+    def _ended(self, attempt: Attempt, all_bound: bool) -> None:
+        self._cycle.ended(attempt, all_bound)
 
     def _wake_at(self, when_s: float) -> None:
         if self._timer is not None:

@@ -33,6 +33,7 @@ from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import LEAVING, Reason
 from grove.scheduler.policy.gangs import PREEMPTING, GangState, Verdict
+from grove.scheduler.policy.life import Evicting, EvictionEnded, Nominated, NominationDropped, Phase
 from grove.scheduler.solve.place import place
 from grove.show.reasons import sentence
 
@@ -40,14 +41,14 @@ RETRY_S, MAX_RETRY_S = 0.25, 10.0
 
 log = structlog.get_logger(__name__)
 
-Start = Callable[[str, Gang, Placement, str], None]
-
 
 @dataclass(slots=True)
 class Nomination:
     """A place that is reserved for a unit and still occupied: by its victims, and by pods that were leaving anyway."""
 
     unit: str
+    gang: GangState | None
+    """The gang itself, if it is for one: by the time the victims are gone another may have its name."""
     tree: Gang
     placement: Placement
     victims: frozenset[str]
@@ -69,7 +70,7 @@ class Nominations:
         self._open: dict[str, Nomination] = {}
         self._unsettled: set[str] = set()
         self._evicting: set[str] = set()
-        """Gangs that go whole, and single pods by uid, for which a task is at work."""
+        """Pods that go alone, by uid, for which a task is at work."""
 
     def has(self, unit: str) -> bool:
         return unit in self._open
@@ -82,24 +83,25 @@ class Nominations:
         found, self._unsettled = self._unsettled, set()
         return found
 
-    def is_victim(self, gang: GangState) -> bool:
-        """Whether the gang is being evicted whole; takes up again what an earlier scheduler began."""
-        if gang.name in self._evicting:
-            return True
+    def resume(self, gang: GangState) -> None:
+        """Takes up the eviction of a gang that an earlier scheduler began; one that it only announced is off.
+
+        Whether that one's preemptor still exists nobody knows; if it does, it finds its victims again.
+        """
         marked = find_condition(gang.podgang.status.conditions, words.DISRUPTION_TARGET)
         if marked is None or marked.status != words.TRUE or marked.last_transition_time is None:
-            return False
+            return
+        if self._view.has_minimum(gang):
+            return
         since = marked.last_transition_time
         left = [
             pod for pod, _ in self._view.members(gang)
             if self._view.bound_node(pod) and not self._view.is_leaving(pod)
             and pod.metadata.creation_timestamp is not None and pod.metadata.creation_timestamp <= since
         ]  # fmt: skip
-        if not left:
-            return False
-        log.info("eviction of a gang taken up again", gang=gang.name, pods=len(left))
-        self._evict_gang(gang, [self._view.facts(pod) for pod in left], marked.message, lambda: True)
-        return True
+        if left:
+            log.info("eviction of a gang taken up again", gang=gang.name, pods=len(left))
+            self._evict_gang(gang, [self._view.facts(pod) for pod in left], marked.message, lambda: True)
 
     def try_preempt(self, unit: str, tree: Gang, gang: GangState | None, budget: Budget, deadline_s: float) -> bool:
         """Looks for victims; True if there are some and the unit now has a place reserved."""
@@ -137,7 +139,7 @@ class Nominations:
         nodes = {pod.node for pod in answer.placement.pods}
         leaving = {pod.uid for pod in self._view.snapshot.pods() if pod.terminating and pod.node in nodes}
         victims = frozenset(leaving.union(pod.uid for pod in answer.pods))
-        found = Nomination(unit, tree, answer.placement, victims, deadline_s, decision)
+        found = Nomination(unit, gang, tree, answer.placement, victims, deadline_s, decision)
         self._open[unit] = found
         self._view.reserve(found.pods)
         whole = set(answer.gangs)
@@ -147,7 +149,7 @@ class Nominations:
         log.info("preempting", unit=unit, decision=decision, version=answer.version, victims=len(answer.pods),
                  gangs=answer.gangs, budgets_broken=answer.budgets_broken)  # fmt: skip
         if gang is not None:
-            gang.nominated = True
+            gang.tell(Nominated())
             self._reporter.settled(gang, Verdict(False, PREEMPTING, why))
             if answer.pods:
                 self._events.normal(gang.podgang, EventReason.GANG_PREEMPTING, sentence(why))
@@ -156,16 +158,16 @@ class Nominations:
             if pod.gang in whole:
                 by_gang.setdefault(pod.gang, []).append(pod)
             else:
-                self._evict_alone(pod, lambda: unit in self._open)
+                self._evict_alone(pod, lambda: self._open.get(unit) is found)
         because = f"evicted for {unit}, which has priority {tree.priority}"
         for name, pods in sorted(by_gang.items()):
             victim = self._view.gangs.get(name)
             if victim is not None:
                 metrics.PREEMPTED.inc()
                 self._events.warn(victim.podgang, EventReason.GANG_PREEMPTED, because)
-                self._evict_gang(victim, pods, because, lambda: unit in self._open)
+                self._evict_gang(victim, pods, because, lambda: self._open.get(unit) is found)
 
-    def advance(self, start: Start, now_s: float) -> None:
+    def advance(self, start: Callable[[Nomination], None], now_s: float) -> None:
         """Starts whoever's victims are gone; lets go of places that cannot be had any more."""
         for unit, one in sorted(self._open.items()):
             left = any(self._view.snapshot.find_pod(uid) is not None for uid in one.victims)
@@ -174,7 +176,7 @@ class Nominations:
                 continue
             if not left and is_wanted and all(self._fits(pod) for pod in one.pods):
                 del self._open[unit]
-                start(unit, one.tree, one.placement, one.decision)
+                start(one)
             else:
                 self.drop(unit)
                 self._view.mark(unit)
@@ -186,12 +188,14 @@ class Nominations:
             return
         for pod in one.pods:
             self._view.release(pod.uid)
-        gang = self._view.gangs.get(unit)
-        if gang is not None:
-            gang.nominated = False
+        if one.gang is not None and one.gang.phase is Phase.NOMINATED:
+            one.gang.tell(NominationDropped())
 
     def _is_wanted(self, one: Nomination) -> bool:
-        """Whether all pods it was made for still exist and wait."""
+        """Whether the gang and all pods it was made for still exist and wait."""
+        gang = one.gang
+        if gang is not None and not (self._view.is_current(gang) and gang.phase is Phase.NOMINATED):
+            return False
         for pod in one.pods:
             found = self._view.pods.get(Key(pod.namespace, pod.name))
             if found is None or found.metadata.uid != pod.uid or found.spec.node_name or self._view.is_leaving(found):
@@ -203,35 +207,37 @@ class Nominations:
     def _evict_alone(self, pod: PodFacts, still_wanted: Callable[[], bool]) -> None:
         if pod.uid not in self._evicting:
             self._evicting.add(pod.uid)
-            self._spawn(self._evict([pod], pod.uid, still_wanted))
+            self._spawn(self._evict_single(pod, still_wanted))
 
     def _evict_gang(
         self, victim: GangState, pods: list[PodFacts], because: str, still_wanted: Callable[[], bool]
     ) -> None:
-        if victim.name in self._evicting:
-            return
-        self._evicting.add(victim.name)
-        victim.victim_of = because
+        victim.tell(Evicting(because))
         self._spawn(self._mark_and_evict(victim, pods, still_wanted))
 
     async def _mark_and_evict(self, victim: GangState, pods: list[PodFacts], still_wanted: Callable[[], bool]) -> None:
         pause_s = RETRY_S
-        while self._view.gangs.get(victim.name) is victim:
-            try:
-                await self._reporter.write_status(victim.name)
-                break
-            except NotLeader:
-                self._evicting.discard(victim.name)
-                return
-            except KubeError as err:
-                log.info("victim not marked yet, trying again", gang=victim.name, error=str(err))
-                await asyncio.sleep(pause_s)
-                pause_s = min(MAX_RETRY_S, pause_s * 2)
         try:
+            while self._view.is_current(victim) and still_wanted():
+                try:
+                    await self._reporter.write_status(victim.name)
+                    break
+                except NotLeader:
+                    return
+                except KubeError as err:
+                    log.info("victim not marked yet, trying again", gang=victim.name, error=str(err))
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(MAX_RETRY_S, pause_s * 2)
             await self._evict(pods, victim.name, still_wanted)
         finally:
-            victim.victim_of = ""
+            victim.tell(EvictionEnded())
             self._view.mark(victim.name)
+
+    async def _evict_single(self, pod: PodFacts, still_wanted: Callable[[], bool]) -> None:
+        try:
+            await self._evict([pod], pod.name, still_wanted)
+        finally:
+            self._evicting.discard(pod.uid)
 
     async def _evict(self, pods: list[PodFacts], who: str, still_wanted: Callable[[], bool]) -> None:
         """Evicts all of these pods. Once the first is gone the rest follows: no gang is left in part."""
@@ -254,8 +260,6 @@ class Nominations:
                     pause_s = min(MAX_RETRY_S, pause_s * 2)
         except NotLeader:
             log.info("eviction stopped, not the leader any more", unit=who)
-        finally:
-            self._evicting.discard(who)
 
     async def _evict_one(self, pod: PodFacts) -> bool:
         """Whether the pod is on its way out; False to ask again later."""

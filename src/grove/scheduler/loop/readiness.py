@@ -35,6 +35,7 @@ from grove.scheduler.policy.gangs import (
     missing_pods,
     says_placed,
 )
+from grove.scheduler.policy.life import Phase
 from grove.scheduler.policy.queue import Order, Stage
 
 
@@ -42,36 +43,50 @@ from grove.scheduler.policy.queue import Order, Stage
 class Readiness:
     """`stage` is set when something of it may be placed now; `verdict` says what it waits for, or that it stands."""
 
+    phase: Phase
     stage: Stage | None
     verdict: Verdict | None = None
 
 
+PHASES = {
+    INVALID: Phase.INVALID,
+    WAITING_FOR_PODS: Phase.WAITING_FOR_PODS,
+    WAITING_FOR_GATES: Phase.WAITING_FOR_GATES,
+    WAITING_FOR_BASE: Phase.WAITING_FOR_BASE,
+}
+
+
 def _waits(reason: str, kind: str, subject: str = "", *, brief: bool = False) -> Readiness:
-    return Readiness(None, Verdict(False, reason, Reason(kind, subject), brief))
+    return Readiness(PHASES[reason], None, Verdict(False, reason, Reason(kind, subject), brief))
+
+
+def has_stood(view: View, gang: GangState) -> bool:
+    """Whether the minimum of a gang was on nodes once, and one of the pods that are there now was among them."""
+    if not any(view.standing(gang, with_reserved=True).values()):
+        return False
+    bound = (view.bound_since(pod) for pod, _ in view.members(gang) if pod.spec.node_name)
+    return gang.stood or says_placed(gang.podgang, (moment for moment in bound if moment is not None))
 
 
 def readiness(view: View, gang: GangState, base_stands: Callable[[str], bool]) -> Readiness:
-    """What may be done for a gang now. Forgets that it stood once none of its pods is on a node any more."""
-    standing = view.standing(gang, with_reserved=True)
-    if not any(standing.values()):
-        gang.was_placed, gang.deadline_s = False, None
-    elif not gang.was_placed:
-        bound = (view.bound_since(pod) for pod, _ in view.members(gang) if pod.spec.node_name)
-        gang.was_placed = says_placed(gang.podgang, (moment for moment in bound if moment is not None))
+    """What may be done for a gang now."""
     has_minimum = view.has_minimum(gang, with_reserved=True)
     if gang.trouble:
         return _waits(INVALID, kinds.INVALID, gang.trouble)
     pending = [pod for pod, _ in view.members(gang) if is_pending(view, pod)]
+    is_open = any(not pod.is_gated for pod in pending)
+    if has_minimum and not gang.life.is_busy and not view.has_minimum(gang):
+        return Readiness(Phase.QUEUED, None)  # its pods are on their way for a PodGang that is gone; that ends soon
     if has_minimum:
-        return Readiness(Stage.SURPLUS if any(not pod.is_gated for pod in pending) else None, PLACED)
-    if gang.was_placed:
-        return Readiness(_floor(gang) if any(not pod.is_gated for pod in pending) else None)
+        return Readiness(Phase.PLACED, Stage.SURPLUS if is_open else None, PLACED)
+    if has_stood(view, gang):
+        return Readiness(Phase.REPAIRING, _floor(gang) if is_open else None)
     if not gang.podgang.spec.podgroups or not gang.group_of:
         return _waits(WAITING_FOR_PODS, kinds.NO_PODS, brief=not is_initialized(gang.podgang))
     if not is_initialized(gang.podgang):
         return _waits(WAITING_FOR_PODS, kinds.PODS_COMING, brief=True)
     if gang.missing:
-        return Readiness(None, missing_pods(gang))
+        return Readiness(Phase.WAITING_FOR_PODS, None, missing_pods(gang))
     if any(view.is_leaving(pod) for pod, _ in view.members(gang)):
         return _waits(WAITING_FOR_PODS, kinds.PODS_LEAVING, brief=True)
     if any(pod.is_gated for pod in pending):
@@ -79,8 +94,8 @@ def readiness(view: View, gang: GangState, base_stands: Callable[[str], bool]) -
     if gang.base and not base_stands(gang.base):
         state = {} if gang.base in view.gangs else {"state": "absent"}
         why = Reason(kinds.BASE_WAITS, gang.base, names=state)
-        return Readiness(None, Verdict(False, WAITING_FOR_BASE, why))
-    return Readiness(_floor(gang) if gang.has_floor else Stage.SURPLUS)
+        return Readiness(Phase.WAITING_FOR_BASE, None, Verdict(False, WAITING_FOR_BASE, why))
+    return Readiness(Phase.QUEUED, _floor(gang) if gang.has_floor else Stage.SURPLUS)
 
 
 def is_pending(view: View, pod: Pod) -> bool:
@@ -127,7 +142,7 @@ def tree_of(view: View, gang: GangState, strategy: Strategy) -> Gang:
         facts[pod.metadata.key] = wishing(view.facts(pod), wishes)
     podgang = gang.podgang
     if len(facts) < len(gang.group_of):
-        podgang = _with_existing(podgang, facts, lower=gang.was_placed)
+        podgang = _with_existing(podgang, facts, lower=has_stood(view, gang))
     named = view.priorities.get(Key("", podgang.spec.priority_class_name))
     if named is not None and named.preemption_policy == "Never":
         may_preempt = False

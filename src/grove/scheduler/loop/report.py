@@ -86,7 +86,8 @@ class Reporter:
 
     def settled(self, gang: GangState, verdict: Verdict) -> None:
         """The gang's Scheduled condition should say this; a refusal is written only if it stands for a while."""
-        before, gang.verdict = gang.verdict, verdict
+        before = gang.verdict
+        gang.judge(verdict)
         if verdict.placed:
             self._settles.pop(gang.name, None)
             if len(gang.group_of) <= FEW_PODS:
@@ -134,8 +135,6 @@ class Reporter:
         gang = self._view.gangs.get(name)
         if gang is None or gang.podgang.metadata.is_deleting:
             return DONE
-        if gang.verdict is not None and gang.verdict.reason == WAITING_FOR_PODS and gang.missing:
-            gang.verdict = missing_pods(gang)  # more of them may have come since
         current = self._newest(gang)
         wanted = wanted_status(
             gang,
@@ -162,7 +161,10 @@ class Reporter:
         verdict = gang.verdict
         if verdict is None or verdict.placed:
             return verdict
-        return None if verdict.brief or self._unsettled_s(gang) is not None else verdict
+        if verdict.brief or self._unsettled_s(gang) is not None:
+            return None
+        # Of the pods that were missing more may have come since.
+        return missing_pods(gang) if verdict.reason == WAITING_FOR_PODS and gang.missing else verdict
 
     def _unsettled_s(self, gang: GangState) -> float | None:
         """Seconds until the verdict there is may be written; None when there is nothing to wait for."""
@@ -261,7 +263,7 @@ def wanted_status(
             # Not our doing, or from before we started: true all the same.
             said = scheduled.message if scheduled is not None and scheduled.status == words.TRUE else ""
             verdict, message = PLACED, said or PLACED.message
-    elif gang.was_placed and any(standing.values()):
+    elif gang.stood and any(standing.values()):
         lost = [
             Reason(kinds.GROUP_ROOM, name, {"room": standing[name], "pods": minimum})
             for name, minimum in gang.minima
@@ -289,9 +291,9 @@ def wanted_status(
     elif find_condition(conditions, words.READY) is not None:
         text = "some groups have fewer pods than their minimum"
         conditions = with_condition(conditions, words.READY, words.FALSE, MINIMUM_NOT_READY, text, now)
-    if gang.victim_of:
+    if gang.life.victim_of:
         conditions = with_condition(
-            conditions, words.DISRUPTION_TARGET, words.TRUE, PREEMPTED, gang.victim_of[:LONGEST], now
+            conditions, words.DISRUPTION_TARGET, words.TRUE, PREEMPTED, gang.life.victim_of[:LONGEST], now
         )
     elif stands:
         conditions = without_condition(conditions, words.DISRUPTION_TARGET)

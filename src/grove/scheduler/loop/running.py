@@ -23,10 +23,11 @@ def running_units(view: View) -> list[Running]:
     units = [Running(f"{POD}{pod.namespace}/{pod.name}", pod.priority, (pod,)) for pod in alone]
     for name, pods in by_gang.items():
         gang = view.gangs[name]
-        busy = bool(gang.binding or gang.nominated or gang.rolling_back or gang.victim_of)
         minima = dict(gang.minima)
         pods.sort(key=lambda pod: (pod.name, pod.uid))
-        units.append(Running(name, max(pod.priority for pod in pods), tuple(pods), minima, preemptible=not busy))
+        units.append(
+            Running(name, max(pod.priority for pod in pods), tuple(pods), minima, preemptible=not gang.life.is_busy)
+        )
     return sorted(units, key=lambda unit: unit.name)
 
 

@@ -56,6 +56,8 @@ class View:
         """Scaled gangs by the name of their base."""
         self.dirty: dict[str, bool] = {}
         """Units to look at, and whether they changed in a way that makes old refusals void."""
+        self.gone: list[tuple[str, GangState | None]] = []
+        """Units that went, with the gang if it was one: whoever has their name now is another."""
         self.relief: set[str] = set()
         """Nodes that may hold more than before."""
         self.wide_relief = False
@@ -117,9 +119,11 @@ class View:
         if named:
             return named == self._name
         pods = [self.is_ours(pod) for key in gang.group_of if (pod := self.pods.get(key)) is not None]
-        if pods:
-            gang.is_ours = any(pods)
-        return gang.is_ours
+        return any(pods) if pods else gang.was_ours
+
+    def is_current(self, gang: GangState) -> bool:
+        """Whether the gang still exists: not another one of its name."""
+        return self.gangs.get(gang.name) is gang
 
     def node_of(self, pod: Pod) -> str:
         """Where a pod is, or will be as far as we are concerned."""
@@ -272,6 +276,15 @@ class View:
         """Asks for a look at a unit in the next cycle."""
         self.dirty[unit] = fresh or self.dirty.get(unit, False)
         self.wake()
+
+    def forget(self, unit: str, gang: GangState | None = None) -> None:
+        """Asks that nothing of a unit that went be kept, before a look at whoever has its name now."""
+        self.gone.append((unit, gang))
+        self.mark(unit)
+
+    def take_gone(self) -> list[tuple[str, GangState | None]]:
+        found, self.gone = self.gone, []
+        return found
 
     def take_dirty(self) -> list[tuple[str, bool]]:
         found, self.dirty = sorted(self.dirty.items()), {}

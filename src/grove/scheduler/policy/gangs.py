@@ -1,8 +1,7 @@
-"""One PodGang as the live scheduler follows it: which pods are its own, what it waits for, whether it stands.
+"""One PodGang as the live scheduler follows it: which pods are its own, where in its life it is, what is said of it.
 
-Only facts and verdicts: the view keeps them current from events, the cycle decides by them, the reporter writes them
-down. "Placed" means that the minimum of every group is on nodes; it is remembered, because a gang that lost a pod later
-is repaired and never rolled back.
+A `GangState` stands for one object, by uid: another PodGang of the same name is another state. Everybody asks it;
+nobody but this module writes to it: facts come in by its methods, and what happens to it through `tell`.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from grove.api.meta import Key, find_condition, is_true
 from grove.api.podgang import PodGang, PodGangSpec
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reasons import Reason
+from grove.scheduler.policy.life import Event, Life, Phase, after
 from grove.show.reasons import sentence
 
 # Reasons of the Scheduled condition.
@@ -67,27 +67,26 @@ class GangState:
     """Pods it refers to that belong to other gangs, and to which."""
     missing: set[Key] = field(default_factory=set)
     """References to pods that do not exist."""
-    is_ours: bool = False
-    """What its pods said of their scheduler, while there were any."""
+    was_ours: bool = False
+    """What the last of its pods that came said of its scheduler."""
     base: str = ""
     """Name of the base gang, if this is a scaled one."""
     priority: int = 0
-    was_placed: bool = False
     score: float | None = None
     verdict: Verdict | None = None
-    binding: int = 0
-    """Attempts of it on their way."""
-    nominated: bool = False
-    """Its place is reserved, and it waits for victims to leave it."""
-    rolling_back: bool = False
-    deadline_s: float | None = None
-    """Loop time at which a half-bound gang is taken back."""
-    victim_of: str = ""
-    """Set when it is being evicted for the good of another, with the words for its condition."""
+    life: Life = field(default_factory=Life)
 
     @property
-    def key(self) -> Key:
-        return self.podgang.metadata.key
+    def uid(self) -> str:
+        return self.podgang.metadata.uid
+
+    @property
+    def phase(self) -> Phase:
+        return self.life.phase
+
+    @property
+    def stood(self) -> bool:
+        return self.life.stood
 
     @property
     def trouble(self) -> str:
@@ -104,6 +103,35 @@ class GangState:
     def has_floor(self) -> bool:
         """Whether it has a minimum at all; without one it is placed as far as there is room."""
         return any(minimum for _, minimum in self.minima)
+
+    # What it is told
+
+    def tell(self, event: Event) -> None:
+        """Something happened to it."""
+        self.life = after(self.life, event)
+
+    def judge(self, verdict: Verdict, score: float | None = None) -> None:
+        """What its condition should say; with a score when a place was chosen."""
+        self.verdict = verdict
+        self.score = self.score if score is None else score
+
+    def met(self, pod: Key, *, ours: bool) -> None:
+        """A pod of it is there."""
+        self.missing.discard(pod)
+        self.was_ours = ours
+
+    def lost(self, pod: Key) -> None:
+        self.missing.add(pod)
+
+    def refer(self, missing: set[Key], claimed: dict[Key, str]) -> None:
+        """Which of the pods it names do not exist, and which are others'."""
+        self.missing, self.claimed = missing, claimed
+
+    def join(self, base: str) -> None:
+        self.base = base
+
+    def rank(self, priority: int) -> None:
+        self.priority = priority
 
     def adopt(self, podgang: PodGang) -> None:
         """Takes a new version of the object over."""
