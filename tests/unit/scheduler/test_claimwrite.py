@@ -12,7 +12,6 @@ from grove.api.core import Pod, PodSpec, ResourceClaim
 from grove.api.meta import Json, Key, ObjectMeta
 from grove.kube.errors import Conflict, Invalid, NotLeader, TooManyRequests
 from grove.scheduler.loop.claimwrite import ClaimWriter
-from grove.scheduler.model.facts import PodFacts, Shape
 from grove.sim.loop import run
 
 
@@ -55,20 +54,18 @@ class Claims:
         return None
 
 
-def pod(number: int) -> Pod:
+def pod(number: int, claim: str = "shared") -> Pod:
     meta = ObjectMeta(name=f"p{number}", namespace="ns", uid=f"u{number}")
-    return Pod(metadata=meta, spec=PodSpec(resource_claims=({"name": "d", "resourceClaimName": "shared"},)))
+    return Pod(metadata=meta, spec=PodSpec(resource_claims=({"name": "d", "resourceClaimName": claim},)))
 
 
-async def written(server: Server, pods: int = 1, deadline_s: float = 30.0, turns: int = 48) -> tuple[list[Any], float]:
-    """What each pod's preparation ended with, and how long it took."""
-    known = {Key("ns", f"p{n}"): pod(n) for n in range(pods)}
-    writer = ClaimWriter(server, Claims(), known.get, asyncio.Semaphore(turns))  # type: ignore[arg-type]
-    facts = [PodFacts(f"u{n}", "ns", f"p{n}", Shape(), node="n1") for n in range(pods)]
+async def written(server: Server, pods: int = 1, deadline_s: float = 30.0) -> tuple[list[Any], float]:
+    """What each pod's claims ended with, and how long it took."""
+    writer = ClaimWriter(server, asyncio.Semaphore(48))  # type: ignore[arg-type]
     loop = asyncio.get_running_loop()
     began = loop.time()
-    preparing = [writer.prepare(one, began + deadline_s) for one in facts]
-    results = await asyncio.gather(*(one for one in preparing if one is not None), return_exceptions=True)
+    writes = (writer.write(Claims(), pod(n), began + deadline_s) for n in range(pods))  # type: ignore[arg-type]
+    results = await asyncio.gather(*writes, return_exceptions=True)
     return list(results), loop.time() - began
 
 
@@ -118,16 +115,9 @@ def test_the_loss_of_leadership_is_not_a_pods_trouble() -> None:
 def test_writes_of_claims_take_turns_like_binds(turns: int) -> None:
     async def story() -> int:
         server = Server()
-        known = {
-            Key("ns", f"p{n}"): Pod(
-                metadata=ObjectMeta(name=f"p{n}", namespace="ns", uid=f"u{n}"),
-                spec=PodSpec(resource_claims=({"name": "d", "resourceClaimName": f"own-{n}"},)),
-            )
-            for n in range(10)
-        }
-        writer = ClaimWriter(server, Claims(), known.get, asyncio.Semaphore(turns))  # type: ignore[arg-type]
-        facts = [PodFacts(f"u{n}", "ns", f"p{n}", Shape(), node="n1") for n in range(10)]
-        await asyncio.gather(*(one for f in facts if (one := writer.prepare(f, 100.0)) is not None))
+        writer = ClaimWriter(server, asyncio.Semaphore(turns))  # type: ignore[arg-type]
+        own = [pod(n, f"own-{n}") for n in range(10)]
+        await asyncio.gather(*(writer.write(Claims(), one, 100.0) for one in own))  # type: ignore[arg-type]
         return server.most_at_once
 
     assert run(story()) <= turns
