@@ -1,4 +1,4 @@
-"""Random small clusters and gangs, each a pure function of its seed."""
+"""Random clusters and gangs, small, nested, of mixed sizes and full to the brim; each a pure function of its seed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from grove.api.core import Taint, Toleration
 from grove.api.selector import of_labels
 from grove.scheduler.model.facts import PODS, HostPort, NodeFacts, PodFacts, PodScope, PodTerm, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup
-from tests.support.scheduler.kit import GPU, HOST, RACK, ZONE, node, pod, shape
+from tests.support.scheduler.kit import BLOCK, GPU, HOST, RACK, ZONE, node, pod, shape, used
 
 LEVELS = (ZONE, RACK, HOST)
 NIC = "example.com/nic"
@@ -123,3 +123,82 @@ def _tree(rng: Random, groups: list[PodGroup]) -> Branch:
         inner = Branch("inner", tuple(groups[:split]), rng.choice(("", ZONE, RACK, HOST)), rng.choice(("", RACK, HOST)))
         children = [inner, *groups[split:]]
     return Branch("gang", tuple(children), rng.choice(("", "", ZONE, ZONE, RACK)), rng.choice(("", "", RACK, HOST)))
+
+
+def nested_case(seed: int) -> tuple[list[NodeFacts], list[PodFacts], Gang]:
+    rng = Random(seed)
+    per_rack, per_block, load = rng.choice((4, 8)), rng.choice((2, 4)), rng.choice((0.0, 0.3, 0.6, 0.9))
+    nodes, running = [], []
+    for i in range(rng.choice((24, 48, 96))):
+        rack = i // per_rack
+        block = rack // per_block
+        places = {"zone": f"z{block // 2}", "block": f"b{block}", "rack": f"r{rack}"}
+        found = node(f"n{i:03}", rng.choice((4, 8, 8)), labels={"pool": rng.choice("ab")}, **places)
+        nodes.append(found)
+        if rng.random() < load:
+            running.append(used(found.name, rng.randint(1, found.allocatable[GPU]), cpu=rng.choice((1_000, 40_000))))
+    groups = [_nested_group(rng, f"g{n}") for n in range(rng.randint(1, 7))]
+    parts: list[Branch | PodGroup] = list(groups)
+    if len(groups) > 2:
+        split = rng.randint(1, len(groups) - 1)
+        halves = (groups[:split], groups[split:])
+        parts = [
+            Branch(f"half{n}", tuple(half), rng.choice(("", RACK, BLOCK)), rng.choice(("", RACK)))
+            for n, half in enumerate(halves)
+        ]  # fmt: skip
+    root = Branch("gang", tuple(parts), rng.choice(("", BLOCK, ZONE)), rng.choice(("", RACK)))
+    return nodes, running, Gang(f"default/case-{seed}", root)
+
+
+def _nested_group(rng: Random, name: str) -> PodGroup:
+    more = {"node_selector": (("pool", rng.choice("ab")),)} if rng.random() < 0.2 else {}
+    alike = shape(rng.choice((0, 1, 2, 3, 4, 5, 8)), cpu=rng.choice((1_000, 7_000, 30_000)), **more)
+    count = rng.choice((1, 2, 4, 8, 16))
+    pods = tuple(pod(f"{name}-{i}", of=alike, group=name) for i in range(count))
+    return PodGroup(name, rng.randint(1, count), pods, (), rng.choice(("", "", RACK, BLOCK, HOST)), "")
+
+
+def brim_case(seed: int) -> tuple[list[NodeFacts], list[PodFacts], Gang]:
+    """Mixed sizes that would fill what is left of a cluster nearly to the last GPU: packing alone decides."""
+    rng = Random(seed)
+    nodes, running, left = [], [], 0
+    for i in range(rng.choice((12, 24, 48, 96))):
+        found = node(f"n{i:04}", 8, zone="z", block=f"b{i // 32}", rack=f"r{i // 8}")
+        nodes.append(found)
+        taken = rng.choice(range(8)) if rng.random() < 0.9 else 0
+        if taken:
+            running.append(used(found.name, taken, cpu=rng.choice((1_000, 30_000, 50_000))))
+        left += 8 - taken
+    left = int(left * rng.choice((0.8, 0.9, 0.95, 1.0)))
+    groups: list[PodGroup] = []
+    while left > 0 and len(groups) < 8:
+        size = rng.randint(1, 7)
+        count = max(1, min(left // size, rng.choice((2, 4, 8, 16, 32))))
+        left -= size * count
+        if left < 0:
+            break
+        name, alike = f"g{len(groups)}", shape(size, cpu=rng.choice((1_000, 7_000, 20_000)))
+        pods = tuple(pod(f"{name}-{i}", of=alike, group=name) for i in range(count))
+        groups.append(PodGroup(name, count, pods, (), rng.choice(("", "", "", RACK)), rng.choice(("", "", RACK))))
+    return nodes, running, Gang(f"default/brim-{seed}", Branch("gang", tuple(groups), "", rng.choice(("", RACK))))
+
+
+def medium_case(seed: int, nested: bool) -> tuple[list[NodeFacts], list[PodFacts], Gang]:
+    """Racks of a few nodes, partly used, for gangs that prefer them."""
+    rng = Random(seed)
+    nodes, running = [], []
+    for rack in range(rng.randint(4, 8)):
+        for i in range(rng.randint(2, 5)):
+            name = f"r{rack}-{i}"
+            nodes.append(node(name, rng.choice((4, 8, 8)), zone=f"z{rack % 2}", block="b", rack=f"r{rack}"))
+            if rng.random() < 0.6:
+                taken = rng.randint(0, nodes[-1].allocatable[GPU])
+                running.append(used(name, taken, cpu=rng.choice((0, 8_000, 32_000))))
+    groups = []
+    for g in range(rng.randint(1, 3)):
+        gpu, cpu = rng.choice((1, 1, 2, 4, 8)), rng.choice((1_000, 4_000, 16_000))
+        count = rng.randint(1, 8) if gpu > 2 else rng.randint(2, 14)
+        pods = tuple(pod(f"g{g}-{i}", gpu, cpu=cpu, group=f"g{g}") for i in range(count))
+        groups.append(PodGroup(f"g{g}", count, pods, (), "", RACK if nested else ""))
+    root = Branch("gang", tuple(groups), ZONE if nested else rng.choice(("", "", ZONE)), "" if nested else RACK)
+    return nodes, running, Gang("default/gang", root)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from random import Random
 
 import pytest
 from ortools.sat.python import cp_model
+from tests.support.scheduler.cases import brim_case, nested_case
 from tests.support.scheduler.checker import domain, faults
-from tests.support.scheduler.kit import BLOCK, GPU, HOST, LEVELS, RACK, ZONE, node, pod, shape, snap, used
+from tests.support.scheduler.kit import GPU, LEVELS, snap
 
 from grove.scheduler.model.answers import NoFit, Placement
 from grove.scheduler.model.facts import NodeFacts, PodFacts
@@ -23,39 +23,6 @@ from grove.scheduler.solve.place import place
 
 Anchored = tuple[Branch | PodGroup, ...]
 """Parts above a group, and itself, that require a level."""
-
-
-def nested_case(seed: int) -> tuple[list[NodeFacts], list[PodFacts], Gang]:
-    rng = Random(seed)
-    per_rack, per_block, load = rng.choice((4, 8)), rng.choice((2, 4)), rng.choice((0.0, 0.3, 0.6, 0.9))
-    nodes, running = [], []
-    for i in range(rng.choice((24, 48, 96))):
-        rack = i // per_rack
-        block = rack // per_block
-        places = {"zone": f"z{block // 2}", "block": f"b{block}", "rack": f"r{rack}"}
-        found = node(f"n{i:03}", rng.choice((4, 8, 8)), labels={"pool": rng.choice("ab")}, **places)
-        nodes.append(found)
-        if rng.random() < load:
-            running.append(used(found.name, rng.randint(1, found.allocatable[GPU]), cpu=rng.choice((1_000, 40_000))))
-    groups = [_group(rng, f"g{n}") for n in range(rng.randint(1, 7))]
-    parts: list[Branch | PodGroup] = list(groups)
-    if len(groups) > 2:
-        split = rng.randint(1, len(groups) - 1)
-        halves = (groups[:split], groups[split:])
-        parts = [
-            Branch(f"half{n}", tuple(half), rng.choice(("", RACK, BLOCK)), rng.choice(("", RACK)))
-            for n, half in enumerate(halves)
-        ]  # fmt: skip
-    root = Branch("gang", tuple(parts), rng.choice(("", BLOCK, ZONE)), rng.choice(("", RACK)))
-    return nodes, running, Gang(f"default/case-{seed}", root)
-
-
-def _group(rng: Random, name: str) -> PodGroup:
-    more = {"node_selector": (("pool", rng.choice("ab")),)} if rng.random() < 0.2 else {}
-    alike = shape(rng.choice((0, 1, 2, 3, 4, 5, 8)), cpu=rng.choice((1_000, 7_000, 30_000)), **more)
-    count = rng.choice((1, 2, 4, 8, 16))
-    pods = tuple(pod(f"{name}-{i}", of=alike, group=name) for i in range(count))
-    return PodGroup(name, rng.randint(1, count), pods, (), rng.choice(("", "", RACK, BLOCK, HOST)), "")
 
 
 def anchored(part: Branch | PodGroup, above: Anchored = ()) -> Iterator[tuple[PodGroup, Anchored]]:
@@ -120,31 +87,6 @@ def test_nested_gangs_are_placed_exactly_when_they_fit(first):
             wrong[seed] = f"it fits, we say {answer.why}"
     assert wrong == {}
     assert min(seen[Placement], seen[NoFit]) >= 10, seen
-
-
-def brim_case(seed: int) -> tuple[list[NodeFacts], list[PodFacts], Gang]:
-    """Mixed sizes that would fill what is left of a cluster nearly to the last GPU: packing alone decides."""
-    rng = Random(seed)
-    nodes, running, left = [], [], 0
-    for i in range(rng.choice((12, 24, 48, 96))):
-        found = node(f"n{i:04}", 8, zone="z", block=f"b{i // 32}", rack=f"r{i // 8}")
-        nodes.append(found)
-        taken = rng.choice(range(8)) if rng.random() < 0.9 else 0
-        if taken:
-            running.append(used(found.name, taken, cpu=rng.choice((1_000, 30_000, 50_000))))
-        left += 8 - taken
-    left = int(left * rng.choice((0.8, 0.9, 0.95, 1.0)))
-    groups: list[PodGroup] = []
-    while left > 0 and len(groups) < 8:
-        size = rng.randint(1, 7)
-        count = max(1, min(left // size, rng.choice((2, 4, 8, 16, 32))))
-        left -= size * count
-        if left < 0:
-            break
-        name, alike = f"g{len(groups)}", shape(size, cpu=rng.choice((1_000, 7_000, 20_000)))
-        pods = tuple(pod(f"{name}-{i}", of=alike, group=name) for i in range(count))
-        groups.append(PodGroup(name, count, pods, (), rng.choice(("", "", "", RACK)), rng.choice(("", "", RACK))))
-    return nodes, running, Gang(f"default/brim-{seed}", Branch("gang", tuple(groups), "", rng.choice(("", RACK))))
 
 
 @pytest.mark.parametrize("seed", [32, 264, 276, 279, 289, 333, 415, 482])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from random import Random
 
 import pytest
 from ortools.sat.python import cp_model
+from tests.support.scheduler.cases import medium_case
 from tests.support.scheduler.kit import BLOCK, GPU, RACK, ZONE, node, pod, snap, used
 
 from grove.scheduler.model.answers import Placement
@@ -14,26 +14,6 @@ from grove.scheduler.model.gang import Branch, Gang, PodGroup
 from grove.scheduler.solve.place import place
 
 CASES = 250
-
-
-def medium_case(seed: int, nested: bool):
-    rng = Random(seed)
-    nodes, running = [], []
-    for rack in range(rng.randint(4, 8)):
-        for i in range(rng.randint(2, 5)):
-            name = f"r{rack}-{i}"
-            nodes.append(node(name, rng.choice((4, 8, 8)), zone=f"z{rack % 2}", block="b", rack=f"r{rack}"))
-            if rng.random() < 0.6:
-                taken = rng.randint(0, nodes[-1].allocatable[GPU])
-                running.append(used(name, taken, cpu=rng.choice((0, 8_000, 32_000))))
-    groups = []
-    for g in range(rng.randint(1, 3)):
-        gpu, cpu = rng.choice((1, 1, 2, 4, 8)), rng.choice((1_000, 4_000, 16_000))
-        count = rng.randint(1, 8) if gpu > 2 else rng.randint(2, 14)
-        pods = tuple(pod(f"g{g}-{i}", gpu, cpu=cpu, group=f"g{g}") for i in range(count))
-        groups.append(PodGroup(f"g{g}", count, pods, (), "", RACK if nested else ""))
-    root = Branch("gang", tuple(groups), ZONE if nested else rng.choice(("", "", ZONE)), "" if nested else RACK)
-    return nodes, running, Gang("default/gang", root)
 
 
 def optimum(nodes, running, gang: Gang, nested: bool) -> int | None:
