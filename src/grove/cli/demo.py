@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 @click.option("--scenario", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Your own story.")
 @click.option("--keep", is_flag=True, help="Stay up at the end, until Ctrl-C.")
 @click.option("--plain", is_flag=True, help="Plain lines, as when the output is no terminal.")
-def demo(nodes: int | None, seed: int, speed: float | None, scenario: Path | None, keep: bool, plain: bool) -> None:
+@click.option("--web", is_flag=True, help="In a browser, with buttons to break things yourself; prints a link.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --web: the port; a free one if absent.")
+@click.option("--open/--no-open", "opens", default=True, help="With --web: open the page.")
+def demo(
+    nodes: int | None, seed: int, speed: float | None, scenario: Path | None, keep: bool, plain: bool, web: bool,
+    port: int, opens: bool,
+) -> None:  # fmt: skip
     """Watch a whole inference system come up, grow, wait, heal and update, on a cluster inside this process."""
     from grove.cli.terminal import terminal
     from grove.demo.pace import run_paced
@@ -36,6 +42,11 @@ def demo(nodes: int | None, seed: int, speed: float | None, scenario: Path | Non
         plot = load_scenario(scenario or Path(__file__).parents[1] / "demo" / "tour.yaml")
     except BadScenario as error:
         raise click.ClickException(str(error)) from error
+    if web:
+        from grove.cli.console import tour_in_browser
+
+        tour_in_browser(plot, nodes=nodes, seed=seed, speed=speed or 1.0, port=port, opens=opens)
+        return
     console = terminal(plain=plain, width=PLAIN_WIDTH)
     stage: Plain | Screen
     if not console.is_terminal:

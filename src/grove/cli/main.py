@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 ASKING: dict[str, tuple[str, str]] = {
+    "console": ("grove.cli.console:console", "A page to look at: the fleet, the sets, and why gangs wait."),
     "completion": ("grove.cli.completion:completion", "Print what a shell needs to complete commands and names."),
     "convert": ("grove.cli.convert:convert", "Rewrite manifests with older spellings to today's."),
     "doctor": ("grove.cli.doctor:doctor", "Check the installation, and say how to mend what is wrong."),

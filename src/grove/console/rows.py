@@ -1,0 +1,66 @@
+"""The rows of the page's tables, from values that the pictures of the command line are made of. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from grove.api import conditions as words
+from grove.api import labels
+from grove.api.meta import find_condition, rfc3339
+from grove.api.podgang import PodGang
+from grove.show.layout import Domain, Layout
+
+
+def node_rows(layout: Layout) -> dict[str, Any]:
+    """A row a node: its domains from broad to narrow, amounts, why it takes no pods, and who has how much of it."""
+    found: dict[str, Any] = {}
+    for path, domain in _leaves(layout.root, ()):
+        for spot in domain.spots:
+            found[spot.node] = [list(path), spot.total, spot.used, spot.note, [list(one) for one in spot.taken]]
+    return found
+
+
+def _leaves(domain: Domain, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Domain]]:
+    if not domain.domains:
+        yield path, domain
+    for inner in domain.domains:
+        yield from _leaves(inner, (*path, inner.name))
+
+
+def fleet_rows(layout: Layout) -> dict[str, Any]:
+    """What is said of the fleet as a whole, by name."""
+    root = layout.root
+    return {
+        "resource": layout.resource,
+        "total": [root.nodes, root.total, root.used, root.free],
+        "levels": camel(msgspec.to_builtins(layout.levels)),
+    }
+
+
+def gang_row(gang: PodGang) -> dict[str, Any]:
+    """What the page says of a gang beside its pods."""
+    said = find_condition(gang.status.conditions, words.SCHEDULED)
+    created = gang.metadata.creation_timestamp
+    return {
+        "set": gang.metadata.labels.get(labels.PART_OF, ""),
+        "phase": gang.status.phase,
+        "score": gang.status.placement_score,
+        "placed": said is not None and said.status == words.TRUE,
+        "message": said.message if said is not None and said.status != words.TRUE else "",
+        "created": rfc3339(created) if created else "",
+    }
+
+
+def camel(value: Any) -> Any:
+    """Field names as Kubernetes spells them, all the way down."""
+    if isinstance(value, dict):
+        return {_camel(key): camel(one) for key, one in value.items()}
+    return [camel(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)

@@ -1,0 +1,74 @@
+// Elements without markup in strings: whatever an object is called, it is text.
+
+export function h(tag, attributes = {}, ...children) {
+  const element = tag.startsWith("svg:")
+    ? document.createElementNS("http://www.w3.org/2000/svg", tag.slice(4))
+    : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value" || name === "checked" || name === "disabled") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  put(element, children);
+  return element;
+}
+
+function put(element, children) {
+  for (const child of children.flat(4)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+}
+
+export function fill(element, ...children) {
+  element.replaceChildren();
+  put(element, children);
+  return element;
+}
+
+export function link(text, ...path) {
+  return h("a", { href: "#/" + path.map(encodeURIComponent).join("/") }, text);
+}
+
+export function table(titles, rows, { caption, empty = "nothing here", numeric = [] } = {}) {
+  if (!rows.length) return h("p", { class: "dim" }, empty);
+  const cell = (tag, one, index) => h(tag, {
+    class: numeric.includes(index) ? "number" : undefined, scope: tag === "th" ? "col" : undefined,
+  }, one);
+  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
+    h("table", {},
+      caption && h("caption", { class: "unseen" }, caption),
+      h("thead", {}, h("tr", {}, titles.map((title, index) => cell("th", title, index)))),
+      h("tbody", {}, rows.map((row) => h("tr", { class: row.class }, (row.cells ?? row).map((one, index) => cell("td", one, index)))))));
+}
+
+export function badge(word) {
+  return h("span", { class: "badge " + word.replaceAll(" ", "-") }, word);
+}
+
+export function bar(part, whole, label) {
+  const share = whole ? Math.min(1, part / whole) : 0;
+  return h("span", { class: "bar", role: "img", "aria-label": label ?? `${part} of ${whole}` },
+    h("svg:svg", { viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" },
+      h("svg:rect", { width: 100, height: 8, class: "bar-rest" }),
+      h("svg:rect", { width: 100 * share, height: 8, class: "bar-part" })));
+}
+
+export function age(since, now = Date.now()) {
+  if (!since) return "";
+  const seconds = Math.max(0, Math.floor((now - new Date(since).getTime()) / 1000));
+  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "m"]]) {
+    if (seconds >= 2 * size) return `${Math.floor(seconds / size)}${unit}`;
+  }
+  return `${seconds}s`;
+}
+
+export function many(count, word) {
+  return `${count} ${word}${count === 1 ? "" : "s"}`;
+}
+
+// chat-2 before chat-10
+export function byName(a, b) {
+  return a.localeCompare(b, "en", { numeric: true });
+}

@@ -1,0 +1,60 @@
+// What if: a manifest, a change of scale, a drained node, tried on a copy of the cluster. Nothing is written.
+
+import { ask } from "./api.js";
+import { badge, fill, h, link, many, table } from "./dom.js";
+import { rows, state, tell } from "./store.js";
+
+function answer(found) {
+  const gangs = found.gangs ?? [];
+  return [
+    table(["Gang", "Answer", "Pods", "New", "Nodes", "Score", "Where"], gangs.map((gang) => [
+      gang.name, badge(gang.answer), `${gang.pods.length}/${gang.pods.length + (gang.unplaced ?? 0)}`, gang.moved ?? "",
+      new Set(gang.pods.map((one) => one.node)).size, gang.score === null || gang.score === undefined ? "" : gang.score.toFixed(2), gang.where ?? "",
+    ]), { caption: "What would happen", numeric: [2, 3, 4, 5], empty: "no gang of Grove is concerned" }),
+    gangs.filter((gang) => gang.why).slice(0, 3).map((gang) => [
+      h("p", { class: "reason" }, `${gang.name}: ${gang.why}`),
+      (gang.helps ?? []).length > 0 && h("ul", { class: "helps" }, gang.helps.map((help) => h("li", {}, typeof help === "string" ? help : help.text ?? JSON.stringify(help)))),
+    ]),
+    (found.preempted ?? []).length > 0 && h("p", { class: "error" }, `would be evicted for it: ${found.preempted.join(", ")}`),
+    (found.others ?? []).length > 0 && h("ul", {}, found.others.map((one) => h("li", {}, `${one.namespace}/${one.pod}: ${one.note || (one.fits ? "finds room elsewhere" : "")}`))),
+    found.more !== null && found.more !== undefined && h("p", {}, `${many(found.more, "more base gang")} of it would fit after that`),
+    found.note && h("p", { class: "dim" }, found.note),
+    gangs.some((gang) => gang.pods.length) && h("p", {}, link("Show it on the fleet", "fleet")),
+  ];
+}
+
+export function page(main) {
+  const text = h("textarea", { id: "manifest", rows: 14, spellcheck: "false", placeholder: "paste a PodCliqueSet, or drop a file here", "aria-label": "manifest" });
+  const names = [...rows("sets").keys()].sort();
+  const scale = h("input", { id: "scale", placeholder: "chat/prefill=5", "aria-label": "what to scale, such as chat/prefill=5", list: "sets" });
+  const drain = h("input", { id: "drain", placeholder: "a node", "aria-label": "node to drain", list: "nodes" });
+  const namespace = h("input", { id: "plan-namespace", value: state.namespace || names[0]?.split("/")[0] || "default", "aria-label": "namespace" });
+  const result = h("div", { "aria-live": "polite", id: "result" });
+  const go = async (asked) => {
+    fill(result, h("p", { class: "dim" }, "Trying it on a copy of the cluster …"));
+    try {
+      const found = await ask("plan", { namespace: namespace.value.trim() || "default", ...asked });
+      state.plan = found;
+      tell("plan");
+      fill(result, answer(found));
+    } catch (error) {
+      fill(result, h("p", { class: "error", role: "alert" }, error.message));
+    }
+  };
+  text.addEventListener("dragover", (event) => event.preventDefault());
+  text.addEventListener("drop", async (event) => {
+    event.preventDefault();
+    const file = event.dataTransfer.files[0];
+    if (file && file.size < 1000000) text.value = await file.text();
+  });
+  const form = (label, input, make) => h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); go(make()); } },
+    h("label", { for: input.id }, label), input, h("button", {}, "Try"));
+  fill(main, h("h1", {}, "Plan"), h("p", { class: "dim" }, "Would it fit now, where, and at whose expense? Nothing is written."),
+    h("div", { class: "row" }, h("label", { for: "plan-namespace" }, "Namespace"), namespace),
+    h("form", { onsubmit: (event) => { event.preventDefault(); go({ manifest: text.value }); } }, h("label", { for: "manifest" }, "A manifest"), text, h("button", {}, "Try")),
+    form("A change of scale", scale, () => ({ scale: [scale.value.trim()] })), form("A drained node", drain, () => ({ drain: [drain.value.trim()] })),
+    h("datalist", { id: "sets" }, names.slice(0, 500).map((one) => h("option", { value: `${one.split("/")[1]}=` }))),
+    h("datalist", { id: "nodes" }, [...rows("nodes").keys()].sort().slice(0, 500).map((one) => h("option", { value: one }))),
+    h("h2", {}, "Answer"), result);
+  return () => {};
+}

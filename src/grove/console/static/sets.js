@@ -1,0 +1,29 @@
+// All sets, worst first.
+
+import { badge, fill, h, link, table } from "./dom.js";
+import { onChange, row, rows } from "./store.js";
+
+const WORST = ["failed", "cannot fit", "pending", "waiting", "gated", "missing", "leaving", "updating", "starting", "ready", "running"];
+
+export function page(main) {
+  const filter = h("input", { type: "search", id: "search", placeholder: "filter by name, state or reason", "aria-label": "filter sets" });
+  const list = h("div");
+  fill(main, h("h1", {}, "Sets"), h("div", { class: "row" }, filter), list);
+  const draw = () => {
+    const text = filter.value.trim().toLowerCase();
+    const all = [...rows("sets").values()].filter((one) => !text || JSON.stringify([one.namespace, one.name, one.state, one.why]).toLowerCase().includes(text));
+    const rank = (one) => (WORST.indexOf(one.state) + 1) || WORST.length;
+    all.sort((a, b) => rank(a) - rank(b) || a.namespace.localeCompare(b.namespace) || a.name.localeCompare(b.name));
+    const shown = all.slice(0, 500);
+    fill(list, table(["Namespace", "Name", "State", "Available", "Updated", "Pods ready", "Restarts", "Why"], shown.map((one) => [
+      one.namespace, link(one.name, "set", one.namespace, one.name), badge(one.state), `${one.available}/${one.replicas}`, one.updated,
+      `${one.ready}/${one.pods}`, one.gangRestarts || "", one.why ? link(one.why, "why", one.namespace, one.name) : "",
+    ]), { caption: "PodCliqueSets, worst first", numeric: [3, 4, 5, 6], empty: text ? "no set matches" : "no PodCliqueSets" }),
+    all.length > shown.length && h("p", { class: "dim" }, `${all.length - shown.length} more; filter to see them`),
+    (row("about", "blind") ?? []).length > 0 && h("p", { class: "dim" }, `not seen for lack of rights: ${row("about", "blind").join(", ")}`));
+  };
+  filter.addEventListener("input", draw);
+  draw();
+  return onChange((names) => (names.has("sets") || names.has("about")) && draw());
+}
+

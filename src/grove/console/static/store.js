@@ -1,0 +1,82 @@
+// What the server told us, as tables of rows, and who wants to know when they change.
+
+import { Refused, stream } from "./api.js";
+
+const tables = new Map();
+const listeners = new Set();
+let revision = null;
+let line = null;
+export const state = { namespace: "", connection: "connecting", plan: null, chosen: null };
+
+export function rows(name) {
+  if (!tables.has(name)) tables.set(name, new Map());
+  return tables.get(name);
+}
+
+export const row = (table, key) => rows(table).get(key);
+
+// Calls `heard(names)` with the set of tables that changed; returns how to stop that.
+export function onChange(heard) {
+  listeners.add(heard);
+  return () => listeners.delete(heard);
+}
+
+export function tell(...names) {
+  const changed = new Set(names);
+  for (const heard of [...listeners]) heard(changed);
+}
+
+function hear(kind, id, data, notice) {
+  if (kind === "ended") {
+    notice(data.why);
+    return;
+  }
+  const changed = new Set(Object.keys(data.put));
+  if (kind === "whole") {
+    for (const name of tables.keys()) changed.add(name);
+    tables.clear();
+    if (data.behind) notice("this page fell behind and was drawn anew");
+  }
+  for (const [name, put] of Object.entries(data.put)) {
+    const table = rows(name);
+    for (const [key, value] of Object.entries(put)) table.set(key, value);
+  }
+  for (const [name, keys] of Object.entries(data.gone)) {
+    changed.add(name);
+    for (const key of keys) rows(name).delete(key);
+  }
+  revision = id;
+  for (const heard of [...listeners]) heard(changed);
+}
+
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+// Follows the cluster until told otherwise: comes back with what was missed, a little later each time it fails.
+export async function follow(namespace, notice, refused) {
+  line?.abort();
+  const mine = (line = new AbortController());
+  state.namespace = namespace;
+  tables.clear();
+  revision = null;
+  let wait = 250;
+  while (!mine.signal.aborted) {
+    try {
+      state.connection = "live";
+      await stream(namespace, revision, (kind, id, data) => {
+        wait = 250;
+        state.connection = "live";
+        hear(kind, id, data, notice);
+      }, mine.signal);
+    } catch (error) {
+      if (mine.signal.aborted) return;
+      if (error instanceof Refused && error.status < 500 && error.status !== 422) {
+        refused(error);
+        return;
+      }
+    }
+    state.connection = "connecting";
+    tell("connection");
+    await pause(wait);
+    wait = Math.min(10000, wait * 2);
+  }
+}

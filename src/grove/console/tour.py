@@ -1,0 +1,273 @@
+"""The guided tour in a browser: the world of the demo in a thread of its own, at a pace the page sets.
+
+The world's loop has virtual time and no sockets; the server's has real time. Between them go finished rows (to the
+page) and calls (to the world), both handed over thread-safely. What the page shows and what buttons do is the demo's
+own engine: the same operator, the same scheduler, the same verbs as in a scenario file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from grove.api.topology import ClusterTopologyBinding
+from grove.console.follow import SetRow
+from grove.console.ledger import Ledger
+from grove.console.rows import camel, fleet_rows, gang_row, node_rows
+from grove.console.viewers import Later, Question, Unanswerable, Watched
+from grove.demo.chronicle import Note
+from grove.demo.pace import LONGEST_REST_S, PER_SECOND, PacedLoop, idle
+from grove.demo.scenario import BadScenario, Scenario, Step, read_scenario
+from grove.demo.story import Story, StoryFailed
+from grove.plan.world import World, binding, shaped
+from grove.scheduler.explain.explanation import Explanation
+from grove.show.layout import layout_of
+
+NODES = 64
+NOTES = 200
+"""Sentences that a page is given; older ones have scrolled away."""
+FASTEST = 20.0
+_LEAST_REST_S = 0.03
+BREAKING = (
+    "failPod",
+    "failNode",
+    "restoreNode",
+    "removeNode",
+    "drain",
+    "cordon",
+    "uncordon",
+    "scale",
+    "update",
+    "addNodes",
+)
+"""Verbs of scenarios that a viewer may do by hand."""
+
+
+class PausableLoop(PacedLoop):
+    """A paced loop that can stand still and that other threads can call at any time: a call ends a rest at once."""
+
+    def __init__(self, *, speed: float, frame: Callable[[], None]) -> None:
+        super().__init__(speed=speed, frame=frame)
+        self.paused = False
+        self.asked = 0
+        """Questions under way: for them time passes at once, and only for as long as they take."""
+        self._called = threading.Event()
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
+        handle = super().call_soon_threadsafe(callback, *args, context=context)
+        self._called.set()
+        return handle
+
+    def _jump(self, timeout: float | None) -> None:
+        if timeout is not None and not self.asked and self._rests(timeout):
+            return  # somebody called: time stands still until they have been answered
+        super(PacedLoop, self)._jump(timeout)
+
+    def _rests(self, timeout: float) -> bool:
+        self._owed_s += min(timeout / (PER_SECOND * (self.speed or 1.0)), LONGEST_REST_S)
+        if self._owed_s < _LEAST_REST_S and not self.paused:
+            return False
+        self._frame()
+        called = self._called.wait(None if self.paused else self._owed_s)
+        self._called.clear()
+        self._owed_s = 0.0
+        return called or self.paused
+
+
+class Tour:
+    """One showing of a scenario, from the first viewer to `stop`; its ledger is the server's, its world another thread's."""
+
+    mode = "tour"
+
+    def __init__(self, plot: Scenario, set_row: SetRow, *, nodes: int | None = None, seed: int = 1, speed: float = 1.0):
+        self.ledger = Ledger()
+        self._plot, self._set_row, self._seed, self._speed = plot, set_row, seed, speed
+        self._nodes = nodes or plot.nodes or NODES
+        self._here: asyncio.AbstractEventLoop | None = None
+        self._loop: PausableLoop | None = None
+        self._world: World | None = None
+        self._story: Story | None = None
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._told: list[Note] = []
+        self._chapters = [dict(one.args) for one in plot.steps if one.verb == "chapter"]
+        self._chapter = -1
+        self._explained: dict[str, Any] = {}
+        self._state = "playing"
+        self._drawn = -1
+
+    # On the server's loop
+
+    def _start(self) -> None:
+        self._here = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._play, name="tour", daemon=True)
+        self._thread.start()
+
+    async def stop(self) -> None:
+        if self._loop is not None and self._thread is not None and self._thread.is_alive():
+            self._loop.paused = False
+            self._loop.call_soon_threadsafe(self._cancel)
+            await asyncio.to_thread(self._thread.join, 10.0)
+
+    @asynccontextmanager
+    async def watching(self, namespace: str) -> AsyncIterator[Watched]:
+        if self._thread is None:
+            self._start()  # the curtain rises for the first viewer, not before
+        yield self
+
+    async def still_may(self, watched: Watched) -> bool:
+        return True
+
+    async def answer(self, question: Question, namespace: str, asked: Mapping[str, Any]) -> Any:
+        world = self._running()
+        found = await self._there(question(world.client, namespace, asked))
+        return await asyncio.to_thread(found.work) if isinstance(found, Later) else found
+
+    async def act(self, asked: Mapping[str, Any]) -> Any:
+        """What a button does: the pace of the showing, or something that goes wrong in its world."""
+        loop, verb = self._loop, asked.get("verb")
+        assert loop is not None
+        if verb in ("pause", "play"):
+            loop.paused = verb == "pause"
+            loop.call_soon_threadsafe(self._publish)
+        elif verb == "speed":
+            try:
+                loop.speed = min(FASTEST, max(0.1, float(asked["speed"])))
+            except (KeyError, TypeError, ValueError):
+                raise Unanswerable("speed must be a number") from None
+            loop.call_soon_threadsafe(self._publish)
+        elif verb in BREAKING:
+            await self._there(self._does({key: value for key, value in asked.items() if key != "verb"}, verb))
+        else:
+            raise Unanswerable(f"there is no button {verb}")
+        return {"done": verb}
+
+    async def _there(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Runs something on the world's loop; while it runs, time there does not wait for spectators."""
+        loop = self._loop
+        assert loop is not None
+
+        async def counted() -> Any:
+            loop.asked += 1
+            try:
+                return await work
+            finally:
+                loop.asked -= 1
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(counted(), loop))
+
+    def _running(self) -> World:
+        if self._world is None:
+            raise Unanswerable("the tour is not playing yet")
+        return self._world
+
+    # On the world's loop
+
+    def _play(self) -> None:
+        saved = random.getstate()
+        random.seed(self._seed)
+        try:
+            with asyncio.Runner(loop_factory=self._make_loop) as runner:
+                runner.run(self._perform())
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            pass
+        finally:
+            random.setstate(saved)
+            self._ended.set()
+
+    def _make_loop(self) -> asyncio.AbstractEventLoop:
+        self._loop = PausableLoop(speed=self._speed, frame=self._frame)
+        return self._loop
+
+    def _cancel(self) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+
+    async def _perform(self) -> None:
+        objects = [(ClusterTopologyBinding, binding())]
+        async with World(shaped(self._nodes, self._plot.gpus), seed=self._seed, objects=objects) as world:
+            self._world = world
+            self._story = Story(world, self)
+            self._publish()
+            try:
+                await self._story.play(self._plot)
+                self._state = "over"
+            except StoryFailed as error:
+                self._state = "failed"
+                self.tell(Note(world.time_s, "failed", "", str(error)))
+            self._publish()
+            await idle()
+
+    async def _does(self, args: Mapping[str, Any], verb: str) -> None:
+        assert self._story is not None
+        try:
+            step = read_scenario({"steps": [{verb: dict(args)}]}, lambda name: {}).steps[0]
+            await self._story.play(Scenario((Step(step.verb, step.args),)))
+        except (StoryFailed, BadScenario) as error:
+            raise Unanswerable(str(error)) from error
+        self._publish()
+
+    def _frame(self) -> None:
+        """Before every rest of the loop: the page is brought up to date if anything was written meanwhile."""
+        if self._world is not None and self._world.cluster.server.store.revision != self._drawn:
+            self._publish()
+
+    def _publish(self) -> None:
+        world, loop = self._world, self._loop
+        assert loop is not None
+        if world is None or self._here is None or self._here.is_closed():
+            return
+        self._drawn = world.cluster.server.store.revision
+        seen = world.seen()
+        layout = layout_of(seen)
+        story = {
+            "chapters": self._chapters, "chapter": self._chapter, "state": self._state, "paused": loop.paused,
+            "speed": loop.speed, "time": round(world.time_s, 1), "explained": self._explained,
+        }  # fmt: skip
+        notes = self._told[-NOTES:]
+        first = len(self._told) - len(notes)
+        tables = {
+            "nodes": node_rows(layout), "fleet": fleet_rows(layout), "story": story,
+            "gangs": {str(gang.metadata.key): gang_row(gang) for gang in seen.gangs},
+            "notes": {str(first + number): msgspec.to_builtins(note) for number, note in enumerate(notes)},
+            "about": {"blind": [], "namespace": ""},
+        }  # fmt: skip
+        self._here.call_soon_threadsafe(self.ledger.replace, tables)
+        if not loop.asked:
+            loop.asked += 1
+            loop.create_task(self._publish_sets([pcs.metadata.key for pcs in seen.sets]))
+
+    async def _publish_sets(self, keys: Sequence[Any]) -> None:
+        world, here, loop = self._world, self._here, self._loop
+        assert world is not None
+        assert here is not None
+        assert loop is not None
+        try:
+            rows = {str(key): camel(msgspec.to_builtins(await self._set_row(world.client, key))) for key in keys}
+        finally:
+            loop.asked -= 1
+        if not here.is_closed():
+            here.call_soon_threadsafe(self.ledger.replace, {"sets": {k: v for k, v in rows.items() if v}})
+
+    # The audience of the story
+
+    def chapter(self, title: str, text: str) -> None:
+        self._chapter += 1
+        self._explained = {}
+        self._publish()
+
+    def tell(self, note: Note) -> None:
+        self._told.append(note)
+
+    def explain(self, explanation: Explanation, levels: Sequence[tuple[str, str]]) -> None:
+        self._explained = {"message": explanation.message, "changes": [one.text for one in explanation.changes]}
+        self._publish()
+
+    def picture(self, world: World) -> None:
+        self._publish()
