@@ -58,17 +58,16 @@ class Ledger:
         return self.record(put, gone)
 
     def record(self, put: Mapping[str, Mapping[str, Row]], gone: Mapping[str, list[str]]) -> bool:
-        """Puts and removes single rows; what is already so is no change."""
-        news = {
-            name: fresh
-            for name, rows in put.items()
-            if (fresh := {k: v for k, v in rows.items() if self._tables.get(name, {}).get(k, _NONE) != v})
-        }
-        lost = {
-            name: known
-            for name, keys in gone.items()
-            if (known := [k for k in keys if k in self._tables.get(name, {})])
-        }
+        """Puts and removes single rows; what is already so is no change, and what shall be gone is not put."""
+        news: dict[str, dict[str, Row]] = {}
+        lost: dict[str, list[str]] = {}
+        for name, rows in put.items():
+            old, leaving = self._tables.get(name, {}), gone.get(name, ())
+            if fresh := {key: row for key, row in rows.items() if key not in leaving and old.get(key, _NONE) != row}:
+                news[name] = fresh
+        for name, keys in gone.items():
+            if known := [key for key in dict.fromkeys(keys) if key in self._tables.get(name, {})]:
+                lost[name] = known
         if not news and not lost:
             return False
         for name, rows in news.items():

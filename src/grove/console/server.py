@@ -86,10 +86,9 @@ class Console:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        if request.path != "/healthz" and (refused := self._stranger(request)):
-            return _answer(403, {"error": refused})
+        refused = "" if request.path == "/healthz" else self._stranger(request)
         try:
-            response: web.StreamResponse = await handler(request)
+            response: web.StreamResponse = _answer(403, {"error": refused}) if refused else await handler(request)
         except web.HTTPException as error:
             response = _answer(error.status, {"error": error.reason})
         if not response.prepared:

@@ -24,6 +24,7 @@ from grove.console.viewers import Later, Question, Unanswerable, Watched
 from grove.demo.chronicle import Note
 from grove.demo.pace import LONGEST_REST_S, PER_SECOND, PacedLoop, idle
 from grove.demo.scenario import BadScenario, Scenario, Step, read_scenario
+from grove.demo.stage import explanation_lines
 from grove.demo.story import Story, StoryFailed
 from grove.plan.world import World, binding, shaped
 from grove.scheduler.explain.explanation import Explanation
@@ -81,7 +82,7 @@ class PausableLoop(PacedLoop):
 
 
 class Tour:
-    """One showing of a scenario, from the first viewer to `stop`; its ledger is the server's, its world another thread's."""
+    """One showing of a scenario, from the first viewer to `stop`. The ledger is the server's, the world a thread's."""
 
     mode = "tour"
 
@@ -266,7 +267,7 @@ class Tour:
         self._told.append(note)
 
     def explain(self, explanation: Explanation, levels: Sequence[tuple[str, str]]) -> None:
-        self._explained = {"message": explanation.message, "changes": [one.text for one in explanation.changes]}
+        self._explained = {"lines": explanation_lines(explanation, levels)}
         self._publish()
 
     def picture(self, world: World) -> None:

@@ -37,7 +37,7 @@ export function page(main) {
     fill(chapters, all.map((one, index) => h("li", { "aria-current": index === chapter ? "step" : undefined, class: index < chapter ? "passed" : "" }, one.title)));
     const explained = row("story", "explained") ?? {};
     fill(text, h("p", {}, over === "over" ? "The story is over; the cluster goes on. Break something." : all[chapter]?.text),
-      explained.message && [h("p", { class: "reason" }, explained.message), h("ul", { class: "helps" }, explained.changes.map((one) => h("li", {}, one)))]);
+      explained.lines && h("ul", { class: "reason" }, explained.lines.map((one) => h("li", {}, one))));
     const { node, gang } = state.chosen ?? {};
     const set = [...rows("sets").values()].find((one) => one.pods)?.name;
     const broken = node && row("nodes", node)?.[3];
