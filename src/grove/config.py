@@ -129,6 +129,11 @@ class Network(_Section):
     auto_mnnvl_enabled: bool = msgspec.field(name="autoMNNVLEnabled", default=False)
 
 
+class Dialects(_Section):
+    enabled: bool = False
+    """Whether PodGangSets of grove.dynamo.ai and PodCliqueSets of grove.ai are translated; their CRDs must be there."""
+
+
 class SchedulerProfile(_Section):
     name: str = ""
     config: Json | None = None
@@ -153,6 +158,7 @@ class OperatorConfiguration(_Section):
     authorizer: Authorizer = Authorizer()
     topology_aware_scheduling: TopologyAwareScheduling = TopologyAwareScheduling()
     network: Network = Network()
+    dialects: Dialects = Dialects()
     scheduler: Scheduler = Scheduler()
 
 

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from grove.admission.rules.faults import Fault, forbidden, invalid
 from grove.admission.rules.view import integer, mapping, sequence, text
 from grove.api.dynamo import GROUP, PodGangSetSpec
+from grove.api.hashes import generation_hash
 from grove.api.labels import GROVE_SCHEDULER, KAI_QUEUE, KAI_SCHEDULER, VOLCANO_QUEUE, VOLCANO_SCHEDULER
 from grove.api.meta import Json
+from grove.api.podcliqueset import PodCliqueSetTemplate
 from grove.dialects.placement import NOWHERE, Placement, with_affinity
 from grove.dialects.translation import Translation, named, set_name, set_of, unknown_fields
 
@@ -84,6 +88,20 @@ def to_set(obj: Json, placement: Placement = NOWHERE) -> Translation:
         manifest["metadata"]["annotations"][VOLCANO_QUEUE] = queue
     faults = [*unknown_fields(spec, PodGangSetSpec, "spec", _HINTS), *_faults(spec, scheduler, queue)]
     return Translation(manifest, _PATHS, tuple(faults), tuple(_warnings(obj, short)))
+
+
+def template_labels(obj: Json) -> dict[str, str]:
+    """Labels of the pods of a PodGangSet, by which rules find it."""
+    metadata = mapping(mapping(mapping(obj.get("spec")).get("template")).get("metadata"))
+    return {name: value for name, value in mapping(metadata.get("labels")).items() if isinstance(value, str)}
+
+
+def rollout_of(translation: Translation) -> str:
+    """Digest of what pods are made from: a change of it replaces them."""
+    try:
+        return generation_hash(msgspec.convert(translation.manifest["spec"]["template"], PodCliqueSetTemplate))
+    except msgspec.ValidationError:
+        return ""  # it is told what is wrong with it, and nothing is made from it
 
 
 def _replicas(spec: Json) -> int:

@@ -100,6 +100,12 @@ def terms_of(rule: Json) -> list[Term]:
     return [*(Term(0, mapping(one)) for one in sequence(topology.get(_REQUIRED))), *wishes]
 
 
+def namespaces_of(rule: Json) -> list[str]:
+    """Its own, and those its terms name: where pods are that it is about."""
+    named = (name for one in terms_of(rule) for name in texts(one.term.get("namespaces")))
+    return sorted({text(mapping(rule.get("metadata")).get("namespace")), *named})
+
+
 def find_selector(value: Any, *, empty: bool) -> selector.Selector | None:
     """A label selector as it matches; an absent one is as `empty` says. None if it cannot be read."""
     if value is None:

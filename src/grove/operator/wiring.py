@@ -37,6 +37,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends import build_backends
 from grove.config import OperatorConfiguration, load_configuration
+from grove.dialects.wiring import Dialects
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
@@ -184,11 +185,17 @@ class Operator:
             status_wakes.wake(pcs.key)
 
         self._bindings = TopologyWakes(cache, latest, statuses, self._topology, wake_users)
+        self._dialects = (
+            Dialects(client, cache, events, clock, topology_enabled=sets.topology_enabled, namespace=namespace)
+            if config.dialects.enabled
+            else None
+        )
 
     @property
     def controllers(self) -> tuple[Controller[Any], ...]:
         return (
             self._sets, self._groups, self._cliques, self._gangs, self._set_status, self._topology, self._blocked,
+            *(self._dialects.controllers if self._dialects is not None else ()),
         )  # fmt: skip
 
     @property
@@ -215,6 +222,8 @@ class Operator:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self.events.run(), name="events")
                     group.create_task(self._probing.run(), name="probing")
+                    if self._dialects is not None:
+                        group.create_task(self._dialects.run(), name="dialects")
                     for controller in self.controllers:
                         group.create_task(controller.run(), name=controller.name)
             finally:

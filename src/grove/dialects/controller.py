@@ -1,0 +1,296 @@
+"""Keeps a PodCliqueSet for every PodGangSet and every PodCliqueSet of `grove.ai`, and their status as the set's.
+
+The two are linked by labels on the set and a finalizer on the object, not by an owner: a scheduler that looks for the
+top of a workload shall find the set. Everything that is decided here is decided in the pure modules beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import structlog
+from msgspec import structs
+
+from grove.admission.rules.faults import Fault
+from grove.admission.rules.lookups import Known
+from grove.admission.rules.update import update_faults
+from grove.admission.rules.view import SetView
+from grove.api import names
+from grove.api.conditions import FALSE, TRUE, with_condition
+from grove.api.core import CustomResourceDefinition
+from grove.api.dynamo import PodGangSet
+from grove.api.koordset import KoordPodCliqueSet
+from grove.api.labels import DIALECT_FINALIZER
+from grove.api.meta import Json, Key, Object, find_condition
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.dialects import dynamo, koord
+from grove.dialects.placement import NOWHERE
+from grove.dialects.placement_controller import Placements, as_json
+from grove.dialects.record import CLIQUES, Record, Scaling, merged_set, record_of, set_patch, with_record
+from grove.dialects.status import (
+    INVALID_SPEC,
+    NAME_CONFLICT,
+    SET_IS_GOING,
+    TRANSLATED,
+    gang_set_status,
+    koord_set_status,
+)
+from grove.dialects.translation import Translation, is_made_from
+from grove.kube.cache import Cache
+from grove.kube.client import Client
+from grove.kube.clock import Clock
+from grove.kube.controller import DONE, Result
+from grove.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from grove.kube.events import Recorder
+from grove.operator.shared.diff import finalizer_patch
+from grove.operator.shared.latest import Latest
+from grove.operator.shared.sets import SET
+from grove.operator.shared.status_writer import StatusWriter
+
+log = structlog.get_logger(__name__)
+
+Source = PodGangSet | KoordPodCliqueSet
+
+
+class SourceKey(NamedTuple):
+    """An object that is translated: its kind and its key."""
+
+    kind: type[PodGangSet] | type[KoordPodCliqueSet]
+    key: Key
+
+    def __str__(self) -> str:
+        return f"{self.kind.RESOURCE} {self.key}"
+
+
+class Outcome(NamedTuple):
+    """What became of a translation: the set if there is one of ours, and what the condition says."""
+
+    pcs: PodCliqueSet | None
+    status: str
+    reason: str
+    message: str
+
+
+class DialectReconciler:
+    """Keeps the set of an object as its translation says, and the object's status as the set says."""
+
+    def __init__(
+        self, cache: Cache, sources: Cache, client: Client, placements: Placements, latest: Latest,
+        statuses: StatusWriter, events: Recorder, clock: Clock,
+    ) -> None:  # fmt: skip
+        self._cache, self._sources, self._client, self._placements = cache, sources, client, placements
+        self._latest, self._statuses, self._events, self._clock = latest, statuses, events, clock
+        self._settled: dict[str, Any] = {}
+
+    async def reconcile(self, key: SourceKey) -> Result:
+        cached: Source | None = self._sources.get(key.kind, key.key)
+        if cached is None:
+            return DONE
+        source = self._latest.of(cached)
+        if source.metadata.is_deleting:
+            await self._finish(source)
+            return DONE
+        source = await self._with_finalizer(source)
+        outcome = await self._translate(source)
+        return await self._tell(source, outcome)
+
+    # The set
+
+    async def _translate(self, source: Source) -> Outcome:
+        translation, record, pcs = self._translated(source)
+        if pcs is not None and not is_made_from(pcs, type(source).RESOURCE.group, source.metadata.name):
+            message = f"PodCliqueSet {pcs.metadata.name} exists and was not made from this object; rename one of them"
+            return Outcome(None, FALSE, NAME_CONFLICT, message)
+        if translation.faults:
+            return Outcome(pcs, FALSE, INVALID_SPEC, _listed(translation.faults))
+        if pcs is not None and pcs.metadata.is_deleting:
+            message = f"PodCliqueSet {pcs.metadata.name} is being deleted and is made again when it is gone"
+            return Outcome(pcs, FALSE, SET_IS_GOING, message)
+        fine = Outcome(pcs, TRUE, TRANSLATED, f"kept as PodCliqueSet {translation.name}")
+        if pcs is not None and not record.scaling and self._settled.get(source.metadata.uid) == _state(pcs, record):
+            return fine
+        try:
+            if pcs is None:
+                made = await self._client.create(PodCliqueSet, with_record(translation.manifest, record))
+                self._events.normal(source, "PodCliqueSetCreated", f"created PodCliqueSet {made.metadata.name}")
+            else:
+                changed = await self._update(source, pcs, translation, record)
+                if isinstance(changed, Outcome):
+                    return changed
+                made = changed
+        except AlreadyExists:
+            return Outcome(None, FALSE, SET_IS_GOING, f"PodCliqueSet {translation.name} is there, but not read yet")
+        except Invalid as error:
+            return Outcome(pcs, FALSE, INVALID_SPEC, _refusal(translation, error))
+        self._latest.wrote(made)
+        self._settled[source.metadata.uid] = _state(made, record)
+        return fine._replace(pcs=made)
+
+    def _translated(self, source: Source) -> tuple[Translation, Record, PodCliqueSet | None]:
+        """The translation, what will be remembered of it, and the set of its name."""
+        obj, name = as_json(source), source.status.pod_clique_set_name
+        translation = dynamo.to_set(obj) if isinstance(source, PodGangSet) else koord.to_set(obj)
+        if name:  # a set keeps its name, whatever would be chosen by now
+            translation.manifest["metadata"]["name"] = name
+        cached = self._cache.get(PodCliqueSet, Key(source.metadata.namespace, translation.name))
+        pcs = self._latest.of(cached) if cached is not None else None
+        last = Record.of(pcs.metadata.annotations) if pcs is not None else None
+        placement, rollout = NOWHERE, ""
+        if isinstance(source, PodGangSet):
+            rollout = dynamo.rollout_of(translation)
+            placement = self._placements.in_effect(obj, last, rollout)
+            placed = dynamo.to_set(obj, placement)
+            placed.manifest["metadata"]["name"] = translation.name
+            translation = placed
+        return translation, record_of(translation.manifest, placement.to_json(), last, rollout=rollout), pcs
+
+    async def _update(
+        self, source: Source, pcs: PodCliqueSet, translation: Translation, record: Record
+    ) -> PodCliqueSet | Outcome:
+        meta = pcs.metadata
+        try:
+            live = await self._client.get(PodCliqueSet.RESOURCE, meta.name, meta.namespace)
+        except NotFound:
+            return Outcome(None, FALSE, SET_IS_GOING, f"PodCliqueSet {meta.name} has just gone")
+        last = Record.of(meta.annotations) or Record()
+        wanted = merged_set(live, translation.manifest, last, record)
+        faults = [translation.told(one) for one in _fixed(wanted, live)]
+        if faults and source.metadata.annotations.get(dynamo.RECREATE) == "true":
+            await self._delete(pcs)
+            self._events.normal(source, "PodCliqueSetRecreated", f"made anew for a change of {faults[0].path}")
+            return Outcome(pcs, FALSE, SET_IS_GOING, f"PodCliqueSet {meta.name} is made anew: {_listed(faults)}")
+        if faults:
+            hint = f"; annotation {dynamo.RECREATE}: true makes the set anew" if isinstance(source, PodGangSet) else ""
+            return Outcome(pcs, FALSE, INVALID_SPEC, _listed(faults) + hint)
+        patch = set_patch(live, wanted)
+        if patch is not None:
+            pcs = await self._client.patch(PodCliqueSet, meta.name, patch, meta.namespace)
+            self._latest.wrote(pcs)
+        return await self._scale(pcs, record)
+
+    async def _scale(self, pcs: PodCliqueSet, record: Record) -> PodCliqueSet:
+        """Tells changed replicas to what there is: a template is heard only when a PodClique or group is made."""
+        for one in record.scaling:
+            for part in self._parts(pcs, one):
+                if part.spec.replicas != one.replicas:  # type: ignore[attr-defined]
+                    patch = {"spec": {"replicas": one.replicas}}
+                    await self._client.patch(type(part), part.metadata.name, patch, part.metadata.namespace)
+        if not record.scaling or pcs.status.observed_generation != pcs.metadata.generation:
+            return pcs  # what the operator is just making from the old template is told at the next look
+        told = with_record({"metadata": {"annotations": {}}}, replace(record, scaling=[]))
+        return await self._client.patch(PodCliqueSet, pcs.metadata.name, told, pcs.metadata.namespace)
+
+    def _parts(self, pcs: PodCliqueSet, one: Scaling) -> list[Object]:
+        if one.part == CLIQUES:
+            cliques = self._cache.by_index(PodClique, SET, pcs.key)
+            return [clique for clique in cliques if clique.spec.role_name == one.name]
+        fqns = {names.scaling_group(pcs.metadata.name, index, one.name) for index in range(pcs.spec.replicas)}
+        groups = self._cache.by_index(PodCliqueScalingGroup, SET, pcs.key)
+        return [group for group in groups if group.metadata.name in fqns]
+
+    # The end
+
+    async def _finish(self, source: Source) -> None:
+        """The set goes first. If the kind itself is being removed the set stays: an uninstall stops no system."""
+        if DIALECT_FINALIZER not in source.metadata.finalizers:
+            return
+        _, _, pcs = self._translated(source)
+        if pcs is not None and is_made_from(pcs, type(source).RESOURCE.group, source.metadata.name):
+            if not await self._kind_goes(source):
+                if not pcs.metadata.is_deleting:
+                    await self._delete(pcs)
+                return  # its deletion is the event that brings us back
+            message = f"{source.RESOURCE} is removed from the cluster; this set stays, and is kept by nobody"
+            self._events.warn(pcs, "TranslationEnded", message)
+            log.warning("a translated set stays alone, its kind is removed", set=str(pcs.key))
+        meta = source.metadata
+        patch = finalizer_patch(meta.finalizers, meta.resource_version, DIALECT_FINALIZER, present=False)
+        if patch is not None:
+            try:
+                await self._client.patch(type(source), meta.name, patch, meta.namespace)
+            except NotFound:
+                pass
+        self._settled.pop(meta.uid, None)
+
+    async def _kind_goes(self, source: Source) -> bool:
+        try:
+            found = await self._client.get(CustomResourceDefinition, str(source.RESOURCE))
+        except NotFound:
+            return True
+        except Forbidden:
+            return False  # nobody can tell, so the object is taken at its word
+        return found.metadata.is_deleting
+
+    async def _delete(self, pcs: PodCliqueSet) -> None:
+        try:
+            await self._client.delete(PodCliqueSet, pcs.metadata.name, pcs.metadata.namespace, uid=pcs.metadata.uid)
+        except NotFound:
+            pass
+
+    async def _with_finalizer(self, source: Source) -> Source:
+        meta = source.metadata
+        patch = finalizer_patch(meta.finalizers, meta.resource_version, DIALECT_FINALIZER, present=True)
+        if patch is None:
+            return source
+        answer: Source = await self._client.patch(type(source), meta.name, patch, meta.namespace)
+        self._latest.wrote(answer)
+        return answer
+
+    # The status
+
+    async def _tell(self, source: Source, outcome: Outcome) -> Result:
+        now, before = self._clock.now(), source.status
+        generation = source.metadata.generation
+        told = with_condition(
+            before.conditions, TRANSLATED, outcome.status, outcome.reason, outcome.message, now, generation
+        )
+        status: Any = structs.replace(before, observed_generation=generation, conditions=told)
+        if outcome.pcs is not None:
+            pcs = self._latest.of(outcome.pcs)
+            cliques, gangs = self._sorted(PodClique, pcs), self._sorted(PodGang, pcs)
+            if isinstance(source, PodGangSet):
+                status = gang_set_status(status, pcs, cliques, gangs, now)
+            else:
+                groups = self._sorted(PodCliqueScalingGroup, pcs)
+                status = koord_set_status(status, as_json(source), pcs, cliques, groups, gangs, now)
+        turned = _verdicts(before) != _verdicts(status)
+        wait_s = await self._statuses.write(source, status, news=turned)
+        old = find_condition(before.conditions, TRANSLATED)
+        if outcome.status == FALSE and wait_s is None and (old is None or old.reason != outcome.reason):
+            self._events.warn(source, outcome.reason, outcome.message)
+        return Result(after_s=wait_s)
+
+    def _sorted(self, kind: type[Any], pcs: PodCliqueSet) -> list[Any]:
+        found = (self._latest.of(one) for one in self._cache.by_index(kind, SET, pcs.key))
+        return sorted(found, key=lambda one: one.metadata.name)
+
+
+def _state(pcs: PodCliqueSet, record: Record) -> Any:
+    """What a set and its translation are; while both stay, there is nothing to write."""
+    meta = pcs.metadata
+    return (meta.uid, meta.generation, meta.labels, meta.annotations, record)
+
+
+def _verdicts(status: Any) -> list[tuple[str, str, str]]:
+    return [(one.type, one.status, one.reason) for one in status.conditions]
+
+
+def _fixed(wanted: Json, live: Json) -> list[Fault]:
+    """Changes that a set which exists cannot take."""
+    return list(update_faults(SetView.of(wanted), SetView.of(live), topology_enabled=True, lookups=Known()))
+
+
+def _listed(faults: Sequence[Fault]) -> str:
+    return "; ".join(map(str, faults))
+
+
+def _refusal(translation: Translation, error: Invalid) -> str:
+    """What the API server said of the set, with the paths of the object."""
+    causes = error.details.get("causes") or ()
+    told = [f"{translation.spelled(one.get('field', ''))}: {one.get('message', '')}" for one in causes]
+    return "; ".join(told) or str(error)

@@ -1,0 +1,37 @@
+"""A cluster that speaks the dialects: their CRDs, an operator that translates, and our own scheduler to place pods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+from tests.support.cluster import Cluster
+from tests.support.operating import TOPOLOGY, World, operating
+
+from grove.crds.install import install
+from grove.scheduler.loop.live import Scheduler
+from grove.sim.topology import Topology
+
+DIALECTS = "dialects: {enabled: true}\n"
+
+
+@pytest.fixture
+async def speaking(cluster: Cluster) -> Cluster:
+    """The cluster with the CRDs of the dialects; on the real one they are there once and stay."""
+    await install(cluster.client, lambda line: None, dialects=True)
+    return cluster
+
+
+@pytest.fixture
+async def world(speaking: Cluster) -> AsyncIterator[World]:
+    async with operating(speaking, config=DIALECTS + TOPOLOGY, nodes=Topology(racks=4, nodes=4)) as world:
+        world.binder.allow(0)
+        scheduling = asyncio.get_running_loop().create_task(Scheduler(world.client, clock=speaking.clock).run())
+        try:
+            yield world
+        finally:
+            scheduling.cancel()
+            with suppress(asyncio.CancelledError):
+                await scheduling
