@@ -111,5 +111,9 @@ async def test_the_place_is_kept_while_victims_take_their_time(cluster: Any, cla
         await bench.expect({"low/w": 2})
         await bench.apply(gang("high", group("w", 2), priority_class=classes["high"]))
         await bench.condition("high", status="False", reason="Preempting")
+        told = await bench.condition("high", "Nominated", status="True", reason="WaitingForVictims")
+        assert told.message == f"evicting 2 pods of lower priority, whole gangs: {bench.namespace}/low"
         await bench.create_pod(pod_json("thief", bench.namespace, priorityClassName=classes["low"]))
         await bench.expect({"high/w": 2})
+        await bench.condition("high", status="True")
+        assert find_condition((await bench.podgang("high")).status.conditions, "Nominated") is None

@@ -11,7 +11,7 @@ import pytest
 from tests.support.gangs import Gang, gang, gang_json, group, member_json, pod_json
 
 from grove.api.core import Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
-from grove.api.meta import Json
+from grove.api.meta import Json, find_condition
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
@@ -205,3 +205,94 @@ def test_a_claim_that_waits_for_its_first_consumer_is_told_the_node_and_the_bind
     selected, node, early, _ = run(story())
     assert early == 0
     assert selected == node != ""
+
+
+def single_pod_gang(number: int) -> Gang:
+    return gang(f"small-{number}", group("w", 1, gpus=2))
+
+
+async def come_and_go(client: SimClient, nodes: int, every_s: float) -> None:
+    """Gangs of one pod: the oldest goes and another one comes, for ever."""
+    number = 0
+    while True:
+        await asyncio.sleep(every_s)
+        await client.delete(PodGang, f"small-{number}", NAMESPACE)
+        await client.delete(Pod, f"small-{number}-w-0", NAMESPACE, grace_period_s=0)
+        await apply(client, single_pod_gang(number + nodes))
+        number += 1
+
+
+def test_a_gang_is_not_overtaken_for_ever_by_those_that_come_and_go() -> None:
+    """A node is free every two seconds, never four at a time: within a minute of the fourth the older gang runs."""
+    nodes, releases = 40, 4
+
+    async def story() -> tuple[int, int]:
+        async with world(nodes, gpus=2, gang_timeout=Seconds(7200)) as (_sim, client, _):
+            for number in range(nodes):
+                await apply(client, single_pod_gang(number))
+            await asyncio.sleep(5)
+            await apply(client, gang("large", group("w", 4, gpus=2)))
+            await asyncio.sleep(5)
+            stream = asyncio.ensure_future(come_and_go(client, nodes, every_s=2))
+            await asyncio.sleep(2 * releases + 1)
+            early = await bound(client, "large")
+            await asyncio.sleep(59)
+            stream.cancel()
+            return early, await bound(client, "large")
+
+    assert run(story()) == (0, 4)
+
+
+def test_room_of_another_kind_that_others_take_is_nobodys_loss() -> None:
+    """Small gangs come and go on nodes that the waiting one cannot use: nothing is held for it before its time."""
+
+    async def story() -> bool:
+        async with world(3, gpus=2, gang_timeout=Seconds(7200), hold_after=Seconds(3600)) as (sim, client, _):
+            for name in sim.nodes.names[1:]:
+                await client.patch(Node, name, {"metadata": {"labels": {"pool": "other"}}})
+            one, other = {"nodeSelector": {HOST: sim.nodes.names[0]}}, {"nodeSelector": {"pool": "other"}}
+            await apply(client, gang("there", group("w", 1, gpus=2, spec=one)))
+            await asyncio.sleep(2)
+            await apply(client, gang("large", group("w", 1, gpus=2, spec=one)))
+            await asyncio.sleep(2)
+            for number in range(10):
+                await apply(client, gang(f"small-{number}", group("w", 1, gpus=2, spec=other)))
+                await asyncio.sleep(2)
+                await client.delete(PodGang, f"small-{number}", NAMESPACE)
+                await client.delete(Pod, f"small-{number}-w-0", NAMESPACE, grace_period_s=0)
+            return has_condition(await client.get(PodGang, "large", NAMESPACE), "NodesHeld")
+
+    assert run(story()) is False
+
+
+def has_condition(podgang: PodGang, type_: str) -> bool:
+    return find_condition(podgang.status.conditions, type_) is not None
+
+
+def test_what_is_held_is_written_on_both_gangs() -> None:
+    async def story() -> tuple[Any, Any, Any, bool]:
+        async with world(2, hold_after=Seconds(10)) as (_, client, _scheduler):
+            await apply(client, gang("there", group("w", 1)))
+            await asyncio.sleep(2)
+            await apply(client, gang("large", group("w", 2)))
+            await asyncio.sleep(20)
+            await apply(client, gang("small", group("w", 1)))
+            await asyncio.sleep(5)
+            large = await client.get(PodGang, "large", NAMESPACE)
+            small = await client.get(PodGang, "small", NAMESPACE)
+            pod = await client.get(Pod, "small-w-0", NAMESPACE)
+            await client.delete(PodGang, "there", NAMESPACE)
+            await client.delete(Pod, "there-w-0", NAMESPACE, grace_period_s=0)
+            await asyncio.sleep(5)
+            after = has_condition(await client.get(PodGang, "large", NAMESPACE), "NodesHeld")
+            found = find_condition(large.status.conditions, "NodesHeld")
+            told = find_condition(small.status.conditions, "Scheduled")
+            return found, told, find_condition(pod.status.conditions, "PodScheduled"), after
+
+    held, told, pod, after = run(story())
+    assert (held.status, held.reason) == ("True", "WaitedLong")
+    assert held.message.startswith("2 nodes are held for it: ")
+    assert (told.status, told.reason) == ("False", "NodesHeldForOthers")
+    assert told.message.startswith("it would fit, but nodes are held for default/large since ")
+    assert pod.message == told.message
+    assert after is False

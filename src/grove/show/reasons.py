@@ -67,6 +67,18 @@ def _held(reason: Reason) -> str:
     return f"{reason.number('nodes')} held {whom}"
 
 
+def _kept_out(reason: Reason) -> str:
+    since = f" since {when}" if (when := reason.names.get("since")) else ""
+    return f"it would fit, but nodes are held for {reason.subject}{since}"
+
+
+def _nodes_held(reason: Reason) -> str:
+    count = reason.number("nodes")
+    more = count - len(reason.subject.split())
+    names = ", ".join(reason.subject.split()) + (f" and {more} more" if more > 0 else "")
+    return f"{count} node{'s are' if count != 1 else ' is'} held for it: {names}"
+
+
 def _closest(reason: Reason) -> str:
     rooms = [f"{one.subject} {one.number('room')}/{one.number('pods')}" for one in reason.parts]
     alone = " each by itself" if len(rooms) > 1 else ""
@@ -123,6 +135,8 @@ def _preempting(reason: Reason) -> str:
     text = f"evicting {many_pods(reason)} of lower priority"
     if gangs := reason.names.get("gangs"):
         text += f", whole gangs: {gangs}"
+    if alone := reason.names.get("alone"):
+        text += f"{', and' if gangs else ':'} {alone}"
     return text + _budgets(reason)
 
 
@@ -171,6 +185,8 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.INSUFFICIENT: lambda one: f"{one.number('nodes')} insufficient {one.subject}",
     kinds.OUTSIDE_BASE: lambda one: f"{one.number('nodes')} outside {one.subject}, where its base gang is",
     kinds.HELD: _held,
+    kinds.KEPT_OUT: _kept_out,
+    kinds.NODES_HELD: _nodes_held,
     kinds.CLOSEST: _closest,
     kinds.TOGETHER: _together,
     kinds.ONE_MORE: _one_more,

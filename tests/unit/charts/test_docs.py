@@ -37,7 +37,7 @@ def test_troubleshooting_has_every_reason_a_gang_waits_for():
         if name.isupper() and isinstance(value, str) and re.fullmatch(r"([A-Z][a-z]+)+", value)
     }  # fmt: skip
     told = reasons - {gangs.GANG_SCHEDULED, gangs.BINDING, gangs.PODS_LOST}
-    assert len(told) == 8
+    assert len(told) == 9
     assert {one for one in told if f"`{one}`" not in page("troubleshooting")} == set()
 
 

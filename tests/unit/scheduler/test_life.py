@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import grove.scheduler
+from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import GangState
 from grove.scheduler.policy.life import (
     ENGAGED,
@@ -20,7 +21,9 @@ from grove.scheduler.policy.life import (
     Evicting,
     EvictionEnded,
     HalfBound,
+    Held,
     Impossible,
+    LetGo,
     Life,
     Looked,
     Nominated,
@@ -34,6 +37,7 @@ from grove.scheduler.policy.life import (
 
 READY = Looked(Phase.QUEUED, on_nodes=False, stood=False)
 FLOOR = AttemptBegan(is_floor=True)
+NOMINATED = Nominated(Reason("Preempting"))
 BOUND = (AttemptEnded(is_floor=True), Stands())
 
 
@@ -70,9 +74,9 @@ def lived(*events: Event) -> Life:
             (READY, FLOOR, *BOUND, Looked(Phase.WAITING_FOR_PODS, False, False)), Phase.WAITING_FOR_PODS, False,
             id="lost all its pods, and starts anew",
         ),
-        pytest.param((READY, Nominated()), Phase.NOMINATED, False, id="waits for victims"),
-        pytest.param((READY, Nominated(), NominationDropped()), Phase.QUEUED, False, id="lost its place"),
-        pytest.param((READY, Nominated(), FLOOR), Phase.BINDING, False, id="the victims are gone"),
+        pytest.param((READY, NOMINATED), Phase.NOMINATED, False, id="waits for victims"),
+        pytest.param((READY, NOMINATED, NominationDropped()), Phase.QUEUED, False, id="lost its place"),
+        pytest.param((READY, NOMINATED, FLOOR), Phase.BINDING, False, id="the victims are gone"),
         pytest.param(
             (READY, FLOOR, AttemptBegan(False), *BOUND), Phase.PLACED, True, id="surplus is on its way behind it"
         ),
@@ -107,10 +111,10 @@ def test_a_gang_lives(events: tuple[Event, ...], phase: Phase, stood: bool) -> N
         pytest.param((READY, FLOOR, *BOUND, AttemptEnded(True)), id="an attempt ends twice"),
         pytest.param((READY, FLOOR, FLOOR), id="its minimum is bound twice at once"),
         pytest.param((READY, FLOOR, *BOUND, FLOOR), id="its minimum is bound again while it stands"),
-        pytest.param((READY, FLOOR, Nominated()), id="nominated while it is being bound"),
+        pytest.param((READY, FLOOR, NOMINATED), id="nominated while it is being bound"),
         pytest.param((READY, FLOOR, *BOUND, TakingBack()), id="taken back after it stood"),
         pytest.param((READY, FLOOR, Evicting("for x")), id="evicted while it is being bound"),
-        pytest.param((READY, Nominated(), Evicting("for x")), id="evicted while it waits for its own victims"),
+        pytest.param((READY, NOMINATED, Evicting("for x")), id="evicted while it waits for its own victims"),
         pytest.param((READY, FLOOR, *BOUND, Evicting("for x"), Evicting("for y")), id="evicted twice"),
         pytest.param((READY, NominationDropped()), id="a place is given back that it never had"),
     ],
@@ -126,9 +130,10 @@ EVENTS = st.one_of(
     ),
     st.builds(AttemptBegan, st.booleans()),
     st.builds(AttemptEnded, st.booleans()),
+    st.just(Held(Reason("NodesHeld"))),
     st.builds(HalfBound, st.none() | st.floats(0, 100)),
     st.sampled_from(
-        [Nominated(), NominationDropped(), Stands(), TakingBack(), TakenBack(), Evicting("x"), EvictionEnded()]
+        [NOMINATED, NominationDropped(), Stands(), TakingBack(), TakenBack(), Evicting("x"), EvictionEnded(), LetGo()]
     ),
 )
 
@@ -142,6 +147,7 @@ def test_whatever_happens_the_books_are_in_order(events: list[Event]) -> None:
         except Impossible:
             continue
         assert life.extra >= 0
+        assert (life.nominated is None) or life.phase in (Phase.NOMINATED, Phase.BINDING)
         assert bool(life.victim_of) == (life.phase is Phase.LEAVING)
         assert not (life.stood and life.deadline_s is not None and isinstance(event, Stands | Looked))
 

@@ -1,10 +1,14 @@
-"""Nodes held for gangs that waited too long: others who come later in the queue may not use them.
+"""Nodes held for gangs that waited too long, or were overtaken: others who come later in the queue may not use them.
 
 Chosen as the nodes where the gang would fit if everything that runs there ended, least occupied first, so that the wait
-is short. A gang that would not fit on an empty cluster is held nothing for.
+is short; chosen anew when room came and was not enough, so that what became free first is kept. A gang that would not
+fit on an empty cluster is held nothing for.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 import numpy as np
 import structlog
@@ -21,10 +25,21 @@ log = structlog.get_logger(__name__)
 SCALE = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Nodes held for a gang, since when, and whether because others overtook it."""
+
+    gang: str
+    order: Order
+    nodes: frozenset[str]
+    since: datetime
+    overtaken: bool = False
+
+
 class Holds:
     def __init__(self, snapshot: Snapshot, budget: Budget) -> None:
         self._snapshot, self._budget = snapshot, budget
-        self._held: dict[str, tuple[Order, frozenset[str]]] = {}
+        self._held: dict[str, Hold] = {}
         self._looks: dict[str, dict[str, object]] = {}
         """Taints of held nodes when they were chosen, by gang and node."""
         self._hopeless: dict[str, int] = {}
@@ -33,32 +48,38 @@ class Holds:
     def __contains__(self, name: str) -> bool:
         return name in self._held or self._hopeless.get(name) == self._snapshot.nodes.version
 
-    def nodes(self, name: str) -> frozenset[str]:
-        return self._held[name][1] if name in self._held else frozenset()
+    def find(self, name: str) -> Hold | None:
+        return self._held.get(name)
 
-    def closed_for(self, name: str, order: Order) -> set[str]:
+    def names(self) -> list[str]:
+        return sorted(self._held)
+
+    def closed_for(self, name: str, order: Order) -> dict[str, Hold]:
         """Nodes that are held for somebody who comes before this unit."""
         return {
-            node
-            for holder, (before, nodes) in self._held.items()
-            if holder != name and before < order
-            for node in nodes
+            node: hold
+            for holder, hold in self._held.items()
+            if holder != name and hold.order < order
+            for node in hold.nodes
         }
 
-    def take(self, name: str, order: Order, gang: Gang) -> bool:
-        """Holds nodes for a gang; False if nothing that could end would make room for it."""
-        others = {node for holder, (_, nodes) in self._held.items() if holder != name for node in nodes}
+    def take(self, name: str, order: Order, gang: Gang, since: datetime, *, overtaken: bool = False) -> Hold | None:
+        """Holds nodes for a gang, or others than before; None if nothing that could end would make room for it."""
+        others = {node for holder, hold in self._held.items() if holder != name for node in hold.nodes}
         answer = place_on(
             self._snapshot, gang, self._budget, sorted(others), self._snapshot.allocatable, self._occupied()
         )
         if isinstance(answer, NoFit):
             self._hopeless[name] = self._snapshot.nodes.version
-            return False
+            return None
         nodes = frozenset(pod.node for pod in answer.pods[: answer.core])
-        self._held[name] = (order, nodes)
+        known = self._held.get(name)
+        if known is None:
+            log.info("nodes held for a gang that waits", gang=name, nodes=len(nodes), overtaken=overtaken)
+            known = Hold(name, order, nodes, since, overtaken)
+        found = self._held[name] = replace(known, order=order, nodes=nodes)
         self._looks[name] = {node: self._look(node) for node in nodes}
-        log.info("nodes held for a gang that waited long", gang=name, nodes=len(nodes))
-        return True
+        return found
 
     def drop(self, name: str) -> bool:
         """Lets go of what was held; whether there was anything."""

@@ -18,6 +18,7 @@ from grove.api.conditions import EventReason
 from grove.api.core import Pod
 from grove.api.meta import Key
 from grove.kube.client import Client
+from grove.kube.clock import Clock
 from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from grove.kube.events import Recorder
 from grove.scheduler.loop import metrics
@@ -27,7 +28,7 @@ from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import BIND_FAILED, GANG_TIMEOUT, GangState, Verdict
-from grove.scheduler.policy.life import AttemptBegan, AttemptEnded, HalfBound, TakenBack, TakingBack
+from grove.scheduler.policy.life import AttemptBegan, AttemptEnded, HalfBound, Phase, TakenBack, TakingBack
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -40,14 +41,15 @@ class Committer:
     """Owns the attempts that are on their way. `ended` tells the cycle of a unit whose attempt is over."""
 
     def __init__(
-        self, client: Client, view: View, binder: Binder, reporter: Reporter, events: Recorder, *, spawn: Spawn,
-        ended: Callable[[Attempt, bool], None],
+        self, client: Client, view: View, binder: Binder, reporter: Reporter, events: Recorder, clock: Clock, *,
+        spawn: Spawn, ended: Callable[[Attempt, bool], None],
     ) -> None:  # fmt: skip
         self._client, self._view, self._binder = client, view, binder
-        self._reporter, self._events = reporter, events
+        self._reporter, self._events, self._clock = reporter, events, clock
         self._spawn, self._ended = spawn, ended
         self._under_way: dict[str, list[Attempt]] = {}
         """Attempts by the uid of their gang."""
+        self._half_bound: dict[str, GangState] = {}
 
     def floor_of(self, gang: GangState | None) -> Attempt | None:
         """The attempt for a gang's minimum that is on its way, if there is one."""
@@ -121,6 +123,42 @@ class Committer:
             self.roll_back(gang, Verdict(False, BIND_FAILED, Reason(kinds.BIND_FAILED, said)))
 
     # Taking back
+
+    def note(self, gang: GangState, timeout_s: float, now_s: float) -> None:
+        """Sets the deadline of a gang that is bound in part and never stood.
+
+        It counts from when the first pod was bound, as the cluster wrote it down, so a later scheduler keeps it. Clocks
+        differ and jump: time that cannot have passed does not count, nor does more than all of it.
+        """
+        if gang.stood or gang.life.deadline_s is not None or gang.life.is_busy:
+            return
+        view = self._view
+        bound = [pod for pod, _ in view.members(gang) if view.bound_node(pod) and not view.is_leaving(pod)]
+        if not bound or view.has_minimum(gang):
+            return
+        since = [moment for pod in bound if (moment := view.bound_since(pod)) is not None]
+        elapsed_s = (self._clock.now() - min(since)).total_seconds() if since else 0.0
+        gang.tell(HalfBound(now_s + timeout_s - min(max(elapsed_s, 0.0), timeout_s)))
+        self._half_bound[gang.name] = gang
+
+    def take_late(self, now_s: float) -> list[GangState]:
+        """Gangs that are still bound in part at their deadline: they have to be taken back."""
+        found = []
+        for name, gang in sorted(self._half_bound.items()):
+            deadline_s = gang.life.deadline_s
+            if deadline_s is None or not self._view.is_current(gang):
+                del self._half_bound[name]
+            elif deadline_s > now_s or (gang.life.is_busy and gang.phase is not Phase.NOMINATED):
+                continue
+            elif not any(self._view.standing(gang).values()) or self._view.has_minimum(gang):
+                gang.tell(HalfBound(None))
+            else:
+                found.append(gang)
+        return found
+
+    def next_deadline_s(self) -> float | None:
+        half = (gang.life.deadline_s for gang in self._half_bound.values() if self._view.is_current(gang))
+        return min((moment for moment in half if moment is not None), default=None)
 
     def roll_back(self, gang: GangState, verdict: Verdict) -> None:
         """Deletes what is bound of a gang that never stood, and says so."""

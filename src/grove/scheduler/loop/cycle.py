@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -19,14 +19,14 @@ from grove.api.conditions import EventReason
 from grove.kube.clock import Clock
 from grove.kube.events import Recorder
 from grove.scheduler.devices.devices import DEVICES
-from grove.scheduler.evict.holds import Holds
+from grove.scheduler.evict.holds import Hold
 from grove.scheduler.explain.explanation import closest_domain
 from grove.scheduler.explain.reasons import surplus_reason
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import Attempt
 from grove.scheduler.loop.commit import Committer
-from grove.scheduler.loop.deadlines import Deadlines
 from grove.scheduler.loop.decisions import Decider
+from grove.scheduler.loop.holding import Holding, kept_out_by
 from grove.scheduler.loop.nominate import Nomination, Nominations
 from grove.scheduler.loop.readiness import gang_order, has_stood, order_of, readiness, tree_of
 from grove.scheduler.loop.relief import Relief
@@ -42,6 +42,8 @@ from grove.scheduler.model.reasons import Reason, named
 from grove.scheduler.policy.gangs import (
     BINDING,
     GANG_SCHEDULED,
+    GANG_TIMEOUT,
+    HELD_FOR_OTHERS,
     INVALID,
     PLACED,
     UNSCHEDULABLE,
@@ -50,6 +52,7 @@ from grove.scheduler.policy.gangs import (
 )
 from grove.scheduler.policy.life import Looked, Phase, Stands
 from grove.scheduler.policy.queue import Order, Queue, Stage
+from grove.scheduler.solve.place import place
 from grove.show.reasons import sentence
 
 SLICE_S = 0.02
@@ -88,13 +91,10 @@ class Cycle:
         self._config, self._wake_at = config, wake_at
         self._budget = Budget(config.search_budget) if config.search_budget else Budget()
         self._sharing = Sharing(view, decider, self._budget)
-        self._holds = Holds(view.snapshot, self._budget)
         self._relief = Relief(view, queue, nominations, patience_s=config.patience)
-        self._deadlines = Deadlines(
-            view, queue, self._holds, committer, events, clock, config, drop_nomination=nominations.drop
-        )
+        self._holding = Holding(view, queue, reporter, events, clock, config, self._budget)
         self._ready_since: dict[str, float] = {}
-        self._said: dict[str, tuple[Reason, Reason]] = {}
+        self._said: dict[str, tuple[Reason, Collection[str], Verdict]] = {}
 
     async def run(self) -> None:
         """One turn. Returns when every unit that was due has its answer; sets the timer for the next exact moment."""
@@ -109,7 +109,8 @@ class Cycle:
             self._consider(unit, began, fresh=fresh)
         self._relief.wake_helped(began)
         self._nominations.advance(self._start_nominated, began)
-        self._deadlines.take_back_late(began)
+        for late in self._committer.take_late(began):
+            self._take_back(late)
         heap = self._queue.due(began)
         while heap:
             order, name = heapq.heappop(heap)
@@ -127,10 +128,15 @@ class Cycle:
                 await asyncio.sleep(0)
                 breath = loop.time()
         now = loop.time()
-        self._deadlines.look_after_waiting(now)
+        next_hold_s = self._holding.look_after_waiting(now)
         metrics.CYCLE_SECONDS.observe(now - began)
         metrics.PENDING.set(len(self._queue))
-        self._set_timer(now)
+        moments = (
+            next_hold_s, self._committer.next_deadline_s(), self._queue.next_due_s(now), self._nominations.next_look_s()
+        )  # fmt: skip
+        later = [moment for moment in moments if moment is not None and moment > now]
+        if later:
+            self._wake_at(min(later))
 
     def ended(self, attempt: Attempt, all_bound: bool) -> None:
         """An attempt is over: whoever depends on it gets another look, and what is missing is tried again."""
@@ -184,7 +190,7 @@ class Cycle:
             self._stands(gang, now)
         elif found.verdict is not None and not found.verdict.placed:
             self._reporter.settled(gang, found.verdict)
-        self._deadlines.note(gang, now)
+        self._committer.note(gang, self._holding.timeout_s(gang), now)
 
     def _consider_pod(self, name: str, now: float, *, fresh: bool) -> None:
         pod = self._view.singles.get(name)
@@ -213,8 +219,14 @@ class Cycle:
         self._sharing.forget(name)
         self._said.pop(name, None)
         self._ready_since.pop(name, None)
-        if self._holds.drop(name):
-            self._view.wide_relief = True
+        self._holding.forget(name)
+
+    def _take_back(self, gang: GangState) -> None:
+        """It is bound in part at its deadline."""
+        why = Reason(kinds.TIMED_OUT, numbers={"seconds": self._holding.timeout_s(gang)})
+        self._queue.withdraw(gang.name)
+        self._nominations.drop(gang.name)
+        self._committer.roll_back(gang, Verdict(False, GANG_TIMEOUT, why))
 
     def _base_stands(self, name: str) -> bool:
         """Whether the base gang is placed, or about to be: its attempt is on its way, and others wait for its end."""
@@ -233,8 +245,7 @@ class Cycle:
         since = self._ready_since.pop(gang.name, None)
         if since is not None:
             metrics.SCHEDULE_SECONDS.observe(now - since)
-        if self._holds.drop(gang.name):
-            self._view.wide_relief = True
+        self._holding.forget(gang.name)
         if gang.verdict is None or gang.verdict.reason != GANG_SCHEDULED:
             self._reporter.settled(gang, PLACED)
         else:
@@ -253,12 +264,12 @@ class Cycle:
         if unit is None:
             self._queue.withdraw(name)
             return
-        closed = self._holds.closed_for(name, order)
+        closed = self._holding.closed_for(name, order)
         found = self._sharing.place(name, unit.tree, closed, unit.to_bind)
         if isinstance(found.answer, Placement):
             self._accept(unit, found.answer, found.decision, heap)
             return
-        self._refuse(unit, found.answer, found.decision)
+        self._refuse(unit, found.answer, found.decision, closed)
         if found.has_more:
             self._queue.retry(name, asyncio.get_running_loop().time())
 
@@ -305,7 +316,8 @@ class Cycle:
         now = asyncio.get_running_loop().time()
         gang = unit.state
         self._view.reserve(pods)
-        deadline = now + self._deadlines.timeout_s(gang)
+        self._holding.room_taken(unit.order, pods)
+        deadline = now + self._holding.timeout_s(gang)
         after = None
         is_floor = gang is not None and unit.order.stage is not Stage.SURPLUS
         if gang is not None:
@@ -331,22 +343,23 @@ class Cycle:
             text = f"chose {placement.domain} ({placement.domain_key}) for {placement.core} pods"
             self._events.normal(gang.podgang, EventReason.TOPOLOGY_SELECTED, text)
 
-    def _refuse(self, unit: Unit, answer: NoFit, decision: str) -> None:
+    def _refuse(self, unit: Unit, answer: NoFit, decision: str, closed: Mapping[str, Hold]) -> None:
         now = asyncio.get_running_loop().time()
         gang = unit.state
         is_floor = unit.order.stage is not Stage.SURPLUS
         log.info("no place", unit=unit.name, decision=decision, version=answer.version, reason=answer.reason,
                  proven=answer.proven, message=sentence(answer.why))  # fmt: skip
         if is_floor and self._config.preemption.enabled and not _claims_devices(unit.tree):
-            deadline_s = now + self._deadlines.timeout_s(gang)
+            deadline_s = now + self._holding.timeout_s(gang)
             if self._nominations.try_preempt(unit.name, unit.tree, gang, self._budget, deadline_s):
                 self._queue.withdraw(unit.name)
                 return
         self._park(unit, now)
-        verdict = Verdict(False, UNSCHEDULABLE, self._explained(unit, answer))
+        verdict = self._explained(unit, answer, closed)
         if gang is None:
             self._reporter.pod_waits(unit.name, verdict)
         elif is_floor:
+            self._holding.refused(gang, unit.order, unit.tree)
             self._reporter.settled(gang, verdict)
         else:
             self._leave_over(gang, verdict.why)
@@ -359,15 +372,20 @@ class Cycle:
         else:
             self._reporter.settled(gang, verdict)
 
-    def _explained(self, unit: Unit, answer: NoFit) -> Reason:
-        """The refusal as `explain` opens; worked out again only when the blocking constraint changed."""
-        said, why = self._said.get(unit.name, (None, answer.why))
-        if said != answer.why:
+    def _explained(self, unit: Unit, answer: NoFit, closed: Mapping[str, Hold]) -> Verdict:
+        """The refusal as `explain` opens; worked out again only when what stands in the way changed."""
+        said, shut, verdict = self._said.get(unit.name, (None, (), PLACED))
+        if said == answer.why and shut == closed.keys():
+            return verdict
+        if closed and isinstance(place(self._view.snapshot, unit.tree, self._budget), Placement):
+            verdict = Verdict(False, HELD_FOR_OTHERS, kept_out_by(closed))
+        else:
             _, _, closest = closest_domain(self._view.snapshot, unit.tree)
             levels = {key: name for name, key in self._view.level_names(unit.tree.topology).items()}
             why = named(answer.why.with_parts(*([closest] if closest else ())), levels)
-            self._said[unit.name] = (answer.why, why)
-        return why
+            verdict = Verdict(False, UNSCHEDULABLE, why)
+        self._said[unit.name] = (answer.why, frozenset(closed), verdict)
+        return verdict
 
     def _park(self, unit: Unit, now: float) -> None:
         self._relief.needed_by(unit.name, unit.tree)
@@ -385,14 +403,6 @@ class Cycle:
         if one.gang is not None:
             one.gang.judge(Verdict(False, BINDING, Reason(kinds.PLACE_FREE), brief=True))
         self._commit(unit, one.placement, one.pods if one.gang is not None else one.placement.pods, one.decision)
-
-    # 3. The next moment
-
-    def _set_timer(self, now: float) -> None:
-        moments = [*self._deadlines.moments(), self._queue.next_due_s(now), self._nominations.next_look_s()]
-        later = [moment for moment in moments if moment is not None and moment > now]
-        if later:
-            self._wake_at(min(later))
 
 
 def _claims_devices(tree: Gang) -> bool:

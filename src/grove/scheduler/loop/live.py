@@ -65,7 +65,7 @@ class Scheduler:
             prepare=[source.prepare for source in self.view.sources],
         )  # fmt: skip
         self._committer = Committer(
-            client, self.view, binder, self.reporter, self._events, spawn=self._spawn, ended=self._ended
+            client, self.view, binder, self.reporter, self._events, clock, spawn=self._spawn, ended=self._ended
         )
         run = f"{int(clock.now().timestamp()):x}" if clock is SYSTEM else "run"
         decider = Decider(self.view.snapshot, run, tape)

@@ -8,7 +8,7 @@ scheduler that dies in between finishes what it began. Budgets are asked through
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -38,6 +38,7 @@ from grove.scheduler.solve.place import place
 from grove.show.reasons import sentence
 
 RETRY_S, MAX_RETRY_S = 0.25, 10.0
+MOST_NAMED = 3
 
 log = structlog.get_logger(__name__)
 
@@ -143,13 +144,14 @@ class Nominations:
         self._open[unit] = found
         self._view.reserve(found.pods)
         whole = set(answer.gangs)
-        about = {"gangs": ", ".join(answer.gangs[:3]), "budgets": ", ".join(answer.budgets_broken)}
+        alone = sorted(f"{pod.namespace}/{pod.name}" for pod in answer.pods if pod.gang not in whole)
+        about = {"gangs": _some(answer.gangs), "alone": _some(alone), "budgets": ", ".join(answer.budgets_broken)}
         kind = kinds.PREEMPTING if answer.pods else kinds.KEPT_PLACE
         why = Reason(kind, numbers={"pods": len(answer.pods)}, names={k: v for k, v in about.items() if v})
         log.info("preempting", unit=unit, decision=decision, version=answer.version, victims=len(answer.pods),
                  gangs=answer.gangs, budgets_broken=answer.budgets_broken)  # fmt: skip
         if gang is not None:
-            gang.tell(Nominated())
+            gang.tell(Nominated(why))
             self._reporter.settled(gang, Verdict(False, PREEMPTING, why))
             if answer.pods:
                 self._events.normal(gang.podgang, EventReason.GANG_PREEMPTING, sentence(why))
@@ -278,3 +280,9 @@ class Nominations:
             return False
         self._view.leaving.add(pod.uid)
         return True
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few of them, and how many more there are."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

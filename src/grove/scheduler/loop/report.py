@@ -29,6 +29,7 @@ from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import (
     INVALID,
+    NO_PLACE,
     PLACED,
     PODS_LOST,
     UNSCHEDULABLE,
@@ -37,6 +38,8 @@ from grove.scheduler.policy.gangs import (
     Verdict,
     missing_pods,
 )
+from grove.scheduler.policy.life import Life
+from grove.show.reasons import sentence
 
 POD_SCHEDULED = "PodScheduled"
 SCHEDULER_ERROR = "SchedulerError"
@@ -105,7 +108,7 @@ class Reporter:
             return
         wait_s = max(0.0, due_s - asyncio.get_running_loop().time())
         self.statuses.add(gang.name, after_s=wait_s)
-        if verdict.reason in (UNSCHEDULABLE, INVALID) and (before is None or before.message != verdict.message):
+        if verdict.reason in (*NO_PLACE, INVALID) and (before is None or before.message != verdict.message):
             self.texts.add(gang.name, after_s=wait_s)
 
     def touch(self, gang: str) -> None:
@@ -196,7 +199,7 @@ class Reporter:
         new = find_condition(after.conditions, words.SCHEDULED)
         if new is None or (old is not None and (old.status, old.message) == (new.status, new.message)):
             return
-        if new.status == words.FALSE and new.reason == UNSCHEDULABLE:
+        if new.status == words.FALSE and new.reason in NO_PLACE:
             self._events.warn(gang.podgang, EventReason.GANG_UNSCHEDULABLE, new.message)
 
     async def _write_texts(self, unit: str) -> Result:
@@ -269,7 +272,7 @@ def wanted_status(
             for name, minimum in gang.minima
             if standing[name] < minimum
         ]
-        why = (verdict.why,) if verdict is not None and verdict.reason == UNSCHEDULABLE else ()
+        why = (verdict.why,) if verdict is not None and verdict.reason in NO_PLACE else ()
         verdict = Verdict(False, PODS_LOST, Reason(kinds.PODS_LOST, gang.name, parts=(*lost, *why)))
     elif verdict is not None and verdict.placed:
         verdict = None  # on its way: the pods are reserved and not bound
@@ -297,8 +300,25 @@ def wanted_status(
         )
     elif stands:
         conditions = without_condition(conditions, words.DISRUPTION_TARGET)
+    conditions = _with_plans(conditions, gang.life, now)
     score = gang.score if stands and gang.score is not None else before.placement_score
     return PodGangStatus(phase=phase, conditions=conditions, placement_score=score)
+
+
+def _with_plans(conditions: tuple[Condition, ...], life: Life, now: datetime) -> tuple[Condition, ...]:
+    """What the scheduler keeps for the gang and nobody else could know: nodes held, a place that others must leave."""
+    if life.held is not None:
+        text = sentence(life.held)[:LONGEST]
+        conditions = with_condition(
+            conditions, words.NODES_HELD, words.TRUE, life.held.names["because"], text, now
+        )  # fmt: skip
+    else:
+        conditions = without_condition(conditions, words.NODES_HELD)
+    if life.nominated is None:
+        return without_condition(conditions, words.NOMINATED)
+    reason = words.WAITING_FOR_VICTIMS if life.nominated.number("pods") else words.WAITING_FOR_TERMINATION
+    text = sentence(life.nominated)[:LONGEST]
+    return with_condition(conditions, words.NOMINATED, words.TRUE, reason, text, now)
 
 
 def _says_nothing(before: PodGangStatus, after: PodGangStatus) -> bool:

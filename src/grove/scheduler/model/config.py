@@ -77,7 +77,7 @@ class SchedulerConfiguration(_Section):
     gang_timeout: Seconds = Seconds(600)
     """Deadline of one attempt for a gang that does not name its own."""
     hold_after: Seconds = Seconds(120)
-    """A gang that waited this long has its best domain held for it; 0 never holds."""
+    """A gang that waited this long has its best domain held for it, one that was overtaken at once; 0 never holds."""
     patience: Seconds = Seconds(2)
     """How long room must have been still before scaled gangs and surplus may take what a waiting minimum could need."""
     settle: Seconds = Seconds(0.5)

@@ -32,6 +32,8 @@ BINDING = "Binding"
 BIND_FAILED = "BindFailed"
 GANG_TIMEOUT = "GangTimeout"
 PREEMPTING = "Preempting"
+HELD_FOR_OTHERS = words.NODES_HELD_FOR_OTHERS
+NO_PLACE = (UNSCHEDULABLE, HELD_FOR_OTHERS)
 
 MOST_NAMED = 3
 """Missing pods that are named."""

@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from grove.scheduler.model.reasons import Reason
+
 
 class Phase(Enum):
     NEW = "not looked at yet"
@@ -44,6 +46,10 @@ class Life:
     """Loop time at which it is taken back if it is still bound in part."""
     victim_of: str = ""
     """Why it is evicted, in words for its condition."""
+    nominated: Reason | None = None
+    """Who has to leave the place that is reserved for it, while somebody has to."""
+    held: Reason | None = None
+    """Which nodes are held for it while it waits, and why, if any are."""
 
     @property
     def is_busy(self) -> bool:
@@ -68,6 +74,8 @@ class Looked:
 @dataclass(frozen=True, slots=True)
 class Nominated:
     """A place was reserved for its minimum, which others have to leave."""
+
+    why: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +125,21 @@ class EvictionEnded:
     """All its pods are on their way out, or nobody wants them to go any more."""
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Nodes are held for it, or others than before."""
+
+    why: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """Nothing is held for it any more."""
+
+
 Event = (
     Looked | Nominated | NominationDropped | AttemptBegan | AttemptEnded | Stands | HalfBound | TakingBack | TakenBack
-    | Evicting | EvictionEnded
+    | Evicting | EvictionEnded | Held | LetGo
 )  # fmt: skip
 
 
@@ -133,12 +153,12 @@ def after(life: Life, event: Event) -> Life:
         case Looked(phase, on_nodes, stood):
             kept = replace(life, stood=stood, deadline_s=life.deadline_s if on_nodes and not stood else None)
             return kept if life.phase in ENGAGED else replace(kept, phase=phase)
-        case Nominated():
+        case Nominated(why):
             _only(life, event, Phase.QUEUED, Phase.REPAIRING)
-            return replace(life, phase=Phase.NOMINATED)
+            return replace(life, phase=Phase.NOMINATED, nominated=why)
         case NominationDropped():
             _only(life, event, Phase.NOMINATED)
-            return replace(life, phase=_idle(life))
+            return replace(life, phase=_idle(life), nominated=None)
         case AttemptBegan(is_floor):
             if is_floor:
                 _only(life, event, Phase.QUEUED, Phase.REPAIRING, Phase.NOMINATED)
@@ -147,7 +167,7 @@ def after(life: Life, event: Event) -> Life:
         case AttemptEnded(is_floor):
             if is_floor:
                 _only(life, event, Phase.BINDING)
-                return replace(life, phase=_idle(life))
+                return replace(life, phase=_idle(life), nominated=None)
             if not life.extra:
                 raise Impossible("an attempt ended that never began")
             return replace(life, extra=life.extra - 1)
@@ -159,7 +179,7 @@ def after(life: Life, event: Event) -> Life:
         case TakingBack():
             if life.stood or life.phase in (Phase.BINDING, Phase.TAKING_BACK, Phase.LEAVING):
                 raise Impossible(f"a gang is taken back that stood, or while {life.phase.value}")
-            return replace(life, phase=Phase.TAKING_BACK, deadline_s=None)
+            return replace(life, phase=Phase.TAKING_BACK, deadline_s=None, nominated=None)
         case TakenBack():
             _only(life, event, Phase.TAKING_BACK)
             return replace(life, phase=Phase.WAITING_FOR_PODS)
@@ -170,6 +190,10 @@ def after(life: Life, event: Event) -> Life:
         case EvictionEnded():
             _only(life, event, Phase.LEAVING)
             return replace(life, phase=_idle(life), victim_of="")
+        case Held(why):
+            return replace(life, held=why)
+        case LetGo():
+            return replace(life, held=None)
 
 
 def _idle(life: Life) -> Phase:

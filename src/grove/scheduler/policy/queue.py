@@ -8,6 +8,7 @@ bounds how often. Nobody waits behind anybody: a cycle looks at every unit that 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -45,6 +46,8 @@ class Waiting:
     """Its back-off is for trouble with the cluster, or for others' sake, so it stands whatever happens."""
     deferred_s: float | None = None
     """When it first stood back for a minimum that waits."""
+    overtaken: int = 0
+    """What units behind it have taken, since it waits, of the resource it is short of."""
 
 
 @dataclass(slots=True)
@@ -62,6 +65,8 @@ class Queue:
 
     backoff: Backoff = field(default_factory=Backoff)
     _waiting: dict[str, Waiting] = field(default_factory=dict)
+    _of: Counter[tuple[tuple[int, ...], Stage]] = field(default_factory=Counter)
+    """How many units there are of each rank and stage."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -80,14 +85,25 @@ class Queue:
         known = self._waiting.get(name)
         if known is None:
             self._waiting[name] = Waiting(order, now_s, not_before_s=now_s)
+            self._count(order, 1)
             return
+        self._count(known.order, -1)
         known.order = order
+        self._count(order, 1)
         if fresh:
             known.failures, known.not_before_s, known.parked, known.must_wait = 0, now_s, False, False
 
     def withdraw(self, name: str) -> None:
         """The unit is placed, gone, or not ready any more."""
-        self._waiting.pop(name, None)
+        known = self._waiting.pop(name, None)
+        if known is not None:
+            self._count(known.order, -1)
+
+    def _count(self, order: Order, by: int) -> None:
+        kind = (order.rank, order.stage)
+        self._of[kind] += by
+        if not self._of[kind]:
+            del self._of[kind]
 
     def park(self, name: str, now_s: float) -> None:
         """It was tried and found no place."""
@@ -112,7 +128,7 @@ class Queue:
 
     def has_minimum_before(self, order: Order) -> bool:
         """Whether a minimum of at least this rank waits that comes before units of this stage."""
-        return any(unit.order.rank <= order.rank and unit.order.stage < order.stage for unit in self._waiting.values())
+        return any(rank <= order.rank and stage < order.stage for rank, stage in self._of)
 
     def wake(self, can_help: Callable[[str], bool]) -> int:
         """Something changed; parked units that it can help are tried again when their back-off is over."""

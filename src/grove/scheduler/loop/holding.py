@@ -1,0 +1,184 @@
+"""What is done for gangs that wait: room is kept for one that waited long or was overtaken, and its timeout is told.
+
+Overtaken is a gang when units behind it in the queue have taken, since it waits, as much as it needs of the resource it
+is short of, on nodes that it could use. From then on, what becomes free is kept for it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from grove.api import conditions as words
+from grove.api import labels
+from grove.api.conditions import EventReason
+from grove.api.meta import rfc3339
+from grove.kube.clock import Clock
+from grove.kube.events import Recorder
+from grove.scheduler.evict.holds import Hold, Holds
+from grove.scheduler.explain.reasons import scarcest
+from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.loop.readiness import tree_of
+from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.view import View
+from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.answers import Budget
+from grove.scheduler.model.config import SchedulerConfiguration, gang_timeout_s
+from grove.scheduler.model.facts import PodFacts, Shape
+from grove.scheduler.model.gang import BadGang, Gang
+from grove.scheduler.model.reasons import Reason
+from grove.scheduler.policy.gangs import GangState
+from grove.scheduler.policy.life import Held, LetGo
+from grove.scheduler.policy.queue import Order, Queue, Stage, Waiting
+from grove.show.reasons import sentence
+
+MOST_ELDERS = 16
+"""So many gangs at the head of the queue are watched for being overtaken: holds for more would block each other."""
+MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a gang that waits is short of, and the shapes of its pods."""
+
+    resource: str
+    amount: int
+    shapes: tuple[Shape, ...]
+
+
+class Holding:
+    def __init__(
+        self, view: View, queue: Queue, reporter: Reporter, events: Recorder, clock: Clock,
+        config: SchedulerConfiguration, budget: Budget,
+    ) -> None:  # fmt: skip
+        self._view, self._queue, self._reporter, self._events = view, queue, reporter, events
+        self._clock, self._config = clock, config
+        self._holds = Holds(view.snapshot, budget)
+        self._wants: dict[str, Want] = {}
+        self._elders: list[Waiting] = []
+
+    def timeout_s(self, gang: GangState | None) -> float:
+        """How long an attempt may take: what the gang says, or the default."""
+        said = gang.podgang.metadata.annotations.get(labels.GANG_TIMEOUT) if gang is not None else None
+        return gang_timeout_s(said, self._config.gang_timeout)
+
+    def closed_for(self, name: str, order: Order) -> Mapping[str, Hold]:
+        """Nodes that are held for somebody who comes before this unit."""
+        return self._holds.closed_for(name, order)
+
+    def refused(self, gang: GangState, order: Order, tree: Gang) -> None:
+        """Its minimum found no place. If nodes are held for it, those with the most room now are."""
+        if not self._config.hold_after:
+            return
+        short = scarcest(self._view.snapshot, tree)
+        if short is not None:
+            shapes = tuple(dict.fromkeys(pod.shape for group in tree.groups() for pod in group.pods))
+            self._wants[gang.name] = Want(short.subject, short.number("wanted"), shapes)
+        known = self._holds.find(gang.name)
+        if known is not None:
+            self._take(gang, order, tree, overtaken=known.overtaken)
+
+    def room_taken(self, order: Order, pods: Iterable[PodFacts]) -> None:
+        """A unit got a place: whoever waits before it and could have used that room is overtaken by so much."""
+        pods = tuple(pods)
+        for waiting in self._elders:
+            name = waiting.order.name
+            want = self._wants.get(name)
+            if want is None or waiting.order >= order or name in self._holds or self._queue.get(name) is not waiting:
+                continue
+            waiting.overtaken += sum(self._loss(want, pod) for pod in pods)
+            gang = self._view.gangs.get(name)
+            if gang is not None and waiting.overtaken >= want.amount:
+                self._hold_for(gang, waiting, overtaken=True)
+
+    def _loss(self, want: Want, pod: PodFacts) -> int:
+        amount = sum(amount for name, amount in pod.shape.requests if name == want.resource)
+        row = self._view.snapshot.nodes.row_of.get(pod.node)
+        if not amount or row is None:
+            return 0
+        return amount if any(allowed_mask(self._view.snapshot, shape)[row] for shape in want.shapes) else 0
+
+    def look_after_waiting(self, now_s: float) -> float | None:
+        """Holds nodes for gangs that waited long; those past their timeout start another round. When to look again."""
+        for name in self._holds.names():
+            if self._holds.has_lost(name):
+                self.let_go(name)
+        failing = [
+            (waiting, gang)
+            for waiting in self._queue.all()
+            if waiting.failures and waiting.order.stage is not Stage.SURPLUS
+            and (gang := self._view.gangs.get(waiting.order.name)) is not None
+        ]  # fmt: skip
+        self._elders = heapq.nsmallest(MOST_ELDERS, (waiting for waiting, _ in failing), key=lambda one: one.order)
+        patient: list[tuple[Order, Waiting, GangState]] = []
+        soonest = float("inf")
+        for waiting, gang in failing:
+            timeout_s = self.timeout_s(gang)
+            if now_s - waiting.since_s >= timeout_s:
+                self._time_out(gang, waiting, now_s)
+            elif self._is_due(gang.name, waiting, now_s):
+                patient.append((waiting.order, waiting, gang))
+            soonest = min(soonest, waiting.since_s + timeout_s)
+            if self._config.hold_after and gang.name not in self._holds:
+                soonest = min(soonest, max(now_s, waiting.since_s + self._config.hold_after))
+        for _, waiting, gang in sorted(patient, key=lambda one: one[0]):
+            self._hold_for(gang, waiting, overtaken=False)
+        return soonest if soonest < float("inf") else None
+
+    def _is_due(self, name: str, waiting: Waiting, now_s: float) -> bool:
+        if not self._config.hold_after or name in self._holds:
+            return False
+        return now_s - waiting.since_s >= self._config.hold_after
+
+    def _hold_for(self, gang: GangState, waiting: Waiting, *, overtaken: bool) -> None:
+        try:
+            tree = tree_of(self._view, gang, self._config.node_policy)
+        except BadGang:
+            return
+        self._take(gang, waiting.order, tree, overtaken=overtaken)
+
+    def _take(self, gang: GangState, order: Order, tree: Gang, *, overtaken: bool) -> None:
+        before = self._holds.find(gang.name)
+        hold = self._holds.take(gang.name, order, tree, self._clock.now(), overtaken=overtaken)
+        if hold is None:
+            self.let_go(gang.name)
+            return
+        if before is not None and (released := before.nodes - hold.nodes):
+            self._view.relief.update(released)
+            self._view.wake()
+        because = {"because": words.OVERTAKEN if hold.overtaken else words.WAITED_LONG}
+        nodes = sorted(hold.nodes)
+        why = Reason(kinds.NODES_HELD, " ".join(nodes[:MOST_NAMED]), {"nodes": len(nodes)}, because)
+        if gang.life.held != why:
+            gang.tell(Held(why))
+            self._reporter.touch(gang.name)
+
+    def let_go(self, name: str) -> None:
+        """Nothing is held for a gang any more, if anything was; others may have it."""
+        gang = self._view.gangs.get(name)
+        if gang is not None and gang.life.held is not None:
+            gang.tell(LetGo())
+            self._reporter.touch(name)
+        if self._holds.drop(name):
+            self._view.help_anybody()
+
+    def forget(self, name: str) -> None:
+        """The gang is gone, or stands."""
+        self._wants.pop(name, None)
+        self.let_go(name)
+
+    def _time_out(self, gang: GangState, waiting: Waiting, now_s: float) -> None:
+        waiting.since_s, waiting.overtaken = now_s, 0
+        said = gang.verdict.why if gang.verdict is not None else Reason(kinds.NO_ROOM)
+        why = Reason(kinds.TIMED_OUT, numbers={"seconds": self.timeout_s(gang)}, parts=(said,))
+        self._events.warn(gang.podgang, EventReason.GANG_TIMEOUT, sentence(why))
+        self.let_go(gang.name)
+
+
+def kept_out_by(closed: Mapping[str, Hold]) -> Reason:
+    """Why a unit that would fit waits: for whom nodes are held, and since when."""
+    holds = sorted({hold.gang: hold for hold in closed.values()}.values(), key=lambda hold: hold.order)
+    names = " ".join(hold.gang for hold in holds[:MOST_NAMED])
+    since = rfc3339(min(hold.since for hold in holds))
+    return Reason(kinds.KEPT_OUT, ", ".join(names.split()), {"nodes": len(closed)}, {"since": since})
