@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "crds": ("grove.cli.crds:crds", "Print the CRDs, or install and upgrade them."),
     "demo": ("grove.cli.demo:demo", "Watch an inference system live on a cluster inside the process."),
     "down": ("grove.cli.local:down", "Stop the local cluster that `grove up` started."),
+    "metrics": ("grove.cli.metrics:metrics", "Serve engines' own numbers to autoscalers."),
     "nodes": ("grove.cli.nodes:nodes", "Play fake GPU nodes on a real API server."),
     "operator": ("grove.cli.operator:operator", "Run the operator on a cluster."),
     "replay": ("grove.cli.scheduler:replay", "Make a recorded scheduler's decisions again and compare."),

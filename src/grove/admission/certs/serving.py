@@ -39,6 +39,8 @@ class ServedCertificate:
     def __init__(self, renew: Callable[[ServedCertificate], None] | None = None) -> None:
         self._renew = renew
         self._current: ssl.SSLContext | None = None
+        self._pair = (b"", b"")
+        self._client_authorities = b""
         self.listening = _context()
         self.listening.sni_callback = self._choose
 
@@ -49,6 +51,9 @@ class ServedCertificate:
     def load(self, chain: bytes, key: bytes) -> None:
         """Serves this certificate from the next handshake on; raises `ssl.SSLError` if key and certificate differ."""
         context = _context()
+        if self._client_authorities:
+            context.load_verify_locations(cadata=self._client_authorities.decode())
+            context.verify_mode = ssl.CERT_OPTIONAL
         # The ssl module reads certificates from files only.
         with tempfile.TemporaryDirectory(prefix="grove-tls-") as directory:
             chain_file, key_file = Path(directory, "tls.crt"), Path(directory, "tls.key")
@@ -58,7 +63,18 @@ class ServedCertificate:
             context.load_cert_chain(chain_file, key_file)
             if self._current is None:
                 self.listening.load_cert_chain(chain_file, key_file)
-        self._current = context
+        self._current, self._pair = context, (chain, key)
+
+    def trust_clients(self, authorities: bytes) -> None:
+        """Asks clients for a certificate of these authorities, from the next handshake on; one of others is refused.
+
+        A client that shows none gets through: what it may do is for the server to say.
+        """
+        self._client_authorities = authorities
+        # OpenSSL asks for a certificate if the context that listens says so, and believes whom the chosen one does.
+        self.listening.verify_mode = ssl.CERT_OPTIONAL if authorities else ssl.CERT_NONE
+        if self.is_loaded:
+            self.load(*self._pair)
 
     def _choose(self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         if self._renew is not None:

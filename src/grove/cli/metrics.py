@@ -1,0 +1,94 @@
+"""`grove metrics`: the process that reads engines' numbers and serves them to autoscalers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+if TYPE_CHECKING:
+    from grove.kube.config import ClusterConfig
+    from grove.metrics.service import MetricsSettings
+
+
+@click.command()
+@click.option(
+    "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Which cluster; default as kubectl."
+)
+@click.option("--context", default="", help="The kubeconfig context to use.")
+@click.option("--namespace", default="", help="Where this process runs: of its Service and its certificate's Secret.")
+@click.option("--bind-address", default="", help="Address to listen on; all by default.")
+@click.option("--port", default=6443, show_default=True, help="Port of the metrics APIs (HTTPS).")
+@click.option("--probe-port", default=9447, show_default=True, help="Port of /metrics, /healthz and /readyz.")
+@click.option("--service", default="grove-metrics", show_default=True, help="The Service that leads to this process.")
+@click.option("--service-port", default=443, show_default=True, help="The Service's port.")
+@click.option(
+    "--register/--no-register", default=True,
+    help="Make the APIServices that nobody else has; without them only the page at the probe port is of use.",
+)  # fmt: skip
+@click.option("--interval", "interval_s", default=10.0, show_default=True, type=click.FloatRange(1.0),
+              help="Seconds between two reads of a page.")  # fmt: skip
+@click.option("--timeout", "timeout_s", default=3.0, show_default=True, type=click.FloatRange(0.1),
+              help="Seconds that a page may take.")  # fmt: skip
+@click.option("--page-bytes", default=4 * 1024 * 1024, show_default=True, type=click.IntRange(1024),
+              help="Bytes that a page may have.")  # fmt: skip
+@click.option("--concurrent", default=64, show_default=True, type=click.IntRange(1), help="Pages read at a time.")
+@click.option("--metric", "raw_names", multiple=True, metavar="NAME",
+              help="A raw name to look for from the start; others are looked for once somebody asks.")  # fmt: skip
+@click.option("--dcgm-namespace", default="gpu-operator", show_default=True,
+              help="Where DCGM exporters run; empty: GPU use is not read.")  # fmt: skip
+@click.option("--dcgm-selector", default="app=nvidia-dcgm-exporter", show_default=True,
+              help="Labels of the DCGM exporters' pods.")  # fmt: skip
+@click.option(
+    "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
+)
+@click.option("--log-format", default="json", show_default=True, type=click.Choice(["json", "text"]))
+@click.pass_context
+def metrics(
+    ctx: click.Context, kubeconfig: Path | None, context: str, namespace: str, bind_address: str, port: int,
+    probe_port: int, service: str, service_port: int, register: bool, interval_s: float, timeout_s: float,
+    page_bytes: int, concurrent: int, raw_names: tuple[str, ...], dcgm_namespace: str, dcgm_selector: str,
+    log_level: str, log_format: Literal["json", "text"],
+) -> None:  # fmt: skip
+    """Read engines' own /metrics pages and serve them to autoscalers as custom and external metrics."""
+    from grove.kube.config import load_config
+    from grove.kube.logs import configure_logs
+    from grove.kube.run import run_process
+    from grove.metrics.scrape import Bounds
+    from grove.metrics.service import MetricsSettings
+
+    if timeout_s >= interval_s:
+        raise click.UsageError(f"--timeout {timeout_s:g} must be below --interval {interval_s:g}")
+    configure_logs(log_level, log_format)
+    cluster = load_config(kubeconfig, context=context)
+    settings = MetricsSettings(
+        namespace=namespace or os.environ.get("POD_NAMESPACE", "") or cluster.namespace or "default",
+        host=bind_address,
+        port=port,
+        service=service,
+        service_port=service_port,
+        register=register,
+        bounds=Bounds(interval_s, timeout_s, page_bytes, concurrent),
+        raw_names=raw_names,
+        dcgm_namespace=dcgm_namespace,
+        dcgm_selector=dcgm_selector,
+    )
+    verbose = bool(ctx.find_root().params.get("verbose"))
+    sys.exit(run_process(lambda: serve(cluster, settings, probe_port), verbose=verbose))
+
+
+async def serve(cluster: ClusterConfig, settings: MetricsSettings, probe_port: int) -> None:
+    from prometheus_client import REGISTRY
+
+    from grove import __version__
+    from grove.kube.http import HttpClient
+    from grove.kube.run import probes
+    from grove.metrics.service import MetricsService
+
+    async with HttpClient(cluster, user_agent=f"grove-metrics/{__version__}") as client:
+        service = MetricsService(client, settings, registry=REGISTRY)
+        async with probes(probe_port, host=settings.host, ready=lambda: service.is_ready):
+            await service.run()

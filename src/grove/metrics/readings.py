@@ -1,0 +1,191 @@
+"""The numbers of all pods, and what they come to for a pod, a clique, a scaling group and a set.
+
+A pod whose last good page is older than three intervals has no numbers: absent is not zero. An owner has the numbers of
+its pods that have some.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from grove.api import labels as key
+from grove.api.selector import Selector
+from grove.metrics import engines
+from grove.metrics.engines import Kind
+from grove.metrics.histogram import quantile, summed
+from grove.metrics.history import Gauge, History
+from grove.metrics.page import Scan, Wanted
+
+STALE_INTERVALS = 3
+POD, CLIQUE, GROUP, SET = "Pod", "PodClique", "PodCliqueScalingGroup", "PodCliqueSet"
+OWNER_LABELS = {CLIQUE: key.POD_CLIQUE, GROUP: key.SCALING_GROUP, SET: key.PART_OF}
+
+
+class Subject(NamedTuple):
+    """Whom a number is about."""
+
+    namespace: str
+    kind: str
+    name: str
+
+
+class Value(NamedTuple):
+    number: float
+    read_at: float
+    """When the oldest page in it was read, on the reader's clock."""
+
+
+@dataclass(slots=True)
+class PodNumbers:
+    labels: Mapping[str, str] = field(default_factory=dict)
+    history: History = field(default_factory=History)
+    gpu: Gauge | None = None
+    gpu_read_at: float = -math.inf
+
+
+class Readings:
+    """Numbers by pod. Keys are known before their first page, so that a deleted pod takes its numbers along."""
+
+    def __init__(self, interval_s: float) -> None:
+        self.stale_s = STALE_INTERVALS * interval_s
+        self._pods: dict[tuple[str, str], PodNumbers] = {}
+        self._owned: dict[Subject, set[tuple[str, str]]] = {}
+        self._names: dict[str, set[str]] = {}
+
+    def add_pod(self, namespace: str, name: str, labels: Mapping[str, str]) -> None:
+        """Makes a pod known, or its labels anew."""
+        where = (namespace, name)
+        known = self._pods.get(where)
+        if known is None:
+            self._pods[where] = PodNumbers(labels)
+            self._names.setdefault(namespace, set()).add(name)
+        else:
+            self._disown(where, known.labels)
+            known.labels = labels
+        for owner in owners_of(namespace, labels):
+            self._owned.setdefault(owner, set()).add(where)
+
+    def remove_pod(self, namespace: str, name: str) -> None:
+        known = self._pods.pop((namespace, name), None)
+        if known is not None:
+            self._disown((namespace, name), known.labels)
+            self._names[namespace].discard(name)
+
+    def observe(self, namespace: str, name: str, scan: Scan, at: float) -> None:
+        known = self._pods.get((namespace, name))
+        if known is not None:
+            gauges, histograms = numbers_of(scan)
+            known.history.observe(at, gauges, histograms)
+
+    def observe_gpu(self, namespace: str, name: str, utilization: float, at: float) -> None:
+        known = self._pods.get((namespace, name))
+        if known is not None:
+            known.gpu, known.gpu_read_at = Gauge(utilization), at
+
+    def subjects(self) -> list[Subject]:
+        """Everybody who may have numbers, owners only, in order."""
+        return sorted(self._owned)
+
+    def labels_of(self, namespace: str, name: str) -> Mapping[str, str] | None:
+        known = self._pods.get((namespace, name))
+        return known.labels if known is not None else None
+
+    def pods_in(self, namespace: str) -> list[tuple[str, Mapping[str, str]]]:
+        """Names and labels of the pods of a namespace, in order of their names."""
+        names = sorted(self._names.get(namespace, ()))
+        return [(name, self._pods[namespace, name].labels) for name in names]
+
+    def find(self, subject: Subject, metric: str, now: float) -> Value | None:
+        """The value of a metric, by our name or a raw one; None if nobody has said it lately."""
+        if subject.kind == POD:
+            known = self._pods.get((subject.namespace, subject.name))
+            return self._of([known] if known is not None else [], metric, now)
+        return self._of([self._pods[where] for where in self._owned.get(subject, ())], metric, now)
+
+    def find_selected(self, namespace: str, wanted: Selector, metric: str, now: float) -> Value | None:
+        """The value of all pods of a namespace together whose labels match."""
+        pods = (self._pods[namespace, name] for name in self._names.get(namespace, ()))
+        return self._of([one for one in pods if wanted.matches(one.labels)], metric, now)
+
+    def _of(self, pods: list[PodNumbers], metric: str, now: float) -> Value | None:
+        meaning = engines.find_meaning(metric)
+        if metric == engines.GPU_UTILIZATION:
+            told = [(one.gpu, one.gpu_read_at) for one in pods if one.gpu and one.gpu_read_at >= now - self.stale_s]
+            return _mean(told)
+        fresh = [one.history for one in pods if one.history.read_at >= now - self.stale_s]
+        if meaning is not None and meaning.kind is Kind.LATENCY:
+            return _latency(fresh, meaning.name, engines.quantile_of(metric))
+        gauges = _lowest_rank((one.gauges[metric], one.read_at) for one in fresh if metric in one.gauges)
+        if meaning is not None and meaning.kind is Kind.SHARE:
+            return _mean(gauges)
+        return _sum(gauges)
+
+    def _disown(self, where: tuple[str, str], labels: Mapping[str, str]) -> None:
+        for owner in owners_of(where[0], labels):
+            owned = self._owned.get(owner, set())
+            owned.discard(where)
+            if not owned:
+                self._owned.pop(owner, None)
+
+
+def owners_of(namespace: str, labels: Mapping[str, str]) -> list[Subject]:
+    named = ((kind, labels.get(label, "")) for kind, label in OWNER_LABELS.items())
+    return [Subject(namespace, kind, name) for kind, name in named if name]
+
+
+def wanted_names(raw: Iterable[str]) -> Wanted:
+    """What to look for in every engine's page: our sources, and raw names that somebody asked for."""
+    return Wanted({*engines.GAUGE_NAMES, *raw}, engines.HISTOGRAM_NAMES)
+
+
+def numbers_of(scan: Scan) -> tuple[dict[str, Gauge], dict[str, tuple[int, Mapping[float, float]]]]:
+    """A page's gauges by our name and by raw name, and its histograms by the name of a latency."""
+    gauges = {name: Gauge(total.sum) for name, total in scan.totals.items()}
+    histograms: dict[str, tuple[int, Mapping[float, float]]] = {}
+    for meaning in engines.MEANINGS:
+        for source in meaning.sources:
+            if meaning.kind is Kind.LATENCY:
+                if buckets := scan.histograms.get(source.name):
+                    histograms[meaning.name] = (source.rank, buckets)
+                    break
+            elif (total := scan.totals.get(source.name)) is not None:
+                value = total.highest if meaning.kind is Kind.SHARE else total.sum
+                gauges[meaning.name] = Gauge(value * source.scale, source.rank)
+                break
+    return gauges, histograms
+
+
+Told = tuple[Gauge, float]
+
+
+def _lowest_rank(told: Iterable[Told]) -> list[Told]:
+    told = list(told)
+    lowest = min((gauge.rank for gauge, _ in told), default=0)
+    return [one for one in told if one[0].rank == lowest]
+
+
+def _sum(told: list[Told]) -> Value | None:
+    return Value(sum(gauge.value for gauge, _ in told), min(at for _, at in told)) if told else None
+
+
+def _mean(told: list[Told]) -> Value | None:
+    total = _sum(told)
+    return Value(total.number / len(told), total.read_at) if total is not None else None
+
+
+def _latency(fresh: list[History], name: str, q: float) -> Value | None:
+    told = [(*one.growths[name], one) for one in fresh if name in one.growths]
+    lowest = min((rank for rank, _, _ in told), default=0)
+    chosen = [(growth, one) for rank, growth, one in told if rank == lowest and growth.steps]
+    whole = summed((growth.bounds, growth.total) for growth, _ in chosen)
+    if whole is None:
+        return None
+    read_at = min(one.read_at for _, one in chosen)
+    if (found := quantile(q, *whole)) is not None:
+        return Value(found, read_at)
+    # Nobody was served in the last minute. If nobody asked to be, nobody waited; otherwise there is nothing to say.
+    load = [one.gauges.get(name) for _, one in chosen for name in (engines.REQUESTS_WAITING, engines.REQUESTS_RUNNING)]
+    return Value(0.0, read_at) if all(gauge is not None and gauge.value == 0 for gauge in load) else None
