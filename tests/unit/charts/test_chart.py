@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -17,11 +17,17 @@ import yaml
 import grove
 from grove import crds
 from grove.admission.serving.registration import ServiceAddress, configurations
+from grove.api.core import Event
 from grove.api.env import INIT_CONTAINER_IMAGE
 from grove.api.meta import Object, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.backends import KNOWN, build_backends, is_topology_aware
+from grove.cli.metrics import metrics
 from grove.config import OperatorConfiguration, load_configuration
+from grove.kube.client import Client
+from grove.metrics.access import SUBJECT_ACCESS_REVIEW
+from grove.metrics.apiservices import API_SERVICE, OWNER
+from grove.metrics.service import SECRET, MetricsService, MetricsSettings
 from grove.operator.shared.children import wanted_access
 from grove.operator.shared.optional_kinds import OPTIONAL
 from grove.operator.wiring import Operator
@@ -265,3 +271,32 @@ def test_the_build_may_read_what_it_copies():
     for source in (one for line in copies for one in line.split()):
         assert (ROOT / source).exists(), source
         assert source in kept or source.split("/")[0] in kept, source
+
+
+def test_metrics_have_the_rights_they_use_and_are_off_by_default():
+    role = "grove:system:grove-metrics"
+    assert not [d for d in documents(INSTALL) if "grove-metrics" in d["metadata"]["name"]]
+    service = MetricsService(cast("Client", None), MetricsSettings("grove-system"))
+    wanted = {right for cache in (service._pods, service._gpus) for kind in followed(cache)
+              for right in needed(kind.RESOURCE, "get", "list", "watch")}  # fmt: skip
+    wanted |= needed(SUBJECT_ACCESS_REVIEW, "create") | needed(Event.RESOURCE, "create", "patch")
+    wanted |= needed(API_SERVICE, "get", "list", "watch", "create", "patch")
+    assert held(EVERY_OPTION, role) == wanted
+    assert role == OWNER, "the APIServices go with the chart"
+
+
+def test_metrics_are_started_with_arguments_they_know():
+    deployment = named(EVERY_OPTION, "Deployment", "grove-metrics")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    command, *arguments = container["args"]
+    assert command == "metrics"
+    known = {name for option in metrics.params for name in (*option.opts, *option.secondary_opts)}
+    assert {one.partition("=")[0] for one in arguments} <= known
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    defaults = {option.name: option.default for option in metrics.params}
+    assert (ports["https"], ports["metrics"]) == (defaults["port"], defaults["probe_port"])
+    service = named(EVERY_OPTION, "Service", "grove-metrics")
+    assert service["metadata"]["name"] == defaults["service"]
+    assert service["spec"]["ports"][0]["port"] == defaults["service_port"]
+    secret = named(EVERY_OPTION, "Role", "grove:system:grove-metrics-certificate")
+    assert secret["rules"][1]["resourceNames"] == [SECRET]
