@@ -45,6 +45,10 @@ class Lookups(Protocol):
         """All objects of a kind in `LISTED`, in all namespaces; None when the cluster has no such kind."""
         ...
 
+    def is_listed(self, api: str, name: str) -> bool:
+        """Whether discovery of a metrics API lists a name."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Needs:
@@ -55,9 +59,11 @@ class Needs:
     sets: frozenset[Key] = frozenset()
     lists: frozenset[str] = frozenset()
     """Kinds in `LISTED`."""
+    metrics: frozenset[tuple[str, str]] = frozenset()
+    """Metrics APIs and names that their discovery may list."""
 
     def __bool__(self) -> bool:
-        return bool(self.topologies or self.queues or self.sets or self.lists)
+        return bool(self.topologies or self.queues or self.sets or self.lists or self.metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,7 @@ class Known:
     queues: Mapping[str, Json | Exception | None] = field(default_factory=dict)
     sets: Mapping[Key, Json | Exception | None] = field(default_factory=dict)
     lists: Mapping[str, list[Json] | Exception | None] = field(default_factory=dict)
+    metrics: Mapping[tuple[str, str], bool | Exception | None] = field(default_factory=dict)
 
     def find_topology(self, name: str) -> Json | None:
         return _answer(self.topologies.get(name))
@@ -80,6 +87,10 @@ class Known:
 
     def find_all(self, kind: str) -> list[Json] | None:
         return _answer(self.lists.get(kind))
+
+    def is_listed(self, api: str, name: str) -> bool:
+        """What was not asked for counts as listed: a warning less."""
+        return _answer(self.metrics.get((api, name), True)) is True
 
 
 def _answer(found: T | Exception | None) -> T | None:

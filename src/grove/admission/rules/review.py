@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from grove.admission.rules.authorizer import Authorizer
+from grove.admission.rules.autoscaling import autoscaling_faults, autoscaling_notes, metric_questions
 from grove.admission.rules.backend import backend_faults, volcano_queues
 from grove.admission.rules.binding import binding_faults
 from grove.admission.rules.defaulting import json_patch, missing_defaults, with_additions
@@ -37,7 +38,7 @@ from grove.admission.rules.topology import (
     topology_warnings,
 )
 from grove.admission.rules.update import update_faults
-from grove.admission.rules.view import SetView, mapping, text
+from grove.admission.rules.view import SetView, mapping, sequence, text
 from grove.api.labels import SCHEDULER_ANNOTATION, VOLCANO_SCHEDULER
 from grove.api.meta import Json
 
@@ -114,7 +115,8 @@ class Admission:
             return Needs(sets=frozenset({owner} if owner else ()))
         if path != VALIDATE_SET or request.operation not in ("CREATE", "UPDATE"):
             return Needs()
-        if not self.topology_enabled and not {VOLCANO_SCHEDULER, *READERS} & set(self.backends.enabled):
+        of_schedulers = self.topology_enabled or {VOLCANO_SCHEDULER, *READERS} & set(self.backends.enabled)
+        if not of_schedulers and not _is_autoscaled(request.new):
             return Needs()  # nothing else is ever looked up, and a view costs a twentieth of a review
         new = SetView.of(request.new)
         names = {one.topology_name for one in new.constraints} if self.topology_enabled else set()
@@ -122,7 +124,12 @@ class Admission:
         chosen = {self.backends.name_of(clique.scheduler_name or said) for clique in new.cliques}
         queues = volcano_queues(new) if chosen == {VOLCANO_SCHEDULER} else set()
         lists = set().union(*(listed_kinds(new, name) for name in chosen))
-        return Needs(topologies=frozenset(names - {""}), queues=frozenset(queues), lists=frozenset(lists))
+        return Needs(
+            topologies=frozenset(names - {""}),
+            queues=frozenset(queues),
+            lists=frozenset(lists),
+            metrics=metric_questions(new),
+        )
 
     def review(self, path: str, review: Any, lookups: Lookups) -> Json:
         """The answering AdmissionReview; raises `BadReview` when the body is none."""
@@ -179,6 +186,7 @@ class Admission:
             yield from new_pack_domain_faults(new)
             yield from topology_faults(new, enabled=self.topology_enabled, lookups=lookups)
         yield from general_faults(new, creating=creating)
+        yield from autoscaling_faults(new)
         stored = {clique.name: clique.pod_spec for clique in old.cliques} if old else {}
         for clique in new.cliques:
             yield from pod_spec_faults(f"{clique.path}.spec.podSpec", clique.pod_spec, stored.get(clique.name))
@@ -195,6 +203,7 @@ class Admission:
         if old is not None:
             yield from deprecation_warnings(new)
         yield from notes(new, old)
+        yield from autoscaling_notes(new, lookups)
         binding: Json | None = None
         if self.topology_enabled and new.constraints:
             try:
@@ -288,3 +297,10 @@ def _stored(request: Request) -> Json:
 def _is_untouched(new: SetView, old: SetView) -> bool:
     """Spec, labels and annotations are what is stored: only finalizers or owners changed."""
     return new.spec == old.spec and new.labels == old.labels and new.annotations == old.annotations
+
+
+def _is_autoscaled(obj: Json) -> bool:
+    template = mapping(mapping(obj.get("spec")).get("template"))
+    cliques = (mapping(mapping(one).get("spec")) for one in sequence(template.get("cliques")))
+    groups = map(mapping, sequence(template.get("podCliqueScalingGroups")))
+    return any("autoScalingConfig" in one for one in cliques) or any("scaleConfig" in one for one in groups)

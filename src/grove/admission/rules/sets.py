@@ -94,7 +94,7 @@ def _scaling_faults(scaling: Scaling, floor: int | None) -> Iterator[Fault]:
     low, high = scaling.min_replicas, scaling.max_replicas
     if low is None:
         yield required(f"{scaling.path}.minReplicas")
-    elif floor is not None and low < floor:
+    elif floor is not None and 0 != low < floor:  # at zero a clique or a group is no part of its gang
         yield invalid(f"{scaling.path}.minReplicas", low, f"must be greater than or equal to minAvailable ({floor})")
     if high is not None and low is not None and high < low:
         yield invalid(f"{scaling.path}.maxReplicas", high, f"must be greater than or equal to minReplicas ({low})")

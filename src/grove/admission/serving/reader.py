@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from grove.admission.rules.lookups import LISTED, Known, Needs
@@ -15,8 +16,16 @@ from grove.kube.errors import KubeError, NotFound
 
 FETCH_S = 8.0
 """The API server waits ten seconds for us; a read that takes longer is told as a failure in time."""
+DISCOVER_S = 2.0
+"""For what is only worth a warning: a metrics API that is down must not hold up a set."""
 
 VOLCANO_QUEUE = Resource("scheduling.volcano.sh", "v1beta1", "Queue", "queues", namespaced=False)
+
+METRICS_APIS = {
+    "custom.metrics.k8s.io": (("v1beta2", "MetricValueList"), ("v1beta1", "MetricValueList")),
+    "external.metrics.k8s.io": (("v1beta1", "ExternalMetricValueList"),),
+    "metrics.k8s.io": (("v1beta1", "PodMetrics"),),
+}
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -37,13 +46,22 @@ class ClusterReader:
     async def fetch(self, needs: Needs) -> Known:
         if not needs:
             return Known()
-        topologies, queues, sets, lists = await asyncio.gather(
+        topologies, queues, sets, lists, metrics = await asyncio.gather(
             self._all(needs.topologies, lambda name: self._get(ClusterTopologyBinding.RESOURCE, Key("", name))),
             self._all(needs.queues, lambda name: self._get(VOLCANO_QUEUE, Key("", name))),
             self._all(needs.sets, lambda key: self._get(PodCliqueSet.RESOURCE, key)),
             self._all(needs.lists, lambda kind: self._list(LISTED[kind])),
+            self._all(needs.metrics, lambda asked: self._is_listed(*asked)),
         )
-        return Known(topologies=topologies, queues=queues, sets=sets, lists=lists)
+        return Known(topologies=topologies, queues=queues, sets=sets, lists=lists, metrics=metrics)
+
+    async def _is_listed(self, api: str, name: str) -> bool | Exception | None:
+        for version, kind in METRICS_APIS[api]:
+            resource = Resource(api, version, kind, name)
+            found = await self._answer(partial(self._client.serves, resource), DISCOVER_S)
+            if found is not False:
+                return found
+        return False
 
     async def _all(self, keys: Iterable[K], get: Callable[[K], Any]) -> dict[K, Any]:
         ordered = list(keys)
@@ -56,13 +74,13 @@ class ClusterReader:
         found = await self._answer(lambda: self._client.list(resource))
         return found if found is None or isinstance(found, Exception) else list(found.items)
 
-    async def _answer(self, ask: Callable[[], Awaitable[T]]) -> T | Exception | None:
+    async def _answer(self, ask: Callable[[], Awaitable[T]], within_s: float = FETCH_S) -> T | Exception | None:
         try:
-            async with asyncio.timeout(FETCH_S):
+            async with asyncio.timeout(within_s):
                 return await ask()
         except NotFound:
             return None
         except TimeoutError:
-            return TimeoutError(f"no answer in {FETCH_S:g} s")
+            return TimeoutError(f"no answer in {within_s:g} s")
         except KubeError as error:
             return error
