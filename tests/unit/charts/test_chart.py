@@ -223,7 +223,9 @@ def test_every_pod_meets_the_restricted_security_standard(file: Path):
 @pytest.mark.parametrize("file", [INSTALL, EVERY_OPTION], ids=lambda file: file.name)
 def test_services_lead_to_the_pods_ports(file: Path):
     for service in (one for one in documents(file) if one["kind"] == "Service"):
-        template = named(file, "Deployment", service["metadata"]["name"].removesuffix("-metrics"))["spec"]["template"]
+        name = service["metadata"]["name"]
+        name = name if name == "grove-metrics" else name.removesuffix("-metrics")
+        template = named(file, "Deployment", name)["spec"]["template"]
         assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
         ports = {one["name"]: one["containerPort"] for one in template["spec"]["containers"][0]["ports"]}
         for port in service["spec"]["ports"]:
