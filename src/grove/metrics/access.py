@@ -113,7 +113,8 @@ class Ask:
         named = {"name": self.name, "subresource": self.subresource}
         return {
             "resourceAttributes": {
-                "verb": "list" if self.name == "*" else "get",
+                # As the API server itself reads such a path: a metric of pods `*` is got, one without an object listed.
+                "verb": "get" if self.name else "list",
                 "group": self.api, "version": self.version, "namespace": self.namespace, "resource": self.resource,
                 **{key: value for key, value in named.items() if value},
             }

@@ -85,7 +85,11 @@ class MetricsApi:
 
     # What is served
 
-    async def _all_groups(self, _: web.Request) -> web.Response:
+    async def _all_groups(self, request: web.Request) -> web.Response:
+        if "as=APIGroupDiscoveryList" in request.headers.get("Accept", ""):
+            # The aggregator would rather have everything at once. So refused it asks version by version, and puts names
+            # with a slash in their place itself.
+            return _refused(406, "NotAcceptable", "discovery is served version by version")
         return _json(wire.groups())
 
     async def _group(self, request: web.Request) -> web.Response:

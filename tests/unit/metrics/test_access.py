@@ -83,7 +83,7 @@ async def test_the_api_server_is_asked_with_everything_it_needs() -> None:
             "groups": ["a"],
             "extra": {"scopes": ["s"]},
             "resourceAttributes": {
-                "verb": "list", "group": "custom.metrics.k8s.io", "version": "v1beta2", "namespace": "n",
+                "verb": "get", "group": "custom.metrics.k8s.io", "version": "v1beta2", "namespace": "n",
                 "resource": "pods", "name": "*", "subresource": "grove_requests_waiting",
             },
         }

@@ -55,8 +55,8 @@ class Served:
         if page is not None:
             self.readings.observe("n", name, scan(page, self.names.wanted), asyncio.get_running_loop().time())
 
-    async def get(self, path: str, **query: str) -> tuple[int, Any]:
-        headers = {"X-Remote-User": self.user} if self.user else {}
+    async def get(self, path: str, accept: str = "application/json", **query: str) -> tuple[int, Any]:
+        headers = {"Accept": accept} | ({"X-Remote-User": self.user} if self.user else {})
         async with self.client.get(path, params=query, headers=headers) as answer:
             return answer.status, await answer.json()
 
@@ -137,6 +137,8 @@ async def test_discovery(served: Served) -> None:
     assert status == 200
     assert [one["name"] for one in groups["groups"]] == ["custom.metrics.k8s.io", "external.metrics.k8s.io"]
     assert (await served.get("/apis/custom.metrics.k8s.io"))[1]["preferredVersion"]["version"] == "v1beta2"
+    whole = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    assert (await served.get("/apis", accept=whole))[0] == 406, "the aggregator then asks version by version"
     names = {one["name"] for one in (await served.get("/apis/custom.metrics.k8s.io/v1beta1"))[1]["resources"]}
     assert "podcliquescalinggroups.grove.io/grove_requests_waiting" in names
     assert "pods/grove_e2e_p95_seconds" in names

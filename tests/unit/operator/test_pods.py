@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from tests.support.manifests import clique, group, pcs
 from tests.support.observed import NOW, clique_of, pod, set_of
 
@@ -228,6 +229,61 @@ def test_indexes_are_those_that_stay_or_come() -> None:
 )  # fmt: skip
 def test_scale_in_order(first: Pod, second: Pod) -> None:
     assert scale_in_order([second, first], "new") == [first, second]
+
+
+def costing(one: Pod, cost: str) -> Pod:
+    meta = structs.replace(one.metadata, annotations={"controller.kubernetes.io/pod-deletion-cost": cost})
+    return structs.replace(one, metadata=meta)
+
+
+LOADS = {"d-0-w-0-abcde": 5.0, "d-0-w-1-abcde": 1.0, "d-0-w-2-abcde": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("pods", "want"),
+    [
+        pytest.param(
+            [pod(FQN, 0, ready=True, age_s=1), pod(FQN, 1, ready=True, age_s=9), pod(FQN, 2, ready=True)], [1, 2, 0],
+            id="the least to do first, whatever the age",
+        ),
+        pytest.param(
+            [pod(FQN, 0, ready=True), pod(FQN, 3, ready=True, age_s=1)], [0, 3],
+            id="one of which nothing is known may be busy",
+        ),
+        pytest.param(
+            [costing(pod(FQN, 1, ready=True), "10"), pod(FQN, 0, ready=True)], [0, 1],
+            id="a deletion cost weighs more than work",
+        ),
+        pytest.param(
+            [costing(pod(FQN, 0, ready=True), "-1"), pod(FQN, 1, ready=True)], [0, 1], id="and may invite deletion",
+        ),
+        pytest.param(
+            [costing(pod(FQN, 0, ready=True), "dear"), pod(FQN, 1, ready=True)], [1, 0], id="nonsense costs nothing",
+        ),
+        pytest.param(
+            [pod(FQN, 1, ready=True), pod(FQN, 0, node="n", phase="Running")], [0, 1],
+            id="not ready goes before the idle",
+        ),
+    ],
+)  # fmt: skip
+def test_a_scale_in_takes_those_with_the_least_to_do(pods: list[Pod], want: list[int]) -> None:
+    assert [pod_index(one) for one in scale_in_order(pods, "", LOADS)] == want
+    assert [pod_index(one) for one in scale_in_order(reversed(pods), "", LOADS)] == want
+
+
+def test_the_pod_that_stands_for_a_replica_stays_among_its_equals() -> None:
+    idle = {"d-0-w-0-abcde": 0.0, "d-0-w-1-abcde": 9.0}
+    found = plan(blueprint(1), [pod(FQN, 0, ready=True), pod(FQN, 1, ready=True)], loads=idle)
+    assert removed(found) == [("d-0-w-1", "ScaleIn")]
+    found = plan(blueprint(1), [pod(FQN, 0, node="n", phase="Running"), pod(FQN, 1, ready=True)], loads=idle)
+    assert removed(found) == [("d-0-w-0", "ScaleIn")], "not if it is not well"
+
+
+def test_in_a_clique_that_is_not_measured_pod_0_goes_like_any_other() -> None:
+    other = pcs("d", clique("first"), clique("w", 3, min_available=1))
+    idle = {"d-0-w-0-abcde": 0.0, "d-0-w-1-abcde": 9.0}
+    found = plan(blueprint(1, manifest=other), [pod(FQN, 0, ready=True), pod(FQN, 1, ready=True)], loads=idle)
+    assert removed(found) == [("d-0-w-0", "ScaleIn")]
 
 
 def test_free_indexes_fill_holes_first() -> None:

@@ -5,7 +5,7 @@ Woken by the clique, by its pods, by the nodes they stand on, and by the gangs a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from msgspec import structs
@@ -29,8 +29,9 @@ from grove.kube.events import Recorder
 from grove.kube.expectations import Expectations
 from grove.operator.podclique.nodes import ON_NODE, Nodes
 from grove.operator.podclique.pod import PodBlueprint
+from grove.operator.podclique.pod_loads import PodLoads
 from grove.operator.podclique.pod_writer import PodWriter
-from grove.operator.podclique.pods import PodPlan, plan_pods, pod_index
+from grove.operator.podclique.pods import PodPlan, plan_pods, pod_index, surplus
 from grove.operator.podclique.rollout import CliqueTurn, clique_turn
 from grove.operator.podclique.startup_controller import PARENT
 from grove.operator.podclique.startup_waits import Waits
@@ -71,7 +72,7 @@ class PodCliqueReconciler:
         self._cache, self._client, self._sets, self._nodes, self._claims = cache, client, sets, nodes, claims
         self._expect, self._writer, self._latest, self._statuses = expect, writer, latest, statuses
         self._events, self._clock, self._startup_image = events, clock, startup_image
-        self._waits = Waits(client)
+        self._waits, self._loads = Waits(client), PodLoads(client)
 
     async def reconcile(self, key_: Key) -> Result:
         cached = self._cache.get(PodClique, key_)
@@ -101,8 +102,11 @@ class PodCliqueReconciler:
         replicas = self._sets.parent_replicas(pcs, unit.replica, clique)
         at_zero = frozenset(name for name, count in replicas.items() if count == 0)
         stuck = await self._waits.in_vain(clique.metadata.uid, pods, at_zero & {*clique.spec.starts_after})
+        # Members leave with their copy of the group; only among pods of a standalone clique there is a choice.
+        chooses = unit.group is None and clique.spec.replicas > 0 and surplus(clique, pods) > 0
+        loads = await self._loads.of(clique) if chooses else {}
         try:
-            plan = self._plan(clique, pcs, unit, backend, pods, turn, replicas, stuck)
+            plan = self._plan(clique, pcs, unit, backend, pods, turn, replicas, stuck, loads)
         except BackendError as error:
             refused = Outcome(errors=((ErrorCode.BUILD_POD, str(error)),))
             return await self._write_status(clique, pcs, unit, pods, refused, turn)
@@ -152,7 +156,7 @@ class PodCliqueReconciler:
 
     def _plan(
         self, clique: PodClique, pcs: PodCliqueSet, unit: Unit, backend: Backend, pods: Sequence[Pod],
-        turn: CliqueTurn, parent_replicas: dict[str, int], stuck: set[str],
+        turn: CliqueTurn, parent_replicas: dict[str, int], stuck: set[str], loads: Mapping[str, float],
     ) -> PodPlan:  # fmt: skip
         blueprint = PodBlueprint(
             pcs,
@@ -174,6 +178,7 @@ class PodCliqueReconciler:
             replace=turn.replace,
             restart=turn.restart,
             stuck=stuck,
+            loads=loads,
         )
         if not plan.ungate or blueprint.gang is None:
             return plan

@@ -7,6 +7,7 @@ lost its node comes back under its own index.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -79,12 +80,13 @@ def plan_pods(
     restart: Collection[str] = (),
     stuck: Collection[str] = (),
     leaving: Collection[str] = (),
+    loads: Mapping[str, float] | None = None,
 ) -> PodPlan:
     """The plan for a clique that is not being deleted.
 
     `releasable` are the gated pods whose gang lets them go (`gangs.releasable`), `replace` the uids an update takes
     now, `restart` those that a restart of their gang takes, `stuck` those that wait for a parent scaled to zero since,
-    `leaving` the uids we deleted and the cache still shows.
+    `leaving` the uids we deleted and the cache still shows, `loads` what pods have to do, by name, as far as is known.
     """
     clique = blueprint.clique
     wanted = kept_replicas(clique.spec)
@@ -109,7 +111,9 @@ def plan_pods(
             staying.append(pod)
     staying, doubled = _one_per_index(staying)
     removals += (Removal(pod, DUPLICATE) for pod in doubled)
-    order = scale_in_order(staying, expected_hash(clique, blueprint.pcs))
+    order = scale_in_order(
+        staying, expected_hash(clique, blueprint.pcs), loads or {}, first_stays=_stands_for_replica(blueprint)
+    )
     if blueprint.backend.core_by_index:
         # Only pods with low indexes are members of the scheduler's gang; without them it could never be whole again.
         core = min_pods(blueprint.unit.template)
@@ -166,25 +170,52 @@ def expected_hash(clique: PodClique, pcs: PodCliqueSet) -> str:
 _PHASE_RANK = {"Unknown": 1, "Running": 2}
 
 
-def scale_in_order(pods: Iterable[Pod], up_to_date: str) -> list[Pod]:
+def scale_in_order(
+    pods: Iterable[Pod], up_to_date: str, loads: Mapping[str, float] | None = None, *, first_stays: bool = False
+) -> list[Pod]:
     """Pods in the order in which scale-in takes them: the least useful first, the newest of equals.
 
-    Without a node, then by phase, not ready, from an old template, youngest. Indexes play no part before the last tie.
+    Without a node, then by phase, not ready, from an old template, lowest deletion cost, least to do, youngest. Indexes
+    play no part before the last tie, except that `first_stays` keeps index 0 among pods that are equally well. A pod of
+    which nobody knows what it has to do may be busy: it goes after those that are known.
     """
+    known = loads or {}
 
-    def usefulness(pod: Pod) -> tuple[bool, int, bool, bool, float, int, str]:
-        created = pod.metadata.creation_timestamp
+    def usefulness(pod: Pod) -> tuple[bool, int, bool, bool, bool, int, float, float, int, str]:
+        created, index = pod.metadata.creation_timestamp, pod_index(pod)
         return (
             pod.is_bound,
             _PHASE_RANK.get(pod.status.phase, 0),
             pod.is_ready,
             pod.metadata.labels.get(key.POD_TEMPLATE_HASH, "") == up_to_date,
+            first_stays and index == 0,
+            deletion_cost(pod),
+            known.get(pod.metadata.name, math.inf),
             -created.timestamp() if created is not None else float("-inf"),
-            -(pod_index(pod) or 0),
+            -(index or 0),
             pod.metadata.name,
         )
 
     return sorted(pods, key=usefulness)
+
+
+def deletion_cost(pod: Pod) -> int:
+    """What its engine or a planner says its loss would cost; 0 if nothing, or nonsense, is said."""
+    try:
+        return int(pod.metadata.annotations.get(key.POD_DELETION_COST, "0"))
+    except ValueError:
+        return 0
+
+
+def surplus(clique: PodClique, pods: Iterable[Pod]) -> int:
+    """Pods that a scale-in takes, roughly: enough to know whether there is a choice to make."""
+    return sum(pod.is_active for pod in pods) - kept_replicas(clique.spec)
+
+
+def _stands_for_replica(blueprint: PodBlueprint) -> bool:
+    """Whether pod 0 is the one that autoscalers measure a replica of the set by."""
+    pcs, unit = blueprint.pcs, blueprint.unit
+    return unit.group is None and unit.template.name == pcs.spec.template.metrics_clique(pcs.metadata.annotations)
 
 
 def _wrong_labels(blueprint: PodBlueprint, pod: Pod) -> Json:
