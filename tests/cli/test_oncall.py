@@ -14,7 +14,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.cli.explain import explain_answer, queue_answer
 from grove.cli.tree import status_answer
 from grove.plan.world import World, binding, shaped
-from grove.show.verdict import Verdict
+from grove.show.gangs import Verdict
 from grove.sim.loop import run
 
 QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")
@@ -94,7 +94,11 @@ def asked(manifest: Json, trouble: Trouble) -> tuple[Verdict, int, str, str]:
             status = await status_answer(world.client, "default", "", world.cluster.clock.now())
             queue = await queue_answer(world.client, "default", world.cluster.clock.now())
             line = queue.data[0].waits_for if queue.data else ""
-            return found.data["gangs"][0], found.code, status.data[0]["why"], line
+            whole = found.data
+            first = whole["gangs"][0] if whole["gangs"] and whole["state"] != "unattended" else Verdict(
+                "x", whole["state"], whole["level"], whole["reason"], next=whole["next"]
+            )  # fmt: skip
+            return first, found.code, status.data[0].why, line
 
     return run(play(), seed=1)
 
@@ -104,7 +108,7 @@ def asked(manifest: Json, trouble: Trouble) -> tuple[Verdict, int, str, str]:
     [
         pytest.param(
             serving(5), nothing, 4, "gang", "wants 40 nvidia.com/gpu, 32 free in the cluster",
-            "lower the minimum of x-0-w by 1, from 5 to 4", id="too few GPUs",
+            "add 1 node like z0-b0-r0-n0", id="too few GPUs",
         ),
         pytest.param(
             serving(2), cordoned, 4, "gang", "1/4 nodes can take one of its pods (3 cordoned)", "uncordon z0-b0-r0-n0",
@@ -138,8 +142,8 @@ def asked(manifest: Json, trouble: Trouble) -> tuple[Verdict, int, str, str]:
         ),
         pytest.param(
             serving(), without_scheduler, 3, "scheduler",
-            "there is room for it, but grove-scheduler does not run (nobody leads: old last renewed its lease",
-            "start grove-scheduler", id="no scheduler",
+            "grove-scheduler does not run (nobody leads: old last renewed its lease", "start grove-scheduler",
+            id="no scheduler",
         ),
     ],
 )  # fmt: skip
@@ -157,7 +161,7 @@ def test_the_cause_comes_first_and_the_next_step_with_it(
     [
         pytest.param(serving(2), limited, "exceeded quota: few", id="a quota"),
         pytest.param(
-            serving(serviceAccountName="absent"), nothing, 'serviceaccount "absent" not found', id="an account"
+            serving(serviceAccountName="absent"), nothing, "there is no ServiceAccount absent", id="an account"
         ),
     ],
 )

@@ -144,7 +144,9 @@ def test_the_gang_that_does_not_fit_has_no_pod_bound_before_the_change_that_help
     assert "no rack has room for default/wide-0 (5 pods)" in part
     assert "wide-0-trainer 4/5 pods" in part
     assert "any one of these would make it fit:" in part
-    helped = next(at for at, line in lines(part) if line == "so be it: relax default/wide-0's required rack to block")
+    helped = next(
+        at for at, line in lines(part) if line == "so be it: required: block instead of required: rack for wide-0"
+    )
     first_bound = min(at for at, pod in witness.bound if pod.metadata.labels[labels.PART_OF] == "wide")
     assert first_bound > helped - TENTH
     assert "gang wide-0 is placed whole: 5 pods on 5 nodes in block" in part

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,6 +28,7 @@ AUTHORITIES = "SSL_CERT_FILE"
 """The environment variable by which OpenSSL is told another file of certificate authorities."""
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Options:
     timeout_s: float = 30.0
 
 
-def _flags(*, everywhere: bool, output: bool) -> list[Callable[[F], F]]:
+def _flags(*, everywhere: bool, formats: Sequence[str]) -> list[Callable[[F], F]]:
     flags = [
         click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="As kubectl has it."),
         click.option("--context", default="", help="The kubeconfig context to use."),
@@ -62,16 +63,18 @@ def _flags(*, everywhere: bool, output: bool) -> list[Callable[[F], F]]:
     ]
     if everywhere:
         flags.append(click.option("-A", "--all-namespaces", is_flag=True, help="In every namespace."))
-    if output:
-        formats = click.Choice(["json", "yaml"])
-        flags.append(click.option("-o", "--output", type=formats, default=None, help="For programs."))
+    if formats:
+        choice = click.Choice(list(formats))
+        flags.append(click.option("-o", "--output", type=choice, default=None, help="For programs, or more columns."))
     return flags
 
 
 Command = Callable[..., Any]
 
 
-def cluster_command(*, everywhere: bool = False, output: bool = True) -> Callable[[Command], Command]:
+def cluster_command(
+    *, everywhere: bool = False, formats: Sequence[str] = ("json", "yaml")
+) -> Callable[[Command], Command]:
     """Gives a command the flags as one `Options` argument; flags before the sub-command count too."""
 
     def wrap(function: Command) -> Command:
@@ -87,7 +90,7 @@ def cluster_command(*, everywhere: bool = False, output: bool = True) -> Callabl
             _load_transport()
             return function(own, **given)
 
-        for flag in reversed(_flags(everywhere=everywhere, output=output)):
+        for flag in reversed(_flags(everywhere=everywhere, formats=formats)):
             called = flag(called)
         return called
 
@@ -128,6 +131,20 @@ def answer(options: Options, ask: Callable[[Client, str], Awaitable[Answer]]) ->
     return show(asyncio.run(asked(options, ask)), options.output)
 
 
+def asked_once(options: Options, ask: Callable[[Client, str], Awaitable[T]]) -> T:
+    """What a question to the cluster gives, for commands that go on from there."""
+    import asyncio
+
+    async def once() -> T:
+        from grove.kube.http import HttpClient
+
+        config, namespace = resolve(options)
+        async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
+            return await explained(client, ask(client, namespace))
+
+    return asyncio.run(once())
+
+
 async def asked(options: Options, ask: Callable[[Client, str], Awaitable[Answer]]) -> Answer:
     from grove.kube.http import HttpClient
     from grove.kube.logs import configure_logs
@@ -138,7 +155,7 @@ async def asked(options: Options, ask: Callable[[Client, str], Awaitable[Answer]
         return await explained(client, ask(client, namespace))
 
 
-async def explained(client: Client, work: Awaitable[Answer]) -> Answer:
+async def explained(client: Client, work: Awaitable[T]) -> T:
     """The answer; a cluster without Grove is told as that, not as a missing path."""
     from grove.api.podcliqueset import PodCliqueSet
     from grove.kube.errors import NotFound

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from grove.cli.findings import FAIL, OK, WARN, Finding
-from grove.show.words import age, many
+from grove.show.processes import sign_of_life
 
 if TYPE_CHECKING:
     from grove.kube.client import Client
@@ -60,35 +60,6 @@ async def scheduler(client: Client, now: datetime) -> list[Finding]:
 
 def _is_old(since: datetime | None, now: datetime) -> bool:
     return since is not None and now - since > STALE
-
-
-async def sign_of_life(client: Client, app: str, lease_name: str, now: datetime) -> tuple[str, str]:
-    """How it is and how one knows: who leads, else its pods. A lease that was left to expire is a fault for certain."""
-    from grove.api.core import Lease, Pod
-    from grove.api.labels import NAME
-    from grove.kube.errors import Forbidden
-
-    expired = ""
-    try:
-        for lease in (await client.list(Lease, fields=f"metadata.name={lease_name}")).items:
-            holder, renewed = lease.spec.holder_identity, lease.spec.renew_time
-            if not holder or renewed is None:
-                continue  # given back by one that ended in good order
-            quiet, lasts = now - renewed, timedelta(seconds=lease.spec.lease_duration_seconds or 15)
-            if quiet < lasts:
-                return OK, f"{holder} leads"
-            if quiet < 2 * lasts:  # clocks differ, and another may just be taking over
-                return WARN, f"{holder} leads, but last renewed its lease {age(renewed, now)} ago"
-            expired = f"nobody leads: {holder} last renewed its lease {age(renewed, now)} ago"
-    except Forbidden:
-        pass
-    pods = (await client.list(Pod, labels=f"{NAME}={app}")).items
-    ready = sum(one.is_ready for one in pods)
-    if expired:
-        return FAIL, f"{expired}; {ready} of {many(len(pods), 'pod')} ready"
-    if not pods:
-        return WARN, "no sign of it: no lease is held and no pod carries its label"
-    return (OK if ready else FAIL), f"{ready} of {many(len(pods), 'pod')} ready"
 
 
 async def topology(client: Client) -> list[Finding]:

@@ -29,7 +29,7 @@ PORT = 8321
 @click.option("--in-cluster", is_flag=True, help="Serve everyone who brings a token of their own, on all addresses.")
 @click.option("--host", "hosts", multiple=True, help="A name that the console is called by, such as console.example.")
 @click.option("--token-header", default="", help="Where an authenticating proxy in front puts the viewer's token.")
-@cluster_command(output=False)
+@cluster_command(formats=())
 def console(
     options: Options, port: int, opens: bool, in_cluster: bool, hosts: tuple[str, ...], token_header: str
 ) -> int:

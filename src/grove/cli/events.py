@@ -1,126 +1,109 @@
-"""`events`: what happened to a gang or a set, as one timeline: events of all objects involved, and what they say of
-themselves."""
+"""`events`: what happened to a set, a gang or one of their parts, as one timeline."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from grove.cli.access import Answer, Options, answer, cluster_command, complete_sets, object_name
+from grove.cli.access import Answer, Options, answer, cluster_command, complete_sets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
-    from rich.console import RenderableType
-
-    from grove.api.meta import Condition, Object
+    from grove.api.core import Event
+    from grove.api.meta import Object
+    from grove.cli.following import Source
+    from grove.cli.subjects import Subject
     from grove.kube.client import Client
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    at: datetime
-    kind: str
-    name: str
-    reason: str
-    message: str
-    source: str
-    warning: bool = False
-    count: int = 1
-
-
 @click.command()
-@click.argument("name", metavar="PODGANG|PCS", shell_complete=complete_sets)
+@click.argument("name", metavar="NAME", shell_complete=complete_sets)
+@click.option("-w", "--watch", is_flag=True, help="Draw it anew whenever something happens.")
 @cluster_command()
-def events(options: Options, name: str) -> int:
-    """Everything that happened to a gang or a set and to its cliques and pods, in order of time."""
-    return answer(options, lambda client, namespace: events_answer(client, namespace, object_name(name)))
+def events(options: Options, name: str, watch: bool) -> int:
+    """Everything that happened to a set, a gang, a group, a clique or a pod, and to its parts, in order of time.
+
+    What repeats is one line with a count; warnings are red.
+    """
+    if watch:
+        return _watch(options, name)
+    return answer(options, lambda client, namespace: events_answer(client, namespace, name))
 
 
 async def events_answer(client: Client, namespace: str, name: str) -> Answer:
     from grove.api.core import Event
-    from grove.cli.explain import subject
+    from grove.cli.subjects import subject
     from grove.show.seen import every
 
-    seen, gangs = await subject(client, namespace, name)
-    about: dict[tuple[str, str], Object] = {("PodGang", gang.metadata.name): gang for gang in gangs}
-    groups = {group.name for gang in gangs for group in gang.spec.podgroups}
-    is_set = bool(seen.sets) and seen.sets[0].metadata.name == name
-    for clique in seen.cliques:
-        if clique.metadata.name in groups:
-            about["PodClique", clique.metadata.name] = clique
-    for gang in gangs:
-        for pod in seen.pods_of_gang.get(gang.metadata.key, ()):
-            about["Pod", pod.metadata.name] = pod
-    if is_set:
-        about |= {("PodCliqueSet", name): seen.sets[0]}
-        about |= {("PodCliqueScalingGroup", one.metadata.name): one for one in seen.groups}
-    moments = [
-        moment
-        for event in await every(client, Event, namespace)
-        if _concerns(event, about, groups) and (moment := _moment(event)) is not None
+    asked = await subject(client, namespace, name)
+    return timeline_of(asked, await every(client, Event, namespace))
+
+
+def timeline_of(asked: Subject, happened: Iterable[Event]) -> Answer:
+    from grove.show.timeline import folded, moment_of, own_words, painted
+
+    about, cliques = _about(asked)
+    found = [
+        moment for event in happened if _concerns(event, about, cliques) and (moment := moment_of(event)) is not None
     ]
     for (kind, _), one in about.items():
-        moments += _own_words(kind, one)
-    moments.sort(key=lambda one: (one.at, one.kind, one.name, one.reason))
-    return Answer(moments, lambda width: _paint(moments, width))
+        found += own_words(kind, one)
+    moments = folded(found)
+    return Answer(moments, lambda width: painted(moments, width))
 
 
-def _concerns(event: object, about: dict[tuple[str, str], Object], groups: set[str]) -> bool:
-    from grove.api.core import Event
+def _about(asked: Subject) -> tuple[dict[tuple[str, str], Object], set[str]]:
+    """The objects that were asked about, and the names of cliques among them: their pods' names begin with those."""
+    from grove.api import labels
 
-    assert isinstance(event, Event)
+    seen, name = asked.seen, asked.name
+    about: dict[tuple[str, str], Object] = {}
+    if asked.is_set:
+        about |= {("PodCliqueSet", one.metadata.name): one for one in seen.sets}
+        about |= {("PodCliqueScalingGroup", one.metadata.name): one for one in seen.groups}
+    if asked.is_set or asked.kind == "PodGang":
+        about |= {("PodGang", gang.metadata.name): gang for gang in asked.gangs}
+        cliques = {group.name for gang in asked.gangs for group in gang.spec.podgroups}
+        cliques |= {one.metadata.name for one in seen.cliques} if asked.is_set else set()
+    elif asked.kind == "PodCliqueScalingGroup":
+        about |= {(asked.kind, one.metadata.name): one for one in seen.groups if one.metadata.name == name}
+        members = (one for one in seen.cliques if one.metadata.labels.get(labels.SCALING_GROUP) == name)
+        cliques = {one.metadata.name for one in members}
+    else:
+        cliques = {name} if asked.kind == "PodClique" else set()
+    about |= {("PodClique", one.metadata.name): one for one in seen.cliques if one.metadata.name in cliques}
+    for pod in seen.pods:
+        if pod.metadata.labels.get(labels.POD_CLIQUE, "") in cliques or pod.metadata.name == name:
+            about["Pod", pod.metadata.name] = pod
+    return about, cliques
+
+
+def _concerns(event: Event, about: dict[tuple[str, str], Object], cliques: set[str]) -> bool:
     involved = event.involved_object
     if (involved.kind, involved.name) in about:
         return True
     # Pods that are gone left their events behind; their names begin with their clique's.
-    return involved.kind == "Pod" and involved.name.rpartition("-")[0] in groups
+    return involved.kind == "Pod" and involved.name.rpartition("-")[0] in cliques
 
 
-def _moment(event: object) -> Moment | None:
+def _watch(options: Options, name: str) -> int:
+    from dataclasses import replace
+
     from grove.api.core import Event
+    from grove.cli.access import asked_once
+    from grove.cli.following import watch
+    from grove.cli.subjects import subject
 
-    assert isinstance(event, Event)
-    at = event.last_timestamp or event.event_time or event.first_timestamp or event.metadata.creation_timestamp
-    if at is None:
-        return None
-    source = event.reporting_component or str(event.source.get("component", ""))
-    involved = event.involved_object
-    return Moment(
-        at, involved.kind, involved.name, event.reason, event.message, source, event.type == "Warning",
-        max(1, event.count),
-    )  # fmt: skip
+    asked = asked_once(options, lambda client, namespace: subject(client, namespace, name))
 
+    async def draw(source: Source) -> Answer | None:
+        owner = asked.seen.sets[0].metadata.name if asked.seen.sets else ""
+        seen = source.seen(owner)
+        names = {gang.metadata.name for gang in asked.gangs}
+        gangs = tuple(gang for gang in seen.gangs if asked.is_set or gang.metadata.name in names)
+        happened = source.cache.list(Event, source.namespace or None)
+        return timeline_of(replace(asked, seen=seen, gangs=gangs), happened) if seen.sets else None
 
-def _own_words(kind: str, one: Object) -> Iterator[Moment]:
-    """Creation, deletion and the conditions of an object, from its own fields."""
-    meta = one.metadata
-    if meta.creation_timestamp:
-        yield Moment(meta.creation_timestamp, kind, meta.name, "Created", "", "object")
-    if meta.deletion_timestamp:
-        yield Moment(meta.deletion_timestamp, kind, meta.name, "Deleting", "", "object")
-    conditions: tuple[Condition, ...] = getattr(one, "status").conditions  # noqa: B009
-    for condition in conditions:
-        if condition.last_transition_time:
-            reason = f"{condition.type}={condition.status}"
-            text = condition.message or condition.reason
-            yield Moment(condition.last_transition_time, kind, meta.name, reason, text, "condition")
-
-
-def _paint(moments: list[Moment], width: int) -> RenderableType:
-    from rich.text import Text
-
-    from grove.show.columns import table
-
-    if not moments:
-        return Text("nothing is known to have happened")
-    rows = []
-    for one in moments:
-        times = f" ×{one.count}" if one.count > 1 else ""
-        style = "red" if one.warning else "dim" if one.source in ("object", "condition") else ""
-        what = Text(f"{one.reason}{times}", style=style)
-        rows.append((one.at.strftime("%H:%M:%S"), f"{one.kind}/{one.name}", what, one.message))
-    return table(("TIME", "OBJECT", "WHAT", "MESSAGE"), rows, width)
+    return watch(options, draw, events=True)

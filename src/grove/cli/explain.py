@@ -3,251 +3,174 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from grove.cli.access import (
-    NO_FIT,
-    RUNNING,
-    WAITING,
-    Answer,
-    Options,
-    Unanswered,
-    answer,
-    cluster_command,
-    complete_sets,
-    object_name,
-)
+from grove.cli.access import RUNNING, WAITING, Answer, Options, answer, cluster_command, complete_sets
 from grove.cli.settings import settings_option
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
     from datetime import datetime
 
     from rich.console import RenderableType
 
-    from grove.api.core import Event
-    from grove.api.podgang import PodGang
+    from grove.cli.following import Picture, Source
+    from grove.cli.judged import Judged
+    from grove.cli.subjects import Subject
     from grove.kube.client import Client
     from grove.scheduler.loop.live import Scheduler
     from grove.scheduler.model.config import SchedulerConfiguration
+    from grove.show.processes import Processes
     from grove.show.seen import Seen
-    from grove.show.verdict import Verdict
 
-_CODES = {"running": RUNNING, "waiting": WAITING, "cannot fit": NO_FIT}
+MOST_LOOKED = 64
+"""Waiting gangs that are looked at one by one; what the scheduler wrote on the others has to do."""
 
 
 @click.command()
-@click.argument("name", metavar="PCS|PODGANG", shell_complete=complete_sets)
+@click.argument("name", metavar="NAME", shell_complete=complete_sets)
+@click.option("-w", "--watch", is_flag=True, help="Say it anew whenever something changes.")
 @settings_option
 @cluster_command()
-def explain(options: Options, name: str, settings: Path | None) -> int:
+def explain(options: Options, name: str, watch: bool, settings: Path | None) -> int:
     """Why a set or a gang is not running: the dominant reason, its evidence, the next step, and what would help.
 
-    Changes that are named were tried out on a copy of the cluster. Exit codes: 0 running, 3 waiting, 4 cannot fit.
+    NAME is that of a PodCliqueSet, a PodGang, a PodCliqueScalingGroup, a PodClique or a Pod. Changes that are named
+    were tried out on a copy of the cluster. Exit codes: 0 running, 3 waiting, 4 cannot fit.
     """
     from grove.cli.settings import settings_in
 
     given = settings_in(settings) if settings is not None else None
-    return answer(options, lambda client, namespace: explain_answer(client, namespace, object_name(name), given))
+    if watch:
+        return _watch(options, name)
+    return answer(options, lambda client, namespace: explain_answer(client, namespace, name, given))
+
+
+def _watch(options: Options, name: str) -> int:
+    from grove.cli.access import asked_once
+    from grove.cli.following import watch
+    from grove.cli.subjects import subject
+
+    return watch(options, explanation_picture(asked_once(options, lambda client, at: subject(client, at, name))))
 
 
 async def explain_answer(
-    client: Client, namespace: str, name: str, settings: SchedulerConfiguration | None = None
-) -> Answer:
-    from grove.show.verdict import set_verdict
-
-    seen, gangs = await subject(client, namespace, name)
-    verdicts: list[Verdict] = []
-    first = set_verdict(seen, seen.sets[0]) if seen.sets and len(gangs) != 1 else None
-    if first is not None:
-        verdicts.append(first)
-    note = ""
-    if gangs and first is None:
-        verdicts, note = await _verdicts(client, seen, gangs, settings)
-    code = max((_CODES[one.state] for one in verdicts), default=RUNNING)
-    data = {"name": name, "gangs": verdicts} | ({"note": note} if note else {})
-    return Answer(data, lambda width: _paint(verdicts, note, width), code)
-
-
-async def subject(client: Client, namespace: str, name: str) -> tuple[Seen, list[PodGang]]:
-    """The set of that name with all its gangs, or the gang of that name alone."""
-    from dataclasses import replace
-
-    from grove.api import labels
-    from grove.api.podgang import PodGang
-    from grove.kube.errors import NotFound
-    from grove.show.seen import Seen, read
-
-    try:
-        seen = await read(client, namespace, only_set=name)
-        return seen, seen.of_set(seen.gangs, seen.sets[0])
-    except* NotFound:
-        pass
-    try:
-        gang = await client.get(PodGang, name, namespace)
-    except NotFound as error:
-        if not error.details.get("name"):
-            raise
-        raise Unanswered(f"there is no PodCliqueSet and no PodGang {name} in namespace {namespace}") from error
-    owner = gang.metadata.labels.get(labels.PART_OF, "")
-    try:
-        seen = await read(client, namespace, only_set=owner) if owner else Seen()
-    except* NotFound:
-        seen = Seen()
-    return replace(seen, gangs=[gang, *(one for one in seen.gangs if one.metadata.name != name)]), [gang]
-
-
-async def _verdicts(
-    client: Client, seen: Seen, gangs: Sequence[PodGang], settings: SchedulerConfiguration | None
-) -> tuple[list[Verdict], str]:
-    from dataclasses import replace
-
-    from grove.kube.errors import Forbidden
-    from grove.scheduler.loop.asked import diagnose
-    from grove.show.verdict import ROOM, gang_verdict
-    from grove.show.words import counted
-
-    ordered = sorted(gangs, key=lambda gang: counted(gang.metadata.name))
-    wanted = {str(gang.metadata.key) for gang in gangs}
-    try:
-        async for looking in _looking(client, settings):
-            view, policy = looking.view, looking.config.node_policy
-            ours = [state for state in view.gangs.values() if state.name in wanted and view.concerns_us(state)]
-            known = {state.name: diagnose(view, state, policy) for state in ours}
-            if any(one.placed for one in known.values()):
-                seen = replace(seen, events=await _warnings(client, gangs[0].metadata.namespace))
-            found = [gang_verdict(seen, gang, known.get(str(gang.metadata.key))) for gang in ordered]
-            idle = await _idle(client) if any(one.reason == ROOM for one in found) else ""
-            return [_unplaced(one, idle) if idle and one.reason == ROOM else one for one in found], ""
-    except Forbidden as error:
-        note = f"you may not see what the scheduler sees ({error}); this is what it wrote on the objects"
-        return [gang_verdict(seen, gang, None) for gang in ordered], note
-    raise AssertionError("a view is given or refused")
-
-
-async def _warnings(client: Client, namespace: str) -> Sequence[Event]:
-    """What kubelets and others complain about in the pods of a namespace; nothing for those who may not see it."""
-    from grove.api.core import Event
-    from grove.kube.errors import Forbidden
-
-    try:
-        return (await client.list(Event, namespace, fields="type=Warning,involvedObject.kind=Pod")).items
-    except Forbidden:
-        return ()
-
-
-async def _idle(client: Client) -> str:
-    """How one knows that grove-scheduler does not run; empty when it does, or nobody can tell."""
+    client: Client, namespace: str, name: str, settings: SchedulerConfiguration | None = None,
+    now: datetime | None = None,
+) -> Answer:  # fmt: skip
     from datetime import UTC, datetime
 
-    from grove.cli.checks_running import sign_of_life
-    from grove.cli.findings import FAIL
-    from grove.kube.errors import Forbidden
-    from grove.scheduler.model.config import LeaderElection
+    from grove.cli.judged import judged
+    from grove.cli.subjects import subject
 
-    try:
-        state, sign = await sign_of_life(client, "grove-scheduler", LeaderElection().resource_name, datetime.now(UTC))
-    except Forbidden:
-        return ""
-    return sign if state == FAIL else ""
+    asked = await subject(client, namespace, name)
+    found = await judged(client, asked.seen, now or datetime.now(UTC), advice=True, only=asked.gangs, settings=settings)
+    return explanation_of(asked, found)
 
 
-def _unplaced(verdict: Verdict, sign: str) -> Verdict:
-    from dataclasses import replace
+def explanation_of(asked: Subject, found: Judged) -> Answer:
+    from grove.show.explained import explanation
+    from grove.show.gangs import gang_verdict
+    from grove.show.verdict import code_of
 
-    reason = f"there is room for it, but grove-scheduler does not run ({sign})"
-    return replace(
-        verdict, level="scheduler", reason=reason, next="start grove-scheduler; kubectl grove doctor says how"
-    )
+    whole = found.sets[0] if found.sets else None
+    mine = {gang.metadata.name for gang in asked.gangs}
+    verdicts = [one for one in (whole.gangs if whole else ()) if one.gang in mine]
+    if whole is None:
+        verdicts = [gang_verdict(asked.seen, gang, None) for gang in asked.gangs]
+    if asked.is_set and whole is not None:
+        code = whole.code
+    elif found.processes.operator.is_down or found.processes.scheduler.is_down:
+        code = WAITING
+    else:
+        code = max((code_of(one.state) for one in verdicts), default=RUNNING)
+    data: dict[str, Any] = {"name": asked.name, "kind": asked.kind, "gangs": verdicts}
+    if whole is not None:
+        data |= {"state": whole.state, "reason": whole.reason, "level": whole.level, "next": whole.next}
+    if found.note:
+        data["note"] = found.note
+    head = whole if asked.is_set or whole is None or whole.state == "unattended" else None
+    return Answer(data, lambda width: explanation(head, verdicts, found.note, width), code)
 
 
-async def _looking(client: Client, given: SchedulerConfiguration | None = None) -> AsyncIterator[Scheduler]:
-    """The cluster as the scheduler sees it, read once; nothing is decided or written."""
-    from grove.cli.settings import settings_of
-    from grove.scheduler.loop.live import Scheduler
+def explanation_picture(asked: Subject) -> Picture:
+    """What was asked about once, as it stands now; names of pods and cliques stay those of their gangs."""
 
-    looking = Scheduler(client, given or await settings_of(client))
-    async with looking.following():
-        yield looking
+    async def draw(source: Source) -> Answer | None:
+        from dataclasses import replace
 
+        names = {gang.metadata.name for gang in asked.gangs}
+        owner = asked.seen.sets[0].metadata.name if asked.seen.sets else ""
+        seen = source.seen(owner)
+        gangs = tuple(gang for gang in seen.gangs if asked.is_set or gang.metadata.name in names)
+        if not seen.sets:
+            return None
+        found = await source.judged(seen, advice=True, only=gangs)
+        return explanation_of(replace(asked, seen=seen, gangs=gangs), found)
 
-def _paint(verdicts: Sequence[Verdict], note: str, width: int) -> RenderableType:
-    from rich.console import Group
-    from rich.text import Text
-
-    from grove.show.columns import indented
-
-    styles = {"running": "green", "waiting": "yellow", "cannot fit": "bold red"}
-    parts: list[RenderableType] = []
-    for one in verdicts:
-        head = Text().append(f"{one.gang}: ", style="bold")
-        head.append(one.state, style=styles[one.state])
-        if one.state != "running" or one.reason:
-            head.append(f" · {one.level}: {one.reason}" if one.level else f" · {one.reason}")
-        parts.append(head)
-        for line in one.evidence:
-            if line != one.reason:
-                parts += indented(line, width, style="dim")
-        if one.next:
-            parts += indented(f"next: {one.next}", width)
-        others = [help for help in one.helps if help != one.next]
-        if others:
-            parts += indented("or, each tried out on the live cluster:", width)
-            for help in others:
-                parts += indented(f"- {help}", width, 6)
-    if note:
-        parts.append(Text(note, style="yellow"))
-    return Group(*parts) if parts else Text("no gangs")
+    return draw
 
 
 @click.command()
+@click.option("-w", "--watch", is_flag=True, help="Draw it anew whenever something changes.")
 @cluster_command(everywhere=True)
-def queue(options: Options) -> int:
+def queue(options: Options, watch: bool) -> int:
     """Gangs that wait for a place, in the order the scheduler takes them, and what each waits for."""
     from datetime import UTC, datetime
 
+    if watch:
+        from grove.cli.following import watch as follow
+
+        return follow(options, queue_picture)
     return answer(options, lambda client, namespace: queue_answer(client, namespace, datetime.now(UTC)))
 
 
 async def queue_answer(client: Client, namespace: str, now: datetime) -> Answer:
     from grove.api.podclique import PodClique
-    from grove.scheduler.loop.asked import waiting_line
-    from grove.show.queue import line_of
-    from grove.show.seen import every
+    from grove.api.topology import ClusterTopologyBinding
+    from grove.cli.judged import looking
+    from grove.show.processes import read_processes
+    from grove.show.seen import Seen, every
 
-    async for looking in _looking(client):
-        refused = {
-            one.metadata.key: one.status.last_errors[0].description
-            for one in await every(client, PodClique, namespace)
-            if one.status.last_errors and one.status.replicas < one.spec.replicas
-        }
-        waiting = [one for one in waiting_line(looking.view) if not namespace or one.namespace == namespace]
-        lines = [line_of(one, looking.view.gangs[f"{one.namespace}/{one.name}"].podgang, refused) for one in waiting]
-        break
+    processes = await read_processes(client, now)
+    cliques = await every(client, PodClique, namespace)
+    async with looking(client) as scheduler:
+        bindings = scheduler.cache.list(ClusterTopologyBinding)
+        return queue_of(scheduler, Seen(cliques=cliques, bindings=bindings), processes, namespace, now)
+
+
+def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, namespace: str, now: datetime) -> Answer:
+    from grove.scheduler.loop.asked import diagnose, waiting_line
+    from grove.show.queue import Line, line_of
+    from grove.show.verdict import code_of
+
+    view = scheduler.view
+    lines: list[Line] = []
+    for one in waiting_line(view):
+        if namespace and one.namespace != namespace:
+            continue
+        state = view.gangs[f"{one.namespace}/{one.name}"]
+        found = diagnose(view, state, scheduler.config.node_policy, most=0) if len(lines) < MOST_LOOKED else None
+        lines.append(line_of(one, state.podgang, found, seen))
+    down = next((one for one in (processes.operator, processes.scheduler) if one.is_down), None)
+    code = max((code_of(one.state) for one in lines), default=RUNNING)
 
     def paint(width: int) -> RenderableType:
+        from rich.console import Group
         from rich.text import Text
 
-        from grove.show.columns import table
-        from grove.show.words import age
+        from grove.show.queue import queue_table
 
-        if not lines:
-            return Text("no gang waits")
-        rows = [
-            (
-                str(number),
-                one.namespace,
-                one.name,
-                str(one.priority),
-                str(one.pods),
-                age(one.created, now),
-                one.waits_for,
-            )
-            for number, one in enumerate(lines, 1)
-        ]
-        titles = ("#", "NAMESPACE", "GANG", "PRIORITY", "PODS", "AGE", "WAITS FOR")
-        return table(titles, rows, width, may_go=("PRIORITY", "AGE") if not namespace else ("NAMESPACE", "PRIORITY"))
+        first = [Text(down.sentence, style="bold red")] if down is not None else []
+        return Group(*first, queue_table(lines, width, now, everywhere=not namespace))
 
-    return Answer(lines, paint, WAITING if lines else RUNNING)
+    return Answer(lines, paint, WAITING if down is not None else code)
+
+
+async def queue_picture(source: Source) -> Answer | None:
+    from grove.cli.access import Unanswered
+
+    if source.scheduler is None:
+        raise Unanswered(source.note)
+    return queue_of(source.scheduler, source.seen(), await source.processes(), source.namespace, source.now())

@@ -10,7 +10,8 @@ from rich.console import Console
 
 PIPE_CLOSED = 141
 """What a shell reports of a program that SIGPIPE ended: whoever read us has had enough (`| head`)."""
-PLAIN_WIDTH = 160
+UNLIMITED = 100_000
+"""The width of a pipe: nothing that goes into one is cut."""
 
 
 class Terminal(Console):
@@ -26,7 +27,7 @@ def pipe_closed() -> None:
     raise click.exceptions.Exit(PIPE_CLOSED)
 
 
-def terminal(*, plain: bool = False, width: int = PLAIN_WIDTH) -> Terminal:
+def terminal(*, plain: bool = False, width: int = UNLIMITED) -> Terminal:
     """The terminal; `width` is that of plain text, which has no colours and no width of its own."""
     console = Terminal(highlight=False)
     if console.is_terminal and not plain:

@@ -24,10 +24,10 @@ from grove.console.viewers import Later, Question, Unanswerable, Watched
 from grove.demo.chronicle import Note
 from grove.demo.pace import LONGEST_REST_S, PER_SECOND, PacedLoop, idle
 from grove.demo.scenario import BadScenario, Scenario, Step, read_scenario
-from grove.demo.stage import explanation_lines
+from grove.demo.stage import verdict_lines
 from grove.demo.story import Story, StoryFailed
 from grove.plan.world import World, binding, shaped
-from grove.scheduler.explain.explanation import Explanation
+from grove.show.gangs import Verdict
 from grove.show.layout import layout_of
 
 NODES = 64
@@ -266,8 +266,8 @@ class Tour:
     def tell(self, note: Note) -> None:
         self._told.append(note)
 
-    def explain(self, explanation: Explanation, levels: Sequence[tuple[str, str]]) -> None:
-        self._explained = {"lines": explanation_lines(explanation, levels)}
+    def explain(self, verdict: Verdict) -> None:
+        self._explained = {"lines": verdict_lines(verdict)}
         self._publish()
 
     def picture(self, world: World) -> None:

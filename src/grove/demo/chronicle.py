@@ -18,7 +18,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.plan.world import World
-from grove.show.words import by_name, many
+from grove.show.words import many
 from grove.sim.store import Change
 
 _BURST_S = 0.003
@@ -102,7 +102,7 @@ class Chronicle:
             self.note("placed", name, self._placed_text(new))
         refused = _turned(old, new, words.SCHEDULED, words.FALSE)
         if refused and refused.message:
-            self.note("waiting", name, f"gang {name} waits: {by_name(refused.message, self._world.seen().levels())}")
+            self.note("waiting", name, f"gang {name} waits: {refused.message}")
         if _turned(old, new, words.READY, words.TRUE):
             if record.ready_s is None:
                 record.ready_s = self.now_s

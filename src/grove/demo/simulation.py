@@ -20,7 +20,7 @@ from grove.kube.errors import ApiError
 from grove.plan.copying import Copy
 from grove.plan.standin import stood_in, told
 from grove.plan.world import World, binding, shaped
-from grove.scheduler.explain.explanation import Explanation
+from grove.show.gangs import Verdict
 from grove.show.tree import State, Twig, tree_of
 from grove.sim.kinds import BUILT_IN
 from grove.sim.topology import Topology
@@ -114,17 +114,14 @@ def _is_count(value: object) -> bool:
 class Listener:
     """An audience that only remembers."""
 
-    def __init__(self) -> None:
-        self.explanations: dict[str, Explanation] = {}
-
     def chapter(self, title: str, text: str) -> None:
         return None
 
     def tell(self, note: Note) -> None:
         return None
 
-    def explain(self, explanation: Explanation, levels: Sequence[tuple[str, str]]) -> None:
-        self.explanations[explanation.gang] = explanation
+    def explain(self, verdict: Verdict) -> None:
+        return None
 
     def picture(self, world: World) -> None:
         return None

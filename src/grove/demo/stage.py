@@ -16,14 +16,11 @@ from rich.text import Text
 
 from grove.demo.chronicle import Note
 from grove.plan.world import World
-from grove.scheduler.explain.explanation import Explanation
-from grove.scheduler.model.reasons import named
+from grove.show.gangs import Verdict
 from grove.show.layout import layout_of
 from grove.show.paint import LEGEND, bar, growth, racks
-from grove.show.reasons import level_of, sentence
 from grove.show.seen import Seen
 from grove.show.tree import tree_of
-from grove.show.words import by_name
 
 PLAIN_WIDTH = 100
 Levels = Sequence[tuple[str, str]]
@@ -69,8 +66,8 @@ class Plain:
     def tell(self, note: Note) -> None:
         self._line(f"[{note.at_s:8.1f} s] {note.text}")
 
-    def explain(self, explanation: Explanation, levels: Levels) -> None:
-        for line in explanation_lines(explanation, levels):
+    def explain(self, verdict: Verdict) -> None:
+        for line in verdict_lines(verdict):
             self._line(" " * 13 + line)
 
     def picture(self, world: World) -> None:
@@ -121,8 +118,8 @@ class Screen:
             lead = " " * len(lead)
         self._rest(0.08)
 
-    def explain(self, explanation: Explanation, levels: Levels) -> None:
-        lines = explanation_lines(explanation, levels)
+    def explain(self, verdict: Verdict) -> None:
+        lines = verdict_lines(verdict)
         for line in lines:
             for part in textwrap.wrap(line, self._console.width - 16, subsequent_indent="    "):
                 self._console.print(Text(" " * 12 + part, style="magenta"))
@@ -181,11 +178,10 @@ def _racks_height(lines: list[Text]) -> int:
     return len(lines) - blank
 
 
-def explanation_lines(explanation: Explanation, levels: Levels) -> list[str]:
+def verdict_lines(verdict: Verdict) -> list[str]:
     """Why it waits, from the outside in, and what would help; every change was tried out."""
-    spoken = {key: name for name, key in levels}
-    lines = [f"{level_of(one)}: {sentence(named(one, spoken))}" for one in explanation.findings]
-    if explanation.changes:
+    lines = list(verdict.evidence)
+    if verdict.advice:
         lines.append("any one of these would make it fit:")
-        lines += [f"- {change.text}" for change in explanation.changes]
-    return [by_name(line, levels) for line in lines]
+        lines += [f"- {advice.text}" for advice in verdict.advice]
+    return lines

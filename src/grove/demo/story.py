@@ -7,10 +7,7 @@ failure; a system that does not come up in time is told with the reason, and end
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from typing import Protocol
-
-import msgspec
 
 from grove.api import conditions as words
 from grove.api import labels
@@ -25,10 +22,10 @@ from grove.demo.chronicle import Chronicle, Note
 from grove.demo.scenario import Scenario
 from grove.kube.errors import ApiError
 from grove.plan.world import PATIENCE_S, World, shaped
-from grove.scheduler.explain.explanation import Explanation
 from grove.scheduler.loop.asked import diagnose
+from grove.show.gangs import Verdict, gang_verdict
 from grove.show.tree import tree_of
-from grove.show.words import by_name
+from grove.sim.patch import copy_json, json_patch
 
 
 class StoryFailed(Exception):
@@ -42,7 +39,7 @@ class Audience(Protocol):
 
     def tell(self, note: Note) -> None: ...
 
-    def explain(self, explanation: Explanation, levels: Sequence[tuple[str, str]]) -> None: ...
+    def explain(self, verdict: Verdict) -> None: ...
 
     def picture(self, world: World) -> None:
         """A good moment to look at the whole."""
@@ -55,7 +52,7 @@ class Story:
         self.chronicle = Chronicle(world, audience.tell)
         self._manifests: dict[str, Json] = {}
         self._lost_node = ""
-        self._explained: dict[str, Explanation] = {}
+        self._explained: dict[str, Verdict] = {}
 
     async def play(self, scenario: Scenario) -> None:
         for step in scenario.steps:
@@ -105,8 +102,8 @@ class Story:
             found = diagnose(view, state) if state is not None else None
             if found is None or found.explanation is None:
                 continue
-            self._explained[set] = found.explanation
-            self._audience.explain(found.explanation, self.world.seen().levels())
+            self._explained[set] = gang_verdict(self.world.seen(), gang, found)
+            self._audience.explain(self._explained[set])
         if not self._refused(set):
             self._say("fits", set, f"{set} fits after all")
 
@@ -120,11 +117,10 @@ class Story:
         found = self._explained.get(set)
         if found is None:
             return
-        for change in found.changes:
-            changed = relaxed(self._manifests[set], change.kind, change.size, change.subject)
-            if changed is not None:
-                text = by_name(change.text, self.world.seen().levels())
-                self._say("helped", set, f"so be it: {text}")
+        for advice in found.advice:
+            if advice.patch and not advice.in_place:
+                self._say("helped", set, f"so be it: {advice.text}")
+                changed = json_patch(copy_json(self._manifests[set]), advice.patch)
                 await self._replace(set, changed)
                 return
         raise StoryFailed(f"no verified change makes {set} fit")
@@ -243,26 +239,3 @@ def scaled_object(
     if clique:
         return PodClique, f"{set}-{index}-{clique}"
     return PodCliqueSet, set
-
-
-def relaxed(manifest: Json, kind: str, size: int, subject: str) -> Json | None:
-    """The manifest with a verified change made to it, where the change is one of the manifest's own fields."""
-    copy: Json = msgspec.json.decode(msgspec.json.encode(manifest))
-    template = copy["spec"]["template"]
-    levels = ["zone", "block", "rack", "host"]
-    if kind == "relax":
-        for holder in (template, *template.get("podCliqueScalingGroups", ()), *template["cliques"]):
-            pack: Mapping[str, str] = (holder.get("topologyConstraint") or {}).get("pack") or {}
-            if pack.get("required") in levels and levels.index(pack["required"]) >= size:
-                holder["topologyConstraint"]["pack"]["required"] = levels[levels.index(pack["required"]) - size]
-                return copy
-        return None
-    if kind == "fewer-pods":
-        for clique in template["cliques"]:
-            if subject.endswith(f"-{clique['name']}"):
-                clique["spec"]["replicas"] -= size
-                clique["spec"]["minAvailable"] = min(
-                    clique["spec"].get("minAvailable", clique["spec"]["replicas"]), clique["spec"]["replicas"]
-                )
-                return copy
-    return None

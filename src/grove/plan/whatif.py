@@ -22,9 +22,10 @@ from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.gang import BadGang
 from grove.scheduler.model.reasons import named
 from grove.scheduler.solve.place import place
+from grove.show.advice import Advice, advice_of
 from grove.show.reasons import sentence
 from grove.show.seen import Seen
-from grove.show.words import by_name, counted
+from grove.show.words import counted
 
 DECIDED_S = 120.0
 """Virtual time in which the scheduler has said what it has to say about every gang."""
@@ -95,7 +96,7 @@ async def planned(
     seen = world.seen()
     here = {pod.metadata.uid for pod in seen.pods if not pod.metadata.is_deleting}
     seen = replace(seen, pods=[pod for pod in seen.pods if _set_of(pod) in concerned])
-    gangs = tuple(_gang_plan(world, seen, gang, before.keys()) for gang in _gangs(world, concerned))
+    gangs = tuple(_gang_plan(world, seen, gang, before.keys(), frozenset(drained)) for gang in _gangs(world, concerned))
     gone = [pod for uid, pod in before.items() if uid not in here]
     sent = {pod.metadata.uid for pod in strangers}
     evicted = [pod for pod in gone if _set_of(pod) not in concerned and pod.metadata.uid not in sent]
@@ -143,7 +144,9 @@ def _is_answered(world: World, gang: PodGang) -> bool:
     return said.status != words.TRUE or all(pod.is_bound for pod in pods)
 
 
-def _gang_plan(world: World, seen: Seen, gang: PodGang, before: Container[str]) -> GangPlan:
+def _gang_plan(
+    world: World, seen: Seen, gang: PodGang, before: Container[str], drained: frozenset[str] = frozenset()
+) -> GangPlan:
     key = gang.metadata.key
     levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
     pods = [pod for pod in seen.pods_of_gang.get(key, ()) if not pod.metadata.is_deleting]
@@ -168,9 +171,16 @@ def _gang_plan(world: World, seen: Seen, gang: PodGang, before: Container[str]) 
     if found is None or found.explanation is None or found.gate or found.explanation.fits:
         why = sentence(found.gate) if found is not None and found.gate else "nothing was decided about it"
         return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)
-    helps = tuple(by_name(change.text, levels) for change in found.explanation.changes)
+    pcs = seen.find_set(Key(key.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
+    changes = [one for one in found.explanation.changes if not drained.intersection(one.nodes)]
+    helps = tuple(_helps(advice_of(change, gang, pcs, levels)) for change in changes)
     why = sentence(named(found.explanation.why, {key: name for name, key in levels}))
     return GangPlan(key.name, key.namespace, NO_FIT, bound, len(pods) - len(bound), why=why, helps=helps, moved=moved)
+
+
+def _helps(advice: Advice) -> str:
+    """One line; in a plan nothing lives yet, so what needs a new set needs another manifest, no more."""
+    return f"{advice.text} ({advice.path})" if advice.path else advice.text
 
 
 def _further(world: World, gangs: Sequence[GangPlan]) -> int:

@@ -119,7 +119,7 @@ def _some(names: Sequence[str], reason: Reason) -> str:
 
 
 def _placed(reason: Reason) -> str:
-    where = f" in {reason.subject} ({reason.names['level']})" if reason.subject else ""
+    where = f" in {reason.names['level']} {reason.subject}" if reason.subject else ""
     return f"placed {many_pods(reason)}{where}, score {reason.numbers.get('score', 0.0):g}"
 
 

@@ -39,6 +39,8 @@ class Seen:
     nodes: Sequence[Node] = ()
     bindings: Sequence[ClusterTopologyBinding] = ()
     events: Sequence[Event] = ()
+    others: Sequence[PodGang] = ()
+    """Gangs of other sets, where somebody asked who might make room."""
     now: datetime | None = None
     blind: tuple[str, ...] = field(default=())
 
@@ -49,6 +51,10 @@ class Seen:
     @cached_property
     def gang_of(self) -> dict[Key, PodGang]:
         return {gang.metadata.key: gang for gang in self.gangs}
+
+    @cached_property
+    def clique_of(self) -> dict[Key, PodClique]:
+        return {clique.metadata.key: clique for clique in self.cliques}
 
     @cached_property
     def pods_of_clique(self) -> dict[Key, list[Pod]]:
@@ -67,12 +73,18 @@ class Seen:
 
     def of_set(self, kind: Sequence[T], pcs: PodCliqueSet) -> list[T]:
         """Those of a kind that belong to a set, by name."""
-        mine = [
-            one for one in kind
-            if one.metadata.labels.get(labels.PART_OF) == pcs.metadata.name
-            and one.metadata.namespace == pcs.metadata.namespace
-        ]  # fmt: skip
+        index = self._by_set.get(id(kind))
+        if index is None:
+            index = self._by_set[id(kind)] = defaultdict(list)
+            for one in kind:
+                index[Key(one.metadata.namespace, one.metadata.labels.get(labels.PART_OF, ""))].append(one)
+        mine: list[T] = index.get(pcs.metadata.key, [])  # type: ignore[assignment]
         return sorted(mine, key=lambda one: one.metadata.name)
+
+    @cached_property
+    def _by_set(self) -> dict[int, dict[Key, list[Object]]]:
+        """By list of this moment: what belongs to which set."""
+        return {}
 
     def find_set(self, key: Key) -> PodCliqueSet | None:
         return next((pcs for pcs in self.sets if pcs.metadata.key == key), None)
@@ -90,10 +102,12 @@ class Seen:
         return tuple(found.metadata.labels.get(key, "") if found else "" for _, key in levels)
 
 
-async def read(client: Client, namespace: str = "", *, only_set: str = "", events: bool = False) -> Seen:
+async def read(
+    client: Client, namespace: str = "", *, only_set: str = "", selector: str = "", events: bool = False
+) -> Seen:
     """Reads what pictures need, in parallel. Kinds the user may not list are left out and named in `blind`.
 
-    `only_set` asks for the children of one set alone, which the server filters by label.
+    `only_set` asks for the children of one set alone, which the server filters by label; `selector` for sets by theirs.
     """
     mine = f"{labels.PART_OF}={only_set}" if only_set else ""
     managed = mine or f"{labels.MANAGED_BY}={labels.OPERATOR}"
@@ -111,7 +125,7 @@ async def read(client: Client, namespace: str = "", *, only_set: str = "", event
     async def sets() -> list[PodCliqueSet]:
         if only_set:
             return [await client.get(PodCliqueSet, only_set, namespace)]
-        return await listed(PodCliqueSet, namespace)
+        return await listed(PodCliqueSet, namespace, selector)
 
     async with asyncio.TaskGroup() as group:
         start = group.create_task

@@ -7,7 +7,7 @@ says why the whole is not running.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from grove.api import conditions as words
@@ -19,8 +19,9 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.show.seen import Seen
-from grove.show.words import by_name, refusal
+from grove.show.words import refusal
 
+ZERO = "scaled to zero"
 STARTING = "starting"
 """What is said of a pod that is bound and whose containers say nothing."""
 
@@ -126,7 +127,8 @@ class _Growth:
             twigs = [self.clique(one, f"{own}-") for one in cliques]
             gang = self._gang_of(cliques)
             copies.append(self._branch("GroupReplica", own, str(index), twigs, gang))
-        return self._branch("PodCliqueScalingGroup", name, name.removeprefix(prefix), copies, None)
+        twig = self._branch("PodCliqueScalingGroup", name, name.removeprefix(prefix), copies, None)
+        return replace(twig, state=State.READY, why=ZERO) if not copies and not group.spec.replicas else twig
 
     def clique(self, clique: PodClique, prefix: str) -> Twig:
         key = clique.metadata.key
@@ -210,10 +212,10 @@ class _Growth:
         gang = self._seen.gang_of.get(Key(pod.metadata.namespace, name))
         said = find_condition(gang.status.conditions, words.SCHEDULED) if gang is not None else None
         if said is not None and said.status != words.TRUE and said.message:
-            return by_name(said.message, self._levels)
+            return said.message
         condition = find_condition(pod.status.conditions, "PodScheduled")
         if condition is not None and condition.message:
-            return by_name(condition.message, self._levels)
+            return condition.message
         if gang is not None and said is None and _holds(gang, words.INITIALIZED):
             scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
             return f"{scheduler} has not said anything about it yet"

@@ -1,297 +1,130 @@
-"""The one reason why a gang is not running, its evidence, and what to do next: from the outermost cause inwards.
+"""How a set is, in one word and one sentence: the judgement that `status`, `tree`, `explain`, `queue` and their exit
+codes share, so that no two of them disagree.
 
-operator → create, quota → gate → scheduler, gang → domain → node → dependency → pod. Pure: what was read goes in,
-with the scheduler's diagnosis where there is one; a verdict comes out.
+Pure. From the outermost cause inwards: nobody looks after it (the operator or the scheduler does not run), it is going
+away, scaled to zero, not taken up by the operator; else it is as its worst gang is, or being updated.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from msgspec.structs import replace
-
-from grove.api import conditions as words
 from grove.api import labels
-from grove.api.meta import find_condition
-from grove.api.podclique import PodClique
+from grove.api.meta import Key
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.scheduler.explain.diagnosis import Diagnosis
-from grove.scheduler.filters.taints import hard_taints_tolerated
-from grove.scheduler.model import reasons as kinds
-from grove.scheduler.model.podreq import NOT_READY, UNREACHABLE, UNSCHEDULABLE, read_node
-from grove.scheduler.model.reasons import Reason, named
-from grove.show.reasons import level_of, sentence
+from grove.show.gangs import (
+    FAILING,
+    NO_FIT,
+    RUNNING,
+    STARTING,
+    WAITING,
+    Verdict,
+    gang_verdict,
+    leaves_of,
+    not_created,
+)
+from grove.show.processes import Process, Processes
+from grove.show.rollouts import PAUSED, UPDATING, rollout_of
 from grove.show.seen import Seen
-from grove.show.tree import STARTING, State, Twig, tree_of
-from grove.show.words import by_name, many
+from grove.show.tree import Twig, tree_of
+from grove.show.words import counted, many
 
-RUNNING, WAITING, NO_FIT = "running", "waiting", "cannot fit"
-ROOM = "there is room for it; the scheduler has not placed it yet"
+UNATTENDED, DELETING, ZERO = "unattended", "deleting", "scaled to zero"
+WORST_FIRST = (UNATTENDED, NO_FIT, FAILING, WAITING, DELETING, PAUSED, UPDATING, STARTING, ZERO, RUNNING)
+WELL, WAITS, CANNOT = 0, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """`level` is where the cause lies; `helps` are verified changes, any one of which would do."""
+class Judgement:
+    """`level` is where the cause lies, `gangs` are judged one by one; `tree` is the set with all it is made of."""
 
-    gang: str
+    namespace: str
+    name: str
     state: str
-    level: str
-    reason: str
-    evidence: tuple[str, ...] = ()
+    reason: str = ""
+    level: str = ""
     next: str = ""
-    helps: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    gangs: tuple[Verdict, ...] = ()
+    tree: Twig | None = None
+
+    @property
+    def code(self) -> int:
+        return code_of(self.state)
 
 
-def set_verdict(seen: Seen, pcs: PodCliqueSet) -> Verdict | None:
-    """What is wrong with a set before any gang of it can be asked about."""
+def code_of(state: str) -> int:
+    """The exit code a state stands for: 0 all is well, 3 something waits, 4 something cannot be placed."""
+    if state in (RUNNING, ZERO):
+        return WELL
+    return CANNOT if state == NO_FIT else WAITS
+
+
+def judge(
+    seen: Seen, pcs: PodCliqueSet, now: datetime, processes: Processes = Processes(),
+    found: Mapping[Key, Diagnosis] = {},
+) -> Judgement:  # fmt: skip
+    """One set. `found` are the scheduler's diagnoses of gangs that wait, as far as somebody asked for them."""
+    tree = tree_of(seen, pcs)
+    gangs = sorted(seen.of_set(seen.gangs, pcs), key=lambda gang: counted(gang.metadata.name))
+    leaves = leaves_of(tree)
+    verdicts = tuple(gang_verdict(seen, gang, found.get(gang.metadata.key), leaves) for gang in gangs)
+    meta = pcs.metadata
+
+    def said(state: str, reason: str, level: str = "", step: str = "", evidence: Sequence[str] = ()) -> Judgement:
+        return Judgement(meta.namespace, meta.name, state, reason, level, step, tuple(evidence), verdicts, tree)
+
+    if (down := _down(processes, gangs)) is not None:
+        ready = f"; {tree.count.ready} of {many(tree.count.wanted, 'pod')} ready" if tree.count.wanted else ""
+        step = f"start {down.name}; kubectl grove doctor says how"
+        return said(UNATTENDED, f"{down.sentence}{ready}", down.name.removeprefix("grove-"), step)
+    if meta.is_deleting:
+        return said(DELETING, "is being deleted", "operator", "wait until its pods are gone")
+    if not pcs.spec.replicas and not tree.count.wanted:
+        return said(ZERO, "is scaled to zero", step=f"kubectl grove scale {meta.name} 1 starts it")
+    if not gangs:
+        first = _without_gangs(seen, pcs)
+        return said(first.state, first.reason, first.level, first.next, first.evidence)
+    worst = min(verdicts, key=lambda one: WORST_FIRST.index(one.state))
+    rollout = rollout_of(seen, pcs, now)
+    if rollout.state in (PAUSED, UPDATING) and worst.state not in (NO_FIT, FAILING):
+        step = f"kubectl grove rollout resume {meta.name}" if rollout.state == PAUSED else (
+            f"kubectl grove rollout status {meta.name} says what it waits for"
+        )  # fmt: skip
+        return said(rollout.state, rollout.sentence, "update", step)
+    if worst.state == RUNNING:
+        if pcs.status.observed_generation not in (None, meta.generation):
+            return said(WAITING, "the operator has not taken up its last change yet", "operator")
+        rest = f"; {rollout.sentence}" if rollout.outdated else ""
+        return said(RUNNING, f"{tree.count.ready} of {many(tree.count.wanted, 'pod')} ready{rest}")
+    which = f"{worst.gang}: " if len(gangs) > 1 and not worst.reason.startswith(worst.gang) else ""
+    return said(worst.state, f"{which}{worst.reason}", worst.level, worst.next, worst.evidence)
+
+
+def _down(processes: Processes, gangs: Sequence[PodGang]) -> Process | None:
+    if processes.operator.is_down:
+        return processes.operator
+    ours = [one for one in gangs if is_ours(one)]
+    return processes.scheduler if processes.scheduler.is_down and (ours or not gangs) else None
+
+
+def is_ours(gang: PodGang) -> bool:
+    return gang.metadata.labels.get(labels.SCHEDULER_NAME, labels.GROVE_SCHEDULER) == labels.GROVE_SCHEDULER
+
+
+def _without_gangs(seen: Seen, pcs: PodCliqueSet) -> Verdict:
+    """What is wrong with a set of which no gang can be asked about yet."""
     name = pcs.metadata.name
-    if pcs.metadata.is_deleting:
-        return Verdict(name, WAITING, "operator", "is being deleted", next="wait until its pods are gone")
-    if not pcs.spec.replicas:
-        return Verdict(name, RUNNING, "", "is scaled to zero")
     if pcs.status.last_errors:
         errors = tuple(f"{one.code}: {one.description}" for one in pcs.status.last_errors)
-        if not seen.of_set(seen.gangs, pcs):
-            return Verdict(name, WAITING, "operator", errors[0], errors, "mend what the operator stumbles over")
-    if not seen.of_set(seen.gangs, pcs):
-        refused = [one for one in seen.of_set(seen.cliques, pcs) if one.status.last_errors]
-        if refused:  # a PodGang is written when its pods exist, or a moment later
-            return _not_created(name, refused[0], [e.description for one in refused for e in one.status.last_errors])
-        behind = pcs.status.observed_generation != pcs.metadata.generation
-        why = "the operator has not seen it yet" if behind else "it has no PodGangs yet"
-        return Verdict(name, WAITING, "operator", why, next="kubectl grove doctor: is the operator running?")
-    return None
-
-
-def gang_verdict(seen: Seen, gang: PodGang, found: Diagnosis | None) -> Verdict:
-    """The dominant reason for one gang. Without a diagnosis what the scheduler wrote on the objects has to do."""
-    name = gang.metadata.name
-    levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
-    cliques = _cliques(seen, gang)
-    refused = [(one, error) for one in cliques for error in one.status.last_errors]
-    missing = [one for one in cliques if one.status.replicas < one.spec.replicas]
-    if refused and missing:
-        return _not_created(name, refused[0][0], [error.description for _, error in refused])
-    said = find_condition(gang.status.conditions, words.SCHEDULED)
-    placed = found.placed if found is not None else said is not None and said.status == words.TRUE
-    if not placed:
-        if found is None:
-            return _as_written(seen, gang, levels)
-        return _not_placed(name, found, levels, _nobody_selected(seen, gang), _shut_nodes(seen, gang))
-    return _not_ready(seen, gang, cliques)
-
-
-def _not_created(name: str, clique: PodClique, errors: Sequence[str]) -> Verdict:
-    evidence = tuple(dict.fromkeys(errors))
-    if any("quota" in error for error in errors):
-        step = "raise the quota, or scale something else down"
-        return Verdict(name, WAITING, "quota", "a ResourceQuota does not let its pods be created", evidence, step)
-    cause, step = next(filter(None, map(_refusal, errors)), ("", "mend what the API server refuses"))
-    what = f"pods of {clique.metadata.name} cannot be created" + (f": {cause}" if cause else "")
-    return Verdict(name, WAITING, "create", what, evidence, step)
-
-
-_ACCOUNT = re.compile(r"service account ([^/\s]+)/([^:\s]+): .*not found")
-_PRIORITY = re.compile(r"no PriorityClass with name (\S+) was found")
-
-
-def _refusal(error: str) -> tuple[str, str] | None:
-    """Why the API server does not let a pod be made, and what to do about it, for what happens often."""
-    if found := _ACCOUNT.search(error):
-        step = f"kubectl -n {found[1]} create serviceaccount {found[2]}, or mend serviceAccountName"
-        return f"there is no ServiceAccount {found[2]}", step
-    if found := _PRIORITY.search(error):
-        return f"there is no PriorityClass {found[1]}", "create it, or mend priorityClassName"
-    if "violates PodSecurity" in error:
-        step = "mend the pod template, or loosen the Pod Security level of the namespace"
-        return "the namespace's Pod Security level forbids them", step
-    return None
-
-
-def _nobody_selected(seen: Seen, gang: PodGang) -> str:
-    """A node label that pods of the gang select and that no node has, as `key=value`; empty if there is none."""
-    there = {pair for node in seen.nodes for pair in node.metadata.labels.items()}
-    for pod in seen.pods_of_gang.get(gang.metadata.key, ()):
-        for key, value in sorted(pod.spec.node_selector.items()):
-            if seen.nodes and (key, value) not in there:
-                return f"{key}={value}"
-    return ""
-
-
-def _shut_nodes(seen: Seen, gang: PodGang) -> dict[str, list[str]]:
-    """Nodes that are closed to the gang's pods, by what closes them."""
-    pods = seen.pods_of_gang.get(gang.metadata.key, [])
-    found: dict[str, list[str]] = {}
-    for node in seen.nodes if pods else ():
-        for taint in read_node(node).taints:
-            if not hard_taints_tolerated([taint], pods[0].spec.tolerations):
-                found.setdefault(_CLOSED.get(taint.key, f"with taint {taint.key}"), []).append(node.metadata.name)
-                break
-    return found
-
-
-_CLOSED = {UNSCHEDULABLE: "cordoned", NOT_READY: "not ready", UNREACHABLE: "unreachable"}
-MOST_NAMED = 3
-
-
-def _not_placed(
-    name: str, found: Diagnosis, levels: Sequence[tuple[str, str]], unlabelled: str, shut: Mapping[str, Sequence[str]]
-) -> Verdict:
-    explanation = found.explanation
-    if found.gate is not None:
-        return Verdict(name, WAITING, "gate", sentence(found.gate), next=_gate_step(found.gate))
-    assert explanation is not None
-    if explanation.fits:
-        step = "if it stays so, kubectl grove doctor: is grove-scheduler running?"
-        return Verdict(name, WAITING, "gang", ROOM, next=step)
-    spoken = {key: level for level, key in levels}
-    evidence = tuple(f"{level_of(one)}: {sentence(named(one, spoken))}" for one in explanation.findings)
-    why = named(explanation.why, spoken)
-    if len(shut) == 1:
-        why = _closed_by(why, *shut)
-    reason = sentence(why)
-    for what, names in shut.items():
-        evidence = (*evidence, f"node: {len(names)} {what}: {', '.join(names[:MOST_NAMED])}" + _more(names))
-    helps = tuple(by_name(change.text, levels) for change in explanation.changes)
-    level = level_of(why)
-    unsure = "" if explanation.proven else "no place was found within the search's budget; "
-    step = helps[0] if helps else "no small change helps: it needs more or larger nodes"
-    if not helps and level == "node":
-        step = "mend what rules every node out (the node lines above), or add nodes that can take it"
-    if why.kind == kinds.UNKNOWN_LEVEL:
-        step = f"kubectl label node NODE {why.subject}=…, for every node (kubectl grove doctor lists them)"
-    if unlabelled:
-        evidence = (f"node: its pods select {unlabelled}, and no node has that label", *evidence)
-        step = f"kubectl label node NODE {unlabelled}, or mend the nodeSelector of its pods"
-    return Verdict(name, NO_FIT, level, unsure + reason, evidence, step, helps)
-
-
-def _closed_by(why: Reason, word: str) -> Reason:
-    """The reason with the word for what closes nodes, where all that a filter can say is that they are tainted."""
-    subject = word if why.kind == kinds.FILTERED and why.subject == "taint" else why.subject
-    return replace(why, subject=subject, parts=tuple(_closed_by(one, word) for one in why.parts))
-
-
-def _more(names: Sequence[str]) -> str:
-    return f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-
-
-def _gate_step(gate: Reason) -> str:
-    if gate.kind == kinds.BASE_WAITS:
-        return "explain its base gang first: a scaled gang follows when that is scheduled"
-    if gate.kind in (kinds.PODS_COMING, kinds.PODS_MISSING):
-        return "the operator is making its pods; if it stays so, kubectl grove doctor"
-    return "whoever set the scheduling gate has to remove it" if gate.kind == kinds.GATED else ""
-
-
-def _as_written(seen: Seen, gang: PodGang, levels: Sequence[tuple[str, str]]) -> Verdict:
-    """What the objects say, when nobody could look at the cluster with the scheduler's eyes."""
-    name = gang.metadata.name
-    scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
-    said = find_condition(gang.status.conditions, words.SCHEDULED)
-    told = find_condition(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
-    if told is not None and told.status == words.FALSE:
-        step = f"{scheduler} does not know the gang yet; docs/backends.md says what {told.reason} asks for"
-        return Verdict(name, WAITING, "gate", told.message or told.reason, (f"{scheduler}: {told.reason}",), step)
-    refusals = tuple(dict.fromkeys(_refusals(seen, gang)))
-    if said is None:
-        complete = find_condition(gang.status.conditions, words.INITIALIZED)
-        if complete is None or complete.status != words.TRUE:
-            return Verdict(name, WAITING, "gate", "its pods are still being created")
-        step = "kubectl grove doctor" if scheduler == labels.GROVE_SCHEDULER else f"is {scheduler} running?"
-        reason = refusals[0] if refusals else f"{scheduler} has not said anything about it yet"
-        return Verdict(name, WAITING, "gang", reason, refusals[1:], step)
-    state = NO_FIT if said.reason == "Unschedulable" else WAITING
-    reason = by_name(said.message, levels) or said.reason
-    return Verdict(name, state, "gang", reason, (f"{scheduler}: {said.reason}", *refusals))
-
-
-def _refusals(seen: Seen, gang: PodGang) -> Iterator[str]:
-    """What a scheduler wrote on the gang's pods about why they have no node."""
-    for pod in seen.pods_of_gang.get(gang.metadata.key, ()):
-        said = find_condition(pod.status.conditions, "PodScheduled")
-        if said is not None and said.status == words.FALSE and said.message:
-            yield said.message
-
-
-def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique]) -> Verdict:
-    name = gang.metadata.name
-    twigs = [twig for twig in _pod_twigs(seen, gang) if twig.state is not State.LEAVING]
-    sick = [twig for twig in twigs if twig.state is not State.READY]
-    if not sick:
-        return Verdict(name, RUNNING, "", f"{many(len(twigs), 'pod')} ready")
-    worst = min(sick, key=lambda twig: (twig.state, twig.name))
-    evidence = tuple(_together(sick))
-    if worst.state is State.FAILED:
-        step = "recover or remove the node" if "node " in worst.why else f"kubectl logs {worst.name}"
-        return Verdict(name, WAITING, "pod", worst.why, evidence, step)
-    if worst.state is State.PENDING:
-        return Verdict(name, WAITING, "node", worst.why, evidence, "the gang stands; these pods are above its minimum")
-    blocked = [clique for clique in cliques if clique.spec.starts_after and _is_waiting(seen, clique)]
-    if blocked:
-        clique = blocked[0]
-        after = ", ".join(clique.spec.starts_after)
-        step = f"look at {after} first: kubectl grove tree"
-        return Verdict(name, WAITING, "dependency", f"{clique.metadata.name} starts after {after}", evidence, step)
-    if all(twig.why == STARTING for twig in sick):
-        return _complaints(seen, gang, worst.name, evidence)
-    return Verdict(name, WAITING, "pod", worst.why or "its pods are starting", evidence, "wait, or read their logs")
-
-
-def _complaints(seen: Seen, gang: PodGang, pod: str, evidence: tuple[str, ...]) -> Verdict:
-    """Pods that are bound and whose containers say nothing: what their kubelets warn of, the latest first."""
-    name, mine = gang.metadata.name, {one.metadata.name for one in seen.pods_of_gang.get(gang.metadata.key, ())}
-    said = [one for one in seen.events if one.involved_object.name in mine and one.type == "Warning"]
-    said.sort(key=lambda one: str(one.last_timestamp or one.event_time or ""), reverse=True)
-    if not said:
-        step = f"wait, or kubectl describe pod {pod}"
-        return Verdict(name, WAITING, "pod", "its pods are starting", evidence, step)
-    latest = said[0]
-    warnings = dict.fromkeys(f"{one.involved_object.name}: {one.reason}: {one.message}" for one in said)
-    step = f"kubectl describe pod {latest.involved_object.name}"
-    if found := _ABSENT.search(latest.message):
-        step = f"create the {found[1].lower()} {found[2]} in its namespace, or mend the pod template"
-    reason = f"{latest.reason}: {latest.message}"
-    return Verdict(name, WAITING, "pod", reason, tuple(warnings)[:MOST_NAMED], step)
-
-
-_ABSENT = re.compile(r"\b(secret|configmap|persistentvolumeclaim) \"?([^\"\s]+)\"? not found", re.IGNORECASE)
-
-
-def _together(sick: Sequence[Twig]) -> Iterator[str]:
-    """One line a reason, with the pods that have it."""
-    by_reason: dict[str, list[str]] = {}
-    for twig in sick:
-        by_reason.setdefault(twig.why, []).append(twig.name)
-    for why, names in by_reason.items():
-        more = f" and {many(len(names) - 1, 'other pod')}" if len(names) > 1 else ""
-        yield f"{names[0]}{more}: {why}"
-
-
-def _is_waiting(seen: Seen, clique: PodClique) -> bool:
-    return any(
-        one.name == labels.STARTUP_CONTAINER and one.state.running
-        for pod in seen.pods_of_clique.get(clique.metadata.key, ())
-        for one in pod.status.init_container_statuses
-    )
-
-
-def _pod_twigs(seen: Seen, gang: PodGang) -> list[Twig]:
-    pcs = next((one for one in seen.sets if one.metadata.name == gang.metadata.labels.get(labels.PART_OF)), None)
-    if pcs is None:
-        return []
-    mine = {pod.metadata.name for pod in seen.pods_of_gang.get(gang.metadata.key, ())}
-    return [twig for twig in _leaves(tree_of(seen, pcs)) if twig.name in mine]
-
-
-def _leaves(twig: Twig) -> list[Twig]:
-    return [twig] if twig.kind == "Pod" else [leaf for child in twig.children for leaf in _leaves(child)]
-
-
-def _cliques(seen: Seen, gang: PodGang) -> list[PodClique]:
-    names = {group.name for group in gang.spec.podgroups}
-    mine = gang.metadata.namespace
-    return [one for one in seen.cliques if one.metadata.name in names and one.metadata.namespace == mine]
+        return Verdict(name, WAITING, "operator", errors[0], errors, "mend what the operator stumbles over")
+    refused = [one for one in seen.of_set(seen.cliques, pcs) if one.status.last_errors]
+    if refused:  # a PodGang is written when its pods exist, or a moment later
+        return not_created(name, refused[0], [e.description for one in refused for e in one.status.last_errors])
+    behind = pcs.status.observed_generation != pcs.metadata.generation
+    why = "the operator has not seen it yet" if behind else "it has no PodGangs yet"
+    return Verdict(name, WAITING, "operator", why, next="kubectl grove doctor: is the operator running?")

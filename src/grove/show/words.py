@@ -1,22 +1,9 @@
-"""Small texts: level keys as people call the levels, counts, ages."""
+"""Small texts: counts, ages, refusals."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import datetime
-
-_TOTAL = re.compile(r"^wants [^;]* free in the cluster; (?=.*\b0/\d+ nodes can take)")
-
-
-def by_name(text: str, levels: Sequence[tuple[str, str]]) -> str:
-    """The text as people read it: levels by the names the topology gives them instead of node label keys, and nothing
-    about what is free in total where no node can take a single pod."""
-    text = _TOTAL.sub("", text).replace(" (no reason by itself)", "")
-    for name, key in sorted(levels, key=lambda level: -len(level[1])):
-        if f"the label {key}" not in text:  # there it is the key that matters
-            text = text.replace(f"no domain of {key} has", f"no {name} has").replace(key, name)
-    return text
 
 
 def refusal(text: str) -> str:

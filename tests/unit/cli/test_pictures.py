@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime
 from typing import Any
 from xml.etree import ElementTree
 
@@ -23,8 +24,11 @@ from grove.show.layout import layout_of
 from grove.show.paint import domain_lines, growth, racks
 from grove.show.seen import Seen
 from grove.show.tree import State, tree_of
+from grove.show.verdict import judge
 from grove.show.words import counted
 from grove.sim.topology import LEVELS, Topology
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 BINDING = msgspec.convert(
     {"metadata": {"name": "t"}, "spec": {"levels": [{"domain": d, "key": k} for d, k in LEVELS]}},
@@ -82,7 +86,7 @@ def seen(
 
 
 REFUSED = {"conditions": [{"type": "Scheduled", "status": "False", "reason": "Unschedulable",
-                           "message": "no domain of topology.kubernetes.io/rack has room"}]}  # fmt: skip
+                           "message": "no rack has room"}]}  # fmt: skip
 LONG = {"conditions": [{"type": "Scheduled", "status": "False", "reason": "Unschedulable",
                         "message": "no rack has room for ns/x-0 (2 pods); rack z0-b0-r0 comes closest"}]}  # fmt: skip
 PLACED = {"placementScore": 0.75, "conditions": [{"type": "Scheduled", "status": "True"}]}
@@ -99,7 +103,7 @@ CRASHES = {
         pytest.param([pod("p", node="z0-b0-r0-n0", ready=True)], None, (State.READY, ""), id="all is well"),
         pytest.param([], None, (State.MISSING, "1 of 1 pods do not exist yet"), id="no pod"),
         pytest.param([pod("p", spec=HELD)], None, (State.GATED, "waits until all pods of its gang exist"), id="gated"),
-        pytest.param([pod("p")], REFUSED, (State.PENDING, "no rack has room"), id="the gang's reason, in level names"),
+        pytest.param([pod("p")], REFUSED, (State.PENDING, "no rack has room"), id="the gang's own reason"),
         pytest.param([pod("p")], None, (State.PENDING, "no node yet"), id="nobody has said anything"),
         pytest.param(
             [pod("p", node="z0-b0-r0-n0", status=WAITS)], None, (State.STARTING, "starts after x-0-b"), id="start order"
@@ -228,14 +232,12 @@ def _printed(picture: Any, width: int) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-def test_a_reason_that_the_column_cuts_is_told_whole_below_the_tree():
+def test_what_is_wrong_is_told_whole_above_the_tree():
     world = seen([pod(f"p{i}") for i in range(2)], replicas=2, gang=LONG)
-    narrow, wide = (_printed(picture_of(world).paint(width), width) for width in (60, 200))
-    why = tree_of(world, world.sets[0]).why
-    assert narrow[1].endswith("…")
-    below = narrow[next(i for i, line in enumerate(narrow) if line.startswith("why: ")) :]
-    assert " ".join(line.strip() for line in below) == f"why: {why}"
-    assert not any(line.startswith("why: ") for line in wide)
+    judgement = judge(world, world.sets[0], NOW)
+    narrow = _printed(picture_of(judgement).paint(60), 60)
+    above = narrow[: next(i for i, line in enumerate(narrow) if line.startswith("NAME"))]
+    assert " ".join(line.strip() for line in above) == f"x: cannot fit · gang: {judgement.reason}"
     assert max(map(len, narrow)) <= 60
 
 

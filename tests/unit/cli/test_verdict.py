@@ -8,8 +8,8 @@ import pytest
 from grove.api import labels
 from grove.api.core import Pod
 from grove.api.podgang import PodGang
+from grove.show.gangs import Verdict, gang_verdict
 from grove.show.seen import Seen
-from grove.show.verdict import Verdict, gang_verdict
 
 COMPLETE = {"type": "Initialized", "status": "True"}
 

@@ -7,21 +7,28 @@ from dataclasses import replace
 from tests.support.scheduler.kit import RACK, ZONE, gang, group, node, pod, racks, snap, used
 
 from grove.api.core import Taint
+from grove.api.podgang import PodGang
 from grove.scheduler.devices.devices import ANY
 from grove.scheduler.evict.victims import Running
+from grove.scheduler.explain.changes import Change
 from grove.scheduler.explain.explanation import explain
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.gang import Pin
 from grove.scheduler.model.podreq import UNSCHEDULABLE
 from grove.scheduler.model.reasons import BASE_WAITS, HELD, Reason
 from grove.scheduler.solve.place import place
+from grove.show.advice import advice_of
 from grove.show.reasons import level_of, sentence
 
 CORDON = (Taint(key=UNSCHEDULABLE, effect="NoSchedule"),)
 
 
-def kinds(explanation) -> dict[str, object]:
+def kinds(explanation) -> dict[str, Change]:
     return {change.kind: change for change in explanation.changes}
+
+
+def said(explanation, kind: str) -> str:
+    return advice_of(kinds(explanation)[kind], PodGang(), None).text
 
 
 def test_a_gang_that_fits_says_so():
@@ -70,30 +77,30 @@ def test_a_gang_with_no_room_even_without_holds_is_told_of_the_room():
 
 def test_relaxing_the_level_helps_when_the_racks_are_too_small():
     answer = explain(snap(racks({"r1": 2, "r2": 2})), gang(group("g", 4, 8), required=RACK))
-    assert kinds(answer)["relax"].text == "relax gang's required example.com/rack to example.com/block"
+    assert said(answer, "relax") == "required: example.com/block instead of required: example.com/rack for gang"
 
 
 def test_fewer_pods_are_counted_exactly():
     answer = explain(snap(racks({"r1": 3})), gang(group("g", 5, 8)))
-    assert kinds(answer)["fewer-pods"].text == "lower the minimum of g by 2, from 5 to 3"
+    assert said(answer, "fewer-pods") == "minAvailable: 3 (now 5) for g"
 
 
 def test_the_number_of_missing_nodes_is_exact():
     answer = explain(snap(racks({"r1": 3, "r2": 1})), gang(group("g", 5, 8), required=RACK))
     found = kinds(answer)["add-nodes"]
-    assert (found.size, found.text) == (2, "add 2 nodes like r1-0 in r1")
+    assert (found.size, said(answer, "add-nodes")) == (2, "add 2 nodes like r1-0 in r1")
 
 
 def test_a_cordoned_node_that_would_do_is_named():
     nodes = [replace(n, taints=CORDON) if n.name == "r1-1" else n for n in racks({"r1": 2})]
     answer = explain(snap(nodes), gang(group("g", 2, 8), required=RACK))
-    assert kinds(answer)["uncordon"].text == "uncordon r1-1"
+    assert said(answer, "uncordon") == "uncordon r1-1"
 
 
 def test_a_taint_that_stands_in_the_way_is_named():
     nodes = [node("a"), node("b", taints=(Taint(key="team", value="x", effect="NoSchedule"),))]
     answer = explain(snap(nodes), gang(group("g", 2, 8)))
-    assert kinds(answer)["untaint"].text == "remove or tolerate the taint team of b"
+    assert said(answer, "untaint") == "remove or tolerate the taint team of b"
 
 
 def test_the_smallest_gang_whose_end_helps_is_named():
@@ -101,12 +108,12 @@ def test_the_smallest_gang_whose_end_helps_is_named():
     large = Running("default/large", 0, tuple(pod(f"l{i}", 8, on=f"r2-{i}") for i in range(2)))
     snapshot = snap(racks({"r1": 1, "r2": 2}), [*small.pods, *large.pods])
     answer = explain(snapshot, gang(group("g", 1, 8)), [large, small])
-    assert kinds(answer)["finish"].text == "wait for default/small to finish, or evict it (1 pod)"
+    assert said(answer, "end-other") == "make room: delete pod default/small"
 
 
 def test_smaller_pods_are_proposed_when_devices_are_short():
     answer = explain(snap([node("a", 4), node("b", 4)]), gang(group("g", 2, 8)))
-    assert kinds(answer)["smaller-pods"].text == "ask for 4 nvidia.com/gpu instead of 8 in each pod of g"
+    assert said(answer, "smaller-pods") == "ask for 4 nvidia.com/gpu instead of 8 in each pod of g"
 
 
 def test_fewer_claimed_devices_are_proposed_by_their_class():
@@ -114,8 +121,8 @@ def test_fewer_claimed_devices_are_proposed_by_their_class():
     devices = {"deviceclass/tpu": 2, ANY: 2}
     snapshot = snap([node("a", 0, extra=devices), node("b", 0, extra=devices)])
     answer = explain(snapshot, gang(group("g", 2, 0, extra={"deviceclass/tpu": 4, ANY: 4})))
-    assert kinds(answer)["smaller-pods"].text == "ask for 2 deviceclass/tpu instead of 4 in each pod of g"
-    assert not any(ANY in change.text for change in answer.changes)
+    assert said(answer, "smaller-pods") == "ask for 2 deviceclass/tpu instead of 4 in each pod of g"
+    assert not any(ANY in change.names.get("resource", "") for change in answer.changes)
 
 
 def test_a_gang_pinned_to_a_full_domain_is_told_where_it_would_fit_whole():
@@ -123,15 +130,15 @@ def test_a_gang_pinned_to_a_full_domain_is_told_where_it_would_fit_whole():
     snapshot = snap(racks({"r1": 2, "r2": 2}), [mine, used("r1-1", 8)])
     answer = explain(snapshot, gang(group("g", 1, 8, bound=["r1-0"]), required=RACK))
     assert answer.reason == "DomainPinned"
-    text = "restart the gang whole: its 1 running pods and the rest fit together in z/b/r2"
-    assert kinds(answer)["move"].text == text
+    text = "restart the gang whole: its 1 running pod and the rest fit together in z/b/r2"
+    assert said(answer, "restart") == text
 
 
 def test_every_relaxed_gang_really_fits():
     snapshot = snap(racks({"r1": 2, "r2": 2}))
     wanted = gang(group("g", 4, 8, required=RACK), required=ZONE)
     answer = explain(snapshot, wanted)
-    assert kinds(answer)["relax"].text == "relax g's required example.com/rack to example.com/block"
+    assert said(answer, "relax") == "required: example.com/block instead of required: example.com/rack for g"
     assert isinstance(place(snapshot, gang(group("g", 4, 8), required=ZONE)), Placement)
 
 
@@ -141,3 +148,19 @@ def test_at_most_five_changes():
     snapshot = snap(nodes, [p for u in running for p in u.pods])
     answer = explain(snapshot, gang(group("g", 2, 8), required=RACK), running)
     assert 1 <= len(answer.changes) <= 5
+
+
+def test_what_can_be_done_in_place_comes_before_what_needs_a_new_set():
+    answer = explain(snap(racks({"r1": 2, "r2": 2})), gang(group("g", 4, 8), required=RACK))
+    assert [change.in_place for change in answer.changes] == sorted(
+        (change.in_place for change in answer.changes), reverse=True
+    )
+    assert {change.in_place for change in answer.changes} == {True, False}
+
+
+def test_a_part_is_not_asked_to_be_broader_than_what_it_is_inside_of():
+    snapshot = snap(racks({"r1": 2, "r2": 2}))
+    answer = explain(snapshot, gang(group("g", 3, 8, required=RACK), required=RACK))
+    assert all(
+        change.names["to"] == "" for change in answer.changes if change.kind == "relax" and change.subject == "g"
+    )

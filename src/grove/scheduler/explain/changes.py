@@ -6,8 +6,8 @@ always one that works. Sizes within a kind are found by doubling and halving: wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -26,34 +26,53 @@ MOST_TRIES = 24
 """Nodes, gangs or domains tried one by one before a kind is given up."""
 
 
+UNCORDON, UNTAINT, RELAX, FEWER_PODS = "uncordon", "untaint", "relax", "fewer-pods"
+SMALLER_PODS, END_OTHER, ADD_NODES, RESTART = "smaller-pods", "end-other", "add-nodes", "restart"
+NEEDS_NEW_SET = frozenset({RELAX, FEWER_PODS})
+"""What admission refuses to change on a set that lives."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`kind` is uncordon, untaint, relax, fewer-pods, smaller-pods, finish, add-nodes or move; `size` is how much."""
+    """One change, as a value; `show.advice` has the words and the command.
+
+    `subject` is what is changed: a node, a group, a part under a constraint, a gang; `size` is how much of it.
+    """
 
     kind: str
-    text: str
     size: int
     subject: str = ""
+    nodes: tuple[str, ...] = ()
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether it can be made while the set lives."""
+        return self.kind not in NEEDS_NEW_SET
 
 
 def smallest_changes(
     snapshot: Snapshot, gang: Gang, running: Sequence[Running], most: int, budget: Budget
 ) -> tuple[Change, ...]:
-    """Up to `most` verified changes, at most two of a kind, cheapest kinds and smallest sizes first."""
+    """Up to `most` verified changes, at most two of a kind; those that can be made in place come first, then cheapest
+    kinds and smallest sizes."""
+    if most < 1:
+        return ()
     trial = _Trial(snapshot, gang, budget)
     kinds: list[Callable[[], Iterator[Change]]] = [
         trial.open_nodes,
+        trial.restart,
+        trial.add_nodes,
+        lambda: trial.end_other(running),
+        trial.smaller_pods,
         trial.relax,
         trial.fewer_pods,
-        lambda: trial.finish(running),
-        trial.add_nodes,
-        trial.smaller_pods,
-        trial.move,
     ]
-    found = [sorted(kind(), key=lambda c: (c.size, c.text))[:2] for kind in kinds]
+    found = [sorted(kind(), key=lambda c: (c.size, c.subject))[:2] for kind in kinds]
     first = [changes[0] for changes in found if changes]
     second = [changes[1] for changes in found if len(changes) > 1]
-    return tuple((first + second)[:most])
+    return tuple(sorted((first + second)[:most], key=lambda change: not change.in_place))
 
 
 class _Trial:
@@ -69,13 +88,12 @@ class _Trial:
         closed = self._closed_nodes()
         for node in closed[:MOST_TRIES]:
             if self._fits(self._opened([node])):
-                yield Change(*_opening([node]), 1, node.name)
+                yield _opening([node])
                 return
         if len(closed) > 1:
             few = _least(len(closed), lambda n: self._fits(self._opened(closed[:n])))
             if few:
-                names = ", ".join(node.name for node in closed[:few][:8])
-                yield Change(*_opening(closed[:few]), few, names)
+                yield _opening(closed[:few])
 
     def _closed_nodes(self) -> list[NodeFacts]:
         table = self._snapshot.nodes
@@ -98,16 +116,20 @@ class _Trial:
         return twin
 
     def relax(self) -> Iterator[Change]:
-        """For each requirement, the narrowest broader level at which the gang fits."""
+        """For each requirement, the narrowest broader level at which the gang fits; none means to prefer it only.
+
+        A part is never asked to be broader than what it is inside of.
+        """
         levels = self._snapshot.tree(self._gang.keys(), self._gang.topology).keys
-        for path, part in _constrained(self._gang.root, ()):
+        for path, part, outer in _constrained(self._gang.root, (), ""):
             at = levels.index(part.required)
-            for i in range(at - 1, -2, -1):
-                broader = levels[i] if i >= 0 else ""
+            widest = levels.index(outer) if outer in levels else -1
+            for i in range(at - 1, widest - 1, -1):
+                broader = levels[i] if i > widest else ""
                 relaxed = self._gang.with_root(_with(self._gang.root, path, required=broader))
                 if self._fits(self._snapshot, relaxed):
-                    to = f"to {broader}" if broader else "away"
-                    yield Change("relax", f"relax {part.name}'s required {part.required} {to}", at - i, part.name)
+                    names = {"required": part.required, "to": broader}
+                    yield Change(RELAX, at - i, part.name, names=names)
                     break
 
     def fewer_pods(self) -> Iterator[Change]:
@@ -119,8 +141,7 @@ class _Trial:
             fewer = _least(most, self._fits_with_less(path, group))
             if fewer:
                 left = group.minimum - fewer
-                text = f"lower the minimum of {group.name} by {fewer}, from {group.minimum} to {left}"
-                yield Change("fewer-pods", text, fewer, group.name)
+                yield Change(FEWER_PODS, fewer, group.name, numbers={"from": group.minimum, "to": left})
 
     def _fits_with_less(self, path: tuple[int, ...], group: PodGroup) -> Callable[[int], bool]:
         def fits(fewer: int) -> bool:
@@ -129,8 +150,8 @@ class _Trial:
 
         return fits
 
-    def finish(self, running: Sequence[Running]) -> Iterator[Change]:
-        """The smallest running gangs whose end alone would make room."""
+    def end_other(self, running: Sequence[Running]) -> Iterator[Change]:
+        """The smallest running gang whose end alone would make room."""
         table = self._snapshot.nodes
         useful = np.zeros(table.rows, dtype=np.bool_)
         for group in self._needing:
@@ -148,10 +169,7 @@ class _Trial:
             for pod in unit.pods:
                 twin.remove_pod(pod.uid)
             if self._fits(twin):
-                text = (
-                    f"wait for {unit.name} to finish, or evict it ({len(unit.pods)} pod{'s' * (len(unit.pods) != 1)})"
-                )
-                yield Change("finish", text, len(unit.pods), unit.name)
+                yield Change(END_OTHER, len(unit.pods), unit.name)
                 return
 
     def add_nodes(self) -> Iterator[Change]:
@@ -162,9 +180,7 @@ class _Trial:
             limit = need if best is None else best.size - 1
             few = _least(limit, self._fits_with_more(template))
             if few:
-                where = _place_of(template, self._gang)
-                text = f"add {few} node{'s' * (few > 1)} like {template.name}{where}"
-                best = Change("add-nodes", text, few, template.name)
+                best = Change(ADD_NODES, few, template.name, names={"where": _place_of(template, self._gang)})
         if best is not None:
             yield best
 
@@ -204,8 +220,8 @@ class _Trial:
                 if "/" in name and amount > 1 and not is_shorthand(name):
                     fewer = _least(amount - 1, self._fits_with_smaller(path, name))
                     if fewer:
-                        text = f"ask for {amount - fewer} {name} instead of {amount} in each pod of {group.name}"
-                        yield Change("smaller-pods", text, fewer, group.name)
+                        numbers = {"from": amount, "to": amount - fewer}
+                        yield Change(SMALLER_PODS, fewer, group.name, numbers=numbers, names={"resource": name})
 
     def _fits_with_smaller(self, path: tuple[int, ...], resource: str) -> Callable[[int], bool]:
         group = _at(self._gang.root, path)
@@ -217,7 +233,7 @@ class _Trial:
 
         return fits
 
-    def move(self) -> Iterator[Change]:
+    def restart(self) -> Iterator[Change]:
         """The whole gang somewhere else, if its running pods keep it where there is no room."""
         mine = [pod for pod in self._snapshot.pods() if pod.gang == self._gang.name and not pod.terminating]
         if not mine:
@@ -227,9 +243,7 @@ class _Trial:
             twin.remove_pod(pod.uid)
         answer = place(twin, self._gang.unbound(mine), self._budget)
         if isinstance(answer, Placement):
-            where = f" in {answer.domain}" if answer.domain else ""
-            text = f"restart the gang whole: its {len(mine)} running pods and the rest fit together{where}"
-            yield Change("move", text, len(mine), self._gang.name)
+            yield Change(RESTART, len(mine), self._gang.name, names={"where": answer.domain})
 
 
 def _least(most: int, works: Callable[[int], bool]) -> int:
@@ -257,17 +271,17 @@ def _roomy(snapshot: Snapshot, shape: Shape) -> np.ndarray:
     return mask
 
 
-def _opening(nodes: Sequence[NodeFacts]) -> tuple[str, str]:
-    names = ", ".join(node.name for node in nodes[:8]) + (", …" if len(nodes) > 8 else "")
+def _opening(nodes: Sequence[NodeFacts]) -> Change:
+    names = tuple(node.name for node in nodes)
     if all(any(taint.key == UNSCHEDULABLE for taint in node.taints) for node in nodes):
-        return "uncordon", f"uncordon {names}"
+        return Change(UNCORDON, len(nodes), names[0], names)
     keys = sorted({taint.key for node in nodes for taint in node.taints})
-    return "untaint", f"remove or tolerate the taint {', '.join(keys)} of {names}"
+    return Change(UNTAINT, len(nodes), names[0], names, names={"taints": " ".join(keys)})
 
 
 def _place_of(template: NodeFacts, gang: Gang) -> str:
     places = [template.labels[key] for key in sorted(gang.keys() - {HOSTNAME}) if key in template.labels]
-    return f" in {'/'.join(places)}" if places else ""
+    return "/".join(places)
 
 
 def _less_of(shape: Shape, resource: str, fewer: int) -> Shape:
@@ -276,12 +290,15 @@ def _less_of(shape: Shape, resource: str, fewer: int) -> Shape:
     return replace(shape, requests=requests)
 
 
-def _constrained(part: Branch | PodGroup, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Branch | PodGroup]]:
+def _constrained(
+    part: Branch | PodGroup, path: tuple[int, ...], outer: str
+) -> Iterator[tuple[tuple[int, ...], Branch | PodGroup, str]]:
+    """Every part under a requirement, with the requirement it is inside of."""
     if part.required:
-        yield path, part
+        yield path, part, outer
     if isinstance(part, Branch):
         for i, child in enumerate(part.children):
-            yield from _constrained(child, (*path, i))
+            yield from _constrained(child, (*path, i), part.required or outer)
 
 
 def _leaves_of(part: Branch | PodGroup, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], PodGroup]]:

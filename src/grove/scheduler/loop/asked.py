@@ -6,6 +6,7 @@ Reads a view and leaves it as it is; the answers are the values of `explain.diag
 from __future__ import annotations
 
 from grove.api import conditions as words
+from grove.api import labels
 from grove.api.meta import find_condition
 from grove.scheduler.explain.diagnosis import Diagnosis, InLine
 from grove.scheduler.explain.explanation import explain
@@ -19,8 +20,11 @@ from grove.scheduler.policy.gangs import GangState
 from grove.scheduler.policy.queue import Order, Stage
 
 
-def diagnose(view: View, gang: GangState, strategy: Strategy = "pack") -> Diagnosis:
-    """What keeps a gang from being placed, tried out on a copy of the cluster as the view has it."""
+def diagnose(view: View, gang: GangState, strategy: Strategy = "pack", *, most: int = 5) -> Diagnosis:
+    """What keeps a gang from being placed, and up to `most` changes that would help, each tried out on a copy.
+
+    Nobody is asked to make room for another part of the same set.
+    """
     if view.has_minimum(gang):
         return Diagnosis(gang.name, True)
     turn = readiness(view, gang, lambda base: _stands(view, base))
@@ -29,7 +33,18 @@ def diagnose(view: View, gang: GangState, strategy: Strategy = "pack") -> Diagno
         tree = at_best_homes(view, tree_of(view, gang, strategy))
     except BadGang as error:
         return Diagnosis(gang.name, False, Reason(INVALID, str(error)))
-    return Diagnosis(gang.name, False, gate, explain(view.snapshot, tree, running_units(view), gate=gate))
+    own = _set_of(gang)
+    others = [one for one in running_units(view) if not _is_of(view, one.name, own)] if most else []
+    return Diagnosis(gang.name, False, gate, explain(view.snapshot, tree, others, gate=gate, most=most))
+
+
+def _set_of(gang: GangState) -> str:
+    return gang.podgang.metadata.labels.get(labels.PART_OF, "")
+
+
+def _is_of(view: View, unit: str, own: str) -> bool:
+    found = view.gangs.get(unit)
+    return bool(own) and found is not None and _set_of(found) == own
 
 
 def _stands(view: View, base: str) -> bool:

@@ -333,14 +333,14 @@ class Cycle:
     def _note_choice(self, gang: GangState, tree: Gang, placement: Placement) -> None:
         score = round(placement.score, 4)
         pods = placement.core + sum(len(group.bound) for group in tree.groups())
-        level = {"level": placement.domain_key} if placement.domain else {}
+        level = {"level": self._spoken(tree).get(placement.domain_key, placement.domain_key)}
         why = Reason(kinds.PLACED, placement.domain, {"pods": pods, "score": score}, level)
         gang.judge(Verdict(True, GANG_SCHEDULED, why), score)
         metrics.PLACEMENT_SCORE.observe(placement.score)
         if placement.domain:
             metrics.DOMAIN_SELECTED.labels(placement.domain_key).inc()
         if placement.domain and placement.core >= TWO_EVENTS:
-            text = f"chose {placement.domain} ({placement.domain_key}) for {placement.core} pods"
+            text = f"chose {level['level']} {placement.domain} for {placement.core} pods"
             self._events.normal(gang.podgang, EventReason.TOPOLOGY_SELECTED, text)
 
     def _refuse(self, unit: Unit, answer: NoFit, decision: str, closed: Mapping[str, Hold]) -> None:
@@ -381,11 +381,14 @@ class Cycle:
             verdict = Verdict(False, HELD_FOR_OTHERS, kept_out_by(closed))
         else:
             _, _, closest = closest_domain(self._view.snapshot, unit.tree)
-            levels = {key: name for name, key in self._view.level_names(unit.tree.topology).items()}
-            why = named(answer.why.with_parts(*([closest] if closest else ())), levels)
+            why = named(answer.why.with_parts(*([closest] if closest else ())), self._spoken(unit.tree))
             verdict = Verdict(False, UNSCHEDULABLE, why)
         self._said[unit.name] = (answer.why, frozenset(closed), verdict)
         return verdict
+
+    def _spoken(self, tree: Gang) -> dict[str, str]:
+        """What the gang's topology calls its levels, by label key."""
+        return {key: name for name, key in self._view.level_names(tree.topology).items()}
 
     def _park(self, unit: Unit, now: float) -> None:
         self._relief.needed_by(unit.name, unit.tree)

@@ -1,0 +1,204 @@
+"""The cluster as it is now, kept current by watches: what `-w` and `top` draw from, without asking again.
+
+With the rights of a scheduler its view is followed too, so that gangs that wait are explained as they stand; without
+them one namespace is followed, and what the scheduler wrote has to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from grove.cli.access import RUNNING, Answer, Options, resolve
+
+if TYPE_CHECKING:
+    from grove.api.meta import Key
+    from grove.api.podgang import PodGang
+    from grove.cli.judged import Judged
+    from grove.kube.cache import Cache
+    from grove.kube.client import Client
+    from grove.scheduler.explain.diagnosis import Diagnosis
+    from grove.scheduler.loop.live import Scheduler
+    from grove.show.processes import Processes
+    from grove.show.seen import Seen
+
+BURST_S = 0.2
+"""Changes come in bursts; one picture for each."""
+IDLE_S = 10.0
+"""Ages move on even when nothing happens."""
+LEASES_S = 10.0
+
+Picture = Callable[["Source"], Awaitable[Answer | None]]
+"""The answer as things stand; None when there is nothing left to look at."""
+
+
+class Source:
+    def __init__(self, client: Client, cache: Cache, namespace: str, scheduler: Scheduler | None = None) -> None:
+        self.client, self.cache, self.namespace, self.scheduler = client, cache, namespace, scheduler
+        self.changed = asyncio.Event()
+        self.note = ""
+        self._processes: tuple[float, Processes] | None = None
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def seen(self, only_set: str = "", *, everything: bool = False) -> Seen:
+        """What a read would give now. `everything` has the pods of others too, for pictures of nodes."""
+        from grove.api import labels
+        from grove.api.core import Node, Pod
+        from grove.api.podclique import PodClique
+        from grove.api.podcliqueset import PodCliqueSet
+        from grove.api.podgang import PodGang
+        from grove.api.scalinggroup import PodCliqueScalingGroup
+        from grove.api.topology import ClusterTopologyBinding
+        from grove.show.seen import Seen
+
+        def mine(kind: type[Any], label: str = labels.PART_OF) -> list[Any]:
+            found = self.cache.list(kind, self.namespace or None)
+            return [one for one in found if not only_set or one.metadata.labels.get(label) == only_set]
+
+        sets = [
+            one for one in self.cache.list(PodCliqueSet, self.namespace or None)
+            if not only_set or one.metadata.name == only_set
+        ]  # fmt: skip
+        pods = self.cache.list(Pod) if everything else [
+            pod for pod in mine(Pod) if only_set or pod.metadata.labels.get(labels.MANAGED_BY) == labels.OPERATOR
+        ]  # fmt: skip
+        return Seen(
+            sorted(sets, key=lambda one: one.metadata.key), mine(PodCliqueScalingGroup), mine(PodClique),
+            mine(PodGang), pods, self.cache.list(Node), self.cache.list(ClusterTopologyBinding), now=self.now(),
+        )  # fmt: skip
+
+    async def processes(self) -> Processes:
+        """Whether operator and scheduler run, as of a few seconds ago."""
+        from grove.show.processes import read_processes
+
+        now_s = asyncio.get_running_loop().time()
+        if self._processes is None or now_s - self._processes[0] > LEASES_S:
+            self._processes = (now_s, await read_processes(self.client, self.now()))
+        return self._processes[1]
+
+    async def diagnose(self, gangs: Sequence[PodGang], most: int) -> dict[Key, Diagnosis]:
+        from grove.cli.judged import diagnosed
+
+        return diagnosed(self.scheduler, gangs, most) if self.scheduler is not None else {}
+
+    async def judged(self, seen: Seen, *, advice: bool = False, only: Sequence[PodGang] | None = None) -> Judged:
+        from grove.cli.judged import judged_with
+
+        return await judged_with(
+            seen, self.now(), await self.processes(), self.diagnose, advice=advice, only=only, note=self.note
+        )
+
+
+@asynccontextmanager
+async def following(
+    client: Client, namespace: str, timeout_s: float = 30.0, *, events: bool = False
+) -> AsyncIterator[Source]:
+    """A source that is in step with the cluster."""
+    from grove.cli.settings import settings_of
+    from grove.kube.cache import Cache
+    from grove.kube.errors import Forbidden
+    from grove.scheduler.loop.live import Scheduler
+
+    scheduler = Scheduler(client, await settings_of(client))
+    source = Source(client, scheduler.cache, namespace, scheduler)
+    _follow(source, namespace, everywhere=True, events=events)
+    try:
+        async with scheduler.following():
+            yield source
+            return
+    except Forbidden as error:
+        note = f"you may not see what the scheduler sees ({error}); this is what it wrote on the objects"
+    cache = Cache(client)
+    source = Source(client, cache, namespace)
+    source.note = note
+    _follow(source, namespace, everywhere=False, events=events)
+    async with cache:
+        await cache.wait_synced(timeout_s)
+        yield source
+
+
+def _follow(source: Source, namespace: str, *, everywhere: bool, events: bool) -> None:
+    from grove.api.core import Event, Node, Pod
+    from grove.api.podclique import PodClique
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.api.podgang import PodGang
+    from grove.api.scalinggroup import PodCliqueScalingGroup
+    from grove.api.topology import ClusterTopologyBinding
+
+    def stir(old: object, new: object) -> None:
+        source.changed.set()
+
+    own: tuple[type[Any], ...] = (PodCliqueSet, PodCliqueScalingGroup, PodClique, *([Event] if events else ()))
+    if not everywhere:
+        own = (*own, PodGang, Pod)
+    for kind in own:
+        source.cache.add(kind, namespace=namespace)
+    kinds: tuple[type[Any], ...] = (*own, PodGang, Pod, Node, ClusterTopologyBinding)
+    for one in dict.fromkeys(kinds):
+        source.cache.on_event(one, stir)
+
+
+def watch(options: Options, picture: Picture, *, events: bool = False) -> int:
+    """Draws the picture anew whenever something changes, until there is nothing left to draw or Ctrl-C."""
+    import gc
+
+    from grove.kube.http import HttpClient
+    from grove.kube.logs import configure_logs
+
+    configure_logs("error", "text")
+    gc.enable()  # this one may run for hours
+
+    async def run() -> int:
+        config, namespace = resolve(options)
+        async with (
+            HttpClient(config, user_agent="kubectl-grove", timeout_s=options.timeout_s) as client,
+            following(client, namespace, options.timeout_s, events=events) as source,
+        ):
+            return await drawing(source, picture, options.output)
+
+    return asyncio.run(run())
+
+
+async def drawing(source: Source, picture: Picture, output: str = "") -> int:
+    """On a terminal one picture in place; into a pipe one after the other, each that differs from the one before."""
+    from rich.live import Live
+
+    from grove.cli.access import formatted
+    from grove.cli.terminal import printed, terminal
+
+    console, code, before = terminal(), RUNNING, ""
+    in_place = console.is_terminal and not output
+    with Live(console=console, auto_refresh=False, screen=True) if in_place else nullcontext() as live:
+        while True:
+            source.changed.clear()
+            found = await picture(source)
+            if found is None:
+                return code
+            code = found.code
+            if live is not None:
+                live.update(found.paint(console.width), refresh=True)
+            else:
+                text = formatted(found.data, output) if output else _plain(found)
+                if text != before:
+                    printed(text)
+                before = text
+            try:
+                async with asyncio.timeout(IDLE_S):
+                    await source.changed.wait()
+            except TimeoutError:
+                pass
+            await asyncio.sleep(BURST_S)
+
+
+def _plain(found: Answer) -> str:
+    from grove.cli.terminal import UNLIMITED, terminal
+
+    console = terminal(plain=True)
+    with console.capture() as captured:
+        console.print(found.paint(UNLIMITED))
+    return captured.get() + "\n"

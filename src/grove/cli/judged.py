@@ -1,0 +1,124 @@
+"""How sets are, asked of a cluster: what was read, whether the operator and the scheduler run, and for gangs that wait
+the scheduler's own eyes. `status`, `tree`, `explain` and `queue` all ask here, so they say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from grove.cli.settings import settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from datetime import datetime
+
+    from grove.api.core import Event
+    from grove.api.meta import Key
+    from grove.api.podgang import PodGang
+    from grove.kube.client import Client
+    from grove.scheduler.explain.diagnosis import Diagnosis
+    from grove.scheduler.loop.live import Scheduler
+    from grove.scheduler.model.config import SchedulerConfiguration
+    from grove.show.processes import Processes
+    from grove.show.seen import Seen
+    from grove.show.verdict import Judgement
+
+MOST_CHANGES = 5
+MOST_LOOKED = 64
+"""Waiting gangs that are looked at one by one; what the scheduler wrote on the others has to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`note` says what could not be looked at for lack of rights."""
+
+    sets: tuple[Judgement, ...]
+    processes: Processes
+    note: str = ""
+
+
+Look = Callable[["Sequence[PodGang]", int], Awaitable["dict[Key, Diagnosis]"]]
+"""Diagnoses of gangs, with so many changes that would help each."""
+
+
+async def judged(
+    client: Client, seen: Seen, now: datetime, *, advice: bool = False, only: Sequence[PodGang] | None = None,
+    settings: SchedulerConfiguration | None = None,
+) -> Judged:  # fmt: skip
+    """The sets that were read, judged. `advice` also asks what would help; `only` these gangs are looked at then."""
+    from grove.show.processes import read_processes
+
+    if len(seen.sets) == 1 and not seen.events and _unready(seen):
+        seen = replace(seen, events=await _warnings(client, seen.sets[0].metadata.namespace))
+
+    async def look(gangs: Sequence[PodGang], most: int) -> dict[Key, Diagnosis]:
+        async with looking(client, settings) as scheduler:
+            return diagnosed(scheduler, gangs, most)
+
+    return await judged_with(seen, now, await read_processes(client, now), look, advice=advice, only=only)
+
+
+async def judged_with(
+    seen: Seen, now: datetime, processes: Processes, look: Look, *, advice: bool = False,
+    only: Sequence[PodGang] | None = None, note: str = "",
+) -> Judged:  # fmt: skip
+    from grove.kube.errors import Forbidden
+    from grove.show.verdict import judge
+
+    found: dict[Key, Diagnosis] = {}
+    waiting = [gang for gang in (seen.gangs if only is None else only) if _waits(gang)]
+    if waiting:
+        try:
+            found = await look(waiting[:MOST_LOOKED], MOST_CHANGES if advice else 0)
+        except Forbidden as error:
+            note = f"you may not see what the scheduler sees ({error}); this is what it wrote on the objects"
+    return Judged(tuple(judge(seen, pcs, now, processes, found) for pcs in seen.sets), processes, note)
+
+
+def _waits(gang: PodGang) -> bool:
+    """Whether it has to be looked at: one of ours that does not say that it is placed."""
+    from grove.api import conditions as words
+    from grove.api.meta import is_true
+    from grove.show.verdict import is_ours
+
+    return is_ours(gang) and not gang.metadata.is_deleting and not is_true(gang.status.conditions, words.SCHEDULED)
+
+
+def _unready(seen: Seen) -> bool:
+    return any(pod.is_bound and not pod.is_ready and not pod.metadata.is_deleting for pod in seen.pods)
+
+
+def diagnosed(scheduler: Scheduler, gangs: Sequence[PodGang], most: int) -> dict[Key, Diagnosis]:
+    """What the scheduler would say of these gangs now."""
+    from grove.scheduler.loop.asked import diagnose
+
+    view, policy = scheduler.view, scheduler.config.node_policy
+    states = ((gang.metadata.key, view.gangs.get(str(gang.metadata.key))) for gang in gangs)
+    return {
+        key: diagnose(view, state, policy, most=most)
+        for key, state in states
+        if state is not None and view.concerns_us(state)
+    }
+
+
+@asynccontextmanager
+async def looking(client: Client, given: SchedulerConfiguration | None = None) -> AsyncIterator[Scheduler]:
+    """The cluster as the scheduler sees it, read once; nothing is decided or written."""
+    from grove.scheduler.loop.live import Scheduler
+
+    scheduler = Scheduler(client, given or await settings_of(client))
+    async with scheduler.following():
+        yield scheduler
+
+
+async def _warnings(client: Client, namespace: str) -> Sequence[Event]:
+    """What kubelets and others complain about in the pods of a namespace; nothing for those who may not see it."""
+    from grove.api.core import Event
+    from grove.kube.errors import Forbidden
+
+    try:
+        return (await client.list(Event, namespace, fields="type=Warning,involvedObject.kind=Pod")).items
+    except Forbidden:
+        return ()

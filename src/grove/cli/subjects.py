@@ -1,0 +1,153 @@
+"""What a name on the command line means: a set, a gang, a scaling group, a clique or a pod; else what there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from grove.cli.access import Unanswered
+
+if TYPE_CHECKING:
+    from grove.api.meta import Object
+    from grove.api.podgang import PodGang
+    from grove.kube.client import Client
+    from grove.show.seen import Seen
+
+KINDS = {
+    "pcs": "PodCliqueSet", "pg": "PodGang", "pcsg": "PodCliqueScalingGroup", "pclq": "PodClique", "po": "Pod",
+}  # fmt: skip
+MOST_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What was asked about, with all that was read of its set. `gangs` are those it belongs to or is made of."""
+
+    kind: str
+    name: str
+    seen: Seen
+    gangs: tuple[PodGang, ...]
+
+    @property
+    def is_set(self) -> bool:
+        return self.kind == "PodCliqueSet"
+
+
+async def subject(client: Client, namespace: str, text: str) -> Subject:
+    """The object of that name: `chat`, `pg/chat-0`, `pod/chat-0-w-abcde` …; the first kind that has it, outside in."""
+    from grove.kube.errors import NotFound
+    from grove.show.seen import Seen, read
+
+    wanted, name = _split(text)
+    if wanted in ("", "PodCliqueSet"):
+        try:
+            seen = await read(client, namespace, only_set=name)
+            return Subject("PodCliqueSet", name, seen, tuple(seen.of_set(seen.gangs, seen.sets[0])))
+        except* NotFound as group:
+            _unless_of_the_object(group)
+    kind, found = await _find(client, namespace, wanted, name)
+    if found is None:
+        raise Unanswered(await _absent(client, namespace, wanted, name))
+    from grove.api import labels
+
+    owner = found.metadata.labels.get(labels.PART_OF, "")
+    try:
+        seen = await read(client, namespace, only_set=owner) if owner else Seen()
+    except* NotFound:
+        seen = Seen()
+    gangs = _gangs_of(seen, kind, found)
+    if kind == "PodGang" and not any(one.metadata.name == name for one in seen.gangs):
+        seen = replace(seen, gangs=[*gangs, *seen.gangs])
+    return Subject(kind, name, seen, tuple(gangs))
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Kind and name of `kind/name` as kubectl takes it; no kind where none is given."""
+    head, slash, name = text.partition("/")
+    word = head.split(".")[0].lower()
+    if not slash:
+        return "", text
+    for short, kind in KINDS.items():
+        if word in (short, kind.lower(), f"{kind.lower()}s"):
+            return kind, name
+    raise Unanswered(f"unknown kind {head}: it may be {', '.join(KINDS)}")
+
+
+def _unless_of_the_object(group: BaseExceptionGroup[Any]) -> None:
+    """Goes on when the object is missing; a cluster without the kind is another matter."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            _unless_of_the_object(error)
+        elif not getattr(error, "details", {}).get("name"):
+            raise error
+
+
+async def _find(client: Client, namespace: str, wanted: str, name: str) -> tuple[str, Object | None]:
+    from grove.api.core import Pod
+    from grove.api.podclique import PodClique
+    from grove.api.podgang import PodGang
+    from grove.api.scalinggroup import PodCliqueScalingGroup
+    from grove.kube.errors import NotFound
+
+    kinds: tuple[type[Object], ...] = (PodGang, PodCliqueScalingGroup, PodClique, Pod)
+    for kind in kinds:
+        if wanted in ("", kind.RESOURCE.kind):
+            try:
+                return kind.RESOURCE.kind, await client.get(kind, name, namespace)
+            except NotFound as error:
+                if not error.details.get("name"):
+                    raise
+    return "", None
+
+
+def _gangs_of(seen: Seen, kind: str, found: Object) -> list[PodGang]:
+    from grove.api import labels
+    from grove.api.meta import Key
+    from grove.api.podgang import PodGang
+
+    if isinstance(found, PodGang):
+        return [found]
+    meta = found.metadata
+    if kind == "PodCliqueScalingGroup":
+        members = [one for one in seen.cliques if one.metadata.labels.get(labels.SCALING_GROUP) == meta.name]
+        names = {one.metadata.labels.get(labels.POD_GANG, "") for one in members}
+    else:
+        names = {meta.labels.get(labels.POD_GANG, "")}
+    return [seen.gang_of[key] for one in sorted(names) if (key := Key(meta.namespace, one)) in seen.gang_of]
+
+
+async def _absent(client: Client, namespace: str, wanted: str, name: str) -> str:
+    """That there is no such thing, and what there is."""
+    from grove.api.podcliqueset import PodCliqueSet
+
+    what = wanted or "PodCliqueSet, PodGang, group, clique or pod"
+    return f"there is no {what} {name} in namespace {namespace}{await existing(client, PodCliqueSet, namespace)}"
+
+
+async def existing(client: Client, kind: type[Any], namespace: str = "") -> str:
+    """What there is of a kind, as the end of a sentence about a name that does not exist."""
+    from grove.kube.errors import KubeError
+
+    try:
+        names = sorted(one.metadata.name for one in (await client.list(kind, namespace)).items)
+    except KubeError:
+        return ""
+    if not names:
+        return f"; there is no {kind.RESOURCE.kind} at all"
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"; of {kind.RESOURCE.kind}s there are {', '.join(names[:MOST_NAMED])}{more}"
+
+
+async def set_called(client: Client, namespace: str, name: str, read: Any) -> Seen:
+    """The set of that name with all its parts; or what sets there are."""
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.kube.errors import NotFound
+
+    try:
+        seen: Seen = await read(client, namespace, only_set=name)
+        return seen
+    except* NotFound as group:
+        _unless_of_the_object(group)
+    raise Unanswered(
+        f"there is no PodCliqueSet {name} in namespace {namespace}{await existing(client, PodCliqueSet, namespace)}"
+    )

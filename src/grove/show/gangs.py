@@ -1,0 +1,315 @@
+"""The one reason why a gang is not running, its evidence, and what to do next: from the outermost cause inwards.
+
+create, quota → gate → gang → domain → node → dependency → pod. Pure: what was read goes in, with the scheduler's
+diagnosis where there is one; a verdict comes out. Whether a set as a whole runs is said in `verdict`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from grove.api import conditions as words
+from grove.api import labels
+from grove.api.meta import Key, find_condition, is_true
+from grove.api.podclique import PodClique
+from grove.api.podgang import PodGang
+from grove.scheduler.explain.diagnosis import Diagnosis
+from grove.scheduler.filters.taints import hard_taints_tolerated
+from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.podreq import NOT_READY, UNREACHABLE, UNSCHEDULABLE, read_node
+from grove.scheduler.model.reasons import Reason, named
+from grove.show.advice import Advice, advice_of
+from grove.show.reasons import level_of, sentence
+from grove.show.seen import Seen
+from grove.show.tree import STARTING as SILENT
+from grove.show.tree import State, Twig, tree_of
+from grove.show.words import many, refusal
+
+RUNNING, STARTING, WAITING, FAILING, NO_FIT = "running", "starting", "waiting", "failing", "cannot fit"
+PREEMPTING = "Preempting"
+ROOM = "there is room for it; the scheduler has not placed it yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`level` is where the cause lies; `advice` are verified changes, any one of which would do."""
+
+    gang: str
+    state: str
+    level: str
+    reason: str
+    evidence: tuple[str, ...] = ()
+    next: str = ""
+    advice: tuple[Advice, ...] = ()
+    why: Reason | None = None
+
+
+def gang_verdict(seen: Seen, gang: PodGang, found: Diagnosis | None, leaves: Sequence[Twig] | None = None) -> Verdict:
+    """The dominant reason for one gang. Without a diagnosis what the scheduler wrote on the objects has to do.
+
+    `leaves` are the cliques of the gang's set with their pods, where the caller has them already.
+    """
+    name = gang.metadata.name
+    levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
+    cliques = _cliques(seen, gang)
+    refused = [(one, error) for one in cliques for error in one.status.last_errors]
+    missing = [one for one in cliques if one.status.replicas < one.spec.replicas]
+    if refused and missing:
+        return not_created(name, refused[0][0], [error.description for _, error in refused])
+    placed = found.placed if found is not None else is_true(gang.status.conditions, words.SCHEDULED)
+    if placed:
+        return _not_ready(seen, gang, cliques, leaves)
+    kept = _kept_waiting(gang)
+    if kept is not None:
+        return kept
+    if found is None:
+        return _as_written(seen, gang)
+    return _not_placed(seen, gang, found, levels)
+
+
+def _kept_waiting(gang: PodGang) -> Verdict | None:
+    """What the scheduler itself does with the gang, which nobody else can know: its place is being cleared, or nodes
+    that would do are held for others."""
+    name, conditions = gang.metadata.name, gang.status.conditions
+    chosen = find_condition(conditions, words.NOMINATED)
+    if chosen is not None and chosen.status == words.TRUE:
+        step = "wait until they are gone; disruption budgets may hold them back"
+        return Verdict(name, WAITING, "preemption", chosen.message or chosen.reason, (), step)
+    said = find_condition(conditions, words.SCHEDULED)
+    if said is None or said.status == words.TRUE:
+        return None
+    if said.reason == words.NODES_HELD_FOR_OTHERS:
+        step = "wait for those before it (kubectl grove queue), or raise its priorityClassName"
+        return Verdict(name, WAITING, "held", said.message, (), step)
+    if said.reason == PREEMPTING:
+        return Verdict(name, WAITING, "preemption", said.message, (), "wait until they are gone")
+    return None
+
+
+def not_created(name: str, clique: PodClique, errors: Sequence[str]) -> Verdict:
+    evidence = tuple(dict.fromkeys(errors))
+    if any("quota" in error for error in errors):
+        step = "raise the quota, or scale something else down"
+        said = next(refusal(error) for error in errors if "quota" in error)
+        what = f"a ResourceQuota does not let its pods be created: {said}"
+        return Verdict(name, WAITING, "quota", what, evidence, step)
+    cause, step = next(filter(None, map(_refusal, errors)), ("", "mend what the API server refuses"))
+    what = f"pods of {clique.metadata.name} cannot be created" + (f": {cause}" if cause else "")
+    return Verdict(name, WAITING, "create", what, evidence, step)
+
+
+_ACCOUNT = re.compile(r"service account ([^/\s]+)/([^:\s]+): .*not found")
+_PRIORITY = re.compile(r"no PriorityClass with name (\S+) was found")
+
+
+def _refusal(error: str) -> tuple[str, str] | None:
+    """Why the API server does not let a pod be made, and what to do about it, for what happens often."""
+    if found := _ACCOUNT.search(error):
+        step = f"kubectl -n {found[1]} create serviceaccount {found[2]}, or mend serviceAccountName"
+        return f"there is no ServiceAccount {found[2]}", step
+    if found := _PRIORITY.search(error):
+        return f"there is no PriorityClass {found[1]}", "create it, or mend priorityClassName"
+    if "violates PodSecurity" in error:
+        step = "mend the pod template, or loosen the Pod Security level of the namespace"
+        return "the namespace's Pod Security level forbids them", step
+    return None
+
+
+def _nobody_selected(seen: Seen, gang: PodGang) -> str:
+    """A node label that pods of the gang select and that no node has, as `key=value`; empty if there is none."""
+    there = {pair for node in seen.nodes for pair in node.metadata.labels.items()}
+    for pod in seen.pods_of_gang.get(gang.metadata.key, ()):
+        for key, value in sorted(pod.spec.node_selector.items()):
+            if seen.nodes and (key, value) not in there:
+                return f"{key}={value}"
+    return ""
+
+
+def _shut_nodes(seen: Seen, gang: PodGang) -> dict[str, list[str]]:
+    """Nodes that are closed to the gang's pods, by what closes them."""
+    pods = seen.pods_of_gang.get(gang.metadata.key, [])
+    found: dict[str, list[str]] = {}
+    for node in seen.nodes if pods else ():
+        for taint in read_node(node).taints:
+            if not hard_taints_tolerated([taint], pods[0].spec.tolerations):
+                found.setdefault(_CLOSED.get(taint.key, f"with taint {taint.key}"), []).append(node.metadata.name)
+                break
+    return found
+
+
+_CLOSED = {UNSCHEDULABLE: "cordoned", NOT_READY: "not ready", UNREACHABLE: "unreachable"}
+MOST_NAMED = 3
+
+
+def _not_placed(seen: Seen, gang: PodGang, found: Diagnosis, levels: Sequence[tuple[str, str]]) -> Verdict:
+    name, explanation = gang.metadata.name, found.explanation
+    if found.gate is not None:
+        return Verdict(name, WAITING, "gate", sentence(found.gate), next=_gate_step(found.gate), why=found.gate)
+    assert explanation is not None
+    unlabelled, shut = _nobody_selected(seen, gang), _shut_nodes(seen, gang)
+    if explanation.fits:
+        step = "if it stays so, kubectl grove doctor: is grove-scheduler running?"
+        return Verdict(name, WAITING, "gang", ROOM, next=step, why=explanation.why)
+    spoken = {key: level for level, key in levels}
+    evidence = tuple(f"{level_of(one)}: {sentence(named(one, spoken))}" for one in explanation.findings)
+    why = named(explanation.why, spoken)
+    if len(shut) == 1:
+        why = _closed_by(why, *shut)
+    reason = sentence(why)
+    for what, names in shut.items():
+        evidence = (*evidence, f"node: {len(names)} {what}: {', '.join(names[:MOST_NAMED])}" + _more(names))
+    pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
+    others = {str(one.metadata.key): one for one in seen.others}
+    advice = tuple(advice_of(change, gang, pcs, levels, others) for change in explanation.changes)
+    level = level_of(why)
+    unsure = "" if explanation.proven else "no place was found within the search's budget; "
+    step = advice[0].sentence if advice else "no small change helps: it needs more or larger nodes"
+    if not advice and level == "node":
+        step = "mend what rules every node out (the node lines above), or add nodes that can take it"
+    if why.kind == kinds.UNKNOWN_LEVEL:
+        step = f"kubectl label node NODE {why.subject}=…, for every node (kubectl grove doctor lists them)"
+    if unlabelled:
+        evidence = (f"node: its pods select {unlabelled}, and no node has that label", *evidence)
+        step = f"kubectl label node NODE {unlabelled}, or mend the nodeSelector of its pods"
+    if (held := find_condition(gang.status.conditions, words.NODES_HELD)) is not None and held.status == words.TRUE:
+        evidence = (*evidence, f"held for it: {held.message}")
+    return Verdict(name, NO_FIT, level, unsure + reason, evidence, step, advice, why)
+
+
+def _closed_by(why: Reason, word: str) -> Reason:
+    """The reason with the word for what closes nodes, where all that a filter can say is that they are tainted."""
+    subject = word if why.kind == kinds.FILTERED and why.subject == "taint" else why.subject
+    return replace(why, subject=subject, parts=tuple(_closed_by(one, word) for one in why.parts))
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+
+
+def _gate_step(gate: Reason) -> str:
+    if gate.kind == kinds.BASE_WAITS:
+        return "explain its base gang first: a scaled gang follows when that is scheduled"
+    if gate.kind in (kinds.PODS_COMING, kinds.PODS_MISSING):
+        return "the operator is making its pods; if it stays so, kubectl grove doctor"
+    return "whoever set the scheduling gate has to remove it" if gate.kind == kinds.GATED else ""
+
+
+def _as_written(seen: Seen, gang: PodGang) -> Verdict:
+    """What the objects say, when nobody could look at the cluster with the scheduler's eyes."""
+    name = gang.metadata.name
+    scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
+    said = find_condition(gang.status.conditions, words.SCHEDULED)
+    told = find_condition(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
+    if told is not None and told.status == words.FALSE:
+        step = f"{scheduler} does not know the gang yet; docs/backends.md says what {told.reason} asks for"
+        return Verdict(name, WAITING, "gate", told.message or told.reason, (f"{scheduler}: {told.reason}",), step)
+    refusals = tuple(dict.fromkeys(_refusals(seen, gang)))
+    if said is None:
+        complete = find_condition(gang.status.conditions, words.INITIALIZED)
+        if complete is None or complete.status != words.TRUE:
+            return Verdict(name, WAITING, "gate", "its pods are still being created")
+        step = "kubectl grove doctor" if scheduler == labels.GROVE_SCHEDULER else f"is {scheduler} running?"
+        reason = refusals[0] if refusals else f"{scheduler} has not said anything about it yet"
+        return Verdict(name, WAITING, "gang", reason, refusals[1:], step)
+    state = NO_FIT if said.reason == "Unschedulable" else WAITING
+    reason = said.message or said.reason
+    return Verdict(name, state, "gang", reason, (f"{scheduler}: {said.reason}", *refusals))
+
+
+def _refusals(seen: Seen, gang: PodGang) -> Iterator[str]:
+    """What a scheduler wrote on the gang's pods about why they have no node."""
+    for pod in seen.pods_of_gang.get(gang.metadata.key, ()):
+        said = find_condition(pod.status.conditions, "PodScheduled")
+        if said is not None and said.status == words.FALSE and said.message:
+            yield said.message
+
+
+def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], leaves: Sequence[Twig] | None) -> Verdict:
+    name = gang.metadata.name
+    mine = {one.metadata.name for one in cliques}
+    own = [twig for twig in (leaves if leaves is not None else _clique_twigs(seen, gang)) if twig.name in mine]
+    twigs = [pod for twig in own for pod in twig.children if pod.state is not State.LEAVING]
+    sick = [twig for twig in twigs if twig.state is not State.READY]
+    short = [twig for twig in own if twig.state is State.MISSING]
+    if short and not any(twig.state is State.FAILED for twig in sick):
+        evidence = tuple(f"{twig.name}: {twig.why}" for twig in short)
+        step = "the operator is making them; if it stays so, kubectl grove doctor"
+        return Verdict(name, WAITING, "operator", f"{short[0].name}: {short[0].why}", evidence, step)
+    if not sick:
+        ready = sum(twig.count.ready for twig in own)
+        return Verdict(name, RUNNING, "", f"{many(ready, 'pod')} ready")
+    worst = min(sick, key=lambda twig: (twig.state, twig.name))
+    evidence = tuple(_together(sick))
+    if worst.state is State.FAILED:
+        node = seen.node_of.get(worst.node)
+        lost = bool(seen.nodes) and bool(worst.node) and (node is None or not node.is_ready)
+        step = "recover the node, or kubectl delete node it" if lost else f"kubectl logs {worst.name} --previous"
+        return Verdict(name, FAILING, "node" if lost else "pod", worst.why, evidence, step)
+    if worst.state is State.PENDING:
+        return Verdict(name, WAITING, "node", worst.why, evidence, "the gang stands; these pods are above its minimum")
+    blocked = [clique for clique in cliques if clique.spec.starts_after and _is_waiting(seen, clique)]
+    if blocked:
+        clique = blocked[0]
+        after = ", ".join(clique.spec.starts_after)
+        step = f"look at {after} first: kubectl grove tree"
+        return Verdict(name, STARTING, "dependency", f"{clique.metadata.name} starts after {after}", evidence, step)
+    if all(twig.why == SILENT for twig in sick):
+        return _complaints(seen, gang, worst.name, evidence)
+    return Verdict(name, STARTING, "pod", worst.why or "its pods are starting", evidence, "wait, or read their logs")
+
+
+def _complaints(seen: Seen, gang: PodGang, pod: str, evidence: tuple[str, ...]) -> Verdict:
+    """Pods that are bound and whose containers say nothing: what their kubelets warn of, the latest first."""
+    name, mine = gang.metadata.name, {one.metadata.name for one in seen.pods_of_gang.get(gang.metadata.key, ())}
+    said = [one for one in seen.events if one.involved_object.name in mine and one.type == "Warning"]
+    said.sort(key=lambda one: str(one.last_timestamp or one.event_time or ""), reverse=True)
+    if not said:
+        step = f"wait, or kubectl describe pod {pod}"
+        return Verdict(name, STARTING, "pod", "its pods are starting", evidence, step)
+    latest = said[0]
+    warnings = dict.fromkeys(f"{one.involved_object.name}: {one.reason}: {one.message}" for one in said)
+    step = f"kubectl describe pod {latest.involved_object.name}"
+    if found := _ABSENT.search(latest.message):
+        step = f"create the {found[1].lower()} {found[2]} in its namespace, or mend the pod template"
+    reason = f"{latest.reason}: {latest.message}"
+    return Verdict(name, STARTING, "pod", reason, tuple(warnings)[:MOST_NAMED], step)
+
+
+_ABSENT = re.compile(r"\b(secret|configmap|persistentvolumeclaim) \"?([^\"\s]+)\"? not found", re.IGNORECASE)
+
+
+def _together(sick: Sequence[Twig]) -> Iterator[str]:
+    """One line a reason, with the pods that have it."""
+    by_reason: dict[str, list[str]] = {}
+    for twig in sick:
+        by_reason.setdefault(twig.why, []).append(twig.name)
+    for why, names in by_reason.items():
+        more = f" and {many(len(names) - 1, 'other pod')}" if len(names) > 1 else ""
+        yield f"{names[0]}{more}: {why}"
+
+
+def _is_waiting(seen: Seen, clique: PodClique) -> bool:
+    return any(
+        one.name == labels.STARTUP_CONTAINER and one.state.running
+        for pod in seen.pods_of_clique.get(clique.metadata.key, ())
+        for one in pod.status.init_container_statuses
+    )
+
+
+def _clique_twigs(seen: Seen, gang: PodGang) -> list[Twig]:
+    pcs = seen.find_set(Key(gang.metadata.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
+    return leaves_of(tree_of(seen, pcs)) if pcs is not None else []
+
+
+def leaves_of(twig: Twig) -> list[Twig]:
+    """The cliques of a tree, with their pods."""
+    return [twig] if twig.kind == "PodClique" else [leaf for child in twig.children for leaf in leaves_of(child)]
+
+
+def _cliques(seen: Seen, gang: PodGang) -> list[PodClique]:
+    keys = (Key(gang.metadata.namespace, group.name) for group in gang.spec.podgroups)
+    return [seen.clique_of[key] for key in keys if key in seen.clique_of]

@@ -1,0 +1,133 @@
+"""All sets at a glance, worst first: one line each, from their judgements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from grove.api.core import Pod
+from grove.api.meta import Json, Key
+from grove.api.podcliqueset import PodCliqueSet
+from grove.scheduler.model.podreq import pod_requests
+from grove.show.columns import table
+from grove.show.explained import STYLES
+from grove.show.layout import accelerator
+from grove.show.processes import Processes
+from grove.show.seen import Seen
+from grove.show.verdict import WORST_FIRST, Judgement
+from grove.show.words import age
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One set. `asked` and `held` are accelerators: of all pods it wants, and of those that have a node."""
+
+    namespace: str
+    name: str
+    state: str
+    why: str
+    replicas: int
+    available: int
+    updated: int
+    pods: int
+    ready: int
+    asked: int
+    held: int
+    restarts: int
+    gang_restarts: int
+    autoscaled: tuple[str, ...]
+    created: datetime | None
+    resource: str
+
+
+def rows_of(sets: Sequence[Judgement], seen: Seen, order: str = "state") -> list[Row]:
+    """In one of the orders of `SORTS`; by itself worst first, then by name."""
+    resource = accelerator(seen.nodes)
+    by_key = {pcs.metadata.key: pcs for pcs in seen.sets}
+    found = []
+    for one in sets:
+        pcs = by_key[Key(one.namespace, one.name)]
+        assert one.tree is not None
+        asked, held, restarts = _amounts(seen, pcs, resource)
+        found.append(Row(
+            one.namespace, one.name, one.state, one.reason, pcs.spec.replicas, pcs.status.available_replicas,
+            pcs.status.updated_replicas, one.tree.count.wanted, one.tree.count.ready, asked, held, restarts,
+            pcs.status.gang_restarts, tuple(_autoscaled(seen, pcs)), pcs.metadata.creation_timestamp, resource,
+        ))  # fmt: skip
+    return sorted(found, key=SORTS[order or "state"])  # type: ignore[arg-type]
+
+
+def _amounts(seen: Seen, pcs: PodCliqueSet, resource: str) -> tuple[int, int, int]:
+    asked = held = restarts = 0
+    for clique in seen.of_set(seen.cliques, pcs):
+        each = _request(msgspec.json.encode(clique.spec.pod_spec), resource)
+        asked += each * clique.spec.replicas
+        for pod in seen.pods_of_clique.get(clique.metadata.key, ()):
+            held += each if pod.is_bound and not pod.is_finished else 0
+            restarts += sum(status.restart_count for status in pod.status.container_statuses)
+    return asked, held, restarts
+
+
+@lru_cache(maxsize=512)
+def _request(pod_spec: bytes, resource: str) -> int:
+    spec: Json = msgspec.json.decode(pod_spec)
+    return dict(pod_requests(msgspec.convert({"metadata": {}, "spec": spec}, Pod))).get(resource, 0)
+
+
+def _autoscaled(seen: Seen, pcs: PodCliqueSet) -> list[str]:
+    """What an autoscaler moves, with its bounds, as `prefill 1-8`."""
+    template = pcs.spec.template
+    bounds = [(one.name, one.scale_config, one.replicas) for one in template.pod_clique_scaling_groups]
+    bounds += [(one.name, one.spec.auto_scaling_config, one.spec.replicas) for one in template.standalone_cliques]
+    return [
+        f"{name} {config.min_replicas if config.min_replicas is not None else least}-{config.max_replicas}"
+        for name, config, least in bounds
+        if config is not None
+    ]
+
+
+SORTS: dict[str, Callable[[Row], object]] = {
+    "state": lambda row: (WORST_FIRST.index(row.state), row.namespace, row.name),
+    "name": lambda row: (row.name, row.namespace),
+    "age": lambda row: (str(row.created or ""), row.name),
+    "gpus": lambda row: (-row.asked, row.name),
+    "pods": lambda row: (-row.pods, row.name),
+    "restarts": lambda row: (-row.restarts - row.gang_restarts, row.name),
+}
+
+
+def overview(
+    rows: Sequence[Row], processes: Processes, width: int, now: datetime, *, everywhere: bool, wide: bool = False
+) -> RenderableType:
+    """The table; that the operator or the scheduler does not run stands above it."""
+    first = [Text(one.sentence, style="bold red") for one in (processes.operator, processes.scheduler) if one.is_down]
+    if not rows:
+        return Group(*first, Text("no PodCliqueSets"))
+    titles = ["NAMESPACE", "NAME", "STATE", "AVAILABLE", "PODS", _short(rows[0].resource), "AGE"]
+    if wide:
+        titles += ["UPDATED", "RESTARTS", "AUTOSCALED"]
+    titles.append("WHY")
+    cells: list[list[Text | str]] = []
+    for row in rows:
+        line: list[Text | str] = [
+            row.namespace, row.name, Text(row.state, style=STYLES.get(row.state, "yellow")),
+            f"{row.available}/{row.replicas}", f"{row.ready}/{row.pods}", f"{row.held}/{row.asked}",
+            age(row.created, now),
+        ]  # fmt: skip
+        if wide:
+            restarts = f"{row.restarts}" + (f" + {row.gang_restarts} gangs" if row.gang_restarts else "")
+            line += [f"{row.updated}/{row.replicas}", restarts, ", ".join(row.autoscaled)]
+        cells.append([*line, row.why])
+    may_go = ["AGE", titles[5], "AVAILABLE"] if everywhere else ["NAMESPACE", "AGE", titles[5]]
+    return Group(*first, table(titles, cells, width, may_go=[] if wide else may_go))
+
+
+def _short(resource: str) -> str:
+    """`nvidia.com/gpu` as a title."""
+    return f"{resource.rpartition('/')[2].upper()}S"

@@ -1,0 +1,81 @@
+"""Whether the operator and the scheduler run, and how one knows: a lease that is held, else ready pods."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from grove.api.core import Lease, Pod
+from grove.api.labels import NAME
+from grove.config import LeaderElection as OperatorLease
+from grove.kube.client import Client
+from grove.kube.errors import Forbidden
+from grove.scheduler.model.config import LeaderElection as SchedulerLease
+from grove.show.words import age, many
+
+RUNS, UNSURE, DOWN = "ok", "warning", "failed"
+OPERATOR, SCHEDULER = "grove-operator", "grove-scheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """`sign` is how one knows: who leads, or since when nobody does."""
+
+    name: str
+    state: str = UNSURE
+    sign: str = ""
+
+    @property
+    def is_down(self) -> bool:
+        return self.state == DOWN
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.name} does not run ({self.sign})"
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    operator: Process = Process(OPERATOR)
+    scheduler: Process = Process(SCHEDULER)
+
+
+async def read_processes(client: Client, now: datetime) -> Processes:
+    """Both; nothing is said of a process for lack of rights to look."""
+
+    async def one(name: str, lease: str) -> Process:
+        try:
+            return Process(name, *await sign_of_life(client, name, lease, now))
+        except Forbidden:
+            return Process(name)
+
+    operator, scheduler = await asyncio.gather(
+        one(OPERATOR, OperatorLease().resource_name), one(SCHEDULER, SchedulerLease().resource_name)
+    )
+    return Processes(operator, scheduler)
+
+
+async def sign_of_life(client: Client, app: str, lease_name: str, now: datetime) -> tuple[str, str]:
+    """How it is and how one knows: who leads, else its pods. A lease that was left to expire is a fault for certain."""
+    expired = ""
+    try:
+        for lease in (await client.list(Lease, fields=f"metadata.name={lease_name}")).items:
+            holder, renewed = lease.spec.holder_identity, lease.spec.renew_time
+            if not holder or renewed is None:
+                continue  # given back by one that ended in good order
+            quiet, lasts = now - renewed, timedelta(seconds=lease.spec.lease_duration_seconds or 15)
+            if quiet < lasts:
+                return RUNS, f"{holder} leads"
+            if quiet < 2 * lasts:  # clocks differ, and another may just be taking over
+                return UNSURE, f"{holder} leads, but last renewed its lease {age(renewed, now)} ago"
+            expired = f"nobody leads: {holder} last renewed its lease {age(renewed, now)} ago"
+    except Forbidden:
+        pass
+    pods = (await client.list(Pod, labels=f"{NAME}={app}")).items
+    ready = sum(one.is_ready for one in pods)
+    if expired:
+        return DOWN, f"{expired}; {ready} of {many(len(pods), 'pod')} ready"
+    if not pods:
+        return UNSURE, "no sign of it: no lease is held and no pod carries its label"
+    return (RUNS if ready else DOWN), f"{ready} of {many(len(pods), 'pod')} ready"

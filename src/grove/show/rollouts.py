@@ -1,0 +1,177 @@
+"""An update of a set as people ask about it: what is old and new, which unit is down, since when, waiting for what.
+
+Pure: from what was read to values; `rollout status` prints them, `status` and `explain` say their sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from grove.api import conditions as words
+from grove.api import labels
+from grove.api.core import Pod
+from grove.api.hashes import pod_template_hash
+from grove.api.meta import Json, is_true
+from grove.api.podcliqueset import ON_DELETE, CliqueTemplate, PodCliqueSet
+from grove.show.seen import Seen
+from grove.show.words import age, many
+
+UPDATING, PAUSED, DONE = "updating", "paused", "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """The pods of one clique template, old and new. Images are those of its first container that differ, else all."""
+
+    clique: str
+    hash: str
+    image: str
+    updated: int
+    pods: int
+    old_images: tuple[str, ...] = ()
+    old_hashes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """A replica of the set that is being updated: since when, and what it waits for."""
+
+    name: str
+    since: datetime | None
+    waits_for: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    state: str
+    hash: str
+    started: datetime | None
+    ended: datetime | None
+    roles: tuple[Role, ...]
+    down: tuple[Down, ...]
+    on_delete: bool = False
+    stalled: bool = False
+    sentence: str = ""
+
+    @property
+    def updated(self) -> int:
+        return sum(role.updated for role in self.roles)
+
+    @property
+    def pods(self) -> int:
+        return sum(role.pods for role in self.roles)
+
+    @property
+    def outdated(self) -> int:
+        return self.pods - self.updated
+
+
+def is_paused(pcs: PodCliqueSet) -> bool:
+    return pcs.metadata.annotations.get(labels.ROLLOUT_PAUSED, "").lower() == "true"
+
+
+def rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
+    progress = pcs.status.update_progress
+    roles = tuple(_roles(seen, pcs))
+    strategy = pcs.spec.update_strategy
+    on_delete = strategy is not None and strategy.type == ON_DELETE
+    is_open = progress is not None and progress.update_started_at is not None and progress.update_ended_at is None
+    outdated = sum(role.pods - role.updated for role in roles)
+    state = DONE
+    if is_paused(pcs) and (is_open or (outdated and not on_delete)):
+        state = PAUSED
+    elif is_open:
+        state = UPDATING
+    down = tuple(_down(seen, pcs)) if state == UPDATING else ()
+    stalled = is_true(pcs.status.conditions, words.UPDATE_STALLED)
+    found = Rollout(
+        state, pcs.status.current_generation_hash, progress.update_started_at if progress else None,
+        progress.update_ended_at if progress else None, roles, down, on_delete, stalled,
+    )  # fmt: skip
+    return Rollout(
+        found.state, found.hash, found.started, found.ended, roles, down, on_delete, stalled, _sentence(found, now)
+    )
+
+
+def _sentence(one: Rollout, now: datetime) -> str:
+    count = f"{one.updated} of {many(one.pods, 'pod')} up to date"
+    if one.state == PAUSED:
+        return f"the update is paused: {count}"
+    if one.state == UPDATING:
+        where = "; ".join(
+            f"{down.name} is down" + (f" since {age(down.since, now)}" if down.since else "")
+            + (f", waits for {down.waits_for}" if down.waits_for else "")
+            for down in one.down[:2]
+        )  # fmt: skip
+        text = f"updating: {count}" + (f"; {where}" if where else "")
+        return f"{text}; no progress within its deadline" if one.stalled else text
+    if one.outdated and one.on_delete:
+        return f"{many(one.outdated, 'pod')} run the earlier template until somebody deletes them (OnDelete)"
+    return f"up to date: {count}" if one.pods else "nothing to update"
+
+
+def _roles(seen: Seen, pcs: PodCliqueSet) -> Iterable[Role]:
+    template = pcs.spec.template
+    by_role: dict[str, list[Pod]] = {}
+    for clique in seen.of_set(seen.cliques, pcs):
+        role = _template_of(clique.metadata.name, clique.metadata.labels, pcs)
+        pods = seen.pods_of_clique.get(clique.metadata.key, ())
+        by_role.setdefault(role, []).extend(pod for pod in pods if not pod.metadata.is_deleting)
+    for one in template.cliques:
+        wanted = pod_template_hash(one, template.priority_class_name)
+        pods = by_role.get(one.name, [])
+        old = [pod for pod in pods if pod.metadata.labels.get(labels.POD_TEMPLATE_HASH) != wanted]
+        image = _image(one.spec.pod_spec)
+        yield Role(
+            one.name, wanted, image, len(pods) - len(old), len(pods),
+            tuple(sorted({_pod_image(pod) for pod in old} - {""})),
+            tuple(sorted({pod.metadata.labels.get(labels.POD_TEMPLATE_HASH, "") for pod in old} - {""})),
+        )  # fmt: skip
+
+
+def _template_of(name: str, own: Mapping[str, str], pcs: PodCliqueSet) -> str:
+    """The template a clique was made from: the longest template name its own ends in."""
+    fitting = [one.name for one in pcs.spec.template.cliques if name.endswith(f"-{one.name}")]
+    return max(fitting, key=len, default="")
+
+
+def role_of(name: str, pcs: PodCliqueSet) -> CliqueTemplate | None:
+    """The template of the clique of that object name."""
+    return pcs.spec.template.find_clique(_template_of(name, {}, pcs))
+
+
+def _image(pod_spec: Json) -> str:
+    containers = pod_spec.get("containers") or [{}]
+    return str(containers[0].get("image", ""))
+
+
+def _pod_image(pod: Pod) -> str:
+    return next((one.image for one in pod.spec.containers if one.image), "")
+
+
+def _down(seen: Seen, pcs: PodCliqueSet) -> Iterable[Down]:
+    progress = pcs.status.update_progress
+    for one in progress.currently_updating if progress is not None else ():
+        if one.update_ended_at is not None:
+            continue
+        index = str(one.replica_index)
+        cliques = [
+            clique for clique in seen.of_set(seen.cliques, pcs)
+            if clique.metadata.labels.get(labels.REPLICA_INDEX) == index
+        ]  # fmt: skip
+        waits = _waits_for(seen, cliques)
+        yield Down(f"{pcs.metadata.name}-{index}", one.update_started_at, waits)
+
+
+def _waits_for(seen: Seen, cliques: Iterable) -> str:  # type: ignore[type-arg]
+    """The first clique of a replica that has fewer ready pods than it wants, and how many."""
+    for clique in cliques:
+        pods = [pod for pod in seen.pods_of_clique.get(clique.metadata.key, ()) if not pod.metadata.is_deleting]
+        ready = sum(pod.is_ready for pod in pods)
+        if ready < clique.spec.replicas:
+            unbound = sum(not pod.is_bound for pod in pods)
+            where = f", {unbound} without a node" if unbound else ""
+            return f"{clique.metadata.name} ({ready} of {clique.spec.replicas} ready{where})"
+    return ""

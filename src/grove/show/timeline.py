@@ -1,0 +1,143 @@
+"""What happened to something, as one timeline: events of all objects involved, and what they say of themselves.
+
+Parents come before their children where the time is the same, and what repeats is one line with a count.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from grove.api.core import Event
+from grove.api.meta import Condition, Object
+from grove.show.columns import GAP
+
+OUTSIDE_IN = ("PodCliqueSet", "PodGang", "PodCliqueScalingGroup", "PodClique", "Pod")
+READABLE = 40
+MOST_NAME = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """`count` is how often it happened, until `until`; `others` are further objects it happened to just then."""
+
+    at: datetime
+    kind: str
+    name: str
+    reason: str
+    message: str
+    source: str
+    warning: bool = False
+    count: int = 1
+    until: datetime | None = None
+    others: int = 0
+
+
+def moment_of(event: Event) -> Moment | None:
+    at = event.last_timestamp or event.event_time or event.first_timestamp or event.metadata.creation_timestamp
+    if at is None:
+        return None
+    source = event.reporting_component or str(event.source.get("component", ""))
+    involved = event.involved_object
+    return Moment(
+        at, involved.kind, involved.name, event.reason, event.message, source, event.type == "Warning",
+        max(1, event.count),
+    )  # fmt: skip
+
+
+def own_words(kind: str, one: Object) -> Iterator[Moment]:
+    """Creation, deletion and the conditions of an object, from its own fields."""
+    meta = one.metadata
+    if meta.creation_timestamp:
+        yield Moment(meta.creation_timestamp, kind, meta.name, "Created", "", "object")
+    if meta.deletion_timestamp:
+        yield Moment(meta.deletion_timestamp, kind, meta.name, "Deleting", "", "object")
+    conditions: tuple[Condition, ...] = getattr(one, "status").conditions  # noqa: B009
+    for condition in conditions:
+        if condition.last_transition_time:
+            reason = f"{condition.type}={condition.status}"
+            text = condition.message or condition.reason
+            yield Moment(condition.last_transition_time, kind, meta.name, reason, text, "condition")
+
+
+def folded(moments: Iterable[Moment]) -> list[Moment]:
+    """In order of time, outside in; the same of one object once, and the same of neighbours at one moment once."""
+    ordered = sorted(moments, key=_order)
+    same: dict[tuple[str, str, str, str], int] = {}
+    found: list[Moment] = []
+    for one in ordered:
+        key = (one.kind, one.name, one.reason, one.message)
+        if key in same and one.source not in ("object", "condition"):
+            first = found[same[key]]
+            found[same[key]] = replace(first, count=first.count + one.count, until=one.at)
+            continue
+        same[key] = len(found)
+        found.append(one)
+    together: list[Moment] = []
+    for one in found:
+        last = together[-1] if together else None
+        if last is not None and _alike(last, one):
+            together[-1] = replace(last, others=last.others + 1)
+        else:
+            together.append(one)
+    return together
+
+
+def _order(one: Moment) -> tuple[datetime, int, str, str]:
+    rank = OUTSIDE_IN.index(one.kind) if one.kind in OUTSIDE_IN else len(OUTSIDE_IN)
+    return one.at.replace(microsecond=0), rank, one.name, one.reason
+
+
+def _alike(a: Moment, b: Moment) -> bool:
+    same = (a.kind, a.reason, a.source, a.warning, a.count) == (b.kind, b.reason, b.source, b.warning, b.count)
+    return same and a.message.replace(a.name, "") == b.message.replace(b.name, "") and a.until == b.until and (
+        abs((b.at - a.at).total_seconds()) <= 1
+    )  # fmt: skip
+
+
+def painted(moments: Sequence[Moment], width: int) -> RenderableType:
+    """One line a moment; a message that is longer than its column goes on below it, whole."""
+    if not moments:
+        return Text("nothing is known to have happened")
+    rows = [(_when(one), _whom(one), _what(one), one) for one in moments]
+    titles = ("TIME", "OBJECT", "WHAT", "MESSAGE")
+    wide = [max(len(title), *(len(row[i]) for row in rows)) for i, title in enumerate(titles[:3])]  # type: ignore[arg-type]
+    wide[1] = min(wide[1], MOST_NAME) if width < 200 else wide[1]
+    lead = sum(wide) + 3 * GAP
+    below = width - lead < READABLE
+    head = "".join(title.ljust(size + GAP) for title, size in zip(titles, wide, strict=False)) + titles[3]
+    lines: list[RenderableType] = [Text(head, style="bold", no_wrap=True, overflow="ellipsis")]
+    for when, whom, what, one in rows:
+        style = "bold red" if one.warning else "dim" if one.source in ("object", "condition") else ""
+        line = Text(no_wrap=True, overflow="ignore")
+        line.append(when.ljust(wide[0] + GAP), style="dim")
+        line.append(whom.ljust(wide[1] + GAP))
+        line.append(what.ljust(wide[2] + GAP) if one.message and not below else what, style=style)
+        room, indent = (width - 4, "    ") if below else (width - lead, " " * lead)
+        message = textwrap.wrap(one.message, max(room, READABLE)) if one.message else []
+        if not below and message:
+            line.append(message.pop(0), style="red" if one.warning else "")
+        lines.append(line)
+        lines += [Text(indent + part, style="red" if one.warning else "", overflow="ignore") for part in message]
+    return Group(*lines)
+
+
+def _when(one: Moment) -> str:
+    return one.at.strftime("%H:%M:%S")
+
+
+def _whom(one: Moment) -> str:
+    more = f" +{one.others}" if one.others else ""
+    return f"{one.kind}/{one.name}{more}"
+
+
+def _what(one: Moment) -> str:
+    if one.count == 1:
+        return one.reason
+    until = f" until {one.until:%H:%M:%S}" if one.until else ""
+    return f"{one.reason} ×{one.count}{until}"
