@@ -92,3 +92,37 @@ def test_only_what_is_named_is_looked_up() -> None:
     assert needs(asks()) == frozenset()
     assert needs(asks("team", "r1")) == {"ElasticQuota", "Reservation"}
     assert needs(asks("team", "r1", scheduler="default-scheduler")) == frozenset()
+
+
+CLASSES = {"PriorityClass": [{"metadata": {"name": "high"}, "value": 9}]}
+SET_CLASS = "spec.template.priorityClassName"
+POD_CLASS = "spec.template.cliques[0].spec.podSpec.priorityClassName"
+EVERYWHERE = Admission(backends=BackendFacts(enabled=("default-scheduler", "kai-scheduler")))
+
+
+@pytest.mark.parametrize(
+    ("of_set", "of_pods", "scheduler", "want"),
+    [
+        pytest.param("high", "high", "default-scheduler", [], id="classes that are there"),
+        pytest.param("none", "", "default-scheduler", [SET_CLASS], id="the set's, which its pods get"),
+        pytest.param("", "none", "default-scheduler", [POD_CLASS], id="a clique's own"),
+        pytest.param("none", "none", "default-scheduler", [POD_CLASS, SET_CLASS], id="both"),
+        pytest.param("none", "", "kai-scheduler", [], id="KAI has the set's for its PodGroups only"),
+        pytest.param("none", "none", "kai-scheduler", [POD_CLASS], id="but a clique's own is one of pods everywhere"),
+    ],
+)
+def test_a_priority_class_that_is_not_there_is_a_warning(
+    of_set: str, of_pods: str, scheduler: str, want: list[str]
+) -> None:
+    queue = {"labels": {"kai.scheduler/queue": "q"}}
+    of_clique = {"priorityClassName": of_pods} if of_pods else {}
+    obj = pcs("d", clique("a", **of_clique), scheduler=scheduler, metadata=queue, priorityClassName=of_set)
+    words = "there is no PriorityClass none; the API server refuses pods until there is one"
+    assert warnings(EVERYWHERE, obj, lookups=Known(lists=CLASSES)) == [f"{path}: {words}" for path in want]
+    asked = EVERYWHERE.needs(VALIDATE_SET, review_of(obj)).lists
+    assert ("PriorityClass" in asked) is bool(want or (of_set == "high"))
+
+
+def test_priority_classes_that_cannot_be_read_are_no_warning() -> None:
+    obj = pcs("d", clique("a"), priorityClassName="none")
+    assert warnings(EVERYWHERE, obj, lookups=Known(lists={"PriorityClass": ConnectionError("busy")})) == []

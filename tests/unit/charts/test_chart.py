@@ -16,10 +16,12 @@ import yaml
 
 import grove
 from grove import crds
+from grove.admission.rules.lookups import LISTED
 from grove.admission.serving.registration import ServiceAddress, configurations
 from grove.api.core import Event
 from grove.api.env import INIT_CONTAINER_IMAGE
 from grove.api.meta import Object, Resource
+from grove.api.node import PriorityClass
 from grove.api.podcliqueset import PodCliqueSet
 from grove.backends import KNOWN, build_backends, is_topology_aware
 from grove.cli.metrics import metrics
@@ -103,6 +105,12 @@ async def test_each_process_may_follow_every_kind_that_it_follows(file: Path):
         assert len(kinds) > 5
         for kind in kinds:
             assert needed(kind.RESOURCE, "list", "watch") <= held(file, role), f"{role}: {kind.RESOURCE}"
+
+
+def test_the_operator_may_look_at_what_its_warnings_are_about():
+    for resource in LISTED.values():
+        assert needed(resource, "list") <= held(EVERY_OPTION, OPERATOR), resource
+    assert needed(PriorityClass.RESOURCE, "list") <= held(INSTALL, OPERATOR)
 
 
 @pytest.mark.parametrize("name", sorted(KNOWN))

@@ -15,13 +15,14 @@ import msgspec
 from grove.api.koordinator import ElasticQuota, Reservation
 from grove.api.labels import DEFAULT_SCHEDULER, KAI_SCHEDULER, VOLCANO_SCHEDULER
 from grove.api.meta import Json, Key, Resource
+from grove.api.node import PriorityClass
 from grove.api.podcliqueset import PodCliqueSet
 
 LPX_SCHEDULER = "lpx-scheduler"
 LISTED: Mapping[str, Resource] = {
-    one.kind: one for one in (ElasticQuota.RESOURCE, Reservation.RESOURCE)
+    one.kind: one for one in (PriorityClass.RESOURCE, ElasticQuota.RESOURCE, Reservation.RESOURCE)
 }  # fmt: skip
-"""Kinds of other schedulers that a set refers to by name or label: looked at as a whole, for warnings only."""
+"""Kinds that a set refers to by name or label: looked at as a whole, for warnings only."""
 
 T = TypeVar("T")
 

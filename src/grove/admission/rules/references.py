@@ -1,7 +1,8 @@
-"""Warnings about quotas and reservations that a set names and that are not there, or are not for its pods.
+"""Warnings about what a set names and what is not there, or not for its pods: priority classes, quotas, reservations.
 
-Never a refusal: they may be made a moment later. Koordinator counts pods of an unknown quota against its default quota
-without a word, and lets a gang wait for ever whose reservations belong to others.
+Never a refusal: they may be made a moment later. The API server refuses pods of an unknown priority class. Koordinator
+counts pods of an unknown quota against its default quota without a word, and lets a gang wait for ever whose
+reservations belong to others.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Iterator
 import msgspec
 
 from grove.admission.rules.lookups import LookupFailed, Lookups
-from grove.admission.rules.view import CliqueView, SetView, text
+from grove.admission.rules.view import TEMPLATE, CliqueView, SetView, text
 from grove.api import labels as key
 from grove.api import labelsets, names
 from grove.api.koordinator import QUOTA, RESERVATION_REF, ElasticQuota, Reservation, ReservationOwner
 from grove.api.meta import Json, ObjectMeta, OwnerReference
+from grove.api.node import PriorityClass
 from grove.api.pod import Pod
 from grove.api.podclique import PodClique
 from grove.api.reservation_ref import InvalidAnnotation, matching, reservation_affinity
@@ -26,9 +28,10 @@ READERS = (key.KOORDINATOR_SCHEDULER, key.GROVE_SCHEDULER)
 
 def listed_kinds(new: SetView, scheduler: str) -> set[str]:
     """Kinds that have to be looked at for these warnings."""
+    found = {PriorityClass.RESOURCE.kind} if _priority_classes(new, scheduler) else set()
     if scheduler not in READERS:
-        return set()
-    found = {ElasticQuota.RESOURCE.kind} if _quotas(new) else set()
+        return found
+    found |= {ElasticQuota.RESOURCE.kind} if _quotas(new) else set()
     return found | ({Reservation.RESOURCE.kind} if RESERVATION_REF in new.annotations else set())
 
 
@@ -36,12 +39,32 @@ def reference_warnings(new: SetView, scheduler: str, lookups: Lookups) -> Iterat
     try:
         for kind in sorted(listed_kinds(new, scheduler)):
             found = lookups.find_all(kind)
-            if kind == ElasticQuota.RESOURCE.kind:
+            if kind == PriorityClass.RESOURCE.kind:
+                yield from _priority_warnings(new, scheduler, found or [])
+            elif kind == ElasticQuota.RESOURCE.kind:
                 yield from _quota_warnings(new, scheduler, found)
             else:
                 yield from _reservation_warnings(new, found)
     except LookupFailed:
         return  # a warning less
+
+
+def _priority_classes(new: SetView, scheduler: str) -> dict[str, str]:
+    """Names of priority classes of pods with where they are said. KAI has that of the set for its PodGroups only."""
+    found = {
+        f"{clique.path}.spec.podSpec.priorityClassName": text(clique.pod_spec.get("priorityClassName"))
+        for clique in new.cliques
+    }
+    if scheduler != key.KAI_SCHEDULER:
+        found[f"{TEMPLATE}.priorityClassName"] = text(new.template.get("priorityClassName"))
+    return {path: name for path, name in found.items() if name}
+
+
+def _priority_warnings(new: SetView, scheduler: str, classes: list[Json]) -> Iterator[str]:
+    known = {text((one.get("metadata") or {}).get("name")) for one in classes}
+    for path, name in _priority_classes(new, scheduler).items():
+        if name not in known:
+            yield f"{path}: there is no PriorityClass {name}; the API server refuses pods until there is one"
 
 
 def _quotas(new: SetView) -> dict[str, str]:

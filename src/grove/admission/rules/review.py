@@ -24,7 +24,7 @@ from grove.admission.rules.lookups import BackendFacts, LookupFailed, Lookups, N
 from grove.admission.rules.mnnvl import mnnvl_change_faults, mnnvl_faults
 from grove.admission.rules.notes import notes
 from grove.admission.rules.podspec import pod_spec_faults
-from grove.admission.rules.references import READERS, listed_kinds, reference_warnings
+from grove.admission.rules.references import listed_kinds, reference_warnings
 from grove.admission.rules.schema import Check, published_check, schema_faults
 from grove.admission.rules.sets import general_faults
 from grove.admission.rules.topology import (
@@ -38,7 +38,7 @@ from grove.admission.rules.topology import (
     topology_warnings,
 )
 from grove.admission.rules.update import update_faults
-from grove.admission.rules.view import SetView, mapping, sequence, text
+from grove.admission.rules.view import SetView, mapping, text
 from grove.api.labels import SCHEDULER_ANNOTATION, VOLCANO_SCHEDULER
 from grove.api.meta import Json
 
@@ -115,9 +115,6 @@ class Admission:
             return Needs(sets=frozenset({owner} if owner else ()))
         if path != VALIDATE_SET or request.operation not in ("CREATE", "UPDATE"):
             return Needs()
-        of_schedulers = self.topology_enabled or {VOLCANO_SCHEDULER, *READERS} & set(self.backends.enabled)
-        if not of_schedulers and not _is_autoscaled(request.new):
-            return Needs()  # nothing else is ever looked up, and a view costs a twentieth of a review
         new = SetView.of(request.new)
         names = {one.topology_name for one in new.constraints} if self.topology_enabled else set()
         said = text(new.annotations.get(SCHEDULER_ANNOTATION))
@@ -297,10 +294,3 @@ def _stored(request: Request) -> Json:
 def _is_untouched(new: SetView, old: SetView) -> bool:
     """Spec, labels and annotations are what is stored: only finalizers or owners changed."""
     return new.spec == old.spec and new.labels == old.labels and new.annotations == old.annotations
-
-
-def _is_autoscaled(obj: Json) -> bool:
-    template = mapping(mapping(obj.get("spec")).get("template"))
-    cliques = (mapping(mapping(one).get("spec")) for one in sequence(template.get("cliques")))
-    groups = map(mapping, sequence(template.get("podCliqueScalingGroups")))
-    return any("autoScalingConfig" in one for one in cliques) or any("scaleConfig" in one for one in groups)
