@@ -136,7 +136,7 @@ async def is_forgotten(client: HttpClient) -> bool:
     return True
 
 
-async def eventually(holds: Callable[[], Awaitable[bool]], timeout_s: float = 30.0) -> None:
+async def eventually(holds: Callable[[], Awaitable[bool]], timeout_s: float = 120.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not await holds():  # noqa: ASYNC110 - an API server's view of webhooks has no event
             await asyncio.sleep(0.05)

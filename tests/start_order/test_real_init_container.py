@@ -7,7 +7,6 @@ import base64
 import os
 import re
 import sys
-import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -99,7 +98,7 @@ class Waiter:
 
 async def said(process: asyncio.subprocess.Process, words: str) -> str:
     assert process.stdout is not None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while line := (await process.stdout.readline()).decode():
             if words in line:
                 return line
@@ -114,10 +113,8 @@ async def test_it_holds_until_every_parent_has_its_minimum_ready(waiter: Waiter)
     await said(process, "waiting for web-0-leader=0/1, web-0-router=0/1")
     await waiter.make_ready("router-1")
     await said(process, "waiting for web-0-leader=0/1, web-0-router=1/1")
-    begun = time.monotonic()
     await waiter.make_ready("leader-1")
-    assert await asyncio.wait_for(process.wait(), 20) == 0
-    assert time.monotonic() - begun < 5  # released by the event, not by a timer; generous for a busy machine
+    assert await asyncio.wait_for(process.wait(), 60) == 0, "released by the event: its watch would last five minutes"
 
 
 def used(pid: int) -> tuple[float, float]:
@@ -145,7 +142,7 @@ async def test_missing_rights_are_waited_out(waiter: Waiter):
     process = await waiter.start("web-0-router:1")
     await said(process, "cannot watch pods yet: the API server answered 403")
     await waiter.allow()
-    assert await asyncio.wait_for(process.wait(), 30) == 0
+    assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
 async def test_a_token_that_comes_late_is_waited_out(waiter: Waiter):
@@ -157,7 +154,7 @@ async def test_a_token_that_comes_late_is_waited_out(waiter: Waiter):
     process = await waiter.start("web-0-router:1")
     await said(process, "cannot watch pods yet")
     (waiter.account / "token").write_bytes(token)
-    assert await asyncio.wait_for(process.wait(), 30) == 0
+    assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
 async def test_it_ends_with_1_and_one_line_when_told_to_stop(waiter: Waiter):
@@ -165,7 +162,7 @@ async def test_it_ends_with_1_and_one_line_when_told_to_stop(waiter: Waiter):
     process = await waiter.start("web-0-router:1")
     await said(process, "waiting for")
     process.terminate()
-    assert await asyncio.wait_for(process.wait(), 10) == 1
+    assert await asyncio.wait_for(process.wait(), 60) == 1
 
 
 async def test_a_pod_without_the_mounted_files_ends_at_once_with_one_clear_line(waiter: Waiter):
@@ -173,7 +170,7 @@ async def test_a_pod_without_the_mounted_files_ends_at_once_with_one_clear_line(
     process = await waiter.start("web-0-router:1")
     line = await said(process, "cannot read")
     assert "podgangname: No such file or directory" in line
-    assert await asyncio.wait_for(process.wait(), 10) == 1
+    assert await asyncio.wait_for(process.wait(), 60) == 1
 
 
 async def test_a_restricted_namespace_with_a_quota_on_limits_takes_the_pod_as_guaranteed(

@@ -121,7 +121,7 @@ class RealCluster:
         for name in nodes.names:
             await nodes.remove_node(name)
 
-    async def eventually(self, look: Callable[[], Awaitable[Any]], timeout_s: float = 30.0) -> Any:
+    async def eventually(self, look: Callable[[], Awaitable[Any]], timeout_s: float = 120.0) -> Any:
         last: object = None
         try:
             async with asyncio.timeout(timeout_s):

@@ -94,7 +94,7 @@ async def ca_of(client: SimClient, name: str = "podcliqueset-validating-webhook"
     return str(stored["webhooks"][0]["clientConfig"]["caBundle"])
 
 
-async def eventually(holds: Callable[[], bool], timeout_s: float = 5.0) -> None:
+async def eventually(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not holds():  # noqa: ASYNC110 - what is waited for has no event of its own
             await asyncio.sleep(0.01)

@@ -39,6 +39,8 @@ class FakeApi:
         self.cut_after_bytes: int | None = None
         self.watches: set[asyncio.Queue[tuple[str, Json]]] = set()
         self.silent = False
+        self.stuck = 0
+        """Watches that fell silent in the middle of an event."""
         self.hangs = False
         self.url = ""
 
@@ -154,6 +156,7 @@ class FakeApi:
 
     async def _say(self, stream: web.StreamResponse, request: web.Request, kind: str, obj: Json) -> None:
         if self.silent:
+            self.stuck += 1
             await asyncio.Event().wait()
         line = json.dumps({"type": kind, "object": obj}, separators=(",", ":")).encode() + b"\n"
         if self.cut_after_bytes is not None:

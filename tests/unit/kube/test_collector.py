@@ -71,7 +71,7 @@ async def test_a_cache_that_tunes_puts_things_back_when_it_stops(api: FakeApi) -
         cache.add(Thing)
         async with cache:
             assert not gc.isenabled()
-            await cache.wait_synced(5)
+            await cache.wait_synced(60)
             assert gc.isenabled()
             assert gc.get_freeze_count() > 0
     assert (gc.get_freeze_count(), gc.get_threshold(), gc.isenabled()) == (0, thresholds, True)

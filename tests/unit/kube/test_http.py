@@ -4,10 +4,13 @@ import asyncio
 import json
 import random
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from aiohttp import web
 from tests.unit.kube.api import FakeApi, Thing, fail_times, serving, status
+from yarl import URL
 
 from grove.api.meta import Resource
 from grove.kube import errors
@@ -16,6 +19,8 @@ from grove.kube.connection import ClusterConfig
 from grove.kube.credentials import Credential, CredentialSource, Fixed, TokenFile
 from grove.kube.http import HttpClient
 from grove.kube.rate import Rate
+from grove.kube.transport import Answer
+from grove.sim.loop import VirtualLoop
 
 THINGS = Thing.RESOURCE
 
@@ -204,13 +209,49 @@ async def test_what_is_sent_again(api: FakeApi, client: HttpClient, call, fault,
     assert len(api.requests) == requests
 
 
-async def test_retry_after_is_honoured(api: FakeApi, client: HttpClient) -> None:
-    api.put("a")
-    api.faults.append(fail_times(1, lambda: status(429, "TooManyRequests", headers={"Retry-After": "1"})))
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    await client.get(Thing, "a", "ns")
-    assert 1.0 <= loop.time() - began < 2.0
+class Scripted:
+    """A transport that answers from a script, on virtual time, and remembers when it was asked."""
+
+    def __init__(self, *answers: bytes | Exception) -> None:
+        self._answers = list(answers)
+        self.asked_at: list[float] = []
+
+    async def send(
+        self, method: str, url: URL, body: bytes | None, content: str, leaving: Callable[[], None]
+    ) -> Answer:
+        leaving()
+        self.asked_at.append(round(asyncio.get_running_loop().time(), 6))
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return Answer(200, answer)
+
+    def url(self, path: str) -> URL:
+        return URL(path)
+
+
+def times_asked(*answers: bytes | Exception, **options: Any) -> list[float]:
+    """When each attempt of a get was sent, in virtual seconds; its last answer may be an error."""
+    transport = Scripted(*answers)
+
+    async def ask() -> None:
+        client = HttpClient(ClusterConfig(server="http://nowhere"), **options)
+        client._transport = transport  # type: ignore[assignment]
+        with suppress(errors.KubeError):
+            await client.get(Thing, "a", "ns")
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(ask())
+    return transport.asked_at
+
+
+FOUND = b'{"metadata": {"name": "a"}}'
+
+
+def test_retry_after_is_honoured() -> None:
+    first, second = times_asked(errors.TooManyRequests("busy", retry_after_s=7.0), FOUND)
+    assert first == 0.0
+    assert 7.0 <= second <= 7.25, "spread over a quarter second, so that clients do not come back as one"
 
 
 async def test_attempts_are_bounded(api: FakeApi) -> None:
@@ -222,14 +263,9 @@ async def test_attempts_are_bounded(api: FakeApi) -> None:
     assert client.calls == {("get", "things"): 3}
 
 
-async def test_every_attempt_takes_its_turn_where_there_is_a_rate(api: FakeApi) -> None:
-    api.faults.append(lambda _: busy())
-    rate = Rate(per_s=20.0, burst=1)
-    began = asyncio.get_running_loop().time()
-    async with HttpClient(api.config(), attempts=3, rate=rate) as client:
-        with pytest.raises(errors.TooManyRequests):
-            await client.get(Thing, "a", "ns")
-    assert asyncio.get_running_loop().time() - began >= 0.1
+def test_every_attempt_takes_its_turn_where_there_is_a_rate() -> None:
+    busy_thrice = [errors.TooManyRequests("busy", retry_after_s=0.0)] * 3
+    assert times_asked(*busy_thrice, attempts=3, rate=Rate(per_s=0.5, burst=1)) == [0.0, 2.0, 4.0]
 
 
 async def test_a_delete_whose_answer_was_lost_succeeds_when_the_object_is_gone(

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,15 +14,19 @@ import aiohttp
 import pytest
 
 from grove.kube import metrics
-from grove.kube.run import probes
+from grove.kube.run import STOP_S, probes
 
 SRC = Path(__file__).parents[3] / "src"
+
+
+LONG_S = 60.0
+"""A limit for what is waited for; the machine may be busy with something else."""
 
 
 @contextmanager
 def program(body: str) -> Iterator[subprocess.Popen[str]]:
     """A process that runs `async def main()` of the given source and prints `ready` when it says so."""
-    source = "import asyncio, sys\nfrom grove.kube.run import run_process\n" + textwrap.dedent(body)
+    source = "import asyncio, functools, sys\nfrom grove.kube.run import run_process\n" + textwrap.dedent(body)
     source += "\nsys.exit(run_process(main))\n"
     child = subprocess.Popen(
         [sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -58,15 +61,14 @@ def test_a_signal_ends_the_work_and_the_process_with_0(number: signal.Signals) -
     """
     with program(body) as child:
         until_ready(child)
-        began = time.monotonic()
         child.send_signal(number)
-        out, _ = child.communicate(timeout=5)
+        out, _ = child.communicate(timeout=LONG_S)
         assert (child.returncode, out) == (0, "cleaned up\n")
-        assert time.monotonic() - began < 2
 
 
-def test_work_that_will_not_stop_is_left_behind_within_five_seconds() -> None:
+def test_work_that_will_not_stop_is_left_behind() -> None:
     body = """
+        run_process = functools.partial(run_process, stop_s=0.1)
         async def main():
             print("ready", flush=True)
             while True:
@@ -77,10 +79,9 @@ def test_work_that_will_not_stop_is_left_behind_within_five_seconds() -> None:
     """
     with program(body) as child:
         until_ready(child)
-        began = time.monotonic()
         child.terminate()
-        assert child.wait(timeout=6) == 0
-        assert 3.9 < time.monotonic() - began < 5
+        assert child.wait(timeout=LONG_S) == 0
+    assert STOP_S < 5, "which is promised to whoever drains a node"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_work_that_will_not_stop_is_left_behind_within_five_seconds() -> None:
 )  # fmt: skip
 def test_exit_codes(body: str, code: int, words: str) -> None:
     with program(body) as child:
-        out, errors = child.communicate(timeout=10)
+        out, errors = child.communicate(timeout=LONG_S)
         assert child.returncode == code
         if code == 2:
             assert errors == words
@@ -152,7 +153,7 @@ LOG = """
 
 def test_logs_as_json_are_one_object_a_line() -> None:
     with program(LOG.format(format="json")) as child:
-        out, errors = child.communicate(timeout=10)
+        out, errors = child.communicate(timeout=LONG_S)
     assert out == ""
     first, library, failed = (json.loads(line) for line in errors.splitlines())
     assert {k: v for k, v in first.items() if k != "timestamp"} == {
@@ -164,7 +165,7 @@ def test_logs_as_json_are_one_object_a_line() -> None:
 
 def test_logs_as_text_are_for_people() -> None:
     with program(LOG.format(format="text")) as child:
-        _, errors = child.communicate(timeout=10)
+        _, errors = child.communicate(timeout=LONG_S)
     assert "pods created" in errors
     assert "count=4" in errors
     assert "looked and did nothing" not in errors
@@ -190,7 +191,7 @@ def test_the_loops_clock_moves_while_a_callback_runs() -> None:
             print(f"{loop.time() - began:.4f}")
     """
     with program(body) as child:
-        out, _ = child.communicate(timeout=10)
+        out, _ = child.communicate(timeout=LONG_S)
         inside, later = (float(word) for word in out.split())
         assert inside >= 0.2
         assert later >= inside + 0.09  # the timer's resolution is a millisecond

@@ -32,7 +32,7 @@ def sleeper(log: Path) -> Iterator[Child]:
     child.stop(1)
 
 
-def eventually(condition: object, seconds: float = 5) -> bool:
+def eventually(condition: object, seconds: float = 60) -> bool:
     assert callable(condition)
     deadline = time.monotonic() + seconds
     while not condition():
@@ -60,9 +60,9 @@ def test_a_stubborn_child_is_killed(log: Path) -> None:
 
 def test_a_paused_child_can_be_stopped(sleeper: Child) -> None:
     sleeper.signal(signal.SIGSTOP)
-    began = time.monotonic()
-    sleeper.stop(10)
-    assert time.monotonic() - began < 5
+    began, grace_s = time.monotonic(), 120
+    sleeper.stop(grace_s)
+    assert time.monotonic() - began < grace_s, "woken up to hear it, not killed when its time was over"
     assert not sleeper.alive()
 
 
