@@ -73,6 +73,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.soak)
 
 
+# For the control planes of tests: memory is there, and a tenth of their time would go into collecting it.
+os.environ.setdefault("GOGC", "400")
+
+
 class ByControlPlane(LoadScopeScheduling):
     """Keeps tests that share a control plane of their own on one worker, so that it is started only once.
 

@@ -6,10 +6,11 @@ A hundred gangs of twelve pods (two cliques) on a thousand fake nodes, one opera
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import tempfile
 import time
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 
 from grove.api.core import Namespace, Pod, ServiceAccount
@@ -21,7 +22,8 @@ from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.sim.topology import Topology
 from tests.bench.figures import Figure
-from tests.support.kube_gangs import GANGS, RealCluster, gang_plane
+from tests.bench.planes import STOCK
+from tests.support.kube_gangs import GANGS, GangPlane, RealCluster, gang_plane
 from tests.support.manifests import clique, pcs
 from tests.support.operating import KUBE, World, operating
 
@@ -80,8 +82,14 @@ def _quantile_s(metrics: str, name: str, q: float) -> float:
     return next((float(one) for one in edges if _sum(metrics, f"{name}_bucket", le=one) >= q * total), float("inf"))
 
 
+def stock_gangs(directory: Path) -> AbstractContextManager[GangPlane]:
+    """As people have it: all controllers, stock settings, and only the gates of gangs switched on."""
+    os.environ.pop("GOGC", None)
+    return gang_plane(directory, "1.36.3", controller_manager_args=STOCK)
+
+
 def run(results: dict[str, Figure]) -> None:
-    with tempfile.TemporaryDirectory() as directory, gang_plane(Path(directory), "1.36.3") as plane:
+    with tempfile.TemporaryDirectory() as directory, stock_gangs(Path(directory)) as plane:
         plain_s, plain = asyncio.run(_measure(plane, "plain", OFF))
         gangs_s, gangs = asyncio.run(_measure(plane, "gangs", GANGS))
         metrics = plane.scheduler_metrics()

@@ -10,11 +10,19 @@ from typing import NamedTuple
 
 
 class Figure(NamedTuple):
-    """What was measured; `aim` is what we wanted, in words, or empty."""
+    """What was measured; `aim` is what we wanted, in words, or empty.
+
+    `floor` is what the unavoidable writes alone took, on the same control plane in the same run (see `floor`).
+    """
 
     value: float
     unit: str
     aim: str = ""
+    floor: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        return self.value / self.floor if self.floor else None
 
 
 @dataclass

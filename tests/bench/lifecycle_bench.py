@@ -12,8 +12,6 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -30,27 +28,14 @@ from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.sim import kubelet
 from tests.bench.figures import Figure
-from tests.bench.operator_bench import Bench, Process, clear, token_kubeconfig, writes
+from tests.bench.operator_bench import Bench, clear, fake_nodes, operating, running, token_kubeconfig, writes
+from tests.bench.planes import stock_plane
 from tests.support.manifests import clique, pcs
 
 PAIRS, AT_ONCE = 240, 20
 REPLICAS, NODES = 100, 32
 SETS, DELAY_S = 20, 5
 POD = Pod.RESOURCE
-
-
-@contextmanager
-def processes(kubeconfig: Path) -> Iterator[tuple[list[Process], Process]]:
-    where = ["--kubeconfig", str(kubeconfig)]
-    with ExitStack() as stack:
-        operator = Process("operator", "-m", "tests.bench.operator_process", str(kubeconfig), piped=True)
-        stack.callback(operator.stop)
-        assert operator.read_line() == "ready\n"
-        scheduler = Process("scheduler", "-m", "grove", "scheduler", *where, "--no-leader-elect", "--port", "0")
-        stack.callback(scheduler.stop)
-        nodes = Process("nodes", "-m", "grove", "nodes", *where, "--count", str(NODES), "--start-delay", "0")
-        stack.callback(nodes.stop)
-        yield [operator, scheduler, nodes], operator
 
 
 class Releases:
@@ -218,9 +203,9 @@ async def measure(plane: ControlPlane, results: dict[str, Figure]) -> None:
         kubeconfig = await token_kubeconfig(admin, plane.directory)
     async with HttpClient(load_config(kubeconfig)) as client:
         await releases(client, plane.directory, results)
-        with processes(kubeconfig) as (all_, operator):
-            bench = Bench(plane, client, all_, operator)
-            async with bench.cache:
+        bench = Bench(plane, client)
+        async with bench.cache:
+            with running(bench, fake_nodes(kubeconfig, NODES)), operating(bench, kubeconfig):
                 await bench.cache.wait_synced()
                 await bench.until(lambda: len(bench.cache.list(Node)) == NODES)
                 await update(bench, results)
@@ -228,5 +213,5 @@ async def measure(plane: ControlPlane, results: dict[str, Figure]) -> None:
 
 
 def run(results: dict[str, Figure]) -> None:
-    with tempfile.TemporaryDirectory() as folder, ControlPlane(folder, controller_manager=True) as plane:
+    with tempfile.TemporaryDirectory() as folder, stock_plane(folder) as plane:
         asyncio.run(measure(plane, results))

@@ -1,9 +1,10 @@
 """What the operator costs and how quick it is: on a real API server, with grove-scheduler and fake nodes.
 
 Everything runs in processes of its own, as it would in a cluster. Times are wall time from the user's write to what the
-user sees, so a busy machine stretches them; CPU seconds and API calls are not stretched. Calls are counted by the API
-server, so nobody's are forgotten. `GROVE_BENCH_REPLICAS`, `GROVE_BENCH_SETS` and `GROVE_BENCH_NODES` make it smaller;
-`GROVE_BENCH_CALLS=1` lists every kind of call.
+user sees, so a busy machine stretches them; CPU seconds and API calls are not stretched. Beside each stands the floor:
+what a bare client takes for the unavoidable writes of the same system, on the same control plane just before. Calls are
+counted by the API server, so nobody's are forgotten. `GROVE_BENCH_REPLICAS`, `GROVE_BENCH_SETS` (0 leaves the many sets
+out) and `GROVE_BENCH_NODES` make it smaller; `GROVE_BENCH_CALLS=1` lists every kind of call.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 
@@ -34,14 +35,17 @@ from grove.kube.cache import Cache
 from grove.kube.config import load_config
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
-from grove.local.ports import free_ports
 from tests.bench.figures import Figure
+from tests.bench.floor import NUMBER, unavoidable
+from tests.bench.planes import stock_plane
 from tests.support.manifests import clique, group, many_pairs, pcs
 
 REPLICAS = int(os.environ.get("GROVE_BENCH_REPLICAS", "500"))
 NODES = int(os.environ.get("GROVE_BENCH_NODES", "1000"))
 SETS = int(os.environ.get("GROVE_BENCH_SETS", "1000"))
 IDLE_S = 20.0
+SETTLE_S = 5.0
+"""What is still on its way when all is there, or gone, belongs to it."""
 CLUSTER_ROLE_BINDING = Resource(
     "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
 )
@@ -63,10 +67,17 @@ class Process:
         assert self.child.stdout is not None
         return self.child.stdout.readline()
 
-    def ask(self) -> dict[str, Any]:
+    def say(self, line: str) -> None:
         assert self.child.stdin is not None
-        self.child.stdin.write("\n")
+        self.child.stdin.write(line + "\n")
         self.child.stdin.flush()
+
+    def expect(self, word: str) -> None:
+        said = self.read_line()
+        assert said == f"{word}\n", f"{self.name} said {said!r}"
+
+    def ask(self) -> dict[str, Any]:
+        self.say("")
         answer: dict[str, Any] = json.loads(self.read_line())
         return answer
 
@@ -78,8 +89,10 @@ class Process:
 class Bench:
     """The cluster, its processes, and what a user sees of it."""
 
-    def __init__(self, plane: ControlPlane, client: HttpClient, processes: list[Process], operator: Process) -> None:
-        self.plane, self.client, self.processes, self.operator = plane, client, processes, operator
+    operator: Process
+
+    def __init__(self, plane: ControlPlane, client: HttpClient) -> None:
+        self.plane, self.client, self.processes = plane, client, list[Process]()
         self.cache = Cache(client)
         for kind in (Pod, Node, PodCliqueSet, PodClique):
             self.cache.add(kind)
@@ -115,6 +128,10 @@ class Bench:
 
     def available(self) -> int:
         return sum(one.status.available_replicas for one in self.cache.list(PodCliqueSet))
+
+    def spent_since(self, before: Mapping[str, float]) -> dict[str, float]:
+        """CPU seconds of each process of the system since `cpu_s` was asked; not of this one, which only looks."""
+        return {name: now - before.get(name, 0.0) for name, now in self.cpu_s().items()}
 
     def cpu_s(self) -> dict[str, float]:
         pids = {child.name: child.pid for child in self.plane.children}
@@ -160,19 +177,82 @@ async def token_kubeconfig(client: HttpClient, directory: Path) -> Path:
 
 
 @contextmanager
-def processes(kubeconfig: Path) -> Iterator[tuple[list[Process], Process]]:
-    where = ["--kubeconfig", str(kubeconfig)]
-    (port,) = free_ports(1)
-    with ExitStack() as stack:
-        operator = Process("operator", "-m", "tests.bench.operator_process", str(kubeconfig), piped=True)
-        stack.callback(operator.stop)
-        assert operator.read_line() == "ready\n"
-        scheduler = Process("scheduler", "-m", "grove", "scheduler", *where, "--no-leader-elect", "--port", str(port))
-        stack.callback(scheduler.stop)
-        shape = ["--count", str(NODES), "--start-delay", "0"]
-        nodes = Process("fake nodes", "-m", "grove", "nodes", *where, *shape)
-        stack.callback(nodes.stop)
-        yield [operator, scheduler, nodes], operator
+def running(bench: Bench, *processes: Process) -> Iterator[None]:
+    """These processes belong to the system while the block runs."""
+    bench.processes += processes
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.stop()
+            bench.processes.remove(process)
+
+
+def fake_nodes(kubeconfig: Path, count: int) -> Process:
+    shape = ["--count", str(count), "--start-delay", "0"]
+    return Process("fake nodes", "-m", "grove", "nodes", "--kubeconfig", str(kubeconfig), *shape)
+
+
+@contextmanager
+def operating(bench: Bench, kubeconfig: Path) -> Iterator[None]:
+    """With the operator and grove-scheduler."""
+    where = ["--kubeconfig", str(kubeconfig), "--no-leader-elect", "--port", "0"]
+    bench.operator = Process("operator", "-m", "tests.bench.operator_process", str(kubeconfig), piped=True)
+    bench.operator.expect("ready")
+    with running(bench, bench.operator, Process("scheduler", "-m", "grove", "scheduler", *where)):
+        yield
+
+
+class Floor(NamedTuple):
+    """What the unavoidable writes of a system take: wall seconds, and CPU seconds by process."""
+
+    created_s: float
+    ready_s: float
+    ready_cpu_s: Mapping[str, float]
+    gone_s: float
+    gone_cpu_s: Mapping[str, float]
+
+
+class Floors(NamedTuple):
+    small: Floor
+    big: Floor
+    many: Floor
+
+
+async def floor_of(bench: Bench, bare: Process, manifest: Json, count: int, rename: str, to: str) -> Floor:
+    """Makes `count` systems like this one with a bare client, and deletes them."""
+    bare.say(json.dumps({"do": "make", "set": manifest, "count": count, "rename": rename, "to": to}))
+    await asyncio.to_thread(bare.expect, "planned")
+    pods = sum(one["kind"] == "Pod" for one in unavoidable(manifest)) * count
+    cpu, began = bench.cpu_s(), time.perf_counter()
+    bare.say("")
+    await bench.until(lambda: bench.pods() == pods)
+    created_s = time.perf_counter() - began
+    await bench.until(lambda: bench.pods(ready=True) == pods)
+    ready_s = time.perf_counter() - began
+    await asyncio.to_thread(bare.expect, "done")
+    await asyncio.sleep(SETTLE_S)
+    ready_cpu_s = bench.spent_since(cpu)
+
+    cpu, began = bench.cpu_s(), time.perf_counter()
+    bare.say(json.dumps({"do": "remove"}))
+    await bench.until(lambda: not bench.cache.list(Pod))
+    gone_s = time.perf_counter() - began
+    await asyncio.to_thread(bare.expect, "done")
+    await asyncio.sleep(SETTLE_S)
+    return Floor(created_s, ready_s, ready_cpu_s, gone_s, bench.spent_since(cpu))
+
+
+async def floors(bench: Bench, kubeconfig: Path) -> Floors:
+    bare = Process("bare client", "-m", "tests.bench.floor", str(kubeconfig), piped=True)
+    bare.expect("ready")
+    with running(bench, bare):
+        several = [await floor_of(bench, bare, nine_pods(f"f{n}"), 1, f"f{n}", f"f{n}") for n in range(3)]
+        small_ = sorted(several, key=lambda one: one.ready_s)[1]
+        big_ = await floor_of(bench, bare, many_pairs("big", 1), REPLICAS, "big-0", f"big-{NUMBER}")
+        one = pcs("m0", clique("w", 3))
+        many_ = await floor_of(bench, bare, one, SETS, "m0", f"m{NUMBER}") if SETS else big_
+        return Floors(small_, big_, many_)
 
 
 def writes(after: dict[str, Any], before: dict[str, Any], what: str = "") -> int:
@@ -208,33 +288,43 @@ def calls(spent: Counter[tuple[str, str]], pods: int, results: dict[str, Figure]
             results[f"operator: API calls a pod of all processes, {verb}"] = Figure(verbs[verb] / pods, "")
 
 
-async def big(bench: Bench, results: dict[str, Figure]) -> None:
+async def big(bench: Bench, floor: Floor, results: dict[str, Figure]) -> None:
     """One set of many replicas of two pods: made, halved, doubled, emptied, filled again."""
     pods, shape = 2 * REPLICAS, f"{REPLICAS} x 2 pods"
     cpu, used, before_all = bench.cpu_s(), bench.operator.ask(), await served(bench)
     began = time.perf_counter()
     await bench.client.create(PodCliqueSet, many_pairs("big", REPLICAS))
-    for step, holds, aim in (
-        ("created", lambda: bench.pods() == pods, "37 s upstream"),
-        ("without gates", lambda: bench.pods(ungated=True) == pods, "99 s upstream"),
-        ("Ready", lambda: bench.pods(ready=True) == pods, ""),
-        ("available", lambda: bench.available() == REPLICAS, "< 20 s; 104 s upstream"),
+    for step, holds, aim, least_s in (
+        ("created", lambda: bench.pods() == pods, "", floor.created_s),
+        ("without gates", lambda: bench.pods(ungated=True) == pods, "", floor.created_s),
+        ("Ready", lambda: bench.pods(ready=True) == pods, "", floor.ready_s),
+        ("available", lambda: bench.available() == REPLICAS, "<= 1.25 x floor", floor.ready_s),
     ):
         await bench.until(holds)
-        results[f"operator: {shape} {step}"] = Figure(time.perf_counter() - began, "s", aim)
-    await asyncio.sleep(5.0)  # what is still on its way belongs to it
-    spent, now, after_all = bench.cpu_s(), bench.operator.ask(), await served(bench)
+        results[f"operator: {shape} {step}"] = Figure(time.perf_counter() - began, "s", aim, least_s)
+    await asyncio.sleep(SETTLE_S)
+    spent, now, after_all = bench.spent_since(cpu), bench.operator.ask(), await served(bench)
+    results[f"operator: {shape} available, CPU of all processes"] = Figure(
+        sum(spent.values()), "s", "<= 1.25 x floor", sum(floor.ready_cpu_s.values())
+    )
     results["operator: CPU a pod"] = Figure((now["cpu_s"] - used["cpu_s"]) / pods * 1000, "ms", "<= 10 ms")
     everybodys = after_all - before_all
     ours = writes(now, used)
     ours += everybodys["post", "pods/binding"]  # the scheduler's, and what others than the operator wrote beside it:
     ours += everybodys["patch", "podgangs/status"] - writes(now, used, "podgangs/status")
     ours += sum(everybodys[verb, "events"] for verb in ("post", "patch")) - writes(now, used, "events")
+    told = everybodys["patch", "podgangs/status"] / REPLICAS
+    results["operator: PodGang status writes a gang, everybody's"] = Figure(told, "", "<= 2")
     results["operator: API writes a pod, operator's"] = Figure(writes(now, used) / pods, "")
     results["operator: API writes a pod, with the scheduler's"] = Figure(ours / pods, "", "<= 6; 17 upstream")
     calls(everybodys, pods, results)
-    for name in spent:
-        results[f"operator: CPU a pod, {name}"] = Figure((spent[name] - cpu[name]) / pods * 1000, "ms")
+    least = {name: seconds / pods * 1000 for name, seconds in floor.ready_cpu_s.items()}
+    for name, seconds in spent.items():
+        results[f"operator: CPU a pod, {name}"] = Figure(seconds / pods * 1000, "ms", "", least.get(name))
+    both = (spent["operator"] + spent["scheduler"]) / pods * 1000
+    results["operator: CPU a pod, operator and scheduler; floor: the bare client"] = Figure(
+        both, "ms", "", least["bare client"]
+    )
     results["operator: memory at its highest"] = Figure(now["peak_mb"], "MB", "< 141 MB")
     if os.environ.get("GROVE_BENCH_CALLS"):
         for (verb, what), count in sorted(everybodys.items(), key=lambda one: -one[1]):
@@ -251,17 +341,27 @@ async def big(bench: Bench, results: dict[str, Figure]) -> None:
 
     half = REPLICAS // 2
     for was, replicas in ((REPLICAS, half), (half, REPLICAS), (REPLICAS, 0), (0, REPLICAS)):
+        least_s = (floor.gone_s if replicas < was else floor.ready_s) * abs(was - replicas) / REPLICAS
         await _scale(bench, replicas)
         seconds = await bench.until(
             lambda replicas=replicas: bench.available() == replicas and bench.pods() == 2 * replicas  # type: ignore[misc]
         )
-        results[f"operator: x 2 pods, {was} -> {replicas} replicas"] = Figure(seconds, "s")
-    began = time.perf_counter()
+        results[f"operator: x 2 pods, {was} -> {replicas} replicas"] = Figure(seconds, "s", "", least_s)
+    await asyncio.sleep(SETTLE_S)
+    cpu, before_all, began = bench.cpu_s(), await served(bench), time.perf_counter()
     await bench.client.delete(PodCliqueSet, "big", "default")
-    await bench.until(lambda: not bench.cache.list(PodCliqueSet) and not bench.cache.list(Pod))
-    results[f"operator: {shape} deleted until pods are gone"] = Figure(
-        time.perf_counter() - began, "s", "32 s upstream"
+    await bench.until(lambda: not bench.cache.list(Pod))
+    results[f"operator: {shape} deleted, pods gone"] = Figure(
+        time.perf_counter() - began, "s", "<= 1.25 x floor", floor.gone_s
     )
+    await bench.until(lambda: not bench.cache.list(PodCliqueSet))
+    results[f"operator: {shape} deleted, set gone"] = Figure(time.perf_counter() - began, "s", "", floor.gone_s)
+    await asyncio.sleep(SETTLE_S)
+    results[f"operator: {shape} deleted, CPU of all processes"] = Figure(
+        sum(bench.spent_since(cpu).values()), "s", "<= 1.25 x floor", sum(floor.gone_cpu_s.values())
+    )
+    told = (await served(bench) - before_all)["patch", "podgangs/status"]
+    results["operator: PodGang status writes while it is deleted"] = Figure(told, "", "0")
 
 
 async def _scale(bench: Bench, replicas: int) -> None:
@@ -269,35 +369,38 @@ async def _scale(bench: Bench, replicas: int) -> None:
     await bench.client.patch(PodCliqueSet, "big", patch, "default", subresource="scale")
 
 
-async def small(bench: Bench, results: dict[str, Figure]) -> None:
+def nine_pods(name: str) -> Json:
+    return pcs(name, clique("r", 3), clique("l"), clique("w", 2), groups=[group("g", "l", "w", replicas=2)])
+
+
+async def small(bench: Bench, floor: Floor, results: dict[str, Figure]) -> None:
     """A set of nine pods, five times: the median."""
     times: list[float] = []
     for number in range(5):
-        manifest = pcs(
-            f"s{number}", clique("r", 3), clique("l"), clique("w", 2), groups=[group("g", "l", "w", replicas=2)]
-        )
         await asyncio.sleep(1.0)
         began = time.perf_counter()
-        await bench.client.create(PodCliqueSet, manifest)
+        await bench.client.create(PodCliqueSet, nine_pods(f"s{number}"))
         await bench.until(lambda wanted=number + 1: bench.available() == wanted)  # type: ignore[misc]
         times.append(time.perf_counter() - began)
-    results["operator: a set of 9 pods available"] = Figure(sorted(times)[2], "s", "< 1 s; 7.9 s upstream")
+    results["operator: a set of 9 pods available"] = Figure(sorted(times)[2], "s", "< 1 s", floor.ready_s)
     await clear(bench)
 
 
-async def many_sets(bench: Bench, results: dict[str, Figure]) -> None:
+async def many_sets(bench: Bench, floor: Floor, results: dict[str, Figure]) -> None:
     """Many small sets at once."""
     before, began = bench.operator.ask(), time.perf_counter()
     async with asyncio.TaskGroup() as group_:
         for number in range(SETS):
             group_.create_task(bench.client.create(PodCliqueSet, pcs(f"m{number}", clique("w", 3))))
     await bench.until(lambda: bench.available() == SETS)
-    results[f"operator: {SETS} sets x 3 pods available"] = Figure(time.perf_counter() - began, "s")
+    results[f"operator: {SETS} sets x 3 pods available"] = Figure(
+        time.perf_counter() - began, "s", "", floor.ready_s
+    )  # fmt: skip
     after = bench.operator.ask()
     results["operator: API writes a pod, many sets"] = Figure(writes(after, before) / (3 * SETS), "")
     began = time.perf_counter()
     await clear(bench)
-    results[f"operator: {SETS} sets x 3 pods deleted"] = Figure(time.perf_counter() - began, "s")
+    results[f"operator: {SETS} sets x 3 pods deleted"] = Figure(time.perf_counter() - began, "s", "", floor.gone_s)
 
 
 async def clear(bench: Bench) -> None:
@@ -310,17 +413,20 @@ async def measure(plane: ControlPlane, results: dict[str, Figure]) -> None:
         await install(admin, lambda said: None)
         kubeconfig = await token_kubeconfig(admin, plane.directory)
     async with HttpClient(load_config(kubeconfig)) as client:
-        with processes(kubeconfig) as (all_, operator):
-            bench = Bench(plane, client, all_, operator)
-            async with bench.cache:
+        bench = Bench(plane, client)
+        async with bench.cache:
+            with running(bench, fake_nodes(kubeconfig, NODES)):
                 await bench.cache.wait_synced()
                 await bench.until(lambda: len(bench.cache.list(Node)) == NODES)
                 await bench.calm(Node)
-                parts: list[Callable[[Bench, dict[str, Figure]], Awaitable[None]]] = [small, big, many_sets]
-                for part in parts:
-                    await part(bench, results)
+                least = await floors(bench, kubeconfig)
+                with operating(bench, kubeconfig):
+                    await small(bench, least.small, results)
+                    await big(bench, least.big, results)
+                    if SETS:
+                        await many_sets(bench, least.many, results)
 
 
 def run(results: dict[str, Figure]) -> None:
-    with tempfile.TemporaryDirectory() as folder, ControlPlane(folder, controller_manager=True) as plane:
+    with tempfile.TemporaryDirectory() as folder, stock_plane(folder) as plane:
         asyncio.run(measure(plane, results))

@@ -31,6 +31,7 @@ from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.sim.topology import Topology
 from tests.bench.figures import Figure
+from tests.bench.planes import stock_plane
 
 SIZES = (10, 50, 100, 500)
 BESIDE = {10: 0.23, 50: 0.57, 100: 0.79, 500: 4.9}
@@ -95,7 +96,7 @@ async def all_at_once(work: Iterable[Any], limit: int = CREATORS) -> None:
 
 
 async def create_node(client: HttpClient, node: Json) -> None:
-    """A node that takes pods: the API server taints new ones, and here runs no controller that takes it off."""
+    """A node that takes pods at once: the API server taints new ones, and a controller takes that off in its time."""
     await client.create(Node, node)
     await client.patch(Node, node["metadata"]["name"], {"spec": {"taints": None}})
 
@@ -229,7 +230,7 @@ async def measure(
 
 
 async def main(results: dict[str, Figure], node_counts: tuple[int, ...], sizes: tuple[int, ...]) -> None:
-    with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder) / "kube") as plane:
+    with tempfile.TemporaryDirectory() as folder, stock_plane(Path(folder) / "kube") as plane:
         async with HttpClient(load_config(plane.kubeconfig)) as client:
             await install(client, lambda _: None, 60)
         for nodes in node_counts:

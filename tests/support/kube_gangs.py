@@ -84,12 +84,12 @@ def gang_plane(
     *,
     served: bool = True,
     scheduler_args: tuple[str, ...] = (),
-    controller_manager_args: tuple[str, ...] = (),
+    controller_manager_args: tuple[str, ...] = (FEWER_CONTROLLERS,),
 ) -> Iterator[GangPlane]:
     """A control plane with the gates for gangs, its Workload API (unless `served` is off) and Grove's CRDs."""
     extra = {
         "extra_scheduler_args": scheduler_args,
-        "extra_controller_manager_args": (FEWER_CONTROLLERS, *controller_manager_args),
+        "extra_controller_manager_args": controller_manager_args,
     }
     plane = GangPlane(directory, version)
     plane.settings = _settings(version, gates, served=served, **extra)

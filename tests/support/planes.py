@@ -5,7 +5,6 @@ A garbage collector that finds new kinds only later leaves what belongs to them 
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -17,9 +16,6 @@ CRDS = [f"--filename={file}" for file in sorted(Path(__file__).parents[2].glob("
 _NOT_MISSED = ("ttl", "endpoints", "endpointslice", "endpointslice-mirroring")
 FEWER_CONTROLLERS = "--controllers=*," + ",".join(f"-{name}-controller" for name in _NOT_MISSED)
 """Without those that annotate every node and follow the pods of every Service: a tenth of all requests."""
-
-# For the control planes of tests: memory is there, and a tenth of their time would go into collecting it.
-os.environ.setdefault("GOGC", "400")
 
 
 class GrovePlane(ControlPlane):
