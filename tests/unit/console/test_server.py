@@ -57,7 +57,8 @@ class Page:
 async def page() -> AsyncIterator[Page]:
     viewer = Onlooker()
     owner = Owner(viewer, "local")
-    runner = web.AppRunner(Console(owner, {"echo": echo}, hosts=["console.example"]).application())
+    app = Console(owner, {"echo": echo}, hosts=["console.example"]).application()
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     async with ClientSession() as http:
