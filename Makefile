@@ -9,7 +9,7 @@ WORKERS ?= 4
 PARALLEL := -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit lint bench soak test-node crds docs kube-bin clean
+.PHONY: help demo test unit lint bench soak test-node test-browser crds docs kube-bin clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -29,12 +29,17 @@ $(VENV)/dev: $(VENV)/runtime requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@touch $@
 
+$(VENV)/browser: $(VENV)/dev requirements/browser.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/browser.txt
+	@touch $@
+
 demo: $(VENV)/runtime ## a whole inference system on a cluster inside the process, live in the terminal
 	@$(BIN)/python -m grove demo
 
 test: $(VENV)/dev ## everything that must hold: lint, unit, simulator, real control planes
 	@$(MAKE) --no-print-directory -j 2 lint unit
 	@for v in 1.36.3 1.35.4; do $(PYTHON) tools/kube/kube_bin.py $$v > /dev/null || exit 1; done
+	@if command -v chromium > /dev/null; then $(MAKE) --no-print-directory $(VENV)/browser; else echo "no Chromium here: tests of the console in a browser are skipped"; fi
 	$(PYTEST) tests --ignore=tests/unit -m "not soak" $(PARALLEL)
 
 unit: $(VENV)/dev ## the fast tests, in seconds
@@ -55,6 +60,10 @@ soak: $(VENV)/dev ## long seeded fault runs
 test-node: $(VENV)/dev ## start order on a real kubelet with containerd; needs root, installs what is missing, cleans up
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
 	$(BIN)/python -m tests.node
+
+test-browser: $(VENV)/browser ## every page of the console in Chromium (apt-get install chromium), with axe-core; needs npm
+	@mkdir -p $(VENV)/axe && cd $(VENV)/axe && (test -f package/axe.min.js || (npm pack --silent axe-core@4.14.0 > /dev/null && tar -xzf axe-core-*.tgz))
+	GROVE_AXE=$(CURDIR)/$(VENV)/axe/package/axe.min.js $(PYTEST) tests/browser -v -s
 
 crds: $(VENV)/dev ## write src/grove/crds/*.yaml anew from the Structs
 	$(BIN)/python -m tools.crds.generate

@@ -73,7 +73,7 @@ export class Fleet {
     this.hint = h("div", { class: "hint", "aria-hidden": "true" });
     host.append(h("div", { class: "stage" }, this.canvas, this.hint));
     this.view = { x: 0, y: 0, scale: 0 };
-    this.frames = [];
+    this.colours = new Map();
     this.listen();
     this.stop = onChange((names) => {
       if (["nodes", "gangs", "sets", "plan", "chosen", "theme"].some((one) => names.has(one))) this.refresh(names);
@@ -82,6 +82,7 @@ export class Fleet {
   }
 
   refresh(names) {
+    this.colours.clear();
     if (names.has("nodes") || names.has("gangs") || !this.sets) {
       this.sets = new Map();
       for (const [key, gang] of rows("gangs")) this.sets.set(key.slice(key.indexOf("/") + 1), gang.set);
@@ -111,9 +112,7 @@ export class Fleet {
       if (!this.canvas.isConnected) return this.stop();
       const began = performance.now();
       this.paint();
-      this.frames.push(performance.now() - began);
-      if (this.frames.length > 300) this.frames.shift();
-      this.canvas.dataset.frame = Math.max(...this.frames.slice(-60)).toFixed(1);
+      this.canvas.dataset.frame = (performance.now() - began).toFixed(1);
     });
   }
 
@@ -157,7 +156,7 @@ export class Fleet {
       const [, total, used, note, taken] = row("nodes", name) ?? [[], 0, 0, "", []];
       c.fillStyle = to.free;
       c.fillRect(left, top, side, side);
-      if (near) this.gpus(c, left, top, side, total, taken);
+      if (near) this.gpus(c, left, top, side, total, taken, to.ground);
       else this.shares(c, left, top, side, total, taken);
       if (note) {
         c.strokeStyle = to.broken;
@@ -198,9 +197,13 @@ export class Fleet {
     return one && (one.node === name || (one.gang && taken.some(([who]) => who === one.gang)));
   }
 
+  // A look at the theme costs more than a rectangle: each owner's colour is found once.
   colour(who) {
-    const set = this.sets.get(who);
-    return set ? colourOf(set, who) : theme().other;
+    if (!this.colours.has(who)) {
+      const set = this.sets.get(who);
+      this.colours.set(who, set ? colourOf(set, who) : theme().other);
+    }
+    return this.colours.get(who);
   }
 
   shares(c, left, top, side, total, taken) {
@@ -213,12 +216,12 @@ export class Fleet {
     }
   }
 
-  gpus(c, left, top, side, total, taken) {
+  gpus(c, left, top, side, total, taken, free) {
     const columns = Math.max(1, Math.ceil(Math.sqrt(total))), each = (side - 2) / columns;
     const owners = taken.flatMap(([who, count]) => Array(count).fill(who));
     for (let index = 0; index < Math.min(total, 64); index += 1) {
       const who = owners[index];
-      c.fillStyle = who ? this.colour(who) : theme().ground;
+      c.fillStyle = who ? this.colour(who) : free;
       c.fillRect(left + 1 + (index % columns) * each + 1, top + 1 + Math.floor(index / columns) * each + 1, each - 2, each - 2);
     }
   }

@@ -6,7 +6,8 @@ import { onChange, row } from "./store.js";
 
 const LANES = ["PodCliqueSet", "PodCliqueScalingGroup", "PodGang", "PodClique", "Pod"];
 
-function twig(one, namespace, open) {
+// `shut` has the names of branches that were closed by hand: they stay so when the tree is drawn anew.
+function twig(one, namespace, open, shut) {
   const counts = one.kind === "Pod" ? "" : ` ${one.ready ?? 0}/${one.wanted ?? 0} ready`;
   const line = [
     badge(one.state), " ", h("b", {}, one.name), h("span", { class: "dim" }, counts),
@@ -19,8 +20,20 @@ function twig(one, namespace, open) {
   ];
   const children = one.children ?? [];
   if (!children.length) return h("li", {}, h("span", { class: "leaf" }, line));
-  return h("li", {}, h("details", { open: open || one.state !== "ready" }, h("summary", {}, line),
-    h("ul", { class: "tree" }, children.map((child) => twig(child, namespace, children.length <= 8 && child.kind !== "Pod")))));
+  const shown = shut.has(one.name) ? false : open || one.state !== "ready";
+  const inner = h("ul", { class: "tree", hidden: !shown },
+    children.map((child) => twig(child, namespace, children.length <= 8 && child.kind !== "Pod", shut)));
+  const toggle = h("button", {
+    type: "button", class: "toggle", "aria-expanded": String(shown), "aria-label": `parts of ${one.name}`,
+    onclick: () => {
+      inner.hidden = !inner.hidden;
+      toggle.setAttribute("aria-expanded", String(!inner.hidden));
+      toggle.textContent = inner.hidden ? "▸" : "▾";
+      if (inner.hidden) shut.add(one.name);
+      else shut.delete(one.name);
+    },
+  }, shown ? "▾" : "▸");
+  return h("li", {}, toggle, " ", line, inner);
 }
 
 export function timeline(moments) {
@@ -53,7 +66,8 @@ export function page(main, [namespace, name]) {
   fill(main, h("h1", {}, name, " ", h("small", { class: "dim" }, namespace)), head, h("h2", {}, "Tree"), tree,
     h("h2", {}, "Timeline"), picture, h("h2", {}, "Events"), events);
   let asked = null, again = false;
-  const open = new Set();
+  const shut = new Set();
+  let last = "";
   const load = async () => {
     if (asked) {
       again = true;
@@ -62,7 +76,7 @@ export function page(main, [namespace, name]) {
     asked = new AbortController();
     try {
       const grown = await ask("tree", { namespace, name }, asked.signal);
-      fill(tree, h("ul", { class: "tree" }, twig(grown, namespace, true)));
+      fill(tree, h("ul", { class: "tree" }, twig(grown, namespace, true, shut)));
       const moments = await ask("events", { namespace, name }, asked.signal);
       fill(picture, timeline(moments));
       const latest = [...moments].sort((a, b) => new Date(b.at) - new Date(a.at)).slice(0, 100);
@@ -91,8 +105,8 @@ export function page(main, [namespace, name]) {
   const stop = onChange((names) => {
     if (!names.has("sets")) return;
     const now = JSON.stringify(row("sets", key));
-    if (now === open.last) return;
-    open.last = now;
+    if (now === last) return;
+    last = now;
     draw();
     load();
   });

@@ -61,10 +61,12 @@ export async function follow(namespace, notice, refused) {
   let wait = 250;
   while (!mine.signal.aborted) {
     try {
-      state.connection = "live";
       await stream(namespace, revision, (kind, id, data) => {
         wait = 250;
-        state.connection = "live";
+        if (state.connection !== "live") {
+          state.connection = "live";
+          tell("connection");
+        }
         hear(kind, id, data, notice);
       }, mine.signal);
     } catch (error) {

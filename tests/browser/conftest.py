@@ -1,0 +1,104 @@
+"""A real browser in front of the console: Chromium, driven by playwright. Without either, tests say what is missing.
+
+`make test-browser` installs playwright; Chromium is the machine's own (Debian: `apt-get install chromium`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from grove.cli.console import questions
+from grove.console.server import Console
+from grove.console.viewers import Owner, Viewer
+
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-component-update",
+    "--disable-background-networking", "--disable-sync",
+]  # fmt: skip
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PICTURES = os.environ.get("GROVE_PICTURES", "")
+"""A folder for pictures of the pages, as `make docs` wants them."""
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    pytest.importorskip("playwright", reason="playwright is not installed: make test-browser installs it")
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip("there is no Chromium on this machine (Debian: apt-get install chromium)")
+    return found
+
+
+class Tab:
+    """One tab: what it complained of is part of every test's end."""
+
+    def __init__(self, page: Any, url: str) -> None:
+        self.page, self.url = page, url
+        self.complaints: list[str] = []
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
+
+    async def go(self, path: str) -> None:
+        """An address of the page, as if it were clicked."""
+        await self.page.evaluate("path => { location.hash = path }", f"#/{path}")
+        await self.page.wait_for_selector(f'main[data-page="{path.split("/")[0]}"] h1')
+
+    async def text(self) -> str:
+        return str(await self.page.inner_text("main"))
+
+    async def row(self, table: str, key: str) -> Any:
+        """A row as the page has it."""
+        code = "([table, key]) => import('/static/store.js').then((store) => store.row(table, key) ?? null)"
+        return await self.page.evaluate(code, [table, key])
+
+    async def picture(self, name: str) -> None:
+        if PICTURES:
+            await self.page.wait_for_timeout(300)
+            await self.page.screenshot(path=Path(PICTURES) / f"{name}.png")
+
+
+Opened = Callable[..., Awaitable[Tab]]
+
+
+@asynccontextmanager
+async def serving(viewer: Viewer, mode: str, act: Any = None) -> AsyncIterator[tuple[str, Owner]]:
+    """The console for one viewer, on a port of its own."""
+    owner = Owner(viewer, mode)
+    runner = web.AppRunner(Console(owner, questions(), act=act).application(), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", owner
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def opened(chromium: str) -> AsyncIterator[Opened]:
+    """Opens a console in a new tab, signed in by its link."""
+    from playwright.async_api import async_playwright
+
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        tabs: list[Tab] = []
+
+        async def opens(url: str, owner: Owner, *, width: int = 1280, theme: str = "light") -> Tab:
+            context = await browser.new_context(viewport={"width": width, "height": 860}, color_scheme=theme)
+            tab = Tab(await context.new_page(), url)
+            tabs.append(tab)
+            await tab.page.goto(f"{url}/#link={owner.new_link()}")
+            await tab.page.wait_for_selector(".connection.live")
+            return tab
+
+        yield opens
+        await browser.close()
+        # The server of a test is gone before its browser, which complains of the broken line.
+        assert [said for tab in tabs for said in tab.complaints if "net::ERR_" not in said] == []

@@ -1,0 +1,257 @@
+"""The console in a real browser: every page, by mouse and by keyboard, in both themes and on a telephone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.browser.conftest import Opened, serving
+
+from grove.cli.console import set_row
+from grove.console.ledger import Ledger
+from grove.console.tour import Tour
+from grove.console.viewers import Owner, Question, Watched
+from grove.demo.scenario import Scenario, load_scenario
+
+TOUR = Path(__file__).parents[2] / "src" / "grove" / "demo" / "tour.yaml"
+AXE = Path(os.environ["GROVE_AXE"]).read_text() if os.environ.get("GROVE_AXE") else ""
+PAGES = ["tour", "fleet", "sets", "set/default/chat", "why/default/wide", "queue", "plan", "object/Node/-/z0-b0-r0-n0"]
+
+Showing = tuple[str, Owner, Tour]
+"""Where the console is, who opens it, and the tour behind it."""
+
+
+def up_to(plot: Scenario, verb: str) -> Scenario:
+    """A story as far as the first step of a kind, without it."""
+    at = next(number for number, step in enumerate(plot.steps) if step.verb == verb)
+    return Scenario(plot.steps[:at], plot.nodes, plot.gpus, plot.title)
+
+
+@asynccontextmanager
+async def showing(plot: Scenario) -> AsyncIterator[Showing]:
+    tour = Tour(plot, set_row, speed=20.0)
+    async with serving(tour, "tour", tour.act) as (url, owner):
+        try:
+            yield url, owner, tour
+        finally:
+            await tour.stop()
+
+
+async def over(tour: Tour) -> None:
+    async with asyncio.timeout(120):
+        while tour.ledger.table("story").get("state") not in ("over", "failed"):
+            await tour.ledger.moved(tour.ledger.revision)
+    assert tour.ledger.table("story")["state"] == "over", list(tour.ledger.table("notes").values())[-1]
+
+
+@pytest.fixture
+async def waiting(opened: Opened) -> AsyncIterator[Showing]:
+    """The tour where `chat` runs and `wide` does not fit."""
+    async with showing(up_to(load_scenario(TOUR), "help")) as found:
+        yield found
+
+
+async def test_every_page_has_its_words_and_makes_no_complaint(opened: Opened, waiting: Showing) -> None:
+    url, owner, tour = waiting
+    tab = await opened(url, owner)
+    await over(tour)
+    words = {
+        "tour": "A gang that does not fit", "fleet": "How large a gang still fits", "sets": "wide",
+        "set/default/chat": "chat-0-prefill-0", "why/default/wide": "cannot fit", "queue": "wide-0",
+        "plan": "Nothing is written", "object/Node/-/z0-b0-r0-n0": "nvidia.com/gpu",
+    }  # fmt: skip
+    for path in PAGES:
+        await tab.go(path)
+        await tab.page.get_by_text(words[path]).first.wait_for()
+        await tab.picture(path.split("/")[0])
+
+
+async def test_why_a_gang_waits_and_what_helps_is_two_clicks_away(opened: Opened, waiting: Showing) -> None:
+    url, owner, tour = waiting
+    tab = await opened(url, owner)
+    await over(tour)
+    await tab.page.click("nav >> text=Sets")
+    await tab.page.click("tr:has-text('wide') td:last-child a")
+    await tab.page.get_by_text("Any one of these would help").wait_for()
+    assert await tab.page.locator(".layers .stopped").count() == 1
+    assert await tab.page.locator(".helps li").count() >= 1
+
+
+async def test_a_node_that_fails_is_in_the_picture_within_a_second(opened: Opened, waiting: Showing) -> None:
+    url, owner, tour = waiting
+    tab = await opened(url, owner)
+    await over(tour)
+    await tab.go("fleet")
+    node = next(name for name, row in tour.ledger.table("nodes").items() if row[4])
+    await tour.act({"verb": "failNode", "node": node})
+    loop = asyncio.get_running_loop()
+    while tour.ledger.table("nodes")[node][3] != "does not answer":  # the cluster's own time to notice it
+        await tour.ledger.moved(tour.ledger.revision)
+    began_s = loop.time()
+    while (await tab.row("nodes", node))[3] != "does not answer":
+        assert loop.time() - began_s < 10
+    print(f"from the cluster's word to the page: {loop.time() - began_s:.2f} s")
+
+
+async def test_the_keyboard_is_enough(opened: Opened, waiting: Showing) -> None:
+    url, owner, tour = waiting
+    tab = await opened(url, owner)
+    await over(tour)
+    keys = tab.page.keyboard
+    await keys.press("g")
+    await keys.press("s")
+    await tab.page.wait_for_selector('main[data-page="sets"] td')
+    await keys.press("/")
+    await keys.type("chat")
+    await tab.page.wait_for_function("document.querySelectorAll('main tbody tr').length === 1")
+    await keys.press("Tab")  # the table scrolls by keyboard
+    await keys.press("Tab")
+    await keys.press("Enter")
+    await tab.page.wait_for_selector('main[data-page="set"] h1')
+    await keys.press("?")
+    await tab.page.wait_for_selector("dialog[open]")
+    await keys.press("Escape")
+    await keys.press("g")
+    await keys.press("f")
+    await tab.page.wait_for_selector("canvas")
+    await tab.page.focus("canvas")
+    before = await tab.page.evaluate("document.querySelector('canvas').toDataURL()")
+    for key in ("+", "ArrowLeft", "ArrowDown"):
+        await keys.press(key)
+    await tab.page.wait_for_function("before => document.querySelector('canvas').toDataURL() !== before", arg=before)
+    seen = await tab.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert seen != "none"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_nothing_serious_stands_in_the_way_of_a_screen_reader(
+    opened: Opened, waiting: Showing, theme: str
+) -> None:
+    if not AXE:
+        pytest.skip("axe-core is not here: make test-browser brings it")
+    url, owner, tour = waiting
+    tab = await opened(url, owner, theme=theme)
+    await over(tour)
+    found: list[str] = []
+    for path in PAGES:
+        await tab.go(path)
+        await tab.page.wait_for_timeout(500)
+        await tab.page.evaluate(AXE + "\n;0")
+        result = await tab.page.evaluate("axe.run({ resultTypes: ['violations'] })")
+        found += [
+            f"{theme} {path}: {one['id']}: {one['nodes'][0]['html'][:120]}"
+            for one in result["violations"]
+            if one["impact"] in ("serious", "critical")
+        ]
+    assert found == []
+
+
+async def test_a_telephone_scrolls_down_only(opened: Opened, waiting: Showing) -> None:
+    url, owner, tour = waiting
+    tab = await opened(url, owner, width=390)
+    await over(tour)
+    for path in PAGES:
+        await tab.go(path)
+        await tab.page.wait_for_timeout(300)
+        wide = await tab.page.evaluate("document.scrollingElement.scrollWidth - innerWidth")
+        assert wide <= 0, path
+
+
+class Painted:
+    """A viewer of rows that the test wrote."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+
+    @asynccontextmanager
+    async def watching(self, namespace: str) -> AsyncIterator[Watched]:
+        yield self
+
+    async def still_may(self, watched: Watched) -> bool:
+        return True
+
+    async def answer(self, question: Question, namespace: str, asked: Mapping[str, Any]) -> Any:
+        return {
+            "name": HOSTILE,
+            "kind": "PodCliqueSet",
+            "state": "failed",
+            "why": HOSTILE,
+            "gangs": [],
+            "yaml": HOSTILE,
+        }
+
+
+HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
+
+
+async def test_names_and_messages_are_text_whatever_they_say(opened: Opened) -> None:
+    viewer = Painted()
+    row = {
+        "namespace": HOSTILE, "name": HOSTILE, "state": HOSTILE, "why": HOSTILE, "replicas": 1, "available": 0,
+        "updated": 0, "pods": 1, "ready": 0, "gangRestarts": 0,
+    }  # fmt: skip
+    gang = {"set": HOSTILE, "phase": HOSTILE, "score": None, "message": HOSTILE}
+    node = [[HOSTILE], 8, 1, HOSTILE, [[HOSTILE, 1]]]
+    viewer.ledger.replace(
+        {"sets": {f"{HOSTILE}/{HOSTILE}": row}, "nodes": {HOSTILE: node}, "gangs": {f"a/{HOSTILE}": gang}}
+    )
+    async with serving(viewer, "local") as (url, owner):
+        tab = await opened(url, owner)
+        for path in ("sets", "fleet", "set/a/b", "why/a/b", "object/Pod/a/b"):
+            await tab.go(path)
+            await tab.page.wait_for_timeout(300)
+        await tab.go("sets")
+        assert HOSTILE in await tab.text()
+        assert await tab.page.evaluate("window.hacked ?? null") is None
+        assert await tab.page.locator("main img").count() == 0
+
+
+async def test_ten_thousand_nodes_stay_fluid(opened: Opened) -> None:
+    viewer = Painted()
+    nodes: dict[str, Any] = {}
+    for number in range(10_000):
+        path = [f"z{number // 2500}", f"b{number // 500}", f"r{number // 20}"]
+        nodes[f"n{number:05}"] = [path, 8, number % 9, "", [[f"set{number % 40}-0", number % 9]]]
+    running = {"phase": "Running", "score": 1.0, "message": ""}
+    gangs = {f"a/set{number}-0": {"set": f"set{number}", **running} for number in range(40)}
+    fleet = {"total": [10_000, 80_000, 40_000, 40_000], "levels": []}
+    viewer.ledger.replace({"nodes": nodes, "gangs": gangs, "fleet": fleet})
+    async with serving(viewer, "local") as (url, owner):
+        tab = await opened(url, owner)
+        await tab.go("fleet")
+        await tab.page.wait_for_selector("canvas")
+        frames = await tab.page.evaluate(PAN)
+        await tab.picture("ten-thousand-nodes")
+    frames.sort()
+    print(f"panning 10,000 nodes: median {frames[len(frames) // 2]:.1f} ms, worst {frames[-1]:.1f} ms a frame")
+    assert frames[len(frames) // 2] <= 33
+
+
+PAN = """async () => {
+  const canvas = document.querySelector("canvas"), frames = [];
+  const keys = ["ArrowLeft", "ArrowUp", "ArrowRight", "ArrowDown"];
+  for (let number = 0; number < 60; number += 1) {
+    canvas.dispatchEvent(new KeyboardEvent("keydown", { key: keys[number % 4] }));
+    await new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+    frames.push(Number(canvas.dataset.frame));
+  }
+  return frames;
+}"""
+
+
+async def test_a_page_comes_back_with_what_it_missed(opened: Opened) -> None:
+    viewer = Painted()
+    viewer.ledger.replace({"nodes": {"a": [["r"], 8, 0, "", []]}})
+    async with serving(viewer, "local") as (url, owner):
+        tab = await opened(url, owner)
+        await tab.page.context.set_offline(True)
+        viewer.ledger.record({"nodes": {"b": [["r"], 8, 0, "", []]}}, {"nodes": ["a"]})
+        await tab.page.context.set_offline(False)
+        await tab.page.wait_for_function(
+            "import('/static/store.js').then((store) => store.row('nodes', 'b') && !store.row('nodes', 'a'))"
+        )
