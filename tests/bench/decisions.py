@@ -13,6 +13,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -49,17 +50,20 @@ def decisions() -> Iterator[tuple[str, Digest]]:
     for name, nodes, running, wanted, levels in corpus():
         snapshot = cluster(nodes, running, {"t": levels})
         answer = place(snapshot, wanted)
-        yield name, digest(answer)
+        yield name, digest(answer, snapshot, wanted, levels)
         if isinstance(answer, Placement) and answer.core > 1:
             yield f"repair of {name}", repaired(snapshot, wanted, answer, Random(name), levels)
         if isinstance(answer, NoFit):
             yield f"preemption for {name}", victims(snapshot, wanted)
 
 
-def digest(answer: Placement | NoFit) -> Digest:
+def digest(answer: Placement | NoFit, snapshot: Snapshot, gang: Gang, levels: tuple[str, ...]) -> Digest:
     if isinstance(answer, NoFit):
         return {"fits": False, "reason": answer.reason, "proven": answer.proven}
-    return {"fits": True, "nodes": answer.nodes, "core": answer.core, "score": answer.score}
+    names = {*answer.nodes.values(), *(node for group in gang.groups() for node in group.bound)}
+    rows = [snapshot.nodes.row_of[name] for name in names]
+    crossed = [len({int(snapshot.nodes.column(level).ids[row]) for row in rows}) for level in levels]
+    return {"fits": True, "nodes": answer.nodes, "core": answer.core, "score": answer.score, "domains": crossed}
 
 
 def repaired(snapshot: Snapshot, gang: Gang, placed: Placement, rng: Random, levels: tuple[str, ...]) -> Digest:
@@ -70,13 +74,8 @@ def repaired(snapshot: Snapshot, gang: Gang, placed: Placement, rng: Random, lev
     for uid in lost:
         twin.remove_pod(uid)
     stays = [pod for pod in placed.pods if pod.uid not in lost]
-    answer = place(twin, _standing(gang, stays, lost, placed))
-    found = digest(answer)
-    if isinstance(answer, Placement):
-        table = snapshot.nodes
-        rows = [table.row_of[pod.node] for pod in (*stays, *answer.pods)]
-        found["domains"] = [len({int(table.column(level).ids[row]) for row in rows}) for level in levels]
-    return found
+    again = _standing(gang, stays, lost, placed)
+    return digest(place(twin, again), twin, again, levels)
 
 
 def _standing(gang: Gang, stays: list[PodFacts], lost: set[str], placed: Placement) -> Gang:
@@ -88,7 +87,8 @@ def _standing(gang: Gang, stays: list[PodFacts], lost: set[str], placed: Placeme
             return Branch(part.name, children, part.required, part.preferred)
         bound = tuple(sorted((*part.bound, *(pod.node for pod in stays if pod.group == part.name))))
         pods = tuple(pod for pod in part.pods if pod.uid in again)
-        return PodGroup(part.name, part.minimum, pods, bound, part.required, part.preferred)
+        standing = tuple(Counter(pod.shape for pod in stays if pod.group == part.name).items())
+        return replace(part, pods=pods, bound=bound, standing=standing)
 
     root = part_of(gang.root)
     assert isinstance(root, Branch)
@@ -122,7 +122,7 @@ def verdict(old: Digest | None, new: Digest | None) -> str:
         return "only in one"
     if old["fits"] != new["fits"]:
         return "fits now" if new["fits"] else "FITS NO MORE"
-    for key, less_is_better in (("proven", False), ("score", False), ("domains", True), ("victims", True)):
+    for key, less_is_better in (("proven", False), ("domains", True), ("victims", True), ("score", False)):
         if key in old and key in new:
             one, other = (len(d[key]) if key == "victims" else d[key] for d in (old, new))
             if one != other:

@@ -6,6 +6,7 @@ node label: all core pods below it must (required) or should (preferred) share o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -31,6 +32,10 @@ class PodGroup:
     bound: tuple[str, ...] = ()
     required: str = ""
     preferred: str = ""
+    standing: tuple[tuple[Shape, int], ...] = ()
+    """What the bound pods ask for, and how many of each kind they are."""
+    seats: tuple[str, ...] = ()
+    """Nodes that pods of the group left and that its pending ones go back to if they can, one for each that left."""
 
     @property
     def need(self) -> int:
@@ -149,8 +154,12 @@ def build_gang(
     headroom: tuple[tuple[Shape, int], ...] = (),
     strategy: Strategy = "pack",
     former: frozenset[str] = frozenset(),
+    seats: Mapping[str, tuple[str, ...]] = {},
 ) -> Gang:
-    """The tree of a PodGang. Raises BadGang for groups named twice, unknown groups, and pods that do not exist."""
+    """The tree of a PodGang; `seats` are by group.
+
+    Raises BadGang for groups named twice, unknown groups, and pods that do not exist.
+    """
     spec = podgang.spec
     groups: dict[str, PodGroup] = {}
     for entry in spec.podgroups:
@@ -169,6 +178,8 @@ def build_gang(
             tuple(sorted((pod for pod in running if not pod.node), key=_pod_order)),
             tuple(sorted(pod.node for pod in running if pod.node)),
             *_levels(entry.topology_constraint),
+            tuple(Counter(pod.shape for pod in running if pod.node).items()),
+            seats.get(entry.name, ()),
         )
     children: list[Branch | PodGroup] = []
     branched: set[str] = set()

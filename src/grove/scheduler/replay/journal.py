@@ -49,17 +49,21 @@ class Journal:
         self._file.close()
 
     def pod(self, pod: PodFacts) -> list[Any]:
-        """A pod as a row, its shape by number; a shape not met before is written first."""
-        number = self._shapes.get(pod.shape)
-        if number is None:
-            number = self._shapes[pod.shape] = len(self._shapes)
-            shape = msgspec.to_builtins(pod.shape)
-            shape.pop("_hash")
-            self.write({"op": "shape", "number": number, "shape": shape})
+        """A pod as a row, its shape by number."""
         return [
-            pod.uid, pod.namespace, pod.name, number, dict(pod.labels), pod.node, pod.priority, pod.terminating,
-            pod.may_preempt, pod.gang, pod.group, pod.created_s,
+            pod.uid, pod.namespace, pod.name, self._shape(pod.shape), dict(pod.labels), pod.node, pod.priority,
+            pod.terminating, pod.may_preempt, pod.gang, pod.group, pod.created_s,
         ]  # fmt: skip
+
+    def _shape(self, shape: Shape) -> int:
+        """A shape's number; one not met before is written first."""
+        number = self._shapes.get(shape)
+        if number is None:
+            number = self._shapes[shape] = len(self._shapes)
+            plain = msgspec.to_builtins(shape)
+            plain.pop("_hash")
+            self.write({"op": "shape", "number": number, "shape": plain})
+        return number
 
     # Decisions, as `grove.scheduler.loop.decisions.Tape`
 
@@ -86,7 +90,7 @@ class Journal:
             "name": gang.name, "root": self._part(gang.root), "priority": gang.priority,
             "mayPreempt": gang.may_preempt, "topology": gang.topology, "pin": [pin.key, pin.node] if pin else None,
             "allowed": [[key, sorted(values)] for key, values in gang.allowed],
-            "headroom": [[self.pod(PodFacts("", "", "", shape))[3], count] for shape, count in gang.headroom],
+            "headroom": [[self._shape(shape), count] for shape, count in gang.headroom],
             "strategy": gang.strategy, "former": sorted(gang.former), "labels": dict(gang.labels),
         }  # fmt: skip
 
@@ -94,7 +98,9 @@ class Journal:
         common = {"name": part.name, "required": part.required, "preferred": part.preferred}
         if isinstance(part, PodGroup):
             pods = [self.pod(pod) for pod in part.pods]
-            return {**common, "minimum": part.minimum, "pods": pods, "bound": part.bound}
+            standing = [[self._shape(shape), count] for shape, count in part.standing]
+            more = {"minimum": part.minimum, "bound": part.bound, "standing": standing, "seats": part.seats}
+            return {**common, **more, "pods": pods}
         return {**common, "children": [self._part(child) for child in part.children]}
 
 
@@ -267,8 +273,11 @@ def _part(json: Json, shapes: list[Shape]) -> Branch | PodGroup:
         children = tuple(_part(child, shapes) for child in json["children"])
         return Branch(json["name"], children, json["required"], json["preferred"])
     pods = tuple(_pod(row, shapes) for row in json["pods"])
-    bound = tuple(json["bound"])
-    return PodGroup(json["name"], json["minimum"], pods, bound, json["required"], json["preferred"])
+    standing = tuple((shapes[number], count) for number, count in json.get("standing", ()))
+    return PodGroup(
+        json["name"], json["minimum"], pods, tuple(json["bound"]), json["required"], json["preferred"], standing,
+        tuple(json.get("seats", ())),
+    )  # fmt: skip
 
 
 def _running(rows: list[list[Any]], snapshot: Snapshot) -> list[Running]:

@@ -140,11 +140,11 @@ class Coupled:
                 mask &= roomy(ids, slots, self._left[group])
         rows = np.flatnonzero(mask)
         near = np.zeros(rows.size, dtype=np.int64)
-        if self.order:
-            used = np.unique([row for _, (_, row) in self.order])
-            for level in range(problem.tree.host_level):
-                domains = problem.tree.domains[level][problem.positions]
-                near -= np.isin(domains[rows], domains[used])
+        used = problem.positions[[row for _, (_, row) in self.order]]
+        if problem.root.homes is not None:
+            used = np.concatenate([used, problem.root.homes])
+        for domains in problem.tree.domains[:-1] if used.size else ():
+            near -= np.isin(domains[problem.positions[rows]], domains[used])
         soft = problem.options[option].soft
         liked = np.zeros(rows.size, dtype=np.int64) if soft is None else -soft[rows]
         return rows[np.lexsort((slots[rows], near, liked))]

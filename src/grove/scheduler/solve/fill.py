@@ -6,6 +6,8 @@ the largest ones, so that few are used. On the hosts the fullest come first: who
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints
@@ -38,17 +40,62 @@ def fill_option(state: State, option: int, count: int, low: int, high: int, leve
     count = min(count, total)
     if count == 0:
         return 0
+    back = take_seats(state, option, slots, count, low)
+    if back < count:
+        slots = state.room(option, low, high) if back else slots
+        _fill(state, option, slots, count - back, low, high, level)
+    return count
+
+
+def take_seats(state: State, option: int, slots: Ints, count: int, low: int) -> int:
+    """Puts pods back on the nodes that pods of their group left, as far as `slots` (from row `low` on) go; how many."""
+    problem = state.problem
+    group = problem.options[option].group
+    left = dict(problem.groups[group].seats)
+    if not left or problem.cost is not None:
+        return 0
+    for other, at, pods in state.placed:
+        if problem.options[other].group == group:
+            for row, n in zip(at.tolist(), pods.tolist(), strict=True):
+                left[row] = left.get(row, 0) - n
+    back = np.zeros_like(slots)
+    for row, seats in sorted(left.items()):
+        if 0 <= row - low < slots.size and seats > 0:
+            back[row - low] = min(seats, int(slots[row - low]), count - int(back.sum()))
+    _put(state, option, low, back)
+    return int(back.sum())
+
+
+def _fill(state: State, option: int, slots: Ints, count: int, low: int, high: int, level: int) -> None:
     problem = state.problem
     if problem.gang.strategy == "spread":
         _put(state, option, low, _level_out(slots, count))
     elif problem.cost is not None:
         _put(state, option, low, _in_order(slots, count, _preference(state, option, slots, low, high)))
     else:
-        soft = problem.options[option].soft
-        if soft is not None:
-            slots = _liked(slots, soft[low:high], count)
-        _pack(state, option, slots, count, low, high, level)
-    return count
+        for here in _nearest_first(state, option, slots, low, high, level):
+            part = min(count, int(here.sum()))
+            soft = problem.options[option].soft
+            if soft is not None:
+                here = _liked(here, soft[low:high], part)
+            _pack(state, option, here, part, low, high, level)
+            count -= part
+            if count == 0:
+                break
+
+
+def _nearest_first(state: State, option: int, slots: Ints, low: int, high: int, level: int) -> Iterator[Ints]:
+    """The slots, split by how near the rows are to where pods of the group run."""
+    problem = state.problem
+    homes = problem.groups[problem.options[option].group].homes
+    if homes is not None:
+        for inner in range(problem.tree.host_level - 1, level, -1):
+            domains = problem.tree.domains[inner]
+            near: Ints = slots * np.isin(domains[problem.positions[low:high]], domains[homes])
+            if near.any():
+                yield near.copy()
+                slots = slots - near
+    yield slots
 
 
 def _pack(state: State, option: int, slots: Ints, count: int, low: int, high: int, level: int) -> None:

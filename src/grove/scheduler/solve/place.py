@@ -28,6 +28,7 @@ from grove.scheduler.solve.score import placement_score
 from grove.scheduler.solve.search import preferring_parts
 from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
 from grove.scheduler.solve.surplus import place_surplus
+from grove.scheduler.solve.weigh import Weighed
 
 QUICK_STEPS, LONG_STEPS = 400, 800
 """Steps for a good placement: before it is known whether any exists, and after."""
@@ -114,6 +115,7 @@ def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded:
     """The core placed, close together if possible: a quick search for that, else the exact one, else a long one."""
     if problem.root.need == 0:
         return State(problem, 0)
+    _leave_scattered_seats(problem)
     quick = min(QUICK_STEPS * (1 + problem.size // ROWS_A_STEP), budget.steps // 2)
     state = close_placement(problem, quick)
     if state is not None:
@@ -141,6 +143,20 @@ def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded:
         found = wishes_granted(problem, exact, wishes) or found
     exact.put_all(found)
     return exact
+
+
+def _leave_scattered_seats(problem: Problem) -> None:
+    """Of parts that all left, nobody goes back to seats that are less close together than they could be now."""
+    if not any(group.seats for group in problem.groups):
+        return
+    for part in preferring_parts(problem.root) or [problem.root]:
+        level = part.prefer if part.prefer >= 0 else problem.tree.host_level - 1
+        if part.homes is None or part.stands or level < 0:
+            continue
+        bounds = bounds_for(problem, tuple(part.groups))
+        if Weighed(problem, State(problem, 1), bounds, 0, problem.size).is_scattered(part.homes, level):
+            for g in part.groups:
+                problem.groups[g].seats = {}
 
 
 def _refusal(problem: Problem, closed: Collection[str]) -> NoFit | None:

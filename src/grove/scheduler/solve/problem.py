@@ -6,6 +6,7 @@ option is one way to place one class of pods: its request (or an alternative one
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -46,6 +47,12 @@ class Group:
     need: int
     classes: list[list[PodFacts]]
     options: list[int] = field(default_factory=list)
+    seats: dict[int, int] = field(default_factory=dict)
+    """Candidate rows that pods of the group left, and how many did."""
+    homes: Ints | None = None
+    """Positions, in the tree's order, of nodes where pods of the group run."""
+    bound: int = 0
+    standing: tuple[tuple[Shape, int], ...] = ()
 
     @property
     def pending(self) -> int:
@@ -64,6 +71,11 @@ class Part:
     need: int
     domains: frozenset[int] | None = None
     """Domains at `level` that running pods pin it to."""
+    homes: Ints | None = None
+    """Positions, in the tree's order, of nodes where its pods run or ran; those of the part around it if it has none.
+    None if all around it is new."""
+    stands: bool = False
+    """Whether any pod of it runs."""
 
     @property
     def is_leaf(self) -> bool:
@@ -136,18 +148,23 @@ class Problem:
         if found is None:
             o = self.options[option]
             asked = tuple(zip(self.resources, o.request.tolist(), strict=True))
-            key = ("idle", self.tree.keys, where(self.snapshot, o.shape), o.limit, asked)
-            running = self.snapshot.nodes.derived(key, lambda: self._idle_sums(o))
-            starts, ends, _ = self.tree.runs[level]
-            found = self._idle[option, level] = running[ends] - running[starts]
+            found = self._idle[option, level] = self.idle_for(o.shape, asked, level, o.limit)
         return found
 
-    def _idle_sums(self, o: Option) -> Ints:
-        """Running sums, in topology order, of an option's room on idle nodes."""
-        order = self.tree.order
-        capacity = self.snapshot.allocatable[np.array(self.resources, dtype=np.int64)[:, None], order]
-        slots = np.minimum(room(capacity, o.request), o.limit) * allowed_mask(self.snapshot, o.shape)[order]
-        return np.concatenate([[0], np.cumsum(slots)])
+    def idle_for(self, shape: Shape, asked: tuple[tuple[int, int], ...], level: int, limit: int = PLENTY) -> Ints:
+        """Room for pods of a shape in each domain of a level if nothing ran; `asked` is (resource row, amount)."""
+        snapshot, tree = self.snapshot, self.tree
+        starts, ends, _ = tree.runs[level]
+
+        def sums() -> Ints:
+            """Running sums in topology order: one pass serves all levels."""
+            capacity = snapshot.allocatable[np.array([r for r, _ in asked], dtype=np.int64)[:, None], tree.order]
+            slots = np.minimum(room(capacity, np.array([amount for _, amount in asked], dtype=np.int64)), limit)
+            return np.concatenate([[0], np.cumsum(slots * allowed_mask(snapshot, shape)[tree.order])])
+
+        running = snapshot.nodes.derived(("idle", tree.keys, where(snapshot, shape), limit, asked), sums)
+        found: Ints = running[ends] - running[starts]
+        return found
 
 
 def state_problem(
@@ -171,7 +188,8 @@ def state_problem(
     for group in gang.groups():
         index = len(problem.groups)
         classes = relations.classes(group.pods)
-        entry = Group(group.name, group.need, classes)
+        homes = positions_of(problem, group.bound) if group.bound else None
+        entry = Group(group.name, group.need, classes, homes=homes, bound=len(group.bound), standing=group.standing)
         problem.groups.append(entry)
         for kind, pods in enumerate(classes):
             shape = pods[0].shape
@@ -190,7 +208,8 @@ def state_problem(
     firsts = [problem.groups[o.group].classes[o.kind][0] for o in problem.options]
     problem.conflicts = relations.conflicts(firsts)
     groups = iter(range(len(problem.groups)))
-    problem.root = _part(problem, gang.root, groups.__next__, -1)
+    _find_seats(problem)
+    problem.root = _part(problem, gang.root, groups.__next__, -1, positions_of(problem, sorted(gang.former)))
     if problem.size == 0 and problem.root.need > 0:
         return NoFit(gang.name, Reason(NO_NODE), True, version=snapshot.version)
     return problem
@@ -226,7 +245,26 @@ def _keep_candidates(
             option.soft = liked if liked.size and liked.min() < liked.max() else None
 
 
-def _part(problem: Problem, part: Branch | PodGroup, next_group: Callable[[], int], above: int) -> Part:
+def _find_seats(problem: Problem) -> None:
+    """Seats of the groups as candidate rows, for those that are candidates."""
+    row_of = problem.snapshot.nodes.row_of
+    for entry, group in zip(problem.groups, problem.gang.groups(), strict=True):
+        if group.seats:
+            left = Counter(row_of[name] for name in group.seats if name in row_of)
+            at = np.flatnonzero(np.isin(problem.rows, list(left)))
+            entry.seats = {int(i): left[int(problem.rows[i])] for i in at}
+
+
+def positions_of(problem: Problem, names: Iterable[str]) -> Ints | None:
+    """Positions, in the tree's order, of those of the nodes that are there; None if none is."""
+    row_of, position = problem.snapshot.nodes.row_of, problem.tree.position
+    found = np.array([position[row_of[name]] for name in names if name in row_of], dtype=np.int64)
+    return np.unique(found) if found.size else None
+
+
+def _part(
+    problem: Problem, part: Branch | PodGroup, next_group: Callable[[], int], above: int, around: Ints | None
+) -> Part:
     """The numeric twin of a tree node. A level no narrower than one above it holds by itself and becomes a mask."""
     tree = problem.tree
     stated = tree.find_level(part.required) if part.required else None
@@ -234,19 +272,22 @@ def _part(problem: Problem, part: Branch | PodGroup, next_group: Callable[[], in
     level = -1 if stated is None or stated <= above else stated
     inner = max(level, above)
     children: list[Part] = []
+    leaves = list(_leaves_of(part))
+    bound = tuple(node for leaf in leaves for node in leaf.bound)
+    homes = positions_of(problem, (*bound, *(node for leaf in leaves for node in leaf.seats)))
+    homes = around if homes is None else homes
     if isinstance(part, PodGroup):
-        groups, bound = [next_group()], part.bound
+        groups = [next_group()]
     else:
-        children = [_part(problem, child, next_group, inner) for child in part.children]
+        children = [_part(problem, child, next_group, inner, homes) for child in part.children]
         groups = [g for child in children for g in child.groups]
-        bound = tuple(node for leaf in _bound_leaves(part) for node in leaf.bound)
     need = sum(problem.groups[g].need for g in groups)
     pins = None if stated is None else _pinned(problem, bound, stated)
     if stated is not None and level < 0:
         _confine(problem, groups, stated, pins)
     return Part(
         part.name, level, -1 if prefer is None or prefer <= inner else prefer, children, groups, need,
-        pins if level >= 0 else None,
+        pins if level >= 0 else None, homes, bool(bound),
     )  # fmt: skip
 
 
@@ -260,10 +301,10 @@ def _confine(problem: Problem, groups: list[int], level: int, pins: frozenset[in
         option.mask = inside if option.mask is None else option.mask & inside
 
 
-def _bound_leaves(part: Branch | PodGroup) -> Iterable[PodGroup]:
+def _leaves_of(part: Branch | PodGroup) -> Iterable[PodGroup]:
     if isinstance(part, PodGroup):
         return (part,)
-    return (leaf for child in part.children for leaf in _bound_leaves(child))
+    return (leaf for child in part.children for leaf in _leaves_of(child))
 
 
 def _pinned(problem: Problem, bound: tuple[str, ...], level: int) -> frozenset[int] | None:

@@ -6,6 +6,8 @@ as the machines allow, 0.5 is twice as many domains as needed. What stands betwe
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints
@@ -13,22 +15,23 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask, room
 from grove.scheduler.model.facts import HOSTNAME, Shape
 from grove.scheduler.solve.bounds import fewest_needed
-from grove.scheduler.solve.problem import Part, Problem
+from grove.scheduler.solve.problem import Part, Problem, positions_of
 from grove.scheduler.solve.state import State
 
 
 def placement_score(problem: Problem, state: State) -> float:
-    """Mean over the parts that state a level of fewest possible over used domains.
+    """Mean over the parts that state a level of fewest possible over used domains, for all pods that then stand.
 
     A gang that states none is measured at the narrowest level above the host.
     """
-    measured = [(part, level) for part, level in _stated(problem.root) if part.need > 0]
+    here = _Standing(problem, state)
+    measured = [(part, level) for part, level in _stated(problem.root) if here.pods(part)]
     if not measured:
         level = problem.tree.host_level - 1
-        if level < 0 or problem.root.need == 0:
+        if level < 0 or not here.pods(problem.root):
             return 1.0
         measured = [(problem.root, level)]
-    ratios = [_ratio(problem, state, part, level) for part, level in measured]
+    ratios = [here.ratio(part, level) for part, level in measured]
     return round(sum(ratios) / len(ratios), 6)
 
 
@@ -37,36 +40,59 @@ def _stated(part: Part) -> list[tuple[Part, int]]:
     return own + [found for child in part.children for found in _stated(child)]
 
 
-def _ratio(problem: Problem, state: State, part: Part, level: int) -> float:
-    groups = set(part.groups)
-    rows = [at for option, at, _ in state.placed if problem.options[option].group in groups]
-    if not rows or (len(rows) == 1 and rows[0].size == 1):
-        return 1.0
-    tree = problem.tree
-    domains = tree.domains[level][problem.positions[np.concatenate(rows)]]
-    # Nodes outside every domain of the level count one each: they are near nobody.
-    used = np.unique(domains[domains >= 0]).size + int((domains < 0).sum())
-    if used <= 1:
-        return 1.0
-    return min(1.0, _fewest_when_idle(problem, part, level) / used)
+class _Standing:
+    """Where the pods of each group are once a placement is carried out: those that run, and those just placed."""
 
+    def __init__(self, problem: Problem, state: State) -> None:
+        self._problem = problem
+        self._at: list[list[Ints]] = [[] for _ in problem.groups]
+        for group, at in zip(problem.gang.groups(), self._at, strict=True):
+            if group.bound and (positions := positions_of(problem, group.bound)) is not None:
+                at.append(positions)
+        for option, rows, _ in state.placed:
+            self._at[problem.options[option].group].append(problem.positions[rows])
+        self._pods = [group.bound + sum(state.taken[g]) for g, group in enumerate(problem.groups)]
 
-def _fewest_when_idle(problem: Problem, part: Part, level: int) -> int:
-    """A bound on how many domains the part needs if nothing else ran on the cluster."""
-    needing = [problem.groups[g] for g in part.groups if problem.groups[g].need > 0]
-    best = 1
-    for group in needing:
-        held = sum((problem.idle(o, level) for o in group.options[1:]), problem.idle(group.options[0], level))
-        best = max(best, fewest_needed(held, group.need))
-    if len(needing) > 1:
-        starts, ends, _ = problem.tree.runs[level]
-        for r, resource in enumerate(problem.resources):
-            total = sum(min(int(problem.options[o].request[r]) for o in g.options) * g.need for g in needing)
-            if total:
-                capacity = problem.snapshot.allocatable[resource][problem.tree.order]
-                running = np.concatenate([[0], np.cumsum(capacity)])
-                best = max(best, fewest_needed(running[ends] - running[starts], total))
-    return best
+    def pods(self, part: Part) -> int:
+        return sum(self._pods[g] for g in part.groups)
+
+    def ratio(self, part: Part, level: int) -> float:
+        positions = [at for g in part.groups for at in self._at[g]]
+        if not positions or (len(positions) == 1 and positions[0].size == 1):
+            return 1.0
+        domains = self._problem.tree.domains[level][np.unique(np.concatenate(positions))]
+        # Nodes outside every domain of the level count one each: they are near nobody.
+        used = np.unique(domains[domains >= 0]).size + int((domains < 0).sum())
+        if used <= 1:
+            return 1.0
+        return min(1.0, self._fewest_when_idle(part, level) / used)
+
+    def _fewest_when_idle(self, part: Part, level: int) -> int:
+        """A bound on how many domains the part needs if nothing else ran on the cluster."""
+        problem = self._problem
+        best = 1
+        standing = [g for g in part.groups if self._pods[g]]
+        totals: Counter[int] = Counter()
+        for g in standing:
+            group = problem.groups[g]
+            if group.options:
+                held = sum((problem.idle(o, level) for o in group.options[1:]), problem.idle(group.options[0], level))
+                best = max(best, fewest_needed(held, self._pods[g]))
+                least = zip(problem.resources, problem.least_request(g).tolist(), strict=True)
+                totals.update({r: amount * self._pods[g] for r, amount in least})
+                continue
+            for shape, count in group.standing:
+                asked = problem.snapshot.amounts(shape.requests)
+                best = max(best, fewest_needed(problem.idle_for(shape, asked, level), count))
+                totals.update({r: amount * count for r, amount in asked})
+        if len(standing) > 1:
+            starts, ends, _ = problem.tree.runs[level]
+            for r, total in totals.items():
+                if total:
+                    capacity = problem.snapshot.allocatable[r][problem.tree.order]
+                    running = np.concatenate([[0], np.cumsum(capacity)])
+                    best = max(best, fewest_needed(running[ends] - running[starts], total))
+        return best
 
 
 def _sums(domains: Ints, values: Ints) -> Ints:

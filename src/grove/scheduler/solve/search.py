@@ -99,7 +99,8 @@ class Search:
             yield Run(low, high, part.level)
 
     def _ranking(self, part: Part, run: Run, weighed: Weighed, held: Ints, starts: Ints, ends: Ints) -> Ints:
-        """Cheapest to empty (preemption), fewest preferred domains, room for what will join, best liked, tightest."""
+        """Cheapest to empty (preemption), where it was before, fewest preferred domains, room for what will join, best
+        liked, tightest."""
         scarce = weighed.scarce(held)
         keys: list[Ints] = [held[scarce]]
         if self._has_wishes:
@@ -112,6 +113,10 @@ class Search:
                 scale = weighed if inner is part else self.weigh(inner, run)
                 crossed += scale.fewest(inner.prefer, starts, ends)
         keys.append(crossed)
+        if part.homes is not None and part.domains is None:
+            domains = self._problem.tree.domains[part.level]
+            kept = np.isin(domains[self._problem.positions[starts]], domains[part.homes])
+            keys.append(-kept.astype(np.int64))
         if self._problem.cost is not None:
             keys.append(weighed.costs(scarce, starts, ends))
         return np.lexsort(keys)
@@ -131,11 +136,68 @@ class Search:
     def _inside(self, part: Part, run: Run) -> Iterator[None]:
         """Ways to place the part in the run, first those that honour its preferred level."""
         if self._problem.gang.strategy == "pack" and self._problem.cost is None:
+            if part.homes is not None:
+                yield from self._at_home(part, run, part.homes)
             if part.prefer > run.level:
                 yield from self._preferring(part, run)
             elif sum(child.need > 0 for child in part.children) > 1:
                 yield from self._together(part, run)
         yield from self._settled(part, run)
+
+    def _at_home(self, part: Part, run: Run, homes: Ints) -> Iterator[None]:
+        """Ways beside the part's own pods: in the domains they are in, else with few others, as near as can be.
+
+        Measured at the level it prefers or, without a preference, at the narrowest above the host.
+        """
+        problem, tree = self._problem, self._problem.tree
+        level = part.prefer if part.prefer > run.level else tree.host_level - 1
+        if level <= run.level:
+            return
+        segments = problem.segments(level)
+        first, last = segments.within(run.low, run.high)
+        starts, ends = segments.starts[first:last], segments.ends[first:last]
+        home = np.isin(segments.ids[first:last], tree.domains[level][homes])
+        weighed = self.weigh(part, run)
+        if not part.stands and weighed.is_scattered(homes, level):
+            return
+        held = weighed.held(starts, ends)
+        missing = weighed.need - held[:, home].sum(axis=1)
+        if (missing <= 0).all():
+            inner = self._around(run, level, starts[home], ends[home])
+            yield from self._in_domains(part, inner, starts[home], ends[home])
+            missing = np.minimum(weighed.need, 1)  # there is room by every count, and one more domain may help
+        here = problem.positions[run.low : run.high]
+        for outer in range(level - 1, run.level - 1, -1):
+            around = np.zeros(problem.size, dtype=np.bool_)
+            around[run.low : run.high] = outer == run.level or np.isin(
+                tree.domains[outer][here], tree.domains[outer][homes]
+            )
+            others = np.flatnonzero(~home & around[starts])
+            if (held[:, others].sum(axis=1) >= missing).all():
+                self._state.spend(SCOPE_STEPS * weighed.need.size * ROWS_A_STEP)
+                for chosen in domain_sets(held[:, others], np.maximum(missing, 0)):
+                    both = np.union1d(np.flatnonzero(home), others[chosen])
+                    inner = self._around(run, level, starts[both], ends[both])
+                    yield from self._in_domains(part, inner, starts[both], ends[both])
+            elif outer > run.level and (tree.domains[level][here][around[run.low : run.high]] < 0).any():
+                yield from self._opened(part, run, around)  # with nodes that are near and in no such domain
+
+    def _in_domains(self, part: Part, run: Run, starts: Ints, ends: Ints) -> Iterator[None]:
+        """Ways that use these domains inside the run only."""
+        rows = np.zeros(self._problem.size, dtype=np.bool_)
+        for low, high in zip(starts.tolist(), ends.tolist(), strict=True):
+            rows[low:high] = True
+        return self._opened(part, run, rows)
+
+    def _around(self, run: Run, level: int, starts: Ints, ends: Ints) -> Run:
+        """The narrowest domain, of this level or a broader one, that has all of these; the run itself if none has."""
+        low, high = int(starts.min()), int(ends.max())
+        for outer in range(level, run.level, -1):
+            segments = self._problem.segments(outer)
+            at = int(np.searchsorted(segments.starts, low, side="right")) - 1
+            if at >= 0 and segments.ends[at] >= high:
+                return Run(int(segments.starts[at]), int(segments.ends[at]), outer)
+        return run
 
     def _settled(self, part: Part, run: Run) -> Iterator[None]:
         """Ways to put the pods on nodes of the run: one greedy way for a group, the children's ways for a branch."""
@@ -205,10 +267,7 @@ class Search:
             starts, ends = segments.starts[a:b], segments.ends[a:b]
             self._state.spend(SCOPE_STEPS * weighed.need.size * ROWS_A_STEP)
             for chosen in domain_sets(weighed.held(starts, ends), weighed.need):
-                rows = np.zeros(self._problem.size, dtype=np.bool_)
-                for d in chosen.tolist():
-                    rows[starts[d] : ends[d]] = True
-                yield from self._opened(part, scope, rows)
+                yield from self._in_domains(part, scope, starts[chosen], ends[chosen])
 
     def _scopes(self, part: Part, run: Run, weighed: Weighed) -> list[Run]:
         """Domains of all levels down to the preferred one, those first in which fewest preferred domains are needed.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, Mask
-from grove.scheduler.solve.problem import Part, Problem
+from grove.scheduler.solve.fill import take_seats
+from grove.scheduler.solve.problem import Part, Problem, positions_of
 from grove.scheduler.solve.state import State
 
 
@@ -56,11 +57,14 @@ def _fill_near(problem: Problem, state: State, group: int, open_rows: Mask) -> N
         if wanted <= 0:
             continue
         slots = state.room(option, 0, problem.size) * open_rows
-        if not slots.any():
+        if back := take_seats(state, option, slots, wanted, 0):
+            wanted -= back
+            slots = state.room(option, 0, problem.size) * open_rows
+        if wanted == 0 or not slots.any():
             continue
         if near is None:
-            near = 2 * _nearness(problem, _rows_of(problem, state, [group]))
-            near += _nearness(problem, _rows_of(problem, state, problem.root.groups))
+            near = 2 * _nearness(problem, _positions_of(problem, state, [group]))
+            near += _nearness(problem, _positions_of(problem, state, problem.root.groups))
         soft = problem.options[option].soft
         liked = np.zeros_like(slots) if soft is None else -soft
         tight = slots if problem.gang.strategy == "pack" else -slots
@@ -73,24 +77,21 @@ def _fill_near(problem: Problem, state: State, group: int, open_rows: Mask) -> N
 
 
 def _nearness(problem: Problem, used: Ints) -> Ints:
-    """By row: on how many levels it shares a domain with one of the used rows."""
+    """By row: on how many levels it shares a domain with one of these positions in the tree's order."""
     near = np.zeros(problem.size, dtype=np.int64)
     if used.size == 0:
         return near
-    for level in range(problem.tree.host_level + 1):
-        domains = problem.tree.domains[level][problem.positions]
+    for domains in problem.tree.domains:
         taken = domains[used]
-        near += np.isin(domains, taken[taken >= 0])
+        near += np.isin(domains[problem.positions], taken[taken >= 0])
     return near
 
 
-def _rows_of(problem: Problem, state: State, groups: list[int]) -> Ints:
-    """Candidate rows that hold pods of these groups: placed just now, or bound before."""
+def _positions_of(problem: Problem, state: State, groups: list[int]) -> Ints:
+    """Where pods of these groups are: placed just now, or bound before, on nodes that may be full."""
     wanted = set(groups)
-    found = [at for option, at, _ in state.placed if problem.options[option].group in wanted]
-    names = {problem.groups[g].name for g in groups}
-    row_of = problem.snapshot.nodes.row_of
-    bound = [row_of[node] for g in problem.gang.groups() if g.name in names for node in g.bound if node in row_of]
-    if bound:
-        found.append(np.flatnonzero(np.isin(problem.rows, bound)))
+    found = [problem.positions[at] for option, at, _ in state.placed if problem.options[option].group in wanted]
+    bound = [node for g, group in enumerate(problem.gang.groups()) if g in wanted for node in group.bound]
+    if (positions := positions_of(problem, bound)) is not None:
+        found.append(positions)
     return np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)

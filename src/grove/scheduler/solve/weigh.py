@@ -53,8 +53,14 @@ class Weighed:
     def fewest_anywhere(self, prefer: int) -> int:
         """The same bound for the whole run."""
         segments = self._problem.segments(prefer)
-        held = self.held(segments.starts, segments.ends)
+        first, last = segments.within(self._low, self._high)
+        held = self.held(segments.starts[first:last], segments.ends[first:last])
         return max(fewest_needed(held[t], units) for t, units in enumerate(self.need.tolist()))
+
+    def is_scattered(self, homes: Ints, level: int) -> bool:
+        """Whether nodes lie in more domains of a level than would be needed now; of pods that all left, nobody goes
+        back to such seats."""
+        return int(np.unique(self._problem.tree.domains[level][homes]).size) > self.fewest_anywhere(level)
 
     def costs(self, bound: int, starts: Ints, ends: Ints) -> Ints:
         """What the cheapest rows that could do would cost in each run (preemption)."""
