@@ -326,6 +326,8 @@ class Cycle:
                 self._note_choice(gang, unit.tree, placement)
                 if unit.tree.former and unit.tree.former.issuperset(pod.node for pod in pods):
                     metrics.RESERVATION_USED.inc()
+            else:
+                gang.score = round(placement.score, 4)
         self._committer.launch(Attempt(unit.name, gang, pods, deadline, is_floor, decision, after))
         log.info("placed", unit=unit.name, decision=decision, version=placement.version, pods=len(pods),
                  domain=placement.domain, score=round(placement.score, 3), steps=placement.steps)  # fmt: skip

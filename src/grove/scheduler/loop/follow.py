@@ -45,6 +45,8 @@ class Follower:
         key, uid, node = new.metadata.key, new.metadata.uid, new.spec.node_name
         if new.metadata.is_deleting:
             self._view.leaving.discard(uid)
+            if old is not None and not old.metadata.is_deleting:
+                self._view.vacate(uid)
         was_planned = False
         if node:
             was_planned = self._view.reserved.get(uid) == node and old is not None and _is_our_bind(old, new)
@@ -78,6 +80,8 @@ class Follower:
         self._view.leaving.discard(uid)
         self._view.forget_facts(key)
         if node:
+            if not pod.metadata.is_deleting:
+                self._view.vacate(uid)
             self._view.drop(uid)
             self._view.relief.add(node)
             if self._view.sees_pods:
@@ -158,6 +162,7 @@ class Follower:
         if gang is None:
             return
         self._view.scaled_of.get(gang.base, set()).discard(gang.name)
+        self._view.seats.pop(gang.name, None)
         for key in gang.group_of:
             self._unrefer(gang, key)
         self._refer_rivals(gang)

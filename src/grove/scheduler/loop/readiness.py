@@ -156,6 +156,7 @@ def tree_of(view: View, gang: GangState, strategy: Strategy) -> Gang:
         headroom=_headroom(view, gang),
         strategy=strategy,
         former=_former(view, podgang),
+        seats={group: tuple(left) for group, left in view.seats.get(gang.name, {}).items()},
     )
 
 
