@@ -18,13 +18,12 @@ from grove.sim.loop import run
 from grove.sim.topology import RACK, Topology
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "deepseek-like.yaml"
-GANG = "deepseek-0"
+GANGS = ("deepseek-0", "deepseek-1")
 
 
 def sample() -> Json:
-    """Twelve pods of two GPUs within a block, in one rack if possible; one replica of it."""
+    """Two systems of twelve pods with two GPUs, each within a block, in one rack if possible."""
     found: Json = yaml.safe_load(SAMPLE.read_text())
-    found["spec"]["replicas"] = 1
     return found
 
 
@@ -34,24 +33,31 @@ def world(seed: int) -> World:
     return World(shape.objects(), seed=seed, objects=[(ClusterTopologyBinding, binding())])
 
 
-def racks(here: World) -> set[str]:
+def pods(here: World) -> list[Pod]:
+    return [pod for gang in GANGS for pod in here.pods_of(gang)]
+
+
+def racks(here: World) -> dict[str, set[str]]:
+    """Racks of each gang."""
     nodes = {node.metadata.name: node.metadata.labels[RACK] for node in here.all(Node)}
-    return {nodes[pod.spec.node_name] for pod in here.pods_of(GANG) if pod.spec.node_name}
+    return {
+        gang: {nodes[pod.spec.node_name] for pod in here.pods_of(gang) if pod.spec.node_name in nodes}
+        for gang in GANGS
+    }  # fmt: skip
 
 
 def stands(here: World, gone: set[str] = frozenset()) -> bool:
-    pods = [pod for pod in here.pods_of(GANG) if pod.spec.node_name and pod.metadata.uid not in gone]
-    return len(pods) == 12 and here.is_settled("deepseek")
+    there = [pod for pod in pods(here) if pod.spec.node_name and pod.metadata.uid not in gone]
+    return len(there) == 24 and here.is_settled("deepseek")
 
 
-def score(here: World) -> float | None:
-    podgang = here.find(PodGang, GANG)
-    return podgang.status.placement_score if podgang is not None else None
+def scores(here: World) -> list[float | None]:
+    found = [here.find(PodGang, gang) for gang in GANGS]
+    return [one.status.placement_score if one is not None else None for one in found]
 
 
 def decode(here: World) -> Pod:
-    mine = [pod for pod in here.pods_of(GANG) if pod.metadata.labels[labels.POD_CLIQUE].endswith("decode")]
-    return here.rng.choice(mine)
+    return here.rng.choice([pod for pod in pods(here) if pod.metadata.labels[labels.POD_CLIQUE].endswith("decode")])
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["gone at once", "while the old pod still terminates there"])
@@ -62,15 +68,15 @@ def test_a_deleted_pod_comes_back_to_its_node_or_at_least_to_its_rack(seed: int,
             await here.apply(sample())
             assert await here.until(lambda: stands(here))
             home = racks(here)
-            assert len(home) == 1
+            assert [len(one) for one in home.values()] == [1, 1]
             for _ in range(3):
                 lost = decode(here)
-                gone, before = {lost.metadata.uid}, sorted(pod.spec.node_name for pod in here.pods_of(GANG))
+                gone, before = {lost.metadata.uid}, sorted(pod.spec.node_name for pod in pods(here))
                 await here.client.delete(Pod, lost.metadata.name, here.namespace, grace_period_s=0 if at_once else None)
                 assert await here.until(lambda gone=gone: stands(here, gone))
-                assert (racks(here), score(here)) == (home, 1.0)
+                assert (racks(here), scores(here)) == (home, [1.0, 1.0])
                 if at_once:
-                    assert sorted(pod.spec.node_name for pod in here.pods_of(GANG)) == before
+                    assert sorted(pod.spec.node_name for pod in pods(here)) == before
 
     run(story())
 
@@ -81,16 +87,14 @@ def test_an_update_of_the_whole_replica_keeps_its_rack(seed: int) -> None:
         async with world(seed) as here:
             await here.apply(sample())
             assert await here.until(lambda: stands(here))
-            home, old = racks(here), {pod.metadata.uid for pod in here.pods_of(GANG)}
+            home, old = racks(here), {pod.metadata.uid for pod in pods(here)}
             changed = sample()
             for clique in changed["spec"]["template"]["cliques"]:
                 clique["spec"]["podSpec"]["containers"][0]["image"] = "example/next:2"
             patch = {"spec": {"template": {"cliques": changed["spec"]["template"]["cliques"]}}}
             await here.client.patch(PodCliqueSet, "deepseek", patch, here.namespace)
-            assert await here.until(
-                lambda: stands(here) and not old & {pod.metadata.uid for pod in here.pods_of(GANG)}, 7200.0
-            )
-            assert (racks(here), score(here)) == (home, 1.0)
+            assert await here.until(lambda: stands(here) and not old & {pod.metadata.uid for pod in pods(here)}, 7200.0)
+            assert (racks(here), scores(here)) == (home, [1.0, 1.0])
 
     run(story())
 
@@ -102,14 +106,14 @@ def test_a_node_that_died_is_replaced_alone(seed: int) -> None:
             await here.apply(sample())
             assert await here.until(lambda: stands(here))
             home, dead = racks(here), decode(here).spec.node_name
-            stay = {pod.metadata.uid for pod in here.pods_of(GANG) if pod.spec.node_name != dead}
-            lost = {pod.metadata.uid for pod in here.pods_of(GANG)} - stay
+            stay = {pod.metadata.uid for pod in pods(here) if pod.spec.node_name != dead}
+            lost = {pod.metadata.uid for pod in pods(here)} - stay
             await here.client.delete(Node, dead)
-            for pod in here.pods_of(GANG):
+            for pod in pods(here):
                 if pod.metadata.uid in lost:
                     await here.client.delete(Pod, pod.metadata.name, here.namespace, grace_period_s=0)
             assert await here.until(lambda: stands(here, lost))
-            assert stay <= {pod.metadata.uid for pod in here.pods_of(GANG)}, "the others went on running"
-            assert (racks(here), score(here)) == (home, 1.0)
+            assert stay <= {pod.metadata.uid for pod in pods(here)}, "the others went on running"
+            assert (racks(here), scores(here)) == (home, [1.0, 1.0])
 
     run(story())
