@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.support.scheduler.kit import RACK, gang, group, node, pod, racks, snap
 
+from grove.api.selector import of_labels
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
+from grove.scheduler.evict.running import RunningIndex
 from grove.scheduler.evict.victims import DisruptionBudget, Running
 from grove.scheduler.model.answers import NoFit, Placement
 from grove.scheduler.model.facts import HostPort
@@ -170,3 +172,78 @@ def test_what_was_placed_is_not_evicted_by_those_it_displaced():
     winner = Running("default/gang", 10, placement.pods, {"g": 2})
     back = preempt(after, gang(group("job", 1, 8), priority=3), [winner])
     assert isinstance(back, NoVictims)
+
+
+def test_a_gang_of_two_groups_without_surplus_is_spared_when_its_budget_allows_nobody_to_go():
+    """Each group has exactly its minimum: nobody of it can go alone, and its budget lets no two go."""
+    members = [
+        pod(f"guarded-{name}-{i}", 4, on="r1-0" if name == "a" else "r1-1", group=name)
+        for name in "ab"
+        for i in range(2)
+    ]
+    guarded = unit("guarded", *members, a=2, b=2)
+    others = [pod(f"other-{i}", 4, on=f"r2-{i // 2}", group="x", priority=1) for i in range(4)]
+    other = unit("other", *others, priority=1, x=4)
+    budget = DisruptionBudget("keep", 1, frozenset(p.uid for p in guarded.pods))
+    snapshot = cluster_of(racks({"r1": 2, "r2": 2}), [guarded, other])
+    answer = preempt(snapshot, gang(group("g", 1, 8), priority=10), [guarded, other], [budget])
+    assert isinstance(answer, Victims)
+    assert (answer.gangs, answer.budgets_broken) == (("other",), ())
+
+
+def test_surplus_that_a_budget_does_not_cover_may_go_alone():
+    """The budget guards one group, the pods above the minimum are of the other."""
+    kept = [pod(f"kept-{i}", 8, on=f"r1-{i}", group="kept") for i in range(2)]
+    spare = [pod(f"spare-{i}", 8, on=f"r2-{i}", group="spare") for i in range(2)]
+    both = unit("both", *kept, *spare, kept=2, spare=1)
+    budget = DisruptionBudget("keep", 0, frozenset(p.uid for p in kept))
+    snapshot = cluster_of(racks({"r1": 2, "r2": 2}), [both])
+    answer = preempt(snapshot, gang(group("g", 1, 8), priority=10), [both], [budget])
+    assert isinstance(answer, Victims)
+    assert (len(answer.pods), answer.pods[0].group, answer.gangs, answer.budgets_broken) == (1, "spare", (), ())
+
+
+def test_nodes_that_are_held_for_another_gang_are_not_emptied():
+    running = jobs(["r1-0", "r1-1"])
+    snapshot = cluster_of(racks({"r1": 2}), running)
+    wanted = gang(group("g", 1, 8), priority=10)
+    answer = preempt(snapshot, wanted, running, closed=["r1-0"])
+    assert chosen(answer) == ["job-r1-1"]
+    nobody = preempt(snapshot, wanted, running, closed=["r1-0", "r1-1"])
+    assert isinstance(nobody, NoVictims)
+    assert nobody.reason == "NotEnoughToPreempt"
+
+
+def test_what_is_leaving_a_held_node_makes_no_room_for_others():
+    leaving = pod("leaving", 8, on="r1-0", terminating=True)
+    running = jobs(["r1-1"])
+    snapshot = snap(racks({"r1": 2}), [leaving, *running[0].pods])
+    answer = preempt(snapshot, gang(group("g", 1, 8), priority=10), running, closed=["r1-0"])
+    assert chosen(answer) == ["job-r1-1"]
+
+
+def terms(name: str) -> tuple[dict[str, int], bool] | None:
+    return ({"x": 1}, True) if name.startswith("default/") else None
+
+
+def test_the_index_of_what_runs_knows_units_by_priority_and_what_budgets_cover():
+    index = RunningIndex()
+    pods = [
+        pod("solo", 1, on="n", priority=5),
+        pod("a", 1, on="n", gang="default/g", group="x", priority=1, labels={"app": "g"}),
+        pod("b", 1, on="n", gang="default/g", group="x", priority=7, labels={"app": "g"}),
+        pod("stray", 1, on="n", gang="unknown", group="x"),
+    ]
+    for one in pods:
+        index.add(one)
+    names = {one.name: (one.priority, len(one.pods)) for one in index.units(terms)}
+    assert names == {"default/g": (7, 2), "pod:default/solo": (5, 1), "pod:default/stray": (0, 1)}
+    assert [one.name for one in index.units(terms, below=5)] == ["pod:default/stray"]
+    assert index.lowest_priority() == 0
+    asked = [("default", "keep", of_labels({"app": "g"}), 1)]
+    assert [budget.uids for budget in index.budgets(asked)] == [frozenset(("a", "b"))]
+    index.remove("b")
+    index.remove("stray")
+    assert [one.name for one in index.units(terms, below=5)] == ["default/g"], "its highest priority has left"
+    assert [budget.uids for budget in index.budgets(asked)] == [frozenset("a")]
+    assert [one.name for one in index.units(terms, without={"a"})] == ["pod:default/solo"]

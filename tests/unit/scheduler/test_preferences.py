@@ -91,7 +91,8 @@ def test_a_scaled_gang_goes_to_the_base_gangs_domain():
     [
         pytest.param([], ["big-0", "big-1"], id="the former place, though another is tighter"),
         pytest.param(["big-2"], ["big-0", "big-1"], id="what others took beside it does not matter"),
-        pytest.param(["big-1"], ["fit-0", "fit-1"], id="anywhere when it is not free any more"),
+        pytest.param(["big-1"], ["big-0", "big-2"], id="the same rack when a node of it is not free any more"),
+        pytest.param(["big-1", "big-2", "big-3"], ["fit-0", "fit-1"], id="anywhere when its rack has no room for it"),
     ],
 )
 def test_a_gang_takes_over_the_place_of_the_one_it_names_if_it_fits_there_whole(taken, want):

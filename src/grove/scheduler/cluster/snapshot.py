@@ -47,6 +47,7 @@ class Snapshot:
         self._pods: Shards[tuple[PodFacts, int]] = Shards()
         self._homeless: dict[str, dict[str, PodFacts]] = {}
         self._ports: dict[int, tuple[HostPort, ...]] = {}
+        self._leaving: dict[str, None] = {}
         self._amounts: dict[Requests, tuple[tuple[int, int], ...]] = {}
         self._owns_free = self._owns_nodes = True
 
@@ -118,6 +119,8 @@ class Snapshot:
         self.counts.add(pod, row)
         self.usage.add(pod)
         self._pods.put(pod.uid, (pod, row))
+        if pod.terminating:
+            self._leaving[pod.uid] = None
         self.version += 1
 
     def remove_pod(self, uid: str) -> None:
@@ -126,6 +129,7 @@ class Snapshot:
             self._drop_homeless(uid)
             return
         pod, row = known
+        self._leaving.pop(uid, None)
         self._own_free()
         for r, amount in self.amounts(pod.shape.requests):
             self.free[r, row] += amount
@@ -170,6 +174,27 @@ class Snapshot:
         self.nodes.forget_derived()
         self.version += 1
 
+    def relieved(self, pods: Iterable[PodFacts]) -> Snapshot:
+        """A copy in which these pods take nothing of their nodes, and are neighbours still: for what-ifs by the
+        thousand, where only amounts matter."""
+        twin = self.copy()
+        rows: dict[Requests, list[int]] = {}
+        for pod in pods:
+            known = self._pods.get(pod.uid)
+            if known is not None:
+                rows.setdefault(known[0].shape.requests, []).append(known[1])
+        asked = {requests: self.amounts(requests) for requests in rows}
+        twin._own_free()
+        for requests, at in rows.items():
+            for r, amount in asked[requests]:
+                np.add.at(twin.free[r], at, amount)
+        twin.version += 1
+        return twin
+
+    def terminating(self) -> list[PodFacts]:
+        """Pods that are on their way out and still counted."""
+        return [self._pods.get(uid)[0] for uid in self._leaving]  # type: ignore[index]
+
     # Reading
 
     def copy(self) -> Snapshot:
@@ -182,6 +207,7 @@ class Snapshot:
         twin.version = self.version
         twin._homeless = {name: dict(pods) for name, pods in self._homeless.items()}
         twin._ports, twin._amounts = self._ports, self._amounts
+        twin._leaving = dict(self._leaving)
         self._owns_free = self._owns_nodes = False
         twin._owns_free = twin._owns_nodes = False
         return twin

@@ -7,11 +7,19 @@ surplus only. Disruption budgets are kept if any choice keeps them, and named if
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.evict.victims import DisruptionBudget, Running, Toll, fewest_victims, pods_by_row, row_costs
+from grove.scheduler.evict.victims import (
+    DisruptionBudget,
+    Running,
+    Toll,
+    fewest_victims,
+    pods_by_row,
+    row_costs,
+    surplus_of,
+)
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
@@ -61,124 +69,156 @@ def preempt(
     running: Sequence[Running],
     budgets: Sequence[DisruptionBudget] = (),
     budget: Budget = Budget(),
+    *,
+    closed: Collection[str] = (),
 ) -> Victims | NoVictims:
-    """Victims for a gang that does not fit, or why there are none. Who of `running` may go is decided here."""
+    """Victims for a gang that does not fit, or why there are none. Who of `running` may go is decided here.
+
+    Nodes in `closed` are held for somebody else: nobody there is put out, and nothing there is used.
+    """
     version = snapshot.version
     if not gang.may_preempt:
         return NoVictims(gang.name, Reason(NEVER_PREEMPTS), True, version)
-    base = _without(snapshot, [pod for pod in snapshot.pods() if pod.terminating])
-    if isinstance(place(base, gang, budget), Placement):
-        if base.version == snapshot.version:
-            return NoVictims(gang.name, Reason(FITS), True, version)
-        return NoVictims(gang.name, Reason(LEAVING), True, version)
-    lower = sorted(
-        (
-            Running(u.name, u.priority, tuple(p for p in u.pods if not p.terminating), u.minimums)
-            for u in running
-            if u.preemptible and u.name != gang.name and snapshot.seams.may_put_out(snapshot, gang, u)
-        ),
-        key=lambda u: (u.priority, u.name),
-    )
-    lower = [unit for unit in lower if unit.pods]
+    leaving = snapshot.terminating()
+    trial = _Trial(snapshot, gang, budgets, budget, closed)
+    if isinstance(trial.without(leaving), Placement):
+        return NoVictims(gang.name, Reason(LEAVING if leaving else FITS), True, version)
+    trial = _Trial(trial.emptied(leaving), gang, budgets, budget, closed) if leaving else trial
+    gone = {pod.uid for pod in leaving}
+    may_put_out = snapshot.seams.may_put_out
+    lower = [u for u in running if u.preemptible and u.name != gang.name and may_put_out(snapshot, gang, u)]
+    if gone:
+        lower = [Running(u.name, u.priority, tuple(p for p in u.pods if p.uid not in gone), u.minimums) for u in lower]
+    lower = sorted((unit for unit in lower if unit.pods), key=lambda unit: (unit.priority, unit.name))
     if not lower:
         return NoVictims(gang.name, Reason(NOBODY_LOWER, numbers={"priority": gang.priority}), True, version)
-    kept = [unit for unit in lower if not _is_protected(unit, budgets)]
-    for candidates in [kept, lower] if len(kept) < len(lower) else [lower]:
-        found = _choose(base, gang, candidates, budgets, budget)
-        if isinstance(found, Victims) or candidates is lower:
+    kept = [unit for unit in lower if not _is_protected(unit, budgets)] if budgets else lower
+    if len(kept) < len(lower):
+        found = trial.choose(kept)
+        if isinstance(found, Victims) and not found.budgets_broken:
             return found
-    return found
+    return trial.choose(lower)
 
 
 def _is_protected(unit: Running, budgets: Sequence[DisruptionBudget]) -> bool:
-    """Whether a budget forbids even this unit alone; one that may lose surplus is judged by a single pod."""
-    least = 1 if any(unit.minimums.get(p.group, len(unit.pods)) < len(unit.pods) for p in unit.pods) else len(unit.pods)
+    """Whether a budget is broken whatever of this unit goes: the whole of it, or any pod above a group's minimum."""
     uids = {pod.uid for pod in unit.pods}
-    return any(min(least, len(uids & b.uids)) > b.allowed for b in budgets if uids & b.uids)
+    covering = [budget for budget in budgets if not uids.isdisjoint(budget.uids)]
+    if not any(len(uids & budget.uids) > budget.allowed for budget in covering):
+        return False
+    spare = surplus_of(unit)
+    full = [budget for budget in covering if budget.allowed < 1]
+    return not any(spare[pod.group] and not any(pod.uid in b.uids for b in full) for pod in unit.pods)
 
 
-def _choose(
-    base: Snapshot, gang: Gang, units: list[Running], budgets: Sequence[DisruptionBudget], budget: Budget
-) -> Victims | NoVictims:
-    """Victims among these units: the lowest priorities that suffice, found by halving."""
-    tiers = sorted({unit.priority for unit in units})
-    answer = _emptied(base, gang, units, budget)
-    if isinstance(answer, NoFit):
-        why = Reason(NOT_ENOUGH, numbers={"units": len(units)}, parts=(answer.why,))
-        return NoVictims(gang.name, why, answer.proven, base.version)
-    low, high = 0, len(tiers) - 1
-    while low < high:
-        middle = (low + high) // 2
-        tried = _emptied(base, gang, [u for u in units if u.priority <= tiers[middle]], budget)
-        if isinstance(tried, Placement):
-            high, answer = middle, tried
-        else:
-            low = middle + 1
-    units = [u for u in units if u.priority <= tiers[high]]
-    for _ in range(4):
-        found = _fewest(base, gang, units, budgets, budget)
-        if isinstance(found, NoVictims) or not found.budgets_broken:
-            return found
-        # Several victims under one budget: leave out those beyond its allowance and look again.
-        spared = _beyond_allowance(found, units, budgets)
-        rest = [u for u in units if u.name not in spared]
-        if not spared or isinstance(_emptied(base, gang, rest, budget), NoFit):
-            return found
-        units = rest
-    return found
+class _Trial:
+    """One gang against a snapshot, and who might leave it."""
 
+    def __init__(
+        self, base: Snapshot, gang: Gang, budgets: Sequence[DisruptionBudget], budget: Budget, closed: Collection[str]
+    ) -> None:
+        self._base, self._gang, self._budgets, self._budget = base, gang, budgets, budget
+        self._closed = tuple(sorted(closed))
+        self._plain = _only_amounts_matter(base, gang)
 
-def _emptied(base: Snapshot, gang: Gang, units: Sequence[Running], budget: Budget) -> Placement | NoFit:
-    return place(_without(base, [pod for unit in units for pod in unit.pods]), gang, budget)
+    def emptied(self, pods: Sequence[PodFacts]) -> Snapshot:
+        """The snapshot without these pods. If they mean nothing to the gang but room, only that is taken away."""
+        if self._plain:
+            return self._base.relieved(pods)
+        twin = self._base.copy()
+        for pod in pods:
+            twin.remove_pod(pod.uid)
+        return twin
 
+    def without(self, pods: Sequence[PodFacts]) -> Placement | NoFit:
+        return place(self.emptied(pods), self._gang, self._budget, closed=self._closed)
 
-def _without(snapshot: Snapshot, pods: Sequence[PodFacts]) -> Snapshot:
-    twin = snapshot.copy()
-    for pod in pods:
-        twin.remove_pod(pod.uid)
-    return twin
+    def choose(self, units: list[Running]) -> Victims | NoVictims:
+        """Victims among these units: the lowest priorities that suffice, found by halving."""
+        tiers = sorted({unit.priority for unit in units})
+        empty = self.emptied(_pods(units))
+        answer = place(empty, self._gang, self._budget, closed=self._closed)
+        if isinstance(answer, NoFit):
+            why = Reason(NOT_ENOUGH, numbers={"units": len(units)}, parts=(answer.why,))
+            return NoVictims(self._gang.name, why, answer.proven, self._base.version)
+        low, high = 0, len(tiers) - 1
+        while low < high:
+            middle = (low + high) // 2
+            tried = self.without(_pods(u for u in units if u.priority <= tiers[middle]))
+            if isinstance(tried, Placement):
+                high = middle
+            else:
+                low = middle + 1
+        if high < len(tiers) - 1:
+            units = [u for u in units if u.priority <= tiers[high]]
+            empty = self.emptied(_pods(units))
+        for _ in range(4):
+            found = self._fewest(units, empty)
+            if isinstance(found, NoVictims) or not found.budgets_broken:
+                return found
+            # Several victims under one budget: leave out those beyond its allowance and look again.
+            spared = _beyond_allowance(found, units, self._budgets)
+            units = [u for u in units if u.name not in spared]
+            empty = self.emptied(_pods(units))
+            if not spared or isinstance(place(empty, self._gang, self._budget, closed=self._closed), NoFit):
+                return found
+        return found
 
+    def _fewest(self, units: list[Running], empty: Snapshot) -> Victims | NoVictims:
+        """The fewest victims we find among these units; `empty` is the cluster without all of them."""
+        base, gang = self._base, self._gang
+        by_row = pods_by_row(base, units)
+        largest = max(
+            (group.pods[0] for group in gang.groups() if group.need and group.pods),
+            key=lambda pod: (sorted((n, a) for n, a in pod.shape.requests if "/" in n), pod.shape.requests),
+        )
+        cost = row_costs(base, units, by_row, largest)
+        aimed = place_on(empty, gang, self._budget, self._closed, cost=cost)
+        if isinstance(aimed, NoFit):
+            return NoVictims(gang.name, aimed.why, False, base.version)
+        toll = fewest_victims(base, units, by_row, aimed)
+        answer = self.without(toll.pods())
+        if isinstance(answer, NoFit):
+            # Ports or neighbours stand in the way, not only room: clear the nodes, then spare whom we can.
+            for pod in aimed.pods[: aimed.core]:
+                for unit, other in by_row.get(base.nodes.row_of[pod.node], []):
+                    toll.take(unit, other)
+            answer = self.without(toll.pods())
+        if isinstance(answer, NoFit):
+            return NoVictims(gang.name, Reason(NO_SMALL_SET, parts=(answer.why,)), False, base.version)
+        answer = self._spared(toll, answer)
+        pods = tuple(toll.pods())
+        return Victims(gang.name, pods, tuple(sorted(toll.whole)), _broken(pods, self._budgets), answer, base.version)
 
-def _fewest(
-    base: Snapshot, gang: Gang, units: list[Running], budgets: Sequence[DisruptionBudget], budget: Budget
-) -> Victims | NoVictims:
-    by_row = pods_by_row(base, units)
-    largest = max(
-        (group.pods[0] for group in gang.groups() if group.need and group.pods),
-        key=lambda pod: (sorted((n, a) for n, a in pod.shape.requests if "/" in n), pod.shape.requests),
-    )
-    cost = row_costs(base, units, by_row, largest)
-    empty = _without(base, [pod for unit in units for pod in unit.pods])
-    aimed = place_on(empty, gang, budget, cost=cost)
-    if isinstance(aimed, NoFit):
-        return NoVictims(gang.name, aimed.why, False, base.version)
-    toll = fewest_victims(base, units, by_row, aimed)
-    answer = place(_without(base, toll.pods()), gang, budget)
-    if isinstance(answer, NoFit):
-        # Ports or neighbours stand in the way, not only room: clear the nodes, then spare whom we can.
-        for pod in aimed.pods[: aimed.core]:
-            for unit, other in by_row.get(base.nodes.row_of[pod.node], []):
-                toll.take(unit, other)
-        answer = place(_without(base, toll.pods()), gang, budget)
-    if isinstance(answer, NoFit):
-        return NoVictims(gang.name, Reason(NO_SMALL_SET, parts=(answer.why,)), False, base.version)
-    answer = _spared(base, gang, toll, answer, budget)
-    pods = tuple(toll.pods())
-    return Victims(gang.name, pods, tuple(sorted(toll.whole)), _broken(pods, budgets), answer, base.version)
-
-
-def _spared(base: Snapshot, gang: Gang, toll: Toll, answer: Placement, budget: Budget) -> Placement:
-    """Tries out sparing each choice by a full placement, the most missed first."""
-    choices = toll.choices()
-    if len(choices) > FINE_TRIALS:
+    def _spared(self, toll: Toll, answer: Placement) -> Placement:
+        """Tries out sparing each choice by a full placement, the most missed first."""
+        choices = toll.choices()
+        if len(choices) > FINE_TRIALS:
+            return answer
+        for name, pods in choices:
+            gone = {pod.uid for pod in pods}
+            tried = self.without([pod for pod in toll.pods() if pod.uid not in gone])
+            if isinstance(tried, Placement):
+                toll.spare(name)
+                answer = tried
         return answer
-    for name, pods in choices:
-        gone = {pod.uid for pod in pods}
-        tried = place(_without(base, [pod for pod in toll.pods() if pod.uid not in gone]), gang, budget)
-        if isinstance(tried, Placement):
-            toll.spare(name)
-            answer = tried
-    return answer
+
+
+def _only_amounts_matter(snapshot: Snapshot, gang: Gang) -> bool:
+    """Whether running pods stand in the gang's way by what they take alone, not by ports, affinity or a policy."""
+    firsts = {pod.shape: pod for group in gang.groups() for pod in group.pods}
+    return not snapshot.seams.refuses and not any(
+        shape.sees_pods
+        or shape.preferred_pods
+        or any(not one.lasts and one.looks_at(shape) is not None for one in snapshot.seams.filters)
+        for shape in firsts
+    ) and not any(
+        snapshot.counts.terms_against(pod) for group in gang.groups() for pod in group.pods
+    )  # fmt: skip
+
+
+def _pods(units: Iterable[Running]) -> list[PodFacts]:
+    return [pod for unit in units for pod in unit.pods]
 
 
 def _broken(pods: Sequence[PodFacts], budgets: Sequence[DisruptionBudget]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 from grove.scheduler.cluster.nodes import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.model.answers import Placement
-from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.facts import PodFacts, Requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Toll:
 
     def __init__(self, units: Sequence[Running]) -> None:
         self._units = {unit.name: unit for unit in units}
-        self._allowance = {unit.name: _surplus(unit) for unit in units}
+        self._allowance: dict[str, dict[str, int]] = {}
         self.whole: dict[str, None] = {}
         self.single: dict[str, PodFacts] = {}
 
@@ -50,14 +50,14 @@ class Toll:
         """Pods lost by making this one go: none if it goes already."""
         if unit.name in self.whole or pod.uid in self.single:
             return 0
-        if self._allowance[unit.name].get(pod.group, 0) > 0:
+        if len(unit.pods) == 1 or self._left(unit).get(pod.group, 0) > 0:
             return 1
         return len(unit.pods)
 
     def take(self, unit: Running, pod: PodFacts) -> None:
         if unit.name in self.whole or pod.uid in self.single:
             return
-        left = self._allowance[unit.name]
+        left = self._left(unit)
         if left.get(pod.group, 0) > 0:
             left[pod.group] -= 1
             self.single[pod.uid] = pod
@@ -65,6 +65,13 @@ class Toll:
             self.whole[unit.name] = None
             for member in unit.pods:
                 self.single.pop(member.uid, None)
+
+    def _left(self, unit: Running) -> dict[str, int]:
+        """How many pods of each group may still go alone; most units are never asked."""
+        found = self._allowance.get(unit.name)
+        if found is None:
+            found = self._allowance[unit.name] = surplus_of(unit)
+        return found
 
     def spare(self, name: str) -> None:
         """Takes a choice back: a whole gang by its name or a single pod by its uid."""
@@ -81,7 +88,8 @@ class Toll:
         return [pod for _, pods in self.choices() for pod in pods]
 
 
-def _surplus(unit: Running) -> dict[str, int]:
+def surplus_of(unit: Running) -> dict[str, int]:
+    """Pods above the minimum, by group."""
     running: dict[str, int] = {}
     for pod in unit.pods:
         running[pod.group] = running.get(pod.group, 0) + 1
@@ -109,16 +117,19 @@ def row_costs(
     toll = Toll(units)
     cost = np.zeros(snapshot.nodes.rows, dtype=np.int64)
     asked = [(r, amount) for r, amount in snapshot.amounts(wanted.shape.requests) if amount > 0]
-    free = snapshot.free[[r for r, _ in asked], : cost.size]
-    need = np.array([amount for _, amount in asked], dtype=np.int64)
+    free = snapshot.free[[r for r, _ in asked], : cost.size].T.tolist()
+    given: dict[Requests, list[int]] = {}
     for row, here in by_row.items():
-        missing = need - free[:, row]
+        missing = [amount - have for (_, amount), have in zip(asked, free[row], strict=True)]
         for unit, pod in here:
-            if (missing <= 0).all():
+            if max(missing) <= 0:
                 break
             cost[row] += toll.price(unit, pod)
-            given = dict(snapshot.amounts(pod.shape.requests))
-            missing = missing - np.array([given.get(r, 0) for r, _ in asked], dtype=np.int64)
+            requests = pod.shape.requests
+            if requests not in given:
+                amounts = dict(snapshot.amounts(requests))
+                given[requests] = [amounts.get(r, 0) for r, _ in asked]
+            missing = [lacks - gives for lacks, gives in zip(missing, given[requests], strict=True)]
     return cost
 
 
@@ -136,46 +147,56 @@ def fewest_victims(
         for r, amount in snapshot.amounts(pod.shape.requests):
             need[r] += amount
     toll = Toll(units)
+    given = _Given(snapshot)
     left = {row: snapshot.free[:, row] - need for row, need in demand.items()}
     for row in sorted(demand):
         here = by_row.get(row, [])
         for unit, pod in here:
             if toll.price(unit, pod) == 0:
-                left[row] = left[row] + _given(snapshot, pod)
+                left[row] = left[row] + given.by(pod)
         short = (left[row] < 0) & (demand[row] > 0)
         for unit, pod in sorted(here, key=lambda c: toll.price(*c)):
             if not short.any():
                 break
-            given = _given(snapshot, pod)
-            if toll.price(unit, pod) > 0 and (given[short] > 0).any():
+            gives = given.by(pod)
+            if toll.price(unit, pod) > 0 and (gives[short] > 0).any():
                 toll.take(unit, pod)
-                left[row] = left[row] + given
+                left[row] = left[row] + gives
                 short = (left[row] < 0) & (demand[row] > 0)
-    _spare_needless(snapshot, toll, demand)
+    _spare_needless(snapshot, toll, demand, given)
     return toll
 
 
-def _spare_needless(snapshot: Snapshot, toll: Toll, demand: Mapping[int, Ints]) -> None:
+def _spare_needless(snapshot: Snapshot, toll: Toll, demand: Mapping[int, Ints], given: _Given) -> None:
     """Lets every choice stay whose pods still fit beside the placement, the most missed first."""
     rows = snapshot.nodes.row_of
     left = {row: snapshot.free[:, row] - need for row, need in demand.items()}
     for pod in toll.pods():
         row = rows.get(pod.node, -1)
         if row in left:
-            left[row] = left[row] + _given(snapshot, pod)
+            left[row] = left[row] + given.by(pod)
     for name, pods in toll.choices():
-        after = dict(left)
+        after: dict[int, Ints] = {}
         for pod in pods:
             row = rows.get(pod.node, -1)
-            if row in after:
-                after[row] = after[row] - _given(snapshot, pod)
-        if all(((after[row] >= 0) | (need == 0)).all() for row, need in demand.items() if after[row] is not left[row]):
-            left = after
+            if row in left:
+                after[row] = after.get(row, left[row]) - given.by(pod)
+        if all(((amounts >= 0) | (demand[row] == 0)).all() for row, amounts in after.items()):
+            left |= after
             toll.spare(name)
 
 
-def _given(snapshot: Snapshot, pod: PodFacts) -> Ints:
-    given = np.zeros(len(snapshot.resources), dtype=np.int64)
-    for r, amount in snapshot.amounts(pod.shape.requests):
-        given[r] += amount
-    return given
+class _Given:
+    """What pods would give back, dense; worked out once for all that ask for the same."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._known: dict[Requests, Ints] = {}
+
+    def by(self, pod: PodFacts) -> Ints:
+        found = self._known.get(pod.shape.requests)
+        if found is None:
+            found = self._known[pod.shape.requests] = np.zeros(len(self._snapshot.resources), dtype=np.int64)
+            for r, amount in self._snapshot.amounts(pod.shape.requests):
+                found[r] += amount
+        return found

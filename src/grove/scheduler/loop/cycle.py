@@ -20,6 +20,7 @@ from grove.kube.clock import Clock
 from grove.kube.events import Recorder
 from grove.scheduler.devices.devices import DEVICES
 from grove.scheduler.evict.holds import Hold
+from grove.scheduler.evict.running import POD
 from grove.scheduler.explain.explanation import closest_domain
 from grove.scheduler.explain.reasons import surplus_reason
 from grove.scheduler.loop import metrics
@@ -32,7 +33,7 @@ from grove.scheduler.loop.readiness import gang_order, has_stood, order_of, read
 from grove.scheduler.loop.relief import Relief
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.sharing import Sharing
-from grove.scheduler.loop.view import POD, View
+from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.config import SchedulerConfiguration
@@ -326,8 +327,8 @@ class Cycle:
                 self._note_choice(gang, unit.tree, placement)
                 if unit.tree.former and unit.tree.former.issuperset(pod.node for pod in pods):
                     metrics.RESERVATION_USED.inc()
-            else:
-                gang.score = round(placement.score, 4)
+            elif gang.verdict is not None:
+                gang.judge(gang.verdict, round(placement.score, 4))
         self._committer.launch(Attempt(unit.name, gang, pods, deadline, is_floor, decision, after))
         log.info("placed", unit=unit.name, decision=decision, version=placement.version, pods=len(pods),
                  domain=placement.domain, score=round(placement.score, 3), steps=placement.steps)  # fmt: skip
@@ -353,7 +354,7 @@ class Cycle:
                  proven=answer.proven, message=sentence(answer.why))  # fmt: skip
         if is_floor and self._config.preemption.enabled and not _claims_devices(unit.tree):
             deadline_s = now + self._holding.timeout_s(gang)
-            if self._nominations.try_preempt(unit.name, unit.tree, gang, self._budget, deadline_s):
+            if self._nominations.try_preempt(unit.name, unit.tree, gang, self._budget, deadline_s, closed):
                 self._queue.withdraw(unit.name)
                 return
         self._park(unit, now)

@@ -24,7 +24,7 @@ class Tape(Protocol):
 
     def preempted(
         self, decision: str, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget],
-        budget: Budget, answer: Victims | NoVictims,
+        budget: Budget, closed: tuple[str, ...], answer: Victims | NoVictims,
     ) -> None: ...  # fmt: skip
 
 
@@ -49,13 +49,15 @@ class Decider:
         return decision, answer
 
     def preempt(
-        self, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget], budget: Budget
-    ) -> tuple[str, Victims | NoVictims]:
+        self, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget], budget: Budget,
+        closed: Iterable[str] = (),
+    ) -> tuple[str, Victims | NoVictims]:  # fmt: skip
         """The same for victims."""
         decision = self._next()
-        answer = preempt(self._snapshot, gang, running, budgets, budget)
+        shut = tuple(sorted(closed))
+        answer = preempt(self._snapshot, gang, running, budgets, budget, closed=shut)
         if self._tape is not None:
-            self._tape.preempted(decision, gang, running, budgets, budget, answer)
+            self._tape.preempted(decision, gang, running, budgets, budget, shut, answer)
         return decision, answer
 
     def _next(self) -> str:

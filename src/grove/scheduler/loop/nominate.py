@@ -8,7 +8,7 @@ scheduler that dies in between finishes what it began. Budgets are asked through
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -104,15 +104,21 @@ class Nominations:
             log.info("eviction of a gang taken up again", gang=gang.name, pods=len(left))
             self._evict_gang(gang, [self._view.facts(pod) for pod in left], marked.message, lambda: True)
 
-    def try_preempt(self, unit: str, tree: Gang, gang: GangState | None, budget: Budget, deadline_s: float) -> bool:
-        """Looks for victims; True if there are some and the unit now has a place reserved."""
-        if not self._view.snapshot.seams.may_put_out_someone(tree, self._view.lowest_priority()):
+    def try_preempt(
+        self, unit: str, tree: Gang, gang: GangState | None, budget: Budget, deadline_s: float, closed: Collection[str]
+    ) -> bool:
+        """Looks for victims; True if there are some and the unit now has a place reserved.
+
+        Nodes in `closed` are held for others, who come before this unit.
+        """
+        if not self._view.snapshot.seams.may_put_out_someone(tree, self._view.running.lowest_priority()):
             return False
         base = gang.base if gang is not None else ""
-        running = [one for one in running_units(self._view) if one.name != base]  # nobody evicts what it belongs to
-        decision, answer = self._decider.preempt(tree, running, budgets_of(self._view), budget)
+        below = None if self._view.snapshot.seams.reclaims else tree.priority
+        running = [one for one in running_units(self._view, below) if one.name != base]  # nobody evicts its own base
+        decision, answer = self._decider.preempt(tree, running, budgets_of(self._view), budget, closed)
         if not isinstance(answer, Victims) and answer.reason == LEAVING:
-            answer = self._without_leaving(tree, budget) or answer
+            answer = self._without_leaving(tree, budget, closed) or answer
         if not isinstance(answer, Victims):
             log.debug(
                 "nobody to preempt", unit=unit, decision=decision, reason=answer.reason, message=sentence(answer.why)
@@ -126,19 +132,19 @@ class Nominations:
         self._nominate(unit, tree, gang, answer, decision, deadline_s)
         return True
 
-    def _without_leaving(self, tree: Gang, budget: Budget) -> Victims | None:
+    def _without_leaving(self, tree: Gang, budget: Budget, closed: Collection[str]) -> Victims | None:
         """Where the gang fits once what is terminating is gone: no victims, and a place to keep all the same."""
         twin = self._view.snapshot.copy()
-        for pod in [pod for pod in twin.pods() if pod.terminating]:
+        for pod in twin.terminating():
             twin.remove_pod(pod.uid)
-        placement = place(twin, tree, budget)
+        placement = place(twin, tree, budget, closed=tuple(sorted(closed)))
         return Victims(tree.name, (), (), (), placement, twin.version) if isinstance(placement, Placement) else None
 
     def _nominate(
         self, unit: str, tree: Gang, gang: GangState | None, answer: Victims, decision: str, deadline_s: float
     ) -> None:
         nodes = {pod.node for pod in answer.placement.pods}
-        leaving = {pod.uid for pod in self._view.snapshot.pods() if pod.terminating and pod.node in nodes}
+        leaving = {pod.uid for pod in self._view.snapshot.terminating() if pod.node in nodes}
         victims = frozenset(leaving.union(pod.uid for pod in answer.pods))
         found = Nomination(unit, gang, tree, answer.placement, victims, deadline_s, decision)
         self._open[unit] = found

@@ -7,7 +7,6 @@ answered counts as bound and a pod we deleted as leaving, although the watch may
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -18,6 +17,7 @@ from grove.api.meta import Key, find_condition
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.evict.running import RunningIndex
 from grove.scheduler.filters.selectors import terms_mask
 from grove.scheduler.loop.attach import Attachments
 from grove.scheduler.loop.claims import DeviceClaims
@@ -31,8 +31,6 @@ from grove.scheduler.volumes.claims import claim_names
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 MOST_PLACES, MOST_SEATS = 4096, 1024
-POD = "pod:"
-"""Units that are single pods are called `pod:namespace/name`, so that a gang may have the same name."""
 
 
 class View:
@@ -95,8 +93,7 @@ class View:
         self.sources = snapshot.seams.sources
         self._counted = tuple(source.counts for source in self.sources if source.counts)
         self._name = scheduler_name
-        self._priority_of: dict[str, int] = {}
-        self._by_priority: Counter[int] = Counter()
+        self.running = RunningIndex()
         self._facts: dict[Key, PodFacts] = {}
 
     # Reading
@@ -215,10 +212,6 @@ class View:
         condition = find_condition(pod.status.conditions, "PodScheduled")
         return condition.last_transition_time if condition is not None and condition.status == "True" else None
 
-    def lowest_priority(self) -> int | None:
-        """The least priority of any pod on a node; None when nothing runs."""
-        return min(self._by_priority, default=None)
-
     # What the cycle does to it
 
     def take(self, pods: Sequence[PodFacts]) -> Refusal | None:
@@ -319,23 +312,14 @@ class View:
 
     def put(self, pod: PodFacts) -> None:
         """Counts a pod on its node, instead of what was known of it."""
-        self._uncount(pod.uid)
         self.snapshot.add_pod(pod)
-        self._priority_of[pod.uid] = pod.priority
-        self._by_priority[pod.priority] += 1
+        self.running.add(pod)
 
     def drop(self, uid: str) -> None:
-        self._uncount(uid)
+        self.running.remove(uid)
         self.snapshot.remove_pod(uid)
 
     def _without_counted(self, pod: PodFacts) -> PodFacts:
         """The pod without what sources count: what was set aside for it is not free on the node any more."""
         rest = tuple(item for item in pod.shape.requests if not item[0].startswith(self._counted))
         return pod if len(rest) == len(pod.shape.requests) else replace(pod, shape=replace(pod.shape, requests=rest))
-
-    def _uncount(self, uid: str) -> None:
-        priority = self._priority_of.pop(uid, None)
-        if priority is not None:
-            self._by_priority[priority] -= 1
-            if not self._by_priority[priority]:
-                del self._by_priority[priority]

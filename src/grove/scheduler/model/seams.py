@@ -179,6 +179,11 @@ class Seams:
         )
 
     @property
+    def reclaims(self) -> bool:
+        """Whether units that are not of lower priority may have to go."""
+        return any(policy.reclaims for policy in self.policies)
+
+    @property
     def refuses(self) -> bool:
         """Whether any policy ever keeps a unit out."""
         return any(type(policy).refusal is not Policy.refusal for policy in self.policies)
@@ -194,11 +199,14 @@ class Seams:
         return None
 
     def may_put_out(self, snapshot: Snapshot, gang: Gang, victim: Running) -> bool:
-        said = (policy.may_put_out(snapshot, gang, victim) for policy in self.policies)
-        return next((answer for answer in said if answer is not None), False)
+        for policy in self.policies:
+            answer = policy.may_put_out(snapshot, gang, victim)
+            if answer is not None:
+                return answer
+        return False
 
     def may_put_out_someone(self, gang: Gang, lowest: int | None) -> bool:
         """Whether it is worth looking for victims, when the lowest priority that runs is this."""
         if lowest is None or not gang.may_preempt:
             return False
-        return lowest < gang.priority or any(policy.reclaims for policy in self.policies)
+        return lowest < gang.priority or self.reclaims

@@ -76,11 +76,12 @@ class Journal:
 
     def preempted(
         self, decision: str, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget],
-        budget: Budget, answer: Victims | NoVictims,
+        budget: Budget, closed: tuple[str, ...], answer: Victims | NoVictims,
     ) -> None:  # fmt: skip
         units = [[u.name, u.priority, [p.uid for p in u.pods], dict(u.minimums), u.preemptible] for u in running]
         allowed = [[b.name, b.allowed, sorted(b.uids)] for b in budgets]
-        asked = {"gang": self._gang(gang), "steps": budget.steps, "running": units, "budgets": allowed}
+        asked = {"gang": self._gang(gang), "steps": budget.steps, "running": units, "budgets": allowed,
+                 "closed": closed}  # fmt: skip
         self.write({"op": "preempt", "decision": decision, **asked, "answer": victims_digest(answer)})
         self._file.flush()
 
@@ -218,8 +219,9 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
         case "preempt":
             gang = _gang(line["gang"], shapes)
             found = preempt(
-                snapshot, gang, _running(line["running"], snapshot), _budgets(line["budgets"]), Budget(line["steps"])
-            )
+                snapshot, gang, _running(line["running"], snapshot), _budgets(line["budgets"]), Budget(line["steps"]),
+                closed=line.get("closed", ()),
+            )  # fmt: skip
             yield Replayed(line["decision"], "preempt", gang.name, _recorded(line), _plain(victims_digest(found)))
         case other:
             raise BadJournal(f"unknown line {other!r}")
