@@ -23,6 +23,7 @@ AUTHENTICATION_NAMESPACE, AUTHENTICATION_CONFIG = "kube-system", "extension-apis
 SUBJECT_ACCESS_REVIEW = Resource("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", False)
 MASTERS = "system:masters"
 """May do everything, on every API server."""
+ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED = "system:anonymous", "system:authenticated", "system:unauthenticated"
 REMEMBERED_S, REMEMBERED = 10.0, 4096
 
 
@@ -73,8 +74,15 @@ class Aggregator:
             for prefix in self.extra_prefixes:
                 if header.lower().startswith(prefix.lower()):
                     extra.setdefault(unquote(header[len(prefix) :].lower()), []).append(value)
-        groups = tuple(_values(headers, self.group_headers))
+        groups = _with_authenticated(names[0], _values(headers, self.group_headers))
         return User(names[0], groups, tuple((key, tuple(values)) for key, values in sorted(extra.items())))
+
+
+def _with_authenticated(name: str, groups: Sequence[str]) -> tuple[str, ...]:
+    """Everybody whom the API server knows is in this group, which gives discovery; it leaves naming it to us."""
+    if name == ANONYMOUS or UNAUTHENTICATED in groups or AUTHENTICATED in groups:
+        return tuple(groups)
+    return (*groups, AUTHENTICATED)
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -51,6 +51,8 @@ class MetricsApi:
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[self._guard], client_max_size=64 * 1024)
+        for path, body in wire.OPENAPI.items():
+            app.router.add_get(path, _fixed(body))
         app.router.add_get("/apis", self._all_groups)
         for api, versions in wire.VERSIONS.items():
             app.router.add_get(f"/apis/{api}", self._group)
@@ -148,6 +150,13 @@ class MetricsApi:
     def _when(self, value: Value, now: float) -> datetime:
         """The wall time of a value, which was read on the loop's clock."""
         return self._clock.now() - timedelta(seconds=now - value.read_at)
+
+
+def _fixed(body: Json) -> Handler:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return _json(body)
+
+    return answer
 
 
 def _ask(request: web.Request) -> Ask:

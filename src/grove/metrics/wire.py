@@ -6,6 +6,7 @@ selection: here the labels select pods, and the value is that of all of them tog
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -25,6 +26,13 @@ GROVE_KINDS = {
 RESOURCES = {"pods": "Pod", **{name: resource.kind for name, resource in GROVE_KINDS.items()}}
 """Kinds by the name that a URL has for them."""
 _API_VERSIONS = {"Pod": "/v1", **{resource.kind: resource.api_version for resource in GROVE_KINDS.values()}}
+
+
+OPENAPI: Mapping[str, Json] = {
+    "/openapi/v2": {"swagger": "2.0", "info": {"title": "grove-metrics", "version": "v1beta2"}, "paths": {}},
+    "/openapi/v3": {"paths": {}},
+}
+"""Nobody needs a schema of metrics, but the aggregator asks for one again and again until it gets it."""
 
 
 class Item(NamedTuple):

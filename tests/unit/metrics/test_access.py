@@ -22,6 +22,7 @@ def certificate(name: str) -> dict[str, Any]:
     return {"subject": ((("organizationName", "x"),), (("commonName", name),))}
 
 
+EVERYBODY = "system:authenticated"
 FRONT = certificate("front-proxy-client")
 HEADERS = [
     ("X-Remote-User", "jo"),
@@ -34,20 +35,24 @@ HEADERS = [
 @pytest.mark.parametrize(
     ("published", "shown", "headers", "want"),
     [
-        pytest.param(PUBLISHED, FRONT, HEADERS, User("jo", ("a", "b"), (("scopes/x", ("s",)),)), id="the aggregator"),
+        pytest.param(PUBLISHED, FRONT, HEADERS, User("jo", ("a", "b", EVERYBODY), (("scopes/x", ("s",)),)), id="the aggregator"),
         pytest.param(PUBLISHED, None, HEADERS, None, id="headers without a certificate are a forgery"),
         pytest.param(PUBLISHED, {}, HEADERS, None, id="a certificate that was not verified is none"),
         pytest.param(PUBLISHED, certificate("jo"), HEADERS, None, id="another name of the same authority"),
         pytest.param(PUBLISHED, FRONT, [], None, id="for nobody"),
         pytest.param(PUBLISHED, FRONT, [("X-Remote-User", "")], None, id="for an empty name"),
         pytest.param(
-            {**PUBLISHED, "requestheader-allowed-names": "[]"}, certificate("any"), HEADERS[:1], User("jo"),
+            {**PUBLISHED, "requestheader-allowed-names": "[]"}, certificate("any"), HEADERS[:1], User("jo", (EVERYBODY,)),
             id="no names published: the authority is enough",
+        ),
+        pytest.param(
+            PUBLISHED, FRONT, [("X-Remote-User", "system:anonymous"), ("X-Remote-Group", "system:unauthenticated")],
+            User("system:anonymous", ("system:unauthenticated",)), id="nobody is not everybody",
         ),
         pytest.param({}, FRONT, HEADERS, None, id="an API server without aggregation is believed by nobody"),
         pytest.param(
             {**PUBLISHED, "requestheader-username-headers": '["X-Who"]'}, FRONT, [("x-who", "jo"), *HEADERS[1:2]],
-            User("jo", ("a",)), id="headers by the names that are published",
+            User("jo", ("a", EVERYBODY)), id="headers by the names that are published",
         ),
     ],
 )  # fmt: skip

@@ -137,6 +137,7 @@ async def test_discovery(served: Served) -> None:
     assert status == 200
     assert [one["name"] for one in groups["groups"]] == ["custom.metrics.k8s.io", "external.metrics.k8s.io"]
     assert (await served.get("/apis/custom.metrics.k8s.io"))[1]["preferredVersion"]["version"] == "v1beta2"
+    assert (await served.get("/openapi/v2"))[1]["paths"] == {}
     whole = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     assert (await served.get("/apis", accept=whole))[0] == 406, "the aggregator then asks version by version"
     names = {one["name"] for one in (await served.get("/apis/custom.metrics.k8s.io/v1beta1"))[1]["resources"]}
@@ -151,7 +152,7 @@ async def test_discovery(served: Served) -> None:
         pytest.param("", "/nowhere", 401, id="not even what is not there"),
         pytest.param("jo", f"{CUSTOM}/pods/*/x", 403, id="without rights"),
         pytest.param("jo", "/apis", 403, id="without rights to discovery"),
-        pytest.param("hpa", "/openapi/v2", 404, id="what is not there"),
+        pytest.param("hpa", "/openapi/v9", 404, id="what is not there"),
         pytest.param("hpa", f"{CUSTOM}/nodes/x/y", 404, id="metrics of nodes"),
         pytest.param("hpa", f"{CUSTOM}/pods/*/x?labelSelector=a%3D%3D%3Db", 400, id="a selector that is none"),
     ],
