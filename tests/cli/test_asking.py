@@ -269,6 +269,7 @@ async def test_scale_speaks_of_groups_by_their_own_names(world: World) -> None:
     assert group.spec.replicas == 2
     ref = await scaleref_answer(world.client, world.namespace, "chat/pair")
     assert text_of(ref, 80, world) == (
+        "# A metric of pods measures pod 0 of clique leader of each unit.\n"
         "scaleTargetRef:\n  apiVersion: grove.io/v1alpha1\n  kind: PodCliqueScalingGroup\n  name: chat-0-pair"
     )
     with pytest.raises(Unanswered, match="clique worker belongs to scaling group pair"):

@@ -215,6 +215,7 @@ class HorizontalPodAutoscalerSpec(Struct):
 class HorizontalPodAutoscalerStatus(Struct):
     current_replicas: int = 0
     desired_replicas: int = 0
+    current_metrics: tuple[Json, ...] | None = None
     conditions: tuple[Condition, ...] | None = None
 
 

@@ -63,20 +63,29 @@ def scaleref(options: Options, target: str, replica: int | None) -> int:
 
 
 async def scaleref_answer(client: Client, namespace: str, target: str, replica: int | None = None) -> Answer:
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.cli.autoscalers import measured_clique
+
     found = await targets(client, namespace, target, replica)
+    pcs = await client.get(PodCliqueSet, object_name(target).partition("/")[0], namespace)
     refs = [
         {"scaleTargetRef": {"apiVersion": kind.api_version, "kind": kind.kind, "name": one.metadata.name}}
         for one in found
         for kind in [type(one).RESOURCE]
     ]
+    measured = measured_clique(found[0], pcs) if found else ""
 
     def paint(width: int) -> RenderableType:
         import yaml
         from rich.text import Text
 
-        return Text("---\n".join(yaml.safe_dump(ref, sort_keys=False) for ref in refs).rstrip())
+        text = "---\n".join(yaml.safe_dump(ref, sort_keys=False) for ref in refs).rstrip()
+        if not measured:
+            return Text(text)
+        return Text(f"# A metric of pods measures pod 0 of clique {measured} of each unit.\n{text}")
 
-    return Answer(refs if len(refs) > 1 else refs[0], paint)
+    data = [ref | ({"metricsClique": measured} if measured else {}) for ref in refs]
+    return Answer(data if len(data) > 1 else data[0], paint)
 
 
 async def targets(client: Client, namespace: str, target: str, replica: int | None) -> Sequence[Object]:

@@ -132,13 +132,17 @@ async def status_answer(
     client: Client, namespace: str, name: str, now: datetime, *, order: str = "", selector: str = "",
     wide: bool = False,
 ) -> Answer:  # fmt: skip
+    from grove.cli.autoscalers import read_autoscalers, with_autoscalers
     from grove.cli.judged import judged
     from grove.cli.subjects import set_called
+    from grove.show.autoscalers import autoscaler_lines
     from grove.show.seen import read
 
     seen = await (set_called(client, namespace, name, read) if name else read(client, namespace, selector=selector))
     found = await judged(client, seen, now)
-    return status_of(found, seen, now, order=order, wide=wide, everywhere=not namespace)
+    answered = status_of(found, seen, now, order=order, wide=wide, everywhere=not namespace)
+    scalers = autoscaler_lines(await read_autoscalers(client, namespace), seen)
+    return with_autoscalers(answered, scalers, everywhere=not namespace)
 
 
 def status_of(found: Judged, seen: Seen, now: datetime, *, order: str, wide: bool, everywhere: bool) -> Answer:

@@ -35,15 +35,17 @@ HEADERS = [
 @pytest.mark.parametrize(
     ("published", "shown", "headers", "want"),
     [
-        pytest.param(PUBLISHED, FRONT, HEADERS, User("jo", ("a", "b", EVERYBODY), (("scopes/x", ("s",)),)), id="the aggregator"),
+        pytest.param(
+            PUBLISHED, FRONT, HEADERS, User("jo", ("a", "b", EVERYBODY), (("scopes/x", ("s",)),)), id="the aggregator"
+        ),
         pytest.param(PUBLISHED, None, HEADERS, None, id="headers without a certificate are a forgery"),
         pytest.param(PUBLISHED, {}, HEADERS, None, id="a certificate that was not verified is none"),
         pytest.param(PUBLISHED, certificate("jo"), HEADERS, None, id="another name of the same authority"),
         pytest.param(PUBLISHED, FRONT, [], None, id="for nobody"),
         pytest.param(PUBLISHED, FRONT, [("X-Remote-User", "")], None, id="for an empty name"),
         pytest.param(
-            {**PUBLISHED, "requestheader-allowed-names": "[]"}, certificate("any"), HEADERS[:1], User("jo", (EVERYBODY,)),
-            id="no names published: the authority is enough",
+            {**PUBLISHED, "requestheader-allowed-names": "[]"}, certificate("any"), HEADERS[:1],
+            User("jo", (EVERYBODY,)), id="no names published: the authority is enough",
         ),
         pytest.param(
             PUBLISHED, FRONT, [("X-Remote-User", "system:anonymous"), ("X-Remote-Group", "system:unauthenticated")],

@@ -1,0 +1,89 @@
+"""Autoscalers in answers about sets: read beside the rest, shown below it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from grove.api.core import HorizontalPodAutoscaler
+    from grove.api.meta import Object
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.cli.access import Answer
+    from grove.kube.client import Client
+    from grove.show.autoscalers import ScalerLine
+
+
+async def read_autoscalers(client: Client, namespace: str) -> list[HorizontalPodAutoscaler]:
+    """All of a namespace, or of all; none where they are not served or may not be read."""
+    from grove.api.core import HorizontalPodAutoscaler
+    from grove.kube.errors import Forbidden, NotFound
+    from grove.show.seen import every
+
+    try:
+        return await every(client, HorizontalPodAutoscaler, namespace)
+    except (Forbidden, NotFound):
+        return []
+
+
+def with_autoscalers(found: Answer, lines: list[ScalerLine], *, everywhere: bool) -> Answer:
+    """An answer of one row a set, with the autoscalers of each: in the data, and as a table below the picture."""
+    from dataclasses import asdict, replace
+
+    if not lines:
+        return found
+    rows: list[Any] = [
+        {**asdict(row), "autoscalers": [_data(line) for line in lines if _belongs(line, row)]} for row in found.data
+    ]
+
+    def paint(width: int) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        return Group(found.paint(width), Text(""), scaler_table(lines, width, everywhere=everywhere))
+
+    return replace(found, data=rows, paint=paint)
+
+
+def scaler_table(lines: list[ScalerLine], width: int, *, everywhere: bool = False) -> RenderableType:
+    from grove.show.columns import table
+
+    titles = ("NAMESPACE", "AUTOSCALER", "REPLICAS", "LIMITS", "METRICS", "WHY IT DOES NOT MOVE")
+    rows = [
+        (
+            line.namespace, line.name,
+            f"{line.current}" if line.current == line.desired else f"{line.current} → {line.desired}",
+            f"{line.least}–{line.most}", ", ".join(line.measures), line.why,
+        )
+        for line in lines
+    ]  # fmt: skip
+    return table(titles, rows, width, may_go=("LIMITS",) if everywhere else ("NAMESPACE", "LIMITS"))
+
+
+def measured_clique(scaled: Object, pcs: PodCliqueSet) -> str:
+    """The clique whose first pod stands for a unit of what is scaled; empty for a clique, whose pods all count."""
+    from grove.api import labels
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.api.scalinggroup import PodCliqueScalingGroup
+
+    template = pcs.spec.template
+    if isinstance(scaled, PodCliqueSet):
+        return template.metrics_clique(pcs.metadata.annotations)
+    if isinstance(scaled, PodCliqueScalingGroup):
+        replica = scaled.metadata.labels.get(labels.REPLICA_INDEX, "0")
+        prefix = f"{pcs.metadata.name}-{replica}-"
+        config = template.find_group(scaled.metadata.name.removeprefix(prefix))
+        return template.metrics_clique_of(config) if config is not None else ""
+    return ""
+
+
+def _belongs(line: ScalerLine, row: Any) -> bool:
+    return (line.namespace, line.set_name) == (row.namespace, row.name)
+
+
+def _data(line: ScalerLine) -> dict[str, Any]:
+    return {
+        "name": line.name, "replicas": line.current, "desired": line.desired, "minReplicas": line.least,
+        "maxReplicas": line.most, "metrics": list(line.measures), "why": line.why,
+    }  # fmt: skip

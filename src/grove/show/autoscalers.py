@@ -1,0 +1,145 @@
+"""Autoscalers of a set: what they see, what they want, and why they do not move.
+
+Made from HorizontalPodAutoscalers as the API server has them, by Grove or by a user, and the objects they scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from grove.api import conditions as words
+from grove.api import labels
+from grove.api.core import HorizontalPodAutoscaler
+from grove.api.meta import Json, Key, find_condition
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.show.seen import Seen
+
+GROVE_API = PodCliqueSet.RESOURCE.api_version
+
+
+@dataclass(frozen=True, slots=True)
+class ScalerLine:
+    """One autoscaler. `measures` are `name current/target`; `why` is empty for one that has nothing to wait for."""
+
+    namespace: str
+    set_name: str
+    name: str
+    current: int
+    desired: int
+    least: int
+    most: int
+    measures: tuple[str, ...]
+    why: str
+
+
+def autoscaler_lines(scalers: Iterable[HorizontalPodAutoscaler], seen: Seen) -> list[ScalerLine]:
+    """A line for each autoscaler of a set that was seen, in the order of sets and names."""
+    found = (line for scaler in scalers if (line := _line(scaler, seen)) is not None)
+    return sorted(found, key=lambda line: (line.namespace, line.set_name, line.name))
+
+
+def _line(scaler: HorizontalPodAutoscaler, seen: Seen) -> ScalerLine | None:
+    target = scaler.spec.scale_target_ref
+    if target.api_version != GROVE_API:
+        return None
+    scaled = _find_target(seen, target.kind, Key(scaler.metadata.namespace, target.name))
+    if scaled is None:
+        return None
+    set_name = scaled.metadata.labels.get(labels.PART_OF, scaled.metadata.name)
+    status = scaler.status
+    return ScalerLine(
+        scaler.metadata.namespace,
+        set_name,
+        scaler.metadata.name,
+        status.current_replicas,
+        status.desired_replicas,
+        1 if scaler.spec.min_replicas is None else scaler.spec.min_replicas,
+        scaler.spec.max_replicas,
+        tuple(_measures(scaler)),
+        _why(scaler, scaled, seen),
+    )
+
+
+Scaled = PodClique | PodCliqueScalingGroup | PodCliqueSet
+
+
+def _find_target(seen: Seen, kind: str, key: Key) -> Scaled | None:
+    kinds: dict[str, Iterable[Scaled]] = {
+        PodClique.RESOURCE.kind: seen.cliques,
+        PodCliqueScalingGroup.RESOURCE.kind: seen.groups,
+        PodCliqueSet.RESOURCE.kind: seen.sets,
+    }
+    return next((one for one in kinds.get(kind, ()) if one.metadata.key == key), None)
+
+
+def _measures(scaler: HorizontalPodAutoscaler) -> Iterator[str]:
+    seen = list(scaler.status.current_metrics or ())
+    for index, wanted in enumerate(scaler.spec.metrics or ()):
+        current = next((one for one in seen if _name_of(one) == _name_of(wanted)), None)
+        if current is None and len(seen) == len(scaler.spec.metrics or ()):
+            current = seen[index]
+        yield f"{_name_of(wanted)} {_current(wanted, current)}/{_target(wanted)}"
+
+
+def _source(metric: Json) -> Json:
+    kind = str(metric.get("type", ""))
+    found: Json = metric.get(kind[:1].lower() + kind[1:]) or {}
+    return found
+
+
+def _name_of(metric: Json) -> str:
+    source = _source(metric)
+    return str(source.get("name") or (source.get("metric") or {}).get("name") or "?")
+
+
+def _target(metric: Json) -> str:
+    target: Json = _source(metric).get("target") or {}
+    if "averageUtilization" in target:
+        return f"{target['averageUtilization']}%"
+    return str(target.get("averageValue") or target.get("value") or "?")
+
+
+def _current(wanted: Json, metric: Json | None) -> str:
+    current: Json = _source(metric or {}).get("current") or {}
+    target: Json = _source(wanted).get("target") or {}
+    if "averageUtilization" in target:
+        return f"{current['averageUtilization']}%" if "averageUtilization" in current else "?"
+    field = "averageValue" if "averageValue" in target else "value"
+    return str(current.get(field) or "?")
+
+
+def _why(scaler: HorizontalPodAutoscaler, scaled: Scaled, seen: Seen) -> str:
+    """The first thing that keeps it where it is; what a person can mend comes first."""
+    said = {one.type: one for one in scaler.status.conditions or ()}
+    active, able, limited = (said.get(name) for name in ("ScalingActive", "AbleToScale", "ScalingLimited"))
+    if able is not None and able.status == "False":
+        return f"cannot scale: {able.message}"
+    if active is not None and active.status == "False":
+        disabled = active.reason == "ScalingDisabled"
+        return "off: its target has 0 replicas" if disabled else f"metric missing: {active.message}"
+    if waiting := _waiting_gangs(scaled, seen):
+        return f"waits for room: {waiting} of its gangs are not placed"
+    if limited is not None and limited.status == "True" and limited.reason == "TooManyReplicas":
+        return f"at its most ({scaler.spec.max_replicas})"
+    if able is not None and able.reason in ("ScaleDownStabilized", "ScaleUpStabilized"):
+        way = "in" if able.reason == "ScaleDownStabilized" else "out"
+        return f"scale-{way} waits until the load has been so for a while (stabilisation)"
+    return ""
+
+
+def _waiting_gangs(scaled: Scaled, seen: Seen) -> int:
+    """Gangs of what is scaled that the scheduler has not placed."""
+    meta = scaled.metadata
+    if isinstance(scaled, PodCliqueSet):
+        mine: Iterable[PodGang] = seen.of_set(seen.gangs, scaled)
+    else:
+        label = labels.SCALING_GROUP if isinstance(scaled, PodCliqueScalingGroup) else labels.POD_CLIQUE
+        pods = [pod for pod in seen.pods if pod.metadata.labels.get(label) == meta.name]
+        keys = {Key(meta.namespace, pod.metadata.labels.get(labels.POD_GANG, "")) for pod in pods}
+        mine = [gang for key, gang in seen.gang_of.items() if key in keys]
+    placed = (find_condition(gang.status.conditions, words.SCHEDULED) for gang in mine)
+    return sum(one is not None and one.status == words.FALSE for one in placed)

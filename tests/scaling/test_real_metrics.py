@@ -1,0 +1,431 @@
+"""Autoscaling on what engines say, for real: API server, aggregator and HPA controller of Kubernetes, engines faked.
+
+Pods stand on fake nodes; a server on this machine answers for their /metrics pages. Everything between the page and the
+replicas is real: `grove.metrics` reads, registers with the aggregator, and the HPA controller asks it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+from tests.support.engines import FakeEngines
+from tests.support.manifests import clique, group, pcs
+from tests.support.operating import Binder
+from tests.support.pages import cumulative, gauge, vllm
+
+from grove.api import labels as key
+from grove.api.core import Event, HorizontalPodAutoscaler, Namespace, Pod, Service
+from grove.api.meta import Json
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.crds.install import install
+from grove.kube.clock import SYSTEM
+from grove.kube.config import load_config
+from grove.kube.errors import KubeError, NotFound
+from grove.kube.http import HttpClient
+from grove.local.controlplane import ControlPlane
+from grove.local.pki import Authority
+from grove.metrics.apiservices import API_SERVICE
+from grove.metrics.scrape import Bounds
+from grove.metrics.service import MetricsService, MetricsSettings
+from grove.operator.wiring import Operator
+from grove.sim.nodes import FakeNodes
+from grove.sim.topology import Topology
+
+NAMESPACE = "metered"
+TIMEOUT_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Kubernetes with quick autoscalers, which reaches Services by their external name."""
+    options: Any = {
+        "feature_gates": {"HPAScaleToZero": True},
+        "hpa_sync_period_s": 1.0,
+        "hpa_downscale_stabilization_s": 2.0,
+        "aggregator_routing": False,
+    }
+    with ControlPlane(tmp_path_factory.mktemp("metrics"), controller_manager=True, **options) as plane:
+        yield plane
+
+
+class Metered:
+    """A cluster with an operator, engines and a metrics service, and what tests ask of it."""
+
+    def __init__(self, client: HttpClient, engines: FakeEngines, metrics: MetricsService, plane: ControlPlane) -> None:
+        self.client, self.engines, self.metrics, self.plane = client, engines, metrics, plane
+
+    async def pods(self, set_name: str) -> list[Pod]:
+        page = await self.client.list(Pod, NAMESPACE, labels=f"{key.PART_OF}={set_name}")
+        return [pod for pod in page.items if not pod.metadata.is_deleting]
+
+    async def half_placed(self, set_name: str) -> list[str]:
+        """Gangs of which some pods have a node and some have none."""
+        bound: dict[str, Counter[bool]] = {}
+        for pod in await self.pods(set_name):
+            bound.setdefault(pod.metadata.labels[key.POD_GANG], Counter())[pod.is_bound] += 1
+        return [gang for gang, counts in bound.items() if len(counts) > 1]
+
+    async def get_raw(self, path: str, kubeconfig: Path | None = None) -> tuple[int, Any]:
+        """What the API server answers at a path, as admin or another user."""
+        config = load_config(kubeconfig or self.plane.kubeconfig)
+        async with HttpClient(config) as other:
+            try:
+                answer = await other._read("get", Pod.RESOURCE, other._transport.url(path))
+                return 200, msgspec.json.decode(answer.body)
+            except KubeError as error:
+                return getattr(error, "code", 0), str(error)
+
+
+async def eventually(missing: Callable[[], Awaitable[str]], timeout_s: float = TIMEOUT_S) -> None:
+    """Returns when nothing is missing any more."""
+    last = ""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                try:
+                    last = await missing()
+                except NotFound as error:
+                    last = str(error)
+                if not last:
+                    return
+                await asyncio.sleep(0.2)
+    except TimeoutError:
+        raise AssertionError(f"not within {timeout_s} s: {last}") from None
+
+
+@asynccontextmanager
+async def metered(plane: ControlPlane) -> AsyncIterator[Metered]:
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(HttpClient(load_config(plane.kubeconfig)))
+        await install(client, lambda said: None)
+        await client.create(Namespace, {"metadata": {"name": NAMESPACE}})
+        engines = await stack.enter_async_context(FakeEngines().serving())
+        port = _free_port()
+        settings = MetricsSettings(
+            NAMESPACE, host="127.0.0.1", port=port, service_port=port, bounds=Bounds(interval_s=1.0, timeout_s=0.9)
+        )
+        spec: Json = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
+        await client.create(Service, {"metadata": {"name": "grove-metrics", "namespace": NAMESPACE}, "spec": spec})
+        metrics = MetricsService(client, settings, reach=engines.reach, rng=random.Random(3))
+        nodes = FakeNodes(client, SYSTEM)
+        operator = Operator(client, rng=random.Random(1))
+        binder = Binder(client, NAMESPACE, "", plays_kube=False)
+        placing = asyncio.get_running_loop().create_task(binder.run())
+        try:
+            await stack.enter_async_context(nodes.running())
+            await stack.enter_async_context(operator.running())
+            await stack.enter_async_context(metrics.running())
+            await nodes.add(Topology(racks=2, nodes=8))
+            yield Metered(client, engines, metrics, plane)
+        finally:
+            placing.cancel()
+            await asyncio.gather(placing, return_exceptions=True)
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def object_metric(name: str, kind: str, **target: str) -> Json:
+    about = {"apiVersion": "grove.io/v1alpha1", "kind": kind, "name": "self"}
+    return {"type": "Object", "object": {"describedObject": about, "metric": {"name": name}, "target": target}}
+
+
+async def test_the_autoscaler_follows_the_engines_by_whole_units(plane: ControlPlane) -> None:
+    async with metered(plane) as world:
+        await _foreign_api_service(world)
+        await _queue_of_forty(world)
+        await _pods_metric_counts_units(world)
+        await _external_and_latency(world)
+        await _to_zero_and_back(world)
+        await _security(world)
+        await _bad_pages(world)
+
+
+async def _foreign_api_service(world: Metered) -> None:
+    """The external metrics API is somebody else's when ours starts, until they give it up."""
+    name = "v1beta1.external.metrics.k8s.io"
+    await eventually(lambda: _registered(world, name))
+    await world.client.delete(API_SERVICE, name)
+    theirs = {
+        "metadata": {"name": name},
+        "spec": {
+            "group": "external.metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100,
+            "versionPriority": 100, "insecureSkipTLSVerify": True,
+            "service": {"name": "keda-operator-metrics-apiserver", "namespace": "keda", "port": 443},
+        },
+    }  # fmt: skip
+    try:
+        await world.client.create(API_SERVICE, theirs)
+    except KubeError:  # ours was back first
+        patch: Json = {"metadata": {"labels": None}, "spec": theirs["spec"] | {"caBundle": None}}
+        await world.client.patch(API_SERVICE, name, patch)
+
+    async def left() -> str:
+        return "" if name in world.metrics.registration.foreign else "not seen as somebody else's"
+
+    await eventually(left)
+    stored = await world.client.get(API_SERVICE, name)
+    assert stored["spec"]["service"]["name"] == "keda-operator-metrics-apiserver"
+    await world.client.delete(API_SERVICE, name)
+    await eventually(lambda: _registered(world, name))
+
+
+async def _registered(world: Metered, name: str) -> str:
+    stored = await world.client.get(API_SERVICE, name)
+    conditions = (stored.get("status") or {}).get("conditions") or ()
+    if stored["spec"]["service"]["name"] != "grove-metrics":
+        return "not ours"
+    return "" if any(one["status"] == "True" for one in conditions) else f"not available: {conditions}"
+
+
+async def _queue_of_forty(world: Metered) -> None:
+    waiting = 4
+
+    def page(pod: str) -> bytes | None:
+        # One leader has the whole queue; workers show nothing at all.
+        if "-lead-" not in pod:
+            return None
+        return vllm(waiting=waiting if "-grp-0-" in pod else 0, running=1)
+
+    world.engines.default = page
+    metric = object_metric("grove_requests_waiting", "PodCliqueScalingGroup", type="AverageValue", averageValue="4")
+    scale = {"minReplicas": 1, "maxReplicas": 12, "metrics": [metric]}
+    annotations = {"prometheus.io/port": "8000"}
+    await world.client.create(
+        PodCliqueSet,
+        pcs(
+            "queue",
+            clique("lead", annotations=annotations),
+            clique("work", 2),
+            groups=[group("grp", "lead", "work", scale=scale)],
+            namespace=NAMESPACE,
+        ),
+    )
+
+    async def missing(units: int) -> str:
+        grp = await world.client.get(PodCliqueScalingGroup, "queue-0-grp", NAMESPACE)
+        seen = (grp.spec.replicas, grp.status.available_replicas, len(await world.pods("queue")))
+        return "" if seen == (units, units, 3 * units) else f"{seen} instead of {units} units; {await _told(world)}"
+
+    await eventually(lambda: missing(1))
+    waiting = 40
+    await eventually(lambda: missing(10))
+    assert await world.half_placed("queue") == []
+    gangs = await world.client.list(PodGang, NAMESPACE, labels=f"{key.PART_OF}=queue")
+    assert len(gangs.items) == 10
+    scaler = await world.client.get(HorizontalPodAutoscaler, "queue-0-grp", NAMESPACE)
+    assert scaler.spec.metrics[0]["object"]["describedObject"]["name"] == "queue-0-grp"
+    waiting = 4
+    await eventually(lambda: missing(1))
+    await world.client.delete(PodCliqueSet, "queue", NAMESPACE)
+
+
+async def _told(world: Metered) -> str:
+    scalers = await world.client.list(HorizontalPodAutoscaler.RESOURCE, NAMESPACE)
+    said = [
+        f"{one['metadata']['name']}: {condition['message']}"
+        for one in scalers.items
+        for condition in (one.get("status") or {}).get("conditions") or ()
+        if condition["status"] == "False"
+    ]
+    return "; ".join(said)
+
+
+async def _pods_metric_counts_units(world: Metered) -> None:
+    """Two copies of three pods, each leader 20 where 10 is wanted: four copies, not twelve."""
+    world.engines.default = lambda pod: vllm(running=20) if "-lead-" in pod else None
+    pods = {"metric": {"name": "vllm:num_requests_running"}, "target": {"type": "AverageValue", "averageValue": "10"}}
+    scale = {"minReplicas": 2, "maxReplicas": 20, "metrics": [{"type": "Pods", "pods": pods}]}
+    annotations = {"prometheus.io/port": "8000"}
+    manifest = pcs(
+        "units",
+        clique("lead", annotations=annotations),
+        clique("work", 2),
+        groups=[group("grp", "lead", "work", replicas=2, scale=scale)],
+        namespace=NAMESPACE,
+    )
+    highest = 0
+    loads = {"units-0-grp-0": 20, "units-0-grp-1": 20}
+
+    def page(pod: str) -> bytes | None:
+        """The load stays the same and is spread over what is there: only the first two have any."""
+        unit = pod.split("-lead-")[0]
+        return vllm(running=loads.get(unit, 0)) if "-lead-" in pod else None
+
+    world.engines.default = page
+    await world.client.create(PodCliqueSet, manifest)
+
+    async def missing(units: int) -> str:
+        nonlocal highest
+        grp = await world.client.get(PodCliqueScalingGroup, "units-0-grp", NAMESPACE)
+        highest = max(highest, grp.spec.replicas)
+        seen = (grp.spec.replicas, grp.status.available_replicas)
+        return "" if seen == (units, units) else f"{seen} instead of {units}; {await _told(world)}"
+
+    await eventually(lambda: missing(4))
+    assert highest == 4, "never by pods"
+    loads |= {"units-0-grp-0": 1, "units-0-grp-1": 1}
+    await eventually(lambda: missing(2))
+    await world.client.delete(PodCliqueSet, "units", NAMESPACE)
+
+
+async def _external_and_latency(world: Metered) -> None:
+    """A clique by an external metric over labels, and by the latency of its pods."""
+    served: list[float] = []
+    slow = True
+
+    def page(pod: str) -> bytes | None:
+        served.extend([3.0 if slow else 0.05] * 20)
+        return vllm(running=1, latency=cumulative(served))
+
+    world.engines.default = page
+    latency = object_metric("grove_e2e_p95_seconds", "PodClique", type="Value", value="1")
+    chosen = {"matchLabels": {key.PART_OF: "slow", key.CLIQUE_NAME: "web"}}
+    external = {
+        "type": "External",
+        "external": {
+            "metric": {"name": "grove_requests_running", "selector": chosen},
+            "target": {"type": "AverageValue", "averageValue": "1"},
+        },
+    }
+    scale = {"minReplicas": 1, "maxReplicas": 3, "metrics": [latency, external]}
+    manifest = pcs(
+        "slow",
+        clique("web", 1, scale=scale, annotations={"prometheus.io/port": "8000"}),
+        namespace=NAMESPACE,
+    )
+    await world.client.create(PodCliqueSet, manifest)
+
+    async def missing(pods: int) -> str:
+        found = len(await world.pods("slow"))
+        return "" if found == pods else f"{found} pods instead of {pods}; {await _told(world)}"
+
+    await eventually(lambda: missing(3))
+    status, body = await world.get_raw(
+        f"/apis/custom.metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/podcliques.grove.io/slow-0-web/grove_e2e_p95_seconds"
+    )
+    assert status == 200
+    assert body["items"][0]["metricName"] == "grove_e2e_p95_seconds"
+    assert body["items"][0]["window"] == 60
+    scaler = await world.client.get(HorizontalPodAutoscaler.RESOURCE, "slow-0-web", NAMESPACE)
+    seen = {one["type"] for one in scaler["status"]["currentMetrics"]}
+    assert seen == {"Object", "External"}
+    await world.client.delete(PodCliqueSet, "slow", NAMESPACE)
+
+
+async def _to_zero_and_back(world: Metered) -> None:
+    """A group without pods has no numbers of its own: the router's queue, a number of the set, brings it back."""
+    queued = 8
+
+    def page(pod: str) -> bytes | None:
+        return gauge("dynamo_frontend_queued_requests", ("", queued)).encode() if "-router-" in pod else None
+
+    world.engines.default = page
+    metric = object_metric("grove_requests_waiting", "PodCliqueSet", type="AverageValue", averageValue="4")
+    scale = {"minReplicas": 0, "maxReplicas": 4, "metrics": [metric]}
+    manifest = pcs(
+        "idle",
+        clique("router", annotations={"prometheus.io/port": "8000"}),
+        clique("lead"),
+        clique("work", 2),
+        groups=[group("grp", "lead", "work", scale=scale)],
+        namespace=NAMESPACE,
+    )
+    await world.client.create(PodCliqueSet, manifest)
+
+    async def missing(units: int) -> str:
+        idle = await world.client.get(PodCliqueSet, "idle", NAMESPACE)
+        gangs = await world.client.list(PodGang, NAMESPACE, labels=f"{key.PART_OF}=idle")
+        seen = (len(await world.pods("idle")), len(gangs.items), idle.status.available_replicas)
+        wanted = (1 + 3 * units, max(1, units), 1)
+        return "" if seen == wanted else f"{seen} instead of {wanted}; {await _told(world)}"
+
+    await eventually(lambda: missing(2))
+    queued = 0
+    await eventually(lambda: missing(0))
+    queued = 16
+    await eventually(lambda: missing(4))
+    assert await world.half_placed("idle") == []
+    await world.client.delete(PodCliqueSet, "idle", NAMESPACE)
+
+
+async def _security(world: Metered) -> None:
+    """Only the aggregator is believed, and only those with rights are answered."""
+    path = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{NAMESPACE}/pods/*/grove_requests_waiting"
+    assert (await world.get_raw(path))[0] == 200
+    nobody = world.plane.client_kubeconfig("nobody-in-particular")
+    assert (await world.get_raw(path, nobody))[0] == 403
+
+    pki = world.plane._blueprint._pki
+    header = {"X-Remote-User": "system:admin", "X-Remote-Group": "system:masters"}
+    front, stranger = pki / "front-proxy", Authority("somebody").client("front-proxy-client")
+    own = Path(world.plane.directory) / "stranger"
+    own.mkdir()
+    stranger_files = stranger.write(own, "stranger")
+
+    async def direct(pair: tuple[Path, Path] | None, headers: dict[str, str]) -> int:
+        context = ssl.create_default_context(cafile=None)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if pair is not None:
+            context.load_cert_chain(*pair)
+        async with aiohttp.ClientSession() as session:
+            url = f"https://127.0.0.1:{world.metrics.port}{path}"
+            try:
+                async with session.get(url, ssl=context, headers=headers) as answer:
+                    return answer.status
+            except aiohttp.ClientError:
+                return 0
+
+    aggregator = (front.with_suffix(".crt"), front.with_suffix(".key"))
+    assert await direct(aggregator, header) == 200, "the aggregator's certificate and a user with rights"
+    assert await direct(aggregator, {"X-Remote-User": "nobody-in-particular"}) == 403
+    assert await direct(aggregator, {}) == 401, "for nobody at all"
+    assert await direct(None, header) == 401, "a forged header without a certificate"
+    assert await direct((pki / "admin.crt", pki / "admin.key"), header) == 0, "a certificate of the wrong authority"
+    assert await direct(stranger_files, header) == 0, "the right name under a stranger's authority"
+    other = world.plane._blueprint._front_proxy_authority.client("somebody-else").write(own, "other")
+    assert await direct(other, header) == 401, "the right authority, a name that is not the aggregator's"
+
+
+async def _bad_pages(world: Metered) -> None:
+    """A pod whose page is binary and one whose numbers are none get one event each; their neighbour has its numbers."""
+    pages = {"evil": b"\x00" * 99, "odd": vllm(waiting=float("nan")), "good": vllm(waiting=2)}
+    world.engines.default = lambda pod: pages[pod.split("-")[2]]
+    cliques = [clique(name, annotations={"prometheus.io/port": "8000"}) for name in pages]
+    await world.client.create(PodCliqueSet, pcs("bad", *cliques, namespace=NAMESPACE))
+
+    async def missing() -> str:
+        events = (await world.client.list(Event, NAMESPACE)).items
+        told = Counter(
+            (one.involved_object.name.split("-")[2], one.reason, one.count)
+            for one in events
+            if one.involved_object.name.startswith("bad-0-") and one.reason.startswith("Metrics")
+        )
+        wanted = Counter({("evil", "MetricsUnreadable", 1): 1, ("odd", "MetricsStrange", 1): 1})
+        return "" if told == wanted else f"{told}"
+
+    await eventually(missing)
+    path = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/grove_requests_waiting"
+    status, body = await world.get_raw(f"{path}?labelSelector={key.PART_OF}%3Dbad")
+    assert (status, body["items"][0]["value"]) == (200, "2")
+    await asyncio.sleep(3.0)
+    assert await missing() == "", "not once more with every page"
+    await world.client.delete(PodCliqueSet, "bad", NAMESPACE)
