@@ -91,7 +91,10 @@ ROWS = [
     ),
     pytest.param(
         changed(plain(), ("spec.updateStrategy", {"rollingRecreate": {"maxUnavailable": 0}})),
-        ["spec.updateStrategy.rollingRecreate.maxUnavailable: Invalid value: 0: should be greater than or equal to 1"],
+        [
+            "spec.updateStrategy.rollingRecreate.maxUnavailable: Invalid value: 0: "
+            "spec.updateStrategy.rollingRecreate.maxUnavailable in body should be greater than or equal to 1"
+        ],
         id="an update that may replace nothing",
     ),
     pytest.param(

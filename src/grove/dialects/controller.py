@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import structlog
 from msgspec import structs
 
-from grove.admission.rules.faults import Fault
 from grove.admission.rules.lookups import Known
 from grove.admission.rules.update import update_faults
 from grove.admission.rules.view import SetView
@@ -21,6 +20,7 @@ from grove.api import names
 from grove.api.conditions import FALSE, TRUE, with_condition
 from grove.api.core import CustomResourceDefinition
 from grove.api.dynamo import PodGangSet
+from grove.api.faults import Fault
 from grove.api.koordset import KoordPodCliqueSet
 from grove.api.labels import DIALECT_FINALIZER
 from grove.api.meta import Json, Key, Object, find_condition

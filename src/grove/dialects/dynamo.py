@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from grove.admission.rules.faults import Fault, forbidden, invalid
 from grove.admission.rules.view import integer, mapping, sequence, text
 from grove.api.dynamo import GROUP, PodGangSetSpec
+from grove.api.faults import Fault, forbidden, invalid
 from grove.api.hashes import generation_hash
 from grove.api.labels import GROVE_SCHEDULER, KAI_QUEUE, KAI_SCHEDULER, VOLCANO_QUEUE, VOLCANO_SCHEDULER
 from grove.api.meta import Json

@@ -9,8 +9,8 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from grove.admission.rules.faults import Fault, forbidden, invalid
 from grove.admission.rules.view import mapping, text
+from grove.api.faults import Fault, forbidden, invalid
 from grove.api.labels import LAST_APPLIED, TRANSLATED_FROM, TRANSLATED_NAME
 from grove.api.meta import Json, Struct
 from grove.api.names import MAX_COMBINED_LENGTH

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from grove.api.faults import invalid
 from grove.api.meta import Json, Key, Resource
 from grove.kube.client import Patch
 from grove.sim import refusals
@@ -23,7 +24,7 @@ def kind_of_crd(crd: Json) -> Kind:
     """The kind that a CustomResourceDefinition describes: its stored version, schema and subresources."""
     names, group = crd["spec"]["names"], crd["spec"]["group"]
     if crd["metadata"]["name"] != f"{names['plural']}.{group}":
-        fault = refusals.wrong("metadata.name", crd["metadata"]["name"], 'must be spec.names.plural+"."+spec.group')
+        fault = invalid("metadata.name", crd["metadata"]["name"], 'must be spec.names.plural+"."+spec.group')
         raise refusals.invalid(CRD, crd["metadata"]["name"], [fault])
     return _compiled(msgspec.json.encode(crd["spec"]))
 
@@ -36,10 +37,10 @@ def _compiled(spec_text: bytes) -> Kind:
     names, group = spec["names"], spec["group"]
     resource = Resource(group, version["name"], names["kind"], names["plural"], spec["scope"] == "Namespaced")
     subresources = version.get("subresources") or {}
-    structure = Structure((version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"})
+    schema = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
     # Identity and metadata have rules of their own; the schema is about the rest.
-    for field in ("apiVersion", "kind", "metadata"):
-        structure.properties.pop(field, None)
+    own = {k: v for k, v in (schema.get("properties") or {}).items() if k not in ("apiVersion", "kind", "metadata")}
+    structure = Structure({**schema, "properties": own})
     paths = None
     if declared := subresources.get("scale"):
         paths = ScalePaths(
@@ -96,7 +97,7 @@ async def patch_scale(server: SimServer, kind: Kind, key: Key, patch: Patch, *, 
         scale = apply_patch(scale_of(kind, obj), patch)
         replicas = scale.get("spec", {}).get("replicas", 0)
         if not isinstance(replicas, int) or replicas < 0:
-            fault = refusals.wrong("spec.replicas", replicas, "should be a non-negative integer")
+            fault = invalid("spec.replicas", replicas, "should be a non-negative integer")
             raise refusals.invalid(kind.resource, key.name, [fault])
         meta = {**obj["metadata"], "resourceVersion": scale["metadata"].get("resourceVersion")}
         return {**_with_value(obj, path, replicas), "metadata": meta}

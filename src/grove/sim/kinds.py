@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from grove.api import core
+from grove.api.faults import forbidden, invalid, required
 from grove.api.meta import Json, Resource
 from grove.sim import refusals
 from grove.sim.schema import Structure
@@ -66,12 +67,12 @@ def _fill_secret(obj: Json, _shelf: Shelf) -> None:
         obj.setdefault("data", {})[key] = base64.b64encode(text.encode()).decode()
     if obj["type"] == TOKEN_SECRET and not (obj["metadata"].get("annotations") or {}).get(TOKEN_ACCOUNT):
         where = f"metadata.annotations[{TOKEN_ACCOUNT}]"
-        raise refusals.invalid(SECRET, obj["metadata"]["name"], [refusals.required(where)])
+        raise refusals.invalid(SECRET, obj["metadata"]["name"], [required(where)])
 
 
 def _check_secret(new: Json, old: Json) -> None:
     if new.get("type") != old.get("type"):
-        fault = refusals.wrong("type", new.get("type"), "field is immutable")
+        fault = invalid("type", new.get("type"), "field is immutable")
         raise refusals.invalid(SECRET, old["metadata"]["name"], [fault])
 
 
@@ -86,7 +87,7 @@ def _fill_service(obj: Json, _shelf: Shelf) -> None:
         port.setdefault("protocol", "TCP")
         port.setdefault("targetPort", port.get("port"))
     if not spec.get("ports") and spec.get("clusterIP") != "None" and spec["type"] != "ExternalName":
-        raise refusals.invalid(core.Service.RESOURCE, obj["metadata"]["name"], [refusals.required("spec.ports")])
+        raise refusals.invalid(core.Service.RESOURCE, obj["metadata"]["name"], [required("spec.ports")])
     spec.setdefault("clusterIP", _cluster_ip(obj["metadata"]["uid"]))
     spec.setdefault("clusterIPs", [spec["clusterIP"]])
     obj["status"] = {"loadBalancer": {}}
@@ -99,7 +100,7 @@ def _cluster_ip(uid: str) -> str:
 
 def _check_role_binding(new: Json, old: Json) -> None:
     if new.get("roleRef") != old.get("roleRef"):
-        fault = refusals.wrong("roleRef", new.get("roleRef"), "cannot change roleRef")
+        fault = invalid("roleRef", new.get("roleRef"), "cannot change roleRef")
         raise refusals.invalid(core.RoleBinding.RESOURCE, old["metadata"]["name"], [fault])
 
 
@@ -110,16 +111,14 @@ def _fill_autoscaler(obj: Json, _shelf: Shelf) -> None:
         cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}
         spec["metrics"] = [{"type": "Resource", "resource": cpu}]
     if spec.get("maxReplicas", 0) < spec["minReplicas"]:
-        fault = refusals.wrong(
-            "spec.maxReplicas", spec.get("maxReplicas"), "must be greater than or equal to minReplicas"
-        )
+        fault = invalid("spec.maxReplicas", spec.get("maxReplicas"), "must be greater than or equal to minReplicas")
         raise refusals.invalid(core.HorizontalPodAutoscaler.RESOURCE, obj["metadata"]["name"], [fault])
     obj["status"] = {"currentMetrics": None, "desiredReplicas": 0}
 
 
 def _check_claim(new: Json, old: Json) -> None:
     if new.get("spec") != old.get("spec"):
-        fault = refusals.wrong("spec", "…", "field is immutable")
+        fault = invalid("spec", "…", "field is immutable")
         raise refusals.invalid(core.ResourceClaim.RESOURCE, old["metadata"]["name"], [fault])
 
 
@@ -129,7 +128,7 @@ def _fill_priority_class(obj: Json, _shelf: Shelf) -> None:
 
 def _check_priority_class(new: Json, old: Json) -> None:
     if new.get("value") != old.get("value"):
-        fault = refusals.forbidden_field("value", "may not be changed in an update.")
+        fault = forbidden("value", "may not be changed in an update.")
         raise refusals.invalid(core.PriorityClass.RESOURCE, old["metadata"]["name"], [fault])
 
 

@@ -6,6 +6,7 @@ import re
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from grove.api.faults import Fault, forbidden, invalid, required
 from grove.api.meta import Json, Resource, rfc3339
 from grove.kube.client import Propagation
 from grove.kube.errors import Unavailable
@@ -65,7 +66,7 @@ def for_create(resource: Resource, obj: Json, server: SimServer) -> Json:
 def _generated_name(resource: Resource, meta: Json, server: SimServer) -> str:
     base = meta.get("generateName", "")
     if not base:
-        fault = refusals.required("metadata.name", "name or generateName is required")
+        fault = required("metadata.name", "name or generateName is required")
         raise refusals.invalid(resource, "", [fault])
     for _ in range(_GENERATE_ATTEMPTS):
         suffix = "".join(server.rng.choice(_NAME_ALPHABET) for _ in range(_GENERATED))
@@ -88,7 +89,7 @@ def for_update(kind: Kind, new: Json, old: Json, subresource: str) -> Json:
                 f"the {field} of the object ({given}) does not match the {field} on the URL ({url})"
             )
     if meta.get("uid", before["uid"]) != before["uid"]:
-        fault = refusals.wrong("metadata.uid", meta["uid"], "field is immutable")
+        fault = invalid("metadata.uid", meta["uid"], "field is immutable")
         raise refusals.invalid(kind.resource, name, [fault])
     if subresource == "status":
         # A custom resource's status endpoint takes nothing but status; built-in ones let labels through.
@@ -134,7 +135,7 @@ def check(kind: Kind, new: Json, old: Json | None = None) -> None:
     before = old["metadata"] if old is not None else {}
     name = meta["name"]
     if old is None and resource.group not in _LOOSE_NAMES and not _is_name(resource, name):
-        faults.append(refusals.wrong("metadata.name", name, "a lowercase RFC 1123 subdomain must consist of lower case "
+        faults.append(invalid("metadata.name", name, "a lowercase RFC 1123 subdomain must consist of lower case "
                                      "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric "
                                      "character"))  # fmt: skip
     if (labels := meta.get("labels")) and labels != before.get("labels"):
@@ -145,11 +146,11 @@ def check(kind: Kind, new: Json, old: Json | None = None) -> None:
         added = sorted(set(meta.get("finalizers") or ()) - set(before.get("finalizers") or ()))
         if added:
             why = f"no new finalizers can be added if the object is being deleted, found new finalizers {added}"
-            faults.append(refusals.forbidden_field("metadata.finalizers", why))
+            faults.append(forbidden("metadata.finalizers", why))
     for finalizer in () if kind.is_custom else meta.get("finalizers") or ():
         if "/" not in finalizer and finalizer not in (FOREGROUND, ORPHAN, "kubernetes"):
             why = "name is neither a standard finalizer name nor is it fully qualified"
-            faults.append(refusals.wrong("metadata.finalizers", finalizer, why))
+            faults.append(invalid("metadata.finalizers", finalizer, why))
     if faults:
         raise refusals.invalid(resource, name, faults)
 
@@ -159,27 +160,27 @@ def _is_name(resource: Resource, name: str) -> bool:
     return len(name) <= limit and _SUBDOMAIN.fullmatch(name) is not None
 
 
-def _label_faults(labels: Json) -> list[refusals.Fault]:
+def _label_faults(labels: Json) -> list[Fault]:
     faults = []
     for key, value in labels.items():
         if not _LABEL_KEY.fullmatch(key):
-            faults.append(refusals.wrong("metadata.labels", key, "name part must consist of alphanumeric characters"))
+            faults.append(invalid("metadata.labels", key, "name part must consist of alphanumeric characters"))
         if not isinstance(value, str) or len(value) > 63 or not _LABEL_VALUE.fullmatch(value):
             why = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.'"
-            faults.append(refusals.wrong("metadata.labels", value, why))
+            faults.append(invalid("metadata.labels", value, why))
     return faults
 
 
-def _owner_faults(owners: list[Json]) -> list[refusals.Fault]:
+def _owner_faults(owners: list[Json]) -> list[Fault]:
     faults = [
-        refusals.wrong(f"metadata.ownerReferences[{at}].{field}", "", "must not be empty")
+        invalid(f"metadata.ownerReferences[{at}].{field}", "", "must not be empty")
         for at, owner in enumerate(owners)
         for field in ("apiVersion", "kind", "name", "uid")
         if not owner.get(field)
     ]
     if sum(bool(owner.get("controller")) for owner in owners) > 1:
         why = "Only one reference can have Controller set to true"
-        faults.append(refusals.wrong("metadata.ownerReferences", "…", why))
+        faults.append(invalid("metadata.ownerReferences", "…", why))
     return faults
 
 

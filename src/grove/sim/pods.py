@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from grove.api.faults import forbidden, invalid, required
 from grove.api.meta import Json
 from grove.sim import refusals
 from grove.sim.kinds import POD, PRIORITY_CLASS, SERVICE_ACCOUNT, Kind, Shelf
@@ -59,17 +60,17 @@ _SPEC_DEFAULTS: Json = {
 def _check_spec(pod: Json) -> None:
     spec, name = pod["spec"], pod["metadata"]["name"]
     if not spec.get("containers"):
-        raise refusals.invalid(POD, name, [refusals.required("spec.containers")])
+        raise refusals.invalid(POD, name, [required("spec.containers")])
     faults = []
     for field in ("initContainers", "containers"):
         for at, container in enumerate(spec.get(field) or ()):
             if not container.get("name"):
-                faults.append(refusals.required(f"spec.{field}[{at}].name"))
+                faults.append(required(f"spec.{field}[{at}].name"))
             if not container.get("image"):
-                faults.append(refusals.required(f"spec.{field}[{at}].image"))
+                faults.append(required(f"spec.{field}[{at}].image"))
     if spec.get("schedulingGates") and spec.get("nodeName"):
         why = "cannot be set until all schedulingGates have been cleared"
-        faults.append(refusals.forbidden_field("spec.nodeName", why))
+        faults.append(forbidden("spec.nodeName", why))
     if faults:
         raise refusals.invalid(POD, name, faults)
 
@@ -152,15 +153,15 @@ def check_pod(new: Json, old: Json) -> None:
     for gate in after.get("schedulingGates") or ():
         if gate["name"] not in had:
             why = f"only deletion is allowed, but found new scheduling gate '{gate['name']}'"
-            faults.append(refusals.Fault("spec.schedulingGates", "FieldValueForbidden", f"Forbidden: {why}"))
+            faults.append(forbidden("spec.schedulingGates", why))
     if _fixed_part(after, gated=bool(had)) != _fixed_part(before, gated=bool(had)):
-        faults.append(refusals.forbidden_field("spec", _MUTABLE_ONLY))
+        faults.append(forbidden("spec", _MUTABLE_ONLY))
     elif had and not _only_adds(before.get("nodeSelector") or {}, after.get("nodeSelector") or {}):
         why = "only additions are allowed (no mutations or deletions)"
-        faults.append(refusals.wrong("spec.nodeSelector", after.get("nodeSelector"), why))
+        faults.append(invalid("spec.nodeSelector", after.get("nodeSelector"), why))
     if any(toleration not in (after.get("tolerations") or ()) for toleration in before.get("tolerations") or ()):
         why = "existing toleration can not be modified except its tolerationSeconds"
-        faults.append(refusals.forbidden_field("spec.tolerations", why))
+        faults.append(forbidden("spec.tolerations", why))
     if faults:
         raise refusals.invalid(POD, name, faults)
 

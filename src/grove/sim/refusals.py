@@ -3,40 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from grove.api.faults import Fault, invalid_status
 from grove.api.meta import Resource
 from grove.kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, NotFound, TooManyRequests
 
 
-class Fault(NamedTuple):
-    """One wrong field: where, which kind of wrong (`FieldValueInvalid` …) and the sentence after the path."""
-
-    field: str
-    reason: str
-    message: str
-
-
-def required(field: str, why: str = "") -> Fault:
-    return Fault(field, "FieldValueRequired", f"Required value: {why}" if why else "Required value")
-
-
-def wrong(field: str, value: object, why: str) -> Fault:
-    shown = f'"{value}"' if isinstance(value, str) else str(value)
-    return Fault(field, "FieldValueInvalid", f"Invalid value: {shown}: {why}")
-
-
-def forbidden_field(field: str, why: str) -> Fault:
-    return Fault(field, "FieldValueForbidden", f"Forbidden: {why}")
-
-
 def invalid(resource: Resource, name: str, faults: Sequence[Fault]) -> Invalid:
-    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
-    said = [f"{fault.field}: {fault.message}" for fault in faults]
-    joined = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
-    causes = [{"reason": f.reason, "message": f.message, "field": f.field} for f in faults]
-    details = {"name": name, "group": resource.group, "kind": resource.kind, "causes": causes}
-    return Invalid(f'{kind} "{name}" is invalid: {joined}', code=422, reason="Invalid", details=details)
+    status = invalid_status(resource.kind, resource.group, name, faults)
+    return Invalid(status["message"], code=422, reason="Invalid", details=status["details"])
 
 
 def not_found(resource: Resource, name: str) -> NotFound:

@@ -369,5 +369,5 @@ def _shaped(kind: Kind, new: Json, old: Json | None) -> Json:
 
 def _check_structure(kind: Kind, new: Json, old: Json | None) -> None:
     assert kind.structure is not None
-    if faults := kind.structure.faults(new, "", old):
+    if faults := kind.structure.faults(new, old):
         raise refusals.invalid(kind.resource, new["metadata"]["name"], faults)

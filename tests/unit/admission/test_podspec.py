@@ -217,7 +217,7 @@ def gpus(limit: object = ABSENT, request: object = ABSENT) -> dict:
         ),
         pytest.param(
             container(tty="yes"),
-            [f'{P}.containers[0].tty: Invalid value: "yes": must be of type boolean, not string'],
+            [f'{P}.containers[0].tty: Invalid value: "string": must be of type boolean: "string"'],
             id="a type the schema does not allow",
         ),
         pytest.param(
@@ -228,7 +228,8 @@ def gpus(limit: object = ABSENT, request: object = ABSENT) -> dict:
         pytest.param(
             container(resources={"limits": {"cpu": "lots"}}),
             [
-                f'{P}.containers[0].resources.limits[cpu]: Invalid value: "lots": should match '
+                f'{P}.containers[0].resources.limits[cpu]: Invalid value: "lots": '
+                f"{P}.containers[0].resources.limits[cpu] in body should match "
                 "'^(\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\\+|-)?(([0-9]+(\\.[0-9]*)?)"
                 "|(\\.[0-9]+))))?$'"
             ],

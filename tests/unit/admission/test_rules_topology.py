@@ -245,12 +245,15 @@ def bound(*schedulers: str) -> dict:
         ),
         pytest.param(
             changed(binding(), ("spec.levels", [])),
-            ["spec.levels: Invalid value: []: should have at least 1 items"],
+            ["spec.levels: Invalid value: []: spec.levels in body should have at least 1 items"],
             id="no levels",
         ),
         pytest.param(
             changed(binding(), ("spec.levels.0.domain", "Zone")),
-            ["spec.levels[0].domain: Invalid value: \"Zone\": should match '^[a-z][a-z0-9-]*$'"],
+            [
+                'spec.levels[0].domain: Invalid value: "Zone": spec.levels[0].domain in body should match '
+                "'^[a-z][a-z0-9-]*$'"
+            ],
             id="a domain's spelling",
         ),
     ],

@@ -108,7 +108,7 @@ def test_defaults_are_not_shared_between_objects():
     ],
 )  # fmt: skip
 def test_faults(given, want):
-    assert [(fault.field, fault.reason) for fault in STRUCTURE.faults(given)] == want
+    assert [(fault.path, fault.type) for fault in STRUCTURE.faults(given)] == want
 
 
 def test_a_transition_rule_compares_with_the_item_of_the_same_key():
@@ -116,13 +116,13 @@ def test_a_transition_rule_compares_with_the_item_of_the_same_key():
     moved = {"name": "a", "parts": [{"name": "q", "n": 5}, {"name": "p", "n": 4}, {"name": "new", "n": 0}]}
     shrunk = {"name": "a", "parts": [{"name": "q", "n": 4}, {"name": "p", "n": 3}]}
 
-    assert STRUCTURE.faults(moved, "", old) == []
-    assert [fault.field for fault in STRUCTURE.faults(shrunk, "", old)] == ["parts[0]"]
+    assert STRUCTURE.faults(moved, old) == []
+    assert [fault.path for fault in STRUCTURE.faults(shrunk, old)] == ["parts[0]"]
 
 
 def test_what_is_shared_with_the_old_object_is_not_checked_again():
     # As on a real server: what was let in once (by an older schema) does not stand in the way of other changes.
     old = {"name": "a", "list": [{"n": "not a number"}]}
 
-    assert STRUCTURE.faults({"name": "b", "list": old["list"]}, "", old) == []
-    assert STRUCTURE.faults({"name": "b", "list": [{"n": "another word"}]}, "", old) != []
+    assert STRUCTURE.faults({"name": "b", "list": old["list"]}, old) == []
+    assert STRUCTURE.faults({"name": "b", "list": [{"n": "another word"}]}, old) != []

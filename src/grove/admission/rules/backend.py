@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grove.admission.rules.faults import Fault, forbidden, internal, invalid
 from grove.admission.rules.lookups import BackendFacts, LookupFailed, Lookups
 from grove.admission.rules.syntax import subdomain_fault
 from grove.admission.rules.view import TEMPLATE, CliqueView, SetView, mapping, text
+from grove.api.faults import Fault, forbidden, internal, invalid
 from grove.api.labels import KAI_QUEUE, KAI_SCHEDULER, SCHEDULER_ANNOTATION, VOLCANO_QUEUE, VOLCANO_SCHEDULER
 
 SCHEDULER_PATH = f"{TEMPLATE}.cliques.spec.podSpec.schedulerName"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from grove.admission.rules.faults import Fault, duplicate, invalid, not_found, not_supported, required
 from grove.admission.rules.syntax import env_name_fault, port_name_fault, qualified_name_fault
 from grove.admission.rules.view import integer, mapping, sequence, text
+from grove.api.faults import Fault, duplicate, invalid, not_found, not_supported, required
 from grove.api.meta import Json
 from grove.api.quantity import exact
 

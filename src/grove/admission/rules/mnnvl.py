@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grove.admission.rules.faults import Fault, forbidden, invalid
 from grove.admission.rules.syntax import label_fault
 from grove.admission.rules.view import SetView
+from grove.api.faults import Fault, forbidden, invalid
 from grove.api.labels import MNNVL_GROUP, MNNVL_NONE
 from grove.api.meta import Json
 

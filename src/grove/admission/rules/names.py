@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from grove.admission.rules.faults import Fault, duplicate, invalid, required
 from grove.admission.rules.syntax import (
     annotation_faults,
     label_1035_fault,
@@ -17,6 +16,7 @@ from grove.admission.rules.syntax import (
     label_faults,
 )
 from grove.admission.rules.view import TEMPLATE, GroupView, SetView
+from grove.api.faults import Fault, duplicate, invalid, required
 
 NAME_BUDGET = 45
 """Bytes that the user's names may have together. With dashes, indices and five random characters a pod's name stays

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from grove.admission.rules.containers import container_faults
-from grove.admission.rules.faults import Fault, duplicate, forbidden, invalid, not_supported, required
 from grove.admission.rules.syntax import (
     label_fault,
     label_faults,
@@ -19,6 +18,7 @@ from grove.admission.rules.syntax import (
     subdomain_fault,
 )
 from grove.admission.rules.view import integer, mapping, sequence, text
+from grove.api.faults import Fault, duplicate, forbidden, invalid, not_supported, required
 from grove.api.meta import Json
 
 _RESTART = ("Always", "OnFailure", "Never")

@@ -18,14 +18,12 @@ from grove.admission.rules.autoscaling import autoscaling_faults, autoscaling_no
 from grove.admission.rules.backend import backend_faults, volcano_queues
 from grove.admission.rules.binding import binding_faults
 from grove.admission.rules.defaulting import json_patch, missing_defaults, with_additions
-from grove.admission.rules.faults import Fault, FaultType, failure_status, invalid, invalid_status, required
 from grove.admission.rules.feasibility import NodeSummary, feasibility_warnings
 from grove.admission.rules.lookups import BackendFacts, LookupFailed, Lookups, Needs
 from grove.admission.rules.mnnvl import mnnvl_change_faults, mnnvl_faults
 from grove.admission.rules.notes import notes
 from grove.admission.rules.podspec import pod_spec_faults
 from grove.admission.rules.references import listed_kinds, reference_warnings
-from grove.admission.rules.schema import Check, published_check, schema_faults
 from grove.admission.rules.sets import general_faults
 from grove.admission.rules.topology import (
     deprecation_warnings,
@@ -39,8 +37,10 @@ from grove.admission.rules.topology import (
 )
 from grove.admission.rules.update import update_faults
 from grove.admission.rules.view import SetView, mapping, text
+from grove.api.faults import Fault, FaultType, failure_status, invalid, invalid_status, required
 from grove.api.labels import SCHEDULER_ANNOTATION, VOLCANO_SCHEDULER
 from grove.api.meta import Json
+from grove.crds.check import Check, published_check
 
 DEFAULT_SET = "/webhooks/default-podcliqueset"
 VALIDATE_SET = "/webhooks/validate-podcliqueset"
@@ -170,7 +170,7 @@ class Admission:
         if old is not None and (_is_deleting(request.new) or _is_untouched(new, old)):
             # A finalizer must come off, and our own bookkeeping must pass, whatever an older version once let in.
             return Answer(warnings=tuple(deprecation_warnings(new)))
-        wrong_shape = schema_faults(self.set_check, request.new)
+        wrong_shape = self.set_check.faults(request.new)
         faults = merged(wrong_shape, list(self._set_faults(new, old, lookups)))
         if faults:
             return _refuse("PodCliqueSet", request, faults)
@@ -217,7 +217,7 @@ class Admission:
     def _validate_binding(self, request: Request) -> Answer:
         if request.operation not in ("CREATE", "UPDATE") or _is_deleting(request.new):
             return Answer()
-        wrong_shape = schema_faults(self.binding_check, request.new)
+        wrong_shape = self.binding_check.faults(request.new)
         faults = merged(wrong_shape, list(binding_faults(request.new, self.backends)))
         return _refuse("ClusterTopologyBinding", request, faults) if faults else Answer()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from grove.admission.rules.faults import Fault, duplicate, invalid, not_found, not_supported, required
 from grove.admission.rules.syntax import label_fault, subdomain_fault
 from grove.admission.rules.view import TEMPLATE, SetView, mapping, sequence, text, texts
+from grove.api.faults import Fault, duplicate, invalid, not_found, not_supported, required
 
 SCOPES = ("AllReplicas", "PerReplica")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from grove.admission.rules.faults import Fault, duplicate, invalid, required
 from grove.admission.rules.view import TEMPLATE, SetView
+from grove.api.faults import Fault, duplicate, invalid, required
 
 EXPLICIT = "CliqueStartupTypeExplicit"
 IN_ORDER = "CliqueStartupTypeInOrder"

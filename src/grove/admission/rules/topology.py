@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from grove.admission.rules.faults import Fault, forbidden, internal, invalid, required
 from grove.admission.rules.lookups import LookupFailed, Lookups
 from grove.admission.rules.view import TEMPLATE, Constraint, SetView, mapping, sequence, text
+from grove.api.faults import Fault, forbidden, internal, invalid, required
 
 SET_NAME_PATH = f"{TEMPLATE}.topologyConstraint.topologyName"
 ONE_TOPOLOGY = "a PodCliqueSet uses one topology only"

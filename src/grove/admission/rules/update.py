@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from grove.admission.rules.faults import Fault, FaultType, forbidden, internal, invalid, shown
 from grove.admission.rules.lookups import Lookups
 from grove.admission.rules.startup import EXPLICIT, IN_ORDER
 from grove.admission.rules.topology import SET_NAME_PATH, Resolution, resolve, topology_faults
 from grove.admission.rules.view import TEMPLATE, CliqueView, Constraint, GroupView, SetView
+from grove.api.faults import Fault, FaultType, forbidden, internal, invalid, shown
 
 IMMUTABLE = "field is immutable"
 Named = TypeVar("Named", CliqueView, GroupView)

@@ -11,10 +11,10 @@ import structlog
 from aiohttp import web
 
 from grove.admission.certs.serving import ServedCertificate
-from grove.admission.rules.faults import failure_status
 from grove.admission.rules.review import Admission, Answer, BadReview, Request, envelope
 from grove.admission.serving.reader import Reader
 from grove.admission.serving.registration import WEBHOOK_NAMES
+from grove.api.faults import failure_status
 
 LARGEST_OBJECT = 3 * 1024 * 1024
 """What an API server takes as the body of a request."""

@@ -116,7 +116,7 @@ def invalid_status(kind: str, group: str, name: str, faults: Sequence[Fault]) ->
         "status": "Failure",
         "code": 422,
         "reason": "Invalid",
-        "message": f'{kind}.{group} "{name}" is invalid: {listed}',
+        "message": f'{kind}{group and "." + group} "{name}" is invalid: {listed}',
         "details": {
             "group": group,
             "kind": kind,
