@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from tests.browser.conftest import Opened, serving
 
-from grove.cli.console import set_row
 from grove.console.ledger import Ledger
 from grove.console.tour import Tour
 from grove.console.viewers import Owner, Question, Watched
@@ -34,7 +33,7 @@ def up_to(plot: Scenario, verb: str) -> Scenario:
 
 @asynccontextmanager
 async def showing(plot: Scenario) -> AsyncIterator[Showing]:
-    tour = Tour(plot, set_row, speed=20.0)
+    tour = Tour(plot, speed=20.0)
     async with serving(tour, "tour", tour.act) as (url, owner):
         try:
             yield url, owner, tour
@@ -193,7 +192,8 @@ async def test_names_and_messages_are_text_whatever_they_say(opened: Opened) -> 
     viewer = Painted()
     row = {
         "namespace": HOSTILE, "name": HOSTILE, "state": HOSTILE, "why": HOSTILE, "replicas": 1, "available": 0,
-        "updated": 0, "pods": 1, "ready": 0, "gangRestarts": 0,
+        "updated": 0, "pods": 1, "ready": 0, "asked": 8, "held": 0, "restarts": 0, "gangRestarts": 0,
+        "autoscaled": [HOSTILE], "created": HOSTILE, "resource": HOSTILE,
     }  # fmt: skip
     gang = {"set": HOSTILE, "phase": HOSTILE, "score": None, "message": HOSTILE}
     node = [[HOSTILE], 8, 1, HOSTILE, [[HOSTILE, 1]]]

@@ -18,7 +18,7 @@ from tests.support.manifests import clique, pcs
 from grove.api.core import Namespace, Node
 from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.access import formatted
-from grove.cli.console import questions, set_row
+from grove.cli.console import questions
 from grove.cli.tree import status_answer, tree_answer
 from grove.console.server import Console
 from grove.console.viewers import Followings, Guests
@@ -90,7 +90,7 @@ class Seen:
 async def door(control_plane: ControlPlane) -> AsyncIterator[Door]:
     # The console's own account may do nothing: it has no credentials at all.
     config = replace(load_config(control_plane.kubeconfig), credentials=Fixed(Credential()))
-    followings = Followings(config, set_row)
+    followings = Followings(config)
     guests = Guests(config, followings)
     runner = web.AppRunner(Console(guests, questions()).application(), shutdown_timeout=0.1)
     await runner.setup()

@@ -13,7 +13,6 @@ from grove.cli.access import Options, cluster_command, resolve
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from grove.api.meta import Key
     from grove.cli.access import Answer
     from grove.console.viewers import Owner, Question
     from grove.demo.scenario import Scenario
@@ -59,7 +58,7 @@ async def _serve_owner(config: ClusterConfig, port: int, opens: bool) -> None:
     from grove.api.podcliqueset import PodCliqueSet
     from grove.console.viewers import ClusterViewer, Followings, Owner
 
-    followings = Followings(config, set_row)
+    followings = Followings(config)
     viewer = ClusterViewer(config, followings)
     try:
         if not await viewer.client.serves(PodCliqueSet):
@@ -77,7 +76,7 @@ async def _serve_guests(config: ClusterConfig, port: int, hosts: tuple[str, ...]
     from grove.console.viewers import Followings, Guests
 
     # The console's own account is for finding the API server only; every request is made with a viewer's token.
-    followings = Followings(config, set_row)
+    followings = Followings(config)
     guests = Guests(config, followings)
     app = Console(guests, questions(), hosts=hosts, token_header=token_header).application()
     try:
@@ -146,7 +145,7 @@ def tour_in_browser(plot: Scenario, *, nodes: int | None, seed: int, speed: floa
     from grove.console.viewers import Owner
 
     async def show() -> None:
-        tour = Tour(plot, set_row, nodes=nodes, seed=seed, speed=speed)
+        tour = Tour(plot, nodes=nodes, seed=seed, speed=speed)
         try:
             await serve_page(Owner(tour, "tour"), port, opens=opens, act=tour.act)
         finally:
@@ -156,19 +155,6 @@ def tour_in_browser(plot: Scenario, *, nodes: int | None, seed: int, speed: floa
 
 
 # Questions
-
-
-async def set_row(client: Client, key: Key) -> Any:
-    """The row of a set, as `status -o json` has it; None when it is gone."""
-    from grove.cli.tree import status_answer
-    from grove.kube.errors import NotFound
-
-    found: list[Any] = []
-    try:
-        found = (await status_answer(client, key.namespace, key.name, _now())).data
-    except* NotFound:
-        pass
-    return found[0] if found else None
 
 
 def _now() -> Any:

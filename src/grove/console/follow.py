@@ -8,7 +8,7 @@ server nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,11 +23,13 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.console.ledger import Ledger
-from grove.console.rows import fleet_rows, gang_row, node_rows
+from grove.console.rows import fleet_rows, gang_row, node_rows, set_rows
 from grove.kube.cache import Cache
 from grove.kube.client import Client, Page
+from grove.kube.clock import SYSTEM
 from grove.kube.errors import KubeError, NotFound
 from grove.show.layout import layout_of
+from grove.show.processes import Processes, read_processes
 from grove.show.seen import Seen
 
 OF_NAMESPACE: tuple[type[Any], ...] = (PodCliqueSet, PodCliqueScalingGroup, PodClique, PodGang, Pod)
@@ -37,9 +39,12 @@ BREATH_S = 0.2
 SHARE = 8
 """The fleet is drawn again after this many times what drawing it took."""
 
+PROCESSES_S = 10.0
+"""How often it is asked whether operator and scheduler run."""
+TOGETHER = 50
+"""Sets judged between two breaths of the event loop."""
+
 log = structlog.get_logger(__name__)
-SetRow = Callable[[Client, Key], Awaitable[Any]]
-"""The row of one set, as `kubectl grove status -o json` has it; None when the set is gone."""
 
 _SET = "set"
 
@@ -94,11 +99,12 @@ class Following:
     Use `following()`; `kinds` are those that may be listed and watched, the others are simply not there (`blind`).
     """
 
-    def __init__(self, client: Client, kinds: Iterable[type[Any]], set_row: SetRow, namespace: str = "") -> None:
+    def __init__(self, client: Client, kinds: Iterable[type[Any]], namespace: str = "") -> None:
         self.ledger = Ledger()
         self.namespace, self.kinds = namespace, tuple(kinds)
         self.cache = Cache(client)
-        self._client, self._set_row = client, set_row
+        self._client = client
+        self._processes, self._resource = Processes(), ""
         self._sets: set[Key] = set()
         self._gangs: set[Key] = set()
         self._fleet = True
@@ -122,6 +128,7 @@ class Following:
         """The ledger is complete when the block begins, and kept until it ends."""
         async with self.cache, asyncio.TaskGroup() as group:
             await self.cache.wait_synced(timeout_s)
+            await self._look_after_processes()
             await self._bring_up_to_date()
             task = group.create_task(self._keep())
             try:
@@ -142,59 +149,78 @@ class Following:
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
-        drawn_s = next_fleet_s = loop.time()
+        next_fleet_s = next_look_s = loop.time()
         while True:
-            wait_s = max(0.0, next_fleet_s - loop.time()) if self._fleet and not self._changed.is_set() else None
+            due_s = min(next_look_s, next_fleet_s) if self._fleet else next_look_s
             try:
-                async with asyncio.timeout(wait_s):
+                async with asyncio.timeout_at(due_s):
                     await self._changed.wait()
             except TimeoutError:
                 pass
             await asyncio.sleep(BREATH_S)
             self._changed.clear()
             began_s = loop.time()
-            fleet_due = self._fleet and began_s >= next_fleet_s
+            draws = self._fleet and began_s >= next_fleet_s
             try:
-                await self._bring_up_to_date(fleet=fleet_due)
+                if began_s >= next_look_s:
+                    next_look_s = began_s + PROCESSES_S
+                    await self._look_after_processes()
+                await self._bring_up_to_date(fleet=draws)
             except KubeError as error:
                 log.warning("page not brought up to date", error=str(error))
-            if fleet_due:
-                drawn_s = loop.time() - began_s
-                next_fleet_s = loop.time() + SHARE * drawn_s
+            if draws:
+                next_fleet_s = loop.time() + SHARE * (loop.time() - began_s)
+
+    async def _look_after_processes(self) -> None:
+        found = await read_processes(self._client, SYSTEM.now())
+        states = [(one.operator.is_down, one.scheduler.is_down) for one in (found, self._processes)]
+        if states[0] != states[1]:
+            self._sets.update(pcs.metadata.key for pcs in self.cache.list(PodCliqueSet))
+        self._processes = found
 
     async def _bring_up_to_date(self, *, fleet: bool = True) -> None:
-        sets, self._sets = self._sets, set()
-        gangs, self._gangs = self._gangs, set()
-        reader = self.reader(self._client)
-        put: dict[str, dict[str, Any]] = {"sets": {}, "gangs": {}}
-        gone: dict[str, list[str]] = {"sets": [], "gangs": []}
-        for number, key in enumerate(sorted(sets)):
-            row = await self._set_row(reader, key)
-            if row is None:
-                gone["sets"].append(str(key))
-            else:
-                put["sets"][str(key)] = row
-            if number % 20 == 19:
-                await asyncio.sleep(0)  # a thousand sets at the start must not keep the others waiting
-        for key in sorted(gangs):
-            gang = self.cache.get(PodGang, key)
-            if gang is None:
-                gone["gangs"].append(str(key))
-            else:
-                put["gangs"][str(key)] = gang_row(gang)
-        self.ledger.record(put, gone)
         if fleet and self._fleet:
             self._fleet = False
-            layout = layout_of(self._seen())
-            whole = {"nodes": node_rows(layout), "fleet": fleet_rows(layout)}
-            self.ledger.replace(whole if Node in self.kinds else {"fleet": {}, "nodes": {}})
+            self._draw_fleet()
+        gangs, self._gangs = self._gangs, set()
+        known = {str(key): self.cache.get(PodGang, key) for key in gangs}
+        put = {key: gang_row(gang) for key, gang in known.items() if gang is not None}
+        self.ledger.record({"gangs": put}, {"gangs": [key for key, gang in known.items() if gang is None]})
         self.ledger.replace({"about": {"blind": self.blind, "namespace": self.namespace}})
+        sets, self._sets = sorted(self._sets), set()
+        for first in range(0, len(sets), TOGETHER):
+            keys = sets[first : first + TOGETHER]
+            rows = set_rows(self._seen_of(keys), SYSTEM.now(), self._processes, self._resource)
+            self.ledger.record({"sets": rows}, {"sets": [str(key) for key in keys if str(key) not in rows]})
+            await asyncio.sleep(0)  # a thousand sets at the start must not keep the others waiting
 
-    def _seen(self) -> Seen:
-        def every(kind: type[Any]) -> list[Any]:
-            return list(self.cache.list(kind)) if kind in self.kinds else []
+    def _draw_fleet(self) -> None:
+        seen = Seen(nodes=self._all(Node), pods=self._all(Pod), bindings=self._all(ClusterTopologyBinding))
+        layout = layout_of(seen)
+        self._resource = layout.resource
+        has_nodes = Node in self.kinds
+        self.ledger.replace(
+            {"nodes": node_rows(layout) if has_nodes else {}, "fleet": fleet_rows(layout) if has_nodes else {}}
+        )
 
-        return Seen(nodes=every(Node), pods=every(Pod), bindings=every(ClusterTopologyBinding))
+    def _seen_of(self, keys: Sequence[Key]) -> Seen:
+        """What the cache has of some sets, with the nodes their pods are on."""
+
+        def of_sets(kind: type[Any]) -> list[Any]:
+            if kind not in self.kinds:
+                return []
+            return [one for key in keys for one in self.cache.by_index(kind, _SET, key)]
+
+        pods: list[Pod] = of_sets(Pod)
+        on = {pod.spec.node_name for pod in pods if pod.spec.node_name} if Node in self.kinds else set()
+        nodes = [node for name in sorted(on) if (node := self.cache.get(Node, Key("", name))) is not None]
+        return Seen(
+            of_sets(PodCliqueSet), of_sets(PodCliqueScalingGroup), of_sets(PodClique), of_sets(PodGang), pods, nodes,
+            self._all(ClusterTopologyBinding), blind=tuple(self.blind),
+        )  # fmt: skip
+
+    def _all(self, kind: type[Any]) -> list[Any]:
+        return list(self.cache.list(kind)) if kind in self.kinds else []
 
 
 def _place(pod: Pod) -> tuple[str, bool]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from grove.api import conditions as words
 from grove.api import labels
-from grove.api.meta import find_condition, rfc3339
+from grove.api.meta import Key, find_condition, rfc3339
 from grove.api.podgang import PodGang
 from grove.show.layout import Domain, Layout
+from grove.show.overview import rows_of
+from grove.show.processes import Processes
+from grove.show.seen import Seen
+from grove.show.verdict import judge
 
 
 def node_rows(layout: Layout) -> dict[str, Any]:
@@ -38,6 +43,13 @@ def fleet_rows(layout: Layout) -> dict[str, Any]:
         "total": [root.nodes, root.total, root.used, root.free],
         "levels": camel(msgspec.to_builtins(layout.levels)),
     }
+
+
+def set_rows(seen: Seen, now: datetime, processes: Processes, resource: str) -> dict[str, Any]:
+    """A row a set, as `kubectl grove status -o json` has it; of gangs that wait, what the scheduler wrote on them."""
+    judged = [judge(seen, pcs, now, processes) for pcs in seen.sets]
+    found = rows_of(judged, seen, resource=resource)
+    return {str(Key(one.namespace, one.name)): camel(msgspec.to_builtins(one)) for one in found}
 
 
 def gang_row(gang: PodGang) -> dict[str, Any]:

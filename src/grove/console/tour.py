@@ -10,16 +10,15 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 
 from grove.api.topology import ClusterTopologyBinding
-from grove.console.follow import SetRow
 from grove.console.ledger import Ledger
-from grove.console.rows import camel, fleet_rows, gang_row, node_rows
+from grove.console.rows import fleet_rows, gang_row, node_rows, set_rows
 from grove.console.viewers import Later, Question, Unanswerable, Watched
 from grove.demo.chronicle import Note
 from grove.demo.pace import LONGEST_REST_S, PER_SECOND, PacedLoop, idle
@@ -29,6 +28,7 @@ from grove.demo.story import Story, StoryFailed
 from grove.plan.world import World, binding, shaped
 from grove.show.gangs import Verdict
 from grove.show.layout import layout_of
+from grove.show.processes import Processes
 
 NODES = 64
 NOTES = 200
@@ -86,9 +86,9 @@ class Tour:
 
     mode = "tour"
 
-    def __init__(self, plot: Scenario, set_row: SetRow, *, nodes: int | None = None, seed: int = 1, speed: float = 1.0):
+    def __init__(self, plot: Scenario, *, nodes: int | None = None, seed: int = 1, speed: float = 1.0):
         self.ledger = Ledger()
-        self._plot, self._set_row, self._seed, self._speed = plot, set_row, seed, speed
+        self._plot, self._seed, self._speed = plot, seed, speed
         self._nodes = nodes or plot.nodes or NODES
         self._here: asyncio.AbstractEventLoop | None = None
         self._loop: PausableLoop | None = None
@@ -237,24 +237,10 @@ class Tour:
             "nodes": node_rows(layout), "fleet": fleet_rows(layout), "story": story,
             "gangs": {str(gang.metadata.key): gang_row(gang) for gang in seen.gangs},
             "notes": {str(first + number): msgspec.to_builtins(note) for number, note in enumerate(notes)},
+            "sets": set_rows(seen, world.cluster.clock.now(), Processes(), layout.resource),
             "about": {"blind": [], "namespace": ""},
         }  # fmt: skip
         self._here.call_soon_threadsafe(self.ledger.replace, tables)
-        if not loop.asked:
-            loop.asked += 1
-            loop.create_task(self._publish_sets([pcs.metadata.key for pcs in seen.sets]))
-
-    async def _publish_sets(self, keys: Sequence[Any]) -> None:
-        world, here, loop = self._world, self._here, self._loop
-        assert world is not None
-        assert here is not None
-        assert loop is not None
-        try:
-            rows = {str(key): camel(msgspec.to_builtins(await self._set_row(world.client, key))) for key in keys}
-        finally:
-            loop.asked -= 1
-        if not here.is_closed():
-            here.call_soon_threadsafe(self.ledger.replace, {"sets": {k: v for k, v in rows.items() if v}})
 
     # The audience of the story
 

@@ -19,7 +19,7 @@ import structlog
 
 from grove.api.meta import Resource
 from grove.api.podcliqueset import PodCliqueSet
-from grove.console.follow import OF_CLUSTER, OF_NAMESPACE, Following, SetRow
+from grove.console.follow import OF_CLUSTER, OF_NAMESPACE, Following
 from grove.console.ledger import Ledger
 from grove.kube.client import Client
 from grove.kube.connection import ClusterConfig
@@ -88,8 +88,8 @@ class _Shared:
 class Followings:
     """Followings by what they may see, started for their first viewer and ended after their last."""
 
-    def __init__(self, config: ClusterConfig, set_row: SetRow, *, linger_s: float = LINGER_S) -> None:
-        self._config, self._set_row, self._linger_s = config, set_row, linger_s
+    def __init__(self, config: ClusterConfig, *, linger_s: float = LINGER_S) -> None:
+        self._config, self._linger_s = config, linger_s
         self._shared: dict[tuple[str, frozenset[str]], _Shared] = {}
 
     def __len__(self) -> int:
@@ -124,7 +124,7 @@ class Followings:
         credentials = _AnyMember()
         credentials.members[self] = first  # until the first viewer counts itself
         client = HttpClient(replace(self._config, credentials=credentials), user_agent="grove-console")
-        one = _Shared(Following(client, kinds, self._set_row, namespace), credentials, loop.create_future())
+        one = _Shared(Following(client, kinds, namespace), credentials, loop.create_future())
         credentials.members.pop(self)
         one.task = loop.create_task(self._run(one, client), name=f"follow-{namespace or 'all'}")
         one.task.add_done_callback(lambda _: self._shared.pop(key, None) if self._shared.get(key) is one else None)

@@ -46,9 +46,9 @@ class Row:
     resource: str
 
 
-def rows_of(sets: Sequence[Judgement], seen: Seen, order: str = "state") -> list[Row]:
-    """In one of the orders of `SORTS`; by itself worst first, then by name."""
-    resource = accelerator(seen.nodes)
+def rows_of(sets: Sequence[Judgement], seen: Seen, order: str = "state", resource: str = "") -> list[Row]:
+    """In one of the orders of `SORTS`; by itself worst first, then by name. `resource` is what is counted, if known."""
+    resource = resource or accelerator(seen.nodes)
     by_key = {pcs.metadata.key: pcs for pcs in seen.sets}
     found = []
     for one in sets:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from grove.cli.console import questions, set_row
+from grove.cli.console import questions
 from grove.console.tour import Tour
 from grove.console.viewers import Unanswerable
 from grove.demo.scenario import Scenario, read_scenario
@@ -42,7 +42,7 @@ def story(*steps: object) -> Scenario:
 @pytest.fixture
 async def tour() -> AsyncIterator[Tour]:
     plot = story({"chapter": "One", "text": "It comes up."}, {"apply": MANIFEST}, {"wait": "small"}, {"chapter": "Two"})
-    showing = Tour(plot, set_row, speed=20.0)
+    showing = Tour(plot, speed=20.0)
     async with showing.watching(""):
         yield showing
     await showing.stop()

@@ -13,7 +13,7 @@ function answer(found) {
     ]), { caption: "What would happen", numeric: [2, 3, 4, 5], empty: "no gang of Grove is concerned" }),
     gangs.filter((gang) => gang.why).slice(0, 3).map((gang) => [
       h("p", { class: "reason" }, `${gang.name}: ${gang.why}`),
-      (gang.helps ?? []).length > 0 && h("ul", { class: "helps" }, gang.helps.map((help) => h("li", {}, typeof help === "string" ? help : help.text ?? JSON.stringify(help)))),
+      (gang.helps ?? []).length > 0 && h("ul", { class: "helps" }, gang.helps.map((help) => h("li", {}, typeof help === "string" ? help : help.text))),
     ]),
     (found.preempted ?? []).length > 0 && h("p", { class: "error" }, `would be evicted for it: ${found.preempted.join(", ")}`),
     (found.others ?? []).length > 0 && h("ul", {}, found.others.map((one) => h("li", {}, `${one.namespace}/${one.pod}: ${one.note || (one.fits ? "finds room elsewhere" : "")}`))),

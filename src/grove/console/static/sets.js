@@ -1,9 +1,10 @@
 // All sets, worst first.
 
-import { badge, fill, h, link, table } from "./dom.js";
+import { age, badge, fill, h, link, table } from "./dom.js";
 import { onChange, row, rows } from "./store.js";
 
-const WORST = ["failed", "cannot fit", "pending", "waiting", "gated", "missing", "leaving", "updating", "starting", "ready", "running"];
+// As the command line has it: the worst first.
+const WORST = ["unattended", "cannot fit", "failing", "waiting", "deleting", "paused", "updating", "starting", "scaled to zero", "running"];
 
 export function page(main) {
   const filter = h("input", { type: "search", id: "search", placeholder: "filter by name, state or reason", "aria-label": "filter sets" });
@@ -15,10 +16,10 @@ export function page(main) {
     const rank = (one) => (WORST.indexOf(one.state) + 1) || WORST.length;
     all.sort((a, b) => rank(a) - rank(b) || a.namespace.localeCompare(b.namespace) || a.name.localeCompare(b.name));
     const shown = all.slice(0, 500);
-    fill(list, table(["Namespace", "Name", "State", "Available", "Updated", "Pods ready", "Restarts", "Why"], shown.map((one) => [
+    fill(list, table(["Namespace", "Name", "State", "Available", "Updated", "Pods ready", "GPUs held", "Restarts", "Age", "Autoscaled", "Why"], shown.map((one) => [
       one.namespace, link(one.name, "set", one.namespace, one.name), badge(one.state), `${one.available}/${one.replicas}`, one.updated,
-      `${one.ready}/${one.pods}`, one.gangRestarts || "", one.why ? link(one.why, "why", one.namespace, one.name) : "",
-    ]), { caption: "PodCliqueSets, worst first", numeric: [3, 4, 5, 6], empty: text ? "no set matches" : "no PodCliqueSets" }),
+      `${one.ready}/${one.pods}`, `${one.held}/${one.asked}`, one.restarts + one.gangRestarts || "", age(one.created), one.autoscaled.join(", "), one.state === "running" ? one.why : link(one.why || "why?", "why", one.namespace, one.name),
+    ]), { caption: "PodCliqueSets, worst first", numeric: [3, 4, 5, 6, 7], empty: text ? "no set matches" : "no PodCliqueSets" }),
     all.length > shown.length && h("p", { class: "dim" }, `${all.length - shown.length} more; filter to see them`),
     (row("about", "blind") ?? []).length > 0 && h("p", { class: "dim" }, `not seen for lack of rights: ${row("about", "blind").join(", ")}`));
   };

@@ -23,17 +23,18 @@ function layers(verdict) {
 }
 
 function one(verdict) {
-  const helps = verdict.helps ?? [];
-  const text = (help) => (typeof help === "string" ? help : help.text ?? help.change ?? JSON.stringify(help));
+  const advice = verdict.advice ?? [];
+  const sentence = (help) => (help.inPlace ? help.text : `delete it and apply it again with ${help.text}`);
   return h("section", { class: "verdict" },
     h("h2", {}, verdict.gang, " ", badge(verdict.state)),
     verdict.reason && h("p", { class: "reason" }, verdict.reason),
     layers(verdict),
-    (verdict.evidence ?? []).length > 0 && [h("h3", {}, "Evidence"), h("ul", {}, verdict.evidence.map((line) => h("li", {}, text(line))))],
-    verdict.next && h("p", {}, h("b", {}, "Next: "), text(verdict.next)),
-    helps.length > 0 && [
+    (verdict.evidence ?? []).length > 0 && [h("h3", {}, "Evidence"), h("ul", {}, verdict.evidence.map((line) => h("li", {}, line)))],
+    verdict.next && h("p", {}, h("b", {}, "Next: "), verdict.next),
+    advice.length > 0 && [
       h("h3", {}, "Any one of these would help"),
-      h("ul", { class: "helps" }, helps.map((help) => h("li", {}, text(help), help.command && h("pre", { tabindex: 0 }, help.command)))),
+      h("ul", { class: "helps" }, advice.map((help) => h("li", {}, sentence(help), help.path && h("span", { class: "dim" }, ` ${help.path}`),
+        help.command && h("pre", { tabindex: 0, "aria-label": "command" }, help.command)))),
       h("p", { class: "dim" }, "each tried out on a copy of the cluster"),
     ]);
 }
@@ -52,7 +53,10 @@ export function page(main, [namespace, name]) {
     try {
       const found = await ask("why", { namespace, name });
       const gangs = found.gangs ?? [];
-      fill(body, found.note && h("p", {}, found.note), gangs.length ? gangs.map(one) : h("p", {}, "no gangs"));
+      const trouble = gangs.filter((gang) => gang.state !== "running");
+      fill(body, found.note && h("p", {}, found.note),
+        found.state && h("p", { class: "reason" }, badge(found.state), ` ${found.reason}`, found.next && h("span", { class: "dim" }, ` · ${found.next}`)),
+        (trouble.length ? trouble : gangs).map(one), !gangs.length && !found.state && h("p", {}, "no gangs"));
     } catch (error) {
       fill(body, h("p", { class: "error", role: "alert" }, error.message));
     }
