@@ -58,6 +58,8 @@ class Gang:
     base: str = ""
     annotations: dict[str, str] = field(default_factory=dict)
     priority_class: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    """On the PodGang and on all its pods, as the operator puts a set's queue there."""
 
 
 def group(name: str, pods: int, minimum: int | None = None, **fields: Any) -> Group:
@@ -95,7 +97,7 @@ def gang_json(gang: Gang, namespace: str) -> Json:
         ]
     if gang.priority_class:
         spec["priorityClassName"] = gang.priority_class
-    meta = {"name": gang.name, "namespace": namespace, "annotations": gang.annotations}
+    meta = {"name": gang.name, "namespace": namespace, "annotations": gang.annotations, "labels": gang.labels}
     return {"metadata": meta, "spec": spec}
 
 
@@ -113,7 +115,7 @@ def member_json(gang: Gang, group: Group, number: int, namespace: str) -> Json:
     if gang.priority_class:
         spec["priorityClassName"] = gang.priority_class
     pod = pod_json(pod_name(gang, group, number), namespace, gpus=group.gpus, **spec)
-    pod["metadata"]["labels"] = {labels.POD_GANG: gang.name, labels.POD_CLIQUE: group.name}
+    pod["metadata"]["labels"] = {**gang.labels, labels.POD_GANG: gang.name, labels.POD_CLIQUE: group.name}
     if gang.base:
         pod["metadata"]["labels"][labels.BASE_POD_GANG] = gang.base
     return pod

@@ -149,6 +149,32 @@ def _budgets(reason: Reason) -> str:
     return f"; waits for disruption budgets {budgets}" if budgets else ""
 
 
+def _quota(reason: Reason) -> str:
+    """Which queue is full, at which level, and who below it holds more than is guaranteed to it."""
+    name = reason.names.get("resource", "")
+    used, limit, wanted = (format_amount(name, reason.number(one)) for one in ("used", "limit", "wanted"))
+    rule = "is limited to" if reason.names.get("rule") != "guaranteed" else "is guaranteed"
+    text = f"queue {reason.subject} {rule} {limit} {name}, uses {used}, and {wanted} more are wanted"
+    if (leaf := reason.names.get("of", "")) and leaf != reason.subject:
+        text += f" by queue {leaf} below it"
+    return "; ".join([text, *(sentence(one) for one in reason.parts_of(kinds.HOLDS_MORE))])
+
+
+def _kept_quota(reason: Reason) -> str:
+    name = reason.names.get("resource", "")
+    kept, wanted, free = (format_amount(name, reason.number(one)) for one in ("kept", "wanted", "free"))
+    text = (
+        f"{wanted} {name} are wanted, {free} are free, of which {kept} are kept for {reason.names.get('by', 'others')}"
+    )
+    return f"queue {reason.subject} may not borrow: {text}, which does not lend"
+
+
+def _holds_more(reason: Reason) -> str:
+    name = reason.names.get("resource", "")
+    used, own = (format_amount(name, reason.number(one)) for one in ("used", "guaranteed"))
+    return f"{reason.subject} holds {used} with {own} guaranteed"
+
+
 def _timed_out(reason: Reason) -> str:
     limit_s = reason.numbers.get("seconds", 0.0)
     if not reason.parts:
@@ -178,6 +204,12 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.NO_DEVICES: lambda one: one.names.get("why", "") or one.subject,
     kinds.BUDGET_ENDED: lambda one: f"no placement found in {one.number('steps')} steps; the search did not end",
     kinds.NOT_ADMITTED: _rests_on("{subject}"),
+    kinds.QUOTA_EXCEEDED: _quota,
+    kinds.QUOTA_KEPT: _kept_quota,
+    kinds.QUEUE_MISSING: lambda one: f"there is no {one.names.get('kind', 'queue')} {one.subject}",
+    kinds.QUEUE_INVALID: lambda one: f"queue {one.subject} cannot be used: {one.names.get('why', '')}",
+    kinds.QUEUE_NOT_LEAF: lambda one: f"queue {one.subject} has queues below it; gangs run in those",
+    kinds.HOLDS_MORE: _holds_more,
     kinds.SCORED: lambda one: f"{one.subject}: {one.number('got')} for this placement, {one.number('most')} at most",
     kinds.WANTS: _wants,
     kinds.NODES_FOR: _nodes_for,

@@ -15,6 +15,8 @@ class Usage:
         # Most policies charge nobody, and pods come and go by the thousand.
         self._accounts = [one.account for one in policies if type(one).account is not Policy.account]
         self._sums: dict[str, Mapping[str, int]] = {}
+        self.state: object = object()
+        """Another one after every change; a copy has its original's until one of them changes."""
 
     def of(self, account: str) -> Mapping[str, int]:
         """Amounts by resource; what was never asked for is not in it."""
@@ -29,11 +31,12 @@ class Usage:
                 for name, amount in pod.shape.requests:
                     sums[name] = sums.get(name, 0) + sign * amount
                 self._sums[account] = sums
+                self.state = object()
 
     def remove(self, pod: PodFacts) -> None:
         self.add(pod, -1)
 
     def copy(self) -> Usage:
         twin = Usage.__new__(Usage)
-        twin._accounts, twin._sums = self._accounts, dict(self._sums)
+        twin._accounts, twin._sums, twin.state = self._accounts, dict(self._sums), self.state
         return twin

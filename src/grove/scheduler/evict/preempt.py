@@ -8,7 +8,7 @@ surplus only. Disruption budgets are kept if any choice keeps them, and named if
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.victims import (
@@ -49,6 +49,8 @@ class Victims:
     """Disruption budgets that this would break: the Eviction API will refuse until they allow it."""
     placement: Placement
     version: int = 0
+    reclaimed: bool = False
+    """Whether a policy had to call back what it lent: victims need not be of lower priority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +92,18 @@ def preempt(
     if gone:
         lower = [Running(u.name, u.priority, tuple(p for p in u.pods if p.uid not in gone), u.minimums) for u in lower]
     lower = sorted((unit for unit in lower if unit.pods), key=lambda unit: (unit.priority, unit.name))
-    if not lower:
-        return NoVictims(gang.name, Reason(NOBODY_LOWER, numbers={"priority": gang.priority}), True, version)
-    kept = [unit for unit in lower if not _is_protected(unit, budgets)] if budgets else lower
-    if len(kept) < len(lower):
-        found = trial.choose(kept)
-        if isinstance(found, Victims) and not found.budgets_broken:
-            return found
-    return trial.choose(lower)
+    found: Victims | NoVictims = NoVictims(
+        gang.name, Reason(NOBODY_LOWER, numbers={"priority": gang.priority}), True, version
+    )
+    if lower:
+        found = trial.sparing_budgets(lower)
+    for units in snapshot.seams.rounds(snapshot, gang, running) if isinstance(found, NoVictims) else ():
+        known = {unit.name for unit in lower}
+        more = [u for u in units if u.name not in known and u.name != gang.name and u.preemptible]
+        found = trial.sparing_budgets(sorted([*lower, *more], key=lambda u: (u.priority, u.name)))
+        if isinstance(found, Victims):
+            return replace(found, reclaimed=True)
+    return found
 
 
 def _is_protected(unit: Running, budgets: Sequence[DisruptionBudget]) -> bool:
@@ -132,6 +138,15 @@ class _Trial:
 
     def without(self, pods: Sequence[PodFacts]) -> Placement | NoFit:
         return place(self.emptied(pods), self._gang, self._budget, closed=self._closed)
+
+    def sparing_budgets(self, units: list[Running]) -> Victims | NoVictims:
+        """Victims among these units, without those a budget protects if that is possible."""
+        kept = [unit for unit in units if not _is_protected(unit, self._budgets)] if self._budgets else units
+        if len(kept) < len(units):
+            found = self.choose(kept)
+            if isinstance(found, Victims) and not found.budgets_broken:
+                return found
+        return self.choose(units)
 
     def choose(self, units: list[Running]) -> Victims | NoVictims:
         """Victims among these units: the lowest priorities that suffice, found by halving."""

@@ -29,6 +29,7 @@ from grove.scheduler.loop.commit import Committer
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.holding import Holding, kept_out_by
 from grove.scheduler.loop.nominate import Nomination, Nominations
+from grove.scheduler.loop.quotas import Quotas
 from grove.scheduler.loop.readiness import gang_order, has_stood, order_of, readiness, tree_of
 from grove.scheduler.loop.relief import Relief
 from grove.scheduler.loop.report import Reporter
@@ -60,6 +61,12 @@ SLICE_S = 0.02
 """A cycle lets the event loop breathe after so much work: binds go out and events come in between decisions."""
 ORPHAN_S = 5.0
 """How long a pod may name a PodGang that does not exist before it is told so."""
+QUOTA_REASONS = {
+    kinds.QUOTA_EXCEEDED: kinds.QUOTA_EXCEEDED, kinds.QUOTA_KEPT: kinds.QUOTA_EXCEEDED,
+    kinds.QUEUE_MISSING: kinds.QUEUE_MISSING, kinds.QUEUE_INVALID: kinds.QUEUE_INVALID,
+    kinds.QUEUE_NOT_LEAF: kinds.QUEUE_INVALID,
+}  # fmt: skip
+"""Reasons of the Scheduled condition for gangs that a queue keeps out."""
 TWO_EVENTS = 4
 """Gangs of fewer pods are told of their domain by GangScheduled alone: two writes a pod, all told, are enough."""
 
@@ -85,11 +92,11 @@ class Cycle:
     def __init__(
         self, view: View, queue: Queue, decider: Decider, committer: Committer, nominations: Nominations,
         reporter: Reporter, events: Recorder, clock: Clock, config: SchedulerConfiguration,
-        wake_at: Callable[[float], None],
+        wake_at: Callable[[float], None], quotas: Quotas,
     ) -> None:  # fmt: skip
         self._view, self._queue, self._committer = view, queue, committer
         self._nominations, self._reporter, self._events = nominations, reporter, events
-        self._config, self._wake_at = config, wake_at
+        self._config, self._wake_at, self._quotas = config, wake_at, quotas
         self._budget = Budget(config.search_budget) if config.search_budget else Budget()
         self._sharing = Sharing(view, decider, self._budget)
         self._relief = Relief(view, queue, nominations, patience_s=config.patience)
@@ -106,18 +113,27 @@ class Cycle:
             self._forget(unit)
             if gone is not None:
                 self._committer.give_up(gone)
-        for unit, fresh in self._view.take_dirty():
+        self._quotas.refresh()
+        dirty = self._view.take_dirty()
+        for unit, fresh in dirty:
             self._consider(unit, began, fresh=fresh)
+        self._quotas.begin_turn(self._queue, (unit for unit, _ in dirty))
         self._relief.wake_helped(began)
         self._nominations.advance(self._start_nominated, began)
         for late in self._committer.take_late(began):
             self._take_back(late)
+        if self._view.snapshot.seams.moves:
+            self._queue.reorder(lambda name: order_of(self._view, name).rank)
         heap = self._queue.due(began)
         while heap:
             order, name = heapq.heappop(heap)
             waiting = self._queue.get(name)
             if waiting is None or waiting.order != order:
                 continue  # placed, withdrawn or re-ordered by an earlier step of this very cycle
+            if self._view.snapshot.seams.moves and (rank := order_of(self._view, name).rank) > order.rank:
+                waiting.order = order._replace(rank=rank)  # others of its queue were placed meanwhile
+                heapq.heappush(heap, (waiting.order, name))
+                continue
             if order.stage is not Stage.FLOOR and self._relief.is_to_stand_back(name, order, loop.time()):
                 continue
             try:
@@ -359,10 +375,17 @@ class Cycle:
                 return
         self._park(unit, now)
         verdict = self._explained(unit, answer, closed)
+        is_kept_out = answer.reason == kinds.NOT_ADMITTED
+        if is_kept_out:
+            self._relief.forget(unit.name)  # any pod that goes may leave it what its policy kept from it
+            metrics.QUOTA_REJECTIONS.inc()
         if gang is None:
             self._reporter.pod_waits(unit.name, verdict)
         elif is_floor:
-            self._holding.refused(gang, unit.order, unit.tree)
+            if is_kept_out:
+                self._holding.forget(unit.name)  # no room is kept for who may not use it
+            else:
+                self._holding.refused(gang, unit.order, unit.tree)
             self._reporter.settled(gang, verdict)
         else:
             self._leave_over(gang, verdict.why)
@@ -385,7 +408,8 @@ class Cycle:
         else:
             _, _, closest = closest_domain(self._view.snapshot, unit.tree)
             why = named(answer.why.with_parts(*([closest] if closest else ())), self._spoken(unit.tree))
-            verdict = Verdict(False, UNSCHEDULABLE, why)
+            kept_out = answer.why.parts[0].kind if answer.reason == kinds.NOT_ADMITTED and answer.why.parts else ""
+            verdict = Verdict(False, QUOTA_REASONS.get(kept_out, UNSCHEDULABLE), why)
         self._said[unit.name] = (answer.why, frozenset(closed), verdict)
         return verdict
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import structlog
 
+from grove.api import kai
+from grove.api.koordinator import ElasticQuota
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
@@ -28,6 +30,8 @@ from grove.scheduler.loop.cycle import Cycle
 from grove.scheduler.loop.decisions import Decider, Tape
 from grove.scheduler.loop.follow import Follower
 from grove.scheduler.loop.nominate import Nominations
+from grove.scheduler.loop.optional import OptionalKinds
+from grove.scheduler.loop.quotas import Quotas
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.config import SchedulerConfiguration
@@ -59,6 +63,11 @@ class Scheduler:
         Follower(self.cache, self.view, self._stirred)
         self.queue = Queue(Backoff(config.backoff.initial, config.backoff.max))
         self._events = Recorder(client, config.scheduler_name, clock=clock)
+        self.quotas = Quotas(self.cache, client, self.view, self._events, clock, name=config.scheduler_name)
+        self.view.quotas = self.quotas.ask
+        self._optional = OptionalKinds(
+            client, {ElasticQuota: self.quotas.follow_quotas, kai.Queue: self.quotas.follow_queues}
+        )
         self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle)
         binder = Binder(
             client, turns=turns, fits=self._fits,
@@ -74,7 +83,7 @@ class Scheduler:
         )  # fmt: skip
         self._cycle = Cycle(
             self.view, self.queue, decider, self._committer, nominations, self.reporter, self._events, clock, config,
-            self._wake_at,
+            self._wake_at, self.quotas,
         )  # fmt: skip
         self._news = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -96,16 +105,21 @@ class Scheduler:
     async def following(self) -> AsyncIterator[None]:
         """Keeps the caches in step and decides nothing: what a standby does until it leads."""
         await self.view.claims.follow(self.cache, self._client)
+        await self._optional.look()
         async with self.cache:
             await self.cache.wait_synced(SYNC_S)
+            self.quotas.refresh()
             self.view.refresh()
             log.info("in step with the cluster", nodes=len(self.view.nodes), pods=len(self.view.pods),
                      gangs=len(self.view.gangs))  # fmt: skip
             self.in_step_since = asyncio.get_running_loop().time()
+            looking = asyncio.get_running_loop().create_task(self._optional.keep_looking(), name="optional-kinds")
             try:
                 yield
             finally:
                 self.in_step_since = None
+                looking.cancel()
+                await asyncio.gather(looking, return_exceptions=True)
 
     async def schedule(self) -> None:
         """Decides and acts until cancelled; once, inside `following`."""
@@ -114,6 +128,7 @@ class Scheduler:
                 self._tasks = tasks
                 tasks.create_task(self._events.run(), name="events")
                 tasks.create_task(self.reporter.run(), name="reporter")
+                tasks.create_task(self.quotas.write_used(), name="quotas")
                 await self._decide()
         finally:
             self._tasks = None

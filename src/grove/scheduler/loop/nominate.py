@@ -123,7 +123,7 @@ class Nominations:
             log.debug(
                 "nobody to preempt", unit=unit, decision=decision, reason=answer.reason, message=sentence(answer.why)
             )
-            if any(not one.preemptible and one.priority < tree.priority for one in running):
+            if any(not one.preemptible and (below is None or one.priority < tree.priority) for one in running):
                 self._unsettled.add(unit)
             return False
         if refused := self._view.take(answer.placement.pods[: answer.placement.core]):
@@ -168,6 +168,8 @@ class Nominations:
             else:
                 self._evict_alone(pod, lambda: self._open.get(unit) is found)
         because = f"evicted for {unit}, which has priority {tree.priority}"
+        if answer.reclaimed:
+            because = f"evicted for {unit}, whose queue takes back its share"
         for name, pods in sorted(by_gang.items()):
             victim = self._view.gangs.get(name)
             if victim is not None:

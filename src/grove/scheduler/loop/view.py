@@ -92,6 +92,8 @@ class View:
         snapshot.use(snapshot.seams.joined(sources=own))
         self.sources = snapshot.seams.sources
         self._counted = tuple(source.counts for source in self.sources if source.counts)
+        self.quotas: Callable[[Iterable[str]], None] = lambda units: None
+        """Tells the policy of queues, if there is one, which units wait."""
         self._name = scheduler_name
         self.running = RunningIndex()
         self._facts: dict[Key, PodFacts] = {}

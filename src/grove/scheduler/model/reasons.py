@@ -21,6 +21,14 @@ NO_DEVICES = "NoDevices"
 BUDGET_ENDED = "BudgetEnded"
 NOT_ADMITTED = "NotAdmitted"
 
+# Why a policy of queues keeps a unit out.
+QUOTA_EXCEEDED = "QuotaExceeded"
+QUOTA_KEPT = "QuotaKeptForOthers"
+QUEUE_MISSING = "QueueDoesNotExist"
+QUEUE_INVALID = "QueueInvalid"
+QUEUE_NOT_LEAF = "QueueNotLeaf"
+HOLDS_MORE = "HoldsMoreThanGuaranteed"
+
 # Parts of such an answer.
 WANTS = "Wants"
 NODES_FOR = "NodesFor"

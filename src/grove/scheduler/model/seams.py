@@ -130,6 +130,8 @@ class Policy(Protocol):
     name: str
     reclaims: bool = False
     """Whether it ever lets a unit put out one that is not of lower priority."""
+    moves: bool = False
+    """Whether ranks change as units come and go; they are then looked at again before each decision."""
 
     def account(self, pod: PodFacts) -> str | None:
         """The account a pod is charged to; `snapshot.usage.of(account)` has the sum over the pods on nodes."""
@@ -146,6 +148,13 @@ class Policy(Protocol):
     def may_put_out(self, snapshot: Snapshot, gang: Gang, victim: Running) -> bool | None:
         """Whether a running unit may be evicted for the gang; None leaves it to the next policy."""
         return None
+
+    def rounds(self, snapshot: Snapshot, gang: Gang, running: Sequence[Running]) -> Sequence[Sequence[Running]]:
+        """Units that may have to go besides, where those of `may_put_out` are not enough, in rounds of growing harm.
+
+        A unit may be part of a running one: pods above its minimum that go alone.
+        """
+        return ()
 
 
 PREFERRED_NODES, PREFERRED_PODS, SOFT_TAINTS = "preferredNodes", "preferredPods", "softTaints"
@@ -178,6 +187,10 @@ class Seams:
             weights={**self.weights, **weights},
         )
 
+    def with_policies(self, policies: Sequence[Policy]) -> Seams:
+        """With these policies instead."""
+        return replace(self, policies=tuple(policies))
+
     @property
     def reclaims(self) -> bool:
         """Whether units that are not of lower priority may have to go."""
@@ -204,6 +217,13 @@ class Seams:
             if answer is not None:
                 return answer
         return False
+
+    @property
+    def moves(self) -> bool:
+        return any(policy.moves for policy in self.policies)
+
+    def rounds(self, snapshot: Snapshot, gang: Gang, running: Sequence[Running]) -> list[Sequence[Running]]:
+        return [units for policy in self.policies for units in policy.rounds(snapshot, gang, running)]
 
     def may_put_out_someone(self, gang: Gang, lowest: int | None) -> bool:
         """Whether it is worth looking for victims, when the lowest priority that runs is this."""

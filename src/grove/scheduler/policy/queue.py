@@ -80,6 +80,12 @@ class Queue:
     def all(self) -> Iterable[Waiting]:
         return self._waiting.values()
 
+    def reorder(self, rank_of: Callable[[str], tuple[int, ...]]) -> None:
+        """Ranks have changed since units were offered; those that are parked get theirs when they are woken."""
+        for name, unit in self._waiting.items():
+            if not unit.parked:
+                unit.order = unit.order._replace(rank=rank_of(name))
+
     def offer(self, name: str, order: Order, now_s: float, *, fresh: bool = False) -> None:
         """The unit is ready to be tried. `fresh` says that it changed itself, so its failures say nothing any more."""
         known = self._waiting.get(name)

@@ -1,0 +1,245 @@
+"""Queues and quotas as the live scheduler follows them: their policy joins the snapshot with the first of them.
+
+What waits in each queue is told to the policy before every turn. Use and shares are written to the quotas of trees that
+name this scheduler, where their users read them; others' are left alone. What is wrong with a queue is an event on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import structlog
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from grove.api import kai
+from grove.api.koordinator import QUOTA_REQUEST, QUOTA_RUNTIME, ElasticQuota
+from grove.api.labels import SCHEDULER_NAME
+from grove.api.meta import Json
+from grove.api.quantity import format_amount
+from grove.kube.cache import Cache
+from grove.kube.client import Client
+from grove.kube.clock import Clock
+from grove.kube.errors import KubeError, NotFound, NotLeader
+from grove.kube.events import Recorder
+from grove.scheduler.explain.queues import queue_rows
+from grove.scheduler.loop.view import POD, View
+from grove.scheduler.model.seams import Policy
+from grove.scheduler.policy.queue import Queue as WaitingLine
+from grove.scheduler.policy.queues import NO_LIMIT
+from grove.scheduler.policy.quota import FixedUse, Quota
+from grove.scheduler.policy.quota_objects import ELASTIC, KAI, QueueObjects, read_queues
+
+SETTLE_S = 1.0
+"""Use is written once it has been still for so long: a gang's binds are one change."""
+INVALID_QUEUE = "InvalidQueue"
+
+log = structlog.get_logger(__name__)
+
+
+class Quotas:
+    def __init__(self, cache: Cache, client: Client, view: View, events: Recorder, clock: Clock, *, name: str) -> None:
+        self._cache, self._client, self._view, self._events, self._name = cache, client, view, events, name
+        self._now_s: Callable[[], float] = lambda: clock.now().timestamp()
+        self.policy: Quota | None = None
+        self._quotas: Callable[[], Iterable[ElasticQuota]] = tuple
+        self._queues: Callable[[], Iterable[kai.Queue]] = tuple
+        self._stale = False
+        self._wanted: dict[str, tuple[str, dict[str, int]]] = {}
+        self._used_news = asyncio.Event()
+        self._told: dict[str, str] = {}
+
+    # Following
+
+    def follow_quotas(self) -> None:
+        self._quotas = self._cache.add(ElasticQuota).list
+        self._cache.on_event(ElasticQuota, self._quota_changed)
+
+    def follow_queues(self) -> None:
+        self._queues = self._cache.add(kai.Queue).list
+        self._cache.on_event(kai.Queue, self._queue_changed)
+
+    def _quota_changed(self, old: ElasticQuota | None, new: ElasticQuota | None) -> None:
+        if old is None or new is None or _said(old) != _said(new):
+            self._outdated()
+
+    def _queue_changed(self, old: kai.Queue | None, new: kai.Queue | None) -> None:
+        if old is None or new is None or old.spec != new.spec:
+            self._outdated()
+
+    def _outdated(self) -> None:
+        self._stale = True
+        self._view.wide_relief = True
+        self._view.wake()
+
+    # Every turn
+
+    def refresh(self) -> None:
+        """Reads the queues anew if they changed."""
+        if not self._stale:
+            return
+        self._stale = False
+        objects = read_queues(self._quotas(), self._queues())
+        self._tell_faults(objects)
+        snapshot = self._view.snapshot
+        before, known = self.policy, self.policy.objects if self.policy is not None else None
+        if not objects.kinds:
+            self.policy = None
+        elif before is not None and known is not None and _counts_alike(known, objects):
+            before.use(objects)
+            return
+        else:
+            self.policy = Quota(objects, self._now_s)
+        others = [one for one in snapshot.seams.policies if not isinstance(one, Quota | FixedUse)]
+        own: list[Policy] = [self.policy, FixedUse(self.policy)] if self.policy is not None else []
+        snapshot.use(snapshot.seams.with_policies([*own, *others]))
+
+    def begin_turn(self, line: WaitingLine, changed: Iterable[str]) -> None:
+        """Tells the policy what waits, and puts those who are to be tried in the order that follows from it."""
+        self.refresh()
+        if self.policy is None:
+            return
+        for name in changed:
+            self._wanted.pop(name, None)
+        waiting = {unit.order.name for unit in line.all()}
+        for name in [name for name in self._wanted if name not in waiting]:
+            del self._wanted[name]
+            self._view.wide_relief = True  # who asks for less leaves more to the others
+        self.ask(waiting)
+
+    def ask(self, units: Iterable[str]) -> None:
+        """What these units want is what waits."""
+        if self.policy is None:
+            return
+        found: dict[str, dict[str, int]] = {}
+        for name in units:
+            if name not in self._wanted:
+                self._wanted[name] = self._wants(name)
+            queue, amounts = self._wanted[name]
+            if queue:
+                total = found.setdefault(queue, {})
+                for resource, amount in amounts.items():
+                    total[resource] = total.get(resource, 0) + amount
+        self.policy.ask(found)
+        self.policy.shares(self._view.snapshot)
+        self._used_news.set()
+
+    def _wants(self, name: str) -> tuple[str, dict[str, int]]:
+        view, policy = self._view, self.policy
+        assert policy is not None
+        gang = view.gangs.get(name)
+        pods = [pod for pod, _ in view.members(gang)] if gang is not None else []
+        if name.startswith(POD) and (single := view.singles.get(name)) is not None:
+            pods = [single]
+        found: dict[str, int] = {}
+        queue = ""
+        for pod in pods:
+            if not view.node_of(pod) and not view.is_leaving(pod):
+                facts = view.facts(pod)
+                queue = policy.account(facts) or ""
+                for resource, amount in facts.shape.requests:
+                    found[resource] = found.get(resource, 0) + amount
+        return queue, found
+
+    # Telling
+
+    def _tell_faults(self, objects: QueueObjects) -> None:
+        faults = dict(objects.tree.faults)
+        by_name: dict[str, ElasticQuota | kai.Queue] = {f"{KAI}/{one.metadata.name}": one for one in self._queues()}
+        by_name |= {f"{ELASTIC}/{one.metadata.name}": one for one in self._quotas()}
+        for name, why in faults.items():
+            if self._told.get(name) != why and name in by_name:
+                self._events.warn(by_name[name], INVALID_QUEUE, f"{why}; its gangs wait until it is put right")
+        self._told = faults
+
+    async def write_used(self) -> None:
+        """Keeps `status.used` and the annotations of our trees true; until cancelled."""
+        while True:
+            await self._used_news.wait()
+            await asyncio.sleep(SETTLE_S)
+            self._used_news.clear()
+            for quota, patch in self._unwritten():
+                try:
+                    await self._client.patch(ElasticQuota, quota.metadata.name, patch, quota.metadata.namespace)
+                except NotFound:
+                    continue
+                except NotLeader:
+                    return
+                except KubeError as error:
+                    log.info("use of a quota not written", quota=str(quota.metadata.key), error=str(error))
+                    self._used_news.set()
+
+    def _unwritten(self) -> list[tuple[ElasticQuota, Json]]:
+        policy = self.policy
+        if policy is None:
+            return []
+        snapshot, found = self._view.snapshot, []
+        shares = policy.shares(snapshot)
+        for quota in self._quotas():
+            name = f"{ELASTIC}/{quota.metadata.name}"
+            if name not in policy.tree.queues or not self._is_ours(policy, name):
+                continue
+            resources = sorted(policy.tree.queues[name].resources)
+            used = policy.used(snapshot, name)
+            asks = dict(used)
+            for leaf in policy.tree.leaves.get(name, ()):
+                for resource, amount in policy.waiting.get(leaf, {}).items():
+                    asks[resource] = asks.get(resource, 0) + amount
+            status = {one: format_amount(one, used.get(one, 0)) for one in resources}
+            notes = {
+                QUOTA_RUNTIME: _written({one: shares.get(name, {}).get(one, 0) for one in resources}),
+                QUOTA_REQUEST: _written({one: asks.get(one, 0) for one in resources}),
+            }
+            now = {one: str(amount) for one, amount in quota.status.used.items()}
+            if now != status or any(quota.metadata.annotations.get(key) != text for key, text in notes.items()):
+                found.append((quota, {"metadata": {"annotations": notes}, "status": {"used": status}}))
+        return found
+
+    def _is_ours(self, policy: Quota, name: str) -> bool:
+        """Whether the quota at the root of its tree names this scheduler."""
+        root = policy.tree.paths[name][-1].partition("/")[2]
+        return any(
+            one.metadata.name == root and one.metadata.labels.get(SCHEDULER_NAME) == self._name
+            for one in self._quotas()
+        )
+
+
+class QueueFigures(Collector):
+    """What queues have, use, should have, may have and wait for, by queue and resource."""
+
+    def __init__(self, quotas: Quotas, view: View) -> None:
+        self._quotas, self._view = quotas, view
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        about = {
+            "guaranteed": "Guaranteed to a queue.", "used": "Used in a queue and below it, by whole gangs.",
+            "fair_share": "What a queue should have, given what everybody asks for.",
+            "limit": "The most a queue may have.", "waiting": "Waiting in a queue and ready to run.",
+        }  # fmt: skip
+        by = ["queue", "resource"]
+        found = {name: GaugeMetricFamily(f"grove_queue_{name}", text, labels=by) for name, text in about.items()}
+        for row in queue_rows(self._quotas.policy, self._view.snapshot):
+            for resource in row.resources:
+                for name, family in found.items():
+                    amount = getattr(row, name).get(resource)
+                    if amount is not None and amount < NO_LIMIT:
+                        family.add_metric([row.name, resource], amount / 1000 if resource == "cpu" else amount)
+        yield from found.values()
+
+
+def _said(quota: ElasticQuota) -> tuple[Any, ...]:
+    """What of a quota is its owner's, not what we write on it."""
+    notes = {k: v for k, v in quota.metadata.annotations.items() if k not in (QUOTA_RUNTIME, QUOTA_REQUEST)}
+    return quota.spec, quota.metadata.labels, notes
+
+
+def _counts_alike(one: QueueObjects, other: QueueObjects) -> bool:
+    """Whether every pod is counted in the same queue as before, so that sums stay true."""
+    return (one.kinds, one.default, one.of_namespace) == (other.kinds, other.default, other.of_namespace)
+
+
+def _written(amounts: Mapping[str, int]) -> str:
+    return json.dumps({name: format_amount(name, amount) for name, amount in sorted(amounts.items())})

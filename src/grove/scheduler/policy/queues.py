@@ -1,0 +1,208 @@
+"""A tree of queues: who is guaranteed how much, may have at most, and what is a fair share of the rest.
+
+A queue has amounts by resource; a resource that no limit names is not limited. Only leaves hold gangs. What is wrong
+with a queue is kept beside the tree and keeps its own gangs and those of the queues below it waiting, nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from grove.scheduler.policy.shares import Claim, fair_shares
+
+NO_LIMIT = 2**62
+"""Stands for an amount without limit; larger than anything a cluster has."""
+GPU = "gpu"
+"""What KAI's queues count: devices of any vendor."""
+GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
+
+Amounts = Mapping[str, int]
+NOTHING: Amounts = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """`name` is `Kind/name`, so both dialects live side by side. `tree` parts quotas that have nothing in common."""
+
+    name: str
+    parent: str = ""
+    guaranteed: Amounts = field(default_factory=dict)
+    limit: Amounts = field(default_factory=dict)
+    weight: Amounts = field(default_factory=dict)
+    lends: bool = True
+    tree: str = ""
+    priority: int = 0
+    min_runtime_s: float = 0.0
+    is_inner: bool = False
+    """Said to have queues below it, whether there are some or not."""
+
+    @property
+    def kind(self) -> str:
+        return self.name.partition("/")[0]
+
+    @property
+    def short(self) -> str:
+        return self.name.partition("/")[2]
+
+    @property
+    def resources(self) -> set[str]:
+        return {*self.guaranteed, *self.limit}
+
+
+class QueueTree:
+    """Queues by name with their places in the tree. `faults` are those found while reading them, by queue."""
+
+    def __init__(
+        self, queues: Iterable[Queue] = (), faults: Mapping[str, str] | None = None, totals: Mapping[str, Amounts] = {}
+    ) -> None:  # fmt: skip
+        self.queues = {one.name: one for one in sorted(queues, key=lambda one: one.name)}
+        self.totals = totals
+        """What a tree has to give, by its name, where somebody says so."""
+        self.faults = dict(faults or {})
+        self.children: dict[str, list[str]] = {}
+        for name, queue in self.queues.items():
+            if why := self._misplaced(queue):
+                self.faults.setdefault(name, why)
+        for name, queue in self.queues.items():
+            if not self._is_cut_off(queue):
+                self.children.setdefault(queue.parent, []).append(name)
+        self.paths = {name: self._path(name) for name in self.queues}
+        self.leaves: dict[str, list[str]] = {}
+        """The leaves below a queue; a leaf is below itself."""
+        for name, path in self.paths.items():
+            if name not in self.children:
+                for above in path:
+                    self.leaves.setdefault(above, []).append(name)
+        self.resources = sorted({r for queue in self.queues.values() for r in queue.resources})
+
+    def __bool__(self) -> bool:
+        return bool(self.queues)
+
+    def is_leaf(self, name: str) -> bool:
+        return name in self.queues and name not in self.children and not self.queues[name].is_inner
+
+    def path(self, name: str) -> tuple[Queue, ...]:
+        """From the queue up to its root."""
+        return tuple(self.queues[one] for one in self.paths.get(name, ()))
+
+    def fault(self, name: str) -> tuple[str, str] | None:
+        """The queue at fault on the way up from this one, and what is wrong with it."""
+        seen: set[str] = set()
+        while name in self.queues and name not in seen:
+            if why := self.faults.get(name):
+                return name, why
+            seen.add(name)
+            name = self.queues[name].parent
+        return None
+
+    def roots(self) -> list[str]:
+        return self.children.get("", [])
+
+    def walk(self) -> Iterator[tuple[Queue, int]]:
+        """Every queue with its depth, parents first, by name; those that are cut off come last."""
+
+        def below(names: Iterable[str], depth: int) -> Iterator[tuple[Queue, int]]:
+            for name in names:
+                yield self.queues[name], depth
+                yield from below(self.children.get(name, ()), depth + 1)
+
+        yield from below(self.roots(), 0)
+        yield from ((queue, 0) for queue in self.queues.values() if self._is_cut_off(queue))
+
+    # Use and shares
+
+    def shares(self, wanted: Mapping[str, Amounts], total: Amounts) -> dict[str, dict[str, int]]:
+        """The fair share of every queue by resource, when each leaf asks for so much (what it uses among it).
+
+        `total` is what there is to share, for trees that do not say it themselves.
+        """
+        found: dict[str, dict[str, int]] = {name: {} for name in self.queues}
+        for resource in self.resources:
+            asks = self._asks(wanted, resource)
+            for tree in sorted({self.queues[name].tree for name in self.roots()}):
+                names = [name for name in self.roots() if self.queues[name].tree == tree]
+                whole = self.totals.get(tree, total).get(resource, total.get(resource, 0))
+                self._share_out(resource, whole, names, asks, found)
+        return found
+
+    def _asks(self, wanted: Mapping[str, Amounts], resource: str) -> dict[str, int]:
+        """What each queue asks for: its leaves' wishes, each no more than its own limit allows."""
+        found: dict[str, int] = {}
+
+        def ask(name: str) -> int:
+            below = self.children.get(name)
+            own = sum(map(ask, below)) if below else wanted.get(name, NOTHING).get(resource, 0)
+            found[name] = own
+            return min(own, self.queues[name].limit.get(resource, NO_LIMIT))
+
+        for name in self.roots():
+            ask(name)
+        return found
+
+    def _share_out(
+        self, resource: str, whole: int, names: list[str], asks: Mapping[str, int], found: dict[str, dict[str, int]]
+    ) -> None:
+        claims = [
+            Claim(
+                min(self.queues[name].guaranteed.get(resource, 0), max(0, whole)), asks[name],
+                self.queues[name].limit.get(resource, NO_LIMIT), self.queues[name].weight.get(resource, 1),
+                self.queues[name].lends,
+            )
+            for name in names
+        ]  # fmt: skip
+        for name, share in zip(names, fair_shares(whole, claims), strict=True):
+            found[name][resource] = share
+            if below := self.children.get(name):
+                self._share_out(resource, share, below, asks, found)
+
+    # Places in the tree
+
+    def _misplaced(self, queue: Queue) -> str:
+        over = [r for r, amount in queue.guaranteed.items() if queue.limit.get(r, NO_LIMIT) < amount < NO_LIMIT]
+        if over:
+            return f"more {over[0]} is guaranteed than its limit allows"
+        if not queue.parent:
+            return ""
+        parent = self.queues.get(queue.parent)
+        if parent is None:
+            return f"its parent {queue.parent.partition('/')[2]} does not exist"
+        if parent.tree != queue.tree:
+            return f"it is of another tree than its parent {parent.short}"
+        seen, at = {queue.name}, queue.parent
+        while at in self.queues:
+            if at == queue.name:
+                return "it is above itself: its parents form a cycle"
+            if at in seen:
+                return ""
+            seen.add(at)
+            at = self.queues[at].parent
+        return ""
+
+    def _is_cut_off(self, queue: Queue) -> bool:
+        """Whether its way up does not end in a root."""
+        seen: set[str] = set()
+        while queue.parent:
+            if queue.parent not in self.queues or queue.name in seen:
+                return True
+            seen.add(queue.name)
+            queue = self.queues[queue.parent]
+        return False
+
+    def _path(self, name: str) -> tuple[str, ...]:
+        if self._is_cut_off(self.queues[name]):
+            return (name,)
+        found = [name]
+        while parent := self.queues[found[-1]].parent:
+            found.append(parent)
+        return tuple(found)
+
+
+def counted(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Requests as queues count them: GPUs of any vendor together besides each by its own name."""
+    found: dict[str, int] = {}
+    for name, amount in amounts:
+        found[name] = found.get(name, 0) + amount
+        if name in GPUS:
+            found[GPU] = found.get(GPU, 0) + amount
+    return found

@@ -1,0 +1,198 @@
+"""Queues as two dialects write them: Koordinator's ElasticQuota and KAI's Queue, read into one model.
+
+Nothing raises: an object that cannot be understood becomes a queue with a fault, which its gangs wait for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from grove.api import duration, kai
+from grove.api.koordinator import (
+    DEFAULT_QUOTA,
+    QUOTA,
+    QUOTA_IS_PARENT,
+    QUOTA_LENDS,
+    QUOTA_NAMESPACES,
+    QUOTA_PARENT,
+    QUOTA_TOTAL,
+    QUOTA_TREE,
+    QUOTA_WEIGHT,
+    ROOT_QUOTA,
+    SYSTEM_QUOTA,
+    ElasticQuota,
+)
+from grove.api.labels import KAI_QUEUE
+from grove.api.quantity import CPU, InvalidQuantity, amount
+from grove.scheduler.policy.queues import GPU, NO_LIMIT, Amounts, Queue, QueueTree
+
+ELASTIC, KAI = ElasticQuota.RESOURCE.kind, kai.Queue.RESOURCE.kind
+MEGABYTE = 10**6
+
+
+@dataclass(slots=True)
+class QueueObjects:
+    """What was read: the tree, and how a pod's labels and namespace name a queue in it."""
+
+    tree: QueueTree
+    of_namespace: Mapping[str, str] = field(default_factory=dict)
+    """Quotas that take the pods of a namespace, whatever their labels."""
+    default: str = ""
+    kinds: frozenset[str] = frozenset()
+
+    def queue_of(self, namespace: str, labels: Mapping[str, str]) -> str:
+        """The queue a pod is counted in, by label, namespace or default; empty if it is in none.
+
+        A label that names a queue that is not there is believed all the same: its gangs wait for it.
+        """
+        if ELASTIC in self.kinds and (named := labels.get(QUOTA)):
+            return f"{ELASTIC}/{named}"
+        if KAI in self.kinds and (named := labels.get(KAI_QUEUE)):
+            return f"{KAI}/{named}"
+        return self.of_namespace.get(namespace, self.default)
+
+
+def read_queues(quotas: Iterable[ElasticQuota], queues: Iterable[kai.Queue]) -> QueueObjects:
+    """Both dialects together; the elder of two quotas of one name is taken, as there is no telling which is meant."""
+    found: list[Queue] = []
+    faults: dict[str, str] = {}
+    totals: dict[str, Amounts] = {}
+    of_namespace: dict[str, str] = {}
+    kinds: set[str] = set()
+    seen: set[str] = set()
+    for quota in sorted(quotas, key=_age):
+        kinds.add(ELASTIC)
+        meta = quota.metadata
+        if meta.name in (ROOT_QUOTA, SYSTEM_QUOTA):
+            continue
+        name = f"{ELASTIC}/{meta.name}"
+        if name in seen:
+            faults.setdefault(name, f"there is another ElasticQuota {meta.name}, in namespace {meta.namespace}")
+            continue
+        seen.add(name)
+        read = _Reading(name)
+        queue = _elastic(quota, read)
+        if total := read.amounts(_json(meta.annotations.get(QUOTA_TOTAL, ""), read), "total-resource"):
+            totals[queue.tree] = total
+        if read.fault:
+            faults[name] = read.fault
+        found.append(queue)
+        for namespace in _names(meta.annotations.get(QUOTA_NAMESPACES, ""), read):
+            of_namespace.setdefault(namespace, name)
+    for one in sorted(queues, key=_age):
+        kinds.add(KAI)
+        read = _Reading(f"{KAI}/{one.metadata.name}")
+        found.append(_kai(one, read))
+        if read.fault:
+            faults[read.name] = read.fault
+    own = {one.short: one.name for one in found if one.kind == ELASTIC}
+    # A quota of a namespace's own name wins over one that lists it.
+    for quota in quotas:
+        if quota.metadata.name == quota.metadata.namespace and quota.metadata.name in own:
+            of_namespace[quota.metadata.namespace] = own[quota.metadata.name]
+    return QueueObjects(QueueTree(found, faults, totals), of_namespace, own.get(DEFAULT_QUOTA, ""), frozenset(kinds))
+
+
+class _Reading:
+    """Gathers the first thing that is wrong with an object."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.fault = name, ""
+
+    def wrong(self, what: str) -> None:
+        self.fault = self.fault or what
+
+    def amounts(self, given: Mapping[str, object], where: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for resource, value in given.items():
+            try:
+                number = amount(resource, value)  # type: ignore[arg-type]
+            except (InvalidQuantity, TypeError):
+                self.wrong(f"{where}.{resource}: {value!r} is not a quantity")
+                continue
+            if number < 0:
+                self.wrong(f"{where}.{resource}: {value} is negative")
+            else:
+                found[resource] = number
+        return found
+
+
+def _elastic(quota: ElasticQuota, read: _Reading) -> Queue:
+    meta = quota.metadata
+    parent = meta.labels.get(QUOTA_PARENT, "")
+    limit = read.amounts(quota.spec.max, "max")
+    weight = read.amounts(_json(meta.annotations.get(QUOTA_WEIGHT, ""), read), "shared-weight")
+    return Queue(
+        read.name,
+        "" if parent in ("", ROOT_QUOTA) else f"{ELASTIC}/{parent}",
+        read.amounts(quota.spec.min, "min"),
+        limit,
+        {**{name: max(1, most) for name, most in limit.items()}, **weight},
+        meta.labels.get(QUOTA_LENDS, "true") != "false",
+        f"{ELASTIC}/{meta.labels.get(QUOTA_TREE, '')}",
+        is_inner=meta.labels.get(QUOTA_IS_PARENT) == "true",
+    )
+
+
+def _kai(queue: kai.Queue, read: _Reading) -> Queue:
+    spec = queue.spec
+    given = spec.resources or kai.QueueResources()
+    guaranteed: dict[str, int] = {}
+    limit: dict[str, int] = {}
+    weight: dict[str, int] = {}
+    units: tuple[tuple[str, kai.QueueResource | None, Callable[[float], int]], ...] = (
+        (GPU, given.gpu, lambda number: int(number)),
+        (CPU, given.cpu, lambda number: int(number)),
+        ("memory", given.memory, lambda number: int(number * MEGABYTE)),
+    )
+    for name, one, unit in units:
+        if one is None:
+            continue
+        for where, value in (("quota", one.quota), ("limit", one.limit), ("overQuotaWeight", one.over_quota_weight)):
+            if value < 0 and (value != kai.UNLIMITED or where == "overQuotaWeight"):
+                read.wrong(f"resources.{name}.{where}: {value:g} is negative")
+        guaranteed[name] = NO_LIMIT if one.quota == kai.UNLIMITED else max(0, unit(one.quota))
+        if one.limit != kai.UNLIMITED:
+            limit[name] = max(0, unit(one.limit))
+        weight[name] = max(0, int(one.over_quota_weight * 1000))
+    runtime_s = 0.0
+    if spec.preempt_min_runtime:
+        try:
+            runtime_s = duration.parse(spec.preempt_min_runtime).total_seconds()
+        except duration.InvalidDuration:
+            read.wrong(f"preemptMinRuntime: {spec.preempt_min_runtime!r} is not a duration")
+    parent = f"{KAI}/{spec.parent_queue}" if spec.parent_queue else ""
+    return Queue(read.name, parent, guaranteed, limit, weight, True, KAI, spec.priority or 0, runtime_s)
+
+
+def _age(obj: ElasticQuota | kai.Queue) -> tuple[float, str, str]:
+    created = obj.metadata.creation_timestamp
+    return created.timestamp() if created else 0.0, obj.metadata.namespace, obj.metadata.name
+
+
+def _json(text: str, read: _Reading) -> dict[str, object]:
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        read.wrong(f"{text!r} is not a JSON object of resources")
+        return {}
+    return found
+
+
+def _names(text: str, read: _Reading) -> list[str]:
+    if not text:
+        return []
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list):
+        read.wrong(f"namespaces: {text!r} is not a JSON list")
+        return []
+    return [one for one in found if isinstance(one, str)]

@@ -1,0 +1,281 @@
+"""Queues and quotas: whole gangs within limits at every level, leftovers lent and called back, smaller before gone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.support.fleet import GPU, KAI_QUEUE, QUOTA, elastic, install, kai_queue
+from tests.support.gangs import Bench, gang, group, scheduling
+
+from grove.api import kai
+from grove.api.koordinator import ElasticQuota
+from grove.scheduler.loop import optional
+
+
+@pytest.fixture
+async def quotas(cluster: Any) -> AsyncIterator[Any]:
+    """Makes ElasticQuotas and Queues by short names of this test's own; takes them away at its end."""
+    await install(cluster, "ElasticQuota", "Queue")
+    made: list[tuple[Any, str, str]] = []
+
+    async def make(body: dict, kind: Any = ElasticQuota) -> str:
+        created = await cluster.client.create(kind, body)
+        made.append((kind, created.metadata.name, created.metadata.namespace))
+        return str(created.metadata.name)
+
+    yield make
+    for kind, name, namespace in made:
+        await cluster.client.delete(kind, name, namespace)
+
+
+def own(bench: Bench, name: str) -> str:
+    return f"{bench.namespace}-{name}"
+
+
+def team(bench: Bench, name: str) -> dict[str, str]:
+    return {QUOTA: own(bench, name)}
+
+
+async def test_a_gang_over_its_limit_waits_whole_and_runs_when_it_is_raised(cluster: Any, quotas: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(6)
+        await quotas(elastic(own(bench, "a"), bench.namespace, 2, 3))
+        await bench.apply(gang("big", group("w", 4), labels=team(bench, "a")))
+        told = await bench.condition("big", status="False", reason="QuotaExceeded")
+        assert f"queue {own(bench, 'a')} is limited to 3 {GPU}, uses 0, and 4 more are wanted" in told.message
+        await bench.expect({})
+        patch = {"spec": {"max": {GPU: 4}}}
+        await bench.client.patch(ElasticQuota, own(bench, "a"), patch, bench.namespace)
+        await bench.expect({"big/w": 4})
+
+
+async def test_a_limit_above_holds_for_the_queues_below_together(cluster: Any, quotas: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(8)
+        top = await quotas(elastic(own(bench, "top"), bench.namespace, 4, 4))
+        await quotas(elastic(own(bench, "a"), bench.namespace, 0, 4, parent=top))
+        await quotas(elastic(own(bench, "b"), bench.namespace, 0, 4, parent=top))
+        await bench.apply(gang("one", group("w", 3), labels=team(bench, "a")))
+        await bench.expect({"one/w": 3})
+        await bench.apply(gang("two", group("w", 2), labels=team(bench, "b")))
+        told = await bench.condition("two", status="False", reason="QuotaExceeded")
+        assert f"queue {top} is limited to 4" in told.message
+        assert f"by queue {own(bench, 'b')} below it" in told.message
+        await bench.expect({"one/w": 3})
+        for pod in await bench.pods():
+            if pod.metadata.name.startswith("one"):
+                await bench.client.delete(type(pod), pod.metadata.name, bench.namespace, grace_period_s=0)
+        await bench.expect({"two/w": 2})
+
+
+async def test_surplus_stays_out_where_the_limit_is_and_the_minimum_runs(cluster: Any, quotas: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(6)
+        await quotas(elastic(own(bench, "a"), bench.namespace, 2, 3))
+        await bench.apply(gang("soft", group("w", 5, 2), labels=team(bench, "a")))
+        await bench.expect({"soft/w": 3})
+        await bench.condition("soft", status="True")
+
+
+async def test_lent_room_is_called_back_and_the_borrower_gets_smaller_before_it_goes(cluster: Any, quotas: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(8)
+        root = await quotas(elastic(own(bench, "root"), bench.namespace, 8, 8, total=8))
+        await quotas(elastic(own(bench, "a"), bench.namespace, 4, 8, parent=root))
+        await quotas(elastic(own(bench, "b"), bench.namespace, 4, 8, parent=root))
+        a, b = team(bench, "a"), team(bench, "b")
+        await bench.apply(gang("base", group("w", 3, 2), labels=a))
+        await bench.expect({"base/w": 3})
+        await bench.apply(gang("scaled", group("w", 3), labels=a, base="base"))
+        await bench.expect({"base/w": 3, "scaled/w": 3})
+        await bench.apply(gang("first", group("w", 3), labels=b))
+        await bench.expect({"base/w": 2, "scaled/w": 3, "first/w": 3})
+        await bench.apply(gang("second", group("w", 1), labels=b))
+        await bench.expect({"base/w": 2, "first/w": 3, "second/w": 1})
+        told = await bench.condition("scaled", "DisruptionTarget", status="True")
+        assert "whose queue takes back its share" in told.message
+        await bench.condition("base", status="True")
+
+
+async def test_nothing_is_taken_from_a_queue_within_its_share(cluster: Any, quotas: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(4)
+        root = await quotas(elastic(own(bench, "root"), bench.namespace, 4, 4, total=4))
+        await quotas(elastic(own(bench, "a"), bench.namespace, 2, 4, parent=root))
+        await quotas(elastic(own(bench, "b"), bench.namespace, 2, 4, parent=root))
+        await bench.apply(gang("a1", group("w", 2), labels=team(bench, "a")))
+        await bench.apply(gang("b1", group("w", 2), labels=team(bench, "b")))
+        await bench.expect({"a1/w": 2, "b1/w": 2})
+        await bench.apply(gang("b2", group("w", 1), labels=team(bench, "b")))
+        await bench.expect({"a1/w": 2, "b1/w": 2})
+        await bench.condition("b2", status="False")
+
+
+@pytest.mark.simulated
+async def test_a_guest_that_must_not_be_put_out_stays_and_the_owner_waits(cluster: Any, quotas: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(4)
+        root = await quotas(elastic(own(bench, "root"), bench.namespace, 4, 4, total=4))
+        await quotas(elastic(own(bench, "a"), bench.namespace, 4, 4, parent=root))
+        await quotas(elastic(own(bench, "b"), bench.namespace, 0, 4, parent=root))
+        fixed = {"scheduling.koordinator.sh/disable-preemptible": "true"}
+        await bench.apply(gang("guest", group("w", 4), labels={**team(bench, "b"), **fixed}))
+        await bench.expect({"guest/w": 4})
+        await bench.apply(gang("owner", group("w", 2), labels=team(bench, "a")))
+        await bench.condition("owner", status="False")
+        await bench.expect({"guest/w": 4})
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        pytest.param({"quota.scheduling.koordinator.sh/preemptible": "false"}, id="Koordinator's label"),
+        pytest.param({"kai.scheduler/preemptibility": "non-preemptible"}, id="KAI's label"),
+    ],
+)
+@pytest.mark.simulated
+async def test_what_cannot_be_called_back_may_use_only_what_is_guaranteed(
+    cluster: Any, quotas: Any, label: dict[str, str]
+) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(4)
+        await quotas(elastic(own(bench, "a"), bench.namespace, 2, 4))
+        await bench.apply(gang("fits", group("w", 2), labels={**team(bench, "a"), **label}))
+        await bench.expect({"fits/w": 2})
+        await bench.apply(gang("more", group("w", 1), labels={**team(bench, "a"), **label}))
+        told = await bench.condition("more", status="False", reason="QuotaExceeded")
+        assert f"is guaranteed 2 {GPU}, uses 2, and 1 more are wanted" in told.message
+
+
+@pytest.mark.simulated
+async def test_a_queue_that_does_not_lend_keeps_its_room(cluster: Any, quotas: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(4)
+        root = await quotas(elastic(own(bench, "root"), bench.namespace, 4, 4, total=4))
+        keeps = {"quota.scheduling.koordinator.sh/allow-lent-resource": "false"}
+        await quotas(elastic(own(bench, "a"), bench.namespace, 2, 4, parent=root, labels=keeps))
+        await quotas(elastic(own(bench, "b"), bench.namespace, 1, 4, parent=root))
+        await bench.apply(gang("guest", group("w", 3), labels=team(bench, "b")))
+        told = await bench.condition("guest", status="False", reason="QuotaExceeded")
+        assert "which does not lend" in told.message
+        await bench.apply(gang("small", group("w", 2), labels=team(bench, "b")))
+        await bench.expect({"small/w": 2})
+
+
+async def test_kais_queues_are_the_same_in_other_words(cluster: Any, quotas: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(4)
+        await quotas(kai_queue(own(bench, "dept"), 2, 3), kai.Queue)
+        await quotas(kai_queue(own(bench, "team"), 2, -1, parent=own(bench, "dept")), kai.Queue)
+        label = {KAI_QUEUE: own(bench, "team")}
+        await bench.apply(gang("big", group("w", 4), labels=label))
+        told = await bench.condition("big", status="False", reason="QuotaExceeded")
+        assert f"queue {own(bench, 'dept')} is limited to 3 gpu" in told.message
+        await bench.apply(gang("fits", group("w", 3), labels=label))
+        await bench.expect({"fits/w": 3})
+        await bench.apply(gang("inner", group("w", 1), labels={KAI_QUEUE: own(bench, "dept")}))
+        told = await bench.condition("inner", status="False", reason="QueueInvalid")
+        assert "has queues below it" in told.message
+
+
+@pytest.mark.parametrize(
+    ("bodies", "words"),
+    [
+        pytest.param([("a", {"parent": "b"}), ("b", {"parent": "a"})], "cycle", id="a cycle"),
+        pytest.param([("a", {"parent": "gone"})], "does not exist", id="a missing parent"),
+        pytest.param([("a", {"own": 4, "most": 2})], "than its limit allows", id="min above max"),
+        pytest.param([("a", {"own": -1})], "is negative", id="a negative amount"),
+        pytest.param([("a", {"own": "lots"})], "is not a quantity", id="an unknown unit"),
+        pytest.param(
+            [("a", {"annotations": {"quota.scheduling.koordinator.sh/shared-weight": "much"}})], "not a JSON object",
+            id="a weight that is none",
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.simulated
+async def test_a_quota_that_is_wrong_is_told_on_it_and_on_its_gangs_and_nothing_else_stops(
+    cluster: Any, quotas: Any, bodies: list[tuple[str, dict]], words: str
+) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(4)
+        for name, fields in bodies:
+            given = dict(fields)
+            if "parent" in given:
+                given["parent"] = own(bench, given["parent"])
+            await quotas(elastic(own(bench, name), bench.namespace, **given))
+        await quotas(elastic(own(bench, "fine"), bench.namespace, 2, 2))
+        await bench.apply(gang("stuck", group("w", 1), labels=team(bench, "a")))
+        await bench.apply(gang("runs", group("w", 2), labels=team(bench, "fine")))
+        await bench.expect({"runs/w": 2})
+        told = await bench.condition("stuck", status="False", reason="QueueInvalid")
+        assert words in told.message
+        event = await bench.event("InvalidQueue")
+        assert words in event.message
+        assert event.involved_object.kind == "ElasticQuota"
+
+
+async def test_a_queue_deleted_under_running_gangs_disturbs_nobody_and_new_ones_wait(cluster: Any, quotas: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(4)
+        await cluster.client.create(ElasticQuota, elastic(own(bench, "a"), bench.namespace, 2, 4))
+        await quotas(elastic(own(bench, "b"), bench.namespace, 2, 4))
+        await bench.apply(gang("runs", group("w", 2), labels=team(bench, "a")))
+        await bench.expect({"runs/w": 2})
+        await cluster.client.delete(ElasticQuota, own(bench, "a"), bench.namespace)
+        await bench.apply(gang("late", group("w", 1), labels=team(bench, "a")))
+        told = await bench.condition("late", status="False", reason="QueueDoesNotExist")
+        assert f"there is no ElasticQuota {own(bench, 'a')}" in told.message
+        await bench.expect({"runs/w": 2})
+
+
+@pytest.mark.simulated
+async def test_equal_queues_that_ask_at_once_get_equal_shares(cluster: Any, quotas: Any) -> None:
+    async with scheduling(cluster) as bench:
+        root = await quotas(elastic(own(bench, "root"), bench.namespace, 0, 12, total=12))
+        await quotas(elastic(own(bench, "a"), bench.namespace, 0, 12, parent=root))
+        await quotas(elastic(own(bench, "b"), bench.namespace, 0, 12, parent=root))
+        for number in range(6):
+            await bench.apply(gang(f"a{number}", group("w", 2), labels=team(bench, "a")))
+        for number in range(6):
+            await bench.apply(gang(f"b{number}", group("w", 2), labels=team(bench, "b")))
+        await bench.add_nodes(12)
+        await bench.cluster.settle(20)
+        bound = await bench.bound()
+        assert sum(count for name, count in bound.items() if name.startswith("a")) == 6
+        assert sum(count for name, count in bound.items() if name.startswith("b")) == 6
+
+
+async def test_used_is_written_only_to_trees_that_name_this_scheduler(cluster: Any, quotas: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(4)
+        ours = {"grove.io/scheduler-name": "grove-scheduler"}
+        await quotas(elastic(own(bench, "a"), bench.namespace, 2, 4, labels=ours))
+        await quotas(elastic(own(bench, "b"), bench.namespace, 2, 4))
+        await bench.apply(gang("one", group("w", 2), labels=team(bench, "a")))
+        await bench.apply(gang("two", group("w", 2), labels=team(bench, "b")))
+        await bench.expect({"one/w": 2, "two/w": 2})
+
+        async def written() -> bool:
+            found = await bench.client.get(ElasticQuota, own(bench, "a"), bench.namespace)
+            return found.status.used == {GPU: "2"} and '"2"' in found.metadata.annotations.get(
+                "quota.scheduling.koordinator.sh/runtime", ""
+            )
+
+        await cluster.eventually(written)
+        other = await bench.client.get(ElasticQuota, own(bench, "b"), bench.namespace)
+        assert other.status.used == {}
+
+
+@pytest.mark.simulated
+async def test_quotas_that_are_installed_later_hold_without_a_restart(cluster: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(4)
+        await bench.apply(gang("free", group("w", 1), labels=team(bench, "a")))
+        await bench.expect({"free/w": 1})
+        await install(cluster, "ElasticQuota")
+        await cluster.client.create(ElasticQuota, elastic(own(bench, "a"), bench.namespace, 0, 2))
+        await cluster.settle(optional.LOOK_S + 1)
+        await bench.apply(gang("late", group("w", 2), labels=team(bench, "a")))
+        await bench.condition("late", status="False", reason="QuotaExceeded")

@@ -1,0 +1,95 @@
+"""Quotas, queues, reservations and devices for tests: their definitions, and objects of them in a line each."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from grove.api import kai
+from grove.api.core import CustomResourceDefinition
+from grove.api.koordinator import ElasticQuota
+from grove.api.meta import Json
+from grove.kube.errors import AlreadyExists
+
+FILE = Path(__file__).parents[1] / "data" / "fleet.yaml"
+QUOTA = "quota.scheduling.koordinator.sh/name"
+KAI_QUEUE = "kai.scheduler/queue"
+GPU = "nvidia.com/gpu"
+_PREFIX = "quota.scheduling.koordinator.sh/"
+
+_AMOUNTS: Json = {
+    "type": "object",
+    "additionalProperties": {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True},
+}
+_TYPES: dict[str, Json] = {
+    "amounts": _AMOUNTS,
+    "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    "list": {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+    "string": {"type": "string"},
+    "integer": {"type": "integer"},
+    "boolean": {"type": "boolean"},
+}
+
+
+def definitions(*kinds: str) -> list[Json]:
+    """CustomResourceDefinitions of these kinds, or of all."""
+    return [_definition(one) for one in yaml.safe_load(FILE.read_text()) if not kinds or one["kind"] in kinds]
+
+
+def _definition(one: Json) -> Json:
+    def fields(given: dict[str, str]) -> Json:
+        return {"type": "object", "properties": {name: _TYPES[kind] for name, kind in given.items()}}
+
+    schema = {
+        "type": "object", "properties": {"spec": fields(one["spec"]), "status": fields(one["statusFields"])},
+    }  # fmt: skip
+    version = {
+        "name": one["version"], "served": True, "storage": True, "schema": {"openAPIV3Schema": schema},
+        **({"subresources": {"status": {}}} if one["status"] else {}),
+    }  # fmt: skip
+    kind = one["kind"]
+    names = {"kind": kind, "plural": one["plural"], "singular": kind.lower(), "listKind": f"{kind}List"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{one['plural']}.{one['group']}"},
+        "spec": {"group": one["group"], "names": names, "scope": one["scope"], "versions": [version]},
+    }
+
+
+async def install(cluster: Any, *kinds: str) -> None:
+    """Has the cluster serve these kinds; they stay, as those of other tests may need them."""
+    for one in definitions(*kinds):
+        with suppress(AlreadyExists):
+            await cluster.client.create(CustomResourceDefinition.RESOURCE, one)
+    for one in yaml.safe_load(FILE.read_text()):
+        if not kinds or one["kind"] in kinds:
+            await cluster.eventually(partial(cluster.client.serves, _KINDS[one["kind"]]))
+
+
+def elastic(
+    name: str, namespace: str, own: int = 0, most: int | None = None, *, parent: str = "", total: int | None = None,
+    labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None,
+) -> Json:  # fmt: skip
+    """An ElasticQuota over GPUs."""
+    found = {f"{_PREFIX}parent": parent} if parent else {}
+    notes = {f"{_PREFIX}total-resource": json.dumps({GPU: total})} if total is not None else {}
+    limit = {"max": {GPU: most}} if most is not None else {}
+    meta = {
+        "name": name, "namespace": namespace, "labels": {**found, **(labels or {})},
+        "annotations": {**notes, **(annotations or {})},
+    }  # fmt: skip
+    return {"metadata": meta, "spec": {"min": {GPU: own}, **limit}}
+
+
+def kai_queue(name: str, own: float = 0, most: float = -1, *, parent: str = "", weight: float = 1) -> Json:
+    resources = {"gpu": {"quota": own, "limit": most, "overQuotaWeight": weight}}
+    return {"metadata": {"name": name}, "spec": {"parentQueue": parent, "resources": resources}}
+
+
+_KINDS: dict[str, Any] = {"ElasticQuota": ElasticQuota, "Queue": kai.Queue}
