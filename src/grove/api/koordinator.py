@@ -8,6 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import ClassVar
 
+from msgspec import field
+
 from grove.api import selector
 from grove.api.meta import Condition, Json, Object, Resource, Struct
 from grove.api.node import Taint
@@ -130,3 +132,36 @@ class Reservation(Object):
 def _agrees(*pairs: tuple[str, str]) -> bool:
     """Whether what is said on the left is so on the right; an empty word says nothing."""
     return all(not said or said == found for said, found in pairs)
+
+
+class DeviceTopology(Struct):
+    socket_id: int = field(name="socketID", default=-1)
+    node_id: int = field(name="nodeID", default=-1)
+    pcie_id: str = field(name="pcieID", default="")
+    bus_id: str = field(name="busID", default="")
+
+
+class DeviceInfo(Struct):
+    """One device of a node. `minor` is its number among those of its type."""
+
+    type: str = ""
+    id: str = ""
+    minor: int | None = None
+    health: bool = True
+    resources: ResourceList = {}
+    topology: DeviceTopology | None = None
+    labels: dict[str, str] = {}
+
+
+class DeviceSpec(Struct):
+    devices: tuple[DeviceInfo, ...] = ()
+
+
+class Device(Object):
+    """The devices of one node; the object is called like it."""
+
+    RESOURCE: ClassVar[Resource] = Resource(
+        "scheduling.koordinator.sh", "v1alpha1", "Device", "devices", namespaced=False
+    )
+
+    spec: DeviceSpec = DeviceSpec()

@@ -6,13 +6,18 @@ node label keys.
 
 from __future__ import annotations
 
-from grove.api.koordinator import ElasticQuota, Reservation
+from collections.abc import Sequence
+
+from grove.api.koordinator import RESERVATION_REF, ElasticQuota, Reservation
 from grove.api.labels import GROVE_SCHEDULER
 from grove.api.meta import Json, Resource
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.reservation_ref import InvalidAnnotation, reservation_affinity
 from grove.api.topology import ClusterTopologyBinding
-from grove.backends.base import PlainBackend, TopologySync
+from grove.backends.base import PlainBackend, Refusal, TopologySync
 from grove.backends.options import Options
 from grove.backends.rights import reads
+from grove.backends.uniform import queue_faults
 
 NAME = GROVE_SCHEDULER
 RULES: tuple[Json, ...] = (reads(ElasticQuota.RESOURCE), reads(Reservation.RESOURCE))
@@ -24,6 +29,15 @@ class GroveBackend(PlainBackend):
     reports_gang_status = True
     topology_resource: Resource | None = None
     topology_served = topology_frozen = False
+
+    def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
+        found = [Refusal(*one) for one in queue_faults(pcs)]
+        if ref := pcs.metadata.annotations.get(RESERVATION_REF):
+            try:
+                reservation_affinity(ref)
+            except InvalidAnnotation as error:
+                found.append(Refusal(f"metadata.annotations[{RESERVATION_REF}]", str(error)))
+        return tuple(found)
 
     def topology_name(self, binding: ClusterTopologyBinding) -> str:
         return binding.metadata.name

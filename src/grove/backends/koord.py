@@ -19,7 +19,7 @@ from grove.api import conditions as words
 from grove.api import labels as key
 from grove.api.core import Pod
 from grove.api.koordinator import POD_GROUP as GANG
-from grove.api.koordinator import PRIORITY, QOS, QUOTA, RESERVATION_AFFINITY, RESERVATION_REF, ElasticQuota, Reservation
+from grove.api.koordinator import QUOTA, RESERVATION_AFFINITY, RESERVATION_REF, ElasticQuota, Reservation
 from grove.api.meta import Json, Resource, is_true
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang, PodGroup
@@ -34,6 +34,7 @@ from grove.backends.koord_topology import DEFAULT, NETWORK_TOPOLOGY, network_dri
 from grove.backends.kube_objects import LABEL_LENGTH, object_meta, shortened
 from grove.backends.options import Options
 from grove.backends.rights import keeps, reads
+from grove.backends.uniform import mixed_labels, qos_faults
 
 NAME = key.KOORDINATOR_SCHEDULER
 ALIASES = frozenset({"koordinator-scheduler"})
@@ -44,9 +45,6 @@ _PREFIX = "gang.scheduling.koordinator.sh/"
 GROUPS, TOTAL, MODE, MATCH = (f"{_PREFIX}{name}" for name in ("groups", "total-number", "mode", "match-policy"))
 TOPOLOGY_SPEC, TOPOLOGY_INDEX = f"{_PREFIX}network-topology-spec", f"{_PREFIX}network-topology-index"
 QUESTIONED = "scheduling.koordinator.sh/questioned-object-key"
-UNIFORM = (QOS, PRIORITY, QUOTA)
-"""Labels that all pods of a gang must share."""
-QOS_CLASSES = ("LSE", "LSR", "LS", "BE", "SYSTEM")
 UNEQUAL = (
     "koord-scheduler 1.8 places gangs with topology in part, across domains, or crashes when their core pods ask for "
     "different amounts; give all cliques the same requests, or drop the constraint"
@@ -109,13 +107,7 @@ class KoordBackend(PlainBackend):
 
     def _uniform(self, pcs: PodCliqueSet) -> Iterable[Refusal]:
         cliques = pcs.spec.template.cliques
-        for label in UNIFORM:
-            values = sorted({clique.labels.get(label, pcs.metadata.labels.get(label, "")) for clique in cliques})
-            if len(values) > 1:
-                shown = ", ".join(value or "none" for value in values)
-                yield Refusal("spec.template.cliques.labels", f"{label} must be the same in a whole gang, not {shown}")
-            elif label == QOS and values and values[0] and values[0] not in QOS_CLASSES:
-                yield Refusal("spec.template.cliques.labels", f"{QOS} must be one of {', '.join(QOS_CLASSES)}")
+        yield from (Refusal(*one) for one in (*mixed_labels(pcs, (QUOTA,)), *qos_faults(pcs)))
         for field_ in ("priorityClassName", "preemptionPolicy"):
             default = pcs.spec.template.priority_class_name if field_ == "priorityClassName" else ""
             said = sorted({clique.spec.pod_spec.get(field_) or default for clique in cliques})
@@ -137,9 +129,6 @@ class KoordBackend(PlainBackend):
         if site.is_core:
             labels[GANG] = group_name(site.gang_name, site.clique)
         labels[QUESTIONED] = sha256(f"{namespace}/{site.gang_name}".encode()).hexdigest()[:16]
-        for label in UNIFORM:
-            if label in site.pcs.metadata.labels:
-                labels.setdefault(label, site.pcs.metadata.labels[label])
         annotations[TOPOLOGY_INDEX] = str(gang_index(site))
         said = site.gang.metadata.annotations if site.gang is not None else site.pcs.metadata.annotations
         if reference := said.get(RESERVATION_REF):

@@ -114,16 +114,42 @@ def explanation_picture(asked: Subject) -> Picture:
 
 @click.command()
 @click.option("-w", "--watch", is_flag=True, help="Draw it anew whenever something changes.")
+@click.option("--tree", is_flag=True, help="Only the queues and quotas, with guaranteed, used, fair share and limit.")
 @cluster_command(everywhere=True)
-def queue(options: Options, watch: bool) -> int:
-    """Gangs that wait for a place, in the order the scheduler takes them, and what each waits for."""
+def queue(options: Options, watch: bool, tree: bool) -> int:
+    """Gangs that wait for a place, in the order the scheduler takes them, and what each waits for.
+
+    Where the cluster has queues (ElasticQuota, or Queue of KAI), their tree comes first.
+    """
     from datetime import UTC, datetime
 
+    if tree:
+        return answer(options, lambda client, namespace: tree_answer(client))
     if watch:
         from grove.cli.following import watch as follow
 
         return follow(options, queue_picture)
     return answer(options, lambda client, namespace: queue_answer(client, namespace, datetime.now(UTC)))
+
+
+async def tree_answer(client: Client) -> Answer:
+    """The tree of queues as rows."""
+    from grove.cli.judged import looking
+    from grove.scheduler.explain.queues import queue_rows
+    from grove.scheduler.loop.asked import waiting_line
+
+    async with looking(client) as scheduler:
+        waiting_line(scheduler.view)
+        rows = queue_rows(scheduler.quotas.policy, scheduler.view.snapshot)
+
+    def paint(width: int) -> RenderableType:
+        from rich.text import Text
+
+        from grove.show.queues import tree_table
+
+        return tree_table(rows, width) if rows else Text("this cluster has no queues")
+
+    return Answer(rows, paint)
 
 
 async def queue_answer(client: Client, namespace: str, now: datetime) -> Answer:
@@ -141,6 +167,7 @@ async def queue_answer(client: Client, namespace: str, now: datetime) -> Answer:
 
 
 def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, namespace: str, now: datetime) -> Answer:
+    from grove.scheduler.explain.queues import queue_rows
     from grove.scheduler.loop.asked import diagnose, waiting_line
     from grove.show.queue import Line, line_of
     from grove.show.verdict import code_of
@@ -153,6 +180,7 @@ def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, namespace: 
         state = view.gangs[f"{one.namespace}/{one.name}"]
         found = diagnose(view, state, scheduler.config.node_policy, most=0) if len(lines) < MOST_LOOKED else None
         lines.append(line_of(one, state.podgang, found, seen))
+    queues = queue_rows(scheduler.quotas.policy, view.snapshot)
     down = next((one for one in (processes.operator, processes.scheduler) if one.is_down), None)
     code = max((code_of(one.state) for one in lines), default=RUNNING)
 
@@ -161,9 +189,11 @@ def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, namespace: 
         from rich.text import Text
 
         from grove.show.queue import queue_table
+        from grove.show.queues import tree_table
 
         first = [Text(down.sentence, style="bold red")] if down is not None else []
-        return Group(*first, queue_table(lines, width, now, everywhere=not namespace))
+        tree: list[RenderableType] = [tree_table(queues, width), Text("")] if queues else []
+        return Group(*first, *tree, queue_table(lines, width, now, everywhere=not namespace))
 
     return Answer(lines, paint, WAITING if down is not None else code)
 

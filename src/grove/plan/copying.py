@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grove.api import core, labels
+from grove.api.koordinator import Device, Reservation
 from grove.api.meta import Json, Key, Resource
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -20,6 +21,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.kube.client import Client
 from grove.kube.errors import Forbidden, NotFound
+from grove.plan.guests import QUEUES
 
 PAGE = 1000
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
@@ -31,6 +33,7 @@ _FIRST: tuple[Resource, ...] = (
     core.PersistentVolumeClaim.RESOURCE,
     core.PodDisruptionBudget.RESOURCE, QUOTA, core.ServiceAccount.RESOURCE, core.DeviceClass.RESOURCE,
     core.ResourceSlice.RESOURCE, core.ResourceClaimTemplate.RESOURCE, core.ResourceClaim.RESOURCE,
+    *QUEUES, Reservation.RESOURCE, Device.RESOURCE,
 )  # fmt: skip
 _NEEDED = (core.Node.RESOURCE, core.Pod.RESOURCE)
 _OF_SETS: tuple[Resource, ...] = (

@@ -33,6 +33,7 @@ from grove.crds import load as own_crds
 from grove.operator.wiring import Operator
 from grove.plan.copying import Copy, is_restless
 from grove.plan.devices import ClaimMaker, classes_in, furnish
+from grove.plan.guests import definitions as guests
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.show.seen import Seen
@@ -53,20 +54,6 @@ START_S, STOP_S = (2.0, 6.0), (0.5, 2.0)
 PATIENCE_S = 3600.0
 """Virtual time after which the story stops to wait for what does not come."""
 _CONFIG = "topologyAwareScheduling: {enabled: true}\nnetwork: {autoMNNVLEnabled: true}\n"
-_COMPUTE_DOMAINS: Json = {
-    "metadata": {"name": "computedomains.resource.nvidia.com"},
-    "spec": {
-        "group": "resource.nvidia.com", "scope": "Namespaced",
-        "names": {"kind": "ComputeDomain", "plural": "computedomains", "singular": "computedomain"},
-        "versions": [
-            {
-                "name": "v1beta1", "served": True, "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}  # fmt: skip
-"""The NVIDIA driver's kind, as much of it as Grove writes."""
 _OPERATOR = "system:serviceaccount:grove-system:grove-operator"
 _SCHEDULER = "system:serviceaccount:grove-system:grove-scheduler"
 
@@ -120,7 +107,7 @@ class World:
         self.cluster = SimCluster(
             seed=self.rng.getrandbits(64), report_init=True, start_s=START_S[0] if steady else _between(pace, START_S),
             stop_s=STOP_S[0] if steady else _between(pace, STOP_S), clock=LoopClock(now) if now is not None else None,
-            definitions=[*own_crds(), _COMPUTE_DOMAINS],
+            definitions=[*own_crds(), *guests()],
         )  # fmt: skip
         self.client = self.cluster.client()
         self.config = load_configuration(_CONFIG)

@@ -17,7 +17,7 @@ from tests.support.observed import NOW, clique_of, pod, set_of
 from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podcliqueset import IN_ORDER
-from grove.backends import Backend, GroveBackend, KubeBackend
+from grove.backends import Backend, GroveBackend, KubeBackend, koord
 from grove.operator.podclique.pod import PodBlueprint, build_pod
 from grove.operator.podclique.pods import PodPlan, free_indexes, plan_pods, pod_index, scale_in_order
 from grove.operator.shared.layout import floor, unit_of
@@ -401,3 +401,17 @@ def test_building_a_pod_leaves_the_clique_as_it_is() -> None:
     before = str(print_.clique)
     plan(print_, [])
     assert str(print_.clique) == before
+
+
+@pytest.mark.parametrize("backend", [GroveBackend(), KubeBackend(), koord.KoordBackend()], ids=lambda one: one.name)
+def test_what_a_set_says_of_quality_and_queue_is_on_all_its_pods_whoever_places_them(backend: Backend) -> None:
+    said = {
+        "koordinator.sh/qosClass": "LS", "koordinator.sh/priority": "9100",
+        "quota.scheduling.koordinator.sh/name": "team", "team": "red",
+    }  # fmt: skip
+    manifest = pcs("d", clique("w", labels={"quota.scheduling.koordinator.sh/name": "own"}), metadata={"labels": said})
+    labels = build_pod(blueprint(manifest=manifest, backend=backend), 0, "d-0-w-x")["metadata"]["labels"]
+    assert labels["koordinator.sh/qosClass"] == "LS"
+    assert labels["koordinator.sh/priority"] == "9100"
+    assert labels["quota.scheduling.koordinator.sh/name"] == "own", "a clique's own word stays"
+    assert "team" not in labels

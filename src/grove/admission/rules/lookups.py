@@ -17,6 +17,7 @@ from grove.api.labels import DEFAULT_SCHEDULER, KAI_SCHEDULER, VOLCANO_SCHEDULER
 from grove.api.meta import Json, Key, Resource
 from grove.api.node import PriorityClass
 from grove.api.podcliqueset import PodCliqueSet
+from grove.backends.uniform import qos_faults
 
 LPX_SCHEDULER = "lpx-scheduler"
 LISTED: Mapping[str, Resource] = {
@@ -158,7 +159,9 @@ class BackendFacts:
 def _rule_of(scheduler: Scheduler) -> BackendRule:
     def rule(obj: Json) -> Iterable[tuple[str, str]]:
         try:
-            return scheduler.validate(msgspec.convert(obj, PodCliqueSet))
+            pcs = msgspec.convert(obj, PodCliqueSet)
+            found = [*scheduler.validate(pcs)]
+            return [*found, *(one for one in qos_faults(pcs) if one not in found)]
         except msgspec.ValidationError:
             return ()  # the schema has named what cannot be read
 

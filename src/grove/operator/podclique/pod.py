@@ -17,6 +17,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.backends import Backend, PodSite
+from grove.backends.uniform import CARRIED
 from grove.operator.shared.claims import claims_of_pod, with_claims
 from grove.operator.shared.layout import Unit, min_pods
 from grove.operator.shared.owners import owned_by
@@ -73,6 +74,9 @@ def build_pod(blueprint: PodBlueprint, index: int, name: str) -> Json:
         "annotations": dict(clique.metadata.annotations),
         "ownerReferences": owned_by(clique),
     }
+    for label in CARRIED:
+        if label in pcs.metadata.labels:
+            metadata["labels"].setdefault(label, pcs.metadata.labels[label])
     if blueprint.incarnation:
         metadata["annotations"][key.INCARNATION] = str(blueprint.incarnation)
     pod: Json = {

@@ -27,6 +27,7 @@ def diagnose(view: View, gang: GangState, strategy: Strategy = "pack", *, most: 
     """
     if view.has_minimum(gang):
         return Diagnosis(gang.name, True)
+    view.quotas(_asking(view))
     turn = readiness(view, gang, lambda base: _stands(view, base))
     gate = turn.verdict.why if turn.stage is None and turn.verdict is not None else None
     try:
@@ -47,6 +48,13 @@ def _is_of(view: View, unit: str, own: str) -> bool:
     return bool(own) and found is not None and _set_of(found) == own
 
 
+def _asking(view: View) -> list[str]:
+    """Units that ask for room now: what queues count as waiting."""
+    gangs = (gang for gang in view.gangs.values() if view.concerns_us(gang))
+    ready = (gang.name for gang in gangs if readiness(view, gang, lambda base: _stands(view, base)).stage is not None)
+    return [*ready, *(name for name in view.singles if not view.node_of(view.singles[name]))]
+
+
 def _stands(view: View, base: str) -> bool:
     gang = view.gangs.get(base)
     if gang is None:
@@ -58,6 +66,7 @@ def _stands(view: View, base: str) -> bool:
 def waiting_line(view: View) -> list[InLine]:
     """Gangs without their minimum on nodes, in the order the scheduler takes them; those it may not take yet last."""
     found: list[tuple[tuple[bool, Order], InLine]] = []
+    view.quotas(_asking(view))
     for state in view.gangs.values():
         if not view.concerns_us(state) or view.has_minimum(state):
             continue

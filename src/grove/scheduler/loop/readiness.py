@@ -14,6 +14,7 @@ import msgspec
 
 from grove.api import labels
 from grove.api.core import Pod
+from grove.api.koordinator import PRIORITY, QOS
 from grove.api.meta import Key
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.view import View
@@ -26,6 +27,7 @@ from grove.scheduler.model.zones import ZONES, Wishes, wishing, zone_wishes
 from grove.scheduler.policy.gangs import (
     INVALID,
     PLACED,
+    QOS_MISMATCH,
     WAITING_FOR_BASE,
     WAITING_FOR_GATES,
     WAITING_FOR_PODS,
@@ -74,6 +76,8 @@ def readiness(view: View, gang: GangState, base_stands: Callable[[str], bool]) -
     if gang.trouble:
         return _waits(INVALID, kinds.INVALID, gang.trouble)
     pending = [pod for pod, _ in view.members(gang) if is_pending(view, pod)]
+    if pending and (mixed := _mixed(pending)) is not None:
+        return Readiness(Phase.INVALID, None, Verdict(False, QOS_MISMATCH, mixed))
     is_open = any(not pod.is_gated for pod in pending)
     if has_minimum and not gang.life.is_busy and not view.has_minimum(gang):
         return Readiness(Phase.QUEUED, None)  # its pods are on their way for a PodGang that is gone; that ends soon
@@ -96,6 +100,16 @@ def readiness(view: View, gang: GangState, base_stands: Callable[[str], bool]) -
         why = Reason(kinds.BASE_WAITS, gang.base, names=state)
         return Readiness(Phase.WAITING_FOR_BASE, None, Verdict(False, WAITING_FOR_BASE, why))
     return Readiness(Phase.QUEUED, _floor(gang) if gang.has_floor else Stage.SURPLUS)
+
+
+def _mixed(pods: list[Pod]) -> Reason | None:
+    """Why pods cannot be one gang: all of it has one QoS class and one sub-priority."""
+    for label in (QOS, PRIORITY):
+        values = {pod.metadata.labels.get(label, "") for pod in pods}
+        if len(values) > 1:
+            shown = ", ".join(value or "none" for value in sorted(values))
+            return Reason(kinds.INVALID, f"{label} must be the same in a whole gang, not {shown}")
+    return None
 
 
 def is_pending(view: View, pod: Pod) -> bool:
@@ -122,7 +136,9 @@ def order_of(view: View, name: str) -> Order:
 def gang_order(view: View, gang: GangState, stage: Stage) -> Order:
     meta = gang.podgang.metadata
     created = meta.creation_timestamp
-    rank = view.snapshot.seams.rank(view.snapshot, Applicant(gang.name, gang.priority, meta.labels))
+    first = next((pod.metadata.labels for pod, _ in view.members(gang)), {})  # what its pods are counted by
+    applicant = Applicant(gang.name, gang.priority, {**meta.labels, **first})
+    rank = view.snapshot.seams.rank(view.snapshot, applicant)
     return Order(rank, stage, created.timestamp() if created else 0.0, gang.name)
 
 
