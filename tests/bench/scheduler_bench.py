@@ -6,6 +6,7 @@ the decision alone that is measured, without any API.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import statistics
 import time
@@ -18,11 +19,13 @@ from grove.scheduler.cluster.snapshot import Snapshot, cluster
 from grove.scheduler.evict.preempt import Victims, preempt
 from grove.scheduler.evict.victims import Running
 from grove.scheduler.explain.explanation import explain
-from grove.scheduler.model.answers import NoFit, Placement
+from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Decider
+from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import NodeFacts, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup, single
 from grove.scheduler.solve.place import place
 from tests.bench.figures import Figure
+from tests.support.scheduler.cases import unending_case
 
 ZONE, BLOCK, RACK, HOST = "bench/zone", "bench/block", "bench/rack", "kubernetes.io/hostname"
 GPU = "nvidia.com/gpu"
@@ -199,7 +202,32 @@ def measure() -> Iterable[tuple[str, float, str, float]]:
     yield "snapshot copy, 10000 nodes", median_ms(snapshot.copy, 99) * 1000, "µs", 20.0
 
 
+async def longest_stall(in_place_steps: int) -> float:
+    """Milliseconds an event loop stood still, at most, while a gang was decided that takes the whole budget."""
+    nodes, wanted = unending_case(378)
+    decider = Decider(cluster(nodes), "bench", in_place_steps=in_place_steps)
+    longest, last, loop = 0.0, time.perf_counter(), asyncio.get_running_loop()
+
+    def beat() -> None:
+        nonlocal longest, last
+        now = time.perf_counter()
+        longest, last = max(longest, now - last), now
+        loop.call_later(0.001, beat)
+
+    beat()
+    _, answer = await decider.place(wanted, Budget())
+    assert isinstance(answer, NoFit)
+    beat()
+    return longest * 1000
+
+
 def run(results: dict[str, Figure]) -> None:
+    stalls = [
+        statistics.median([asyncio.run(longest_stall(steps)) for _ in range(5)]) for steps in (10**9, IN_PLACE_STEPS)
+    ]
+    results["loop: longest stall while a gang of the whole budget is decided"] = Figure(
+        round(stalls[1], 1), "ms", f"≤ 50 (in place {stalls[0]:.0f})"
+    )
     for name, value, unit, aim in measure():
         results[f"core: {name}"] = Figure(round(value, 3), unit, f"≤ {aim:g}")
 

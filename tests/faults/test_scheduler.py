@@ -314,9 +314,21 @@ class Story:
                 continue
 
 
-async def live_through(seed: int) -> list[str]:
+def long_decisions(seed: int) -> Callable[[Callable[[], Any]], Awaitable[Any]]:
+    """Every decision takes up to two seconds, on the cluster as it was when it began."""
+    rng = random.Random(seed)
+
+    async def decide(work: Callable[[], Any]) -> Any:
+        await asyncio.sleep(rng.choice((0.0, 0.05, 0.5, 2.0)))
+        return work()
+
+    return decide
+
+
+async def live_through(seed: int, *, is_slow: bool = False) -> list[str]:
     """One run; what broke, if anything."""
     rng = random.Random(seed)
+    aside = long_decisions(seed) if is_slow else None
     faults = Faults(ROUGH, seed=seed)
     config = SchedulerConfiguration(hold_after=Seconds(0), preemption=Preemption(enabled=rng.random() < 0.7))
     async with AsyncExitStack() as stack:
@@ -329,7 +341,7 @@ async def live_through(seed: int) -> list[str]:
         for name, value in (("low", 10), ("high", 1000), (RIVAL, 5000)):
             await sim.client().create(PriorityClass, {"metadata": {"name": name}, "value": value})
         process = Process(
-            lambda client: witness.watch_over(Scheduler(client, config, sim.clock)).run(),
+            lambda client: witness.watch_over(Scheduler(client, config, sim.clock, aside=aside)).run(),
             lambda: faults.client(sim.client(user="grove-scheduler")),
             rng=random.Random(seed), mean_life_s=12.0,
         )  # fmt: skip
@@ -396,11 +408,11 @@ async def _unplaced(story: Story, config: SchedulerConfiguration) -> list[str]:
     ]
 
 
-def survives(seeds: range) -> None:
+def survives(seeds: range, *, is_slow: bool = False) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     try:
         for seed in seeds:
-            broken = run(live_through(seed), seed=seed)
+            broken = run(live_through(seed, is_slow=is_slow), seed=seed)
             assert broken == [], f"seed {seed}"
     finally:
         structlog.reset_defaults()
@@ -411,10 +423,14 @@ def test_promises_hold_in_bad_weather(part: int) -> None:
     survives(range(part * 25, part * 25 + 25))
 
 
+def test_promises_hold_while_the_cluster_moves_on_under_decisions() -> None:
+    survives(range(1000, 1025), is_slow=True)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("part", range(36))
 def test_promises_hold_in_a_thousand_storms(part: int) -> None:
-    survives(range(100 + part * 25, 125 + part * 25))
+    survives(range(100 + part * 25, 125 + part * 25), is_slow=part % 4 == 3)
 
 
 def test_a_run_is_a_function_of_its_seed() -> None:

@@ -202,3 +202,22 @@ def medium_case(seed: int, nested: bool) -> tuple[list[NodeFacts], list[PodFacts
         groups.append(PodGroup(f"g{g}", count, pods, (), "", RACK if nested else ""))
     root = Branch("gang", tuple(groups), ZONE if nested else rng.choice(("", "", ZONE)), "" if nested else RACK)
     return nodes, running, Gang("default/gang", root)
+
+
+def unending_case(seed: int) -> tuple[list[NodeFacts], Gang]:
+    """Pods of several sizes in two resources that leave four percent free: seed 378 ends with the budget, unproven."""
+    rng = Random(seed)
+    count, gpus, cpus = rng.choice((12, 24, 40)), rng.choice((16, 24, 32)), 64
+    has = {"cpu": cpus, GPU: gpus, "pods": 99}
+    nodes = [NodeFacts(f"n{i:03}", has, {"kubernetes.io/hostname": f"n{i:03}"}, ()) for i in range(count)]
+    gpus_left, cpus_left, groups = count * gpus, count * cpus, []
+    kinds = rng.randint(3, 6)
+    for kind in range(kinds):
+        size, cpu = rng.randint(gpus // 5, gpus // 2), rng.randint(4, cpus // 2)
+        most = min(gpus_left / size, cpus_left / cpu)
+        pods = max(1, int(most * (0.25 if kind < kinds - 1 else 0.96)))
+        gpus_left, cpus_left = gpus_left - size * pods, cpus_left - cpu * pods
+        name, alike = f"g{kind}", Shape(requests=(("cpu", cpu), (GPU, size), ("pods", 1)))
+        made = tuple(PodFacts(f"{name}-{i}", "ns", f"{name}-{i}", alike, group=name) for i in range(pods))
+        groups.append(PodGroup(name, pods, made))
+    return nodes, Gang(f"default/unending-{seed}", Branch("gang", tuple(groups)))

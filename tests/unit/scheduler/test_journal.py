@@ -17,6 +17,7 @@ from grove.scheduler.model.answers import Budget, Placement
 from grove.scheduler.model.facts import HostPort, NodeFacts, NodeTerm, PodFacts, PodScope, PodTerm, Shape, Spread
 from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup
 from grove.scheduler.replay.journal import JOURNAL, BadJournal, Journal, RecordedSnapshot, replay
+from grove.sim.loop import run
 
 RACK = "rack"
 
@@ -40,6 +41,10 @@ def pod(uid: str, rng: random.Random, group: str, **fields: object) -> PodFacts:
 
 
 def a_busy_day(directory: Path, seed: int) -> list[str]:
+    return run(busy_day(directory, seed))
+
+
+async def busy_day(directory: Path, seed: int) -> list[str]:
     """Nodes and pods come and go between decisions; what was placed is assumed. Returns the ids of the decisions."""
     rng = random.Random(seed)
     journal = Journal(directory)
@@ -61,7 +66,7 @@ def a_busy_day(directory: Path, seed: int) -> list[str]:
         root = Branch(f"ns/g{g}", groups, required=rng.choice(("", RACK)))
         pin = Pin(RACK, "n1") if rng.random() < 0.2 else None
         gang = Gang(f"ns/g{g}", root, priority=g, pinned_domain=pin, headroom=((SHAPES[0], 2),))
-        decision, answer = decider.place(gang, Budget(), closed=["n2"] if rng.random() < 0.3 else [])
+        decision, answer = await decider.place(gang, Budget(), closed=["n2"] if rng.random() < 0.3 else [])
         decisions.append(decision)
         if isinstance(answer, Placement):
             snapshot.assume(answer)
@@ -69,7 +74,7 @@ def a_busy_day(directory: Path, seed: int) -> list[str]:
         else:
             units = [Running(one.uid, one.priority, (one,)) for one in sorted(placed, key=lambda p: p.uid)]
             budget = DisruptionBudget("ns/keep", 1, frozenset(p.uid for p in placed[:3]))
-            decisions.append(decider.preempt(gang, units, [budget], Budget())[0])
+            decisions.append((await decider.preempt(gang, units, [budget], Budget()))[0])
         if placed and rng.random() < 0.4:
             snapshot.remove_pod(placed.pop(rng.randrange(len(placed))).uid)
         if rng.random() < 0.2:

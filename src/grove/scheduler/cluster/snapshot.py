@@ -212,6 +212,12 @@ class Snapshot:
         twin._owns_free = twin._owns_nodes = False
         return twin
 
+    def apart(self) -> Snapshot:
+        """A copy for another thread: what copies derive from nodes, and share, is its own from the start."""
+        twin = self.copy()
+        twin._own_nodes()
+        return twin
+
     def amounts(self, requests: Requests) -> tuple[tuple[int, int], ...]:
         """Requests as (resource row, amount); resources not met before get a row."""
         found = self._amounts.get(requests)

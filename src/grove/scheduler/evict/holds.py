@@ -7,6 +7,7 @@ fit on an empty cluster is held nothing for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -15,7 +16,7 @@ import structlog
 
 from grove.scheduler.cluster.nodes import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.model.answers import Budget, NoFit
+from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.policy.queue import Order
 from grove.scheduler.solve.place import place_on
@@ -63,12 +64,16 @@ class Holds:
             for node in hold.nodes
         }
 
-    def take(self, name: str, order: Order, gang: Gang, since: datetime, *, overtaken: bool = False) -> Hold | None:
-        """Holds nodes for a gang, or others than before; None if nothing that could end would make room for it."""
-        others = {node for holder, hold in self._held.items() if holder != name for node in hold.nodes}
-        answer = place_on(
-            self._snapshot, gang, self._budget, sorted(others), self._snapshot.allocatable, self._occupied()
-        )
+    def choice(self, name: str, gang: Gang) -> Callable[[Snapshot], Placement | NoFit]:
+        """What nodes to hold for a gang, as a question to the core."""
+        others = sorted({node for holder, hold in self._held.items() if holder != name for node in hold.nodes})
+        budget = self._budget
+        return lambda snapshot: place_on(snapshot, gang, budget, others, snapshot.allocatable, _occupied(snapshot))
+
+    def take(
+        self, name: str, order: Order, answer: Placement | NoFit, since: datetime, *, overtaken: bool = False
+    ) -> Hold | None:
+        """Holds the nodes that were chosen; None if nothing that could end would make room for the gang."""
         if isinstance(answer, NoFit):
             self._hopeless[name] = self._snapshot.nodes.version
             return None
@@ -96,9 +101,10 @@ class Holds:
         facts = self._snapshot.nodes.facts[row] if row is not None else None
         return facts.taints if facts is not None else None
 
-    def _occupied(self) -> Ints:
-        """By row, the largest share of any resource in use, in thousandths."""
-        allocatable = np.maximum(self._snapshot.allocatable, 1)
-        used = self._snapshot.allocatable - self._snapshot.free
-        shares: Ints = (SCALE * np.maximum(used, 0) // allocatable).max(axis=0)
-        return shares
+
+def _occupied(snapshot: Snapshot) -> Ints:
+    """By row, the largest share of any resource in use, in thousandths."""
+    allocatable = np.maximum(snapshot.allocatable, 1)
+    used = snapshot.allocatable - snapshot.free
+    shares: Ints = (SCALE * np.maximum(used, 0) // allocatable).max(axis=0)
+    return shares

@@ -11,11 +11,13 @@ import asyncio
 import heapq
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
 from grove.api import labels
 from grove.api.conditions import EventReason
+from grove.api.meta import Key
 from grove.kube.clock import Clock
 from grove.kube.events import Recorder
 from grove.scheduler.devices.devices import DEVICES
@@ -100,7 +102,8 @@ class Cycle:
         self._budget = Budget(config.search_budget) if config.search_budget else Budget()
         self._sharing = Sharing(view, decider, self._budget)
         self._relief = Relief(view, queue, nominations, patience_s=config.patience)
-        self._holding = Holding(view, queue, reporter, events, clock, config, self._budget)
+        self._decider = decider
+        self._holding = Holding(view, queue, reporter, events, clock, config, decider, self._budget)
         self._ready_since: dict[str, float] = {}
         self._said: dict[str, tuple[Reason, Collection[str], Verdict]] = {}
 
@@ -137,7 +140,8 @@ class Cycle:
             if order.stage is not Stage.FLOOR and self._relief.is_to_stand_back(name, order, loop.time()):
                 continue
             try:
-                self._decide(name, order, heap)
+                await self._decide(name, order, heap)
+                await self._holding.hold_for_overtaken()
             except Exception:
                 log.exception("decision failed", unit=name)
                 self._queue.retry(name, loop.time())
@@ -145,7 +149,7 @@ class Cycle:
                 await asyncio.sleep(0)
                 breath = loop.time()
         now = loop.time()
-        next_hold_s = self._holding.look_after_waiting(now)
+        next_hold_s = await self._holding.look_after_waiting(now)
         metrics.CYCLE_SECONDS.observe(now - began)
         metrics.PENDING.set(len(self._queue))
         moments = (
@@ -191,7 +195,7 @@ class Cycle:
         self._reporter.touch(name)
         if gang.phase is Phase.NEW:
             self._nominations.resume(gang)
-        if gang.phase in (Phase.TAKING_BACK, Phase.NOMINATED, Phase.LEAVING):
+        if not gang.life.is_open:
             self._queue.withdraw(name)
             return
         found = readiness(self._view, gang, self._base_stands)
@@ -272,7 +276,7 @@ class Cycle:
 
     # 2. Deciding
 
-    def _decide(self, name: str, order: Order, heap: list[tuple[Order, str]]) -> None:
+    async def _decide(self, name: str, order: Order, heap: list[tuple[Order, str]]) -> None:
         try:
             unit = self._unit(name, order)
         except BadGang as err:
@@ -282,13 +286,42 @@ class Cycle:
             self._queue.withdraw(name)
             return
         closed = self._holding.closed_for(name, order)
-        found = self._sharing.place(name, unit.tree, closed, unit.to_bind)
-        if isinstance(found.answer, Placement):
-            self._accept(unit, found.answer, found.decision, heap)
-            return
-        self._refuse(unit, found.answer, found.decision, closed)
-        if found.has_more:
+        asides, labels_version = self._decider.asides, self._view.snapshot.nodes.labels_version
+        found = await self._sharing.place(name, unit.tree, closed, unit.to_bind)
+        if asides != self._decider.asides and not self._still_holds(unit, found.answer, labels_version):
+            for pod in unit.to_bind(found.answer) if isinstance(found.answer, Placement) else ():
+                self._view.give_back(pod.uid)
             self._queue.retry(name, asyncio.get_running_loop().time())
+        elif isinstance(found.answer, Placement):
+            self._accept(unit, found.answer, found.decision, heap)
+        else:
+            await self._refuse(unit, found.answer, found.decision, closed)
+            if found.has_more:
+                self._queue.retry(name, asyncio.get_running_loop().time())
+
+    def _still_holds(self, unit: Unit, answer: Placement | NoFit, labels_version: int) -> bool:
+        """Whether an answer may be acted on although the cluster moved on while it was worked out.
+
+        A refusal may, if the unit still waits: room that came meanwhile is remembered and wakes it again.
+        """
+        if isinstance(answer, NoFit):
+            return self._still_waits(unit)
+        is_same = labels_version == self._view.snapshot.nodes.labels_version
+        return is_same and self._still_waits(unit) and self._view.has_room(unit.to_bind(answer))
+
+    def _still_waits(self, unit: Unit) -> bool:
+        """Whether a unit and all its pods are what they were when it was looked at."""
+        view, gang, waiting = self._view, unit.state, self._queue.get(unit.name)
+        if waiting is None or waiting.order != unit.order:
+            return False
+        if gang is not None and not (view.is_current(gang) and gang.life.is_open):
+            return False
+        pods = (facts for group in unit.tree.groups() for facts in group.pods)
+        found = ((view.pods.get(Key(facts.namespace, facts.name)), facts.uid) for facts in pods)
+        return all(
+            pod is not None and pod.metadata.uid == uid and not (view.node_of(pod) or view.is_leaving(pod))
+            for pod, uid in found
+        )
 
     def _unit(self, name: str, order: Order) -> Unit | None:
         view = self._view
@@ -298,7 +331,7 @@ class Cycle:
                 return None
             return Unit(name, single(view.facts(pod), self._config.node_policy), order)
         gang = view.gangs.get(name)
-        if gang is None or gang.phase in (Phase.TAKING_BACK, Phase.NOMINATED, Phase.LEAVING):
+        if gang is None or not gang.life.is_open:
             return None
         if order.stage is Stage.SCALED_FLOOR and not gang.stood and not self._base_stands(gang.base):
             return None  # it lost its base while it waited; it is looked at again when that stands
@@ -362,19 +395,23 @@ class Cycle:
             text = f"chose {level['level']} {placement.domain} for {placement.core} pods"
             self._events.normal(gang.podgang, EventReason.TOPOLOGY_SELECTED, text)
 
-    def _refuse(self, unit: Unit, answer: NoFit, decision: str, closed: Mapping[str, Hold]) -> None:
+    async def _refuse(self, unit: Unit, answer: NoFit, decision: str, closed: Mapping[str, Hold]) -> None:
         now = asyncio.get_running_loop().time()
         gang = unit.state
         is_floor = unit.order.stage is not Stage.SURPLUS
+        asides = self._decider.asides
         log.info("no place", unit=unit.name, decision=decision, version=answer.version, reason=answer.reason,
                  proven=answer.proven, message=sentence(answer.why))  # fmt: skip
         if is_floor and self._config.preemption.enabled and not _claims_devices(unit.tree):
             deadline_s = now + self._holding.timeout_s(gang)
-            if self._nominations.try_preempt(unit.name, unit.tree, gang, self._budget, deadline_s, closed):
+            waits = partial(self._still_waits, unit)
+            if await self._nominations.try_preempt(unit.name, unit.tree, gang, self._budget, deadline_s, closed, waits):
                 self._queue.withdraw(unit.name)
                 return
         self._park(unit, now)
-        verdict = self._explained(unit, answer, closed)
+        verdict = await self._explained(unit, answer, closed)
+        if asides != self._decider.asides and not self._still_waits(unit):
+            return
         is_kept_out = answer.reason == kinds.NOT_ADMITTED
         if is_kept_out:
             self._relief.forget(unit.name)  # any pod that goes may leave it what its policy kept from it
@@ -385,7 +422,7 @@ class Cycle:
             if is_kept_out:
                 self._holding.forget(unit.name)  # no room is kept for who may not use it
             else:
-                self._holding.refused(gang, unit.order, unit.tree)
+                await self._holding.refused(gang, unit.order, unit.tree)
             self._reporter.settled(gang, verdict)
         else:
             self._leave_over(gang, verdict.why)
@@ -398,12 +435,12 @@ class Cycle:
         else:
             self._reporter.settled(gang, verdict)
 
-    def _explained(self, unit: Unit, answer: NoFit, closed: Mapping[str, Hold]) -> Verdict:
+    async def _explained(self, unit: Unit, answer: NoFit, closed: Mapping[str, Hold]) -> Verdict:
         """The refusal as `explain` opens; worked out again only when what stands in the way changed."""
         said, shut, verdict = self._said.get(unit.name, (None, (), PLACED))
         if said == answer.why and shut == closed.keys():
             return verdict
-        if closed and isinstance(place(self._view.snapshot, unit.tree, self._budget), Placement):
+        if closed and await self._would_fit(unit.tree):
             verdict = Verdict(False, HELD_FOR_OTHERS, kept_out_by(closed))
         else:
             _, _, closest = closest_domain(self._view.snapshot, unit.tree)
@@ -416,6 +453,11 @@ class Cycle:
     def _spoken(self, tree: Gang) -> dict[str, str]:
         """What the gang's topology calls its levels, by label key."""
         return {key: name for name, key in self._view.level_names(tree.topology).items()}
+
+    async def _would_fit(self, tree: Gang) -> bool:
+        """Whether there is a place for it if nothing were held for others."""
+        answer = await self._decider.work(lambda snapshot: place(snapshot, tree, self._budget))
+        return isinstance(answer, Placement)
 
     def _park(self, unit: Unit, now: float) -> None:
         self._relief.needed_by(unit.name, unit.tree)

@@ -19,6 +19,7 @@ from grove.kube.events import Recorder
 from grove.scheduler.evict.holds import Hold, Holds
 from grove.scheduler.explain.reasons import scarcest
 from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.readiness import tree_of
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import View
@@ -50,13 +51,16 @@ class Want:
 class Holding:
     def __init__(
         self, view: View, queue: Queue, reporter: Reporter, events: Recorder, clock: Clock,
-        config: SchedulerConfiguration, budget: Budget,
+        config: SchedulerConfiguration, decider: Decider, budget: Budget,
     ) -> None:  # fmt: skip
+        self._decider = decider
         self._view, self._queue, self._reporter, self._events = view, queue, reporter, events
         self._clock, self._config = clock, config
         self._holds = Holds(view.snapshot, budget)
         self._wants: dict[str, Want] = {}
         self._elders: list[Waiting] = []
+        self._overtaken: list[Waiting] = []
+        """Those for whom nodes are to be held at once."""
 
     def timeout_s(self, gang: GangState | None) -> float:
         """How long an attempt may take: what the gang says, or the default."""
@@ -67,7 +71,7 @@ class Holding:
         """Nodes that are held for somebody who comes before this unit."""
         return self._holds.closed_for(name, order)
 
-    def refused(self, gang: GangState, order: Order, tree: Gang) -> None:
+    async def refused(self, gang: GangState, order: Order, tree: Gang) -> None:
         """Its minimum found no place. If nodes are held for it, those with the most room now are."""
         if not self._config.hold_after:
             return
@@ -77,7 +81,7 @@ class Holding:
             self._wants[gang.name] = Want(short.subject, short.number("wanted"), shapes)
         known = self._holds.find(gang.name)
         if known is not None:
-            self._take(gang, order, tree, overtaken=known.overtaken)
+            await self._take(gang, order, tree, overtaken=known.overtaken)
 
     def room_taken(self, order: Order, pods: Iterable[PodFacts]) -> None:
         """A unit got a place: whoever waits before it and could have used that room is overtaken by so much."""
@@ -88,9 +92,16 @@ class Holding:
             if want is None or waiting.order >= order or name in self._holds or self._queue.get(name) is not waiting:
                 continue
             waiting.overtaken += sum(self._loss(want, pod) for pod in pods)
-            gang = self._view.gangs.get(name)
-            if gang is not None and waiting.overtaken >= want.amount:
-                self._hold_for(gang, waiting, overtaken=True)
+            if waiting.overtaken >= want.amount and waiting not in self._overtaken:
+                self._overtaken.append(waiting)
+
+    async def hold_for_overtaken(self) -> None:
+        """Holds nodes for those that were overtaken since, before anybody else is given room."""
+        overtaken, self._overtaken = self._overtaken, []
+        for waiting in sorted(overtaken, key=lambda one: one.order):
+            gang = self._view.gangs.get(waiting.order.name)
+            if gang is not None and gang.name not in self._holds and self._queue.get(gang.name) is waiting:
+                await self._hold_for(gang, waiting, overtaken=True)
 
     def _loss(self, want: Want, pod: PodFacts) -> int:
         amount = sum(amount for name, amount in pod.shape.requests if name == want.resource)
@@ -99,7 +110,7 @@ class Holding:
             return 0
         return amount if any(allowed_mask(self._view.snapshot, shape)[row] for shape in want.shapes) else 0
 
-    def look_after_waiting(self, now_s: float) -> float | None:
+    async def look_after_waiting(self, now_s: float) -> float | None:
         """Holds nodes for gangs that waited long; those past their timeout start another round. When to look again."""
         for name in self._holds.names():
             if self._holds.has_lost(name):
@@ -123,7 +134,7 @@ class Holding:
             if self._config.hold_after and gang.name not in self._holds:
                 soonest = min(soonest, max(now_s, waiting.since_s + self._config.hold_after))
         for _, waiting, gang in sorted(patient, key=lambda one: one[0]):
-            self._hold_for(gang, waiting, overtaken=False)
+            await self._hold_for(gang, waiting, overtaken=False)
         return soonest if soonest < float("inf") else None
 
     def _is_due(self, name: str, waiting: Waiting, now_s: float) -> bool:
@@ -131,16 +142,19 @@ class Holding:
             return False
         return now_s - waiting.since_s >= self._config.hold_after
 
-    def _hold_for(self, gang: GangState, waiting: Waiting, *, overtaken: bool) -> None:
+    async def _hold_for(self, gang: GangState, waiting: Waiting, *, overtaken: bool) -> None:
         try:
             tree = tree_of(self._view, gang, self._config.node_policy)
         except BadGang:
             return
-        self._take(gang, waiting.order, tree, overtaken=overtaken)
+        await self._take(gang, waiting.order, tree, overtaken=overtaken)
 
-    def _take(self, gang: GangState, order: Order, tree: Gang, *, overtaken: bool) -> None:
+    async def _take(self, gang: GangState, order: Order, tree: Gang, *, overtaken: bool) -> None:
+        answer = await self._decider.work(self._holds.choice(gang.name, tree))
+        if not self._view.is_current(gang) or gang.name not in self._queue:
+            return
         before = self._holds.find(gang.name)
-        hold = self._holds.take(gang.name, order, tree, self._clock.now(), overtaken=overtaken)
+        hold = self._holds.take(gang.name, order, answer, self._clock.now(), overtaken=overtaken)
         if hold is None:
             self.let_go(gang.name)
             return

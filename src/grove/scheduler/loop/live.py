@@ -27,7 +27,7 @@ from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.loop.bind import Attempt, Binder
 from grove.scheduler.loop.commit import Committer
 from grove.scheduler.loop.cycle import Cycle
-from grove.scheduler.loop.decisions import Decider, Tape
+from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Aside, Decider, Tape
 from grove.scheduler.loop.follow import Follower
 from grove.scheduler.loop.nominate import Nominations
 from grove.scheduler.loop.optional import OptionalKinds
@@ -45,11 +45,14 @@ log = structlog.get_logger(__name__)
 
 
 class Scheduler:
-    """Schedules until cancelled. `snapshot` and `tape` record a run; `tune_gc` is for a process of its own."""
+    """Schedules until cancelled. `snapshot` and `tape` record a run; `tune_gc` is for a process of its own.
+
+    `aside` makes all decisions beside the event loop, in its own way, not only those that take long in a thread.
+    """
 
     def __init__(
         self, client: Client, config: SchedulerConfiguration = SchedulerConfiguration(), clock: Clock = SYSTEM, *,
-        snapshot: Snapshot | None = None, tape: Tape | None = None, tune_gc: bool = False,
+        snapshot: Snapshot | None = None, tape: Tape | None = None, tune_gc: bool = False, aside: Aside | None = None,
     ) -> None:  # fmt: skip
         self.config, self._client = config, client
         self.cache = Cache(client, tune_gc=tune_gc)
@@ -77,7 +80,9 @@ class Scheduler:
             client, self.view, binder, self.reporter, self._events, clock, spawn=self._spawn, ended=self._ended
         )
         run = f"{int(clock.now().timestamp()):x}" if clock is SYSTEM else "run"
-        decider = Decider(self.view.snapshot, run, tape)
+        # Whoever brings a way to decide aside of its own wants all decisions to go there.
+        steps = IN_PLACE_STEPS if aside is None else 0
+        self._decider = decider = Decider(self.view.snapshot, run, tape, in_place_steps=steps, aside=aside)
         nominations = Nominations(
             client, self.view, decider, self.reporter, self._events, spawn=self._spawn, fits=self._fits
         )  # fmt: skip
@@ -145,7 +150,7 @@ class Scheduler:
             self.cycles += 1
             began = clock()
             await self._cycle.run()
-            took = clock() - began
+            took = clock() - began - self._decider.take_aside_s()
             if took > LONG_CYCLE_S:
                 await asyncio.sleep(min(took, LONGEST_REST_S))  # a crowd that waits must not starve binds and events
 

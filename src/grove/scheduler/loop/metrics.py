@@ -27,6 +27,7 @@ DECISION_SECONDS = Histogram(
     "grove_gang_decision_seconds", "Time one placement decision took.",
     buckets=(0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2),
 )  # fmt: skip
+DECIDED_ASIDE = Counter("grove_decisions_aside", "Decisions that took long and were made beside the event loop.")
 CYCLE_SECONDS = Histogram(
     "grove_scheduling_cycle_seconds", "Time one cycle over all waiting gangs took.",
     buckets=(0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5),

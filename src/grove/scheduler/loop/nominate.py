@@ -20,7 +20,9 @@ from grove.api.meta import Key, find_condition
 from grove.kube.client import Client
 from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader, TooManyRequests
 from grove.kube.events import Recorder
+from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import Victims
+from grove.scheduler.evict.victims import Running
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.commit import Spawn
 from grove.scheduler.loop.decisions import Decider
@@ -104,9 +106,10 @@ class Nominations:
             log.info("eviction of a gang taken up again", gang=gang.name, pods=len(left))
             self._evict_gang(gang, [self._view.facts(pod) for pod in left], marked.message, lambda: True)
 
-    def try_preempt(
-        self, unit: str, tree: Gang, gang: GangState | None, budget: Budget, deadline_s: float, closed: Collection[str]
-    ) -> bool:
+    async def try_preempt(
+        self, unit: str, tree: Gang, gang: GangState | None, budget: Budget, deadline_s: float,
+        closed: Collection[str], still_waits: Callable[[], bool],
+    ) -> bool:  # fmt: skip
         """Looks for victims; True if there are some and the unit now has a place reserved.
 
         Nodes in `closed` are held for others, who come before this unit.
@@ -116,15 +119,21 @@ class Nominations:
         base = gang.base if gang is not None else ""
         below = None if self._view.snapshot.seams.reclaims else tree.priority
         running = [one for one in running_units(self._view, below) if one.name != base]  # nobody evicts its own base
-        decision, answer = self._decider.preempt(tree, running, budgets_of(self._view), budget, closed)
+        asides = self._decider.asides
+        decision, answer = await self._decider.preempt(tree, running, budgets_of(self._view), budget, closed)
         if not isinstance(answer, Victims) and answer.reason == LEAVING:
-            answer = self._without_leaving(tree, budget, closed) or answer
+            shut = tuple(sorted(closed))
+            found = await self._decider.work(lambda snapshot: _without_leaving(snapshot, tree, budget, shut))
+            answer = found or answer
         if not isinstance(answer, Victims):
             log.debug(
                 "nobody to preempt", unit=unit, decision=decision, reason=answer.reason, message=sentence(answer.why)
             )
-            if any(not one.preemptible and (below is None or one.priority < tree.priority) for one in running):
+            if self._is_unsettled(below, running):
                 self._unsettled.add(unit)
+            return False
+        if asides != self._decider.asides and not (still_waits() and self._is_still_possible(answer, running)):
+            self._unsettled.add(unit)
             return False
         if refused := self._view.take(answer.placement.pods[: answer.placement.core]):
             log.info("no victims named, the place cannot be kept", unit=unit, node=refused.node, reason=refused.why)
@@ -132,13 +141,23 @@ class Nominations:
         self._nominate(unit, tree, gang, answer, decision, deadline_s)
         return True
 
-    def _without_leaving(self, tree: Gang, budget: Budget, closed: Collection[str]) -> Victims | None:
-        """Where the gang fits once what is terminating is gone: no victims, and a place to keep all the same."""
-        twin = self._view.snapshot.copy()
-        for pod in twin.terminating():
-            twin.remove_pod(pod.uid)
-        placement = place(twin, tree, budget, closed=tuple(sorted(closed)))
-        return Victims(tree.name, (), (), (), placement, twin.version) if isinstance(placement, Placement) else None
+    def _is_unsettled(self, below: int | None, running: Sequence[Running]) -> bool:
+        """Whether something of lower priority is on its way to or from its nodes, and could be judged later."""
+        find = self._view.snapshot.find_pod
+        coming = (pod.priority for uid in self._view.reserved if (pod := find(uid)) is not None)
+        moving = (one.priority for one in running if not one.preemptible)
+        return any(below is None or one < below for one in (*moving, *coming))
+
+    def _is_still_possible(self, answer: Victims, running: Sequence[Running]) -> bool:
+        """Whether the victims are as they were when they were chosen, and the place still is one."""
+        view = self._view
+        units = {pod.uid: unit.name for unit in running for pod in unit.pods}
+        for pod in answer.pods:
+            known = view.snapshot.find_pod(pod.uid)
+            gang = view.gangs.get(units.get(pod.uid, ""))
+            if known is None or known.node != pod.node or known.terminating or (gang is not None and gang.life.is_busy):
+                return False
+        return all(pod.node in view.snapshot.nodes.row_of for pod in answer.placement.pods)
 
     def _nominate(
         self, unit: str, tree: Gang, gang: GangState | None, answer: Victims, decision: str, deadline_s: float
@@ -294,3 +313,12 @@ def _some(names: Sequence[str]) -> str:
     """The first few of them, and how many more there are."""
     more = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _without_leaving(snapshot: Snapshot, tree: Gang, budget: Budget, closed: tuple[str, ...]) -> Victims | None:
+    """Where the gang fits once what is terminating is gone: no victims, and a place to keep all the same."""
+    twin = snapshot.copy()
+    for pod in twin.terminating():
+        twin.remove_pod(pod.uid)
+    placement = place(twin, tree, budget, closed=closed)
+    return Victims(tree.name, (), (), (), placement, twin.version) if isinstance(placement, Placement) else None

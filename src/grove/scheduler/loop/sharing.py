@@ -50,7 +50,7 @@ class Sharing:
         self._tried: dict[str, tuple[int, int]] = {}
         """By unit: how many choices of homes failed so far, and the version of the snapshot when the first did."""
 
-    def place(
+    async def place(
         self, unit: str, gang: Gang, closed: Collection[str], to_bind: Callable[[Placement], Sequence[PodFacts]]
     ) -> Found:
         """`Decider.place`, with devices set aside for the pods that will be bound.
@@ -59,7 +59,7 @@ class Sharing:
         """
         barred: dict[str, str] = {}
         while True:
-            found = self._place(unit, gang, (*closed, *barred))
+            found = await self._place(unit, gang, (*closed, *barred))
             if isinstance(found.answer, Placement):
                 refusal = self._view.take(to_bind(found.answer))
                 if refusal is None:
@@ -71,18 +71,18 @@ class Sharing:
             if isinstance(found.answer, NoFit):
                 return found
 
-    def _place(self, unit: str, gang: Gang, closed: tuple[str, ...]) -> Found:
+    async def _place(self, unit: str, gang: Gang, closed: tuple[str, ...]) -> Found:
         """With the users of each shared claim on one node that can serve it."""
         gang, found = shared_lots(self._view, gang)
-        decision, answer = self._decider.place(gang, self._budget, closed)
+        decision, answer = await self._decider.place(gang, self._budget, closed)
         if isinstance(answer, NoFit) or not found:
             return Found(decision, answer)
-        return self._at_home(unit, gang, found, answer, decision, closed)
+        return await self._at_home(unit, gang, found, answer, decision, closed)
 
     def forget(self, unit: str) -> None:
         self._tried.pop(unit, None)
 
-    def _at_home(
+    async def _at_home(
         self, unit: str, gang: Gang, found: list[Lot], loose: Placement, decision: str, closed: tuple[str, ...]
     ) -> Found:
         sites = self._view.claims.sites(self._view.snapshot, self._near(loose))
@@ -93,7 +93,7 @@ class Sharing:
         most = 0
         refusals: list[tuple[str, NoFit]] = []
         for homes in islice(choices, TRIES):
-            decision, answer = self._decider.place(at_homes(gang, found, homes), self._budget, closed)
+            decision, answer = await self._decider.place(at_homes(gang, found, homes), self._budget, closed)
             if isinstance(answer, Placement):
                 if users.isdisjoint(pod.uid for pod in answer.unplaced):
                     return Found(decision, answer)

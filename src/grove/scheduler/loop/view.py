@@ -18,6 +18,7 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import RunningIndex
+from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.filters.selectors import terms_mask
 from grove.scheduler.loop.attach import Attachments
 from grove.scheduler.loop.claims import DeviceClaims
@@ -245,6 +246,17 @@ class View:
             if pod.node in left:
                 left.remove(pod.node)
             self.put(self._without_counted(pod))
+
+    def has_room(self, pods: Iterable[PodFacts]) -> bool:
+        """Whether pods for which sources have set aside what they need still fit on their nodes, all at once."""
+        twin = self.snapshot.copy()
+        for pod in map(self._without_counted, pods):
+            row = twin.nodes.row_of.get(pod.node)
+            asked = twin.amounts(pod.shape.requests)
+            if row is None or not allowed_mask(twin, pod.shape)[row] or any(twin.free[r, row] < n for r, n in asked):
+                return False
+            twin.add_pod(pod)
+        return True
 
     def release(self, uid: str) -> None:
         """Takes a reservation back, unless the pod is known to be bound."""

@@ -57,6 +57,11 @@ class Life:
         return self.extra > 0 or self.phase in ENGAGED
 
     @property
+    def is_open(self) -> bool:
+        """Whether a place may be sought for it, or for pods above its minimum."""
+        return self.phase not in (Phase.NOMINATED, Phase.TAKING_BACK, Phase.LEAVING)
+
+    @property
     def attempts(self) -> int:
         """Bindings on their way, of its minimum or of pods above it."""
         return self.extra + (self.phase is Phase.BINDING)

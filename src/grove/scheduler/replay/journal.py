@@ -40,9 +40,17 @@ class Journal:
         directory.mkdir(parents=True, exist_ok=True)
         self._file: IO[bytes] = (directory / JOURNAL).open("wb")
         self._shapes: dict[Shape, int] = {}
-        self.write({"op": "journal", "format": FORMAT})
+        self._held: list[Json] | None = None
+        self._write({"op": "journal", "format": FORMAT})
 
     def write(self, line: Json) -> None:
+        """Writes a change of the snapshot; behind the decision that is being made on the one before it."""
+        if self._held is not None:
+            self._held.append(line)
+        else:
+            self._write(line)
+
+    def _write(self, line: Json) -> None:
         self._file.write(_encode(line) + b"\n")
 
     def close(self) -> None:
@@ -62,7 +70,7 @@ class Journal:
             number = self._shapes[shape] = len(self._shapes)
             plain = msgspec.to_builtins(shape)
             plain.pop("_hash")
-            self.write({"op": "shape", "number": number, "shape": plain})
+            self._write({"op": "shape", "number": number, "shape": plain})
         return number
 
     # Decisions, as `grove.scheduler.loop.decisions.Tape`
@@ -71,7 +79,7 @@ class Journal:
         self, decision: str, gang: Gang, budget: Budget, closed: tuple[str, ...], answer: Placement | NoFit
     ) -> None:
         asked = {"gang": self._gang(gang), "steps": budget.steps, "closed": closed}
-        self.write({"op": "place", "decision": decision, **asked, "answer": placement_digest(answer)})
+        self._write({"op": "place", "decision": decision, **asked, "answer": placement_digest(answer)})
         self._file.flush()
 
     def preempted(
@@ -82,8 +90,17 @@ class Journal:
         allowed = [[b.name, b.allowed, sorted(b.uids)] for b in budgets]
         asked = {"gang": self._gang(gang), "steps": budget.steps, "running": units, "budgets": allowed,
                  "closed": closed}  # fmt: skip
-        self.write({"op": "preempt", "decision": decision, **asked, "answer": victims_digest(answer)})
+        self._write({"op": "preempt", "decision": decision, **asked, "answer": victims_digest(answer)})
         self._file.flush()
+
+    def hold(self) -> None:
+        """A decision is being made on the snapshot as it is now; changes come behind it."""
+        self._held = []
+
+    def go_on(self) -> None:
+        held, self._held = self._held or [], None
+        for line in held:
+            self._write(line)
 
     def _gang(self, gang: Gang) -> Json:
         pin = gang.pinned_domain

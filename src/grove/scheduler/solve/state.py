@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,6 +19,27 @@ ROWS_A_STEP = 1024
 
 class OutOfSteps(Exception):
     """The work budget has ended; what was not tried is unknown."""
+
+
+class TakesLong(Exception):
+    """The decision takes more steps than whoever asked can wait for where it asked; nothing is decided."""
+
+
+class _Patience(threading.local):
+    steps: float = float("inf")
+
+
+_patience = _Patience()
+
+
+@contextmanager
+def hurried(steps: int) -> Iterator[None]:
+    """Decisions inside, in this thread, end with TakesLong after so many steps all told, whatever their budgets."""
+    _patience.steps = steps
+    try:
+        yield
+    finally:
+        _patience.steps = float("inf")
 
 
 class State:
@@ -39,7 +61,11 @@ class State:
         return self._given - self.steps_left
 
     def spend(self, rows: int = 0) -> None:
-        self.steps_left -= 1 + rows // ROWS_A_STEP
+        steps = 1 + rows // ROWS_A_STEP
+        self.steps_left -= steps
+        _patience.steps -= steps
+        if _patience.steps < 0:
+            raise TakesLong
         if self.steps_left < 0:
             raise OutOfSteps
 
