@@ -35,7 +35,7 @@ async def _webhooks(remove: bool, kubeconfig: Path | None, context: str) -> None
             await Registration(client, nowhere).withdraw()
             click.echo("webhook configurations removed")
             return
-        for one in configurations(nowhere, authorizer=True, ca_bundle=None):
+        for one in configurations(nowhere, authorizer=True, dialects=True, ca_bundle=None):
             try:
                 stored = await client.get(one.resource, one.name)
             except NotFound:

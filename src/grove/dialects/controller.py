@@ -103,7 +103,7 @@ class DialectReconciler:
 
     async def _translate(self, source: Source) -> Outcome:
         translation, record, pcs = self._translated(source)
-        if pcs is not None and not is_made_from(pcs, type(source).RESOURCE.group, source.metadata.name):
+        if pcs is not None and not _is_own(source, pcs):
             message = f"PodCliqueSet {pcs.metadata.name} exists and was not made from this object; rename one of them"
             return Outcome(None, FALSE, NAME_CONFLICT, message)
         if translation.faults:
@@ -200,7 +200,7 @@ class DialectReconciler:
         if DIALECT_FINALIZER not in source.metadata.finalizers:
             return
         _, _, pcs = self._translated(source)
-        if pcs is not None and is_made_from(pcs, type(source).RESOURCE.group, source.metadata.name):
+        if pcs is not None and _is_own(source, pcs):
             if not await self._kind_goes(source):
                 if not pcs.metadata.is_deleting:
                     await self._delete(pcs)
@@ -268,6 +268,11 @@ class DialectReconciler:
     def _sorted(self, kind: type[Any], pcs: PodCliqueSet) -> list[Any]:
         found = (self._latest.of(one) for one in self._cache.by_index(kind, SET, pcs.key))
         return sorted(found, key=lambda one: one.metadata.name)
+
+
+def _is_own(source: Source, pcs: PodCliqueSet) -> bool:
+    meta = pcs.metadata
+    return is_made_from(meta.labels, meta.annotations, source.RESOURCE.group, source.metadata.name)
 
 
 def _state(pcs: PodCliqueSet, record: Record) -> Any:

@@ -18,7 +18,15 @@ from grove.api.labels import GROVE_SCHEDULER, KAI_QUEUE, KAI_SCHEDULER, VOLCANO_
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSetTemplate
 from grove.dialects.placement import NOWHERE, Placement, with_affinity
-from grove.dialects.translation import Translation, named, set_name, set_of, unknown_fields
+from grove.dialects.translation import (
+    Translation,
+    limit_warnings,
+    named,
+    set_name,
+    set_of,
+    unknown_fields,
+    with_device_limits,
+)
 
 CLIQUE = "gang"
 PREFIX = f"{GROUP}/"
@@ -66,7 +74,7 @@ def to_set(obj: Json, placement: Placement = NOWHERE) -> Translation:
     """The PodCliqueSet of a PodGangSet; `placement` is where rules from outside want its pods."""
     spec, name = mapping(obj.get("spec")), named(obj)
     template, scheduling = mapping(spec.get("template")), mapping(spec.get("scheduling"))
-    pod_spec = _pod_spec(mapping(template.get("spec")), scheduling)
+    pod_spec = _pod_spec(with_device_limits(mapping(template.get("spec"))), scheduling)
     scheduler = text(pod_spec["schedulerName"])
     pod_spec = with_affinity(pod_spec, placement.affinity)
     clique: Json = {"name": CLIQUE, "spec": {"roleName": CLIQUE, "podSpec": pod_spec, "replicas": _replicas(spec)}}
@@ -128,6 +136,7 @@ def _warnings(obj: Json, short: str) -> Iterator[str]:
         yield f"spec.template.spec.schedulerName: not given, so {GROVE_SCHEDULER} places the gang"
     if spec.get("minAvailable") is None and _replicas(spec):
         yield f"spec.minAvailable: not given, so all {_replicas(spec)} pods are needed"
+    yield from limit_warnings(mapping(mapping(spec.get("template")).get("spec")), "spec.template.spec")
     if short != name:
         yield f"metadata.name: too long for the names of pods; the PodCliqueSet is called {short}"
 

@@ -16,7 +16,16 @@ from grove.api.faults import Fault, duplicate, invalid, required
 from grove.api.koordset import GROUP, KoordPodCliqueSetSpec
 from grove.api.meta import Json
 from grove.api.podcliqueset import ANY_ORDER, EXPLICIT
-from grove.dialects.translation import Translation, name_faults, named, set_name, set_of, unknown_fields
+from grove.dialects.translation import (
+    Translation,
+    limit_warnings,
+    name_faults,
+    named,
+    set_name,
+    set_of,
+    unknown_fields,
+    with_device_limits,
+)
 
 _TEMPLATE = "spec.template"
 _GROUPS = f"{_TEMPLATE}.podCliqueScalingGroups"
@@ -110,7 +119,7 @@ def _clique(member: Member, waits: list[str]) -> Json:
     # The role is called as the clique: the set wants roles that differ, too.
     spec: Json = {
         "roleName": member.set_name,
-        "podSpec": mapping(template.get("spec")),
+        "podSpec": with_device_limits(mapping(template.get("spec"))),
         "replicas": 1 if replicas is None else replicas,
     }
     if (floor := integer(raw.get("minAvailable"))) is not None:
@@ -141,12 +150,15 @@ def _group(group: Json, members: Sequence[Member]) -> Json:
 
 def _paths(members: Sequence[Member]) -> Iterator[tuple[str, str]]:
     yield from ((f"{_TEMPLATE}.{name}", f"{_TEMPLATE}.{name}") for name in _SAME)
-    yield f"{_TEMPLATE}.cliques", f"{_GROUPS}.podCliques"
-    yield f"{_TEMPLATE}.cliques.spec", f"{_GROUPS}.podCliques"
-    yield f"{_TEMPLATE}.cliques.spec.podSpec", f"{_GROUPS}.podCliques.template.spec"
-    yield f"{_TEMPLATE}.cliques.spec.startsAfter", f"{_GROUPS}.podCliques.startOrder"
-    yield f"{_TEMPLATE}.cliques.roleName", f"{_GROUPS}.podCliques.name"
-    yield f"{_TEMPLATE}.cliqueStartupType", f"{_GROUPS}.podCliques.startOrder"
+    # Some rules speak of cliques without saying of which.
+    some = f"{_GROUPS}.podCliques" if any(one.group for one in members) else f"{_TEMPLATE}.podCliques"
+    some = members[0].path if len(members) == 1 else some
+    yield f"{_TEMPLATE}.cliques", some
+    yield f"{_TEMPLATE}.cliques.spec", some
+    yield f"{_TEMPLATE}.cliques.spec.podSpec", f"{some}.template.spec"
+    yield f"{_TEMPLATE}.cliques.spec.startsAfter", f"{some}.startOrder"
+    yield f"{_TEMPLATE}.cliques.roleName", f"{some}.name"
+    yield f"{_TEMPLATE}.cliqueStartupType", f"{some}.startOrder"
     yield f"{_GROUPS}.cliqueNames", f"{_GROUPS}.podCliques"
     index_in: Counter[str] = Counter()
     for index, one in enumerate(members):
@@ -186,5 +198,6 @@ def _warnings(obj: Json, members: Sequence[Member], short: str) -> Iterator[str]
             yield f"{one.path}.startOrder: not given while others have one, so it neither waits nor is waited for"
         if one.set_name != one.name:
             yield f"{one.path}.name: several groups have a clique {one.name}; this one becomes {one.set_name}"
+        yield from limit_warnings(mapping(mapping(one.raw.get("template")).get("spec")), f"{one.path}.template.spec")
     if short != named(obj):
         yield f"metadata.name: too long for the names of pods; the PodCliqueSet of grove.io is called {short}"

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from grove.admission.rules.view import mapping, text
+from grove.admission.rules.view import mapping, sequence, text
 from grove.api.faults import Fault, forbidden, invalid
 from grove.api.labels import LAST_APPLIED, TRANSLATED_FROM, TRANSLATED_NAME
 from grove.api.meta import Json, Struct
@@ -67,10 +67,9 @@ def set_of(obj: Json, group: str, name: str, spec: Json, *, without: str = "") -
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": made, "spec": spec}
 
 
-def is_made_from(pcs: PodCliqueSet, group: str, name: str) -> bool:
-    """Whether a set was translated from the object of this group and name."""
-    meta = pcs.metadata
-    return meta.labels.get(TRANSLATED_FROM) == group and meta.annotations.get(TRANSLATED_NAME) == name
+def is_made_from(labels: Mapping[str, str], annotations: Mapping[str, str], group: str, name: str) -> bool:
+    """Whether a set with these was translated from the object of this group and name."""
+    return labels.get(TRANSLATED_FROM) == group and annotations.get(TRANSLATED_NAME) == name
 
 
 def named(obj: Json) -> str:
@@ -98,6 +97,45 @@ def name_faults(name: str, inner: int, path: str) -> Iterator[Fault]:
             f"the names of a group and its clique may have {MAX_COMBINED_LENGTH - SHORTEST_NAME - _MARK} characters"
         )
         yield invalid(path, name, f"{detail} together beside a set's name of {len(name)}; they have {inner}")
+
+
+_PLAIN_RESOURCES = ("kubernetes.io/", "requests.")
+
+
+def with_device_limits(pod_spec: Json) -> Json:
+    """The pod spec with a limit for every device that a container only requests.
+
+    Devices cannot be shared out beyond what there is, so the API server takes no request without its limit.
+    """
+    found = dict(pod_spec)
+    for part in ("containers", "initContainers"):
+        if isinstance(pod_spec.get(part), list):
+            found[part] = [_limited(one) if isinstance(one, dict) else one for one in pod_spec[part]]
+    return found
+
+
+def _limited(container: Json) -> Json:
+    resources = mapping(container.get("resources"))
+    limits = mapping(resources.get("limits"))
+    missing = {
+        name: amount
+        for name, amount in mapping(resources.get("requests")).items()
+        if _is_device(name) and name not in limits
+    }
+    return {**container, "resources": {**resources, "limits": {**limits, **missing}}} if missing else container
+
+
+def _is_device(resource: str) -> bool:
+    """Whether a resource cannot be overcommitted, as the API server sees it."""
+    return resource.startswith("hugepages-") or ("/" in resource and not resource.startswith(_PLAIN_RESOURCES))
+
+
+def limit_warnings(pod_spec: Json, path: str) -> Iterator[str]:
+    """A word for every container that gets a limit it does not have."""
+    for part in ("containers", "initContainers"):
+        for index, one in enumerate(sequence(pod_spec.get(part))):
+            if isinstance(one, dict) and _limited(one) is not one:
+                yield f"{path}.{part}[{index}].resources.limits: devices are requested only, so as many are the limit"
 
 
 def _fnv1a(name: str) -> int:

@@ -27,7 +27,9 @@ def test_the_first_example_is_a_gang_of_eight_on_nodes_of_its_type() -> None:
     assert (clique["name"], clique["spec"]["replicas"], clique["spec"]["minAvailable"]) == ("gang", 8, 8)
     assert clique["spec"]["podSpec"]["schedulerName"] == "grove-scheduler"
     assert clique["spec"]["podSpec"]["affinity"]["nodeAffinity"] == obj["spec"]["scheduling"]["nodeAffinity"]
-    assert clique["spec"]["podSpec"]["containers"] == obj["spec"]["template"]["spec"]["containers"]
+    [container] = clique["spec"]["podSpec"]["containers"]
+    assert container["image"] == "dynamo/worker:latest"
+    assert container["resources"] == {"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 1}}
 
 
 def test_labels_of_the_template_reach_the_clique() -> None:

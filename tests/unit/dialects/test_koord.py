@@ -31,7 +31,11 @@ def test_the_first_example_is_two_systems_in_which_decode_waits_for_prefill() ->
     assert waits(seed("disaggregated-inference")) == {"prefill": [], "decode": ["prefill"]}
     zone = "scheduling.koordinator.sh/network-topology-zone"
     assert found.manifest["metadata"]["annotations"][zone] == "nvlink-domain-1"
-    assert found.faults == found.warnings == ()
+    assert found.faults == ()
+    assert [one.partition(":")[0] for one in found.warnings] == [
+        f"spec.template.podCliqueScalingGroups[0].podCliques[{index}].template.spec.containers[0].resources.limits"
+        for index in (0, 1)
+    ]
 
 
 def test_the_second_example_is_eight_workers_and_a_leader_that_waits_for_them() -> None:

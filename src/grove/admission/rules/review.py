@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
+from grove.admission.rules import dialects
 from grove.admission.rules.authorizer import Authorizer
 from grove.admission.rules.autoscaling import autoscaling_faults, autoscaling_notes, metric_questions
 from grove.admission.rules.backend import backend_faults, volcano_queues
@@ -41,10 +42,12 @@ from grove.api.faults import Fault, FaultType, failure_status, invalid, invalid_
 from grove.api.labels import SCHEDULER_ANNOTATION, VOLCANO_SCHEDULER
 from grove.api.meta import Json
 from grove.crds.check import Check, published_check
+from grove.dialects.placement import rule_faults
 
 DEFAULT_SET = "/webhooks/default-podcliqueset"
 VALIDATE_SET = "/webhooks/validate-podcliqueset"
 VALIDATE_BINDING = "/webhooks/validate-clustertopology"
+VALIDATE_DIALECT = "/webhooks/validate-dialect"
 AUTHORIZE = "/webhooks/authorizer-webhook"
 
 MOST_WARNINGS = 20
@@ -102,6 +105,8 @@ class Admission:
     topology_enabled: bool = False
     mnnvl_enabled: bool = False
     authorizer: Authorizer | None = None
+    dialects: bool = False
+    """Whether objects of the dialects are checked, with the sets behind them."""
     nodes: Callable[[], NodeSummary | None] = lambda: None
     """The cached node summary, or None while nothing is known."""
     set_check: Check = field(default_factory=lambda: published_check("podcliquesets.grove.io"))
@@ -113,9 +118,18 @@ class Admission:
         if path == AUTHORIZE and self.authorizer is not None:
             owner = self.authorizer.owner_to_look_up(request.raw)
             return Needs(sets=frozenset({owner} if owner else ()))
-        if path != VALIDATE_SET or request.operation not in ("CREATE", "UPDATE"):
+        if request.operation not in ("CREATE", "UPDATE"):
             return Needs()
-        new = SetView.of(request.new)
+        if path == VALIDATE_DIALECT:
+            translation = dialects.translated(request.new)
+            if translation is None:
+                return Needs()
+            behind = frozenset({dialects.set_key(request.new, translation, request.namespace)})
+            return replace(self._set_needs(translation.manifest), sets=behind)
+        return self._set_needs(request.new) if path == VALIDATE_SET else Needs()
+
+    def _set_needs(self, obj: Json) -> Needs:
+        new = SetView.of(obj)
         names = {one.topology_name for one in new.constraints} if self.topology_enabled else set()
         said = text(new.annotations.get(SCHEDULER_ANNOTATION))
         chosen = {self.backends.name_of(clique.scheduler_name or said) for clique in new.cliques}
@@ -145,6 +159,8 @@ class Admission:
             return self._validate_set(request, lookups)
         if path == VALIDATE_BINDING:
             return self._validate_binding(request)
+        if path == VALIDATE_DIALECT:
+            return self._validate_dialect(request, lookups)
         if path == AUTHORIZE:
             return self._authorize(request, lookups)
         raise BadReview(f"no webhook at {path}")
@@ -221,6 +237,37 @@ class Admission:
         faults = merged(wrong_shape, list(binding_faults(request.new, self.backends)))
         return _refuse("ClusterTopologyBinding", request, faults) if faults else Answer()
 
+    def _validate_dialect(self, request: Request, lookups: Lookups) -> Answer:
+        """An object of a dialect, and the set that would be made from it."""
+        resource = dialects.resource_of(request.new)
+        if resource is None or request.operation not in ("CREATE", "UPDATE") or _is_deleting(request.new):
+            return Answer()
+        if request.old is not None and _words(request.new) == _words(request.old):
+            return Answer()  # a finalizer, an owner: nothing that is translated
+        wrong_shape = schema_faults(published_check(str(resource)), request.new)
+        translation = dialects.translated(request.new)
+        if translation is None:
+            faults = merged(wrong_shape, rule_faults(request.new))
+            return _refuse(resource.kind, request, faults, resource.group) if faults else Answer()
+        stored: Json | None = None
+        conflict: tuple[str, ...] = ()
+        try:
+            stored = lookups.find_set(dialects.set_key(request.new, translation, request.namespace))
+        except LookupFailed:
+            pass  # it is checked as a new one; what the stored one cannot take becomes a condition
+        if stored is not None and not dialects.is_own(request.new, stored):
+            conflict = (f"metadata.name: PodCliqueSet {translation.name} exists and is left alone; rename one of them",)
+            stored = None
+        keeps = stored is not None and not dialects.wants_new_set(request.new)
+        behind = dialects.set_behind(translation, stored, request.namespace)
+        new, old = SetView.of(behind), SetView.of(stored) if keeps else None
+        of_set = merged(schema_faults(self.set_check, behind), list(self._set_faults(new, old, lookups)))
+        faults = merged(wrong_shape, list(dialects.told(translation, of_set)))
+        if faults:
+            return _refuse(resource.kind, request, faults, resource.group)
+        warnings = dialects.told_warnings(translation, self._set_warnings(new, old, lookups))
+        return Answer(warnings=(*conflict, *warnings)[:MOST_WARNINGS])
+
     def _authorize(self, request: Request, lookups: Lookups) -> Answer:
         if self.authorizer is None:
             return Answer()
@@ -262,8 +309,14 @@ def envelope(uid: str, answer: Answer) -> Json:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
-def _refuse(kind: str, request: Request, faults: list[Fault]) -> Answer:
-    return Answer(invalid_status(kind, GROUP, _name(request), faults))
+def _refuse(kind: str, request: Request, faults: list[Fault], group: str = GROUP) -> Answer:
+    return Answer(invalid_status(kind, group, _name(request), faults))
+
+
+def _words(obj: Json) -> tuple[Any, ...]:
+    """What a person says in an object: all but what the server and controllers keep."""
+    metadata = mapping(obj.get("metadata"))
+    return (obj.get("spec"), metadata.get("labels"), metadata.get("annotations"))
 
 
 def _kind(request: Request) -> str:

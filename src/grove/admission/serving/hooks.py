@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from grove.admission.rules.review import AUTHORIZE, DEFAULT_SET, VALIDATE_BINDING, VALIDATE_SET, Admission
+from grove.admission.rules.dialects import RESOURCES as DIALECTS
+from grove.admission.rules.review import (
+    AUTHORIZE,
+    DEFAULT_SET,
+    VALIDATE_BINDING,
+    VALIDATE_DIALECT,
+    VALIDATE_SET,
+    Admission,
+)
 from grove.admission.rules.view import mapping
 from grove.admission.serving.reader import Reader
 from grove.admission.serving.registration import GUARDED, WEBHOOK_NAMES
@@ -52,6 +60,9 @@ def sim_hooks(admission: Admission, reader: Reader) -> Sequence[InProcessHook]:
         InProcessHook(WEBHOOK_NAMES[VALIDATE_SET], False, sets, _WRITTEN, handler(VALIDATE_SET)),
         InProcessHook(WEBHOOK_NAMES[VALIDATE_BINDING], False, bindings, _WRITTEN, handler(VALIDATE_BINDING)),
     ]
+    if admission.dialects:
+        name = WEBHOOK_NAMES[VALIDATE_DIALECT]
+        hooks.append(InProcessHook(name, False, DIALECTS, _WRITTEN, handler(VALIDATE_DIALECT)))
     if admission.authorizer is not None:
         guard, name = handler(AUTHORIZE), WEBHOOK_NAMES[AUTHORIZE]
         hooks += [InProcessHook(name, False, (resource,), operations, guard) for resource, operations in GUARDED]

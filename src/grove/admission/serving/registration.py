@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 
 import structlog
 
-from grove.admission.rules.review import AUTHORIZE, DEFAULT_SET, VALIDATE_BINDING, VALIDATE_SET
+from grove.admission.rules.dialects import RESOURCES as DIALECTS
+from grove.admission.rules.review import AUTHORIZE, DEFAULT_SET, VALIDATE_BINDING, VALIDATE_DIALECT, VALIDATE_SET
 from grove.api.core import (
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
@@ -44,6 +45,7 @@ WEBHOOK_NAMES = {
     DEFAULT_SET: "pcs.defaulting.webhooks.grove.io",
     VALIDATE_SET: "pcs.validating.webhooks.grove.io",
     VALIDATE_BINDING: "clustertopology.validating.webhooks.grove.io",
+    VALIDATE_DIALECT: "dialects.validating.webhooks.grove.io",
     AUTHORIZE: "authorizer.webhooks.grove.io",
 }
 _CREATED_OR_CHANGED = ("CREATE", "UPDATE")
@@ -101,8 +103,9 @@ class Wanted:
 
 
 def configurations(
-    address: Address, *, authorizer: bool, ca_bundle: bytes | None, annotations: Mapping[str, str] | None = None
-) -> list[Wanted]:
+    address: Address, *, authorizer: bool, ca_bundle: bytes | None, annotations: Mapping[str, str] | None = None,
+    dialects: bool = False,
+) -> list[Wanted]:  # fmt: skip
     """The configuration objects; without a CA bundle that field is left to whoever injects it."""
 
     def wanted(kind: Resource, name: str, label: str, path: str, rules: list[Json], selector: Json) -> Wanted:
@@ -144,6 +147,9 @@ def configurations(
             {},
         ),
     ]
+    if dialects:
+        spoken = [_rule(resource, _CREATED_OR_CHANGED) for resource in DIALECTS]
+        found.append(wanted(validating, DIALECTS_CONFIGURATION, DIALECTS_CONFIGURATION, VALIDATE_DIALECT, spoken, {}))
     if authorizer:
         guarded = [_rule(resource, operations) for resource, operations in GUARDED]
         selector = {"matchLabels": {MANAGED_BY: OPERATOR}}
@@ -152,6 +158,7 @@ def configurations(
 
 
 AUTHORIZER_CONFIGURATION = "authorizer-webhook"
+DIALECTS_CONFIGURATION = "dialects-validating-webhook"
 
 
 def _rule(resource: Resource, operations: tuple[str, ...]) -> Json:
@@ -212,6 +219,7 @@ class Registration:
     address: Address
     authorizer: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
+    dialects: bool = False
     ca_bundle: bytes | None = None
     is_good_bundle: Callable[[bytes], bool] = lambda bundle: False
     """Whether another CA bundle than ours serves as well, and is left in place."""
@@ -224,23 +232,26 @@ class Registration:
         self._changed.set()
 
     async def ensure(self) -> None:
-        """One pass: create, heal, and remove the authorizer's configuration when it is switched off."""
+        """One pass: create, heal, and remove what was registered for a part that is switched off."""
         if self._withdrawn:
             return
         wanted = configurations(
-            self.address, authorizer=self.authorizer, ca_bundle=self.ca_bundle, annotations=self.annotations
-        )
+            self.address, authorizer=self.authorizer, ca_bundle=self.ca_bundle, annotations=self.annotations,
+            dialects=self.dialects,
+        )  # fmt: skip
         for one in wanted:
             await self._ensure_one(one)
-        if not self.authorizer:
-            with suppress(NotFound):
-                await self.client.delete(VALIDATING_WEBHOOK_CONFIGURATION, AUTHORIZER_CONFIGURATION)
-                log.info("webhook configuration removed", name=AUTHORIZER_CONFIGURATION)
+        for name, is_on in ((AUTHORIZER_CONFIGURATION, self.authorizer), (DIALECTS_CONFIGURATION, self.dialects)):
+            if not is_on:
+                with suppress(NotFound):
+                    await self.client.get(VALIDATING_WEBHOOK_CONFIGURATION, name)
+                    await self.client.delete(VALIDATING_WEBHOOK_CONFIGURATION, name)
+                    log.info("webhook configuration removed", name=name)
 
     async def withdraw(self) -> None:
         """Removes the configurations for good, when an operator is taken away: writes must not wait for it."""
         self._withdrawn = True
-        for one in configurations(self.address, authorizer=True, ca_bundle=None):
+        for one in configurations(self.address, authorizer=True, dialects=True, ca_bundle=None):
             with suppress(NotFound):
                 await self.client.delete(one.resource, one.name)
 
@@ -265,7 +276,7 @@ class Registration:
 
     async def keep(self) -> None:
         """Registers, and heals for as long as it runs: every change of one of our configurations is looked at."""
-        names = {one.name for one in configurations(self.address, authorizer=True, ca_bundle=None)}
+        names = {one.name for one in configurations(self.address, authorizer=True, dialects=True, ca_bundle=None)}
 
         def look(old: Object | None, new: Object | None) -> None:
             known = new or old

@@ -73,7 +73,7 @@ class WebhookService:
         self._settings, self._clock = settings, clock
         annotations = {INJECT_CA_FROM: settings.inject_ca_from} if settings.mode == "cert-manager" else {}
         self.registration = Registration(
-            leader_client or client, settings.address, admission.authorizer is not None, annotations
+            leader_client or client, settings.address, admission.authorizer is not None, annotations, admission.dialects
         )
         self._secret: SharedSecret | None = None
         self._files: CertificateFiles | None = None

@@ -46,6 +46,7 @@ def admission_of(
         topology_enabled=config.topology_aware_scheduling.enabled,
         mnnvl_enabled=config.network.auto_mnnvl_enabled,
         authorizer=guard,
+        dialects=config.dialects.enabled,
         nodes=nodes,
     )
 

@@ -1,0 +1,78 @@
+"""Objects of the dialects as the rules see them: the PodCliqueSet behind each, and its faults in the object's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from grove.admission.rules.defaulting import missing_defaults, with_additions
+from grove.api.faults import Fault
+from grove.admission.rules.view import mapping, text
+from grove.api import koordset
+from grove.api.dynamo import PlacementPodClique, PodGangSet
+from grove.api.koordset import KoordPodCliqueSet
+from grove.api.meta import Json, Key, Resource
+from grove.dialects import dynamo, koord
+from grove.dialects.record import Record, merged_set, record_of
+from grove.dialects.translation import Translation, is_made_from
+
+RESOURCES: tuple[Resource, ...] = (PodGangSet.RESOURCE, PlacementPodClique.RESOURCE, KoordPodCliqueSet.RESOURCE)
+
+
+def translated(obj: Json) -> Translation | None:
+    """What an object becomes; None for a rule about placement, which becomes nothing by itself."""
+    if group_of(obj) == koordset.GROUP:
+        return koord.to_set(obj)
+    return dynamo.to_set(obj) if obj.get("kind") == PodGangSet.RESOURCE.kind else None
+
+
+def group_of(obj: Json) -> str:
+    return text(obj.get("apiVersion")).partition("/")[0]
+
+
+def resource_of(obj: Json) -> Resource | None:
+    """The dialect's resource an object is of, if it is one."""
+    wanted = (group_of(obj), text(obj.get("kind")))
+    return next((one for one in RESOURCES if (one.group, one.kind) == wanted), None)
+
+
+def set_key(obj: Json, translation: Translation, namespace: str) -> Key:
+    """The set behind an object: the one it has, else the one it would get."""
+    name = text(mapping(obj.get("status")).get("podCliqueSetName")) or translation.name
+    return Key(text(mapping(obj.get("metadata")).get("namespace")) or namespace, name)
+
+
+def is_own(obj: Json, stored: Json) -> bool:
+    """Whether a stored set was made from this object."""
+    metadata = mapping(stored.get("metadata"))
+    labels, annotations = mapping(metadata.get("labels")), mapping(metadata.get("annotations"))
+    return is_made_from(labels, annotations, group_of(obj), text(mapping(obj.get("metadata")).get("name")))
+
+
+def set_behind(translation: Translation, stored: Json | None, namespace: str) -> Json:
+    """The set as it would be written; `stored` is what there is of it."""
+    if stored is None:
+        return with_additions(translation.manifest, missing_defaults(translation.manifest, namespace=namespace))
+    last = Record.of(mapping(mapping(stored.get("metadata")).get("annotations"))) or Record()
+    found = merged_set(stored, translation.manifest, last, record_of(translation.manifest, last.placement, last))
+    return with_additions(found, missing_defaults(found, stored, namespace))
+
+
+def wants_new_set(obj: Json) -> bool:
+    """Whether a change that a running set cannot take makes it anew."""
+    return mapping(mapping(obj.get("metadata")).get("annotations")).get(dynamo.RECREATE) == "true"
+
+
+def told(translation: Translation, faults: Iterable[Fault]) -> Iterator[Fault]:
+    """Faults of the set in the object's words, without what was said of the same field already."""
+    known = {fault.path for fault in translation.faults}
+    yield from translation.faults
+    for fault in map(translation.told, faults):
+        if fault.path not in known:
+            yield fault
+
+
+def told_warnings(translation: Translation, warnings: Iterable[str]) -> Iterator[str]:
+    yield from translation.warnings
+    for warning in warnings:
+        path, colon, rest = warning.partition(": ")
+        yield translation.spelled(path) + colon + rest if colon and " " not in path else warning
