@@ -158,11 +158,11 @@ DEFINITIONS = (
 
 _TRANSLATED = Column("Translated", '.status.conditions[?(@.type=="Translated")].status', "string", wide=True)
 _FLOOR_RULE = {
-    "rule": "!has(self.minAvailable) || self.replicas == 0 || self.minAvailable <= self.replicas",
+    "rule": "self.replicas in [0, oldSelf.replicas] || !has(self.minAvailable) || self.minAvailable <= self.replicas",
     "fieldPath": ".minAvailable",
     "message": "minAvailable must not be greater than replicas",
 }
-"""Also asked when the object is scaled, which no webhook hears of."""
+"""For whoever scales the object, which no webhook hears of; all else is told by admission, every fault at once."""
 
 DIALECTS = (
     Definition(

@@ -47,9 +47,9 @@ class Scheduling(Struct):
 
 
 class PodGangSetSpec(Struct):
-    replicas: Annotated[int, doc("How many pods.", default=1, minimum=0)] = 1
+    replicas: Annotated[int, doc("How many pods.", default=1)] = 1
     min_available: Annotated[
-        int | None, doc("Pods that are scheduled together or not at all; all of them if absent.", minimum=1)
+        int | None, doc("Pods that are scheduled together or not at all; all of them if absent.")
     ] = None
     template: Annotated[PodTemplate, doc("What the pods are made from.", required=True, open=True)] = PodTemplate()
     scheduling: Annotated[Scheduling | None, doc("Where the pods go.", open=True)] = None
@@ -66,10 +66,10 @@ class PodGangSetStatus(Struct):
     pod_clique_set_name: Annotated[str, doc("PodCliqueSet that was made from this object.")] = ""
     phase: Annotated[str, doc("Pending, Starting or Running: the least of all gangs.")] = ""
     replicas: Annotated[int, doc("Pods that exist and are not terminating.")] = 0
-    ready_replicas: Annotated[int, doc("Pods that are ready.")] = 0
-    scheduled_replicas: Annotated[int, doc("Pods that have a node.")] = 0
-    updated_replicas: Annotated[int, doc("Pods made from the current template.")] = 0
-    gated_replicas: Annotated[int, doc("Pods that a gate holds back.")] = 0
+    ready_replicas: Annotated[int, doc("Pods that are ready.", required=True, default=0)] = 0
+    scheduled_replicas: Annotated[int, doc("Pods that have a node.", required=True, default=0)] = 0
+    updated_replicas: Annotated[int, doc("Pods made from the current template.", required=True, default=0)] = 0
+    gated_replicas: Annotated[int, doc("Pods that a gate holds back.", required=True, default=0)] = 0
     selector: Annotated[str, doc("Selector of the pods, for autoscalers.")] = ""
     pod_gangs: Annotated[tuple[GangSummary, ...], doc("One entry a PodGang.")] = ()
     reason: Annotated[str, doc("Why it does not run, as one word.")] = ""
@@ -113,8 +113,10 @@ class MatchedPodGangSet(Struct):
 class PlacementStatus(Struct):
     observed_generation: Annotated[Int64 | None, doc("Generation that was last looked at.")] = None
     matched_pod_gang_sets: Annotated[tuple[MatchedPodGangSet, ...], doc("PodGangSets it is about.")] = ()
-    matched_pods: Annotated[int, doc("Pods of Grove that the selector matches.")] = 0
-    satisfied_pods: Annotated[int, doc("Those of them for which every term holds on their node.")] = 0
+    matched_pods: Annotated[int, doc("Pods of Grove that the selector matches.", required=True, default=0)] = 0
+    satisfied_pods: Annotated[
+        int, doc("Those of them for which every term holds on their node.", required=True, default=0)
+    ] = 0
     conditions: Annotated[tuple[Condition, ...], doc("Whether it is in effect everywhere.")] = ()
 
 

@@ -21,12 +21,12 @@ GROUP = "grove.ai"
 
 class NestedCliqueSpec(Struct):
     name: Annotated[str, doc("Name of the clique within its group.", required=True)] = ""
-    replicas: Annotated[int, doc("How many pods.", default=1, minimum=0)] = 1
+    replicas: Annotated[int, doc("How many pods.", default=1)] = 1
     min_available: Annotated[
-        int | None, doc("Pods that are scheduled together or not at all; all of them if absent.", minimum=1)
+        int | None, doc("Pods that are scheduled together or not at all; all of them if absent.")
     ] = None
     start_order: Annotated[
-        int | None, doc("Starts when all cliques of its group with the next lower number are ready.", minimum=0)
+        int | None, doc("Starts when all cliques of its group with the next lower number are ready.")
     ] = None
     template: Annotated[PodTemplate, doc("What the pods are made from.", required=True, open=True)] = PodTemplate()
     auto_scaling_config: Annotated[AutoScalingConfig | None, doc("How to scale a clique outside every group.")] = None
@@ -35,8 +35,8 @@ class NestedCliqueSpec(Struct):
 
 class NestedGroupSpec(Struct):
     name: Annotated[str, doc("Name of the scaling group within the set.", required=True)] = ""
-    replicas: Annotated[int, doc("Copies of the group.", default=1, minimum=0)] = 1
-    min_available: Annotated[int, doc("Complete copies that must run.", default=1, minimum=1)] = 1
+    replicas: Annotated[int, doc("Copies of the group.", default=1)] = 1
+    min_available: Annotated[int, doc("Complete copies that must run.", default=1)] = 1
     pod_cliques: Annotated[
         tuple[NestedCliqueSpec, ...], doc("Cliques of the group.", required=True, open_items=True)
     ] = ()
@@ -58,7 +58,7 @@ class NestedTemplateSpec(Struct):
 
 
 class KoordPodCliqueSetSpec(Struct):
-    replicas: Annotated[int, doc("How many copies of the whole system.", default=1, minimum=0)] = 1
+    replicas: Annotated[int, doc("How many copies of the whole system.", default=1)] = 1
     template: Annotated[NestedTemplateSpec, doc("One copy of the system.", required=True, open=True)] = (
         NestedTemplateSpec()
     )
@@ -79,8 +79,8 @@ class GroupReport(Struct):
     replicas: Annotated[int, doc("Copies asked for.")] = 0
     min_available: Annotated[int, doc("Copies that must run.")] = 0
     scheduled_replicas: Annotated[int, doc("Copies whose cliques are all scheduled.")] = 0
-    available_replicas: Annotated[int, doc("Copies whose cliques are all whole.")] = 0
-    updated_replicas: Annotated[int, doc("Available copies that are up to date.")] = 0
+    available_replicas: Annotated[int, doc("Copies whose cliques are all whole.", required=True, default=0)] = 0
+    updated_replicas: Annotated[int, doc("Available copies that are up to date.", required=True, default=0)] = 0
 
 
 class CliqueReport(Struct):
@@ -100,8 +100,8 @@ class KoordPodCliqueSetStatus(Struct):
     observed_generation: Annotated[Int64 | None, doc("Generation that was last translated.")] = None
     pod_clique_set_name: Annotated[str, doc("PodCliqueSet of grove.io that was made from this object.")] = ""
     replicas: Annotated[int, doc("Replicas asked for.")] = 0
-    available_replicas: Annotated[int, doc("Replicas that are whole.")] = 0
-    updated_replicas: Annotated[int, doc("Available replicas that are up to date.")] = 0
+    available_replicas: Annotated[int, doc("Replicas that are whole.", required=True, default=0)] = 0
+    updated_replicas: Annotated[int, doc("Available replicas that are up to date.", required=True, default=0)] = 0
     selector: Annotated[str, doc("Selector of the pods, for autoscalers.")] = ""
     current_generation_hash: Annotated[str, doc("Hash of all clique templates.")] = ""
     last_errors: Annotated[tuple[LastError, ...], doc("What the last reconcile failed on.")] = ()

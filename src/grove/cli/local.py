@@ -34,8 +34,11 @@ def _say(line: str) -> None:
 @click.option("--scheduler/--no-scheduler", default=True, show_default=True, help="Also run Grove's scheduler.")
 @click.option("--device-class", "classes", multiple=True, metavar="NAME",
               help="Also give each fake node eight devices of this class; may be given several times.")  # fmt: skip
+@click.option("--dialects", is_flag=True, help="Also take manifests of grove.dynamo.ai/v1 and grove.ai/v1alpha1.")
 @directory_option
-def up(version: str, nodes: int, operator: bool, scheduler: bool, classes: tuple[str, ...], directory: Path) -> None:
+def up(
+    version: str, nodes: int, operator: bool, scheduler: bool, classes: tuple[str, ...], dialects: bool, directory: Path
+) -> None:
     """Start a real control plane with fake GPU nodes; prints the path of its kubeconfig."""
     import asyncio
 
@@ -46,15 +49,18 @@ def up(version: str, nodes: int, operator: bool, scheduler: bool, classes: tuple
 
     directory = directory.expanduser()
     begun = time.monotonic()
-    if classes and controlplane.status(directory) is not None:
+    is_up = controlplane.status(directory) is not None
+    if classes and is_up:
         raise click.ClickException("its nodes are up already; `grove down` first, then again with their devices")
+    if dialects and is_up:
+        raise click.ClickException("its operator is up already; `grove down` first, then again with --dialects")
     try:
         state = controlplane.up(directory, version, say=_say)
     except (BinariesError, controlplane.ControlPlaneError) as error:
         raise click.ClickException(str(error)) from error
     grove = [sys.executable, "-m", "grove"]
     access = ["--kubeconfig", str(state.kubeconfig)]
-    asyncio.run(_prepare(state.kubeconfig))
+    asyncio.run(_prepare(state.kubeconfig, dialects))
     more = [word for name in classes for word in ("--device-class", name)]
     if nodes:
         controlplane.accompany(directory, "grove-nodes", [*grove, "nodes", *access, "--count", str(nodes), *more])
@@ -62,7 +68,7 @@ def up(version: str, nodes: int, operator: bool, scheduler: bool, classes: tuple
         command = [*grove, "scheduler", *access, "--port", "0", "--leader-elect"]
         controlplane.accompany(directory, "grove-scheduler", command)
     if operator:
-        config, url = _operator_config(directory)
+        config, url = _operator_config(directory, dialects=None if is_up else dialects)
         # No pod runs here, so the image is only a name; without one a set with a start order would be refused.
         image = ["env", "GROVE_INIT_CONTAINER_IMAGE=grove-initc"]
         command = [*image, *grove, "operator", *access, "--config", str(config), "--webhook-url", url]
@@ -92,8 +98,11 @@ def down(directory: Path) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _operator_config(directory: Path) -> tuple[Path, str]:
-    """A configuration with ports of its own, so that several local clusters can be up, and its webhooks' URL."""
+def _operator_config(directory: Path, *, dialects: bool | None) -> tuple[Path, str]:
+    """A configuration with ports of its own, so that several local clusters can be up, and its webhooks' URL.
+
+    The file outlives the cluster; whether `dialects` are on is said anew each time one is started.
+    """
     import yaml
 
     from grove.local.ports import free_ports
@@ -116,11 +125,14 @@ def _operator_config(directory: Path) -> tuple[Path, str]:
             },
         }
         path.write_text(yaml.safe_dump(config, sort_keys=False))
-    port = yaml.safe_load(path.read_text())["server"]["webhooks"]["port"]
+    known = yaml.safe_load(path.read_text())
+    if dialects is not None and (known.get("dialects") or {}).get("enabled", False) != dialects:
+        path.write_text(yaml.safe_dump({**known, "dialects": {"enabled": dialects}}, sort_keys=False))
+    port = known["server"]["webhooks"]["port"]
     return path, f"https://127.0.0.1:{port}"
 
 
-async def _prepare(kubeconfig: Path) -> None:
+async def _prepare(kubeconfig: Path, dialects: bool) -> None:
     """Grove's kinds, and the namespace its leases live in."""
     from grove.api.core import Namespace
     from grove.crds.install import install
@@ -129,7 +141,7 @@ async def _prepare(kubeconfig: Path) -> None:
     from grove.kube.http import HttpClient
 
     async with HttpClient(load_config(kubeconfig), user_agent="grove-up") as client:
-        await install(client, _say, READY_S)
+        await install(client, _say, READY_S, dialects=dialects)
         try:
             await client.create(Namespace, {"metadata": {"name": NAMESPACE}})
         except AlreadyExists:

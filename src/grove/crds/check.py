@@ -66,7 +66,7 @@ def published_check(crd: str) -> Check:
     A status cannot be changed by the requests admission is asked about; one written by an older version must not stand
     in the way of a change of the spec. What the rules say admission says with an index in the path.
     """
-    found = next(one for one in crds.load() if one["metadata"]["name"] == crd)
+    found = next(one for one in crds.load(dialects=True) if one["metadata"]["name"] == crd)
     schema = found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     properties = {name: one for name, one in schema["properties"].items() if name != "status"}
     return Check({**schema, "properties": properties})

@@ -119,6 +119,8 @@ def _replicas(spec: Json) -> int:
 
 def _faults(spec: Json, scheduler: str, queue: str) -> Iterator[Fault]:
     replicas, floor = _replicas(spec), integer(spec.get("minAvailable"))
+    if replicas < 0:
+        yield invalid("spec.replicas", replicas, "must not be negative")
     if floor is not None and floor < 1:
         yield invalid("spec.minAvailable", floor, "must be at least 1")
     elif floor is not None and 0 < replicas < floor:

@@ -177,6 +177,10 @@ def _paths(members: Sequence[Member]) -> Iterator[tuple[str, str]]:
 
 
 def _faults(obj: Json, members: Sequence[Member], inner: int) -> Iterator[Fault]:
+    spec = mapping(obj.get("spec"))
+    yield from _count_faults(spec, "spec")
+    for at, group in enumerate(sequence(mapping(spec.get("template")).get("podCliqueScalingGroups"))):
+        yield from _count_faults(mapping(group), f"{_GROUPS}[{at}]")
     if not members:
         yield required(_GROUPS, "at least one clique, in a group or in spec.template.podCliques")
     seen: dict[tuple[str, str], str] = {}
@@ -186,9 +190,21 @@ def _faults(obj: Json, members: Sequence[Member], inner: int) -> Iterator[Fault]
         order = one.raw.get("startOrder")
         if order is not None and (one.order is None or one.order < 0):
             yield invalid(f"{one.path}.startOrder", order, "must be a whole number, 0 or more; lower ones start first")
+        yield from _count_faults(one.raw, one.path)
         if not mapping(mapping(one.raw.get("template")).get("spec")):
             yield required(f"{one.path}.template.spec", "what the pods are made from")
     yield from name_faults(named(obj), inner, "metadata.name")
+
+
+def _count_faults(part: Json, path: str) -> Iterator[Fault]:
+    found, floor = integer(part.get("replicas")), integer(part.get("minAvailable"))
+    replicas = 1 if found is None else found
+    if replicas < 0:
+        yield invalid(f"{path}.replicas", replicas, "must not be negative")
+    if floor is not None and floor < 1:
+        yield invalid(f"{path}.minAvailable", floor, "must be at least 1")
+    elif floor is not None and 0 < replicas < floor:
+        yield invalid(f"{path}.minAvailable", floor, f"must not be greater than replicas ({replicas})")
 
 
 def _warnings(obj: Json, members: Sequence[Member], short: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from grove.admission.rules.defaulting import missing_defaults, with_additions
-from grove.api.faults import Fault
+from grove.api.faults import Fault, FaultType
 from grove.admission.rules.view import mapping, text
 from grove.api import koordset
 from grove.api.dynamo import PlacementPodClique, PodGangSet
@@ -63,11 +63,12 @@ def wants_new_set(obj: Json) -> bool:
 
 
 def told(translation: Translation, faults: Iterable[Fault]) -> Iterator[Fault]:
-    """Faults of the set in the object's words, without what was said of the same field already."""
+    """Faults of the set in the object's words, without what was said already of a field, or of names used twice."""
     known = {fault.path for fault in translation.faults}
+    repeated = any(fault.type is FaultType.DUPLICATE for fault in translation.faults)
     yield from translation.faults
     for fault in map(translation.told, faults):
-        if fault.path not in known:
+        if fault.path not in known and not (repeated and fault.type is FaultType.DUPLICATE):
             yield fault
 
 
