@@ -10,6 +10,8 @@ import pytest
 from tests.support.cluster import Cluster
 from tests.support.operating import TOPOLOGY, World, operating
 
+from grove.api.dynamo import PlacementPodClique, PodGangSet
+from grove.api.koordset import KoordPodCliqueSet
 from grove.crds.install import install
 from grove.scheduler.loop.live import Scheduler
 from grove.sim.topology import Topology
@@ -24,6 +26,18 @@ async def speaking(cluster: Cluster) -> Cluster:
     return cluster
 
 
+async def forget(world: World) -> None:
+    """Deletes what the test wrote: its sets would be made again for as long as it is there."""
+    kinds = (PodGangSet, KoordPodCliqueSet, PlacementPodClique)
+    for kind in kinds:
+        await world.client.delete_collection(kind, world.namespace)
+
+    async def gone() -> bool:
+        return not [one for kind in kinds for one in await world.list(kind)]
+
+    await world.eventually(gone, 90)
+
+
 @pytest.fixture
 async def world(speaking: Cluster) -> AsyncIterator[World]:
     async with operating(speaking, config=DIALECTS + TOPOLOGY, nodes=Topology(racks=4, nodes=4)) as world:
@@ -31,6 +45,7 @@ async def world(speaking: Cluster) -> AsyncIterator[World]:
         scheduling = asyncio.get_running_loop().create_task(Scheduler(world.client, clock=speaking.clock).run())
         try:
             yield world
+            await forget(world)
         finally:
             scheduling.cancel()
             with suppress(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""`convert`: manifests in older spellings, rewritten as today's. Reads and prints YAML; asks no cluster.
+"""`convert`: manifests in older spellings and other APIs, rewritten as today's. Reads and prints YAML; asks no cluster.
 
 Kinds were renamed (PodGangSet, ClusterTopology), fields moved (packDomain, network pack groups). What has no place
 today is left out, and said so.
@@ -6,8 +6,8 @@ today is left out, and said so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import click
 
@@ -27,9 +27,15 @@ DROPPED = ("spreadConstraints", "SpreadConstraints")
 
 @click.command()
 @click.argument("file", type=click.File("r"), default="-")
+@click.option("--to", "group", type=click.Choice(["grove.dynamo.ai", "grove.ai"]),
+              help="The other way: PodCliqueSets as objects of this API group, where nothing is lost.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", help="Format of the result.")
-def convert(file: Any, output: str) -> int:
-    """Rewrite a file (or stdin) to today's kinds and fields; what was changed is told on stderr."""
+def convert(file: Any, group: str | None, output: str) -> int:
+    """Rewrite a file (or stdin) as PodCliqueSets of grove.io/v1alpha1.
+
+    Reads older spellings, grove.dynamo.ai/v1 and grove.ai/v1alpha1, LeaderWorkerSets, Volcano Jobs, and Deployments and
+    StatefulSets whose pods name a PodGroup. Comments say what was chosen and what has no counterpart; stderr does too.
+    """
     import yaml
 
     from grove.cli.access import formatted
@@ -41,18 +47,63 @@ def convert(file: Any, output: str) -> int:
         raise Unanswered(f"{file.name}: not YAML: {' '.join(str(error).split())}") from error
     if any(not isinstance(one, dict) for one in documents):
         raise Unanswered(f"{file.name}: holds something that is no Kubernetes object")
-    results = []
-    for one in documents:
-        converted, notes = converted_object(one)
-        results.append(converted)
-        where = f"{one.get('kind', '?')} {(one.get('metadata') or {}).get('name', '?')}"
-        for note in notes:
-            click.echo(f"{where}: {note}", err=True)
+    results = list(_spoken(documents, group) if group else _as_sets(documents))
+    if documents and not results:
+        raise Unanswered("rules alone become nothing: give them in one file with the PodGangSets they are about")
+    for one in results:
+        for note in one.notes:
+            click.echo(f"{one.source}: {note}", err=True)
     if output == "json":
-        printed(formatted(results if len(results) != 1 else results[0], "json", as_is=True))
+        objects = [one.obj for one in results]
+        printed(formatted(objects if len(objects) != 1 else objects[0], "json", as_is=True))
     else:
-        printed("---\n".join(formatted(one, "yaml", as_is=True) for one in results))
+        printed("---\n".join(one.comments + formatted(one.obj, "yaml", as_is=True) for one in results))
     return 0 if results else FAULT
+
+
+class Result(NamedTuple):
+    """One document of the result, and what its reader should know."""
+
+    source: str
+    obj: Json
+    notes: tuple[str, ...] = ()
+    commented: bool = False
+    """Whether the notes also stand in the result, for whoever reads it later."""
+
+    @property
+    def comments(self) -> str:
+        return "".join(f"# {note}\n" for note in (f"From {self.source}.", *self.notes)) if self.commented else ""
+
+
+def _as_sets(documents: Sequence[Json]) -> Iterator[Result]:
+    from grove.dialects.moving.converting import converted
+
+    for one in converted(documents):
+        if one.faults:
+            raise Unanswered(f"{one.source}: " + "; ".join(map(str, one.faults)))
+        if one.known:
+            notes = (*(f"Chosen: {note}" for note in one.chosen), *(f"No counterpart: {note}" for note in one.lost))
+            yield Result(one.source, one.obj, notes, commented=True)
+        else:
+            found, changes = converted_object(one.obj)
+            yield Result(one.source, found, tuple(changes))
+
+
+def _spoken(documents: Sequence[Json], group: str) -> Iterator[Result]:
+    """PodCliqueSets in the words of a dialect; what would be lost stops it, all of it told at once."""
+    from grove.dialects.reverse import to_dialect
+
+    lost: list[str] = []
+    for one in documents:
+        source = f"{one.get('kind', '?')} {(one.get('metadata') or {}).get('name', '?')}"
+        if one.get("kind") != "PodCliqueSet" or one.get("apiVersion") != GROUP:
+            yield Result(source, one)
+            continue
+        found, missing = to_dialect(one, group)
+        lost += (f"{source}: {what}" for what in missing)
+        yield Result(source, found)
+    if lost:
+        raise Unanswered(f"{group} cannot say all of it: " + "; ".join(lost))
 
 
 def converted_object(obj: Json) -> tuple[Json, list[str]]:

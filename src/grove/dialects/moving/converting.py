@@ -1,0 +1,92 @@
+"""Documents of a file, each as a PodCliqueSet of `grove.io/v1alpha1` where it can be one, in the order of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from grove.admission.rules.faults import Fault
+from grove.admission.rules.view import mapping, text
+from grove.api import dynamo as dynamo_api
+from grove.api import koordset
+from grove.api.dynamo import PlacementPodClique, PodGangSet
+from grove.api.labels import TRANSLATED_FROM, TRANSLATED_NAME
+from grove.api.meta import Json
+from grove.dialects import dynamo, koord
+from grove.dialects.moving import leaderworkerset, podgroups, volcanojob
+from grove.dialects.moving.moved import Moved
+from grove.dialects.placement import placed
+from grove.dialects.translation import Translation
+
+
+class Document(NamedTuple):
+    """One document of the result: where it comes from, what it is, and comments for its reader.
+
+    `known` says whether it was one of ours to convert; `faults` are why it could not be.
+    """
+
+    source: str
+    obj: Json
+    chosen: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    known: bool = True
+    faults: tuple[Fault, ...] = ()
+
+
+def converted(documents: Sequence[Json]) -> list[Document]:
+    return list(_converted(documents))
+
+
+def _converted(documents: Sequence[Json]) -> Iterator[Document]:
+    rules = [one for one in documents if _is(one, dynamo_api.GROUP, PlacementPodClique.RESOURCE.kind)]
+    gangs = podgroups.gangs_in(documents)
+    taken = [one for gang in gangs for one in (*gang.workloads, gang.pod_group)]
+    for one in documents:
+        gang = next((gang for gang in gangs if gang.workloads[0] is one), None)
+        if gang is not None:
+            yield _moved(f"PodGroup {gang.name}", podgroups.to_set(gang))
+        elif any(one is other for other in taken):
+            continue
+        elif _is(one, leaderworkerset.GROUP, leaderworkerset.KIND):
+            yield _moved(_told(one), leaderworkerset.to_set(one))
+        elif _is(one, volcanojob.GROUP, volcanojob.KIND):
+            yield _moved(_told(one), volcanojob.to_set(one))
+        elif _is(one, dynamo_api.GROUP, PodGangSet.RESOURCE.kind):
+            yield _gang_set(one, rules)
+        elif _is(one, koordset.GROUP, "PodCliqueSet"):
+            yield _translated(one, koord.to_set(one))
+        elif not any(one is rule for rule in rules):
+            yield Document(_told(one), one, known=False)
+
+
+def _gang_set(obj: Json, rules: Sequence[Json]) -> Document:
+    labels = dynamo.template_labels(obj)
+    namespace = text(mapping(obj.get("metadata")).get("namespace"))
+    near = [one for one in rules if text(mapping(one.get("metadata")).get("namespace")) == namespace]
+    placement = placed(near, labels, namespace, {}, pack=False)
+    found = _translated(obj, dynamo.to_set(obj, placement))
+    told = tuple(f"PodClique {name} became pod affinity of this set" for name in placement.effects)
+    return found._replace(chosen=(*told, *found.chosen))
+
+
+def _translated(obj: Json, translation: Translation) -> Document:
+    """A dialect's object by itself: without the marks of the translator, which keeps no set of this file."""
+    manifest = translation.manifest
+    metadata = manifest["metadata"]
+    metadata["labels"].pop(TRANSLATED_FROM, None)
+    metadata["annotations"].pop(TRANSLATED_NAME, None)
+    kept = {name: value for name, value in metadata.items() if value not in ("", {})}
+    bare = {**manifest, "metadata": kept}
+    return Document(_told(obj), bare, chosen=translation.warnings, faults=translation.faults)
+
+
+def _moved(source: str, moved: Moved) -> Document:
+    return Document(source, moved.manifest, moved.chosen, moved.lost)
+
+
+def _is(obj: Json, group: str, kind: str) -> bool:
+    return text(obj.get("apiVersion")).partition("/")[0] == group and obj.get("kind") == kind
+
+
+def _told(obj: Json) -> str:
+    return f"{text(obj.get('kind')) or '?'} {text(mapping(obj.get('metadata')).get('name')) or '?'}"
