@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.dialects.test_translated import apply, edit, said
 from tests.support.dialects import gang_set, rule, seed, wish
 from tests.support.manifests import pod_spec
@@ -15,6 +16,8 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import ClusterTopologyBinding
 from grove.kube.errors import AlreadyExists
+
+pytestmark = pytest.mark.simulated  # on a real API server: test_real_seeds
 
 RACK = "topology.kubernetes.io/rack"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

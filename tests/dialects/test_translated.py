@@ -19,6 +19,8 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.errors import NotFound
 
+pytestmark = pytest.mark.simulated  # on a real API server: test_real_seeds
+
 Kind = type[PodGangSet] | type[KoordPodCliqueSet]
 
 
@@ -264,7 +266,6 @@ async def test_a_long_name_is_cut_and_told(world: World) -> None:
     assert await world.names(PodGang) == ["a-name-of-fifty-characters-that-is-f-91af-0"]
 
 
-@pytest.mark.simulated
 async def test_an_operator_that_dies_between_writes_leaves_nothing_half_scaled(world: World) -> None:
     """The replicas are remembered on the set until they were told to its cliques."""
     await apply(world, gang_set("half", 2, minAvailable=1))
