@@ -244,7 +244,7 @@ class Admission:
             return Answer()
         if request.old is not None and _words(request.new) == _words(request.old):
             return Answer()  # a finalizer, an owner: nothing that is translated
-        wrong_shape = schema_faults(published_check(str(resource)), request.new)
+        wrong_shape = published_check(str(resource)).faults(request.new)
         translation = dialects.translated(request.new)
         if translation is None:
             faults = merged(wrong_shape, rule_faults(request.new))
@@ -261,7 +261,7 @@ class Admission:
         keeps = stored is not None and not dialects.wants_new_set(request.new)
         behind = dialects.set_behind(translation, stored, request.namespace)
         new, old = SetView.of(behind), SetView.of(stored) if keeps else None
-        of_set = merged(schema_faults(self.set_check, behind), list(self._set_faults(new, old, lookups)))
+        of_set = merged(self.set_check.faults(behind), list(self._set_faults(new, old, lookups)))
         faults = merged(wrong_shape, list(dialects.told(translation, of_set)))
         if faults:
             return _refuse(resource.kind, request, faults, resource.group)
