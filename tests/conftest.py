@@ -54,10 +54,10 @@ OLDER: Mapping[str, Loop] = {"real-1.35": _loop_of_135}
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, Loop]:
     """Simulated and real for a behaviour test; only simulated for a catalogue of which one case runs on both."""
-    if "real_plane" not in getattr(item, "fixturenames", ()):
-        return {"asyncio": asyncio.new_event_loop}
     if item.get_closest_marker("simulated"):
         return {"sim": LOOPS["sim"]}
+    if "real_plane" not in getattr(item, "fixturenames", ()):
+        return {"asyncio": asyncio.new_event_loop}
     return {**LOOPS, **OLDER} if item.get_closest_marker("older_too") else LOOPS
 
 

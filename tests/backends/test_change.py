@@ -21,7 +21,7 @@ from grove.backends import koord
 from grove.backends.kai import POD_GROUP
 from grove.backends.kube_api import V1ALPHA2, pod_group, workload
 from grove.config import load_configuration
-from grove.operator.podgang.refusal_events import TROUBLES
+from grove.operator.podgang.controller import TROUBLES
 from grove.operator.wiring import Operator
 from grove.sim.cluster import SimCluster
 from grove.sim.topology import BLOCK, RACK

@@ -283,6 +283,8 @@ async def test_a_definition_begins_and_ends_a_kind(cluster):
             return True
 
     await cluster.eventually(made)
+    assert await cluster.client.serves(thing)
+    followed = asyncio.create_task(_watched(cluster.client, thing, cluster.namespace))
     # Without a status door, generation counts every change outside metadata.
     changed = await cluster.client.patch(thing, "t", {"spec": {"n": 2}}, cluster.namespace)
     assert (changed["spec"], changed["metadata"]["generation"]) == ({"n": 2}, 2)
@@ -298,3 +300,15 @@ async def test_a_definition_begins_and_ends_a_kind(cluster):
         return False
 
     await cluster.eventually(is_gone)
+
+    async def is_not_served() -> bool:
+        return not await cluster.client.serves(thing)
+
+    await cluster.eventually(is_not_served)
+    assert (await asyncio.wait_for(followed, 30))[-1] == "DELETED", "a watch of the kind ends with it"
+    with pytest.raises(NotFound):
+        await cluster.client.list(thing)
+
+
+async def _watched(client, thing: Resource, namespace: str) -> list[str]:
+    return [event.type async for event in client.watch(thing, namespace) if event.object is not None]

@@ -6,9 +6,11 @@ import pytest
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import condition, operating
 
-from grove.api.core import HorizontalPodAutoscaler, ResourceClaim
+from grove.api.core import HorizontalPodAutoscaler, ResourceClaim, ResourceClaimTemplate
 from grove.api.meta import Json, Object
+from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
+from grove.kube.errors import Forbidden, TooManyRequests
 
 # A real API server is asked in test_real_optional: which APIs it serves is settled when it starts.
 pytestmark = pytest.mark.simulated
@@ -68,3 +70,47 @@ async def test_a_missing_kind_is_said_and_found_later(
             return said is None and found.status.last_errors == () and await world.names(kind) == made
 
         await world.eventually(healed, 180)
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        pytest.param(lambda one: pcs("s", clique("w"), resourceSharing=[one]), id="of the set"),
+        pytest.param(
+            lambda one: pcs("s", clique("w"), groups=[group("g", "w", resourceSharing=[one])]), id="of a group"
+        ),
+        pytest.param(lambda one: pcs("s", clique("w", sharing=[one])), id="of a clique"),
+    ],
+)
+@pytest.mark.parametrize(
+    "refusal", [pytest.param(Forbidden("no rights"), id="forbidden"), pytest.param(TooManyRequests("busy"), id="busy")]
+)
+async def test_a_template_that_cannot_be_read_holds_up_nothing_else(
+    cluster: object, manifest: object, refusal: Exception
+) -> None:
+    """Its claims are missing and the set says why; its other children, its status and its updates go on."""
+    async with operating(cluster) as world:
+        may = world.operator_client.get
+
+        async def refuse(kind: object, *args: object, **options: object) -> object:
+            if kind is ResourceClaimTemplate.RESOURCE:
+                raise refusal
+            return await may(kind, *args, **options)
+
+        world.operator_client.get = refuse
+        await world.apply(manifest({**SHARED, "namespace": "elsewhere"}))  # type: ignore[operator]
+
+        async def told() -> bool:
+            found = await world.get(PodCliqueSet, "s")
+            return any(str(refusal) in one.description for one in found.status.last_errors)
+
+        await world.eventually(told)
+        assert len(await world.names(PodClique)) == 1
+        before = (await world.get(PodCliqueSet, "s")).status.current_generation_hash
+        image = [{"op": "replace", "path": "/spec/template/cliques/0/spec/podSpec/containers/0/image", "value": "b:2"}]
+        await world.client.patch(PodCliqueSet, "s", image, world.namespace)
+
+        async def update_begun() -> bool:
+            return (await world.get(PodCliqueSet, "s")).status.current_generation_hash != before
+
+        await world.eventually(update_begun)

@@ -13,6 +13,7 @@ from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.config import load_configuration
 from grove.kube.errors import Forbidden
 
 pytestmark = pytest.mark.older_too
@@ -203,6 +204,57 @@ async def test_domains_without_their_kind_switch_the_feature_off_and_not_the_ope
             return condition(found.status.conditions, "FeaturesUnavailable") == ("True", "APINotServed")
 
         await world.eventually(told)
+
+
+async def test_a_kind_that_is_uninstalled_is_missed_and_holds_up_no_deletion(cluster: object) -> None:
+    await install_compute_domains(cluster)
+    async with operating(cluster, config=MNNVL) as world:
+        gpu = clique("w")
+        gpu["spec"]["podSpec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+        grouped = {"annotations": {"grove.io/mnnvl-group": "fast"}}
+        await world.apply(pcs("first", gpu, metadata=grouped))
+        await world.available("first")
+
+        await world.client.delete(CustomResourceDefinition, "computedomains.resource.nvidia.com")
+
+        async def uninstalled() -> bool:
+            if not await world.client.serves(COMPUTE_DOMAIN):
+                return True
+            for name in await domains(world):  # what holds the kind, as an administrator would take it off
+                await world.client.patch(COMPUTE_DOMAIN, name, {"metadata": {"finalizers": None}}, world.namespace)
+            return False
+
+        await world.eventually(uninstalled)
+        await world.apply(pcs("second", gpu, metadata=grouped))
+
+        async def told() -> bool:
+            found = await world.get(PodCliqueSet, "second")
+            return condition(found.status.conditions, "FeaturesUnavailable") == ("True", "APINotServed")
+
+        await world.eventually(told, 90)
+        await world.delete(PodCliqueSet, "first")
+
+        async def gone() -> bool:
+            return await world.names(PodCliqueSet) == ["second"]
+
+        await world.eventually(gone)
+
+
+async def test_domains_go_with_their_set_also_after_the_operators_switch_is_off(cluster: object) -> None:
+    await install_compute_domains(cluster)
+    async with operating(cluster, config=MNNVL) as world:
+        gpu = clique("w")
+        gpu["spec"]["podSpec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+        await world.apply(pcs("mn", gpu, metadata={"annotations": {"grove.io/mnnvl-group": "fast"}}))
+        await world.available("mn")
+        assert await domains(world) == ["mn-0-fast"]
+
+        await world.stop()
+        world.config = load_configuration("")
+        await world.start()
+        await world.delete(PodCliqueSet, "mn")
+
+        await world.eventually(lambda: _domains_are(world, []))
 
 
 async def install_compute_domains(cluster: object) -> None:

@@ -47,10 +47,9 @@ from grove.kube.clock import Clock
 from grove.kube.controller import DONE, Result
 from grove.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
 from grove.kube.events import Recorder
+from grove.operator.shared.cluster.sets import SET
+from grove.operator.shared.cluster.status_writer import StatusWriter
 from grove.operator.shared.diff import finalizer_patch
-from grove.operator.shared.latest import Latest
-from grove.operator.shared.sets import SET
-from grove.operator.shared.status_writer import StatusWriter
 
 log = structlog.get_logger(__name__)
 
@@ -80,18 +79,17 @@ class DialectReconciler:
     """Keeps the set of an object as its translation says, and the object's status as the set says."""
 
     def __init__(
-        self, cache: Cache, sources: Cache, client: Client, placements: Placements, latest: Latest,
+        self, cache: Cache, sources: Cache, client: Client, placements: Placements,
         statuses: StatusWriter, events: Recorder, clock: Clock,
     ) -> None:  # fmt: skip
         self._cache, self._sources, self._client, self._placements = cache, sources, client, placements
-        self._latest, self._statuses, self._events, self._clock = latest, statuses, events, clock
+        self._statuses, self._events, self._clock = statuses, events, clock
         self._settled: dict[str, Any] = {}
 
     async def reconcile(self, key: SourceKey) -> Result:
-        cached: Source | None = self._sources.get(key.kind, key.key)
-        if cached is None:
+        source: Source | None = self._sources.get(key.kind, key.key)
+        if source is None:
             return DONE
-        source = self._latest.of(cached)
         if source.metadata.is_deleting:
             await self._finish(source)
             return DONE
@@ -127,7 +125,7 @@ class DialectReconciler:
             return Outcome(None, FALSE, SET_IS_GOING, f"PodCliqueSet {translation.name} is there, but not read yet")
         except Invalid as error:
             return Outcome(pcs, FALSE, INVALID_SPEC, _refusal(translation, error))
-        self._latest.wrote(made)
+        self._cache.wrote(made)
         self._settled[source.metadata.uid] = _state(made, record)
         return fine._replace(pcs=made)
 
@@ -137,8 +135,7 @@ class DialectReconciler:
         translation = dynamo.to_set(obj) if isinstance(source, PodGangSet) else koord.to_set(obj)
         if name:  # a set keeps its name, whatever would be chosen by now
             translation.manifest["metadata"]["name"] = name
-        cached = self._cache.get(PodCliqueSet, Key(source.metadata.namespace, translation.name))
-        pcs = self._latest.of(cached) if cached is not None else None
+        pcs = self._cache.get(PodCliqueSet, Key(source.metadata.namespace, translation.name))
         last = Record.of(pcs.metadata.annotations) if pcs is not None else None
         placement, rollout = NOWHERE, ""
         if isinstance(source, PodGangSet):
@@ -170,7 +167,7 @@ class DialectReconciler:
         patch = set_patch(live, wanted)
         if patch is not None:
             pcs = await self._client.patch(PodCliqueSet, meta.name, patch, meta.namespace)
-            self._latest.wrote(pcs)
+            self._cache.wrote(pcs)
         return await self._scale(pcs, record)
 
     async def _scale(self, pcs: PodCliqueSet, record: Record) -> PodCliqueSet:
@@ -238,8 +235,7 @@ class DialectReconciler:
         if patch is None:
             return source
         answer: Source = await self._client.patch(type(source), meta.name, patch, meta.namespace)
-        self._latest.wrote(answer)
-        return answer
+        return self._sources.wrote(answer, echo=True)
 
     # The status
 
@@ -251,7 +247,7 @@ class DialectReconciler:
         )
         status: Any = structs.replace(before, observed_generation=generation, conditions=told)
         if outcome.pcs is not None:
-            pcs = self._latest.of(outcome.pcs)
+            pcs = self._cache.get(PodCliqueSet, outcome.pcs.key) or outcome.pcs
             cliques, gangs = self._sorted(PodClique, pcs), self._sorted(PodGang, pcs)
             if isinstance(source, PodGangSet):
                 status = gang_set_status(status, pcs, cliques, gangs, now)
@@ -266,8 +262,7 @@ class DialectReconciler:
         return Result(after_s=wait_s)
 
     def _sorted(self, kind: type[Any], pcs: PodCliqueSet) -> list[Any]:
-        found = (self._latest.of(one) for one in self._cache.by_index(kind, SET, pcs.key))
-        return sorted(found, key=lambda one: one.metadata.name)
+        return sorted(self._cache.by_index(kind, SET, pcs.key), key=lambda one: one.metadata.name)
 
 
 def _is_own(source: Source, pcs: PodCliqueSet) -> bool:

@@ -29,8 +29,7 @@ from grove.dialects.record import Record
 from grove.kube.cache import Cache
 from grove.kube.clock import Clock
 from grove.kube.controller import DONE, Result
-from grove.operator.shared.latest import Latest
-from grove.operator.shared.status_writer import StatusWriter
+from grove.operator.shared.cluster.status_writer import StatusWriter
 
 
 def as_json(obj: Any) -> Json:
@@ -76,16 +75,15 @@ class PlacementReconciler:
     """Keeps the status of a rule: which PodGangSets it is about, how it took effect, for how many pods it holds."""
 
     def __init__(
-        self, cache: Cache, sources: Cache, placements: Placements, latest: Latest, statuses: StatusWriter, clock: Clock
+        self, cache: Cache, sources: Cache, placements: Placements, statuses: StatusWriter, clock: Clock
     ) -> None:
         self._cache, self._sources, self._placements = cache, sources, placements
-        self._latest, self._statuses, self._clock = latest, statuses, clock
+        self._statuses, self._clock = statuses, clock
 
     async def reconcile(self, key: Key) -> Result:
-        cached = self._sources.get(PlacementPodClique, key)
-        if cached is None or cached.metadata.is_deleting:
+        rule = self._sources.get(PlacementPodClique, key)
+        if rule is None or rule.metadata.is_deleting:
             return DONE
-        rule = self._latest.of(cached)
         obj = as_json(rule)
         faults = rule_faults(obj)
         matched = [] if faults else [self._match(rule, one) for one in self._about(obj, key.namespace)]
@@ -104,7 +102,7 @@ class PlacementReconciler:
         """How the rule took effect; it waits while its set was rolled out with another version of it, or none."""
         name = source.status.pod_clique_set_name
         pcs = self._cache.get(PodCliqueSet, Key(source.metadata.namespace, name)) if name else None
-        record = Record.of(self._latest.of(pcs).metadata.annotations) if pcs is not None else None
+        record = Record.of(pcs.metadata.annotations) if pcs is not None else None
         if record is None:
             return Match(source.metadata.name, "")
         there = Placement.of(record.placement).effects.get(rule.metadata.name)

@@ -22,14 +22,10 @@ from grove.dialects.controller import DialectReconciler, Source, SourceKey
 from grove.dialects.placement_controller import PlacementReconciler, Placements
 from grove.dialects.status import NAME_CONFLICT, TRANSLATED
 from grove.kube.cache import Cache
-from grove.kube.client import Client
-from grove.kube.clock import Clock
 from grove.kube.controller import Controller
-from grove.kube.events import Recorder
-from grove.operator.shared.latest import Latest
-from grove.operator.shared.status_batching import Patience
-from grove.operator.shared.status_writer import StatusWriter
-from grove.operator.shared.trouble import unless_namespace_ends
+from grove.operator.shared.cluster.deps import Deps
+from grove.operator.shared.cluster.status_writer import StatusWriter
+from grove.operator.shared.cluster.trouble import unless_namespace_ends
 
 WORKERS = 5
 SETTLE_S = 0.05
@@ -39,27 +35,17 @@ COUNT_S = 1.0
 
 
 class Dialects:
-    """Both controllers of the dialects. `cache` is the operator's, and is only read."""
+    """Both controllers of the dialects. The operator's cache is read, and told of what is written to sets."""
 
-    def __init__(
-        self,
-        client: Client,
-        cache: Cache,
-        events: Recorder,
-        clock: Clock,
-        *,
-        topology_enabled: bool,
-        namespace: str = "",
-    ) -> None:
-        # Of its own: what we write to a set is news to the operator, not an echo.
-        self._cache, self._latest = cache, (latest := Latest())
-        self._statuses = statuses = StatusWriter(client, latest, Patience(lambda: asyncio.get_running_loop().time()))
-        self._sources = sources = Cache(client)
+    def __init__(self, deps: Deps) -> None:
+        cache, client, namespace = deps.cache, deps.client, deps.namespace
+        self._cache, self._sources = cache, (sources := Cache(client))
+        self._statuses = statuses = StatusWriter(sources, client, deps.status_batches)
         for kind in (PodGangSet, KoordPodCliqueSet, PlacementPodClique):
             sources.add(kind, namespace=namespace)
-        placements = Placements(cache, sources, topology_enabled=topology_enabled)
-        sets = DialectReconciler(cache, sources, client, placements, latest, statuses, events, clock)
-        rules = PlacementReconciler(cache, sources, placements, latest, statuses, clock)
+        placements = Placements(cache, sources, topology_enabled=deps.sets.topology_enabled)
+        sets = DialectReconciler(cache, sources, client, placements, statuses, deps.events, deps.clock)
+        rules = PlacementReconciler(cache, sources, placements, statuses, deps.clock)
         self._sets = Controller[SourceKey]("dialect", unless_namespace_ends(sets.reconcile), workers=WORKERS)
         self._rules = Controller[Key]("dialect-placement", unless_namespace_ends(rules.reconcile))
         sources.on_event(PodGangSet, self._on_source)
@@ -85,14 +71,14 @@ class Dialects:
                 self._statuses.forget(old.metadata.uid)
                 self._wake_rules(old)
             return
-        if not self._latest.is_echo(new):
+        if not self._sources.is_echo(new):
             self._sets.add(SourceKey(type(new), new.key))
         if old is None or old.metadata.generation != new.metadata.generation:
             self._wake_rules(new)
 
     def _on_rule(self, old: PlacementPodClique | None, new: PlacementPodClique | None) -> None:
         rule = new or old
-        if rule is None or (new is not None and self._latest.is_echo(new)):
+        if rule is None or (new is not None and self._sources.is_echo(new)):
             return
         if new is None:
             self._statuses.forget(rule.metadata.uid)
@@ -108,7 +94,6 @@ class Dialects:
         if pcs is None:
             return
         if new is None:
-            self._latest.forget(pcs.metadata.uid)
             self._wake_refused(pcs.metadata.namespace)
         self._wake(pcs)
         self._wake_rules(pcs)

@@ -6,7 +6,9 @@
         await cache.wait_synced()
         pods = cache.owned(Pod, by=clique.metadata.uid)
 
-Objects are frozen and may lag behind the cluster; they never go back in time (see `grove.kube.store`).
+Objects are frozen and may lag behind the cluster, but not behind what was written through this process: `wrote` and
+`removed` tell the cache of our own writes, and a read never shows an object older than those. They never go back in
+time (see `grove.kube.store`).
 """
 
 from __future__ import annotations
@@ -97,6 +99,29 @@ class Cache:
     def informer(self, kind: type[T]) -> Informer[T]:
         return self._informers[kind]
 
+    # Our own writes
+
+    def wrote(self, answer: T, *, echo: bool = False) -> T:
+        """Shows the answer to a create or a patch until the watch has come as far; returns it.
+
+        With `echo` the writer is the one controller that acts on the kind: `is_echo` tells its handler that the version
+        the watch shows is its own. A kind that is not followed is left alone.
+        """
+        informer = self._informers.get(type(answer))
+        if informer is not None:
+            informer.store.wrote(answer, echo=echo)
+        return answer
+
+    def removed(self, obj: Object) -> None:
+        """Shows an object that we deleted, or that was not there to be deleted, as being deleted."""
+        informer = self._informers.get(type(obj))
+        if informer is not None:
+            informer.store.removed(obj.key, obj.metadata.uid)
+
+    def is_echo(self, obj: Object) -> bool:
+        """For a handler of `type(obj)`: whether it hears of a write that was said to be no news to it."""
+        return self._informers[type(obj)].store.is_echo(obj)
+
     # Running
 
     def start(self) -> None:
@@ -120,15 +145,15 @@ class Cache:
     def is_synced(self) -> bool:
         return all(informer.synced.is_set() for informer in self._informers.values())
 
-    async def wait_synced(self, timeout_s: float | None = None) -> None:
-        """Returns when every kind was listed once.
+    async def wait_synced(self, timeout_s: float | None = None, *, kind: type[Any] | None = None) -> None:
+        """Returns when every kind, or this one, was listed once.
 
         Raises what stands in the way when waiting cannot help (no such kind, no rights), and at the time-out whatever
         does: the message is for a person.
         """
         try:
             async with asyncio.timeout(timeout_s):
-                for informer in list(self._informers.values()):
+                for informer in list(self._informers.values()) if kind is None else [self._informers[kind]]:
                     await self._first_list(informer)
         except TimeoutError:
             missing = [one for one in self._informers.values() if not one.synced.is_set()]

@@ -80,7 +80,6 @@ class HttpClient:
         self._writes, self._rate = asyncio.Semaphore(max_writes), rate
         self._rng = rng or random.Random(random.getrandbits(64))
         self._transport = Transport(config, user_agent=user_agent, timeout_s=timeout_s, pool=max_writes + 64)
-        self._served: set[Resource] = set()
 
     async def __aenter__(self) -> HttpClient:
         return self
@@ -141,17 +140,13 @@ class HttpClient:
 
     async def serves(self, kind: Any) -> bool:
         res = wire.resource_of(kind)
-        if res in self._served:
-            return True
         try:
             answer = await self._read("discover", res, self._transport.url(res.base_path))
         except NotFound:
             return False
         found = wire.codec_of(_ANY).object(answer.body).get("resources") or ()
-        if not any(one.get("name") == res.plural and one.get("kind") == res.kind for one in found):
-            return False
-        self._served.add(res)  # only the good news is kept: a CRD may be installed at any moment
-        return True
+        # Not remembered: a CRD may be installed or uninstalled at any moment.
+        return any(one.get("name") == res.plural and one.get("kind") == res.kind for one in found)
 
     async def server_version(self) -> str:
         """The server's own version, like `v1.36.3`; anybody may ask."""

@@ -170,6 +170,8 @@ class Informer(Generic[T]):
                     remove(obj)
                 else:
                     put(obj)
+            elif event.resource_version:
+                self.store.passed(revision_of(event.resource_version))
             if event.resource_version:
                 self._resume_at = event.resource_version
         if not heard:

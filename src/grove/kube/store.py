@@ -3,14 +3,20 @@
 The store stands at a revision of the cluster. Whatever is not newer than that revision is old news, from a lagging
 server or a replayed stream, and is passed over; so nobody is ever shown an older version after a newer one, nor an
 object that is known to be deleted.
+
+It reads its own writes. The answer to a create or a patch (`wrote`) is shown until the watch has come as far, and an
+object we deleted (`removed`) is shown as being deleted until the watch shows that. Handlers hear of the watch alone,
+and their `old` is what it showed before: our own writes change what is read, never what is heard.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Generic, TypeVar
+from datetime import UTC, datetime
+from typing import Generic, NamedTuple, TypeVar
 
 import structlog
+from msgspec import structs
 
 from grove.api.meta import Key, Object
 
@@ -36,12 +42,23 @@ def owner_uids(obj: Object) -> Iterable[str]:
     return [ref.uid for ref in obj.metadata.owner_references]
 
 
+class _Ahead(NamedTuple, Generic[T]):
+    """What we wrote to an object and the watch has not shown yet, beside what it shows (None: nothing)."""
+
+    shown: T | None
+    revision: int
+    """The revision of our write; 0 for a deletion, whose revision nobody told us."""
+    uid: str
+    echo: str = ""
+
+
 class Store(Generic[T]):
     """The objects of one kind. Reading is free of awaits, so what is read between two awaits is one state."""
 
     def __init__(self) -> None:
         self.revision = 0
         self._objects: dict[Key, T] = {}
+        self._ahead: dict[Key, _Ahead[T]] = {}
         self._indexers: dict[str, Indexer[T]] = {OWNER: owner_uids}
         self._indexes: dict[str, dict[Hashable, dict[Key, T]]] = {OWNER: {}}
         self._handlers: list[Handler[T]] = []
@@ -74,37 +91,76 @@ class Store(Generic[T]):
     def add_handler(self, handler: Handler[T]) -> None:
         """Calls `handler` for what is there already and for every change from now on."""
         self._handlers.append(handler)
-        for obj in list(self._objects.values()):
-            self._call(handler, None, obj)
+        for key in list(self._objects):
+            if (shown := self._shown(key)) is not None:
+                self._call(handler, None, shown)
+
+    # What we write
+
+    def wrote(self, obj: T, *, echo: bool = False) -> None:
+        """Takes over the answer to our own write. With `echo`, `is_echo` knows the version when the watch shows it."""
+        key, revision = obj.metadata.key, revision_of(obj.metadata.resource_version)
+        held, ahead = self._objects.get(key), self._ahead.get(key)
+        known = max(self.revision, revision_of(held.metadata.resource_version) if held is not None else 0)
+        if revision <= known or (ahead is not None and ahead.revision == 0 and ahead.uid == obj.metadata.uid):
+            return  # the watch was quicker than the answer, or it is about something that we have deleted since
+        version = obj.metadata.resource_version if echo else ""
+        self._ahead[key] = _Ahead(ahead.shown if ahead is not None else held, revision, obj.metadata.uid, version)
+        self._index(key, obj)
+
+    def removed(self, key: Key, uid: str) -> None:
+        """We deleted the object, or were told that it is gone: it is not to be counted on any more."""
+        held, ahead = self._objects.get(key), self._ahead.get(key)
+        if held is None or held.metadata.uid != uid or held.metadata.is_deleting:
+            return
+        self._ahead[key] = _Ahead(ahead.shown if ahead is not None else held, 0, uid)
+        self._index(key, _deleting(held))
+
+    def is_echo(self, obj: T) -> bool:
+        """For a handler: whether this version is what our own last write, said to be no news, was answered with."""
+        ahead = self._ahead.get(obj.metadata.key)
+        return ahead is not None and ahead.echo != "" and ahead.echo == obj.metadata.resource_version
+
+    # What the watch shows
 
     def put(self, obj: T) -> None:
         """Takes an added or modified object over, unless it is old news."""
-        if self._is_old(obj):
-            return
-        self._set(obj.metadata.key, obj)
+        if not self._is_old(obj):
+            self._show(obj.metadata.key, obj, self.revision)
 
     def remove(self, obj: T) -> None:
         """Takes a deletion over; `obj` carries the revision of the deletion."""
-        if self._is_old(obj):
-            return
-        self._unset(obj.metadata.key)
+        if not self._is_old(obj):
+            self._show(obj.metadata.key, None, self.revision)
+
+    def passed(self, revision: int) -> None:
+        """The watch has shown everything up to here: of our writes as old as that it shows what there is to show."""
+        self.revision = max(self.revision, revision)
+        for key, ahead in list(self._ahead.items()):
+            if 0 < ahead.revision <= revision:
+                del self._ahead[key]
+                self._index(key, ahead.shown)
 
     def take_over(self, objects: dict[Key, T], revision: int) -> Iterator[None]:
         """Makes the store equal to a whole list made at `revision`; yields where the caller may let others run.
 
         The caller has made sure that the list is not older than the store. Objects that did not change are not told of.
         """
+        if revision < self.revision:  # the cluster was restored from a backup: what we wrote since is not in it
+            self.passed(self.revision)
+            self._ahead.clear()
         for count, key in enumerate([key for key in self._objects if key not in objects], 1):
-            self._unset(key)
+            self._show(key, None, revision)
             if count % SLICE == 0:
                 yield
         for count, (key, obj) in enumerate(objects.items(), 1):
-            held = self._objects.get(key)
+            held = self._shown(key)
             if held is None or held.metadata.resource_version != obj.metadata.resource_version:
-                self._set(key, obj)
+                self._show(key, obj, revision)
             if count % SLICE == 0:
                 yield
         self.revision = revision
+        self.passed(revision)
 
     def _is_old(self, obj: T) -> bool:
         revision = revision_of(obj.metadata.resource_version)
@@ -115,41 +171,63 @@ class Store(Generic[T]):
         self.revision = revision
         return False
 
-    def _set(self, key: Key, obj: T) -> None:
+    def _shown(self, key: Key) -> T | None:
+        ahead = self._ahead.get(key)
+        return ahead.shown if ahead is not None else self._objects.get(key)
+
+    def _show(self, key: Key, obj: T | None, revision: int) -> None:
+        """The watch shows `obj` under `key` at `revision`, None for nothing; handlers are told."""
+        ahead, old = self._ahead.get(key), self._shown(key)
+        if ahead is None:
+            self._index(key, obj)
+        elif ahead.revision > revision:  # ours is newer still
+            self._ahead[key] = ahead._replace(shown=obj)
+        elif ahead.revision == 0 and obj is not None and obj.metadata.uid == ahead.uid and not obj.metadata.is_deleting:
+            self._ahead[key] = ahead._replace(shown=obj)
+            self._index(key, _deleting(obj))
+        else:
+            self._index(key, obj)
+        if old is not None or obj is not None:
+            for handler in self._handlers:
+                self._call(handler, old, obj)
+        if ahead is not None and self._ahead.get(key) is ahead:
+            del self._ahead[key]  # after the handlers, which may ask whether they hear an echo
+
+    def _index(self, key: Key, obj: T | None) -> None:
+        """Makes `obj` what is read under `key`, None for nothing."""
         old = self._objects.get(key)
-        self._objects[key] = obj
+        if obj is None:
+            self._objects.pop(key, None)
+        else:
+            self._objects[key] = obj
         for name, indexer in self._indexers.items():
             index = self._indexes[name]
-            values = indexer(obj)
+            values = list(indexer(obj)) if obj is not None else []
             if old is not None:
-                values = list(values)
                 for value in indexer(old):
                     if value not in values:
                         _discard(index, value, key)
-            for value in values:
-                bucket = index.get(value)
-                if bucket is None:
-                    index[value] = {key: obj}
-                else:
-                    bucket[key] = obj
-        for handler in self._handlers:
-            self._call(handler, old, obj)
-
-    def _unset(self, key: Key) -> None:
-        old = self._objects.pop(key, None)
-        if old is None:
-            return
-        for name, indexer in self._indexers.items():
-            for value in indexer(old):
-                _discard(self._indexes[name], value, key)
-        for handler in self._handlers:
-            self._call(handler, old, None)
+            if obj is not None:
+                for value in values:
+                    bucket = index.get(value)
+                    if bucket is None:
+                        index[value] = {key: obj}
+                    else:
+                        bucket[key] = obj
 
     def _call(self, handler: Handler[T], old: T | None, new: T | None) -> None:
         try:
             handler(old, new)
         except Exception:  # one subscriber's bug must not keep the news from the others
             log.exception("cache handler failed", handler=getattr(handler, "__qualname__", repr(handler)))
+
+
+_LEAVING = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _deleting(obj: T) -> T:
+    """The object as the API server shows it after a deletion that has not ended; only the moment is not known."""
+    return structs.replace(obj, metadata=structs.replace(obj.metadata, deletion_timestamp=_LEAVING))
 
 
 def _discard(index: dict[Hashable, dict[Key, T]], value: Hashable, key: Key) -> None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -22,14 +22,13 @@ from grove.api import labels
 from grove.api.core import (
     Node,
     Pod,
-    ResourceClaim,
     Role,
     RoleBinding,
     Secret,
     Service,
     ServiceAccount,
 )
-from grove.api.meta import Key, Object
+from grove.api.meta import Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -41,31 +40,28 @@ from grove.dialects.wiring import Dialects
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
-from grove.kube.controller import Controller
+from grove.kube.controller import Controller, Result
 from grove.kube.events import Recorder
-from grove.kube.expectations import Expectations
-from grove.operator.podclique.controller import BASE_GANG, PodCliqueReconciler, PodCliqueWakes, by_base_gang
-from grove.operator.podclique.nodes import ON_NODE, Nodes, by_node
-from grove.operator.podclique.pod_writer import PodWriter
-from grove.operator.podclique.startup_controller import PARENT, StartupBlockedReconciler, StartupBlockedWakes, by_parent
-from grove.operator.podcliqueset.computedomain_writer import ComputeDomain, ComputeDomains
-from grove.operator.podcliqueset.controller import PodCliqueSetReconciler, PodCliqueSetWakes
-from grove.operator.podcliqueset.status_controller import SetStatusReconciler, SetStatusWakes
-from grove.operator.podgang.backend_discovery import Probing
-from grove.operator.podgang.controller import GangKey, PodGangReconciler, PodGangWakes
-from grove.operator.podgang.scheduler_objects import Backing
-from grove.operator.scalinggroup.controller import ScalingGroupReconciler, ScalingGroupWakes
-from grove.operator.shared.children_writer import Children
-from grove.operator.shared.claim_writer import ClaimWakes, SharedClaims
-from grove.operator.shared.event_batching import Digest
-from grove.operator.shared.latest import Latest
-from grove.operator.shared.optional_kinds import MANAGED, OPTIONAL, OptionalKinds
-from grove.operator.shared.reports import Reports
-from grove.operator.shared.sets import SET, Sets, by_set
-from grove.operator.shared.status_batching import Patience
-from grove.operator.shared.status_writer import StatusWriter
-from grove.operator.shared.trouble import unless_namespace_ends
-from grove.operator.topology.controller import BINDING, TopologyReconciler, TopologyWakes, by_binding
+from grove.kube.workqueue import Workqueue
+from grove.operator.pod.controller import StartupBlockedController
+from grove.operator.podclique.controller import PodCliqueController
+from grove.operator.podcliqueset.controller import PodCliqueSetController
+from grove.operator.podgang.controller import PodGangController
+from grove.operator.scalinggroup.controller import ScalingGroupController
+from grove.operator.shared.cluster.backend_discovery import BackendDiscovery
+from grove.operator.shared.cluster.children_writer import Children
+from grove.operator.shared.cluster.claim_writer import SharedClaims
+from grove.operator.shared.cluster.computedomain_writer import ComputeDomain
+from grove.operator.shared.cluster.deps import Deps, GangKey, Queues
+from grove.operator.shared.cluster.event_batching import EventBatches
+from grove.operator.shared.cluster.optional_kinds import MANAGED, OPTIONAL, OptionalKinds
+from grove.operator.shared.cluster.scheduler_objects import SchedulerObjects
+from grove.operator.shared.cluster.sets import SET, Sets, by_set
+from grove.operator.shared.cluster.status_writer import StatusWriter
+from grove.operator.shared.cluster.trouble import unless_namespace_ends
+from grove.operator.shared.set_errors import SetErrors
+from grove.operator.shared.status_batching import SETTLE_S, StatusBatches
+from grove.operator.topology.controller import TopologyController
 
 COMPONENT = "grove-operator"
 SYNC_TIMEOUT_S = 60.0
@@ -92,111 +88,66 @@ class Operator:
     ) -> None:  # fmt: skip
         config = config or load_configuration("")
         rng = rng or random.Random()
-        self.backends = backends = build_backends(config.scheduler)
-        self.cache = cache = Cache(client, tune_gc=tune_gc, rng=rng)
+        self.backends = build_backends(config.scheduler)
+        self.cache = Cache(client, tune_gc=tune_gc, rng=rng)
+        self.events = Recorder(client, COMPONENT, clock=clock, rng=rng)
         self._declare(namespace)
-        self.events = events = Recorder(client, COMPONENT, clock=clock, rng=rng)
-        more: tuple[type[Object], ...] = (ComputeDomain,) if config.network.auto_mnnvl_enabled else ()
-        self._optional = optional = OptionalKinds(cache, client, namespace, (*OPTIONAL, *more))
+        self.deps = deps = self._collaborators(client, config, clock, rng, namespace, startup_image)
+        self._discovery = BackendDiscovery(client, self.backends, self._offer_changed)
+        self._objects = SchedulerObjects(
+            client, self.cache, deps.queues.gangs, namespace=namespace, on_missing=self._discovery.again
+        )
+        gangs = PodGangController(deps, self._objects)
+        sets = PodCliqueSetController(deps, gangs)
+        blocked, groups = StartupBlockedController(deps), ScalingGroupController(deps)
+        cliques = PodCliqueController(deps)
+        self._bindings = TopologyController(deps, sets, gangs)
+        queues, syncs = deps.queues, config.controllers
+        of_sets, of_cliques = syncs.pod_clique_set.concurrent_syncs, syncs.pod_clique.concurrent_syncs
+        of_groups, of_gangs = syncs.pod_clique_scaling_group.concurrent_syncs, syncs.pod_gang.concurrent_syncs
+        self.controllers: tuple[Controller[Any], ...] = (
+            # A set is kept and reported by the same worker: as many again, so that neither waits for the other.
+            _controller("podcliqueset-controller", sets.reconcile, queues.sets, 2 * of_sets),
+            _controller("podcliquescalinggroup-controller", groups.reconcile, queues.groups, of_groups),
+            _controller("podclique-controller", cliques.reconcile, queues.cliques, of_cliques),
+            _controller("podgang", gangs.reconcile, queues.gangs, of_gangs + of_sets),
+            _controller("startup-blocked", blocked.reconcile, queues.blocked_pods, of_cliques),
+            _controller("clustertopology-controller", self._bindings.reconcile, queues.bindings, 1),
+        )
+        self._dialects = Dialects(deps) if config.dialects.enabled else None
+        if self._dialects is not None:
+            self.controllers += self._dialects.controllers
         self._synced = False
 
-        latest, patience = Latest(), Patience(_loop_time)
-        expect = Expectations(_loop_time)
-        digest = Digest(events)
-        sets = Sets(cache, backends, topology_enabled=config.topology_aware_scheduling.enabled)
-        nodes = Nodes(cache, client, clock)
+    def _collaborators(
+        self, client: Client, config: OperatorConfiguration, clock: Clock, rng: random.Random, namespace: str,
+        startup_image: str,
+    ) -> Deps:  # fmt: skip
+        cache, queues, batches = self.cache, Queues(), StatusBatches(_loop_time)
+        mnnvl = config.network.auto_mnnvl_enabled
+        more: tuple[type[Object], ...] = (ComputeDomain,) if mnnvl else ()
+        optional = OptionalKinds(cache, client, namespace, (*OPTIONAL, *more))
         children = Children(cache, client)
-        claims = SharedClaims(cache, client, children, optional)
-        domains = ComputeDomains(client, optional, enabled=config.network.auto_mnnvl_enabled)
-        statuses = StatusWriter(client, latest, patience)
-        reports = Reports(lambda key: status_wakes.wake(key))
-        syncs = config.controllers
-
-        self._probing = probing = Probing(client, backends, self._offer_changed)
-        self._backing = Backing(
-            client, cache, lambda *gang: self._gangs.add(GangKey(*gang)), namespace=namespace, on_missing=probing.again
-        )
-        gangs = PodGangReconciler(
-            cache, client, sets, latest, patience, statuses, self._backing, reports, events, digest, clock
-        )  # fmt: skip
-        self._gangs = Controller[GangKey](
-            "podgang",
-            unless_namespace_ends(gangs.reconcile),
-            workers=syncs.pod_gang.concurrent_syncs + syncs.pod_clique_set.concurrent_syncs,
-        )
-        gang_wakes = PodGangWakes(cache, sets, latest, statuses, self._gangs)
-
-        status = SetStatusReconciler(cache, sets, latest, statuses, reports, events, clock)
-        self._set_status = Controller[Key](
-            "podcliqueset-status",
-            unless_namespace_ends(status.reconcile),
-            workers=syncs.pod_clique_set.concurrent_syncs,
-        )
-        status_wakes = SetStatusWakes(cache, latest, statuses, self._set_status)
-
-        writer = PodWriter(client, expect, salt=f"{rng.getrandbits(64):x}")
-        cliques = PodCliqueReconciler(
-            cache, client, sets, nodes, claims, expect, writer, latest, statuses, events, clock,
+        return Deps(
+            cache=cache,
+            client=client,
+            clock=clock,
+            backends=self.backends,
+            events=self.events,
+            event_batches=EventBatches(self.events),
+            optional=optional,
+            sets=Sets(cache, self.backends, topology_enabled=config.topology_aware_scheduling.enabled),
+            set_errors=SetErrors(lambda key: queues.sets.add(key, after_s=SETTLE_S)),
+            children=children,
+            claims=SharedClaims(cache, client, children, optional),
+            statuses=StatusWriter(cache, client, batches),
+            status_batches=batches,
+            queues=queues,
+            namespace=namespace,
             startup_image=startup_image,
-        )  # fmt: skip
-        self._cliques = Controller[Key](
-            "podclique-controller", unless_namespace_ends(cliques.reconcile), workers=syncs.pod_clique.concurrent_syncs
+            pod_name_salt=f"{rng.getrandbits(64):x}",
+            mnnvl_enabled=mnnvl,
         )
-        PodCliqueWakes(cache, sets, latest, expect, cliques, self._cliques)
-
-        blocked = StartupBlockedReconciler(cache, client, sets, patience, clock)
-        self._blocked = Controller[Key](
-            "startup-blocked", unless_namespace_ends(blocked.reconcile), workers=syncs.pod_clique.concurrent_syncs
-        )
-        StartupBlockedWakes(cache, self._blocked)
-
-        groups = ScalingGroupReconciler(
-            cache, client, sets, children, claims, latest, statuses, events, digest, clock
-        )  # fmt: skip
-        self._groups = Controller[Key](
-            "podcliquescalinggroup-controller",
-            unless_namespace_ends(groups.reconcile),
-            workers=syncs.pod_clique_scaling_group.concurrent_syncs,
-        )
-        ScalingGroupWakes(cache, latest, groups, self._groups)
-
-        whole = PodCliqueSetReconciler(
-            cache, client, sets, children, claims, domains, optional, latest, statuses, reports, events, digest, clock,
-            gang_wakes.of_set,
-        )  # fmt: skip
-        self._sets = Controller[Key](
-            "podcliqueset-controller",
-            unless_namespace_ends(whole.reconcile),
-            workers=syncs.pod_clique_set.concurrent_syncs,
-        )
-        set_wakes = PodCliqueSetWakes(cache, latest, domains, whole, self._sets)
-        claim_wakes = ClaimWakes(
-            {PodCliqueSet: self._sets.add, PodCliqueScalingGroup: self._groups.add, PodClique: self._cliques.add}
-        )
-        optional.on_follow(
-            lambda kind: cache.on_event(kind, claim_wakes.on_claim if kind is ResourceClaim else set_wakes.on_child)
-        )
-
-        topology = TopologyReconciler(cache, client, backends, latest, statuses, events, clock)
-        self._topology = Controller[Key]("clustertopology-controller", topology.reconcile)
-
-        def wake_users(pcs: PodCliqueSet) -> None:
-            gang_wakes.of_set(pcs)
-            status_wakes.wake(pcs.key)
-
-        self._bindings = TopologyWakes(cache, latest, statuses, self._topology, wake_users)
-        self._dialects = (
-            Dialects(client, cache, events, clock, topology_enabled=sets.topology_enabled, namespace=namespace)
-            if config.dialects.enabled
-            else None
-        )
-
-    @property
-    def controllers(self) -> tuple[Controller[Any], ...]:
-        return (
-            self._sets, self._groups, self._cliques, self._gangs, self._set_status, self._topology, self._blocked,
-            *(self._dialects.controllers if self._dialects is not None else ()),
-        )  # fmt: skip
 
     @property
     def is_ready(self) -> bool:
@@ -210,8 +161,8 @@ class Operator:
 
     async def run(self, *, on_ready: Callable[[], None] = lambda: None) -> None:
         """Follows the cluster and reconciles until cancelled. Raises what makes the cluster unusable."""
-        await self._optional.look()
-        await self._probing.look()
+        await self.deps.optional.look()
+        await self._discovery.look()
         self._follow()
         async with self.cache:
             await self.cache.wait_synced(SYNC_TIMEOUT_S)
@@ -221,7 +172,7 @@ class Operator:
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self.events.run(), name="events")
-                    group.create_task(self._probing.run(), name="probing")
+                    group.create_task(self._discovery.run(), name="backend-discovery")
                     if self._dialects is not None:
                         group.create_task(self._dialects.run(), name="dialects")
                     for controller in self.controllers:
@@ -235,9 +186,9 @@ class Operator:
         Admission is served by standbys too and asks the backends what cannot be done. `client` is one that may write,
         which a standby's own may not: some things can only be asked by dry run.
         """
-        probing = Probing(client, self.backends, changed=lambda: None)
-        probing.again()
-        await probing.run()
+        discovery = BackendDiscovery(client, self.backends, changed=lambda: None)
+        discovery.again()
+        await discovery.run()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Operator]:
@@ -258,16 +209,16 @@ class Operator:
     def _offer_changed(self) -> None:
         """A scheduler's API came or went: gangs and pods that waited for it are looked at again."""
         self._follow()
-        self._bindings.all()
+        self._bindings.wake_all()
         for gang in self.cache.list(PodGang):
             part_of = gang.metadata.labels.get(labels.PART_OF, "")
-            self._gangs.add(GangKey(gang.metadata.namespace, part_of, gang.metadata.name))
+            self.deps.queues.gangs.add(GangKey(gang.metadata.namespace, part_of, gang.metadata.name))
         for clique in self.cache.list(PodClique):
-            self._cliques.add(clique.key)
+            self.deps.queues.cliques.add(clique.key)
 
     def _follow(self) -> None:
         """Has the cache follow the kinds of other schedulers that are there by now."""
-        self._backing.follow(self.backends.all)
+        self._objects.follow(self.backends.all)
         self._bindings.follow(self.backends.topology_aware)
 
     def _declare(self, namespace: str) -> None:
@@ -279,10 +230,15 @@ class Operator:
             self.cache.add(kind)
         for kind in (Pod, PodClique, PodCliqueScalingGroup, PodGang):
             self.cache.add_index(kind, SET, by_set)
-        self.cache.add_index(Pod, ON_NODE, by_node)
-        self.cache.add_index(PodClique, BASE_GANG, by_base_gang)
-        self.cache.add_index(PodClique, PARENT, by_parent)
-        self.cache.add_index(PodCliqueSet, BINDING, by_binding)
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+def _controller(
+    name: str, reconcile: Callable[[K], Awaitable[Result]], queue: Workqueue[K], workers: int
+) -> Controller[K]:
+    return Controller(name, unless_namespace_ends(reconcile), queue, workers=workers)
 
 
 def _loop_time() -> float:

@@ -356,6 +356,8 @@ class SimServer:
             if kind.is_custom and str(kind.resource) == name:
                 for key in list(self.store.collection(kind.resource).objects):
                     self.store.remove(kind.resource, key)
+                for watcher in list(self.store.collection(kind.resource).watchers):
+                    watcher.end()  # as the API server does; whoever connects again is told that there is no such kind
                 del self.kinds[where], self._by_name[kind.resource.group, kind.resource.kind]
 
 

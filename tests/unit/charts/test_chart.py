@@ -31,7 +31,7 @@ from grove.metrics.access import SUBJECT_ACCESS_REVIEW
 from grove.metrics.apiservices import API_SERVICE, OWNER
 from grove.metrics.service import SECRET, MetricsService, MetricsSettings
 from grove.operator.shared.children import wanted_access
-from grove.operator.shared.optional_kinds import OPTIONAL
+from grove.operator.shared.cluster.optional_kinds import OPTIONAL
 from grove.operator.wiring import Operator
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import load_configuration as load_scheduler_configuration

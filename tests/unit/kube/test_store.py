@@ -8,9 +8,11 @@ from grove.api.meta import Key, ObjectMeta, OwnerReference
 from grove.kube.store import Store
 
 
-def thing(name: str, version: int, colour: str = "", owner: str = "") -> Thing:
+def thing(name: str, version: int, colour: str = "", owner: str = "", uid: str = "") -> Thing:
     owners = (OwnerReference(uid=owner),) if owner else ()
-    meta = ObjectMeta(name=name, namespace="ns", resource_version=str(version), owner_references=owners)
+    meta = ObjectMeta(
+        name=name, namespace="ns", uid=uid or f"uid-{name}", resource_version=str(version), owner_references=owners
+    )
     return Thing(metadata=meta, data={"colour": colour})
 
 
@@ -119,6 +121,150 @@ def test_list_by_namespace() -> None:
     store.put(Thing(metadata=ObjectMeta(name="b", namespace="other", resource_version="2")))
     assert [t.key for t in store.list("other")] == [Key("other", "b")]
     assert len(store.list()) == 2
+
+
+def test_our_own_write_is_read_before_the_watch_shows_it() -> None:
+    store = Store[Thing]()
+    store.put(thing("a", 5, "red"))
+    store.wrote(thing("a", 7, "blue", owner="u1"))
+    store.wrote(thing("b", 8, "blue", owner="u1"))
+    assert shown(store) == {"a": "7", "b": "8"}
+    assert [t.metadata.name for t in store.by_index("owner", "u1")] == ["a", "b"]
+    store.put(thing("a", 6, "green"))
+    assert shown(store)["a"] == "7", "somebody's write from before ours"
+    store.put(thing("a", 9, "green"))
+    assert shown(store)["a"] == "9", "somebody's write after ours"
+
+
+def test_handlers_hear_of_the_watch_and_not_of_our_writes() -> None:
+    store = Store[Thing]()
+    told: list[tuple[str | None, str | None]] = []
+    store.add_handler(
+        lambda old, new: told.append((old and old.metadata.resource_version, new and new.metadata.resource_version))
+    )
+    store.put(thing("a", 5))
+    store.wrote(thing("a", 7))
+    store.put(thing("a", 6))
+    store.put(thing("a", 7))
+    store.remove(thing("a", 8))
+    assert told == [(None, "5"), ("5", "6"), ("6", "7"), ("7", None)]
+
+
+def test_a_handler_can_tell_the_echo_of_a_write_that_was_said_to_be_one() -> None:
+    store = Store[Thing]()
+    echoes: list[bool] = []
+    store.add_handler(lambda old, new: echoes.append(new is not None and store.is_echo(new)))
+    store.wrote(thing("a", 5), echo=True)
+    store.put(thing("a", 5))
+    store.wrote(thing("a", 6))
+    store.put(thing("a", 6))
+    store.put(thing("a", 7))
+    assert echoes == [True, False, False]
+
+
+def test_an_answer_that_comes_after_the_watch_has_shown_the_end_of_it_is_passed_over() -> None:
+    store = Store[Thing]()
+    store.put(thing("a", 5))
+    store.remove(thing("a", 6))
+    store.wrote(thing("a", 5))
+    assert shown(store) == {}
+
+
+def test_what_we_deleted_is_shown_as_leaving_until_the_watch_shows_it() -> None:
+    store = Store[Thing]()
+    store.put(thing("a", 5))
+    store.removed(Key("ns", "a"), "uid-a")
+    store.put(thing("a", 6))
+    assert [t.metadata.is_deleting for t in store.list()] == [True], "a version from before the deletion"
+    store.remove(thing("a", 7))
+    store.put(thing("a", 8, uid="another"))
+    assert [t.metadata.is_deleting for t in store.list()] == [False], "another object of the same name"
+
+
+def test_a_deletion_says_nothing_about_a_later_object_of_the_same_name() -> None:
+    store = Store[Thing]()
+    store.put(thing("a", 5, uid="later"))
+    store.removed(Key("ns", "a"), "uid-a")
+    assert [t.metadata.is_deleting for t in store.list()] == [False]
+
+
+def test_a_write_that_the_watch_passes_without_showing_it_is_not_in_our_part_of_the_kind() -> None:
+    store = Store[Thing]()
+    store.put(thing("a", 3))
+    store.wrote(thing("a", 5))
+    store.wrote(thing("b", 6))
+    store.passed(5)
+    assert shown(store) == {"a": "3", "b": "6"}
+
+
+def test_a_list_from_before_our_write_does_not_take_it_back_and_a_later_one_does() -> None:
+    store = Store[Thing]()
+    take_over(store, [], 4)
+    store.wrote(thing("a", 7))
+    take_over(store, [], 6)
+    assert shown(store) == {"a": "7"}
+    take_over(store, [], 9)
+    assert shown(store) == {}
+
+
+def test_nothing_of_ours_survives_a_cluster_that_went_back_in_time() -> None:
+    store = Store[Thing]()
+    take_over(store, [thing("a", 3)], 8)
+    store.wrote(thing("a", 9))
+    store.wrote(thing("b", 10))
+    take_over(store, [thing("a", 3)], 5)
+    assert shown(store) == {"a": "3"}
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["theirs", "ours", "delete", "watch", "list"]))))
+def test_a_read_is_never_older_than_what_we_wrote_and_ends_as_the_cluster_is(history: list[tuple[str, str]]) -> None:
+    store, live, events = Store[Thing](), dict[str, Thing](), list[tuple[str, Thing]]()
+    written: dict[str, int] = {}
+    heard: dict[Key, Thing] = {}
+
+    def hear(old: Thing | None, new: Thing | None) -> None:
+        assert heard.get((old or new).key) == old  # type: ignore[union-attr]
+        heard.pop(old.key, None) if old is not None else None
+        heard.update({new.key: new} if new is not None else {})
+
+    def catch_up(count: int) -> None:
+        for _ in range(min(count, len(events))):
+            kind, obj = events.pop(0)
+            store.put(obj) if kind == "put" else store.remove(obj)
+
+    store.add_handler(hear)
+    revision = 0
+    for name, action in history:
+        if action in ("theirs", "ours"):
+            revision += 1
+            uid = live[name].metadata.uid if name in live else f"{name}-{revision}"
+            live[name] = thing(name, revision, uid=uid)
+            events.append(("put", live[name]))
+            if action == "ours":
+                store.wrote(live[name])
+                written[name] = revision
+        elif action == "delete" and name in live and _reads(store, live[name]):  # who deletes has read it
+            revision += 1
+            gone = live.pop(name)
+            events.append(("remove", thing(name, revision, uid=gone.metadata.uid)))
+            store.removed(gone.key, gone.metadata.uid)
+            written[name] = revision
+        elif action == "watch":
+            catch_up(1)
+        elif action == "list":
+            events.clear()
+            take_over(store, list(live.values()), revision)
+        for key, obj in {one.key: one for one in store.list()}.items():
+            if written.get(key.name, 0) > int(obj.metadata.resource_version):
+                assert obj.metadata.is_deleting, "only an object that we deleted may be older than our last write"
+    catch_up(len(events))
+    assert {one.metadata.name: one for one in store.list()} == live
+    assert {key.name: obj for key, obj in heard.items()} == live
+
+
+def _reads(store: Store[Thing], obj: Thing) -> bool:
+    found = store.get(obj.key)
+    return found is not None and found.metadata.uid == obj.metadata.uid
 
 
 steps = st.lists(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.manifests import clique, group, pcs
 
 from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
-from grove.operator.podgang.lookup import find_gang_layout, find_replica
+from grove.operator.podgang.gangs import find_gang_layout, find_replica
 from grove.operator.shared.layout import gang_layouts, replica_layouts
 
 SHAPE = pcs(

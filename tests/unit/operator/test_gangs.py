@@ -14,8 +14,16 @@ from grove.api.meta import Json, find_condition
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends import Backend, GroveBackend, KubeBackend
-from grove.operator.podgang.gangs import GangContext, WantedGang, gate_removal, is_scheduled, releasable, wanted_gangs
-from grove.operator.podgang.lookup import find_gang_layout, find_replica
+from grove.operator.podgang.gangs import (
+    GangContext,
+    WantedGang,
+    find_gang_layout,
+    find_replica,
+    gate_removal,
+    is_scheduled,
+    releasable,
+    wanted_gangs,
+)
 from grove.operator.podgang.status import gang_status
 from grove.operator.shared.layout import gang_layouts, live_replicas
 from grove.sim.patch import json_patch

@@ -10,7 +10,7 @@ import pytest
 from grove.api.core import Node, Pod, PodSpec
 from grove.api.meta import Key, ObjectMeta
 from grove.kube.errors import NotFound
-from grove.operator.podclique.nodes import Nodes
+from grove.operator.shared.cluster.vanished_nodes import VanishedNodes
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -25,7 +25,7 @@ class World:
         self.time = BEGIN
         self.pods = [Pod(metadata=ObjectMeta(name="p"), spec=PodSpec(node_name="n1"))]
         self.handler: Any = None
-        self.nodes = Nodes(self, self, self)  # type: ignore[arg-type]
+        self.nodes = VanishedNodes(self, self, self)  # type: ignore[arg-type]
 
     def on_event(self, kind: type, handler: Any) -> None:
         self.handler = handler

@@ -12,7 +12,7 @@ from tests.support.observed import NOW, pod
 from grove.api import labels as key
 from grove.api.core import Pod
 from grove.api.meta import Json
-from grove.operator.podclique.startup_blocked import condition_patch, ready_in_gang, startup_tellings
+from grove.operator.pod.plan import blocked_changes, condition_patch, ready_in_gang
 
 SCHEDULED: Json = {"type": "PodScheduled", "status": "True"}
 INITIALIZED: Json = {"type": "Initialized", "status": "True"}
@@ -59,7 +59,7 @@ def waiting(*conditions: Json, gate: bool = True, phase: str = "Pending", deleti
     ],
 )  # fmt: skip
 def test_tellings(one: Pod, ready: dict[str, int], want: tuple[str, str, bool] | None) -> None:
-    found = startup_tellings([one], MINIMUMS, ready)
+    found = blocked_changes([one], MINIMUMS, ready)
     assert [(t.status, t.message, t.turned) for t in found] == ([want] if want else [])
 
 
@@ -88,14 +88,14 @@ def test_a_readiness_gate_says_the_same_the_other_way_round(
 ) -> None:
     gate = ({"conditionType": "grove.io/startup-order"},)
     gated = structs.replace(one, spec=structs.replace(one.spec, readiness_gates=gate))
-    found = startup_tellings([gated], MINIMUMS, ready)
+    found = blocked_changes([gated], MINIMUMS, ready)
     steps = [step["value"] for telling in found for step in condition_patch(telling, NOW) if step["op"] != "test"]
     said = {step["type"]: step["status"] for step in steps}
     assert said == ({"PodStartupBlocked": want[0], "grove.io/startup-order": want[1]} if want else {})
 
 
 def test_the_first_telling_is_added_behind_what_others_said() -> None:
-    (telling,) = startup_tellings([waiting(SCHEDULED)], MINIMUMS, {})
+    (telling,) = blocked_changes([waiting(SCHEDULED)], MINIMUMS, {})
     (step,) = condition_patch(telling, NOW)
     assert (step["op"], step["path"]) == ("add", "/status/conditions/-")
     assert step["value"]["lastTransitionTime"] == "2026-01-01T12:00:00Z"
@@ -109,7 +109,7 @@ def test_the_first_telling_is_added_behind_what_others_said() -> None:
     ],
 )
 def test_a_later_telling_replaces_only_its_own(ready: dict[str, int], since: str) -> None:
-    (telling,) = startup_tellings([waiting(SCHEDULED, blocked("True"))], MINIMUMS, ready)
+    (telling,) = blocked_changes([waiting(SCHEDULED, blocked("True"))], MINIMUMS, ready)
     test, step = condition_patch(telling, NOW)
     assert test == {"op": "test", "path": "/status/conditions/1/type", "value": "PodStartupBlocked"}
     assert (step["op"], step["path"], step["value"]["lastTransitionTime"]) == ("replace", "/status/conditions/1", since)

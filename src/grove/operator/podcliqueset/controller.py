@@ -1,213 +1,193 @@
-"""PodCliqueSet: keeps the children of a set as its template says. How the set is doing is told by `setstatus`.
+"""PodCliqueSet: keeps the children of a set as its template says, and its status equal to that of its parts.
 
-Woken by the set and by what happens to its children from outside: one that is deleted or edited is put right. The
-children's own progress wakes only the status, so a look here is rare.
+Woken by the set, by what happens to its children from outside (one that is deleted or edited is put right), and by the
+status of its cliques, groups and gangs. The last is a hundred times more frequent, so the children are compared only
+when there is a reason to, and the bigger the set, the longer it waits for more news before it looks.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from grove.api import labels as key
 from grove.api import labelsets, names
 from grove.api.conditions import ErrorCode, EventReason
-from grove.api.core import (
-    HorizontalPodAutoscaler,
-    Pod,
-    ResourceClaim,
-    Role,
-    RoleBinding,
-    Secret,
-    Service,
-    ServiceAccount,
-)
+from grove.api.core import HorizontalPodAutoscaler, Pod, ResourceClaim, Secret, ServiceAccount
 from grove.api.hashes import generation_hash
 from grove.api.meta import Json, Key, Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.kube.cache import Cache
-from grove.kube.client import Client
-from grove.kube.clock import Clock
-from grove.kube.controller import DONE, Controller, Result
+from grove.kube.controller import DONE, Result
 from grove.kube.errors import KubeError, NotFound
-from grove.kube.events import Recorder
-from grove.operator.podcliqueset.computedomain_writer import ComputeDomains
-from grove.operator.podcliqueset.status import with_outcome
-from grove.operator.shared.children import (
-    wanted_access,
-    wanted_autoscalers,
-    wanted_cliques,
-    wanted_groups,
-    wanted_services,
-)
-from grove.operator.shared.children_writer import Changes, Children
-from grove.operator.shared.claim_writer import SharedClaims
+from grove.operator.podcliqueset.plan import CHILDREN, ChildKind, ObservedSet, SetPlan, plan_set
+from grove.operator.podgang.controller import PodGangController
 from grove.operator.shared.claims import all_sharing, wanted_set_claims
+from grove.operator.shared.cluster.children_writer import Changes
+from grove.operator.shared.cluster.claim_writer import edited_claim_owner
+from grove.operator.shared.cluster.computedomain_writer import ComputeDomain, ComputeDomains
+from grove.operator.shared.cluster.deps import Deps, earliest
+from grove.operator.shared.cluster.pod_cleanup import send_pods_ahead
+from grove.operator.shared.cluster.sets import SET, set_key
 from grove.operator.shared.diff import finalizer_patch
-from grove.operator.shared.event_batching import Digest
-from grove.operator.shared.latest import Latest
 from grove.operator.shared.layout import replica_of
-from grove.operator.shared.optional_kinds import OptionalKinds
-from grove.operator.shared.outcome import Outcome
-from grove.operator.shared.pod_cleanup import send_pods_ahead
-from grove.operator.shared.reports import Reports
-from grove.operator.shared.sets import SET, Sets, set_key
-from grove.operator.shared.status_batching import SETTLE_S
-from grove.operator.shared.status_writer import StatusWriter
+from grove.operator.shared.outcome import Outcome, outcome_of, with_outcome
+from grove.operator.shared.status_batching import PROGRESS_S, SETTLE_S
+
+Part = PodClique | PodCliqueScalingGroup | PodGang
+
+LOOK_COST_S = 0.0002
+"""What a look waits for each replica of the set: ten times what it costs, so it takes a tenth of a core at most."""
+LONGEST_WAIT_S = 1.0
+REPLICA_PROGRESS_S = 0.01
+"""How long progress of a set may go unreported for each of its replicas: its status names every gang, and costs so."""
 
 
-class Told(NamedTuple):
-    """How the children of one kind are spoken of: code of errors, reasons of events."""
+class PodCliqueSetController:
+    """Keeps sets: reads, has `plan_set` decide, carries it out."""
 
-    code: str
-    made: str = ""
-    removed: str = ""
-    failed: str = ""
-
-
-TOLD: dict[type[Object], Told] = {
-    PodClique: Told(
-        ErrorCode.CREATE_OR_UPDATE_POD_CLIQUE,
-        EventReason.POD_CLIQUE_CREATE_OR_UPDATE_SUCCESSFUL,
-        EventReason.POD_CLIQUE_DELETE_SUCCESSFUL,
-        EventReason.POD_CLIQUE_CREATE_OR_UPDATE_FAILED,
-    ),
-    PodCliqueScalingGroup: Told(
-        ErrorCode.CREATE_GROUP,
-        EventReason.GROUP_CREATE_SUCCESSFUL,
-        EventReason.GROUP_DELETE_SUCCESSFUL,
-        EventReason.GROUP_CREATE_OR_UPDATE_FAILED,
-    ),
-    Service: Told(ErrorCode.SYNC_SERVICE),
-    ServiceAccount: Told(ErrorCode.SYNC_SERVICE_ACCOUNT),
-    Role: Told(ErrorCode.SYNC_ROLE),
-    RoleBinding: Told(ErrorCode.SYNC_ROLE_BINDING),
-    Secret: Told(ErrorCode.CREATE_SECRET),
-    HorizontalPodAutoscaler: Told(ErrorCode.SYNC_AUTOSCALER),
-}
-CHILDREN = tuple(TOLD)
-
-
-class PodCliqueSetReconciler:
-    """Keeps every child of a set; nothing here waits for anything but the API server's answers."""
-
-    def __init__(
-        self, cache: Cache, client: Client, sets: Sets, children: Children, claims: SharedClaims,
-        domains: ComputeDomains, optional: OptionalKinds, latest: Latest, statuses: StatusWriter, reports: Reports,
-        events: Recorder, digest: Digest, clock: Clock, wake_gangs: Callable[[PodCliqueSet], None],
-    ) -> None:  # fmt: skip
-        self._cache, self._client, self._sets, self._children = cache, client, sets, children
-        self._claims, self._domains, self._optional, self._latest = claims, domains, optional, latest
-        self._statuses, self._reports, self._events, self._digest = statuses, reports, events, digest
-        self._clock, self._wake_gangs = clock, wake_gangs
+    def __init__(self, deps: Deps, gangs: PodGangController) -> None:
+        self._deps, self._gangs = deps, gangs
+        self._cache, self._sets, self._queue = deps.cache, deps.sets, deps.queues.sets
+        self._domains = ComputeDomains(deps.client, deps.optional, enabled=deps.mnnvl_enabled)
+        self._children_due: set[Key] = set()
         self._passed_on: dict[str, tuple[int, Json, Json]] = {}
+        self._cache.on_event(PodCliqueSet, self.on_set)
+        for kind in CHILDREN:
+            (deps.optional if kind is HorizontalPodAutoscaler else self._cache).on_event(kind, self.on_child)
+        self._cache.on_event(PodClique, self.on_part)
+        self._cache.on_event(PodCliqueScalingGroup, self.on_part)
+        self._cache.on_event(PodGang, self.on_part)
+        deps.optional.on_event(ComputeDomain, self.on_child)
+        deps.optional.on_event(ResourceClaim, edited_claim_owner(PodCliqueSet, self._wake_children))
+        self._cache.on_event(Pod, self.on_pod)
 
     async def reconcile(self, key_: Key) -> Result:
-        cached = self._cache.get(PodCliqueSet, key_)
-        if cached is None:
+        pcs = self._cache.get(PodCliqueSet, key_)
+        if pcs is None:
+            self._children_due.discard(key_)
             return DONE
-        pcs = self._latest.of(cached)
         if pcs.metadata.is_deleting:
             return await self._finish(pcs)
         pcs = await self._begin(pcs)
+        plan = plan_set(self._observe(pcs), self._deps.clock.now())
+        return await self._apply(plan)
 
-        changes = await self._sync(pcs)
-        for kind, done in changes.items():
-            self._tell(pcs, kind, done)
-        outcome, error = _outcome(changes.values()), _first_error(changes.values())
-        if self._sets.backend_of(pcs) is None:
-            message = "the scheduler that the set names is not enabled in the operator's configuration"
-            outcome = Outcome(errors=(*outcome.errors, (ErrorCode.CREATE_OR_PATCH_POD_GANG, message)))
-        missing = tuple(done.missing for done in changes.values() if done.missing is not None)
-        self._reports.put_outcome(key_, pcs.metadata.uid, pcs.metadata.generation, outcome, missing)
-        self._pass_on(pcs)
-        if error is not None:
-            raise error
-        looks = [done.look_again_s for done in changes.values() if done.look_again_s is not None]
-        return Result(after_s=min(looks, default=None))
+    # Reading
+
+    def _observe(self, pcs: PodCliqueSet) -> ObservedSet:
+        uid = pcs.metadata.uid
+        return ObservedSet(
+            pcs,
+            self._cache.owned(PodClique, by=uid),
+            self._cache.owned(PodCliqueScalingGroup, by=uid),
+            self._cache.owned(PodGang, by=uid),
+            self._sets.generation_hash_of(pcs),
+            self._sets.hashes_of(pcs),
+            self._sets.binding_of(pcs),
+            self._sets.topology_enabled,
+            self._deps.statuses.moment,
+            lambda fqn: self._sets.pods_of(pcs.metadata.namespace, fqn),
+        )
+
+    # Writing
 
     async def _begin(self, pcs: PodCliqueSet) -> PodCliqueSet:
         """Takes charge of a new set: our finalizer, and the hash that later changes are told by."""
-        meta = pcs.metadata
+        meta, client = pcs.metadata, self._deps.client
         patch = finalizer_patch(meta.finalizers, meta.resource_version, key.SET_FINALIZER, present=True)
         if patch is not None:
-            pcs = await self._client.patch(PodCliqueSet, meta.name, patch, meta.namespace)
-            self._latest.wrote(pcs)
+            pcs = self._cache.wrote(await client.patch(PodCliqueSet, meta.name, patch, meta.namespace))
         if not pcs.status.current_generation_hash:
             # Before the children: their status names it, and would be written again if it came later.
             status = {"status": {"currentGenerationHash": generation_hash(pcs.spec.template)}}
-            pcs = await self._client.patch(PodCliqueSet, meta.name, status, meta.namespace, subresource="status")
-            self._latest.wrote(pcs)
+            answer = await client.patch(PodCliqueSet, meta.name, status, meta.namespace, subresource="status")
+            pcs = self._cache.wrote(answer, echo=True)
         return pcs
 
-    def _pass_on(self, pcs: PodCliqueSet) -> None:
-        """Has the gangs looked at when something changed that they are made from."""
-        said = (pcs.metadata.generation, pcs.metadata.labels, pcs.metadata.annotations)
-        if self._passed_on.get(pcs.metadata.uid) != said:
-            self._passed_on[pcs.metadata.uid] = said
-            self._wake_gangs(pcs)
+    async def _apply(self, plan: SetPlan) -> Result:
+        pcs, error = plan.observed.pcs, None
+        uid, generation = pcs.metadata.uid, pcs.metadata.generation
+        if pcs.key in self._children_due or self._deps.set_errors.find(uid, generation) is None:
+            error = await self._write_children(plan)
+        outcome = self._deps.set_errors.find(uid, generation) or Outcome()
+        after = plan.status(outcome)
+        limit_s = max(PROGRESS_S, REPLICA_PROGRESS_S * pcs.spec.replicas)
+        wait_s = await self._deps.statuses.write(pcs, after, news=plan.is_news(after), wait_s=limit_s)
+        if wait_s is None:
+            self._deps.tell(plan.events(after))
+        if error is not None:
+            raise error
+        return Result(after_s=earliest(wait_s, plan.next_look_s))
 
-    async def _sync(self, pcs: PodCliqueSet) -> dict[type[Object], Changes]:
+    async def _write_children(self, plan: SetPlan) -> KubeError | None:
+        """Brings all children to what is wanted, and notes how it went; returns the first error, for the back-off."""
+        pcs = plan.observed.pcs
+        self._children_due.discard(pcs.key)  # before: an edit that comes meanwhile counts
+        changes = await self._sync_all(plan)
+        errors = [error for done in changes for error in done.errors[:5]]
+        if self._sets.backend_of(pcs) is None:
+            message = "the scheduler that the set names is not enabled in the operator's configuration"
+            errors.append((ErrorCode.CREATE_OR_PATCH_POD_GANG, message))
+        blocked = [name for done in changes for name in done.blocked]
+        missing = [done.missing for done in changes if done.missing is not None]
+        outcome = outcome_of(errors, blocked, missing)
+        self._deps.set_errors.put_outcome(pcs.metadata.uid, pcs.metadata.generation, outcome)
+        self._pass_on(pcs)
+        error = next((done.error for done in changes if done.error is not None), None)
+        if error is not None:
+            self._children_due.add(pcs.key)
+        return error
+
+    async def _sync_all(self, plan: SetPlan) -> list[Changes]:
         """All kinds of children at once: trouble with one does not stop the rest.
 
         Only the token Secret comes after the account: Kubernetes deletes the token of an account that is not there.
         """
-        access: dict[str, list[Json]] = {}
-        for one in wanted_access(pcs):
-            access.setdefault(one["kind"], []).append(one)
-        wanted: dict[type[Object], Callable[[], list[Json]]] = {
-            PodClique: lambda: wanted_cliques(pcs),
-            PodCliqueScalingGroup: lambda: wanted_groups(pcs),
-            Service: lambda: wanted_services(pcs),
-            **{
-                kind: lambda kind=kind: access[kind.RESOURCE.kind]  # type: ignore[misc]
-                for kind in (ServiceAccount, Role, RoleBinding, Secret)
-            },
-        }
-        changes: dict[type[Object], Changes] = {}
-        autoscalers = wanted_autoscalers(pcs)
-        if await self._optional.has(HorizontalPodAutoscaler):
-            wanted[HorizontalPodAutoscaler] = lambda: autoscalers
-        elif autoscalers:
-            resource = HorizontalPodAutoscaler.RESOURCE
-            changes[HorizontalPodAutoscaler] = Changes.without(ErrorCode.SYNC_AUTOSCALER, resource)
+        pcs, kinds = plan.observed.pcs, dict(plan.children)
+        token, autoscaler = kinds.pop(Secret), kinds.pop(HorizontalPodAutoscaler)
         async with asyncio.TaskGroup() as group:
-            token = wanted.pop(Secret)
-            tasks = {kind: group.create_task(self._sync_kind(pcs, kind, make)) for kind, make in wanted.items()}
-            tasks[Secret] = group.create_task(self._sync_token(pcs, token, after=tasks[ServiceAccount]))
+            tasks = {kind: group.create_task(self._sync(pcs, kind, child)) for kind, child in kinds.items()}
+            after = tasks[ServiceAccount]
+            tasks[Secret] = group.create_task(self._sync_token(pcs, token, after))
+            tasks[HorizontalPodAutoscaler] = group.create_task(self._sync_autoscalers(pcs, autoscaler))
             tasks[ResourceClaim] = group.create_task(self._sync_claims(pcs))
-            domains = group.create_task(self._domains.sync(pcs, self._replicas_with_pods(pcs)))
-        changes |= {kind: task.result() for kind, task in tasks.items()}
-        self._tell_domains(pcs, domains.result())
-        changes[Object] = domains.result()
-        return changes
+            tasks[ComputeDomain] = group.create_task(self._domains.sync(pcs, self._replicas_with_pods(pcs)))
+        for kind, task in tasks.items():
+            self._tell(pcs, kind, task.result())
+        return [task.result() for task in tasks.values()]
 
-    async def _sync_kind(self, pcs: PodCliqueSet, kind: type[Object], make: Callable[[], list[Json]]) -> Changes:
-        version = (pcs.metadata.generation, pcs.metadata.annotations)
-        without = self._mounted_legacy_secret(pcs) if kind is Secret else ()
-        return await self._children.sync(kind, pcs, make, version=version, code=TOLD[kind].code, without=without)
-
-    async def _sync_token(
-        self, pcs: PodCliqueSet, make: Callable[[], list[Json]], after: asyncio.Task[Changes]
+    async def _sync(
+        self, pcs: PodCliqueSet, kind: type[Object], child: ChildKind, without: tuple[str, ...] = ()
     ) -> Changes:
+        version = (pcs.metadata.generation, pcs.metadata.annotations)
+        return await self._deps.children.sync(
+            kind, pcs, lambda: child.wanted(pcs), version=version, code=child.code, without=without
+        )
+
+    async def _sync_token(self, pcs: PodCliqueSet, child: ChildKind, after: asyncio.Task[Changes]) -> Changes:
         await asyncio.wait([after])
-        return await self._sync_kind(pcs, Secret, make)
+        return await self._sync(pcs, Secret, child, self._mounted_legacy_secret(pcs))
+
+    async def _sync_autoscalers(self, pcs: PodCliqueSet, child: ChildKind) -> Changes:
+        try:
+            if await self._deps.optional.has(HorizontalPodAutoscaler):
+                return await self._sync(pcs, HorizontalPodAutoscaler, child)
+        except KubeError as error:
+            return Changes.after(child.code, "look for autoscalers", error)
+        return Changes.without(child.code, HorizontalPodAutoscaler.RESOURCE) if child.wanted(pcs) else Changes()
 
     async def _sync_claims(self, pcs: PodCliqueSet) -> Changes:
-        if all_sharing(pcs) and not await self._optional.has(ResourceClaim):
-            # Said here for all levels: one condition on the set, whoever of its parts shares something.
-            return Changes.without(ErrorCode.SYNC_SET_RESOURCE_CLAIM, ResourceClaim.RESOURCE)
-        return await self._claims.sync(
-            pcs,
-            pcs,
-            pcs.spec.template.resource_sharing,
-            lambda find: wanted_set_claims(pcs, find),
-            code=ErrorCode.SYNC_SET_RESOURCE_CLAIM,
-        )
+        code = ErrorCode.SYNC_SET_RESOURCE_CLAIM
+        try:
+            if all_sharing(pcs) and not await self._deps.optional.has(ResourceClaim):
+                # Said here for all levels: one condition on the set, whoever of its parts shares something.
+                return Changes.without(code, ResourceClaim.RESOURCE)
+        except KubeError as error:
+            return Changes.after(code, "look for ResourceClaims", error)
+        sharing = pcs.spec.template.resource_sharing
+        return await self._deps.claims.sync(pcs, pcs, sharing, lambda find: wanted_set_claims(pcs, find), code=code)
 
     def _mounted_legacy_secret(self, pcs: PodCliqueSet) -> tuple[str, ...]:
         """The token Secret under its old name, while a pod still mounts it."""
@@ -223,6 +203,25 @@ class PodCliqueSetReconciler:
         found = (replica_of(pod.metadata) for pod in self._cache.by_index(Pod, SET, pcs.key))
         return {replica for replica in found if replica is not None}
 
+    def _pass_on(self, pcs: PodCliqueSet) -> None:
+        """Has the gangs looked at when something changed that they are made from."""
+        said = (pcs.metadata.generation, pcs.metadata.labels, pcs.metadata.annotations)
+        if self._passed_on.get(pcs.metadata.uid) != said:
+            self._passed_on[pcs.metadata.uid] = said
+            self._gangs.wake_all(pcs)
+
+    def _tell(self, pcs: PodCliqueSet, kind: type[Object], changes: Changes) -> None:
+        name, batches = kind.RESOURCE.kind, self._deps.event_batches
+        child = CHILDREN.get(kind) or _DOMAIN_EVENTS.get(kind)
+        if child is None:
+            return
+        if child.made:
+            batches.add(pcs, child.made, f"created {name}", *changes.created)
+            batches.add(pcs, child.made, f"updated {name}", *changes.patched)
+            batches.add(pcs, child.removed, f"deleted {name}", *changes.deleted)
+        for _, message in changes.errors[:1]:
+            self._deps.events.warn(pcs, child.failed or f"{name}CreateOrUpdateFailed", message)
+
     async def _finish(self, pcs: PodCliqueSet) -> Result:
         """Lets a set go; its children follow it by their owner references."""
         self.forget(pcs.metadata.uid)
@@ -233,66 +232,45 @@ class PodCliqueSetReconciler:
         try:
             await self._domains.release_all(pcs)
         except KubeError as error:
-            self._events.warn(pcs, EventReason.COMPUTE_DOMAIN_DELETE_FAILED, str(error))
+            self._deps.events.warn(pcs, EventReason.COMPUTE_DOMAIN_DELETE_FAILED, str(error))
             outcome = Outcome(errors=((ErrorCode.DELETE_COMPUTE_DOMAIN, str(error)),), deleting=True)
-            await self._statuses.write(pcs, with_outcome(pcs.status, outcome, self._clock.now()), news=True)
+            status = with_outcome(pcs.status, pcs.status, outcome, outcome, self._deps.clock.now())
+            await self._deps.statuses.write(pcs, status, news=True)
             raise
-        await send_pods_ahead(self._client, pcs, PodGang, labelsets.set_selector(meta.name))
+        await send_pods_ahead(self._deps.client, pcs, PodGang, labelsets.set_selector(meta.name))
         try:
-            await self._client.patch(PodCliqueSet, meta.name, patch, meta.namespace)
+            await self._deps.client.patch(PodCliqueSet, meta.name, patch, meta.namespace)
         except NotFound:
             pass
         return DONE
 
     def forget(self, uid: str) -> None:
-        self._children.forget(uid)
-        self._sets.forget(uid)
-        self._reports.forget(uid)
+        self._deps.children.forget(uid)
+        self._deps.sets.forget(uid)
+        self._deps.set_errors.forget(uid)
         self._passed_on.pop(uid, None)
 
-    # Telling
+    # Waking
 
-    def _tell(self, pcs: PodCliqueSet, kind: type[Object], changes: Changes) -> None:
-        told = TOLD.get(kind)
-        if told is None:
-            return
-        name = kind.RESOURCE.kind
-        if told.made:
-            self._digest.add(pcs, told.made, f"created {name}", *changes.created)
-            self._digest.add(pcs, told.made, f"updated {name}", *changes.patched)
-            self._digest.add(pcs, told.removed, f"deleted {name}", *changes.deleted)
-        for _, message in changes.errors[:1]:
-            self._events.warn(pcs, told.failed or f"{name}CreateOrUpdateFailed", message)
+    def wake(self, key_: Key) -> None:
+        """Something about the set is to be reported."""
+        pcs = self._cache.get(PodCliqueSet, key_)
+        if pcs is not None:
+            self._queue.add(key_, after_s=min(SETTLE_S + LOOK_COST_S * pcs.spec.replicas, LONGEST_WAIT_S))
 
-    def _tell_domains(self, pcs: PodCliqueSet, changes: Changes) -> None:
-        made, removed = EventReason.COMPUTE_DOMAIN_CREATE_SUCCESSFUL, EventReason.COMPUTE_DOMAIN_DELETE_SUCCESSFUL
-        self._digest.add(pcs, made, "created ComputeDomain", *changes.created)
-        self._digest.add(pcs, removed, "deleted ComputeDomain", *changes.deleted)
-        for _, message in changes.errors:
-            self._events.warn(pcs, EventReason.COMPUTE_DOMAIN_CREATE_FAILED, message)
-
-
-class PodCliqueSetWakes:
-    """Which events wake which sets."""
-
-    def __init__(
-        self, cache: Cache, latest: Latest, domains: ComputeDomains, reconciler: PodCliqueSetReconciler,
-        controller: Controller[Key],
-    ) -> None:  # fmt: skip
-        self._latest, self._reconciler, self._controller = latest, reconciler, controller
-        cache.on_event(PodCliqueSet, self.on_set)
-        for kind in CHILDREN:
-            if kind is not HorizontalPodAutoscaler:
-                cache.on_event(kind, self.on_child)
-        if domains.enabled:
-            cache.on_event(Pod, self.on_pod)
+    def _wake_children(self, key_: Key, after_s: float = SETTLE_S) -> None:
+        self._children_due.add(key_)
+        self._queue.add(key_, after_s=after_s)
 
     def on_set(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> None:
         if new is None:
             if old is not None:
-                self._reconciler.forget(old.metadata.uid)
+                self.forget(old.metadata.uid)
+                self._deps.statuses.forget(old.metadata.uid)
         elif old is None or _is_changed(old, new):
-            self._controller.add(new.key)
+            self._wake_children(new.key, after_s=0.0)
+        elif old.status != new.status and not self._cache.is_echo(new):
+            self.wake(new.key)
 
     def on_child(self, old: Object | None, new: Object | None) -> None:
         """A child that comes was made by us; one that goes or is edited may have to be put right."""
@@ -301,12 +279,36 @@ class PodCliqueSetWakes:
         if key.SCALING_GROUP in old.metadata.labels:
             return  # a member; its group sees to it
         if (found := set_key(old)) is not None:
-            self._controller.add(found, after_s=SETTLE_S)
+            self._wake_children(found)
+
+    def on_part(self, old: Part | None, new: Part | None) -> None:
+        part = new or old
+        if part is None or key.SCALING_GROUP in part.metadata.labels:
+            return  # a member counts through its group
+        if old is not None and new is not None and old.status == new.status:
+            return
+        if (found := set_key(part)) is not None:
+            self.wake(found)
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """The last pod of a replica that goes lets the replica's ComputeDomains go."""
-        if new is None and old is not None and (found := set_key(old)) is not None:
-            self._controller.add(found, after_s=SETTLE_S)
+        if new is not None or old is None or (found := set_key(old)) is None:
+            return
+        if self._domains.enabled:  # the last pod of a replica that goes lets the replica's ComputeDomains go
+            self._wake_children(found)
+        elif key.CLIQUE_NAME not in old.metadata.labels:
+            # The last pod of an older operator may be gone: the selector can be that of units now.
+            self.wake(found)
+
+
+_DOMAIN_EVENTS: dict[type[Object], ChildKind] = {
+    ComputeDomain: ChildKind(
+        lambda pcs: [],
+        ErrorCode.SYNC_COMPUTE_DOMAIN,
+        EventReason.COMPUTE_DOMAIN_CREATE_SUCCESSFUL,
+        EventReason.COMPUTE_DOMAIN_DELETE_SUCCESSFUL,
+        EventReason.COMPUTE_DOMAIN_CREATE_FAILED,
+    )
+}
 
 
 def _is_changed(old: PodCliqueSet, new: PodCliqueSet) -> bool:
@@ -334,17 +336,3 @@ def _is_edited(old: Object, new: Object) -> bool:
 
 def _content(obj: Object) -> list[object]:
     return [getattr(obj, name) for name in obj.__struct_fields__ if name not in ("metadata", "status", "data")]
-
-
-def _outcome(all_changes: Iterable[Changes]) -> Outcome:
-    errors: list[tuple[str, str]] = []
-    blocked: list[str] = []
-    for changes in all_changes:
-        errors += changes.errors[:5]
-        blocked += changes.blocked
-    waiting = f"waiting for older objects to go: {', '.join(sorted(blocked)[:3])}" if blocked else ""
-    return Outcome(errors=tuple(errors), waiting_for=waiting)
-
-
-def _first_error(all_changes: Iterable[Changes]) -> KubeError | None:
-    return next((changes.error for changes in all_changes if changes.error is not None), None)

@@ -1,202 +1,154 @@
 """PodGang: tells the scheduler which pods belong together, one gang at a time.
 
-Woken by the pods and PodCliques of a gang, by the size of scaling groups, by the set and by the gang itself. A gang is
-written when all its pods exist, so that a scheduler meets it complete; one that stays incomplete is written a moment
-later, and says what it waits for. Gangs nobody wants any more are removed here.
+Woken by the pods and PodCliques of a gang, by the size of scaling groups, by the set and by the gang itself. Gangs
+nobody wants any more are removed here.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from prometheus_client import Counter
 
 from grove.api import labels as key
-from grove.api.conditions import SCHEDULER_OBJECTS_READY as OBJECTS_READY
 from grove.api.conditions import ErrorCode, EventReason
 from grove.api.core import Pod
-from grove.api.meta import Key, Object, is_true
+from grove.api.meta import Key, Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.backends import Backed, Backend, BackendError, base
-from grove.kube.cache import Cache
-from grove.kube.client import Client
-from grove.kube.clock import Clock
-from grove.kube.controller import DONE, Controller, Result
-from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from grove.kube.events import Recorder
-from grove.operator.podgang.gangs import GangContext, WantedGang, referenced, wanted_gang
-from grove.operator.podgang.lookup import find_gang_layout
-from grove.operator.podgang.refusal_events import tell_trouble
-from grove.operator.podgang.scheduler_objects import Backing
-from grove.operator.podgang.status import gang_status
-from grove.operator.shared.children_writer import Taken, is_left_behind, taken
+from grove.backends import Backed, Backend, BackendError
+from grove.kube.controller import DONE, Result
+from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, NotLeader
+from grove.operator.podgang.gangs import find_gang_layout
+from grove.operator.podgang.plan import GangPlan, ObservedGang, plan_gang
+from grove.operator.shared.cluster.children_writer import Taken, taken
+from grove.operator.shared.cluster.deps import Deps, GangKey, earliest
+from grove.operator.shared.cluster.scheduler_objects import SchedulerObjects
+from grove.operator.shared.cluster.sets import SET
+from grove.operator.shared.cluster.trouble import namespace_ends
 from grove.operator.shared.diff import needed_patch
-from grove.operator.shared.event_batching import Digest
-from grove.operator.shared.latest import Latest
 from grove.operator.shared.layout import replica_layouts, replica_of
-from grove.operator.shared.reports import Reports
-from grove.operator.shared.sets import SET, Sets
-from grove.operator.shared.status_batching import FIRST_S, NOTHING_YET_S, PROGRESS_S, SETTLE_S, Patience
-from grove.operator.shared.status_writer import StatusWriter
-from grove.operator.shared.trouble import namespace_ends
-from grove.operator.shared.urgency import gang_news
-from grove.operator.topology.levels import topology_name
+from grove.operator.shared.owners import is_controlled_by, is_left_behind
+from grove.operator.shared.status_batching import SETTLE_S
 
-NO_BINDING = Backed(False, base.NOT_REPRESENTABLE, "the ClusterTopologyBinding that the set names is not there")
-NOT_ENFORCED = Backed(
-    True,
-    base.NOT_ENFORCED,
-    "the scheduler bound part of the gang and not the rest: its own feature gates for gangs may be off",
+TROUBLES = Counter(
+    "grove_gang_backend_troubles",
+    "Times a gang was not told to its scheduler, or not placed as told, by scheduler and reason.",
+    ["scheduler", "reason"],
 )
 
 
-class GangKey(NamedTuple):
-    """A PodGang that is there or should be, and the set it is of."""
+class PodGangController:
+    """Keeps PodGangs: reads, has `plan_gang` decide, carries it out."""
 
-    namespace: str
-    pcs: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-
-class PodGangReconciler:
-    """Keeps one PodGang equal to the pods that belong to it."""
-
-    def __init__(
-        self, cache: Cache, client: Client, sets: Sets, latest: Latest, patience: Patience, statuses: StatusWriter,
-        backing: Backing, reports: Reports, events: Recorder, digest: Digest, clock: Clock,
-    ) -> None:  # fmt: skip
-        self._cache, self._client, self._sets, self._latest = cache, client, sets, latest
-        self._patience, self._statuses, self._backing = patience, statuses, backing
-        self._reports, self._events, self._digest, self._clock = reports, events, digest, clock
+    def __init__(self, deps: Deps, objects: SchedulerObjects) -> None:
+        self._deps, self._objects = deps, objects
+        self._cache, self._sets, self._queue = deps.cache, deps.sets, deps.queues.gangs
+        self._cache.on_event(Pod, self.on_pod)
+        self._cache.on_event(PodClique, self.on_clique)
+        self._cache.on_event(PodCliqueScalingGroup, self.on_group)
+        self._cache.on_event(PodGang, self.on_gang)
 
     async def reconcile(self, key_: GangKey) -> Result:
         pcs = self._cache.get(PodCliqueSet, Key(key_.namespace, key_.pcs))
-        if pcs is None or pcs.metadata.is_deleting:
-            self._patience.done(key_)
-            return DONE  # its gangs go with it
+        backend = self._sets.backend_of(pcs) if pcs is not None and not pcs.metadata.is_deleting else None
+        if pcs is None or backend is None:  # gangs go with their set; that its scheduler is unknown the set says itself
+            self._deps.status_batches.done(key_)
+            return DONE
         try:
-            result = await self._look(key_, self._latest.of(pcs))
+            plan = plan_gang(self._observe(key_, pcs, backend), self._deps.clock.now())
+            result = await self._apply(key_, plan, backend)
         except (KubeError, BackendError) as error:
-            if not isinstance(error, Conflict) and not (isinstance(error, KubeError) and namespace_ends(error)):
+            lost = isinstance(error, Conflict | NotLeader) or (isinstance(error, KubeError) and namespace_ends(error))
+            if not lost:
                 message = f"PodGang {key_.name}: {error}"
                 self._report(pcs, key_, (ErrorCode.CREATE_OR_PATCH_POD_GANG, message))
-                self._events.warn(pcs, EventReason.POD_GANG_CREATE_OR_UPDATE_FAILED, message)
+                self._deps.events.warn(pcs, EventReason.POD_GANG_CREATE_OR_UPDATE_FAILED, message)
             raise
         self._report(pcs, key_)
         return result
 
-    async def _look(self, key_: GangKey, pcs: PodCliqueSet) -> Result:
-        gang = self._cache.get(PodGang, Key(key_.namespace, key_.name))
-        if gang is not None:
-            gang = self._latest.of(gang)
-            if gang.metadata.is_deleting or is_left_behind(gang, pcs):
-                return DONE  # when it is gone, its deletion brings us back
-        backend = self._sets.backend_of(pcs)
-        if backend is None:
-            return DONE  # the set's own pass says so
+    def _observe(self, key_: GangKey, pcs: PodCliqueSet, backend: Backend) -> ObservedGang:
         layout = find_gang_layout(pcs, key_.name, lambda fqn, config: self._sets.group_replicas(pcs, fqn, config))
-        context = self._sets.gang_context(pcs, backend, layout) if layout is not None else None
-        wanted = wanted_gang(context, layout, gang) if context is not None and layout is not None else None
-        if gang is not None and not _is_owned(gang, pcs):
-            if wanted is None:
-                return DONE
-            raise taken(PodGang, key_.name, pcs)
-        if wanted is None:
-            self._patience.done(key_)
-            await self._remove(pcs, gang)
-            return DONE
+        return ObservedGang(
+            pcs,
+            self._cache.get(PodGang, Key(key_.namespace, key_.name)),
+            layout,
+            self._sets.gang_context(pcs, backend, layout) if layout is not None else None,
+        )
 
-        patch = needed_patch(wanted.object, gang) if gang is not None else None
-        if (gang is None or patch) and wanted.incomplete:
-            wait_s = self._patience.wait_s(key_, _patience_s(gang, wanted, context))
-            if wait_s:
-                return Result(after_s=wait_s)  # its last pod may be on its way; then one write says it all
-        self._patience.done(key_)
-        if gang is None:
-            gang, is_new = await self._create(pcs, wanted)
-            patch = None if is_new else needed_patch(wanted.object, gang)
-        if patch:
-            gang = await self._client.patch(PodGang, key_.name, patch, key_.namespace)
-            self._latest.wrote(gang)
-        written = gang
-        if context is not None and _lacks_topology(context) and not is_true(gang.status.conditions, OBJECTS_READY):
-            # What is told now may be told for good; its levels will be known when the binding is.
-            backed: Backed | None = NO_BINDING
-        else:
-            backed = await self._backing.sync(gang, pcs, backend, lambda: self._pods_of(written))
-        doubt_s = backend.doubt_s(gang, self._pods_of(gang), self._clock.now()) if backed is not None else None
-        if doubt_s == 0.0:
-            backed, doubt_s = NOT_ENFORCED, None
-        result = await self._write_status(gang, wanted, backend, key_.namespace, backed)
-        if result.after_s is None:
-            tell_trouble(self._events, pcs, gang, backend, backed)
-        if doubt_s is not None:
-            result = Result(after_s=doubt_s if result.after_s is None else min(doubt_s, result.after_s))
+    async def _apply(self, key_: GangKey, plan: GangPlan, backend: Backend) -> Result:
+        pcs, batches = plan.observed.pcs, self._deps.status_batches
+        if plan.act == "taken":
+            raise taken(PodGang, key_.name, pcs)
+        if plan.act == "write" and plan.wait_s is not None and (left_s := batches.wait_s(key_, plan.wait_s)):
+            return Result(after_s=left_s)  # its last pod may be on its way; then one write says it all
+        batches.done(key_)
+        if plan.act == "remove":
+            await self._remove(plan)
+        if plan.act != "write":
+            return DONE
+        gang = await self._write(plan)
+        told = await self._objects.sync(gang, pcs, backend, lambda: plan.pods_of(gang))
+        backed, look_s = plan.doubted(gang, backend, told)
+        wait_s = await self._write_status(plan, gang, backend, backed)
         if backed is not None and backed.retry:
             raise Taken(backed.message)
-        return result
+        return Result(after_s=earliest(wait_s, look_s))
 
-    def _pods_of(self, gang: PodGang) -> list[Pod]:
-        namespace = gang.metadata.namespace
-        found = (self._sets.pods_of(namespace, group.name) for group in gang.spec.podgroups)
-        return [pod for pods in found for pod in referenced(pods, gang.metadata.name)]
-
-    async def _create(self, pcs: PodCliqueSet, wanted: WantedGang) -> tuple[PodGang, bool]:
-        """The gang, and whether it was made now; it may be there already and the cache not have shown it."""
-        try:
-            gang, is_new = await self._client.create(PodGang, wanted.object), True
-            self._digest.add(pcs, EventReason.POD_GANG_CREATE_OR_UPDATE_SUCCESSFUL, "created PodGang", wanted.name)
-        except AlreadyExists:
-            gang, is_new = await self._client.get(PodGang, wanted.name, pcs.metadata.namespace), False
-            if gang.metadata.is_deleting or is_left_behind(gang, pcs):
-                raise Conflict(f"PodGang {wanted.name} is still being deleted") from None
-            if not _is_owned(gang, pcs):
-                raise taken(PodGang, wanted.name, pcs) from None
-        self._latest.wrote(gang)
-        return gang, is_new
+    async def _write(self, plan: GangPlan) -> PodGang:
+        """The gang as it is wanted. It may be there already although the cache does not show it."""
+        gang, wanted, pcs, patch = plan.observed.gang, plan.wanted, plan.observed.pcs, plan.patch
+        assert wanted is not None
+        if gang is None:
+            try:
+                gang = await self._deps.client.create(PodGang, wanted.object)
+                made = EventReason.POD_GANG_CREATE_OR_UPDATE_SUCCESSFUL
+                self._deps.event_batches.add(pcs, made, "created PodGang", wanted.name)
+            except AlreadyExists:
+                gang = await self._deps.client.get(PodGang, wanted.name, pcs.metadata.namespace)
+                if gang.metadata.is_deleting or is_left_behind(gang, pcs):
+                    raise Conflict(f"PodGang {wanted.name} is still being deleted") from None
+                if not is_controlled_by(gang, pcs):
+                    raise taken(PodGang, wanted.name, pcs) from None
+                patch = needed_patch(wanted.object, gang)
+        if patch:
+            gang = await self._deps.client.patch(PodGang, wanted.name, patch, pcs.metadata.namespace)
+        return self._cache.wrote(gang, echo=True)
 
     async def _write_status(
-        self, gang: PodGang, wanted: WantedGang, backend: Backend, namespace: str, backed: Backed | None
-    ) -> Result:
-        now = self._clock.now()
-        status = gang_status(gang, wanted, backend, lambda fqn: self._sets.pods_of(namespace, fqn), now, backed)
-        news = gang_news(gang.status, status) and not wanted.incomplete
-        return Result(after_s=await self._statuses.write(gang, status, news=news, conditional=True))
+        self, plan: GangPlan, gang: PodGang, backend: Backend, backed: Backed | None
+    ) -> float | None:
+        after = plan.status(gang, backend, backed)
+        news = plan.is_news(gang.status, after)
+        wait_s = await self._deps.statuses.write(gang, after, news=news, conditional=True)
+        if wait_s is None and backed is not None:
+            for notice in plan.events(gang, backend, backed):
+                TROUBLES.labels(backend.name, backed.reason).inc()
+                self._deps.tell([notice])
+        return wait_s
 
-    async def _remove(self, pcs: PodCliqueSet, gang: PodGang | None) -> None:
+    async def _remove(self, plan: GangPlan) -> None:
+        gang = plan.observed.gang
         if gang is None:
             return
         try:
-            await self._client.delete(PodGang, gang.metadata.name, gang.metadata.namespace, uid=gang.metadata.uid)
+            await self._deps.client.delete(PodGang, gang.metadata.name, gang.metadata.namespace, uid=gang.metadata.uid)
+            reason = EventReason.POD_GANG_DELETE_SUCCESSFUL
+            self._deps.event_batches.add(plan.observed.pcs, reason, "deleted PodGang", gang.metadata.name)
         except NotFound:
-            return
-        self._digest.add(pcs, EventReason.POD_GANG_DELETE_SUCCESSFUL, "deleted PodGang", gang.metadata.name)
+            pass
+        self._cache.removed(gang)
 
     def _report(self, pcs: PodCliqueSet, key_: GangKey, *errors: tuple[str, str]) -> None:
-        self._reports.put(pcs.key, pcs.metadata.uid, f"PodGang {key_.name}", errors)
+        self._deps.set_errors.put(pcs.key, pcs.metadata.uid, f"PodGang {key_.name}", errors)
 
+    # Waking
 
-class PodGangWakes:
-    """Which events wake which gangs."""
-
-    def __init__(
-        self, cache: Cache, sets: Sets, latest: Latest, statuses: StatusWriter, controller: Controller[GangKey]
-    ) -> None:
-        self._cache, self._sets, self._latest, self._statuses = cache, sets, latest, statuses
-        self._controller = controller
-        cache.on_event(Pod, self.on_pod)
-        cache.on_event(PodClique, self.on_clique)
-        cache.on_event(PodCliqueScalingGroup, self.on_group)
-        cache.on_event(PodGang, self.on_gang)
-
-    def of_set(self, pcs: PodCliqueSet) -> None:
+    def wake_all(self, pcs: PodCliqueSet) -> None:
         """All gangs a set has or should have; for whoever saw the set change."""
         for replica in range(pcs.spec.replicas):
-            self._of_replica(pcs, replica)
+            self._wake_replica(pcs, replica)
         for gang in self._cache.by_index(PodGang, SET, pcs.key):
             self._add(GangKey(pcs.metadata.namespace, pcs.metadata.name, gang.metadata.name))
 
@@ -226,8 +178,8 @@ class PodGangWakes:
         pcs, replica = self._sets.find_of(group), replica_of(group.metadata)
         if pcs is None or replica is None:
             return
-        self._of_replica(pcs, replica)
-        if old is not None:  # gangs of copies that were scaled in
+        self._wake_replica(pcs, replica)
+        if old is not None:  # gangs of replicas that were scaled in
             prefix = f"{group.metadata.name}-"
             for gang in self._cache.by_index(PodGang, SET, pcs.key):
                 if gang.metadata.name.startswith(prefix):
@@ -236,16 +188,16 @@ class PodGangWakes:
     def on_gang(self, old: PodGang | None, new: PodGang | None) -> None:
         """A gang that appears, changes or goes without our doing may need repair."""
         gang = new or old
-        if gang is None or (new is not None and self._latest.is_echo(new)):
+        if gang is None or (new is not None and self._cache.is_echo(new)):
             return
         if new is None:
-            self._statuses.forget(gang.metadata.uid)
+            self._deps.statuses.forget(gang.metadata.uid)
         # By its old labels too: somebody may have taken off the one that says whose it is.
         for one in (old, new):
             if one is not None:
                 self._add(_key_of(one), after_s=SETTLE_S if new is not None else 0.0)
 
-    def _of_replica(self, pcs: PodCliqueSet, replica: int) -> None:
+    def _wake_replica(self, pcs: PodCliqueSet, replica: int) -> None:
         for layout in replica_layouts(pcs, replica, lambda fqn, config: self._sets.group_replicas(pcs, fqn, config)):
             self._add(GangKey(pcs.metadata.namespace, pcs.metadata.name, layout.name))
 
@@ -257,7 +209,7 @@ class PodGangWakes:
 
     def _add(self, gang_key: GangKey | None, after_s: float = 0.0) -> None:
         if gang_key is not None:
-            self._controller.add(gang_key, after_s=after_s)
+            self._queue.add(gang_key, after_s=after_s)
 
 
 def _key_of(gang: PodGang) -> GangKey | None:
@@ -265,30 +217,8 @@ def _key_of(gang: PodGang) -> GangKey | None:
     return GangKey(gang.metadata.namespace, pcs, gang.metadata.name) if pcs else None
 
 
-def _patience_s(gang: PodGang | None, wanted: WantedGang, context: GangContext | None) -> float:
-    """How long an incomplete gang may wait for its last pod: longest before its first, when its turn has not come.
-
-    Not long where a clique met trouble: people look at the gang then, and its last pod may never come.
-    """
-    if gang is not None or (context is not None and any(one.status.last_errors for one in context.cliques.values())):
-        return PROGRESS_S
-    has_pods = any(group["podReferences"] for group in wanted.object["spec"]["podgroups"])
-    return FIRST_S if has_pods else NOTHING_YET_S
-
-
 def _gang_of(obj: Object) -> str:
     return obj.metadata.labels.get(key.POD_GANG, "")
-
-
-def _lacks_topology(context: GangContext) -> bool:
-    """Whether another scheduler must not be told yet, because what levels mean here is not known."""
-    wants = context.backend.needs_gate and context.topology_enabled and context.binding is None
-    return wants and bool(topology_name(context.pcs))
-
-
-def _is_owned(gang: PodGang, pcs: PodCliqueSet) -> bool:
-    controller = gang.metadata.controller
-    return controller is not None and controller.uid == pcs.metadata.uid
 
 
 def _is_leaving(old: Object, new: Object) -> bool:

@@ -21,7 +21,15 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding, TopologyConstraint
 from grove.backends import Backend
-from grove.operator.shared.layout import GangLayout, GroupReplicas, Unit, gang_layouts, kept_replicas, min_pods
+from grove.operator.shared.layout import (
+    GangLayout,
+    GroupReplicas,
+    Unit,
+    gang_layouts,
+    kept_replicas,
+    min_pods,
+    replica_layouts,
+)
 from grove.operator.shared.owners import owned_by
 from grove.operator.topology.levels import topology_name, translated
 
@@ -100,6 +108,26 @@ def wanted_gang(context: GangContext, layout: GangLayout, existing: PodGang | No
         "spec": spec,
     }
     return WantedGang(layout, gang, ", ".join(missing))
+
+
+def find_gang_layout(pcs: PodCliqueSet, name: str, group_replicas: GroupReplicas) -> GangLayout | None:
+    """The layout of the gang of this name, without unfolding the gangs of other replicas.
+
+    None when the set does not want it (any more).
+    """
+    replica = find_replica(pcs.metadata.name, name)
+    if replica is None or replica >= pcs.spec.replicas:
+        return None
+    return next((one for one in replica_layouts(pcs, replica, group_replicas) if one.name == name), None)
+
+
+def find_replica(pcs_name: str, gang: str) -> int | None:
+    """The replica of a set a gang belongs to, by the gang's name; None if it is not named after the set."""
+    prefix = f"{pcs_name}-"
+    if not gang.startswith(prefix):
+        return None
+    number = gang[len(prefix) :].partition("-")[0]
+    return int(number) if number.isascii() and number.isdigit() else None
 
 
 def _pods(context: GangContext, units: Iterable[Unit]) -> list[Pod]:

@@ -5,21 +5,24 @@ Only the conditions named here are ours; a scheduler's own stay as they are, and
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
 
 from grove.api import conditions as words
-from grove.api.conditions import FALSE, TRUE, with_condition
-from grove.api.meta import is_true
+from grove.api.conditions import FALSE, SCHEDULER_OBJECTS_READY, TRUE, with_condition, without_condition
+from grove.api.meta import Condition, find_condition, is_true
 from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang, PodGangStatus
-from grove.backends import Backed, Backend
+from grove.backends import Backed, Backend, base
 from grove.operator.podgang.gangs import PodsOf, WantedGang, referenced
 
 GANG_PLACED = "MinimumPlaced"
 GANG_WAITS = "MinimumNotPlaced"
 GANG_READY = "MinimumReady"
 GANG_NOT_READY = "MinimumNotReady"
+SHOWN = 3
+"""Gangs that a condition of the set names; it says how many more there are."""
 
 
 def gang_status(
@@ -33,7 +36,7 @@ def gang_status(
     if backed is not None:
         told = TRUE if backed.ready else FALSE
         conditions = with_condition(
-            status.conditions, words.SCHEDULER_OBJECTS_READY, told, backed.reason, backed.message, now
+            status.conditions, SCHEDULER_OBJECTS_READY, told, backed.reason, backed.message, now
         )
         status = msgspec.structs.replace(status, conditions=conditions)
     if not backend.reports_gang_status:
@@ -86,3 +89,31 @@ def _with_derived_progress(status: PodGangStatus, gang: PodGang, pods_of: PodsOf
     )
     phase = PENDING if unplaced else STARTING if unready else RUNNING
     return msgspec.structs.replace(status, conditions=conditions, phase=phase)
+
+
+_ON_ITS_WAY = frozenset({base.TOLD, base.PODS_HELD, base.REPLACING})
+
+
+def is_trouble(reason: str) -> bool:
+    """Whether a reason of `SchedulerObjectsReady` is one that somebody should know of."""
+    return reason not in _ON_ITS_WAY
+
+
+def with_scheduler_objects_condition(
+    conditions: tuple[Condition, ...], gangs: Iterable[PodGang], generation: int, now: datetime
+) -> tuple[Condition, ...]:
+    """The set's conditions with the worst of its gangs' `SchedulerObjectsReady`, and how many have the same trouble."""
+    found = [
+        (one.status != FALSE, gang.metadata.name, one)
+        for gang in gangs
+        if (one := find_condition(gang.status.conditions, SCHEDULER_OBJECTS_READY)) is not None
+        and is_trouble(one.reason)
+        and not gang.metadata.is_deleting
+    ]
+    if not found:
+        return without_condition(conditions, SCHEDULER_OBJECTS_READY)
+    _, _, worst = min(found, key=lambda one: one[:2])
+    alike = sorted(name for _, name, one in found if one.reason == worst.reason)
+    more = f" and {len(alike) - SHOWN} more" if len(alike) > SHOWN else ""
+    message = f"{', '.join(alike[:SHOWN])}{more}: {worst.message}"
+    return with_condition(conditions, SCHEDULER_OBJECTS_READY, worst.status, worst.reason, message, now, generation)

@@ -9,10 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeVar
+
+from msgspec import structs
 
 from grove.api.conditions import TRUE, with_condition, without_condition
-from grove.api.meta import Condition, Object
+from grove.api.meta import Condition, Object, Resource
+from grove.api.podclique import PodCliqueStatus
+from grove.api.podcliqueset import PodCliqueSetStatus
+from grove.api.scalinggroup import PodCliqueScalingGroupStatus
 from grove.api.status import DELETE, ERROR, PROCESSING, RECONCILE, SUCCEEDED, LastError, LastOperation
 
 REPLICA_FAILURE = "ReplicaFailure"
@@ -22,11 +27,15 @@ FAILED_CREATE, FAILED_DELETE = "FailedCreate", "FailedDelete"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Errors of a pass as (code, description), and what it still waits for in words; neither means it is complete."""
+    """Errors of a pass as (code, description), and what it still waits for in words; neither means it is complete.
+
+    `missing` are kinds that were asked for and that the cluster does not serve.
+    """
 
     errors: tuple[tuple[str, str], ...] = ()
     waiting_for: str = ""
     deleting: bool = False
+    missing: tuple[Resource, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -35,18 +44,35 @@ class Outcome:
 
 COMPLETE = Outcome()
 
+
+class Notice(NamedTuple):
+    """An Event that was decided on and is to be recorded."""
+
+    about: Object
+    reason: str
+    message: str
+    warning: bool = False
+
+
 MOST_ERRORS = 5
 """Errors of children that their owner repeats: one full quota may stop a thousand cliques."""
 
 
-class Telling(Protocol):
-    """A status that tells errors."""
+class HasErrors(Protocol):
+    """A status with `lastErrors`."""
 
     @property
     def last_errors(self) -> tuple[LastError, ...]: ...
 
 
-def with_children(outcome: Outcome, children: Iterable[tuple[Object, Telling]]) -> Outcome:
+def outcome_of(errors: Iterable[tuple[str, str]], blocked: Iterable[str], missing: Iterable[Resource] = ()) -> Outcome:
+    """The outcome of writing children: what went wrong, and which names wait for an older object to go."""
+    names = sorted(blocked)[:3]
+    waiting = f"waiting for older objects to go: {', '.join(names)}" if names else ""
+    return Outcome(errors=tuple(errors), waiting_for=waiting, missing=tuple(missing))
+
+
+def with_children(outcome: Outcome, children: Iterable[tuple[Object, HasErrors]]) -> Outcome:
     """The outcome with what is wrong further down, so that it shows where people look first; only for telling."""
     found = (
         (error.code, f"{child.RESOURCE.kind} {child.metadata.name}: {error.description}")
@@ -93,3 +119,20 @@ def with_failure(conditions: tuple[Condition, ...], outcome: Outcome, now: datet
 def observed_generation(before: int | None, generation: int, outcome: Outcome) -> int | None:
     """Moves only when a pass is complete: until then the last generation that was."""
     return generation if outcome.is_complete else before
+
+
+S = TypeVar("S", PodCliqueStatus, PodCliqueScalingGroupStatus, PodCliqueSetStatus)
+
+
+def with_outcome(status: S, before: S, outcome: Outcome, told: Outcome, now: datetime) -> S:
+    """A status that was made for a complete pass, as it is after one that went like `outcome`.
+
+    `told` is the outcome with what is wrong further down, which is shown and does not hold the generation back.
+    """
+    return structs.replace(
+        status,
+        observed_generation=status.observed_generation if outcome.is_complete else before.observed_generation,
+        conditions=with_failure(status.conditions, told, now),
+        last_errors=last_errors(before.last_errors, told, now),
+        last_operation=last_operation(before.last_operation, told, now),
+    )

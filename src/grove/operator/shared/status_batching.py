@@ -22,7 +22,7 @@ CROWD_S = 0.05
 times a second at most, and leave the API server to the pods."""
 
 
-class Patience:
+class StatusBatches:
     """Remembers since when each key has had something to write. `now` is the event loop's clock."""
 
     def __init__(self, now: Callable[[], float]) -> None:

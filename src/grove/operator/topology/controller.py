@@ -5,7 +5,7 @@ grove-scheduler reads node labels and needs no object of its own. Sets that use 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from grove.api import conditions as words
@@ -13,17 +13,14 @@ from grove.api.conditions import EventReason
 from grove.api.meta import Json, Key, Object, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import ClusterTopologyBinding
-from grove.backends import Backends, TopologyBackend, TopologySync
-from grove.kube.cache import Cache
-from grove.kube.client import Client
-from grove.kube.clock import Clock
-from grove.kube.controller import DONE, Controller, Result
+from grove.backends import TopologyBackend, TopologySync
+from grove.kube.controller import DONE, Result
 from grove.kube.errors import KubeError, NotFound
-from grove.kube.events import Recorder
-from grove.operator.podgang.scheduler_objects import view_of
-from grove.operator.shared.latest import Latest
+from grove.operator.podcliqueset.controller import PodCliqueSetController
+from grove.operator.podgang.controller import PodGangController
+from grove.operator.shared.cluster.deps import Deps
+from grove.operator.shared.cluster.scheduler_objects import view_of
 from grove.operator.shared.owners import owned_by
-from grove.operator.shared.status_writer import StatusWriter
 from grove.operator.topology.levels import became, binding_status, topology_name
 
 BINDING = "binding"
@@ -35,21 +32,25 @@ def by_binding(pcs: PodCliqueSet) -> tuple[str, ...]:
     return (name,) if name else ()
 
 
-class TopologyReconciler:
+class TopologyController:
     """Keeps one binding's schedulers in sync; a bad binding troubles nobody but itself."""
 
-    def __init__(
-        self, cache: Cache, client: Client, backends: Backends, latest: Latest, statuses: StatusWriter,
-        events: Recorder, clock: Clock,
-    ) -> None:  # fmt: skip
-        self._cache, self._client, self._backends, self._latest = cache, client, backends, latest
-        self._statuses, self._events, self._clock = statuses, events, clock
+    def __init__(self, deps: Deps, sets: PodCliqueSetController, gangs: PodGangController) -> None:
+        self._cache, self._client, self._backends, self._statuses = (
+            deps.cache,
+            deps.client,
+            deps.backends,
+            deps.statuses,
+        )
+        self._deps, self._queue, self._sets, self._gangs = deps, deps.queues.bindings, sets, gangs
+        self._followed: set[Resource] = set()
+        self._cache.add_index(PodCliqueSet, BINDING, by_binding)
+        self._cache.on_event(ClusterTopologyBinding, self.on_binding)
 
     async def reconcile(self, key_: Key) -> Result:
-        cached = self._cache.get(ClusterTopologyBinding, key_)
-        if cached is None or cached.metadata.is_deleting:
+        binding = self._cache.get(ClusterTopologyBinding, key_)
+        if binding is None or binding.metadata.is_deleting:
             return DONE  # topology objects made for it go with it
-        binding = self._latest.of(cached)
         external = {one.scheduler_name: one.topology_reference for one in binding.spec.scheduler_topology_bindings}
         found: dict[str, TopologySync] = {}
         errors: dict[str, KubeError] = {}
@@ -61,16 +62,16 @@ class TopologyReconciler:
                 errors[backend.name] = error
                 found[backend.name] = TopologySync(False, str(error))
         status = binding_status(
-            binding, self._backends, lambda name, _: found[name], failed=tuple(errors), now=self._clock.now()
+            binding, self._backends, lambda name, _: found[name], failed=tuple(errors), now=self._deps.clock.now()
         )
         await self._statuses.write(binding, status, news=True)
         match became(binding.status.conditions, status.conditions, words.SCHEDULER_TOPOLOGY_DRIFT):
             case "True":
-                self._events.warn(
+                self._deps.events.warn(
                     binding, EventReason.TOPOLOGY_DRIFT_DETECTED, "schedulers know other levels than this"
                 )
             case "False":
-                self._events.normal(binding, EventReason.TOPOLOGY_IN_SYNC, "all schedulers know these levels")
+                self._deps.events.normal(binding, EventReason.TOPOLOGY_IN_SYNC, "all schedulers know these levels")
         if errors:
             raise next(iter(errors.values()))
         return DONE
@@ -106,18 +107,7 @@ class TopologyReconciler:
             observed = await self._client.create(resource, wanted)
         return backend.topology_drift(binding, name, observed)
 
-
-class TopologyWakes:
-    """A binding wakes itself and the sets that use it."""
-
-    def __init__(
-        self, cache: Cache, latest: Latest, statuses: StatusWriter, controller: Controller[Key],
-        wake_set: Callable[[PodCliqueSet], None],
-    ) -> None:  # fmt: skip
-        self._cache, self._latest, self._statuses = cache, latest, statuses
-        self._controller, self._wake_set = controller, wake_set
-        self._followed: set[Resource] = set()
-        cache.on_event(ClusterTopologyBinding, self.on_binding)
+    # Waking
 
     def follow(self, backends: Iterable[TopologyBackend]) -> None:
         """Has the cache follow these schedulers' topology objects; asking again adds what is new."""
@@ -128,10 +118,10 @@ class TopologyWakes:
                 self._cache.add(view_of(resource))
                 self._cache.on_event(view_of(resource), partial(self.on_topology, backend.name))
 
-    def all(self) -> None:
+    def wake_all(self) -> None:
         """Looks at every binding again, as after a scheduler came or went."""
         for binding in self._cache.list(ClusterTopologyBinding):
-            self._controller.add(binding.key)
+            self._queue.add(binding.key)
 
     def on_topology(self, scheduler: str, old: Object | None, new: Object | None) -> None:
         """A scheduler's topology object wakes the binding it was made for, or the ones that name it."""
@@ -145,7 +135,7 @@ class TopologyWakes:
                 for one in binding.spec.scheduler_topology_bindings
             )
             if named or binding.metadata.uid in owners:
-                self._controller.add(binding.key)
+                self._queue.add(binding.key)
 
     def on_binding(self, old: ClusterTopologyBinding | None, new: ClusterTopologyBinding | None) -> None:
         binding = new or old
@@ -153,11 +143,12 @@ class TopologyWakes:
             return
         if new is None:
             self._statuses.forget(binding.metadata.uid)
-        elif not self._latest.is_echo(new):
-            self._controller.add(new.key)
+        elif not self._cache.is_echo(new):
+            self._queue.add(new.key)
         if old is None or new is None or old.spec != new.spec:
             for pcs in self._cache.by_index(PodCliqueSet, BINDING, binding.metadata.name):
-                self._wake_set(pcs)
+                self._gangs.wake_all(pcs)
+                self._sets.wake(pcs.key)
 
 
 def _is_owned(observed: Json, binding: ClusterTopologyBinding) -> bool:

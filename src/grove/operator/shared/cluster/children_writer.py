@@ -1,13 +1,12 @@
 """Makes the children of one owner as they are wanted: removes, corrects, creates, and says what happened.
 
-What to do is decided by `diff`; here is only how: in parallel, with preconditions, and with the knowledge
-that the cache lags. An owner whose last writes failed is written to carefully (see `parallel`), and
-one whose children are as they were when last found right is not looked at again.
+What to do is decided by `diff`; here is only how: in parallel and with preconditions. An owner whose last writes failed
+is written to carefully (see `parallel`), and one whose children are as they were when last found right is not looked at
+again.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,14 +15,11 @@ from typing import Any
 from grove.api.meta import Json, Key, Object, Resource
 from grove.kube.cache import Cache
 from grove.kube.client import Client
-from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, NotLeader
+from grove.operator.shared.cluster.parallel import Act, in_parallel
+from grove.operator.shared.cluster.trouble import namespace_ends
 from grove.operator.shared.diff import ChildPlan, needed_patch, plan_children
-from grove.operator.shared.latest import Latest
-from grove.operator.shared.parallel import Act, in_parallel
-from grove.operator.shared.trouble import namespace_ends
-
-UNSEEN_S = 30.0
-"""How long a child we made may stay out of the cache's sight before it is taken for lost."""
+from grove.operator.shared.owners import is_controlled_by, is_left_behind
 
 
 class Taken(KubeError):
@@ -39,19 +35,12 @@ class Changes:
     deleted: list[str] = field(default_factory=list)
     blocked: list[str] = field(default_factory=list)
     """Names that wait for an older object to go; its deletion is the event that brings us back."""
-    unseen: list[str] = field(default_factory=list)
-    """Names that were made before and that the cache has not shown yet."""
     errors: list[tuple[str, str]] = field(default_factory=list)
     """Code and words, for `status.lastErrors`."""
     missing: Resource | None = None
     """The kind itself, when the cluster does not serve it: then nothing was done, and the feature is off."""
     error: KubeError | None = None
     """The first thing that went wrong, for the back-off."""
-
-    @property
-    def look_again_s(self) -> float | None:
-        """When to see whether what was made is there: it may have been deleted before the cache ever showed it."""
-        return UNSEEN_S + 1.0 if self.created or self.unseen else None
 
     @classmethod
     def without(cls, code: str, resource: Resource) -> Changes:
@@ -61,10 +50,18 @@ class Changes:
         changes.failed(code, resource.kind, NotFound(what))
         return changes
 
+    @classmethod
+    def after(cls, code: str, what: str, error: KubeError) -> Changes:
+        """Nothing could be done because of this error."""
+        changes = cls()
+        changes.failed(code, what, error)
+        return changes
+
     def failed(self, code: str, what: str, error: KubeError) -> None:
         if self.error is None or isinstance(self.error, Conflict):
             self.error = error
-        if not isinstance(error, Conflict) and not namespace_ends(error):  # a lost race is no news to anybody
+        # A lost race, a lost lease and a namespace that goes away are no news to anybody.
+        if not isinstance(error, Conflict | NotLeader) and not namespace_ends(error):
             self.errors.append((code, f"{what}: {error}"))
 
 
@@ -72,11 +69,9 @@ class Children:
     """Writes to children; remembers whose children were right, and whose gave trouble."""
 
     def __init__(self, cache: Cache, client: Client) -> None:
-        self._cache, self._client, self._latest = cache, client, Latest()
+        self._cache, self._client = cache, client
         self._right: dict[str, dict[type[Object], Any]] = {}
         self._troubled: dict[str, set[type[Object]]] = {}
-        self._unseen: dict[tuple[type[Object], Key], float] = {}
-        self._followed: set[type[Object]] = set()
 
     async def sync(
         self,
@@ -94,34 +89,22 @@ class Children:
         `version` stands for everything `wanted` is made from: while it and the children stay the same there is nothing
         to do. `frozen` children are left as they are, those named in `without` are not looked at.
         """
-        observed = [
-            self._latest.of(one)  # else a second look before the echo of a patch would write it again
-            for one in self._cache.owned(kind, by=owner.metadata.uid)
-            if one.metadata.name not in without
-        ]
         uid = owner.metadata.uid
-        self._follow(kind)
+        observed = [one for one in self._cache.owned(kind, by=uid) if one.metadata.name not in without]
         state = (version, frozenset(frozen), {one.metadata.name: _fingerprint(one) for one in observed})
         if self._right.get(uid, {}).get(kind) == state:
             return Changes()
         children = wanted()
         observed += self._strangers(kind, owner, children, observed)
         plan = plan_children(children, observed, uid, owner_name=owner.metadata.name, frozen=frozen)
-        unseen = [one for one in plan.create if self._is_unseen(kind, owner, one["metadata"]["name"])]
-        plan.create[:] = [one for one in plan.create if one not in unseen]
-        changes = Changes(
-            blocked=[name for name in plan.blocked if name not in plan.foreign],
-            unseen=[one["metadata"]["name"] for one in unseen],
-        )
+        changes = Changes(blocked=[name for name in plan.blocked if name not in plan.foreign])
         for name in plan.foreign:
             changes.failed(code, f"create {kind.RESOURCE.kind} {name}", taken(kind, name, owner))
-        if plan.is_settled and not unseen:
+        if plan.is_settled:
             self._right.setdefault(uid, {})[kind] = state
         else:
             self._right.get(uid, {}).pop(kind, None)
-            await self._write(
-                kind, owner, plan, {one.metadata.name: one.metadata.uid for one in observed}, changes, code
-            )
+            await self._write(kind, owner, plan, {one.metadata.name: one for one in observed}, changes, code)
         if changes.error is not None:
             self._troubled.setdefault(uid, set()).add(kind)
         else:
@@ -131,22 +114,6 @@ class Children:
     def forget(self, uid: str) -> None:
         self._right.pop(uid, None)
         self._troubled.pop(uid, None)
-
-    def _follow(self, kind: type[Object]) -> None:
-        if kind not in self._followed:
-            self._followed.add(kind)
-            self._cache.on_event(kind, lambda old, new: self._see(kind, old, new))
-
-    def _see(self, kind: type[Object], old: Object | None, new: Object | None) -> None:
-        obj = new or old
-        if obj is not None and self._unseen:
-            self._unseen.pop((kind, obj.metadata.key), None)
-        if obj is not None and new is None:
-            self._latest.forget(obj.metadata.uid)
-
-    def _is_unseen(self, kind: type[Object], owner: Object, name: str) -> bool:
-        """Whether we made this child and the cache has not shown it yet; given up after a while, lest it be missed."""
-        return _now() < self._unseen.get((kind, Key(owner.metadata.namespace, name)), 0.0)
 
     def _strangers(
         self, kind: type[Object], owner: Object, children: Iterable[Json], observed: Iterable[Object]
@@ -158,7 +125,13 @@ class Children:
         return [one for one in found if one is not None]
 
     async def _write(
-        self, kind: type[Object], owner: Object, plan: ChildPlan, uids: dict[str, str], changes: Changes, code: str
+        self,
+        kind: type[Object],
+        owner: Object,
+        plan: ChildPlan,
+        observed: dict[str, Object],
+        changes: Changes,
+        code: str,
     ) -> None:
         namespace, what = owner.metadata.namespace, kind.RESOURCE.kind
 
@@ -175,23 +148,18 @@ class Children:
 
         async def delete(name: str) -> None:
             try:
-                await self._client.delete(kind, name, namespace, uid=uids[name])
+                await self._client.delete(kind, name, namespace, uid=observed[name].metadata.uid)
             except NotFound:
                 pass
+            self._cache.removed(observed[name])
 
         async def update(name: str, patch: Json) -> None:
-            self._latest.wrote(await self._client.patch(kind, name, patch, namespace))
+            self._cache.wrote(await self._client.patch(kind, name, patch, namespace))
 
         async def create(child: Json) -> None:
-            # Noted before: the cache may be quicker than the answer, and may even have shown the end of it by then.
-            place = kind, Key(namespace, child["metadata"]["name"])
-            self._unseen[place] = _now() + UNSEEN_S
             try:
-                await self._client.create(kind, child)
-            except KubeError as error:
-                self._unseen.pop(place, None)
-                if not isinstance(error, AlreadyExists):
-                    raise
+                self._cache.wrote(await self._client.create(kind, child))
+            except AlreadyExists:
                 await self._adopt(kind, owner, child)
 
         steps = (
@@ -206,27 +174,13 @@ class Children:
         """The name is taken although the cache does not show it: by our own earlier write, or by somebody else."""
         name, namespace = child["metadata"]["name"], owner.metadata.namespace
         live = await self._client.get(kind, name, namespace)
-        controller = live.metadata.controller
         if live.metadata.is_deleting or is_left_behind(live, owner):
             raise Conflict(f"{kind.RESOURCE.kind} {name} is still being deleted")
-        if controller is None or controller.uid != owner.metadata.uid:
+        if not is_controlled_by(live, owner):
             raise taken(kind, name, owner)
         if patch := needed_patch(child, live):
-            await self._client.patch(kind, name, patch, namespace)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def is_left_behind(live: Object, owner: Object) -> bool:
-    """Whether this belonged to an earlier object of the owner's name; then the garbage collector will come to it."""
-    controller = live.metadata.controller
-    return (
-        controller is not None
-        and (controller.kind, controller.name) == (owner.RESOURCE.kind, owner.metadata.name)
-        and controller.uid != owner.metadata.uid
-    )
+            live = await self._client.patch(kind, name, patch, namespace)
+        self._cache.wrote(live)
 
 
 def taken(kind: type[Object], name: str, owner: Object) -> Taken:

@@ -25,7 +25,7 @@ def by_node(pod: Pod) -> tuple[str, ...]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
 
 
-class Nodes:
+class VanishedNodes:
     """Answers from the cache; a node we never saw counts as missing from the first time somebody asks."""
 
     def __init__(self, cache: Cache, client: Client, clock: Clock) -> None:

@@ -13,7 +13,7 @@ from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.kube.client import Client
 from grove.kube.errors import NotFound
-from grove.operator.podclique.startup_blocked import is_waiting
+from grove.operator.pod.plan import is_waiting
 from grove.operator.shared.startup import waited_for
 
 

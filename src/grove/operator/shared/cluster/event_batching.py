@@ -21,7 +21,7 @@ class _Subject(NamedTuple):
     verb: str
 
 
-class Digest:
+class EventBatches:
     """Gathers names for events that are sent a moment later."""
 
     def __init__(self, events: Recorder) -> None:

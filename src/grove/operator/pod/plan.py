@@ -19,7 +19,7 @@ from grove.api.meta import Condition, Json, find_condition, is_true, rfc3339
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class BlockedChange:
     """A pod whose condition is to change. Only the words differ if not `turned`: that may wait for more to change."""
 
     pod: Pod
@@ -29,14 +29,14 @@ class Telling:
     turned: bool
 
 
-def startup_tellings(
+def blocked_changes(
     pods: Iterable[Pod], minimums: Sequence[tuple[str, int]], ready: Mapping[str, int]
-) -> list[Telling]:
+) -> list[BlockedChange]:
     """What to tell the pods of a clique, given how many pods of each parent it needs and how many are ready."""
     missing = [(fqn, needed) for fqn, needed in minimums if ready.get(fqn, 0) < needed]
     message = ", ".join(f"{fqn}={ready.get(fqn, 0)}/{needed}" for fqn, needed in minimums)
-    found = (_telling(pod, bool(missing), message) for pod in pods)
-    return [telling for telling in found if telling is not None]
+    found = (_change(pod, bool(missing), message) for pod in pods)
+    return [change for change in found if change is not None]
 
 
 def ready_in_gang(pods: Iterable[Pod], gang: str) -> int:
@@ -51,23 +51,23 @@ def is_waiting(pod: Pod) -> bool:
     return _has_gate(pod) and not pod.metadata.is_deleting and not _has_started(pod)
 
 
-def condition_patch(telling: Telling, now: datetime) -> list[Json]:
+def condition_patch(change: BlockedChange, now: datetime) -> list[Json]:
     """The JSON patch of a pod's status that writes this condition, and its readiness gate's, and touches no other."""
-    steps = _condition_steps(telling, words.POD_STARTUP_BLOCKED, telling.status, now)
-    if _is_gated(telling.pod):
-        steps += _condition_steps(telling, words.STARTUP_ORDER, FALSE if telling.status == TRUE else TRUE, now)
+    steps = _condition_steps(change, words.POD_STARTUP_BLOCKED, change.status, now)
+    if _is_gated(change.pod):
+        steps += _condition_steps(change, words.STARTUP_ORDER, FALSE if change.status == TRUE else TRUE, now)
     return steps
 
 
-def _condition_steps(telling: Telling, type_: str, status: str, now: datetime) -> list[Json]:
-    conditions = telling.pod.status.conditions
+def _condition_steps(change: BlockedChange, type_: str, status: str, now: datetime) -> list[Json]:
+    conditions = change.pod.status.conditions
     old = find_condition(conditions, type_)
     since = old.last_transition_time if old is not None and old.status == status and old.last_transition_time else now
     condition: Json = {
         "type": type_,
         "status": status,
-        "reason": telling.reason,
-        "message": telling.message,
+        "reason": change.reason,
+        "message": change.message,
         "lastTransitionTime": rfc3339(since),
     }
     if old is None:
@@ -79,7 +79,7 @@ def _condition_steps(telling: Telling, type_: str, status: str, now: datetime) -
     ]
 
 
-def _telling(pod: Pod, blocked: bool, message: str) -> Telling | None:
+def _change(pod: Pod, blocked: bool, message: str) -> BlockedChange | None:
     conditions = pod.status.conditions
     if pod.metadata.is_deleting or not conditions or not _has_gate(pod):
         return None  # a pod without any condition is about to get one, and there is no list to add ours to yet
@@ -87,16 +87,16 @@ def _telling(pod: Pod, blocked: bool, message: str) -> Telling | None:
     if blocked and not _has_started(pod):
         return _unless_said(pod, old, TRUE, words.PREREQUISITES_NOT_READY, message)
     if _is_gated(pod) and not is_true(conditions, words.STARTUP_ORDER):
-        return Telling(pod, FALSE, words.PREREQUISITES_READY, message, turned=True)
+        return BlockedChange(pod, FALSE, words.PREREQUISITES_READY, message, turned=True)
     if old is None or old.status == FALSE:
         return None
     return _unless_said(pod, old, FALSE, words.PREREQUISITES_READY, message)
 
 
-def _unless_said(pod: Pod, old: Condition | None, status: str, reason: str, message: str) -> Telling | None:
+def _unless_said(pod: Pod, old: Condition | None, status: str, reason: str, message: str) -> BlockedChange | None:
     if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
         return None
-    return Telling(pod, status, reason, message, turned=old is None or old.status != status)
+    return BlockedChange(pod, status, reason, message, turned=old is None or old.status != status)
 
 
 def _has_gate(pod: Pod) -> bool:

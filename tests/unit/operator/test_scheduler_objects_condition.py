@@ -9,7 +9,7 @@ import pytest
 
 from grove.api.meta import Condition
 from grove.api.podgang import PodGang
-from grove.operator.podgang.refusals import with_untold_condition
+from grove.operator.podgang.status import with_scheduler_objects_condition
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -48,10 +48,10 @@ def said(conditions: tuple[Condition, ...]) -> list[tuple[str, str, str, str]]:
     ],
 )
 def test_what_a_set_says(gangs: list[PodGang], want: tuple[str, str, str] | None) -> None:
-    found = with_untold_condition((), gangs, 1, NOW)
+    found = with_scheduler_objects_condition((), gangs, 1, NOW)
     assert said(found) == ([("SchedulerObjectsReady", *want)] if want else [])
 
 
 def test_it_goes_when_the_trouble_is_over() -> None:
-    before = with_untold_condition((), [gang("a", "False", "NameConflict")], 1, NOW)
-    assert with_untold_condition(before, [gang("a", "True", "Told")], 1, NOW) == ()
+    before = with_scheduler_objects_condition((), [gang("a", "False", "NameConflict")], 1, NOW)
+    assert with_scheduler_objects_condition(before, [gang("a", "True", "Told")], 1, NOW) == ()

@@ -11,17 +11,13 @@ from functools import partial
 from grove.api.core import Pod
 from grove.api.meta import Key
 from grove.api.podclique import PodClique
-from grove.kube.cache import Cache
-from grove.kube.client import Client
-from grove.kube.clock import Clock
-from grove.kube.controller import DONE, Controller, Result
+from grove.kube.controller import DONE, Result
 from grove.kube.errors import Conflict, Invalid, NotFound
-from grove.operator.podclique.startup_blocked import Telling, condition_patch, ready_in_gang, startup_tellings
+from grove.operator.pod.plan import BlockedChange, blocked_changes, condition_patch, ready_in_gang
+from grove.operator.shared.cluster.deps import Deps
+from grove.operator.shared.cluster.parallel import in_parallel
 from grove.operator.shared.layout import unit_of
-from grove.operator.shared.parallel import in_parallel
-from grove.operator.shared.sets import Sets
 from grove.operator.shared.startup import parent_minimums
-from grove.operator.shared.status_batching import Patience
 
 PARENT = "parent"
 """Index: PodCliques by the key of each PodClique they start after."""
@@ -33,16 +29,19 @@ def by_parent(clique: PodClique) -> tuple[Key, ...]:
     return tuple(Key(clique.metadata.namespace, fqn) for fqn in clique.spec.starts_after)
 
 
-class StartupBlockedReconciler:
+class StartupBlockedController:
     """Keeps the condition of a clique's pods true to what they wait for."""
 
-    def __init__(self, cache: Cache, client: Client, sets: Sets, patience: Patience, clock: Clock) -> None:
-        self._cache, self._client, self._sets, self._patience, self._clock = cache, client, sets, patience, clock
+    def __init__(self, deps: Deps) -> None:
+        self._cache, self._client, self._sets, self._clock = deps.cache, deps.client, deps.sets, deps.clock
+        self._batches, self._queue = deps.status_batches, deps.queues.blocked_pods
+        self._cache.add_index(PodClique, PARENT, by_parent)
+        self._cache.on_event(Pod, self.on_pod)
 
     async def reconcile(self, key: Key) -> Result:
         clique = self._cache.get(PodClique, key)
         if clique is None or clique.metadata.is_deleting or not clique.spec.starts_after:
-            self._patience.done((PARENT, key))
+            self._batches.done((PARENT, key))
             return DONE
         pcs = self._sets.find_of(clique)
         unit = unit_of(pcs, clique) if pcs is not None else None
@@ -52,37 +51,32 @@ class StartupBlockedReconciler:
         minimums = parent_minimums(pcs, unit, clique.spec.starts_after, replicas)
         ready = {fqn: ready_in_gang(self._sets.pods_of(key.namespace, fqn), unit.gang) for fqn, _ in minimums}
         pods = self._cache.owned(Pod, by=clique.metadata.uid)
-        tellings = startup_tellings(pods, minimums, ready)
-        if not tellings:
-            self._patience.done((PARENT, key))
+        changes = blocked_changes(pods, minimums, ready)
+        if not changes:
+            self._batches.done((PARENT, key))
             return DONE
-        urgent = any(one.turned for one in tellings)
-        if wait_s := self._patience.wait_s((PARENT, key), GRACE_S if urgent else REPHRASE_S):
+        urgent = any(one.turned for one in changes)
+        if wait_s := self._batches.wait_s((PARENT, key), GRACE_S if urgent else REPHRASE_S):
             return Result(after_s=wait_s)
-        errors = await in_parallel([partial(self._tell, one) for one in tellings])
-        self._patience.done((PARENT, key))
+        errors = await in_parallel([partial(self._tell, one) for one in changes])
+        self._batches.done((PARENT, key))
         if errors:
             raise errors[0]
         return DONE
 
-    async def _tell(self, telling: Telling) -> None:
-        meta = telling.pod.metadata
-        patch = condition_patch(telling, self._clock.now())
+    async def _tell(self, change: BlockedChange) -> None:
+        meta = change.pod.metadata
+        patch = condition_patch(change, self._clock.now())
         try:
-            await self._client.patch(Pod, meta.name, patch, meta.namespace, subresource="status")
+            answer = await self._client.patch(Pod, meta.name, patch, meta.namespace, subresource="status")
+            self._cache.wrote(answer)
         except NotFound:
             pass
         except Invalid as error:
             # The patch names the place of its condition in a list that kubelets write too, and tests that it is there.
             raise Conflict(f"the conditions of pod {meta.name} have moved: {error}") from error
 
-
-class StartupBlockedWakes:
-    """Which pods make which cliques worth a look."""
-
-    def __init__(self, cache: Cache, controller: Controller[Key]) -> None:
-        self._cache, self._controller = cache, controller
-        cache.on_event(Pod, self.on_pod)
+    # Waking
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
@@ -91,10 +85,10 @@ class StartupBlockedWakes:
             return
         key = Key(pod.metadata.namespace, owner.name)
         if new is not None and (old is None or old.status != new.status) and new.spec.init_containers:
-            self._controller.add(key)
+            self._queue.add(key)
         if _counts(old) != _counts(new):
             for child in self._cache.by_index(PodClique, PARENT, key):
-                self._controller.add(child.key)
+                self._queue.add(child.key)
 
 
 def _counts(pod: Pod | None) -> bool:

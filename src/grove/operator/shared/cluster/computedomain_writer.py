@@ -17,9 +17,9 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.client import Client
 from grove.kube.errors import AlreadyExists, KubeError, NotFound
 from grove.operator.podcliqueset.computedomains import surplus_compute_domains, wanted_compute_domains
-from grove.operator.shared.children_writer import Changes
+from grove.operator.shared.cluster.children_writer import Changes
+from grove.operator.shared.cluster.optional_kinds import OptionalKinds
 from grove.operator.shared.diff import finalizer_patch
-from grove.operator.shared.optional_kinds import OptionalKinds
 
 
 class ComputeDomain(Object):
@@ -40,10 +40,13 @@ class ComputeDomains:
         wanted = wanted_compute_domains(pcs)
         if not self.enabled or not (wanted or pcs.metadata.uid in self._has or _may_have_had(pcs)):
             return changes
-        if not await self._optional.has(ComputeDomain):
-            return Changes.without(ErrorCode.SYNC_COMPUTE_DOMAIN, COMPUTE_DOMAIN) if wanted else changes
         try:
-            observed = await self._list(pcs)
+            if not await self._optional.has(ComputeDomain):
+                return Changes.without(ErrorCode.SYNC_COMPUTE_DOMAIN, COMPUTE_DOMAIN) if wanted else changes
+            try:
+                observed = await self._list(pcs)
+            except NotFound:  # uninstalled a moment ago; the watch has not noticed yet
+                return Changes.without(ErrorCode.SYNC_COMPUTE_DOMAIN, COMPUTE_DOMAIN) if wanted else changes
             for domain in surplus_compute_domains(pcs, observed, replicas_with_pods):
                 await self._release(domain)
                 changes.deleted.append(domain["metadata"]["name"])
@@ -58,11 +61,15 @@ class ComputeDomains:
         return changes
 
     async def release_all(self, pcs: PodCliqueSet) -> None:
-        """The set goes: nothing may hold its domains any more."""
+        """The set goes: nothing may hold its domains any more, also those from before the operator's switch was off."""
         self._has.discard(pcs.metadata.uid)
-        if not self.enabled or not await self._client.serves(COMPUTE_DOMAIN):
+        if not (self.enabled or _may_have_had(pcs)) or not await self._client.serves(COMPUTE_DOMAIN):
             return
-        for domain in await self._list(pcs):
+        try:
+            domains = await self._list(pcs)
+        except NotFound:
+            return  # the kind was uninstalled, and its objects with it
+        for domain in domains:
             await self._release(domain)
 
     async def _list(self, pcs: PodCliqueSet) -> list[Json]:

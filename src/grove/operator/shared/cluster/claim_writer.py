@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from grove.api.core import ResourceClaim, ResourceClaimTemplate
 from grove.api.meta import Json, Key, Object
@@ -10,27 +10,27 @@ from grove.api.podcliqueset import PodCliqueSet, ResourceSharing
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import KubeError, NotFound
-from grove.operator.shared.children_writer import Changes, Children
+from grove.kube.store import Handler
 from grove.operator.shared.claims import FindTemplate, WantedClaims
-from grove.operator.shared.optional_kinds import OptionalKinds
+from grove.operator.shared.cluster.children_writer import Changes, Children
+from grove.operator.shared.cluster.optional_kinds import OptionalKinds
 
 
 class MissingTemplate(KubeError):
     """A claim cannot be made because nobody has made its template yet."""
 
 
-class ClaimWakes:
-    """A claim that is deleted or edited by hand wakes its owner: a set, a group or a clique, each with its own wake."""
+def edited_claim_owner(kind: type[Object], wake: Callable[[Key], None]) -> Handler[Object]:
+    """A handler that wakes the owner, of this kind, of a claim that was deleted or edited by hand."""
 
-    def __init__(self, wakes: Mapping[type[Object], Callable[[Key], None]]) -> None:
-        self._wakes = {kind.RESOURCE.kind: wake for kind, wake in wakes.items()}
-
-    def on_claim(self, old: Object | None, new: Object | None) -> None:
+    def on_claim(old: Object | None, new: Object | None) -> None:
         if old is None or (new is not None and old.metadata.labels == new.metadata.labels):
             return
         owner = old.metadata.controller
-        if owner is not None and owner.kind in self._wakes:
-            self._wakes[owner.kind](Key(old.metadata.namespace, owner.name))
+        if owner is not None and owner.kind == kind.RESOURCE.kind:
+            wake(Key(old.metadata.namespace, owner.name))
+
+    return on_claim
 
 
 class SharedClaims:
@@ -48,8 +48,24 @@ class SharedClaims:
         *,
         code: str,
     ) -> Changes:
-        """Brings the claims of one owner to what `wanted` says, given the templates it asks for."""
-        sharing = list(sharing)
+        """Brings the claims of one owner to what `wanted` says, given the templates it asks for.
+
+        Whatever the API server answers is told in `Changes`, never raised: the rest of the owner's children and its
+        status do not wait for a template that cannot be read.
+        """
+        try:
+            return await self._sync(pcs, owner, list(sharing), wanted, code)
+        except KubeError as error:
+            return Changes.after(code, "read ResourceClaimTemplates", error)
+
+    async def _sync(
+        self,
+        pcs: PodCliqueSet,
+        owner: Object,
+        sharing: list[ResourceSharing],
+        wanted: Callable[[FindTemplate], WantedClaims],
+        code: str,
+    ) -> Changes:
         if not sharing and not self._optional.follows(ResourceClaim):
             return Changes()
         if not sharing and not self._cache.owned(ResourceClaim, by=owner.metadata.uid):

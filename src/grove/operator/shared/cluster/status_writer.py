@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from grove.api.meta import Condition, Object, Struct, find_condition
+from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import NotFound
 from grove.operator.shared.diff import status_patch
-from grove.operator.shared.latest import Latest
-from grove.operator.shared.status_batching import PROGRESS_S, Patience
+from grove.operator.shared.status_batching import PROGRESS_S, StatusBatches
 
 T = TypeVar("T", bound=Object)
 
@@ -18,10 +18,10 @@ Conditions = tuple[Condition, ...]
 
 
 class StatusWriter:
-    """The one way a status leaves this process. Compares with the newest version we know, not with the cache's."""
+    """The one way a status leaves this process."""
 
-    def __init__(self, client: Client, latest: Latest, patience: Patience) -> None:
-        self._client, self._latest, self._patience = client, latest, patience
+    def __init__(self, cache: Cache, client: Client, batches: StatusBatches) -> None:
+        self._cache, self._client, self._batches = cache, client, batches
         self._moments: dict[str, dict[str, datetime]] = {}
 
     async def write(
@@ -37,9 +37,9 @@ class StatusWriter:
         patch = status_patch(before.status, status, resource_version=version)
         uid = obj.metadata.uid
         if patch is None:
-            self._patience.done(uid)
+            self._batches.done(uid)
             return None
-        if not news and (left_s := self._patience.wait_s(uid, wait_s, yields=True)):
+        if not news and (left_s := self._batches.wait_s(uid, wait_s, yields=True)):
             return left_s
         # Before the write: whoever sees its echo may ask.
         self._remember(uid, getattr(before.status, "conditions", ()), getattr(status, "conditions", ()))
@@ -50,8 +50,8 @@ class StatusWriter:
         except NotFound:
             self.forget(uid)
             return None
-        self._latest.wrote(answer)
-        self._patience.done(uid)
+        self._cache.wrote(answer, echo=True)
+        self._batches.done(uid)
         return None
 
     def moment(self, uid: str, condition: Condition) -> datetime | None:
@@ -67,8 +67,7 @@ class StatusWriter:
         return written.replace(microsecond=0) + timedelta(seconds=1)
 
     def forget(self, uid: str) -> None:
-        self._latest.forget(uid)
-        self._patience.done(uid)
+        self._batches.done(uid)
         self._moments.pop(uid, None)
 
     def _remember(self, uid: str, before: Conditions, after: Conditions) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache as remembered
-from functools import partial
 from typing import Any
+
+import msgspec
 
 from grove.api import labels as key
 from grove.api.core import Pod
@@ -23,30 +24,29 @@ from grove.backends.steps import Step, merged, owner_references, remembering, st
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import AlreadyExists, NotFound
+from grove.kube.workqueue import Workqueue
+from grove.operator.shared.cluster.deps import GangKey
+from grove.operator.shared.cluster.optional_kinds import MANAGED
 from grove.operator.shared.diff import Ownership, needed_patch
-from grove.operator.shared.optional_kinds import MANAGED
-
-Wake = Callable[[str, str, str], None]
-"""Looks again at a gang: its namespace, its set and its name."""
 
 
 @remembered
 def view_of(resource: Resource) -> type[Object]:
     """A kind of which only the metadata is read, for a cache to follow."""
-    return type(f"Backing{resource.kind}", (Object,), {"RESOURCE": resource, "__module__": __name__})
+    return type(f"Observed{resource.kind}", (Object,), {"RESOURCE": resource, "__module__": __name__})
 
 
-class Backing:
+class SchedulerObjects:
     """Keeps a backend's objects for a gang."""
 
     def __init__(
-        self, client: Client, cache: Cache, wake: Wake, *, on_missing: Callable[[], None], namespace: str = ""
-    ) -> None:
-        self._client, self._cache, self._wake, self._on_missing = client, cache, wake, on_missing
+        self, client: Client, cache: Cache, queue: Workqueue[GangKey], *, on_missing: Callable[[], None],
+        namespace: str = "",
+    ) -> None:  # fmt: skip
+        self._client, self._cache, self._queue, self._on_missing = client, cache, queue, on_missing
         self._namespace = namespace
         self._followed: set[Resource] = set()
         self._told: dict[str, tuple[Telling, Backed | None]] = {}
-        self._wrote: dict[tuple[Resource, Key], str] = {}
         cache.on_event(PodGang, lambda old, new: self.forget(old.metadata.uid) if old and not new else None)
 
     def follow(self, backends: Iterable[Backend]) -> None:
@@ -56,7 +56,7 @@ class Backing:
                 if resource not in self._followed:
                     self._followed.add(resource)
                     self._cache.add(view_of(resource), namespace=self._namespace, labels=MANAGED)
-                    self._cache.on_event(view_of(resource), partial(self._on_event, resource))
+                    self._cache.on_event(view_of(resource), self._on_event)
 
     async def sync(
         self, gang: PodGang, pcs: PodCliqueSet, backend: Backend, pods: Callable[[], Sequence[Pod]]
@@ -153,26 +153,21 @@ class Backing:
                     await self._client.delete(resource, meta.name, meta.namespace, uid=meta.uid)
                 except NotFound:
                     pass
+                self._cache.removed(one)
 
     def _remember(self, resource: Resource, live: Json) -> Json:
-        meta = live["metadata"]
-        self._wrote[resource, Key(meta["namespace"], meta["name"])] = meta["resourceVersion"]
+        self._cache.wrote(msgspec.convert({"metadata": live["metadata"]}, view_of(resource), strict=False), echo=True)
         return live
 
-    def _on_event(self, resource: Resource, old: Object | None, new: Object | None) -> None:
+    def _on_event(self, old: Object | None, new: Object | None) -> None:
         """Nothing of ours changes by itself: what goes or is edited, and was not our doing, is looked at."""
-        if old is None or (new is not None and not _differ(old, new)):
+        if old is None or (new is not None and (not _differ(old, new) or self._cache.is_echo(new))):
             return
-        place = (resource, old.metadata.key)
-        if new is not None and self._wrote.get(place) == new.metadata.resource_version:
-            return
-        if new is None:
-            self._wrote.pop(place, None)
         owner, found = old.metadata.controller, old.metadata.labels
         if owner is not None:
             self.forget(owner.uid)
         if key.PART_OF in found and key.POD_GANG in found:
-            self._wake(old.metadata.namespace, found[key.PART_OF], found[key.POD_GANG])
+            self._queue.add(GangKey(old.metadata.namespace, found[key.PART_OF], found[key.POD_GANG]))
 
 
 def _differ(old: Object, new: Object) -> bool:

@@ -9,35 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from grove.api.meta import Key, Resource
+from grove.api.meta import Key
 from grove.operator.shared.outcome import Outcome
 
 Errors = tuple[tuple[str, str], ...]
 
 
-class Reports:
-    """Outcomes by the UID of the set, and errors by what was worked on (`PodGang demo-0`)."""
+class SetErrors:
+    """How the last pass over a set's children went, by the UID of the set, and errors of its gangs by their name."""
 
     def __init__(self, changed: Callable[[Key], None]) -> None:
         self._changed = changed
         self._outcomes: dict[str, tuple[int, Outcome]] = {}
-        self._missing: dict[str, tuple[Resource, ...]] = {}
         self._errors: dict[str, dict[str, Errors]] = {}
 
-    def put_outcome(
-        self, key: Key, uid: str, generation: int, outcome: Outcome, missing: tuple[Resource, ...] = ()
-    ) -> None:
-        """How the last pass over the set's own children went, over which generation, and what the cluster lacks."""
-        if (self._outcomes.get(uid), self._missing.get(uid)) != ((generation, outcome), missing):
-            self._outcomes[uid], self._missing[uid] = (generation, outcome), missing
-            self._changed(key)
-
-    def missing(self, uid: str) -> tuple[Resource, ...]:
-        """Kinds the set asks for and the cluster does not serve."""
-        return self._missing.get(uid, ())
+    def put_outcome(self, uid: str, generation: int, outcome: Outcome) -> None:
+        """How the last pass over the children of this generation of the set went."""
+        self._outcomes[uid] = (generation, outcome)
 
     def put(self, key: Key, uid: str, part: str, errors: Sequence[tuple[str, str]]) -> None:
-        """What is wrong with one part of the set; nothing clears it."""
+        """What is wrong with one part of the set; nothing clears it. A change wakes the set."""
         known = self._errors.get(uid, {})
         if known.get(part, ()) == tuple(errors):
             return
@@ -58,5 +49,4 @@ class Reports:
 
     def forget(self, uid: str) -> None:
         self._outcomes.pop(uid, None)
-        self._missing.pop(uid, None)
         self._errors.pop(uid, None)

@@ -1,37 +1,34 @@
 """Carries out what was planned for the pods of a clique: deletes, creates, takes gates off, puts labels right.
 
-Pods have names of our choosing and are expected by uid until the cache shows them, so neither a lost answer nor a late
-cache makes a second one. A clique whose last writes failed is written to carefully (see `shared.parallel`).
+Pods have names of our choosing, and the cache shows what was written here before the watch does, so neither a lost
+answer nor a late cache makes a second one. A clique whose last writes failed is written to carefully (see `parallel`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from random import Random
 
-from grove.api import labels as key
 from grove.api.conditions import ErrorCode
 from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
-from grove.kube.client import Client
+from grove.kube.cache import Cache
+from grove.kube.client import Client, Patch
 from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from grove.kube.expectations import Expectations
 from grove.operator.podclique.pods import PodPlan, Removal
 from grove.operator.podgang.gangs import gate_removal
-from grove.operator.shared.parallel import in_parallel
+from grove.operator.shared.cluster.parallel import in_parallel
 
 
 class PodWriter:
     """Writes pods; what it remembers of a clique goes with `forget`. `salt` makes the names of this process its own."""
 
-    def __init__(self, client: Client, expect: Expectations, *, salt: str) -> None:
-        self._client, self._expect, self._salt = client, expect, salt
+    def __init__(self, cache: Cache, client: Client, *, salt: str) -> None:
+        self._cache, self._client, self._salt = cache, client, salt
         self._rounds: dict[str, int] = {}
         self._troubled: set[str] = set()
-        self._ungated: dict[str, set[str]] = {}
-        """Pods by the uid of their clique whose gate we took off and the cache has not shown without it yet."""
 
     def names_for(self, clique: PodClique) -> Random:
         """Where the next pod names come from: the same ones again until a round of creations went through.
@@ -40,24 +37,15 @@ class PodWriter:
         """
         return Random(f"{self._salt}/{clique.metadata.uid}/{self._rounds.get(clique.metadata.uid, 0)}")
 
-    def still_gated(self, clique: PodClique, pods: Iterable[Pod]) -> list[Pod]:
-        """Those whose gate we have not taken off already."""
-        gated = [pod for pod in pods if pod.has_gate(key.POD_GANG_GATE)]
-        done = self._ungated.get(clique.metadata.uid, set())
-        done &= {pod.metadata.uid for pod in gated}
-        return [pod for pod in gated if pod.metadata.uid not in done]
-
     async def carry_out(self, clique: PodClique, plan: PodPlan) -> list[tuple[str, KubeError]]:
         """Does everything in the plan and returns what went wrong, with the code of what was tried."""
         uid = clique.metadata.uid
         careful = uid in self._troubled
-        kept = await in_parallel([partial(self._delete, uid, one) for one in plan.delete], careful=careful)
+        kept = await in_parallel([partial(self._delete, one) for one in plan.delete], careful=careful)
         refused = await in_parallel([partial(self._create, clique, one) for one in plan.create], careful=careful)
         if plan.create and not refused:
             self._next_round(uid)
-        held = await in_parallel(
-            [partial(self._ungate, uid, one, plan.node_labels) for one in plan.ungate], careful=careful
-        )
+        held = await in_parallel([partial(self._ungate, one, plan.node_labels) for one in plan.ungate], careful=careful)
         lost = await in_parallel([partial(self._relabel, *one) for one in plan.relabel], careful=careful)
         told = (
             (ErrorCode.CREATE_POD, refused),
@@ -74,18 +62,16 @@ class PodWriter:
 
     def forget(self, uid: str) -> None:
         self._rounds.pop(uid, None)
-        self._ungated.pop(uid, None)
         self._troubled.discard(uid)
 
-    async def _delete(self, clique_uid: str, removal: Removal) -> None:
+    async def _delete(self, removal: Removal) -> None:
         meta = removal.pod.metadata
         try:
             grace_s = 0 if removal.force else None
             await self._client.delete(Pod, meta.name, meta.namespace, uid=meta.uid, grace_period_s=grace_s)
         except NotFound:
-            self._expect.gone(clique_uid, meta.uid)
-            return
-        self._expect.deleted(clique_uid, meta.uid)
+            pass
+        self._cache.removed(removal.pod)
 
     async def _create(self, clique: PodClique, pod: Json) -> None:
         uid = clique.metadata.uid
@@ -97,22 +83,19 @@ class PodWriter:
             if controller is None or controller.uid != uid:
                 self._next_round(uid)
                 raise Conflict(f"pod {made.metadata.name} is somebody else's; another name will be tried") from None
-        self._expect.created(uid, made.metadata.uid)
+        self._cache.wrote(made)
 
-    async def _ungate(self, clique_uid: str, pod: Pod, node_labels: Mapping[str, str]) -> None:
-        try:
-            patch = gate_removal(pod, node_labels)
-            await self._client.patch(Pod, pod.metadata.name, patch, pod.metadata.namespace)
-        except NotFound:
-            pass
-        self._ungated.setdefault(clique_uid, set()).add(pod.metadata.uid)
+    async def _ungate(self, pod: Pod, node_labels: Mapping[str, str]) -> None:
+        await self._patch(pod, gate_removal(pod, node_labels))
 
     async def _relabel(self, pod: Pod, changes: Json) -> None:
+        await self._patch(pod, {"metadata": {"labels": changes}})
+
+    async def _patch(self, pod: Pod, patch: Patch) -> None:
         try:
-            patch = {"metadata": {"labels": changes}}
-            await self._client.patch(Pod, pod.metadata.name, patch, pod.metadata.namespace)
+            self._cache.wrote(await self._client.patch(Pod, pod.metadata.name, patch, pod.metadata.namespace))
         except NotFound:
-            pass
+            self._cache.removed(pod)
 
     def _next_round(self, uid: str) -> None:
         self._rounds[uid] = self._rounds.get(uid, 0) + 1

@@ -22,7 +22,7 @@ SOON_S = 5.0
 log = structlog.get_logger(__name__)
 
 
-class Probing:
+class BackendDiscovery:
     """Lets the backends know what the cluster offers. `changed` is called when one of them heard something new."""
 
     def __init__(self, client: Client, backends: Backends, changed: Callable[[], None]) -> None:

@@ -1,0 +1,170 @@
+"""Everything a look at one PodCliqueSet decides: its children, its step in an update, which replicas are restarted as
+gangs, and its status.
+
+Children of a kind are compared with what is wanted only when the set or one of them changed, so they are made on
+demand. Which replicas an update or a termination takes is said by the set's status: writing it lets them change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from msgspec import structs
+
+from grove.api import conditions as words
+from grove.api.conditions import ErrorCode, EventReason
+from grove.api.core import HorizontalPodAutoscaler, Role, RoleBinding, Secret, Service, ServiceAccount
+from grove.api.meta import Condition, Json, Object, find_condition
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.topology import ClusterTopologyBinding
+from grove.operator.podcliqueset.features import with_features_condition
+from grove.operator.podcliqueset.rollout import next_replicas, with_progress_time
+from grove.operator.podcliqueset.status import set_status
+from grove.operator.podgang.status import with_scheduler_objects_condition
+from grove.operator.shared.children import (
+    wanted_access,
+    wanted_autoscalers,
+    wanted_cliques,
+    wanted_groups,
+    wanted_services,
+)
+from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, with_children, with_outcome
+from grove.operator.shared.scale_selectors import PodsOf, no_pods
+from grove.operator.shared.termination import Verdict, as_written, condemned_replicas, terminated_replicas
+from grove.operator.shared.urgency import set_news
+
+
+class ChildKind(NamedTuple):
+    """How children of one kind are made, and how they are spoken of: code of errors, reasons of events."""
+
+    wanted: Callable[[PodCliqueSet], list[Json]]
+    code: str
+    made: str = ""
+    removed: str = ""
+    failed: str = ""
+
+
+def _access(kind: type[Object]) -> Callable[[PodCliqueSet], list[Json]]:
+    return lambda pcs: [one for one in wanted_access(pcs) if one["kind"] == kind.RESOURCE.kind]
+
+
+CHILDREN: dict[type[Object], ChildKind] = {
+    PodClique: ChildKind(
+        wanted_cliques,
+        ErrorCode.CREATE_OR_UPDATE_POD_CLIQUE,
+        EventReason.POD_CLIQUE_CREATE_OR_UPDATE_SUCCESSFUL,
+        EventReason.POD_CLIQUE_DELETE_SUCCESSFUL,
+        EventReason.POD_CLIQUE_CREATE_OR_UPDATE_FAILED,
+    ),
+    PodCliqueScalingGroup: ChildKind(
+        wanted_groups,
+        ErrorCode.CREATE_GROUP,
+        EventReason.GROUP_CREATE_SUCCESSFUL,
+        EventReason.GROUP_DELETE_SUCCESSFUL,
+        EventReason.GROUP_CREATE_OR_UPDATE_FAILED,
+    ),
+    Service: ChildKind(wanted_services, ErrorCode.SYNC_SERVICE),
+    ServiceAccount: ChildKind(_access(ServiceAccount), ErrorCode.SYNC_SERVICE_ACCOUNT),
+    Role: ChildKind(_access(Role), ErrorCode.SYNC_ROLE),
+    RoleBinding: ChildKind(_access(RoleBinding), ErrorCode.SYNC_ROLE_BINDING),
+    Secret: ChildKind(_access(Secret), ErrorCode.CREATE_SECRET),
+    HorizontalPodAutoscaler: ChildKind(wanted_autoscalers, ErrorCode.SYNC_AUTOSCALER),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedSet:
+    """What was read about a set and its parts.
+
+    `generation_hash` is that of its templates as they are now, `template_hashes` those of each clique by name; `moment`
+    says when a condition turned.
+    """
+
+    pcs: PodCliqueSet
+    cliques: Sequence[PodClique]
+    groups: Sequence[PodCliqueScalingGroup]
+    gangs: Sequence[PodGang]
+    generation_hash: str
+    template_hashes: Mapping[str, str]
+    binding: ClusterTopologyBinding | None = None
+    topology_enabled: bool = False
+    moment: Callable[[str, Condition], datetime | None] = as_written
+    pods_of: PodsOf = no_pods
+
+
+@dataclass(frozen=True, slots=True)
+class SetPlan:
+    """What to do about a set, in this order: children, the status.
+
+    `terminated` are the replicas that have been in breach too long.
+    """
+
+    observed: ObservedSet
+    now: datetime
+    terminated: Verdict
+    complete: PodCliqueSetStatus
+    """The status if everything goes well."""
+    next_look_s: float | None
+    children: Mapping[type[Object], ChildKind] = field(default_factory=lambda: CHILDREN)
+
+    def status(self, outcome: Outcome = COMPLETE) -> PodCliqueSetStatus:
+        seen = self.observed
+        after, generation = self.complete, seen.pcs.metadata.generation
+        if outcome != COMPLETE:
+            of_cliques = ((one, one.status) for one in seen.cliques)
+            of_groups = ((one, one.status) for one in seen.groups)
+            told = with_children(outcome, (*of_cliques, *of_groups))
+            after = with_outcome(after, seen.pcs.status, outcome, told, self.now)
+        conditions = with_features_condition(after.conditions, outcome.missing, generation, self.now)
+        return structs.replace(after, conditions=conditions)
+
+    def is_news(self, after: PodCliqueSetStatus) -> bool:
+        """Whether somebody waits for this status; else it may wait for more to report."""
+        before = self.observed.pcs.status
+        return before.replica_restarts != after.replica_restarts or set_news(
+            self.observed.pcs.spec.replicas, before, after
+        )
+
+    def events(self, after: PodCliqueSetStatus) -> list[Notice]:
+        """What is said when the status is written."""
+        pcs, before, said = self.observed.pcs, self.observed.pcs.status, list[Notice]()
+        for type_ in (words.GANG_RESTARTS_EXHAUSTED, words.UPDATE_STALLED):
+            found = find_condition(after.conditions, type_)
+            if found is not None and find_condition(before.conditions, type_) is None:
+                said.append(Notice(pcs, found.reason, found.message, warning=True))
+        old, new = (find_condition(one.conditions, words.TOPOLOGY_LEVELS_UNAVAILABLE) for one in (before, after))
+        if new is not None and new.status != "False" and (old is None or old.status != new.status):
+            said.append(Notice(pcs, new.reason, new.message, warning=True))
+        for one in self.terminated.now:
+            message = f"restarted replica {one.index} as a gang (restart {one.count}): {one.blame} stayed in breach"
+            said.append(Notice(pcs, EventReason.SET_REPLICA_DELETE_SUCCESSFUL, message))
+        return said
+
+
+def plan_set(observed: ObservedSet, now: datetime) -> SetPlan:
+    """The plan for a set that stays."""
+    pcs, cliques, groups, gangs = observed.pcs, observed.cliques, observed.groups, observed.gangs
+    after = set_status(
+        next_replicas(pcs, cliques, groups, observed.generation_hash, observed.template_hashes, now),
+        cliques,
+        groups,
+        gangs,
+        COMPLETE,
+        now,
+        binding=observed.binding,
+        topology_enabled=observed.topology_enabled,
+        pods_of=observed.pods_of,
+    )
+    conditions = with_scheduler_objects_condition(after.conditions, gangs, pcs.metadata.generation, now)
+    after, stalls_s = with_progress_time(structs.replace(after, conditions=conditions), pcs, cliques, groups, now)
+    judged = structs.replace(pcs, status=after)
+    terminated = condemned_replicas(judged, cliques, groups, now, observed.moment)
+    after = terminated_replicas(judged, cliques, groups, terminated, now).status
+    next_look_s = min((at for at in (stalls_s, terminated.wait_s) if at is not None), default=None)
+    return SetPlan(observed, now, terminated, after, next_look_s)

@@ -1,0 +1,123 @@
+"""Everything a look at one PodGang decides: whether it is wanted, what it lists, its status, what to say about it.
+
+A gang is written when all its pods exist, so that a scheduler meets it complete; one that stays incomplete is written a
+moment later, and says what it waits for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from grove.api.conditions import SCHEDULER_OBJECTS_READY
+from grove.api.core import Pod
+from grove.api.meta import Json, find_condition
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang, PodGangStatus
+from grove.backends import Backed, Backend, base
+from grove.operator.podgang.gangs import GangContext, WantedGang, referenced, wanted_gang
+from grove.operator.podgang.status import gang_status, is_trouble
+from grove.operator.shared.diff import needed_patch
+from grove.operator.shared.layout import GangLayout
+from grove.operator.shared.outcome import Notice
+from grove.operator.shared.owners import is_controlled_by, is_left_behind
+from grove.operator.shared.status_batching import FIRST_S, NOTHING_YET_S, PROGRESS_S
+from grove.operator.shared.urgency import gang_news
+
+NOT_ENFORCED = Backed(
+    True,
+    base.NOT_ENFORCED,
+    "the scheduler bound part of the gang and not the rest: its own feature gates for gangs may be off",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedGang:
+    """What was read about a gang: what is there under its name, and what it is to be made from.
+
+    `layout` and `context` are None when the set does not want a gang of this name.
+    """
+
+    pcs: PodCliqueSet
+    gang: PodGang | None
+    layout: GangLayout | None = None
+    context: GangContext | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GangPlan:
+    """What to do about a gang.
+
+    `nothing`: it is as it should be, or its deletion is the event to wait for. `taken`: somebody else's object stands
+    under its name. `write` is create or patch, which may wait up to `wait_s` for more pods, then the objects by which
+    another scheduler learns of it, then the status.
+    """
+
+    observed: ObservedGang
+    now: datetime
+    act: Literal["nothing", "remove", "taken", "write"]
+    wanted: WantedGang | None = None
+    patch: Json | None = None
+    wait_s: float | None = None
+
+    def pods_of(self, gang: PodGang) -> list[Pod]:
+        """The pods that a gang lists and that are there to stay."""
+        context = self.observed.context
+        if context is None:
+            return []
+        found = (referenced(context.pods_of(group.name), gang.metadata.name) for group in gang.spec.podgroups)
+        return [pod for pods in found for pod in pods]
+
+    def doubted(self, gang: PodGang, backend: Backend, backed: Backed | None) -> tuple[Backed | None, float | None]:
+        """How far another scheduler is told, in the light of what it did; and when to look whether it does."""
+        doubt_s = backend.doubt_s(gang, self.pods_of(gang), self.now) if backed is not None else None
+        return (NOT_ENFORCED, None) if doubt_s == 0.0 else (backed, doubt_s)
+
+    def status(self, gang: PodGang, backend: Backend, backed: Backed | None) -> PodGangStatus:
+        """The status of a gang that is as wanted; `gang` is what is there now."""
+        wanted, context = self.wanted, self.observed.context
+        if wanted is None or context is None:
+            return gang.status
+        return gang_status(gang, wanted, backend, context.pods_of, self.now, backed)
+
+    def is_news(self, before: PodGangStatus, after: PodGangStatus) -> bool:
+        """Whether somebody waits for this status; else it may wait for more to report."""
+        return gang_news(before, after) and self.wanted is not None and not self.wanted.incomplete
+
+    def events(self, gang: PodGang, backend: Backend, backed: Backed | None) -> list[Notice]:
+        """Once for each time that a gang is not told to its scheduler; `gang` as it was before that was written."""
+        if backed is None or not is_trouble(backed.reason):
+            return []
+        before = find_condition(gang.status.conditions, SCHEDULER_OBJECTS_READY)
+        if before is not None and before.reason == backed.reason:
+            return []
+        reason = backend.event_reasons.get(backed.reason, backed.reason)
+        message = f"PodGang {gang.metadata.name}: {backed.message}"
+        return [Notice(self.observed.pcs, reason, message, warning=True)]
+
+
+def plan_gang(observed: ObservedGang, now: datetime) -> GangPlan:
+    """The plan for a gang of a set that stays."""
+    pcs, gang, layout, context = observed.pcs, observed.gang, observed.layout, observed.context
+    if gang is not None and (gang.metadata.is_deleting or is_left_behind(gang, pcs)):
+        return GangPlan(observed, now, "nothing")  # when it is gone, its deletion brings us back
+    wanted = wanted_gang(context, layout, gang) if context is not None and layout is not None else None
+    if gang is not None and not is_controlled_by(gang, pcs):
+        return GangPlan(observed, now, "nothing" if wanted is None else "taken")
+    if wanted is None:
+        return GangPlan(observed, now, "nothing" if gang is None else "remove")
+    patch = needed_patch(wanted.object, gang) if gang is not None else None
+    wait_s = _wait_s(gang, wanted, context) if (gang is None or patch) and wanted.incomplete else None
+    return GangPlan(observed, now, "write", wanted, patch, wait_s)
+
+
+def _wait_s(gang: PodGang | None, wanted: WantedGang, context: GangContext | None) -> float:
+    """How long an incomplete gang may wait for its last pod: longest before its first, when its turn has not come.
+
+    Not long where a clique met trouble: people look at the gang then, and its last pod may never come.
+    """
+    if gang is not None or (context is not None and any(one.status.last_errors for one in context.cliques.values())):
+        return PROGRESS_S
+    has_pods = any(group["podReferences"] for group in wanted.object["spec"]["podgroups"])
+    return FIRST_S if has_pods else NOTHING_YET_S

@@ -1,0 +1,144 @@
+"""Everything a look at one PodCliqueScalingGroup decides: its members, the replicas it restarts, its status.
+
+Which replicas an update or a termination takes is said by the group's status (`replicaRestarts`): writing it is what
+restarts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from msgspec import structs
+
+from grove.api import conditions as words
+from grove.api.conditions import EventReason
+from grove.api.meta import Condition, Json, find_condition
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
+from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
+from grove.operator.podclique.status import SCALING_LIMITED
+from grove.operator.scalinggroup.rollout import frozen_members, next_copies
+from grove.operator.scalinggroup.status import group_status
+from grove.operator.shared.children import wanted_members
+from grove.operator.shared.claims import FindTemplate, WantedClaims, wanted_group_claims
+from grove.operator.shared.layout import unit_of
+from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, with_children, with_outcome
+from grove.operator.shared.restarts import find_restart, replica_incarnation
+from grove.operator.shared.scale_selectors import PodsOf, no_pods
+from grove.operator.shared.termination import (
+    Verdict,
+    as_written,
+    condemned_copies,
+    terminated_copies,
+    with_group_memory,
+)
+from grove.operator.shared.urgency import group_news
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedGroup:
+    """What was read about a group that its set wants.
+
+    `hashes` are the template hashes of the set by clique name; `recorded`: the set's status names its templates as they
+    are now; `moment` says when a condition turned.
+    """
+
+    group: PodCliqueScalingGroup
+    pcs: PodCliqueSet
+    config: ScalingGroupConfig
+    replica: int
+    members: Sequence[PodClique]
+    hashes: Mapping[str, str]
+    recorded: bool = True
+    moment: Callable[[str, Condition], datetime | None] = as_written
+    pods_of: PodsOf = no_pods
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """What to do about a group, in this order: claims, members but for the `frozen`, the status.
+
+    `terminated` are the replicas that have been in breach too long.
+    """
+
+    observed: ObservedGroup
+    now: datetime
+    frozen: frozenset[str]
+    terminated: Verdict
+    complete: PodCliqueScalingGroupStatus
+    """The status if everything goes well."""
+
+    def members(self) -> list[Json]:
+        return wanted_members(self.observed.pcs, self.observed.group)
+
+    def claims(self, find_template: FindTemplate) -> WantedClaims:
+        seen = self.observed
+        return wanted_group_claims(seen.pcs, seen.group, seen.config, find_template)
+
+    @property
+    def next_look_s(self) -> float | None:
+        """At once after a restart: cliques whose turn came are to get their new template."""
+        return 0.0 if self.restarts else self.terminated.wait_s
+
+    @property
+    def restarts(self) -> bool:
+        return self.observed.group.status.replica_restarts != self.complete.replica_restarts
+
+    def status(self, outcome: Outcome = COMPLETE) -> PodCliqueScalingGroupStatus:
+        if outcome == COMPLETE:
+            return self.complete
+        told = with_children(outcome, ((member, member.status) for member in self.observed.members))
+        return with_outcome(self.complete, self.observed.group.status, outcome, told, self.now)
+
+    def is_news(self, after: PodCliqueScalingGroupStatus) -> bool:
+        """Whether somebody waits for this status; else it may wait for more to report."""
+        group = self.observed.group
+        return self.restarts or group_news(group.spec, group.status, after)
+
+    def events(self, after: PodCliqueScalingGroupStatus) -> list[Notice]:
+        """What is said when the status is written."""
+        group, pcs, before = self.observed.group, self.observed.pcs, self.observed.group.status
+        reason, said = EventReason.GROUP_REPLICA_DELETE_SUCCESSFUL, list[Notice]()
+        if before.scheduled_replicas > 0 and after.scheduled_replicas == 0:
+            message = "no replica of this group is scheduled any more"
+            said.append(Notice(group, EventReason.ALL_SCHEDULED_REPLICAS_LOST, message, warning=True))
+        for type_ in (SCALING_LIMITED, words.GANG_RESTARTS_EXHAUSTED):
+            found = find_condition(after.conditions, type_)
+            if found is not None and find_condition(before.conditions, type_) is None:
+                said.append(Notice(group, found.reason, found.message, warning=True))
+        for one in self.terminated.now:
+            what = f"replica {one.index} of {group.metadata.name}"
+            message = f"restarted {what} as a gang (restart {one.count}): {one.blame} stayed in breach"
+            said.append(Notice(pcs, reason, message))
+        for entry in after.replica_restarts:
+            old = find_restart(before.replica_restarts, entry.replica_index)
+            if old.generation_hash != entry.generation_hash:
+                message = f"recreating replica {entry.replica_index} of {group.metadata.name} for an update"
+                said.append(Notice(pcs, reason, message))
+        return said
+
+
+def plan_group(observed: ObservedGroup, now: datetime) -> GroupPlan:
+    """The plan for a group that stays."""
+    pcs, group, members, hashes = observed.pcs, observed.group, observed.members, observed.hashes
+    units = (unit_of(pcs, clique) for clique in members)
+    wanted_hashes = {unit.fqn: hashes[unit.template.name] for unit in units if unit is not None}
+    turned = group
+    if observed.recorded:
+        turned = next_copies(pcs, group, observed.config, members, hashes, now)
+    after = group_status(
+        pcs, turned, observed.config, observed.replica, members, hashes, COMPLETE, now, pods_of=observed.pods_of
+    )
+    after = with_group_memory(after, replica_incarnation(pcs, observed.replica), now)
+    judged = structs.replace(group, status=after)
+    terminated = condemned_copies(pcs, judged, observed.replica, members, now, observed.moment)
+    after = terminated_copies(pcs, judged, observed.replica, terminated, now)
+    return GroupPlan(
+        observed,
+        now,
+        frozen=frozen_members(pcs, group, members, wanted_hashes, recorded=observed.recorded),
+        terminated=terminated,
+        complete=after,
+    )

@@ -1,0 +1,1 @@
+"""What kinds share that touches the cluster: writers, readers of the cache, and `Deps`, which holds them."""

@@ -1,0 +1,86 @@
+"""What the operator's controllers work with, in one value: the cluster, who writes to it, and whom to wake.
+
+`wiring` builds it; a controller takes it whole. A queue is where a controller's keys wait: whoever sees a change that
+concerns another kind puts the key there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from grove.api.meta import Key
+from grove.backends import Backends
+from grove.kube.cache import Cache
+from grove.kube.client import Client
+from grove.kube.clock import Clock
+from grove.kube.events import Recorder
+from grove.kube.workqueue import Workqueue
+from grove.operator.shared.cluster.children_writer import Children
+from grove.operator.shared.cluster.claim_writer import SharedClaims
+from grove.operator.shared.cluster.event_batching import EventBatches
+from grove.operator.shared.cluster.optional_kinds import OptionalKinds
+from grove.operator.shared.cluster.sets import Sets
+from grove.operator.shared.cluster.status_writer import StatusWriter
+from grove.operator.shared.outcome import Notice
+from grove.operator.shared.set_errors import SetErrors
+from grove.operator.shared.status_batching import StatusBatches
+
+
+class GangKey(NamedTuple):
+    """A PodGang that is there or should be, and the set it is of."""
+
+    namespace: str
+    pcs: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """Keys that wait for a look, by what they name."""
+
+    sets: Workqueue[Key] = field(default_factory=Workqueue)
+    groups: Workqueue[Key] = field(default_factory=Workqueue)
+    cliques: Workqueue[Key] = field(default_factory=Workqueue)
+    blocked_pods: Workqueue[Key] = field(default_factory=Workqueue)
+    gangs: Workqueue[GangKey] = field(default_factory=Workqueue)
+    bindings: Workqueue[Key] = field(default_factory=Workqueue)
+
+
+@dataclass(frozen=True, slots=True)
+class Deps:
+    """Collaborators of every controller. `startup_image` and `pod_name_salt` are for the pods of cliques."""
+
+    cache: Cache
+    client: Client
+    clock: Clock
+    backends: Backends
+    events: Recorder
+    event_batches: EventBatches
+    optional: OptionalKinds
+    sets: Sets
+    set_errors: SetErrors
+    children: Children
+    claims: SharedClaims
+    statuses: StatusWriter
+    status_batches: StatusBatches
+    queues: Queues
+    namespace: str = ""
+    startup_image: str = ""
+    pod_name_salt: str = ""
+    mnnvl_enabled: bool = False
+
+    def tell(self, notices: Iterable[Notice]) -> None:
+        """Records what was decided to be said as Events."""
+        for one in notices:
+            say = self.events.warn if one.warning else self.events.normal
+            say(one.about, one.reason, one.message)
+
+
+def earliest(*times_s: float | None) -> float | None:
+    """The next look that somebody asked for; None if only an event can help."""
+    return min((at for at in times_s if at is not None), default=None)

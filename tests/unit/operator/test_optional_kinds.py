@@ -1,0 +1,77 @@
+"""Optional kinds: found when they are there, missed when they go, heard of once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from grove.api.core import HorizontalPodAutoscaler
+from grove.kube.cache import Cache
+from grove.kube.errors import NotFound, Unavailable
+from grove.operator.shared.cluster.optional_kinds import OptionalKinds
+
+AUTOSCALER = msgspec.convert(
+    {"metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "5"}}, HorizontalPodAutoscaler
+)
+
+
+class Server:
+    """Answers discovery slowly; `error` is what it answers instead."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.is_served = True
+
+    async def serves(self, kind: object) -> bool:
+        await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
+        return self.is_served
+
+
+def kinds(server: Server) -> tuple[OptionalKinds, Cache, list[str]]:
+    cache = Cache(server)  # type: ignore[arg-type]
+    optional = OptionalKinds(cache, server, kinds=(HorizontalPodAutoscaler,))  # type: ignore[arg-type]
+    heard: list[str] = []
+    optional.on_event(HorizontalPodAutoscaler, lambda old, new: heard.append(new.metadata.name if new else ""))
+    return optional, cache, heard
+
+
+async def test_however_many_ask_at_once_an_event_is_heard_once() -> None:
+    optional, cache, heard = kinds(Server())
+    asking = [asyncio.create_task(optional.has(HorizontalPodAutoscaler)) for _ in range(5)]
+    await asyncio.sleep(0.01)
+    cache.informer(HorizontalPodAutoscaler).synced.set()
+    cache.informer(HorizontalPodAutoscaler)._changed.set()
+    assert await asyncio.gather(*asking) == [True] * 5
+    cache.store(HorizontalPodAutoscaler).put(AUTOSCALER)
+    assert heard == ["a"]
+
+
+async def test_a_look_that_failed_and_a_later_one_hear_an_event_once() -> None:
+    server = Server()
+    optional, cache, heard = kinds(server)
+    server.error = Unavailable("not now")
+    await optional.look()
+    with pytest.raises(Unavailable):
+        await optional.has(HorizontalPodAutoscaler)
+    server.error = None
+    await optional.look()
+    await optional.look()
+    cache.store(HorizontalPodAutoscaler).put(AUTOSCALER)
+    assert heard == ["a"]
+
+
+async def test_a_kind_that_was_uninstalled_is_missed_and_found_again() -> None:
+    server = Server()
+    optional, cache, _ = kinds(server)
+    await optional.look()
+    informer = cache.informer(HorizontalPodAutoscaler)
+    informer.synced.set()
+    assert await optional.has(HorizontalPodAutoscaler)
+    informer.error, server.is_served = NotFound("the server could not find the requested resource"), False
+    assert not await optional.has(HorizontalPodAutoscaler)
+    informer.error, server.is_served = None, True
+    assert await optional.has(HorizontalPodAutoscaler)
