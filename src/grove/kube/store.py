@@ -47,8 +47,9 @@ class _Ahead(NamedTuple, Generic[T]):
 
     shown: T | None
     revision: int
-    """The revision of our write; 0 for a deletion, whose revision nobody told us."""
+    """Of our write; for a deletion, whose revision nobody told us, of the version that we deleted."""
     uid: str
+    gone: bool = False
     echo: str = ""
 
 
@@ -102,10 +103,11 @@ class Store(Generic[T]):
         key, revision = obj.metadata.key, revision_of(obj.metadata.resource_version)
         held, ahead = self._objects.get(key), self._ahead.get(key)
         known = max(self.revision, revision_of(held.metadata.resource_version) if held is not None else 0)
-        if revision <= known or (ahead is not None and ahead.revision == 0 and ahead.uid == obj.metadata.uid):
+        if revision <= known or (ahead is not None and ahead.gone and ahead.uid == obj.metadata.uid):
             return  # the watch was quicker than the answer, or it is about something that we have deleted since
         version = obj.metadata.resource_version if echo else ""
-        self._ahead[key] = _Ahead(ahead.shown if ahead is not None else held, revision, obj.metadata.uid, version)
+        shown = ahead.shown if ahead is not None else held
+        self._ahead[key] = _Ahead(shown, revision, obj.metadata.uid, echo=version)
         self._index(key, obj)
 
     def removed(self, key: Key, uid: str) -> None:
@@ -113,7 +115,8 @@ class Store(Generic[T]):
         held, ahead = self._objects.get(key), self._ahead.get(key)
         if held is None or held.metadata.uid != uid or held.metadata.is_deleting:
             return
-        self._ahead[key] = _Ahead(ahead.shown if ahead is not None else held, 0, uid)
+        shown, revision = ahead.shown if ahead is not None else held, revision_of(held.metadata.resource_version)
+        self._ahead[key] = _Ahead(shown, revision, uid, gone=True)
         self._index(key, _deleting(held))
 
     def is_echo(self, obj: T) -> bool:
@@ -137,7 +140,7 @@ class Store(Generic[T]):
         """The watch has shown everything up to here: of our writes as old as that it shows what there is to show."""
         self.revision = max(self.revision, revision)
         for key, ahead in list(self._ahead.items()):
-            if 0 < ahead.revision <= revision:
+            if ahead.revision <= revision and not (ahead.gone and ahead.shown is not None):
                 del self._ahead[key]
                 self._index(key, ahead.shown)
 
@@ -182,7 +185,7 @@ class Store(Generic[T]):
             self._index(key, obj)
         elif ahead.revision > revision:  # ours is newer still
             self._ahead[key] = ahead._replace(shown=obj)
-        elif ahead.revision == 0 and obj is not None and obj.metadata.uid == ahead.uid and not obj.metadata.is_deleting:
+        elif ahead.gone and obj is not None and obj.metadata.uid == ahead.uid and not obj.metadata.is_deleting:
             self._ahead[key] = ahead._replace(shown=obj)
             self._index(key, _deleting(obj))
         else:

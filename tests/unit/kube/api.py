@@ -28,6 +28,7 @@ class FakeApi:
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], Json] = {}
+        self._snapshots: dict[str, list[tuple[tuple[str, str], Json]]] = {}
         self.revision = 100
         self.history: list[tuple[int, str, Json]] = []
         self.compacted = 0
@@ -119,13 +120,15 @@ class FakeApi:
         return web.json_response(found)
 
     def _list(self, request: web.Request) -> web.Response:
-        start = int(request.query.get("continue", "0"))
-        limit = int(request.query.get("limit", "0")) or len(self.objects) or 1
-        every = sorted(self.objects.items())
-        meta = {"resourceVersion": str(self.revision)}
-        if start + limit < len(every):
-            meta["continue"] = str(start + limit)
-        items = [obj for _, obj in every[start : start + limit]]
+        start, _, revision = request.query.get("continue", f"0-{self.revision}").partition("-")
+        # All pages are of one moment, as in Kubernetes, whatever happens between two of them.
+        every = self._snapshots.setdefault(revision, sorted(self.objects.items()))
+        at = int(start)
+        limit = int(request.query.get("limit", "0")) or len(every) or 1
+        meta = {"resourceVersion": revision}
+        if at + limit < len(every):
+            meta["continue"] = f"{at + limit}-{revision}"
+        items = [obj for _, obj in every[at : at + limit]]
         return web.json_response({"kind": "ThingList", "metadata": meta, "items": items})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
