@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.scheduler.kit import GPU, RACK, TOPOLOGY, node, pod, racks, snap, used
+from tests.support.scheduler.kit import GPU, RACK, TOPOLOGY, gang, group, node, pod, racks, snap, used
 
-from grove.api.core import Node, Pod
-from grove.scheduler.cluster.snapshot import Snapshot
+from grove.api.core import Node, Pod, Taint
+from grove.scheduler.cluster.snapshot import Snapshot, cluster
 from grove.scheduler.filters.fit import feasible_nodes
-from grove.scheduler.model.facts import HostPort
+from grove.scheduler.model.facts import HostPort, Shape
+from grove.scheduler.model.seams import NodeFilter
+from grove.scheduler.solve.place import place
+from grove.scheduler.standard import STANDARD
 
 NAMES = ("n0", "n1", "n2")
 EVENTS = st.lists(
@@ -145,3 +151,45 @@ def test_nodes_that_came_and_went_leave_nothing_behind():
         snapshot.remove_node(f"n{number}")
         snapshot.remove_pod(there.uid)
     assert not snapshot._homeless
+
+
+class Counted(NodeFilter):
+    """Passes every node, and counts how often it is asked."""
+
+    name = "counted"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def rows(self, snapshot: Snapshot, shape: Shape) -> np.ndarray:
+        self.asked += 1
+        return np.ones(snapshot.nodes.rows, dtype=np.bool_)
+
+
+def test_masks_outlive_a_recount_of_what_nodes_have_and_not_a_change_of_their_looks():
+    counted = Counted()
+    snapshot = cluster(racks({"r1": 2}), (), TOPOLOGY, STANDARD.joined(filters=[counted]))
+    first = node("r1-0", 8, zone="z", block="b", rack="r1")
+    wanted = gang(group("g", 1, 8))
+    place(snapshot, wanted)
+    place(snapshot, wanted)
+    assert counted.asked == 1
+    snapshot.add_node(node("r1-0", 2, zone="z", block="b", rack="r1"))
+    assert set(place(snapshot, wanted).nodes.values()) == {"r1-1"}, "what it has is counted all the same"
+    assert counted.asked == 1
+    snapshot.add_node(replace(first, taints=(Taint(key="gone", effect="NoSchedule"),)))
+    place(snapshot, wanted)
+    assert counted.asked == 2
+
+
+def test_removing_a_node_looks_at_its_own_pods_alone(monkeypatch):
+    snapshot = snap(racks({"r1": 3}), [used(f"r1-{n}", 1, tag=i) for n in range(3) for i in range(4)])
+    twin = snapshot.copy()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(snapshot._pods), "values", lambda _: pytest.fail("all pods were walked over"))
+        snapshot.remove_node("r1-1")
+    assert sorted(one.node for one in snapshot.pods()) == ["r1-0"] * 4 + ["r1-2"] * 4
+    twin.remove_node("r1-2")
+    assert sorted(one.node for one in twin.pods()) == ["r1-0"] * 4 + ["r1-1"] * 4, "a copy has its own"
+    snapshot.add_node(racks({"r1": 3})[1])
+    assert snapshot.free_of("r1-1")[GPU] == 4, "its pods came back with it"

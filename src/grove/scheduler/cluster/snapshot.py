@@ -48,6 +48,8 @@ class Snapshot:
         self._homeless: dict[str, dict[str, PodFacts]] = {}
         self._ports: dict[int, tuple[HostPort, ...]] = {}
         self._leaving: dict[str, None] = {}
+        self._on: dict[int, dict[str, None]] | None = {}
+        """Uids by row. A copy has none: it is made when a copy loses its first node, which few do."""
         self._amounts: dict[Requests, tuple[tuple[int, int], ...]] = {}
         self._owns_free = self._owns_nodes = True
 
@@ -81,7 +83,7 @@ class Snapshot:
             return
         self._own_nodes()
         self._own_free()
-        for pod in [pod for pod, at in self._pods.values() if at == row]:
+        for pod in self._pods_on(row):
             self.remove_pod(pod.uid)
             self._homeless.setdefault(name, {})[pod.uid] = pod
         self.nodes.drop(name)
@@ -121,6 +123,8 @@ class Snapshot:
         self._pods.put(pod.uid, (pod, row))
         if pod.terminating:
             self._leaving[pod.uid] = None
+        if self._on is not None:
+            self._on.setdefault(row, {})[pod.uid] = None
         self.version += 1
 
     def remove_pod(self, uid: str) -> None:
@@ -130,6 +134,8 @@ class Snapshot:
             return
         pod, row = known
         self._leaving.pop(uid, None)
+        if self._on is not None:
+            del self._on[row][uid]
         self._own_free()
         for r, amount in self.amounts(pod.shape.requests):
             self.free[r, row] += amount
@@ -207,7 +213,7 @@ class Snapshot:
         twin.version = self.version
         twin._homeless = {name: dict(pods) for name, pods in self._homeless.items()}
         twin._ports, twin._amounts = self._ports, self._amounts
-        twin._leaving = dict(self._leaving)
+        twin._leaving, twin._on = dict(self._leaving), None
         self._owns_free = self._owns_nodes = False
         twin._owns_free = twin._owns_nodes = False
         return twin
@@ -257,6 +263,13 @@ class Snapshot:
     def free_of(self, node: str) -> dict[str, int]:
         row = self.nodes.row_of[node]
         return {name: int(self.free[r, row]) for r, name in enumerate(self.resources)}
+
+    def _pods_on(self, row: int) -> list[PodFacts]:
+        if self._on is None:
+            self._on = {}
+            for pod, at in self._pods.values():
+                self._on.setdefault(at, {})[pod.uid] = None
+        return [known[0] for uid in sorted(self._on.get(row, ())) if (known := self._pods.get(uid)) is not None]
 
     def _distinct(self, key: str) -> int:
         return len(set(self.nodes.column(key).values)) if key != HOSTNAME else self.nodes.rows

@@ -162,7 +162,8 @@ class Problem:
             slots = np.minimum(room(capacity, np.array([amount for _, amount in asked], dtype=np.int64)), limit)
             return np.concatenate([[0], np.cumsum(slots * allowed_mask(snapshot, shape)[tree.order])])
 
-        running = snapshot.nodes.derived(("idle", tree.keys, where(snapshot, shape), limit, asked), sums)
+        key = ("idle", tree.keys, where(snapshot, shape), limit, asked)
+        running = snapshot.nodes.derived(key, sums, by_amounts=True)
         found: Ints = running[ends] - running[starts]
         return found
 
