@@ -23,9 +23,10 @@ ORDERS: tuple[Order, ...] = (
 _END = object()
 
 
-def close_placement(problem: Problem, steps: int, *, is_known_to_fit: bool = False) -> State | None:
+def close_placement(problem: Problem, steps: int, most: int, *, is_known_to_fit: bool = False) -> State | None:
     """A state with the core placed, or None if none of the greedy ways works.
 
+    `steps` is the work allowed for one order, `most` for all of them.
     If the first order fails the others mostly do too; they are tried only when it is known that there is a placement.
     """
     wishes = preferring_parts(problem.root)
@@ -34,8 +35,9 @@ def close_placement(problem: Problem, steps: int, *, is_known_to_fit: bool = Fal
     best: State | None = None
     fewest = bound = 0
     allowed = steps // len(turns) if is_known_to_fit else steps
+    until = problem.steps_used + most
     for order in turns:
-        state = State(problem, allowed)
+        state = State(problem, min(allowed, until - problem.steps_used))
         search = Search(problem, state, order)
         try:
             placed = next(search.ways(problem.root, everything), _END) is not _END

@@ -19,6 +19,8 @@ from grove.scheduler.solve.state import ROWS_A_STEP, State
 Slice = tuple[int, int]
 Pattern = tuple[tuple[int, int], ...]
 """(option, pods) on one node."""
+LOOKS_A_STEP = 16
+"""So many choices of how many pods of one option go on one node cost a step."""
 
 
 class Packing:
@@ -47,6 +49,8 @@ class Packing:
         self._request = {o: [int(q) for q in problem.options[o].request] for o in self._cells_of}
         # The innermost loops go over these: only what an option asks for, and only those that are more than amounts.
         self._asks = {o: tuple((r, q) for r, q in enumerate(asked) if q > 0) for o, asked in self._request.items()}
+        self._rivals = {(o, other) for o in self._cells_of for other in problem.conflicts[o]}
+        self._looks = 0
         self._particular = {o for o in self._cells_of if problem.conflicts[o] or problem.options[o].limit < PLENTY}
         rooms = {o: self._room_in(o, slices[problem.options[o].group]) for o in self._cells_of}
         self._order_rows(rooms)
@@ -145,13 +149,17 @@ class Packing:
     def _extend(
         self, options: tuple[int, ...], i: int, free: list[int], left: list[int], used: list[tuple[int, int]]
     ) -> Iterator[Pattern]:
+        self._looks += 1
+        if self._looks % LOOKS_A_STEP == 0:
+            self._state.spend()
         if i == len(options):
             if not any(self._fits(o, free, left, used) for o in options):
                 yield tuple(used)
             return
         o = options[i]
         asks, cells = self._asks[o], self._cells_of[o]
-        for n in range(self._most(o, free, left, used), -1, -1):
+        most = self._most(o, free, left, used)
+        for n in range(most, self._least(options, i, most, free, left) - 1, -1):
             if n:
                 for r, q in asks:
                     free[r] -= q * n
@@ -165,6 +173,28 @@ class Packing:
                     free[r] += q * n
                 for c in cells:
                     left[c] += n
+
+    def _least(self, options: tuple[int, ...], i: int, most: int, free: list[int], left: list[int]) -> int:
+        """How many of an option a maximal pattern has at least: with fewer, one more of it would fit in the end.
+
+        The options that follow take no more than this of each resource, so what they leave is there for it.
+        """
+        if most == 0:
+            return 0
+        o = options[i]
+        cells = self._cells_of[o]
+        spare = {r: free[r] for r, _ in self._asks[o]}
+        for other in options[i + 1 :]:
+            if (o, other) in self._rivals or any(c in cells for c in self._cells_of[other]):
+                return 0  # it may shut the other out in ways that amounts do not tell
+            count = min(left[c] for c in self._cells_of[other])
+            for r, q in self._asks[other]:
+                if free[r] < count * q:
+                    count = free[r] // q
+            for r, q in self._asks[other]:
+                if r in spare:
+                    spare[r] -= count * q
+        return max(0, min([most, *(spare[r] // q for r, q in self._asks[o])]))
 
     def _most(self, option: int, free: list[int], left: list[int], used: list[tuple[int, int]]) -> int:
         most = PLENTY

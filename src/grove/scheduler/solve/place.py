@@ -30,7 +30,7 @@ from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
 from grove.scheduler.solve.surplus import place_surplus
 from grove.scheduler.solve.weigh import Weighed
 
-QUICK_STEPS, LONG_STEPS = 400, 800
+QUICK_STEPS, LONG_STEPS = 440, 800
 """Steps for a good placement: before it is known whether any exists, and after."""
 
 
@@ -117,27 +117,28 @@ def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded:
         return State(problem, 0)
     _leave_scattered_seats(problem)
     quick = min(QUICK_STEPS * (1 + problem.size // ROWS_A_STEP), budget.steps // 2)
-    state = close_placement(problem, quick)
+    state = close_placement(problem, quick, budget.steps // 2)
     if state is not None:
         return state
     refusal = None if bounded else _refusal(problem, closed)
     if refusal is not None:
         return refusal
-    long = min(LONG_STEPS, (budget.steps - quick) // 2)
-    exact = State(problem, budget.steps - quick - long)
+    left = budget.steps - problem.steps_used
+    long = min(LONG_STEPS, left // 2)
+    exact = State(problem, left - long)
     found: list[tuple[int, int, int]] | None = None
     try:
         found = exact_placement(problem, exact, problem.root, (0, problem.size), -1)
     except OutOfSteps:
-        state = close_placement(problem, long)
+        state = close_placement(problem, long, long)
         if state is not None:
             return state
-        return NoFit(problem.gang.name, _ended(budget), False, budget.steps, problem.snapshot.version)
+        return NoFit(problem.gang.name, _ended(problem), False, problem.steps_used, problem.snapshot.version)
     if found is None:
-        return NoFit(problem.gang.name, Reason(NO_PACKING), True, exact.steps_used, problem.snapshot.version)
+        return NoFit(problem.gang.name, Reason(NO_PACKING), True, problem.steps_used, problem.snapshot.version)
     if wishes := preferring_parts(problem.root):
         # It fits, but the exact search does not care how close: the long way to a good placement is worth a try.
-        state = close_placement(problem, long, is_known_to_fit=True)
+        state = close_placement(problem, long, budget.steps - problem.steps_used, is_known_to_fit=True)
         if state is not None:
             return state
         found = wishes_granted(problem, exact, wishes) or found
@@ -188,8 +189,8 @@ def _refusal(problem: Problem, closed: Collection[str]) -> NoFit | None:
     return None
 
 
-def _ended(budget: Budget) -> Reason:
-    return Reason(BUDGET_ENDED, numbers={"steps": budget.steps})
+def _ended(problem: Problem) -> Reason:
+    return Reason(BUDGET_ENDED, numbers={"steps": problem.steps_used})
 
 
 def _place_coupled(problem: Problem, budget: Budget) -> Placement | NoFit:
@@ -198,9 +199,9 @@ def _place_coupled(problem: Problem, budget: Budget) -> Placement | NoFit:
     gang, version = problem.gang.name, problem.snapshot.version
     try:
         if problem.root.need > 0 and not coupled.solve():
-            return NoFit(gang, Reason(NO_PACKING, names={"by": "affinity"}), True, version=version)
+            return NoFit(gang, Reason(NO_PACKING, names={"by": "affinity"}), True, problem.steps_used, version)
     except OutOfSteps:
-        return NoFit(gang, _ended(budget), False, budget.steps, version)
+        return NoFit(gang, _ended(problem), False, problem.steps_used, version)
     core = len(coupled.order)
     try:
         for g, group in enumerate(problem.groups):
@@ -261,6 +262,6 @@ def _answer(problem: Problem, state: State, named: tuple[list[PodFacts], int]) -
         domain,
         key,
         unplaced,
-        state.steps_used,
+        problem.steps_used,
         snapshot.version,
     )

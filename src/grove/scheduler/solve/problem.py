@@ -113,6 +113,8 @@ class Problem:
         """Whether placing one pod changes where others may go in ways the masks cannot say."""
         self.cost: Ints | None = None
         """What using a row destroys, for preemption; rows are taken in this order first."""
+        self.steps_used = 0
+        """Work spent on the problem so far, by whatever search."""
         self._segments: dict[int, Segments] = {}
         self._idle: dict[tuple[int, int], Ints] = {}
         self.root: Part

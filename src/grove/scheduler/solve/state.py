@@ -62,6 +62,7 @@ class State:
 
     def spend(self, rows: int = 0) -> None:
         steps = 1 + rows // ROWS_A_STEP
+        self.problem.steps_used += min(steps, self.steps_left)
         self.steps_left -= steps
         _patience.steps -= steps
         if _patience.steps < 0:
