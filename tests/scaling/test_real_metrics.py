@@ -233,6 +233,9 @@ async def _queue_of_forty(world: Metered) -> None:
     assert len(gangs.items) == 10
     scaler = await world.client.get(HorizontalPodAutoscaler, "queue-0-grp", NAMESPACE)
     assert scaler.spec.metrics[0]["object"]["describedObject"]["name"] == "queue-0-grp"
+    events = (await world.client.list(Event, NAMESPACE)).items
+    told = [one.message for one in events if one.reason == "ScaledByAutoscaler"]
+    assert any("to 10 by autoscaler queue-0-grp: metric grove_requests_waiting at " in one for one in told), told
     waiting = 4
     await eventually(lambda: missing(1))
     await world.client.delete(PodCliqueSet, "queue", NAMESPACE)

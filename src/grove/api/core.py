@@ -216,6 +216,7 @@ class HorizontalPodAutoscalerStatus(Struct):
     current_replicas: int = 0
     desired_replicas: int = 0
     current_metrics: tuple[Json, ...] | None = None
+    last_scale_time: datetime | None = None
     conditions: tuple[Condition, ...] | None = None
 
 

@@ -48,6 +48,7 @@ from grove.operator.podclique.controller import PodCliqueController
 from grove.operator.podcliqueset.controller import PodCliqueSetController
 from grove.operator.podgang.controller import PodGangController
 from grove.operator.scalinggroup.controller import ScalingGroupController
+from grove.operator.shared.cluster.autoscale_events import AutoscaleEvents
 from grove.operator.shared.cluster.backend_discovery import BackendDiscovery
 from grove.operator.shared.cluster.children_writer import Children
 from grove.operator.shared.cluster.claim_writer import SharedClaims
@@ -102,6 +103,7 @@ class Operator:
         blocked, groups = StartupBlockedController(deps), ScalingGroupController(deps)
         cliques = PodCliqueController(deps)
         self._bindings = TopologyController(deps, sets, gangs)
+        self._autoscaled = AutoscaleEvents(self.cache, deps.optional, self.events)
         queues, syncs = deps.queues, config.controllers
         of_sets, of_cliques = syncs.pod_clique_set.concurrent_syncs, syncs.pod_clique.concurrent_syncs
         of_groups, of_gangs = syncs.pod_clique_scaling_group.concurrent_syncs, syncs.pod_gang.concurrent_syncs

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import HorizontalPodAutoscaler
-from grove.api.meta import Json, Key, find_condition
+from grove.api.hpa import current_of, metric_name, target_of
+from grove.api.meta import Key, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -79,37 +80,10 @@ def _find_target(seen: Seen, kind: str, key: Key) -> Scaled | None:
 def _measures(scaler: HorizontalPodAutoscaler) -> Iterator[str]:
     seen = list(scaler.status.current_metrics or ())
     for index, wanted in enumerate(scaler.spec.metrics or ()):
-        current = next((one for one in seen if _name_of(one) == _name_of(wanted)), None)
+        current = next((one for one in seen if metric_name(one) == metric_name(wanted)), None)
         if current is None and len(seen) == len(scaler.spec.metrics or ()):
             current = seen[index]
-        yield f"{_name_of(wanted)} {_current(wanted, current)}/{_target(wanted)}"
-
-
-def _source(metric: Json) -> Json:
-    kind = str(metric.get("type", ""))
-    found: Json = metric.get(kind[:1].lower() + kind[1:]) or {}
-    return found
-
-
-def _name_of(metric: Json) -> str:
-    source = _source(metric)
-    return str(source.get("name") or (source.get("metric") or {}).get("name") or "?")
-
-
-def _target(metric: Json) -> str:
-    target: Json = _source(metric).get("target") or {}
-    if "averageUtilization" in target:
-        return f"{target['averageUtilization']}%"
-    return str(target.get("averageValue") or target.get("value") or "?")
-
-
-def _current(wanted: Json, metric: Json | None) -> str:
-    current: Json = _source(metric or {}).get("current") or {}
-    target: Json = _source(wanted).get("target") or {}
-    if "averageUtilization" in target:
-        return f"{current['averageUtilization']}%" if "averageUtilization" in current else "?"
-    field = "averageValue" if "averageValue" in target else "value"
-    return str(current.get(field) or "?")
+        yield f"{metric_name(wanted) or '?'} {current_of(wanted, current) or '?'}/{target_of(wanted) or '?'}"
 
 
 def _why(scaler: HorizontalPodAutoscaler, scaled: Scaled, seen: Seen) -> str:

@@ -1,0 +1,40 @@
+"""Metrics of a HorizontalPodAutoscaler, as its spec and its status have them: names and numbers out of plain JSON."""
+
+from __future__ import annotations
+
+from grove.api.meta import Json
+
+
+def metric_source(metric: Json) -> Json:
+    """The part of a MetricSpec or MetricStatus that its type names."""
+    kind = str(metric.get("type", ""))
+    found: Json = metric.get(kind[:1].lower() + kind[1:]) or {}
+    return found
+
+
+def metric_name(metric: Json) -> str:
+    source = metric_source(metric)
+    return str(source.get("name") or (source.get("metric") or {}).get("name") or "")
+
+
+def target_field(metric: Json) -> str:
+    """Which number of a metric counts for its target: `averageUtilization`, `averageValue` or `value`."""
+    target: Json = metric_source(metric).get("target") or {}
+    return next((name for name in ("averageUtilization", "averageValue", "value") if name in target), "value")
+
+
+def target_of(metric: Json) -> str:
+    """The target as a person reads it; empty if there is none."""
+    return _shown(metric_source(metric).get("target") or {}, target_field(metric))
+
+
+def current_of(wanted: Json, status: Json | None) -> str:
+    """The current number beside a target; empty if it was not seen."""
+    return _shown(metric_source(status or {}).get("current") or {}, target_field(wanted))
+
+
+def _shown(values: Json, field: str) -> str:
+    found = values.get(field)
+    if found is None:
+        return ""
+    return f"{found}%" if field == "averageUtilization" else str(found)

@@ -1,0 +1,62 @@
+"""Says aloud what autoscalers did: an Event on what was scaled, with the metric that asked for it, and a number.
+
+The HPA controller notes the time of each rescale in its status, together with what there was and what it wants. Read
+from there, so a change of replicas by a person is never taken for an autoscaler's.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import Counter
+
+from grove.api.conditions import EventReason
+from grove.api.core import HorizontalPodAutoscaler
+from grove.api.hpa import current_of, metric_name, target_of
+from grove.api.meta import Key, Object, find_condition
+from grove.api.podclique import PodClique
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.kube.cache import Cache
+from grove.kube.events import Recorder
+from grove.operator.shared.cluster.optional_kinds import OptionalKinds
+
+ACTIONS = Counter(
+    "grove_autoscale_actions", "Times an autoscaler changed replicas, by kind of target and direction.", ["kind", "way"]
+)
+KINDS: dict[str, type[PodClique] | type[PodCliqueScalingGroup]] = {
+    one.RESOURCE.kind: one for one in (PodClique, PodCliqueScalingGroup)
+}
+
+
+class AutoscaleEvents:
+    """Tells from the moment it is made, wherever autoscalers are served."""
+
+    def __init__(self, cache: Cache, optional: OptionalKinds, events: Recorder) -> None:
+        self._cache, self._events = cache, events
+        optional.on_event(HorizontalPodAutoscaler, self.on_autoscaler)
+
+    def on_autoscaler(self, old: Object | None, new: Object | None) -> None:
+        """Handler of the autoscalers' watch; what was done before we watched is not told again."""
+        if not isinstance(old, HorizontalPodAutoscaler) or not isinstance(new, HorizontalPodAutoscaler):
+            return
+        before, after = new.status.current_replicas, new.status.desired_replicas
+        if new.status.last_scale_time == old.status.last_scale_time or before == after:
+            return
+        target = new.spec.scale_target_ref
+        ACTIONS.labels(target.kind, "out" if after > before else "in").inc()
+        kind = KINDS.get(target.kind)
+        scaled = self._cache.get(kind, Key(new.metadata.namespace, target.name)) if kind is not None else None
+        if scaled is not None:
+            message = f"scaled from {before} to {after} by autoscaler {new.metadata.name}: {cause(new)}"
+            self._events.normal(scaled, EventReason.SCALED_BY_AUTOSCALER, message)
+
+
+def cause(scaler: HorizontalPodAutoscaler) -> str:
+    """The metric that decided, with its value and target if the HPA controller says them."""
+    active = find_condition(scaler.status.conditions or (), "ScalingActive")
+    said = active.message if active is not None else ""
+    named = [one for one in scaler.spec.metrics or () if metric_name(one) and metric_name(one) in said]
+    if len(named) != 1:
+        return said or "no metric is named"
+    (metric,) = named
+    seen = next((one for one in scaler.status.current_metrics or () if metric_name(one) == metric_name(metric)), None)
+    value, target = current_of(metric, seen), target_of(metric)
+    return f"metric {metric_name(metric)}" + (f" at {value}, target {target}" if value and target else "")
