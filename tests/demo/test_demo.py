@@ -274,9 +274,11 @@ def test_the_sample_binding_is_admitted() -> None:
 
 @pytest.mark.parametrize("file", sorted((SAMPLES / "scenarios").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_sample_scenario_ends_well(file: Path) -> None:
-    text, summary = play(load_scenario(file))
+    scenario = load_scenario(file)
+    text, summary = play(scenario)
     assert summary.ready == summary.pods > 0
-    assert re.findall(r"^== (.*)$", text, re.MULTILINE)[-1] == "The load doubles"
+    chapters = [step.args["title"] for step in scenario.steps if step.verb == "chapter"]
+    assert re.findall(r"^== (.*)$", text, re.MULTILINE)[1:] == chapters[1:] != []
 
 
 @pytest.mark.parametrize(

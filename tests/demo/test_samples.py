@@ -12,7 +12,7 @@ import yaml
 
 from grove.api import labels
 from grove.api.core import HorizontalPodAutoscaler, Pod, PriorityClass, ResourceClaim
-from grove.api.meta import Resource
+from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
@@ -34,12 +34,18 @@ def on_stage(sample: str, look: Callable[[World], Awaitable[T]]) -> T:
             for one in load_manifests(SAMPLES / sample):
                 if one["kind"] == "PriorityClass":
                     await world.client.create(PriorityClass, one)
+                elif one["kind"] == "HorizontalPodAutoscaler":
+                    await world.client.create(HorizontalPodAutoscaler, in_default(one))
                 else:
                     await world.apply(one)
                     assert await world.until(lambda name=one["metadata"]["name"]: world.is_settled(name))  # type: ignore[misc]
             return await look(world)
 
     return run(play(), seed=3)
+
+
+def in_default(one: Json) -> Json:
+    return {**one, "metadata": {"namespace": "default", **one["metadata"]}}
 
 
 def by_clique(world: World) -> dict[str, list[Pod]]:
@@ -127,12 +133,13 @@ def test_a_topology_is_kept_at_every_level() -> None:
         assert len(blocks) == 1
 
 
-def test_autoscalers_are_made_for_the_group_and_the_router() -> None:
+def test_autoscalers_are_made_for_the_groups_and_the_set_has_its_own() -> None:
     async def look(world: World) -> dict[str, str]:
         return {one.metadata.name: one.spec.scale_target_ref.kind for one in world.all(HorizontalPodAutoscaler)}
 
     assert on_stage("autoscaling.yaml", look) == {
-        "elastic-0-decode": "PodCliqueScalingGroup", "elastic-0-router": "PodClique"
+        "elastic-0-decode": "PodCliqueScalingGroup", "elastic-0-prefill": "PodCliqueScalingGroup",
+        "elastic": "PodCliqueSet",
     }  # fmt: skip
 
 

@@ -80,6 +80,7 @@ VERBS: dict[str, Verb] = {
     "apply": Verb(_name("file"), ("file",), ()),
     "wait": Verb(_name("set"), ("set",), ("patience",)),
     "scale": Verb(_mapping, ("set", "replicas"), ("group", "clique", "index")),
+    "load": Verb(_mapping, ("set", "requestsPerSecond"), ("serviceTime", "batch")),
     "explain": Verb(_name("set"), ("set",)),
     "help": Verb(_name("set"), ("set",)),
     "failNode": Verb(_name("node"), (), ("node", "runs")),

@@ -19,7 +19,9 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.demo.chronicle import Chronicle, Note
+from grove.demo.load import Engine
 from grove.demo.scenario import Scenario
+from grove.demo.traffic import Traffic
 from grove.kube.errors import ApiError
 from grove.plan.world import PATIENCE_S, World, shaped
 from grove.scheduler.loop.asked import diagnose
@@ -52,11 +54,22 @@ class Story:
         self.chronicle = Chronicle(world, audience.tell)
         self._manifests: dict[str, Json] = {}
         self._lost_node = ""
+        self._traffic: Traffic | None = None
+        self._flowing: asyncio.Task[None] | None = None
         self._explained: dict[str, Verdict] = {}
 
     async def play(self, scenario: Scenario) -> None:
-        for step in scenario.steps:
-            await getattr(self, f"_{step.verb}")(**step.args)
+        try:
+            for step in scenario.steps:
+                await getattr(self, f"_{step.verb}")(**step.args)
+        finally:
+            self._end_traffic()
+
+    def _end_traffic(self) -> None:
+        """No requests after the last step: otherwise autoscalers would go on, and a story never settle."""
+        if self._flowing is not None:
+            self._flowing.cancel()
+            self._flowing = self._traffic = None
 
     def _say(self, kind: str, about: str, text: str) -> None:
         self.chronicle.note(kind, about, text)
@@ -92,6 +105,22 @@ class Story:
         self._say("scaled", name, f"{name} is scaled from {old.spec.replicas} to {replicas}")
         patch = {"spec": {"replicas": replicas}}
         await self.world.client.patch(kind, name, patch, self.world.namespace, subresource="scale")
+
+    async def _load(self, set: str, requestsPerSecond: float, serviceTime: str = "", batch: int | None = None) -> None:
+        """Requests arrive from now on; autoscalers of the set see what becomes of them and act."""
+        engine = None
+        if serviceTime or batch is not None:
+            default = Engine()
+            seconds = parse_duration(serviceTime).total_seconds() if serviceTime else default.service_s
+            engine = Engine(seconds, batch if batch is not None else default.batch)
+        if self._traffic is None:
+            self._traffic = Traffic(self.world, self._say)
+            self._flowing = asyncio.get_running_loop().create_task(self._traffic.run(), name="traffic")
+        try:
+            self._traffic.set_load(set, float(requestsPerSecond), engine)
+        except KeyError:
+            raise StoryFailed(f"there is no PodCliqueSet {set} to put a load on") from None
+        self._say("load", set, f"{set} gets {requestsPerSecond:g} requests a second")
 
     async def _explain(self, set: str) -> None:
         """Waits for the scheduler's verdict about a set's gangs and asks for the reasons of those that do not fit."""

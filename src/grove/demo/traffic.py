@@ -1,0 +1,202 @@
+"""Requests arrive in a story: engines get pages of metrics, and autoscalers that read them act, in virtual time.
+
+The pages are read by the same code as real ones (`grove.metrics`), so what is seen here is what `grove metrics` would
+serve; only the engines (`load`) and the HPA controller (`scaling`) are played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from grove.api import labels, selector
+from grove.api.core import HorizontalPodAutoscaler, Pod
+from grove.api.hpa import metric_name, metric_source
+from grove.api.meta import Json, Key, rfc3339
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.demo.load import Engine, Pipeline, Stage, engine_page, front_page
+from grove.demo.scaling import SYNC_S, Proposal, Recommender, proposal
+from grove.metrics.page import scan
+from grove.metrics.readings import POD, Readings, Subject, wanted_names
+from grove.plan.world import World
+
+TICK_S = 5.0
+"""How often pages are made and read; three ticks make a look of the autoscalers."""
+Say = Callable[[str, str, str], None]
+Scaled = PodClique | PodCliqueScalingGroup | PodCliqueSet
+SCALED: dict[str, type[PodClique] | type[PodCliqueScalingGroup] | type[PodCliqueSet]] = {
+    one.RESOURCE.kind: one for one in (PodClique, PodCliqueScalingGroup, PodCliqueSet)
+}
+
+
+class Traffic:
+    """The load on all sets of a world. `run` is started with the first load and ends with the story."""
+
+    def __init__(self, world: World, say: Say) -> None:
+        self._world, self._say = world, say
+        self._pipelines: dict[str, Pipeline] = {}
+        self._readings = Readings(TICK_S)
+        self._recommenders: dict[Key, Recommender] = {}
+        self._known: set[tuple[str, str]] = set()
+
+    def set_load(self, set_name: str, requests_per_second: float, engine: Engine | None) -> None:
+        """Raises KeyError if there is no such set."""
+        pcs = self._world.find(PodCliqueSet, set_name)
+        if pcs is None:
+            raise KeyError(set_name)
+        line = self._pipelines.get(set_name)
+        if line is None or engine is not None:
+            served = engine or Engine()
+            line = self._pipelines[set_name] = Pipeline({name: Stage(served) for name in stages_of(pcs)})
+        line.requests_per_second = requests_per_second
+
+    async def run(self) -> None:
+        ticks = 0
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._tick()
+            ticks += 1
+            if ticks % round(SYNC_S / TICK_S) == 0:
+                for scaler in self._world.all(HorizontalPodAutoscaler):
+                    await self._look(scaler)
+
+    # Engines
+
+    def _tick(self) -> None:
+        pods = [pod for pod in self._world.all(Pod) if labels.PART_OF in pod.metadata.labels]
+        self._follow(pods)
+        for name, line in list(self._pipelines.items()):
+            pcs = self._world.find(PodCliqueSet, name)
+            if pcs is None:
+                del self._pipelines[name]
+                continue
+            mine = [pod for pod in pods if pod.metadata.labels[labels.PART_OF] == name and pod.is_ready]
+            serving = {stage: serving_pods(pcs, stage, mine) for stage in line.stages}
+            line.advance(TICK_S, {stage: len(found) for stage, found in serving.items()})
+            for stage, found in serving.items():
+                for pod in found:
+                    self._read(pod, engine_page(line.stages[stage], len(found)))
+            fronts = front_pods(pcs, mine)
+            for pod in fronts:
+                self._read(pod, front_page(line, len(fronts)))
+
+    def _follow(self, pods: list[Pod]) -> None:
+        """Tells the readings which pods there are."""
+        here = {(pod.metadata.namespace, pod.metadata.name) for pod in pods}
+        for where in self._known - here:
+            self._readings.remove_pod(*where)
+        for pod in pods:
+            if (pod.metadata.namespace, pod.metadata.name) not in self._known:
+                self._readings.add_pod(pod.metadata.namespace, pod.metadata.name, pod.metadata.labels)
+        self._known = here
+
+    def _read(self, pod: Pod, page: bytes) -> None:
+        found = scan(page, wanted_names(()))
+        self._readings.observe(pod.metadata.namespace, pod.metadata.name, found, self._world.time_s)
+
+    # Autoscalers
+
+    async def _look(self, scaler: HorizontalPodAutoscaler) -> None:
+        target, namespace = scaler.spec.scale_target_ref, scaler.metadata.namespace
+        kind = SCALED.get(target.kind)
+        scaled = self._world.find(kind, target.name, namespace) if kind is not None else None
+        if kind is None or scaled is None:
+            return
+        if scaled.metadata.labels.get(labels.PART_OF, target.name) not in self._pipelines:
+            return
+        least = 1 if scaler.spec.min_replicas is None else scaler.spec.min_replicas
+        now, replicas = self._world.time_s, scaled.spec.replicas
+        metrics = scaler.spec.metrics or ()
+        proposals = [proposal(one, replicas, self._value(one, scaled, namespace)) for one in metrics]
+        memory = self._recommenders.setdefault(scaler.metadata.key, Recommender())
+        wanted, by = memory.decide(proposals, replicas, least, scaler.spec.max_replicas, now)
+        if wanted != replicas and by is not None:
+            cause = f"{by.metric} is {by.value:.3g}, the target {by.target:.3g}"
+            self._say("autoscaled", target.name, f"{target.name} is scaled from {replicas} to {wanted}: {cause}")
+            patch = {"spec": {"replicas": wanted}}
+            await self._world.client.patch(kind, target.name, patch, namespace, subresource="scale")
+        status = _status(metrics, proposals, replicas, wanted, rfc3339(self._world.cluster.clock.now()))
+        await self._world.client.patch(
+            HorizontalPodAutoscaler, scaler.metadata.name, {"status": status}, namespace, subresource="status"
+        )
+
+    def _value(self, metric: Json, scaled: Scaled, ns: str) -> float | None:
+        source, name, now = metric_source(metric), metric_name(metric), self._world.time_s
+        match metric.get("type"):
+            case "Object":
+                about = source["describedObject"]
+                found = self._readings.find(Subject(ns, about["kind"], about["name"]), name, now)
+            case "External":
+                wanted = selector.of_labels(((source["metric"].get("selector") or {}).get("matchLabels")) or {})
+                found = self._readings.find_selected(ns, wanted, name, now)
+            case "Pods":
+                text = (
+                    scaled.status.selector
+                    if isinstance(scaled, PodCliqueScalingGroup)
+                    else scaled.status.hpa_pod_selector
+                )
+                counted = selector.parse(text)
+                pods = [pod for pod, own in self._readings.pods_in(ns) if counted.matches(own)]
+                values = [one for pod in pods if (one := self._readings.find(Subject(ns, POD, pod), name, now))]
+                return sum(one.number for one in values) / len(values) if values else None
+            case _:
+                return None
+        return found.number if found is not None else None
+
+
+def stages_of(pcs: PodCliqueSet) -> list[str]:
+    """What serves requests, in the order they pass: groups, and standalone cliques but the front."""
+    template = pcs.spec.template
+    groups = [group.name for group in template.pod_clique_scaling_groups]
+    alone = [clique.name for clique in template.standalone_cliques]
+    if not groups and len(alone) == 1:
+        return alone
+    return [*(name for name in alone if name != front_of(pcs)), *groups]
+
+
+def front_of(pcs: PodCliqueSet) -> str:
+    """The clique that requests come in by: the first standalone one, if others serve."""
+    alone = [clique.name for clique in pcs.spec.template.standalone_cliques]
+    others = len(alone) > 1 or pcs.spec.template.pod_clique_scaling_groups
+    return alone[0] if alone and others else ""
+
+
+def front_pods(pcs: PodCliqueSet, pods: list[Pod]) -> list[Pod]:
+    front = front_of(pcs)
+    return [pod for pod in pods if front and pod.metadata.labels.get(labels.CLIQUE_NAME) == front]
+
+
+def serving_pods(pcs: PodCliqueSet, stage: str, pods: list[Pod]) -> list[Pod]:
+    """The pods that speak for the units of a stage: all of a clique, the measured one of each copy of a group."""
+    group = pcs.spec.template.find_group(stage)
+    clique = pcs.spec.template.metrics_clique_of(group) if group is not None else stage
+    mine = [pod for pod in pods if pod.metadata.labels.get(labels.CLIQUE_NAME) == clique]
+    return mine if group is None else [pod for pod in mine if pod.metadata.labels.get(labels.POD_INDEX) == "0"]
+
+
+def _selector(scaled: Scaled) -> str:
+    return scaled.status.selector if isinstance(scaled, PodCliqueScalingGroup) else scaled.status.hpa_pod_selector
+
+
+def _status(metrics: tuple[Json, ...], proposals: list[Proposal], before: int, after: int, now: str) -> Json:
+    """The status that the HPA controller would write."""
+    missing = next((one.metric for one in proposals if one.replicas is None), "")
+    active = {
+        "type": "ScalingActive", "status": "False" if missing else "True", "lastTransitionTime": now,
+        "reason": "FailedGetMetric" if missing else "ValidMetricFound",
+        "message": f"nobody says {missing}" if missing else "",
+    }  # fmt: skip
+    status: Json = {"currentReplicas": before, "desiredReplicas": after, "conditions": [active]}
+    status["currentMetrics"] = [_current(metric, one) for metric, one in zip(metrics, proposals, strict=True)]
+    return status
+
+
+def _current(metric: Json, one: Proposal) -> Json:
+    kind = str(metric["type"])
+    field = kind[:1].lower() + kind[1:]
+    number = f"{round((one.value or 0.0) * 1000)}m"
+    average = "averageValue" in (metric_source(metric).get("target") or {})
+    current = {} if one.value is None else {"averageValue" if average else "value": number}
+    return {"type": kind, field: {"metric": {"name": one.metric}, "current": current}}
