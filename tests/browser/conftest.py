@@ -62,7 +62,7 @@ class Tab:
     async def picture(self, name: str) -> None:
         if PICTURES:
             await self.page.wait_for_timeout(300)
-            await self.page.screenshot(path=Path(PICTURES) / f"{name}.png")
+            await self.page.screenshot(path=Path(PICTURES) / f"console-{name}.png")
 
 
 Opened = Callable[..., Awaitable[Tab]]

@@ -96,7 +96,7 @@ export function page(main, [namespace, name]) {
     const one = row("sets", key);
     fill(head, one ? [
       h("p", {}, badge(one.state), ` ${one.available}/${one.replicas} replicas available, ${one.ready}/${one.pods} pods ready, ${one.updated} updated`),
-      one.why && h("p", {}, one.why, " ", link("why?", "why", namespace, name)),
+      one.state !== "running" && one.why && h("p", { class: "reason" }, one.why),
       h("p", {}, link("why", "why", namespace, name), " · ", link("YAML", "object", "PodCliqueSet", namespace, name)),
     ] : h("p", { class: "dim" }, `there is no PodCliqueSet ${key} here`));
   };

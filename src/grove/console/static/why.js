@@ -27,7 +27,7 @@ function one(verdict) {
   const sentence = (help) => (help.inPlace ? help.text : `delete it and apply it again with ${help.text}`);
   return h("section", { class: "verdict" },
     h("h2", {}, verdict.gang, " ", badge(verdict.state)),
-    verdict.reason && h("p", { class: "reason" }, verdict.reason),
+    !LAYERS.some(([name]) => name === verdict.level) && verdict.reason && h("p", { class: "reason" }, verdict.reason),
     layers(verdict),
     (verdict.evidence ?? []).length > 0 && [h("h3", {}, "Evidence"), h("ul", {}, verdict.evidence.map((line) => h("li", {}, line)))],
     verdict.next && h("p", {}, h("b", {}, "Next: "), verdict.next),
@@ -55,7 +55,7 @@ export function page(main, [namespace, name]) {
       const gangs = found.gangs ?? [];
       const trouble = gangs.filter((gang) => gang.state !== "running");
       fill(body, found.note && h("p", {}, found.note),
-        found.state && h("p", { class: "reason" }, badge(found.state), ` ${found.reason}`, found.next && h("span", { class: "dim" }, ` · ${found.next}`)),
+        found.state && trouble.length !== 1 && h("p", { class: "reason" }, badge(found.state), ` ${found.reason}`, found.next && h("span", { class: "dim" }, ` · ${found.next}`)),
         (trouble.length ? trouble : gangs).map(one), !gangs.length && !found.state && h("p", {}, "no gangs"));
     } catch (error) {
       fill(body, h("p", { class: "error", role: "alert" }, error.message));
