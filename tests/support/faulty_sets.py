@@ -335,7 +335,7 @@ ROWS = [
     ),
     pytest.param(
         pcs("demo", clique("a"), changed(clique("a"), ("spec.roleName", "b"))),
-        [f'{T}.cliques.name: Duplicate value: "a": used by cliques[0] and cliques[1]'],
+        [f'{T}.cliques[1]: Duplicate value: {{"name":"a"}}'],
         id="clique names are unique",
     ),
     pytest.param(

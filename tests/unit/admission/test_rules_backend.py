@@ -190,6 +190,9 @@ class Picky:
         groups = pcs.spec.template.pod_clique_scaling_groups
         return [(f"{T}.podCliqueScalingGroups", "picky takes no groups")] if groups else []
 
+    def validate_change(self, pcs: PodCliqueSet, stored: PodCliqueSet) -> list[tuple[str, str]]:
+        return []
+
 
 def test_a_backend_brings_its_own_rule() -> None:
     admission = Admission(backends=BackendFacts.of([Picky()], default="picky"))

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from grove.admission.rules.lookups import BackendFacts, LookupFailed, Lookups
 from grove.admission.rules.syntax import subdomain_fault
 from grove.admission.rules.view import TEMPLATE, CliqueView, SetView, mapping, text
 from grove.api.faults import Fault, forbidden, internal, invalid
 from grove.api.labels import KAI_QUEUE, KAI_SCHEDULER, SCHEDULER_ANNOTATION, VOLCANO_QUEUE, VOLCANO_SCHEDULER
+from grove.api.podcliqueset import PodCliqueSet
 
 SCHEDULER_PATH = f"{TEMPLATE}.cliques.spec.podSpec.schedulerName"
 VOLCANO_DEFAULT_QUEUE = "default"
@@ -34,17 +37,28 @@ def backend_faults(new: SetView, old: SetView | None, backends: BackendFacts, lo
     for fault in _built_in_faults(name, new, old, backends, lookups):
         told = True
         yield fault
+    pcs, stored = _decoded(new), _decoded(old)
+    if pcs is None:
+        return
     rule = backends.rules.get(name)
     if rule is not None and not told:  # a backend that checks the same would only say it again
         # What was admitted once runs, whatever the cluster has lost since: it must stay possible to edit it.
-        before = set(rule(old.raw)) if old is not None else set()
-        for path, message in rule(new.raw):
+        before = set(rule(stored)) if stored is not None else set()
+        for path, message in rule(pcs):
             if (path, message) not in before:
                 yield forbidden(path, message)
     change_rule = backends.change_rules.get(name)
-    if change_rule is not None and old is not None:
-        for path, message in change_rule(new.raw, old.raw):
+    if change_rule is not None and stored is not None:
+        for path, message in change_rule(pcs, stored):
             yield forbidden(path, message)
+
+
+def _decoded(view: SetView | None) -> PodCliqueSet | None:
+    """The set as backends read it; None for one that an older schema let in and that does not decode."""
+    try:
+        return msgspec.convert(view.raw, PodCliqueSet) if view is not None else None
+    except msgspec.ValidationError:
+        return None
 
 
 def _built_in_faults(

@@ -49,7 +49,6 @@ def container_faults(
 
 
 def _env_faults(path: str, env: list[Any]) -> Iterator[Fault]:
-    seen: set[str] = set()
     for index, one in enumerate(env):  # the longest list of most templates
         variable = one if isinstance(one, dict) else {}
         name = text(variable.get("name"))
@@ -57,9 +56,6 @@ def _env_faults(path: str, env: list[Any]) -> Iterator[Fault]:
             yield required(f"{path}[{index}].name")
         elif wrong := env_name_fault(name):
             yield invalid(f"{path}[{index}].name", name, wrong)
-        if name and name in seen:
-            yield duplicate(path, name, "the variable is set twice in this container")
-        seen.add(name)
         source = variable.get("valueFrom")
         if isinstance(source, dict):
             if variable.get("value"):
@@ -92,7 +88,6 @@ def _port_faults(path: str, ports: list[Any]) -> Iterator[Fault]:
 
 
 def _mount_faults(path: str, mounts: list[Any], volumes: Collection[str]) -> Iterator[Fault]:
-    paths: set[str] = set()
     for index, one in enumerate(mounts):
         where, mount = f"{path}[{index}]", mapping(one)
         name, at = text(mount.get("name")), text(mount.get("mountPath"))
@@ -102,9 +97,6 @@ def _mount_faults(path: str, mounts: list[Any], volumes: Collection[str]) -> Ite
             yield not_found(f"{where}.name", name, "no such volume in the template")
         if not at:
             yield required(f"{where}.mountPath")
-        elif at in paths:
-            yield invalid(f"{where}.mountPath", at, "must be unique")
-        paths.add(at)
 
 
 def _resource_faults(path: str, resources: Json, claims: Collection[str]) -> Iterator[Fault]:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-import msgspec
-
 from grove.api.koordinator import ElasticQuota, Reservation
 from grove.api.labels import DEFAULT_SCHEDULER, KAI_SCHEDULER, VOLCANO_SCHEDULER
 from grove.api.meta import Json, Key, Resource
@@ -101,11 +99,11 @@ def _answer(found: T | Exception | None) -> T | None:
     return found
 
 
-BackendRule = Callable[[Json], Iterable[tuple[str, str]]]
+BackendRule = Callable[[PodCliqueSet], Iterable[tuple[str, str]]]
 """A backend's own check of a set: (field path, what is wrong and what to do) for everything it cannot do."""
 
 
-ChangeRule = Callable[[Json, Json], Iterable[tuple[str, str]]]
+ChangeRule = Callable[[PodCliqueSet, PodCliqueSet], Iterable[tuple[str, str]]]
 """The same of a change: the new set and the stored one."""
 
 
@@ -151,28 +149,14 @@ class BackendFacts:
             # A backend that is there says by its own rule which constraints it cannot honour.
             refuse_topology=frozenset({VOLCANO_SCHEDULER, LPX_SCHEDULER}) - {one.name for one in known},
             rules={one.name: _rule_of(one) for one in known},
-            change_rules={one.name: _change_rule_of(one) for one in known},
+            change_rules={one.name: one.validate_change for one in known},
             aliases={alias: one.name for one in known for alias in getattr(one, "aliases", ())},
         )
 
 
 def _rule_of(scheduler: Scheduler) -> BackendRule:
-    def rule(obj: Json) -> Iterable[tuple[str, str]]:
-        try:
-            pcs = msgspec.convert(obj, PodCliqueSet)
-            found = [*scheduler.validate(pcs)]
-            return [*found, *(one for one in qos_faults(pcs) if one not in found)]
-        except msgspec.ValidationError:
-            return ()  # the schema has named what cannot be read
-
-    return rule
-
-
-def _change_rule_of(scheduler: Scheduler) -> ChangeRule:
-    def rule(new: Json, stored: Json) -> Iterable[tuple[str, str]]:
-        try:
-            return scheduler.validate_change(msgspec.convert(new, PodCliqueSet), msgspec.convert(stored, PodCliqueSet))
-        except msgspec.ValidationError:
-            return ()
+    def rule(pcs: PodCliqueSet) -> Iterable[tuple[str, str]]:
+        found = [*scheduler.validate(pcs)]
+        return [*found, *(one for one in qos_faults(pcs) if one not in found)]
 
     return rule

@@ -51,7 +51,6 @@ def clique_name_faults(new: SetView) -> Iterator[Fault]:
             yield from _budget_faults(
                 {path: clique.name, "metadata.name": new.name}, [f'clique "{clique.name}"'], new.name
             )
-    yield from _repeated(f"{TEMPLATE}.cliques.name", [clique.name for clique in new.cliques], "cliques")
     yield from _repeated(f"{TEMPLATE}.cliques.roleName", [clique.role_name for clique in new.cliques], "cliques")
 
 

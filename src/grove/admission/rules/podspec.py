@@ -1,7 +1,9 @@
 """A pod template as the API server will judge it when the pod is made, told now instead of then.
 
-The CRD's schema covers types and required fields; here are the rules between fields that would otherwise surface as
-failed pod creations: names, references, quantities. It is a subset on purpose: what it refuses the API server refuses.
+The CRD's schema covers types, required fields and what is there twice in a list; here are the rules between fields that
+would otherwise surface as failed pod creations: names, references, quantities. It is a subset on purpose: what it
+refuses the API server refuses. A dry-run creation would say all of it, but takes 3 ms of CPU a clique where a whole
+review of five cliques takes 0.8, and refuses for today's quota what fits tomorrow.
 """
 
 from __future__ import annotations
@@ -93,7 +95,6 @@ def _container_name_faults(path: str, name: str, taken: set[str]) -> Iterator[Fa
 
 
 def _volume_faults(path: str, volumes: list[Any]) -> Iterator[Fault]:
-    taken: set[str] = set()
     for index, one in enumerate(volumes):
         volume = mapping(one)
         where, name = f"{path}[{index}]", text(volume.get("name"))
@@ -101,9 +102,6 @@ def _volume_faults(path: str, volumes: list[Any]) -> Iterator[Fault]:
             yield required(f"{where}.name")
         elif wrong := label_fault(name):
             yield invalid(f"{where}.name", name, wrong)
-        elif name in taken:
-            yield duplicate(f"{where}.name", name)
-        taken.add(name)
         sources = sorted(key for key, value in volume.items() if key != "name" and value is not None)
         if not sources and volume:
             yield required(where, "must specify a volume type")
@@ -114,14 +112,10 @@ def _volume_faults(path: str, volumes: list[Any]) -> Iterator[Fault]:
 
 
 def _claim_faults(path: str, claims: list[Any]) -> Iterator[Fault]:
-    taken: set[str] = set()
     for index, one in enumerate(claims):
         where, name = f"{path}[{index}]", text(mapping(one).get("name"))
         if name and (wrong := label_fault(name)):
             yield invalid(f"{where}.name", name, wrong)
-        elif name in taken:
-            yield duplicate(f"{where}.name", name)
-        taken.add(name)
         sources = [key for key in ("resourceClaimName", "resourceClaimTemplateName") if mapping(one).get(key)]
         if len(sources) != 1:
             yield invalid(where, one, "must specify one of resourceClaimName and resourceClaimTemplateName")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -38,10 +39,10 @@ from grove.admission.rules.topology import (
 )
 from grove.admission.rules.update import update_faults
 from grove.admission.rules.view import SetView, mapping, text
-from grove.api.faults import Fault, FaultType, failure_status, invalid, invalid_status, required
+from grove.api.faults import Fault, failure_status, invalid, invalid_status, required
 from grove.api.labels import SCHEDULER_ANNOTATION, VOLCANO_SCHEDULER
 from grove.api.meta import Json
-from grove.crds.check import Check, published_check
+from grove.crds.check import published_check
 from grove.dialects.placement import rule_faults
 
 DEFAULT_SET = "/webhooks/default-podcliqueset"
@@ -52,6 +53,7 @@ AUTHORIZE = "/webhooks/authorizer-webhook"
 
 MOST_WARNINGS = 20
 GROUP = "grove.io"
+TOO_DEEP = invalid("spec", "…", "the object is nested too deeply")
 
 
 class BadReview(ValueError):
@@ -70,9 +72,9 @@ class Answer:
         return self.status is None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Request:
-    """The part of an AdmissionRequest that rules read."""
+    """The part of an AdmissionRequest that rules read, decoded once: who looks again gets the same."""
 
     uid: str
     operation: str
@@ -83,6 +85,8 @@ class Request:
 
     @classmethod
     def of(cls, review: Any) -> Request:
+        if isinstance(review, Request):
+            return review
         raw = mapping(review).get("request")
         if not isinstance(raw, dict) or not text(raw.get("uid")):
             raise BadReview("not an AdmissionReview with a request and its uid")
@@ -95,6 +99,44 @@ class Request:
             old=old if isinstance(old, dict) else None,
             raw=raw,
         )
+
+    def wrong_shape(self, crd: str) -> list[Fault]:
+        """What the schema of this CRD says of the object. Where it says something, rules are not asked.
+
+        As on an API server, which asks it first: rules rely on its types.
+        """
+        try:
+            return published_check(crd).faults(self.new)
+        except RecursionError:
+            return [TOO_DEEP]
+
+    @cached_property
+    def wrong_set(self) -> list[Fault]:
+        return self.wrong_shape("podcliquesets.grove.io") if self.new else [required("spec")]
+
+    @cached_property
+    def set(self) -> SetView:
+        return SetView.of(self.new)
+
+    @cached_property
+    def stored_set(self) -> SetView | None:
+        """The stored set, as if it had been defaulted when it was stored, if the new one has been.
+
+        A set that was applied while no admission was there could otherwise never be written again: what the defaulting
+        webhook adds to it would be told as changes of what cannot change.
+        """
+        if self.operation != "UPDATE" or self.old is None:
+            return None
+        if missing_defaults(self.new, self.old, self.namespace):
+            return SetView.of(self.old)
+        return SetView.of(with_additions(self.old, missing_defaults(self.old, namespace=self.namespace)))
+
+    @property
+    def is_untouched(self) -> bool:
+        """Spec, labels and annotations are what is stored, or it is going: only finalizers or owners changed."""
+        if self.stored_set is None:
+            return False
+        return _is_deleting(self.new) or _is_untouched(self.set, self.stored_set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +151,6 @@ class Admission:
     """Whether objects of the dialects are checked, with the sets behind them."""
     nodes: Callable[[], NodeSummary | None] = lambda: None
     """The cached node summary, or None while nothing is known."""
-    set_check: Check = field(default_factory=lambda: published_check("podcliquesets.grove.io"))
-    binding_check: Check = field(default_factory=lambda: published_check("clustertopologybindings.grove.io"))
 
     def needs(self, path: str, review: Any) -> Needs:
         """What `review` will look up for this request."""
@@ -125,11 +165,10 @@ class Admission:
             if translation is None:
                 return Needs()
             behind = frozenset({dialects.set_key(request.new, translation, request.namespace)})
-            return replace(self._set_needs(translation.manifest), sets=behind)
-        return self._set_needs(request.new) if path == VALIDATE_SET else Needs()
+            return replace(self._set_needs(SetView.of(translation.manifest)), sets=behind)
+        return self._set_needs(request.set) if path == VALIDATE_SET and not request.wrong_set else Needs()
 
-    def _set_needs(self, obj: Json) -> Needs:
-        new = SetView.of(obj)
+    def _set_needs(self, new: SetView) -> Needs:
         names = {one.topology_name for one in new.constraints} if self.topology_enabled else set()
         said = text(new.annotations.get(SCHEDULER_ANNOTATION))
         chosen = {self.backends.name_of(clique.scheduler_name or said) for clique in new.cliques}
@@ -148,8 +187,7 @@ class Admission:
         try:
             answer = self.answer(path, request, lookups)
         except RecursionError:
-            fault = invalid("spec", "…", "the object is nested too deeply")
-            answer = Answer(invalid_status(_kind(request), GROUP, _name(request), [fault]))
+            answer = Answer(invalid_status(_kind(request), GROUP, _name(request), [TOO_DEEP]))
         return envelope(request.uid, answer)
 
     def answer(self, path: str, request: Request, lookups: Lookups) -> Answer:
@@ -170,7 +208,7 @@ class Admission:
             return Answer()
         if request.operation == "CREATE":
             # Told here because the CRD's own rule is asked next, before validation, and cannot say in which clique.
-            faults = list(new_pack_domain_faults(SetView.of(request.new)))
+            faults = list(new_pack_domain_faults(request.set))
             if faults:
                 return _refuse("PodCliqueSet", request, faults)
         additions = missing_defaults(request.new, request.old, request.namespace)
@@ -179,16 +217,13 @@ class Admission:
     def _validate_set(self, request: Request, lookups: Lookups) -> Answer:
         if request.operation not in ("CREATE", "UPDATE"):
             return Answer()
-        if not request.new:
-            return _refuse("PodCliqueSet", request, [required("spec")])
-        new = SetView.of(request.new)
-        old = SetView.of(_stored(request)) if request.operation == "UPDATE" and request.old is not None else None
-        if old is not None and (_is_deleting(request.new) or _is_untouched(new, old)):
+        if request.is_untouched:
             # A finalizer must come off, and our own bookkeeping must pass, whatever an older version once let in.
-            return Answer(warnings=tuple(deprecation_warnings(new)))
-        wrong_shape = self.set_check.faults(request.new)
-        faults = merged(wrong_shape, list(self._set_faults(new, old, lookups)))
-        if faults:
+            return Answer(warnings=tuple(deprecation_warnings(request.set)))
+        if request.wrong_set:
+            return _refuse("PodCliqueSet", request, request.wrong_set)
+        new, old = request.set, request.stored_set
+        if faults := list(self._set_faults(new, old, lookups)):
             return _refuse("PodCliqueSet", request, faults)
         return Answer(warnings=tuple(self._set_warnings(new, old, lookups))[:MOST_WARNINGS])
 
@@ -233,8 +268,8 @@ class Admission:
     def _validate_binding(self, request: Request) -> Answer:
         if request.operation not in ("CREATE", "UPDATE") or _is_deleting(request.new):
             return Answer()
-        wrong_shape = self.binding_check.faults(request.new)
-        faults = merged(wrong_shape, list(binding_faults(request.new, self.backends)))
+        wrong_shape = request.wrong_shape("clustertopologybindings.grove.io")
+        faults = wrong_shape or list(binding_faults(request.new, self.backends))
         return _refuse("ClusterTopologyBinding", request, faults) if faults else Answer()
 
     def _validate_dialect(self, request: Request, lookups: Lookups) -> Answer:
@@ -244,10 +279,10 @@ class Admission:
             return Answer()
         if request.old is not None and _words(request.new) == _words(request.old):
             return Answer()  # a finalizer, an owner: nothing that is translated
-        wrong_shape = published_check(str(resource)).faults(request.new)
+        wrong_shape = request.wrong_shape(str(resource))
         translation = dialects.translated(request.new)
         if translation is None:
-            faults = merged(wrong_shape, rule_faults(request.new))
+            faults = wrong_shape or list(rule_faults(request.new))
             return _refuse(resource.kind, request, faults, resource.group) if faults else Answer()
         stored: Json | None = None
         conflict: tuple[str, ...] = ()
@@ -261,8 +296,8 @@ class Admission:
         keeps = stored is not None and not dialects.wants_new_set(request.new)
         behind = dialects.set_behind(translation, stored, request.namespace)
         new, old = SetView.of(behind), SetView.of(stored) if keeps else None
-        of_set = merged(self.set_check.faults(behind), list(self._set_faults(new, old, lookups)))
-        faults = merged(wrong_shape, list(dialects.told(translation, of_set)))
+        of_set = published_check("podcliquesets.grove.io").faults(behind) or list(self._set_faults(new, old, lookups))
+        faults = wrong_shape or list(dialects.told(translation, of_set))
         if faults:
             return _refuse(resource.kind, request, faults, resource.group)
         warnings = dialects.told_warnings(translation, self._set_warnings(new, old, lookups))
@@ -278,23 +313,6 @@ class Admission:
         reasons = {400: "BadRequest", 403: "Forbidden"}
         reason = reasons.get(verdict.code, "InternalError")
         return Answer(failure_status(verdict.code, reason, verdict.reason), warnings=warnings)
-
-
-def merged(wrong_shape: list[Fault], broken_rules: list[Fault]) -> list[Fault]:
-    """Both lists without saying the same thing twice: the schema's word on a path wins, a rule's on duplicates."""
-    if not wrong_shape:
-        return broken_rules
-    shapes = {fault.path for fault in wrong_shape}
-    told = [fault.path for fault in broken_rules if fault.type is FaultType.DUPLICATE]
-
-    def is_told(fault: Fault) -> bool:
-        listed = fault.path.rpartition("[")[0]
-        return fault.type is FaultType.DUPLICATE and any(path.startswith(listed) for path in told)
-
-    return [
-        *(fault for fault in wrong_shape if not is_told(fault)),
-        *(fault for fault in broken_rules if fault.path not in shapes),
-    ]
 
 
 def envelope(uid: str, answer: Answer) -> Json:
@@ -330,18 +348,6 @@ def _name(request: Request) -> str:
 
 def _is_deleting(obj: Json) -> bool:
     return bool(mapping(obj.get("metadata")).get("deletionTimestamp"))
-
-
-def _stored(request: Request) -> Json:
-    """The stored object, as if it had been defaulted when it was stored, if the new one has been.
-
-    A set that was applied while no admission was there could otherwise never be written again: what the defaulting
-    webhook adds to it would be told as changes of what cannot change.
-    """
-    assert request.old is not None
-    if missing_defaults(request.new, request.old, request.namespace):
-        return request.old
-    return with_additions(request.old, missing_defaults(request.old, namespace=request.namespace))
 
 
 def _is_untouched(new: SetView, old: SetView) -> bool:

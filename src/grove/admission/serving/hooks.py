@@ -16,6 +16,7 @@ from grove.admission.rules.review import (
     VALIDATE_DIALECT,
     VALIDATE_SET,
     Admission,
+    Request,
 )
 from grove.admission.rules.view import mapping
 from grove.admission.serving.reader import Reader
@@ -47,7 +48,7 @@ def sim_hooks(admission: Admission, reader: Reader) -> Sequence[InProcessHook]:
         async def answer(request: Json) -> Json:
             if path == AUTHORIZE and not _is_managed(request):
                 return {"uid": request["uid"], "allowed": True}
-            review = {"request": request}
+            review = Request.of({"request": request})
             known = await reader.fetch(admission.needs(path, review))
             response: Json = admission.review(path, review, known)["response"]
             return response

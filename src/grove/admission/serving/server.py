@@ -71,13 +71,12 @@ class WebhookServer:
         except web.HTTPRequestEntityTooLarge:
             return _plain(413, f"the review is larger than {LARGEST_BODY} bytes")
         try:
-            review = msgspec.json.decode(body)
-            request = Request.of(review)
+            request = Request.of(msgspec.json.decode(body))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadReview) as error:
             return _plain(400, f"not an AdmissionReview: {error}")
         try:
-            known = await self._reader.fetch(self.admission.needs(path, review))
-            answered = self.admission.review(path, review, known)
+            known = await self._reader.fetch(self.admission.needs(path, request))
+            answered = self.admission.review(path, request, known)
             payload = msgspec.json.encode(answered)
         except Exception as error:
             log.exception("review failed", path=path, uid=request.uid)
