@@ -45,6 +45,9 @@ app.kubernetes.io/component: {{ .component }}
 {{- if and (eq $config.server.webhooks.certProvisionMode "cert-manager") (not $config.server.webhooks.certManagerCertificate) -}}
 {{- $_ := set $config.server.webhooks "certManagerCertificate" (printf "%s/grove-operator" .Release.Namespace) -}}
 {{- end -}}
+{{- if .Values.dialects.enabled -}}
+{{- $_ := set $config "dialects" (dict "enabled" true) -}}
+{{- end -}}
 {{- $account := printf "system:serviceaccount:%s:%s" .Release.Namespace .Values.scheduler.serviceAccount.name -}}
 {{- $_ := set $config.authorizer "exemptServiceAccountUserNames" (append (default list $config.authorizer.exemptServiceAccountUserNames) $account | uniq) -}}
 {{- toYaml (merge (dict "apiVersion" "operator.config.grove.io/v1alpha1" "kind" "OperatorConfiguration") $config) -}}

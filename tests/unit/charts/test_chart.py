@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -19,7 +20,9 @@ from grove import crds
 from grove.admission.rules.lookups import LISTED
 from grove.admission.serving.registration import ServiceAddress, configurations
 from grove.api.core import Event
+from grove.api.dynamo import PlacementPodClique, PodGangSet
 from grove.api.env import INIT_CONTAINER_IMAGE
+from grove.api.koordset import KoordPodCliqueSet
 from grove.api.meta import Object, Resource
 from grove.api.node import PriorityClass
 from grove.api.podcliqueset import PodCliqueSet
@@ -39,6 +42,8 @@ from grove.scheduler.model.config import load_configuration as load_scheduler_co
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/grove"
 INSTALL, EVERY_OPTION = ROOT / "charts/install.yaml", Path(__file__).with_name("every-option.rendered.yaml")
+TWO_FILES = ROOT / "charts/grove-crds.yaml", ROOT / "charts/grove-scheduler.yaml"
+"""Everything, with the dialects, for `kubectl apply -f`."""
 OPERATOR, SCHEDULER = "grove:system:grove-operator", "grove:system:grove-scheduler"
 CHANGE = ("get", "list", "watch", "create", "patch", "delete")
 
@@ -77,7 +82,7 @@ def followed(cache: Any) -> Iterator[type[Object]]:
     yield from cache._informers
 
 
-@pytest.mark.parametrize("file", [INSTALL, EVERY_OPTION], ids=lambda file: file.name)
+@pytest.mark.parametrize("file", [INSTALL, EVERY_OPTION, TWO_FILES[1]], ids=lambda file: file.name)
 def test_the_rendering_is_the_newest(file: Path):
     parts = [CHART / "Chart.yaml", CHART / "values.yaml", *sorted((CHART / "templates").iterdir()),
              ROOT / "charts/every-option.yaml"]  # fmt: skip
@@ -134,6 +139,7 @@ def test_rights_for_other_schedulers_come_with_their_profiles():
 
     optional = {
         "scheduling.run.ai", "kai.scheduler", "scheduling.volcano.sh", "topology.volcano.sh", "resource.nvidia.com",
+        "grove.dynamo.ai", "grove.ai",
     }  # fmt: skip
     assert groups(EVERY_OPTION) - groups(INSTALL) == optional
 
@@ -149,7 +155,7 @@ def test_rights_by_name_name_what_there_is():
     by_kind = {rule["apiGroups"][0]: set(rule["resourceNames"]) for rule in rules if "resourceNames" in rule}
     assert by_kind == {
         "admissionregistration.k8s.io": {
-            one.name for one in configurations(ServiceAddress("x"), authorizer=True, ca_bundle=None)
+            one.name for one in configurations(ServiceAddress("x"), authorizer=True, dialects=True, ca_bundle=None)
         },
         "apiextensions.k8s.io": {one["metadata"]["name"] for one in crds.load()},
     }
@@ -160,6 +166,40 @@ def test_no_rule_has_a_wildcard(file: Path):
     for one in documents(file):
         for rule in one.get("rules") or ():
             assert not any("*" in part for parts in rule.values() for part in parts)
+
+
+# The dialects
+
+
+@pytest.mark.parametrize("file", [EVERY_OPTION, TWO_FILES[1]], ids=lambda file: file.name)
+def test_who_keeps_sets_for_dialects_may_do_so(file: Path):
+    allowed = held(file, OPERATOR)
+    for kind in (PodGangSet, PlacementPodClique, KoordPodCliqueSet):
+        assert needed(kind.RESOURCE, "get", "list", "watch", "patch") <= allowed
+        assert ("patch", kind.RESOURCE.group, f"{kind.RESOURCE.plural}/status") in allowed
+    assert needed(PodCliqueSet.RESOURCE, *CHANGE) <= allowed
+    by_name = [rule for rule in named(file, "ClusterRole", OPERATOR)["rules"] if "resourceNames" in rule]
+    looked_at = {name for rule in by_name if "get" in rule["verbs"] for name in rule["resourceNames"]}
+    assert {str(PodGangSet.RESOURCE), str(KoordPodCliqueSet.RESOURCE)} <= looked_at
+
+
+def test_without_dialects_the_operator_makes_no_sets():
+    assert not needed(PodCliqueSet.RESOURCE, "create") <= held(INSTALL, OPERATOR)
+
+
+def test_two_files_are_a_whole_installation():
+    crds_file, rest = TWO_FILES
+    assert documents(crds_file) == crds.load(dialects=True), "run charts/render.sh"
+    longest = max(len(json.dumps(one, separators=(",", ":"))) for one in documents(crds_file))
+    assert longest < 262_144  # what `kubectl apply` can remember of an object
+    assert next(one["metadata"]["name"] for one in documents(rest)) == "grove-system"
+    assert load_configuration(named(rest, "ConfigMap", "grove-operator-cm")["data"]["config.yaml"]).dialects.enabled
+    scheduler = named(rest, "Deployment", "grove-scheduler")
+    assert scheduler["metadata"]["namespace"] == "grove-system"
+    service = named(rest, "Service", "grove-scheduler-metrics")
+    assert [one["port"] for one in service["spec"]["ports"]] == [8080]
+    labels = scheduler["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
 
 
 # Files
