@@ -227,6 +227,15 @@ class HorizontalPodAutoscaler(Object):
     status: HorizontalPodAutoscalerStatus = HorizontalPodAutoscalerStatus()
 
 
+class ControllerRevision(Object):
+    """An earlier state of something, as its controller wrote it down; `data` never changes."""
+
+    RESOURCE: ClassVar[Resource] = Resource("apps", "v1", "ControllerRevision", "controllerrevisions")
+
+    data: Json = {}
+    revision: int = 0
+
+
 class PodDisruptionBudgetSpec(Struct):
     selector: LabelSelector | None = None
     min_available: int | str | None = None

@@ -55,7 +55,11 @@ class Options:
 
 def _flags(*, everywhere: bool, formats: Sequence[str]) -> list[Callable[[F], F]]:
     flags = [
-        click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="As kubectl has it."),
+        click.option(
+            "--kubeconfig",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="The kubeconfig file; $KUBECONFIG if absent.",
+        ),
         click.option("--context", default="", help="The kubeconfig context to use."),
         click.option("-n", "--namespace", default="", help="The namespace; the context's own if absent."),
         click.option("--as", "impersonate", default="", help="The user to act as."),
@@ -178,9 +182,13 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 class Unanswered(click.ClickException):
-    """The question has no answer, for a reason the user can do something about."""
+    """The question has no answer, for a reason the user can do something about; `faults` are told one a line."""
 
     exit_code = FAULT
+
+    def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.faults = tuple(faults)
 
 
 def show(found: Answer, output: str = "") -> int:

@@ -12,19 +12,23 @@ import click
 
 from grove import __version__
 from grove.cli.access import Options
-from grove.cli.main import ASKING, LazyGroup, run_and_leave
+from grove.cli.main import ASKING, LazyGroup, help_alone, run_and_leave
 
 
 class Asking(LazyGroup):
     table = ASKING
 
 
-@click.command(cls=Asking, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Asking, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kubectl grove")
-@click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="As kubectl has it.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The kubeconfig file; $KUBECONFIG or ~/.kube/config if absent.",
+)
 @click.option("--context", default="", help="The kubeconfig context to use.")
 @click.option("-n", "--namespace", default="", help="The namespace; the context's own if absent.")
-@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error; may stand anywhere.")
 @click.pass_context
 def kubectl_grove(ctx: click.Context, kubeconfig: Path | None, context: str, namespace: str, verbose: bool) -> None:
     """Ask a cluster about its PodCliqueSets and gangs.
@@ -32,6 +36,7 @@ def kubectl_grove(ctx: click.Context, kubeconfig: Path | None, context: str, nam
     Exit codes: 0 all is well, 2 the question could not be answered, 3 something waits, 4 something cannot be placed.
     """
     ctx.obj = Options(kubeconfig, context, namespace)
+    help_alone(ctx)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from grove import __version__
+from grove.cli.examples import epilog
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "crds": ("grove.cli.crds:crds", "Print the CRDs, or install and upgrade them."),
@@ -42,6 +43,10 @@ ASKING: dict[str, tuple[str, str]] = {
     "explain": ("grove.cli.explain:explain", "Why a set or gang is not running, and what would help."),
     "plan": ("grove.cli.plan:plan", "Would it fit now, where, and at whose expense? Nothing is written."),
     "queue": ("grove.cli.explain:queue", "Waiting gangs in order, and what each waits for."),
+    "rollout": (
+        "grove.cli.rollout:rollout",
+        "How an update goes; history, pause, resume, undo, restart.",
+    ),
     "scale": ("grove.cli.scale:scale", "Scale a set, a group or a clique by the names people know (writes)."),
     "scaleref": ("grove.cli.scale:scaleref", "The scaleTargetRef for an HPA or a KEDA ScaledObject."),
     "status": ("grove.cli.tree:status", "One line a set, worst first."),
@@ -64,6 +69,7 @@ class LazyGroup(click.Group):
             return None
         module, _, attribute = self.table[name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
+        command.epilog = command.epilog or epilog(name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -74,11 +80,19 @@ class LazyGroup(click.Group):
                     formatter.write_dl([(name, part[name][1]) for name in names])
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="grove")
-@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
-def grove(verbose: bool) -> None:
+@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error; may stand anywhere.")
+@click.pass_context
+def grove(ctx: click.Context, verbose: bool) -> None:
     """Grove: whole inference systems on Kubernetes, placed as one gang."""
+    help_alone(ctx)
+
+
+def help_alone(ctx: click.Context) -> None:
+    """The help as help, when nothing else was asked for."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def main() -> None:
@@ -106,11 +120,18 @@ def run_and_leave(command: click.Command, argv: list[str], *, prog: str = "grove
         os._exit(end.code if isinstance(end.code, int) else 0)
 
 
+def without_verbose(argv: list[str]) -> tuple[list[str], bool]:
+    """The arguments without -v, wherever before `--` it stands, and whether it was there."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    kept = [one for one in argv[:end] if one not in ("-v", "--verbose")]
+    return [*kept, *argv[end:]], len(kept) < end
+
+
 def run(command: click.Command, argv: list[str], *, prog: str = "grove") -> NoReturn:
     """Runs a command; what goes wrong with the cluster or the input is one line on stderr and exit code 2."""
     from grove.kube.errors import KubeError  # here, so that a command without a cluster does not pay for it
 
-    verbose = any(flag in argv for flag in ("-v", "--verbose"))
+    argv, verbose = without_verbose(argv)
     try:
         code: Any = command.main(args=argv, prog_name=prog, standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
@@ -123,6 +144,8 @@ def run(command: click.Command, argv: list[str], *, prog: str = "grove") -> NoRe
         where = error.ctx if isinstance(error, click.UsageError) else None
         hint = f" (see {where.command_path} --help)" if where is not None else ""
         click.echo(f"error: {' '.join(error.format_message().split())}{hint}", err=True)
+        for fault in getattr(error, "faults", ()):
+            click.echo(f"  - {fault}", err=True)
         sys.exit(error.exit_code)
     except (KubeError, OSError) as error:
         if verbose:

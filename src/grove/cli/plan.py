@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from grove.api.meta import Key
+    from grove.kube.errors import ApiError
     from grove.plan.copying import Copy
     from grove.plan.whatif import Plan
     from grove.plan.world import World
@@ -69,6 +70,7 @@ def plan(
         raise Unanswered(str(error)) from error
     if files and not manifests:
         raise Unanswered("there is no PodCliqueSet in what was given")
+    check_fields(manifests)
 
     read: list[tuple[Copy, SchedulerConfiguration]] = []
 
@@ -86,6 +88,7 @@ def plan(
 async def plan_answer(
     copy: Copy, namespace: str, manifests: Sequence[Any] = (), scales: Sequence[str] = (), drains: Sequence[str] = (),
     show_pods: bool = False, now: datetime | None = None, settings: SchedulerConfiguration | None = None,
+    replica: int | None = None,
 ) -> Answer:  # fmt: skip
     """Plays a change on a copy and answers. Runs on any loop; on the virtual one it takes no time."""
     from dataclasses import replace
@@ -98,10 +101,11 @@ async def plan_answer(
     from grove.plan.world import World
     from grove.scheduler.model.config import SchedulerConfiguration
 
+    check_fields(manifests)
     given = [stood_in(one) for one in manifests]
     manifests = [one for one, _ in given]
     others = tuple(sorted({name for _, names in given for name in names}))
-    change, sets = _change(copy, namespace, manifests, scales, drains)
+    change, sets = _change(copy, namespace, manifests, scales, drains, replica)
     kept = replace(copy, objects=tuple(_only(copy, set(sets))))
     known, moment = settings or SchedulerConfiguration(), now or datetime.now(UTC)
     async with World([], copy=kept, namespace=namespace, now=moment, settings=known, steady=True) as world:
@@ -115,12 +119,33 @@ async def plan_answer(
                 controllers=controllers_of(_pods_on(copy, drains)),
             )
         except ApiError as error:
-            raise Unanswered(f"it would be refused: {error}") from error
+            raise refused(error) from error
     found = replace(found, blind=copy.blind, note=told(others) if others else "")
     states = {gang.answer for gang in found.gangs}
     homeless = any(one.fits is False for one in found.others)
     code = NO_FIT if homeless or "cannot fit" in states else WAITING if "waits" in states else RUNNING
     return Answer(found, lambda width: _paint(found, width, show_pods), code)
+
+
+def check_fields(manifests: Sequence[Any]) -> None:
+    """Raises what a strict server says of fields it does not know, in all of the manifests."""
+    from grove.plan.strict import unknown_fields
+
+    named = [(one["metadata"]["name"], unknown_fields(one)) for one in manifests if one["kind"] == "PodCliqueSet"]
+    faults = [f"{name}: {fault}" if len(manifests) > 1 else fault for name, found in named for fault in found]
+    if faults:
+        names = ", ".join(name for name, found in named if found)
+        raise Unanswered(f"PodCliqueSet {names} would be refused", faults)
+
+
+def refused(error: ApiError) -> Unanswered:
+    """What admission or the schema says, one fault a line."""
+    causes = [one for one in error.details.get("causes") or () if one.get("message")]
+    if not causes:
+        return Unanswered(f"it would be refused: {error}")
+    name = error.details.get("name", "")
+    faults = [f"{one['field']}: {one['message']}" if one.get("field") else one["message"] for one in causes]
+    return Unanswered(f"PodCliqueSet {name} would be refused", faults)
 
 
 def _only(copy: Copy, sets: set[Key]) -> Any:
@@ -131,7 +156,12 @@ def _only(copy: Copy, sets: set[Key]) -> Any:
 
 
 def _change(
-    copy: Copy, namespace: str, manifests: Sequence[Any], scales: Sequence[str], drains: Sequence[str]
+    copy: Copy,
+    namespace: str,
+    manifests: Sequence[Any],
+    scales: Sequence[str],
+    drains: Sequence[str],
+    replica: int | None = None,
 ) -> tuple[Callable[[World], Awaitable[None]], list[Key]]:
     from grove.api import labels
     from grove.api.core import Node
@@ -150,7 +180,7 @@ def _change(
         for key in keys:
             if key not in there:
                 raise Unanswered(f"there is no PodCliqueSet {key.name} in namespace {key.namespace}")
-        return lambda world: _scale(world, wanted), keys
+        return lambda world: _scale(world, wanted, replica), keys
     nodes = {one["metadata"]["name"] for one in copy.of(Node.RESOURCE)}
     for name in drains:
         if name not in nodes:
@@ -184,11 +214,11 @@ async def _apply(world: World, manifests: Sequence[Any], keys: Sequence[Key], th
             await world.apply({**manifest, "metadata": {**manifest["metadata"], "namespace": key.namespace}})
 
 
-async def _scale(world: World, wanted: Sequence[tuple[str, int]]) -> None:
+async def _scale(world: World, wanted: Sequence[tuple[str, int]], replica: int | None = None) -> None:
     from grove.cli.scale import scale_answer
 
     for target, count in wanted:
-        await scale_answer(world.client, world.namespace, target, count)
+        await scale_answer(world.client, world.namespace, target, count, replica)
     import asyncio
 
     await asyncio.sleep(1.0)  # until the operator has made what is new

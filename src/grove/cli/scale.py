@@ -15,42 +15,114 @@ if TYPE_CHECKING:
 
     from grove.api.meta import Object
     from grove.kube.client import Client
+    from grove.plan.whatif import Plan
 
 
-@click.command()
+@click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("target", metavar="PCS[/GROUP|/CLIQUE]", shell_complete=complete_sets)
-@click.argument("replicas", type=click.IntRange(0))
+@click.argument("replicas", metavar="REPLICAS")
 @click.option("--replica", type=click.IntRange(0), help="In this replica of the set only; otherwise in all of them.")
-@click.option("--dry-run", is_flag=True, help="Ask the API server whether it would; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would happen and ask the API server; change nothing.")
+@click.option("--check/--no-check", default=True, help="Say whether what comes would fit now; takes a second or two.")
 @cluster_command()
-def scale(options: Options, target: str, replicas: int, replica: int | None, dry_run: bool) -> int:
-    """Scale a set, one of its scaling groups, or a clique outside every group. Writes, to the scale subresource."""
+def scale(options: Options, target: str, replicas: str, replica: int | None, dry_run: bool, check: bool) -> int:
+    """Scale a PodCliqueSet, one of its scaling groups, or a clique outside every group. Writes the scale subresource.
+
+    Says which gangs come and go, what falls below its minimum, and whether what comes would fit now.
+    """
+    if not replicas.isascii() or not replicas.isdecimal():
+        raise Unanswered(f"replicas must be a whole number, 0 or more, not {replicas}")
+    fits = _would_fit(options, target, int(replicas), replica) if check else ()
     return answer(
-        options, lambda client, namespace: scale_answer(client, namespace, target, replicas, replica, dry_run)
+        options,
+        lambda client, namespace: scale_answer(client, namespace, target, int(replicas), replica, dry_run, fits),
     )
 
 
+def _would_fit(options: Options, target: str, replicas: int, replica: int | None) -> tuple[str, ...]:
+    """Whether the gangs that come would find a place now: the change, played on a copy of the cluster."""
+    import asyncio
+
+    from grove.cli.access import resolve
+    from grove.cli.plan import plan_answer
+    from grove.cli.settings import settings_of
+    from grove.kube.errors import Forbidden
+    from grove.kube.http import HttpClient
+    from grove.kube.logs import configure_logs
+    from grove.plan.copying import copy_cluster
+    from grove.sim.loop import run
+
+    configure_logs("error", "text")
+    config, namespace = resolve(options)
+    read: list[Any] = []
+
+    async def copied() -> None:
+        async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
+            found = await targets(client, namespace, target, replica)
+            if any(one.spec.replicas < replicas for one in found):  # type: ignore[attr-defined]
+                read.append((await copy_cluster(client, None), await settings_of(client)))
+
+    try:
+        asyncio.run(copied())
+    except Forbidden:
+        return ("whether they fit cannot be said: you may not see the nodes and pods",)
+    if not read:
+        return ()
+    copy, known = read[0]
+    plan = run(plan_answer(copy, namespace, scales=[f"{target}={replicas}"], settings=known, replica=replica)).data
+    return fit_lines(plan)
+
+
+def fit_lines(plan: Plan) -> tuple[str, ...]:
+    """What a plan says of the gangs that come."""
+    new = [gang for gang in plan.gangs if gang.moved]
+    refused = [gang for gang in new if gang.answer != "fits"]
+    lines = []
+    if new and not refused:
+        places = sorted({gang.where for gang in new if gang.where})
+        where = f" in {', '.join(places[:4])}" if places else ""
+        lines.append(f"what comes would fit now{where}")
+    elif refused:
+        lines.append(f"{len(refused)} of {len(new)} gangs would not be placed now: {refused[0].name}: {refused[0].why}")
+    if plan.preempted:
+        lines.append(f"would be evicted for it: {', '.join(plan.preempted)}")
+    return tuple(lines)
+
+
 async def scale_answer(
-    client: Client, namespace: str, target: str, replicas: int, replica: int | None = None, dry_run: bool = False
-) -> Answer:
+    client: Client, namespace: str, target: str, replicas: int, replica: int | None = None, dry_run: bool = False,
+    fits: Sequence[str] = (),
+) -> Answer:  # fmt: skip
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.show.scaling import scaled
+
     found = await targets(client, namespace, target, replica)
-    changes: list[dict[str, Any]] = []
-    for one in found:
-        name, before = one.metadata.name, one.spec.replicas  # type: ignore[attr-defined]
-        if before != replicas:
+    pcs = await client.get(PodCliqueSet, object_name(target).partition("/")[0], namespace)
+    changes = [scaled(one, replicas, pcs) for one in found]  # type: ignore[arg-type]
+    for one, change in zip(found, changes, strict=True):
+        if change.before != replicas:
             patch = {"spec": {"replicas": replicas}}
             # The scale subresource cannot be tried out by a merge patch of ours everywhere; the object itself can.
             sub = "" if dry_run else "scale"
-            await client.patch(type(one).RESOURCE, name, patch, namespace, subresource=sub, dry_run=dry_run)
-        changes.append({"kind": type(one).RESOURCE.kind, "name": name, "from": before, "to": replicas})
+            kind, name = type(one).RESOURCE, one.metadata.name
+            await client.patch(kind, name, patch, namespace, subresource=sub, dry_run=dry_run)
 
     def paint(width: int) -> RenderableType:
+        from rich.console import Group
         from rich.text import Text
 
-        tail = " (dry run)" if dry_run else ""
-        return Text("\n".join(f"{c['kind']} {c['name']}: {c['from']} → {c['to']}{tail}" for c in changes))
+        from grove.show.columns import indented
 
-    return Answer(changes, paint)
+        tail = " (dry run)" if dry_run else ""
+        parts: list[RenderableType] = []
+        for change in changes:
+            parts.append(Text(f"{change.kind} {change.name}: {change.before} → {change.after}{tail}"))
+            for line in change.sentences:
+                parts += indented(line, width, 2, "yellow" if line in change.warnings else "")
+        parts += [text for line in fits for text in indented(line, width, 2)]
+        return Group(*parts)
+
+    return Answer({"changes": changes, "fits": list(fits)}, paint)
 
 
 @click.command()

@@ -47,6 +47,7 @@ def simulate(
     Exit codes: 0 everything came up, 3 something waits, 4 something cannot be placed.
     """
     from grove.api import duration
+    from grove.cli.plan import check_fields
     from grove.demo.scenario import BadScenario, load_manifests, load_scenario
     from grove.demo.simulation import BadCluster, load_ground
     from grove.demo.simulation import simulate as play
@@ -65,6 +66,7 @@ def simulate(
         raise Unanswered(str(error)) from error
     if all(one["kind"] != "PodCliqueSet" for one in manifests):
         raise Unanswered("there is no PodCliqueSet in what was given")
+    check_fields(manifests)
     outcome = run(play(ground, manifests, scenario, seed=seed, patience_s=patience_s), seed=seed)
     if outcome.failed and not outcome.sets:
         raise Unanswered(outcome.failed)  # nothing ever stood there to be shown

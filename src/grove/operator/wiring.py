@@ -56,6 +56,7 @@ from grove.operator.shared.cluster.computedomain_writer import ComputeDomain
 from grove.operator.shared.cluster.deps import Deps, GangKey, Queues
 from grove.operator.shared.cluster.event_batching import EventBatches
 from grove.operator.shared.cluster.optional_kinds import MANAGED, OPTIONAL, OptionalKinds
+from grove.operator.shared.cluster.revision_writer import Revisions
 from grove.operator.shared.cluster.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.sets import SET, Sets, by_set
 from grove.operator.shared.cluster.status_writer import StatusWriter
@@ -116,6 +117,7 @@ class Operator:
             _controller("startup-blocked", blocked.reconcile, queues.blocked_pods, of_cliques),
             _controller("clustertopology-controller", self._bindings.reconcile, queues.bindings, 1),
         )
+        self.controllers += (Revisions(self.cache, client, namespace=namespace).controller,)
         self._dialects = Dialects(deps) if config.dialects.enabled else None
         if self._dialects is not None:
             self.controllers += self._dialects.controllers

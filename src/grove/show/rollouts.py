@@ -9,12 +9,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from rich.console import Group, RenderableType
+from rich.text import Text
+
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import Pod
 from grove.api.hashes import pod_template_hash
 from grove.api.meta import Json, is_true
 from grove.api.podcliqueset import ON_DELETE, CliqueTemplate, PodCliqueSet
+from grove.show.columns import table
 from grove.show.seen import Seen
 from grove.show.words import age, many
 
@@ -175,3 +179,21 @@ def _waits_for(seen: Seen, cliques: Iterable) -> str:  # type: ignore[type-arg]
             where = f", {unbound} without a node" if unbound else ""
             return f"{clique.metadata.name} ({ready} of {clique.spec.replicas} ready{where})"
     return ""
+
+
+def painted(name: str, one: Rollout, width: int) -> RenderableType:
+    """The sentence, then each role with its images and hashes, old and new, then what is down."""
+    style = {DONE: "green", PAUSED: "cyan", UPDATING: "cyan"}[one.state]
+    head = Text().append(f"{name}: ", style="bold").append(one.sentence, style=style)
+    rows: list[tuple[str, ...]] = []
+    for role in one.roles:
+        old = ", ".join(role.old_images) if role.old_images != (role.image,) else "the same"
+        before = f"{old} ({', '.join(role.old_hashes)})" if role.old_hashes else ""
+        rows.append((role.clique, f"{role.updated}/{role.pods}", f"{role.image} ({role.hash})", before))
+    titles: tuple[str, ...] = ("CLIQUE", "UPDATED", "NEW", "OLD")
+    if not any(row[3] for row in rows):
+        titles, rows = titles[:3], [row[:3] for row in rows]
+    lines = [
+        Text(f"{down.name} is down, waits for {down.waits_for or 'its pods'}", style="yellow") for down in one.down
+    ]
+    return Group(head, *lines, table(titles, rows, width))

@@ -119,12 +119,12 @@ def is_ours(gang: PodGang) -> bool:
 def _without_gangs(seen: Seen, pcs: PodCliqueSet) -> Verdict:
     """What is wrong with a set of which no gang can be asked about yet."""
     name = pcs.metadata.name
-    if pcs.status.last_errors:
-        errors = tuple(f"{one.code}: {one.description}" for one in pcs.status.last_errors)
-        return Verdict(name, WAITING, "operator", errors[0], errors, "mend what the operator stumbles over")
     refused = [one for one in seen.of_set(seen.cliques, pcs) if one.status.last_errors]
     if refused:  # a PodGang is written when its pods exist, or a moment later
         return not_created(name, refused[0], [e.description for one in refused for e in one.status.last_errors])
+    if pcs.status.last_errors:
+        errors = tuple(f"{one.code}: {one.description}" for one in pcs.status.last_errors)
+        return Verdict(name, WAITING, "operator", errors[0], errors, "mend what the operator stumbles over")
     behind = pcs.status.observed_generation != pcs.metadata.generation
     why = "the operator has not seen it yet" if behind else "it has no PodGangs yet"
     return Verdict(name, WAITING, "operator", why, next="kubectl grove doctor: is the operator running?")

@@ -179,6 +179,7 @@ BUILT_IN: tuple[Kind, ...] = (
     Kind(core.VALIDATING_WEBHOOK_CONFIGURATION, has_generation=True),
     Kind(core.MUTATING_WEBHOOK_CONFIGURATION, has_generation=True),
     Kind(CRD, has_status=True, has_generation=True),
+    Kind(core.ControllerRevision.RESOURCE),
     Kind(Resource("apps", "v1", "Deployment", "deployments"), has_status=True, has_generation=True),
     Kind(Resource("apps", "v1", "StatefulSet", "statefulsets"), has_status=True, has_generation=True),
     Kind(Resource("apps", "v1", "ReplicaSet", "replicasets"), has_status=True, has_generation=True),

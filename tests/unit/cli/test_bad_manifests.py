@@ -13,6 +13,7 @@ from grove.cli.convert import convert
 from grove.cli.main import run
 from grove.cli.simulate import simulate
 from grove.demo.scenario import load_manifests
+from grove.plan.strict import unknown_fields
 
 SET = "apiVersion: grove.io/v1alpha1\nkind: PodCliqueSet\nmetadata: {name: a}\n"
 REFUSED = "error: PodCliqueSet a is refused: "
@@ -95,3 +96,36 @@ def test_converting_leaves_the_keys_of_users_as_they_are() -> None:
     found = CliRunner().invoke(convert, ["-"], input=text)
     assert yaml.safe_load(found.output) == yaml.safe_load(text)
     assert formatted({"a_b": 1}, "json", as_is=True) == '{\n  "a_b": 1\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("spec: {replcas: 1}", ['unknown field "spec.replcas"; did you mean replicas?'], id="a typo"),
+        pytest.param(
+            "spec: {template: {cliques: [{name: a, spec: {roleName: a, repliccas: 2, podSpec: {containres: []}}}]}}",
+            [
+                'unknown field "spec.template.cliques[0].spec.repliccas"; did you mean replicas?',
+                'unknown field "spec.template.cliques[0].spec.podSpec.containres"; did you mean containers?',
+            ],
+            id="typos inside, with their index",
+        ),
+        pytest.param("sepc: {}", ['unknown field "sepc"; did you mean spec?'], id="a typo at the top"),
+    ],
+)
+def test_a_field_nobody_knows_is_refused_as_a_strict_server_does(
+    text: str, want: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(SET + text)
+    with pytest.raises(SystemExit) as end:
+        run(simulate, ["-f", str(file)])
+    assert end.value.code == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["error: PodCliqueSet a would be refused", *(f"  - {one}" for one in want)]
+
+
+@pytest.mark.parametrize("sample", sorted((Path(__file__).parents[3] / "samples").glob("*.yaml")), ids=lambda p: p.name)
+def test_no_sample_has_a_field_nobody_knows(sample: Path) -> None:
+    sets = [one for one in load_manifests(sample) if one["kind"] == "PodCliqueSet"]
+    assert [fault for one in sets for fault in unknown_fields(one)] == []

@@ -29,7 +29,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.scalinggroup.status import is_updated
 from grove.operator.shared.layout import min_pods, standalone_units
 from grove.operator.shared.restarts import replica_incarnation, within
-from grove.operator.shared.rollout import is_rolling, max_unavailable
+from grove.operator.shared.rollout import is_paused, is_rolling, max_unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def with_progress_time(
     Any pod or member clique that became up to date is progress.
     """
     deadline, progress = _deadline(pcs), status.update_progress
-    if deadline is None or progress is None or progress.update_ended_at is not None:
+    if deadline is None or progress is None or progress.update_ended_at is not None or is_paused(pcs):
         return msgspec.structs.replace(
             status, conditions=without_condition(status.conditions, words.UPDATE_STALLED)
         ), None

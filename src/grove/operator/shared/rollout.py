@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from grove.api import labels
 from grove.api.podcliqueset import ON_DELETE, PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress
 
 
@@ -19,8 +20,15 @@ def is_rolling(pcs: PodCliqueSet) -> bool:
     return strategy is None or strategy.type != ON_DELETE
 
 
+def is_paused(pcs: PodCliqueSet) -> bool:
+    """Whether an update may take nothing further down; what is down already comes back new."""
+    return pcs.metadata.annotations.get(labels.ROLLOUT_PAUSED, "").lower() == "true"
+
+
 def max_unavailable(pcs: PodCliqueSet) -> int:
-    """Units of one level that an update may have down at a time."""
+    """Units of one level that an update may have down at a time; none while it is paused."""
+    if is_paused(pcs):
+        return 0
     strategy = pcs.spec.update_strategy
     rolling = strategy.rolling_recreate if strategy is not None else None
     return max(1, rolling.max_unavailable) if rolling is not None and rolling.max_unavailable is not None else 1

@@ -1,0 +1,57 @@
+"""Examples for the end of every `--help`: lines to copy, as people type them."""
+
+from __future__ import annotations
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "completion": ("kubectl grove completion bash > ~/.local/share/bash-completion/completions/kubectl-grove",),
+    "console": ("kubectl grove console",),
+    "convert": ("kubectl grove convert old.yaml > new.yaml",),
+    "crds": ("grove crds --apply", "grove crds > crds.yaml"),
+    "demo": ("grove demo", "grove demo --seed 7 --speed 4"),
+    "doctor": ("kubectl grove doctor",),
+    "down": ("grove down",),
+    "events": (
+        "kubectl grove events chat",
+        "kubectl grove events pod/chat-0-worker-x2k4p",
+        "kubectl grove events chat -w",
+    ),
+    "explain": ("kubectl grove explain chat", "kubectl grove explain pg/chat-0", "kubectl grove explain chat -o json"),
+    "metrics": ("grove metrics --port 6443",),
+    "nodes": ("grove nodes --count 16 --gpus 8",),
+    "operator": ("grove operator --config operator.yaml",),
+    "plan": (
+        "kubectl grove plan -f samples/disaggregated.yaml",
+        "kubectl grove plan --scale chat/decode=4",
+        "kubectl grove plan --drain node-7",
+    ),
+    "queue": ("kubectl grove queue -A", "kubectl grove queue -w"),
+    "replay": ("grove replay /var/lib/grove/journal",),
+    "rollout": ("kubectl grove rollout status chat", "kubectl grove rollout undo chat --to-revision 3"),
+    "rollout history": ("kubectl grove rollout history chat", "kubectl grove rollout history chat --revision 2"),
+    "rollout pause": ("kubectl grove rollout pause chat",),
+    "rollout restart": ("kubectl grove rollout restart chat",),
+    "rollout resume": ("kubectl grove rollout resume chat",),
+    "rollout status": ("kubectl grove rollout status chat", "kubectl grove rollout status chat -w"),
+    "rollout undo": ("kubectl grove rollout undo chat", "kubectl grove rollout undo chat --to-revision 3"),
+    "scale": (
+        "kubectl grove scale chat 2",
+        "kubectl grove scale chat/decode 4 --replica 0",
+        "kubectl grove scale chat/decode 0 --dry-run",
+    ),
+    "scaleref": ("kubectl grove scaleref chat/decode",),
+    "scheduler": ("grove scheduler --config scheduler.yaml",),
+    "simulate": ("grove simulate -f samples/disaggregated.yaml",),
+    "startup": ("grove startup --podcliques chat-0-leader:1",),
+    "status": ("kubectl grove status -A", "kubectl grove status -l team=search --sort-by gpus -o wide"),
+    "topology": ("kubectl grove topology", "kubectl grove topology --svg fleet.svg"),
+    "tree": ("kubectl grove tree chat", "kubectl grove tree chat -w --no-pods"),
+    "up": ("grove up", "grove up --nodes 64"),
+    "version": ("grove version",),
+    "webhooks": ("grove webhooks", "grove webhooks --remove"),
+}
+
+
+def epilog(name: str) -> str | None:
+    """The examples of a command, as lines that click does not fill; None for one without any."""
+    lines = EXAMPLES.get(name, ())
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines) if lines else None

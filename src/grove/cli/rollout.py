@@ -1,0 +1,327 @@
+"""`rollout`: how an update of a set goes, and its earlier templates; pause, resume, undo and restart write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grove.cli.access import (
+    RUNNING,
+    WAITING,
+    Answer,
+    Options,
+    Unanswered,
+    answer,
+    cluster_command,
+    complete_sets,
+    object_name,
+)
+from grove.cli.examples import epilog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from rich.console import RenderableType
+
+    from grove.api.core import ControllerRevision
+    from grove.api.meta import Json
+    from grove.cli.following import Source
+    from grove.kube.client import Client
+    from grove.show.seen import Seen
+
+
+@click.group(epilog=epilog("rollout"))
+def rollout() -> None:
+    """How an update of a PodCliqueSet goes, what its earlier templates were, and going back to one.
+
+    Templates are kept as ControllerRevisions, the last five of a set; the annotation grove.io/revision-history-limit
+    on the set asks for another number.
+    """
+
+
+def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
+    return rollout.command(name, epilog=epilog(f"rollout {name}"))
+
+
+_SET = click.argument("pcs", metavar="PCS", shell_complete=complete_sets)
+_DRY = click.option("--dry-run", is_flag=True, help="Ask the API server whether it would; change nothing.")
+
+
+@_command("status")
+@_SET
+@click.option("-w", "--watch", is_flag=True, help="Until the update is over.")
+@cluster_command()
+def status(options: Options, pcs: str, watch: bool) -> int:
+    """What is old and new, which replica is down, since when, and what it waits for.
+
+    Exit codes: 0 every pod is up to date, 3 the update goes on or is paused.
+    """
+    from datetime import UTC, datetime
+
+    name = object_name(pcs)
+    if watch:
+        return _watch(options, name)
+    return answer(options, lambda client, namespace: status_answer(client, namespace, name, datetime.now(UTC)))
+
+
+async def status_answer(client: Client, namespace: str, name: str, now: datetime) -> Answer:
+    from grove.cli.subjects import set_called
+    from grove.show.seen import read
+
+    return _status_of(await set_called(client, namespace, name, read), now)
+
+
+def _status_of(seen: Seen, now: datetime) -> Answer:
+    from grove.show.rollouts import DONE, painted, rollout_of
+
+    found = rollout_of(seen, seen.sets[0], now)
+    name = seen.sets[0].metadata.name
+    return Answer(found, lambda width: painted(name, found, width), RUNNING if found.state == DONE else WAITING)
+
+
+def _watch(options: Options, name: str) -> int:
+    from grove.cli.following import watch
+
+    ended: list[Answer] = []
+
+    async def draw(source: Source) -> Answer | None:
+        seen = source.seen(name)
+        if not seen.sets or ended:
+            return None
+        found = _status_of(seen, source.now())
+        if found.code == RUNNING:
+            ended.append(found)
+            return None
+        return found
+
+    code = watch(options, draw)
+    if not ended:
+        return code
+    from grove.cli.access import show
+
+    return show(ended[0], options.output)
+
+
+@_command("history")
+@_SET
+@click.option("--revision", type=click.IntRange(1), help="The whole template of this one, as YAML.")
+@cluster_command()
+def history(options: Options, pcs: str, revision: int | None) -> int:
+    """The templates that are kept, newest last, and which of them is in effect."""
+    from datetime import UTC, datetime
+
+    name = object_name(pcs)
+    return answer(
+        options, lambda client, namespace: history_answer(client, namespace, name, datetime.now(UTC), revision)
+    )
+
+
+async def history_answer(
+    client: Client, namespace: str, name: str, now: datetime, revision: int | None = None
+) -> Answer:
+    from grove.api.hashes import generation_hash
+
+    pcs, kept = await _kept(client, namespace, name)
+    current = generation_hash(pcs.spec.template)
+    if revision is not None:
+        one = _numbered(kept, name, revision)
+        return Answer(one.data, lambda width: _yaml(one.data))
+    rows = [_line(one, current) for one in kept]
+
+    def paint(width: int) -> RenderableType:
+        from rich.text import Text
+
+        from grove.show.columns import table
+        from grove.show.words import age
+
+        if not rows:
+            return Text("no template is kept; is the operator new enough, and may it write ControllerRevisions?")
+        titles = ("REVISION", "HASH", "AGE", "IN EFFECT", "IMAGES")
+        cells = [
+            (str(row["revision"]), row["hash"], age(row["created"], now), "yes" if row["inEffect"] else "",
+             ", ".join(row["images"]))
+            for row in rows
+        ]  # fmt: skip
+        return table(titles, cells, width)
+
+    return Answer(rows, paint)
+
+
+def _line(one: ControllerRevision, current: str) -> dict[str, Any]:
+    from grove.api import labels
+
+    hash_ = one.metadata.labels.get(labels.GENERATION_HASH, "")
+    containers = (
+        (clique["name"], container)
+        for clique in one.data.get("cliques") or ()
+        for container in (clique.get("podSpec") or {}).get("containers") or ()
+    )
+    images = dict.fromkeys(f"{clique}={container.get('image', '')}" for clique, container in containers)
+    return {
+        "revision": one.revision, "hash": hash_, "created": one.metadata.creation_timestamp,
+        "inEffect": hash_ == current, "images": list(images),
+    }  # fmt: skip
+
+
+def _yaml(data: Json) -> RenderableType:
+    import yaml
+    from rich.text import Text
+
+    return Text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True).rstrip(), overflow="ignore", no_wrap=True)
+
+
+async def _kept(client: Client, namespace: str, name: str) -> tuple[Any, list[ControllerRevision]]:
+    """The set, and the templates that are kept of it, oldest first."""
+    from grove.api import labels
+    from grove.api.core import ControllerRevision
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.cli.subjects import existing
+    from grove.kube.errors import NotFound
+
+    try:
+        pcs = await client.get(PodCliqueSet, name, namespace)
+    except NotFound as error:
+        if not error.details.get("name"):
+            raise
+        there = await existing(client, PodCliqueSet, namespace)
+        raise Unanswered(f"there is no PodCliqueSet {name} in namespace {namespace}{there}") from error
+    mine = f"{labels.COMPONENT}={labels.REVISION_COMPONENT},{labels.PART_OF}={name}"
+    found = (await client.list(ControllerRevision, namespace, labels=mine)).items
+    owned = [one for one in found if any(ref.uid == pcs.metadata.uid for ref in one.metadata.owner_references)]
+    return pcs, sorted(owned, key=lambda one: one.revision)
+
+
+def _numbered(kept: Sequence[ControllerRevision], name: str, number: int) -> ControllerRevision:
+    found = next((one for one in kept if one.revision == number), None)
+    if found is None:
+        there = ", ".join(str(one.revision) for one in kept) or "none"
+        raise Unanswered(f"there is no revision {number} of {name}; kept are {there}")
+    return found
+
+
+@_command("undo")
+@_SET
+@click.option("--to-revision", type=click.IntRange(1), help="Which one; the one before the present if absent.")
+@_DRY
+@cluster_command()
+def undo(options: Options, pcs: str, to_revision: int | None, dry_run: bool) -> int:
+    """Go back to an earlier template: pods are updated to it one unit after the other. Scale stays as it is. Writes."""
+    name = object_name(pcs)
+    return answer(options, lambda client, namespace: undo_answer(client, namespace, name, to_revision, dry_run=dry_run))
+
+
+async def undo_answer(
+    client: Client, namespace: str, name: str, to_revision: int | None = None, *, dry_run: bool = False
+) -> Answer:
+    from grove.api import labels
+    from grove.api.hashes import generation_hash
+    from grove.api.podcliqueset import PodCliqueSet
+
+    pcs, kept = await _kept(client, namespace, name)
+    current = generation_hash(pcs.spec.template)
+    earlier = [one for one in kept if one.metadata.labels.get(labels.GENERATION_HASH) != current]
+    if to_revision is None and not earlier:
+        raise Unanswered(f"no earlier template of {name} is kept")
+    target = earlier[-1] if to_revision is None else _numbered(kept, name, to_revision)
+    raw: Json = await client.get(PodCliqueSet.RESOURCE, name, namespace)
+    said = f"{name} goes back to revision {target.revision} ({target.metadata.labels.get(labels.GENERATION_HASH)})"
+    if target not in earlier:
+        said = f"{name} is at revision {target.revision} already"
+    else:
+        await client.patch(PodCliqueSet, name, restored(raw, target.data), namespace, dry_run=dry_run)
+    return _said({"name": name, "revision": target.revision, "dryRun": dry_run}, said, dry_run)
+
+
+def restored(raw: Json, data: Json) -> Json:
+    """The merge patch that makes a set's pods from an earlier template; it holds for the version it was made from."""
+    earlier = {one["name"]: one for one in data.get("cliques") or ()}
+    cliques = []
+    for clique in raw["spec"]["template"]["cliques"]:
+        one = earlier.get(clique["name"])
+        if one is None:
+            cliques.append(clique)
+            continue
+        changed = {key: value for key, value in clique.items() if key not in ("labels", "annotations")}
+        changed |= {key: one[key] for key in ("labels", "annotations") if one.get(key)}
+        cliques.append({**changed, "spec": {**clique["spec"], "podSpec": one["podSpec"]}})
+    template: Json = {"cliques": cliques, "priorityClassName": data.get("priorityClassName") or None}
+    return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "spec": {"template": template}}
+
+
+@_command("pause")
+@_SET
+@_DRY
+@cluster_command()
+def pause(options: Options, pcs: str, dry_run: bool) -> int:
+    """Let an update take nothing further down; what is down already comes back new. Writes an annotation."""
+    name = object_name(pcs)
+    return answer(
+        options, lambda client, namespace: pause_answer(client, namespace, name, paused=True, dry_run=dry_run)
+    )
+
+
+@_command("resume")
+@_SET
+@_DRY
+@cluster_command()
+def resume(options: Options, pcs: str, dry_run: bool) -> int:
+    """Let a paused update go on. Writes an annotation."""
+    name = object_name(pcs)
+    return answer(
+        options, lambda client, namespace: pause_answer(client, namespace, name, paused=False, dry_run=dry_run)
+    )
+
+
+async def pause_answer(client: Client, namespace: str, name: str, *, paused: bool, dry_run: bool = False) -> Answer:
+    from grove.api import labels
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.show.rollouts import is_paused
+
+    pcs, _ = await _kept(client, namespace, name)
+    state = "paused" if paused else "not paused"
+    if is_paused(pcs) == paused:
+        return _said({"name": name, "paused": paused}, f"updates of {name} are {state} already", False)
+    patch = {"metadata": {"annotations": {labels.ROLLOUT_PAUSED: "true" if paused else None}}}
+    await client.patch(PodCliqueSet, name, patch, namespace, dry_run=dry_run)
+    return _said({"name": name, "paused": paused}, f"updates of {name} are {state} now", dry_run)
+
+
+@_command("restart")
+@_SET
+@_DRY
+@cluster_command()
+def restart(options: Options, pcs: str, dry_run: bool) -> int:
+    """Replace every pod of a set as an update would, one unit after the other. Writes an annotation of its cliques."""
+    from datetime import UTC, datetime
+
+    name = object_name(pcs)
+    return answer(
+        options,
+        lambda client, namespace: restart_answer(client, namespace, name, datetime.now(UTC), dry_run=dry_run),
+    )
+
+
+async def restart_answer(client: Client, namespace: str, name: str, now: datetime, *, dry_run: bool = False) -> Answer:
+    from grove.api import labels
+    from grove.api.meta import rfc3339
+    from grove.api.podcliqueset import PodCliqueSet
+
+    await _kept(client, namespace, name)  # a wrong name is told with those there are
+    raw: Json = await client.get(PodCliqueSet.RESOURCE, name, namespace)
+    mark = {labels.RESTARTED_AT: rfc3339(now)}
+    cliques = [
+        {**one, "annotations": {**(one.get("annotations") or {}), **mark}} for one in raw["spec"]["template"]["cliques"]
+    ]
+    patch = {
+        "metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "spec": {"template": {"cliques": cliques}},
+    }  # fmt: skip
+    await client.patch(PodCliqueSet, name, patch, namespace, dry_run=dry_run)
+    return _said({"name": name}, f"the pods of {name} will be replaced, one unit after the other", dry_run)
+
+
+def _said(data: dict[str, Any], text: str, dry_run: bool) -> Answer:
+    from rich.text import Text
+
+    return Answer(data, lambda width: Text(f"{text} (dry run)" if dry_run else text))

@@ -1,0 +1,92 @@
+"""Writes the history of a set's templates. Nobody waits for it: without rights to ControllerRevisions there is no
+history, and that is all."""
+
+from __future__ import annotations
+
+import structlog
+
+from grove.api import labels
+from grove.api.core import ControllerRevision
+from grove.api.hashes import generation_hash
+from grove.api.meta import Key
+from grove.api.podcliqueset import PodCliqueSet
+from grove.kube.cache import Cache
+from grove.kube.client import Client
+from grove.kube.controller import DONE, Controller, Result
+from grove.kube.errors import AlreadyExists, Forbidden, NotFound
+from grove.operator.podcliqueset.revisions import next_steps
+
+PAGE = 500
+SETTLE_S = 1.0
+"""Nobody waits for a revision; what a set needs to run comes first."""
+
+log = structlog.get_logger(__name__)
+
+
+class Revisions:
+    def __init__(self, cache: Cache, client: Client, *, namespace: str = "") -> None:
+        self._cache, self._client, self._namespace = cache, client, namespace
+        self._first: dict[str, list[ControllerRevision]] | None = None
+        self._kept: dict[str, str] = {}
+        """By uid of the set: the hash whose revision is the newest, as far as we know."""
+        self.controller = Controller[Key]("podcliqueset-revisions", self.reconcile)
+        cache.on_event(PodCliqueSet, self.on_set)
+
+    def on_set(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> None:
+        if new is None:
+            if old is not None:
+                self._kept.pop(old.metadata.uid, None)
+        elif old is None or old.metadata.generation != new.metadata.generation:
+            self.controller.add(new.key, after_s=SETTLE_S)
+
+    async def reconcile(self, key: Key) -> Result:
+        pcs = self._cache.get(PodCliqueSet, key)
+        if pcs is None or pcs.metadata.is_deleting:
+            return DONE
+        wanted = generation_hash(pcs.spec.template)
+        if self._kept.get(pcs.metadata.uid) == wanted:
+            return DONE
+        try:
+            await self._keep(pcs)
+        except Forbidden as error:
+            log.info("no history of templates is kept for lack of rights", set=str(key), error=str(error))
+        except NotFound:
+            return DONE  # the set or its namespace is going
+        self._kept[pcs.metadata.uid] = wanted
+        return DONE
+
+    async def _keep(self, pcs: PodCliqueSet) -> None:
+        meta = pcs.metadata
+        steps = next_steps(pcs, await self._there(pcs))
+        if steps.create is not None:
+            try:
+                await self._client.create(ControllerRevision, steps.create)
+            except AlreadyExists:
+                log.info("a revision of that name belongs to somebody else", set=str(meta.key))
+        if steps.renumber is not None:
+            name, number = steps.renumber
+            await self._client.patch(ControllerRevision, name, {"revision": number}, meta.namespace)
+        for name in steps.delete:
+            await self._client.delete(ControllerRevision, name, meta.namespace)
+
+    async def _there(self, pcs: PodCliqueSet) -> list[ControllerRevision]:
+        """What is kept of a set. The first question reads all sets' at once: after a restart everybody is asked for."""
+        kind = f"{labels.COMPONENT}={labels.REVISION_COMPONENT}"
+        if self._first is None:
+            self._first = {}
+            page = ""
+            while True:
+                got = await self._client.list(
+                    ControllerRevision, self._namespace, labels=kind, limit=PAGE, next_page=page
+                )
+                for one in got.items:
+                    for ref in one.metadata.owner_references:
+                        self._first.setdefault(ref.uid, []).append(one)
+                if not (page := got.next_page):
+                    break
+        meta = pcs.metadata
+        if (known := self._first.pop(meta.uid, None)) is not None:
+            return known
+        mine = f"{kind},{labels.PART_OF}={meta.name}"
+        found = (await self._client.list(ControllerRevision, meta.namespace, labels=mine)).items
+        return [one for one in found if any(ref.uid == meta.uid for ref in one.metadata.owner_references)]

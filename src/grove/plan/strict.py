@@ -1,0 +1,60 @@
+"""What an API server with strict field validation says of a manifest before admission sees it: fields nobody knows.
+
+A misspelt field is dropped by a server that is not asked to be strict, and `replcas: 1` would then "fit". kubectl asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any
+
+from grove.api.meta import Json
+from grove.api.podcliqueset import PodCliqueSet
+from grove.crds import load
+from grove.sim.custom import kind_of_crd
+from grove.sim.schema import Structure
+
+METADATA = (
+    "name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences", "uid",
+    "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
+    "managedFields", "selfLink",
+)  # fmt: skip
+
+
+def unknown_fields(manifest: Json) -> list[str]:
+    """A sentence for each field of a PodCliqueSet that its schema does not have, with the nearest that it has."""
+    known = ("apiVersion", "kind", "metadata")
+    found = list(_unknown(_structure(), {k: v for k, v in manifest.items() if k not in known}, ""))
+    found += [_fault(f"metadata.{name}", METADATA) for name in manifest.get("metadata") or {} if name not in METADATA]
+    return found
+
+
+@lru_cache(maxsize=1)
+def _structure() -> Structure:
+    crd = next(one for one in load() if one["spec"]["names"]["kind"] == PodCliqueSet.RESOURCE.kind)
+    structure = kind_of_crd(crd).structure
+    assert structure is not None
+    return structure
+
+
+def _unknown(structure: Structure, value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            if structure.items is not None:
+                yield from _unknown(structure.items, item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            at = f"{path}.{name}" if path else name
+            below = structure.properties.get(name) or structure.additional
+            if below is not None:
+                yield from _unknown(below, inner, at)
+            elif not structure.preserve and structure.properties:
+                yield _fault(at, structure.properties)
+
+
+def _fault(path: str, known: Any) -> str:
+    near = get_close_matches(path.rpartition(".")[2], list(known), 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f'unknown field "{path}"{hint}'

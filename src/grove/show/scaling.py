@@ -1,0 +1,102 @@
+"""What scaling does, as values: which gangs come and go, how many pods, and what stops working."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from grove.api import names
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.show.words import many
+
+MOST_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """One object whose replicas change. `warnings` say what stops working."""
+
+    kind: str
+    name: str
+    before: int
+    after: int
+    gangs_come: tuple[str, ...] = ()
+    gangs_go: tuple[str, ...] = ()
+    pods: int = 0
+    """Pods more, or fewer where it is negative."""
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def sentences(self) -> Iterator[str]:
+        if self.gangs_come:
+            yield f"{many(len(self.gangs_come), 'gang')} will come: {_few(self.gangs_come)}"
+        if self.gangs_go:
+            yield f"{many(len(self.gangs_go), 'gang')} will go: {_few(self.gangs_go)}"
+        if self.pods:
+            yield f"{many(abs(self.pods), 'pod')} {'more' if self.pods > 0 else 'fewer'}"
+        yield from self.warnings
+
+
+def _few(found: tuple[str, ...]) -> str:
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return ", ".join(found[:MOST_NAMED]) + more
+
+
+def scaled(one: PodCliqueSet | PodCliqueScalingGroup | PodClique, after: int, pcs: PodCliqueSet) -> Scaled:
+    if isinstance(one, PodCliqueSet):
+        return _set(one, after)
+    if isinstance(one, PodCliqueScalingGroup):
+        return _group(one, after, pcs)
+    return _clique(one, after)
+
+
+def _set(pcs: PodCliqueSet, after: int) -> Scaled:
+    before, name = pcs.spec.replicas, pcs.metadata.name
+    come = tuple(gang for index in range(before, after) for gang in _gangs(pcs, index))
+    go = tuple(gang for index in range(after, before) for gang in _gangs(pcs, index))
+    template = pcs.spec.template
+    grouped = {clique: group.replicas for group in template.pod_clique_scaling_groups for clique in group.clique_names}
+    each = sum(one.spec.replicas * grouped.get(one.name, 1) for one in template.cliques)
+    warnings = (
+        (f"to 0: every pod of {name} stops, and nothing of it serves until it is scaled up",) if not after else ()
+    )
+    return Scaled("PodCliqueSet", name, before, after, come, go, (after - before) * each, warnings)
+
+
+def _gangs(pcs: PodCliqueSet, index: int) -> Iterator[str]:
+    """The gangs of one replica, as the template has its groups."""
+    yield names.base_gang(pcs.metadata.name, index)
+    for group in pcs.spec.template.pod_clique_scaling_groups:
+        fqn = names.scaling_group(pcs.metadata.name, index, group.name)
+        for copy in range(group.min_available, group.replicas):
+            yield names.scaled_gang(fqn, copy, group.min_available)
+
+
+def _group(group: PodCliqueScalingGroup, after: int, pcs: PodCliqueSet) -> Scaled:
+    before, least, name = group.spec.replicas, group.spec.min_available, group.metadata.name
+    come = tuple(names.scaled_gang(name, copy, least) for copy in range(max(before, least), max(after, least)))
+    go = tuple(names.scaled_gang(name, copy, least) for copy in range(max(after, least), max(before, least)))
+    found = (pcs.spec.template.find_clique(clique) for clique in group.spec.clique_names)
+    each = sum(one.spec.replicas for one in found if one is not None)
+    warnings = tuple(_below(name, after, least, "replicas"))
+    return Scaled("PodCliqueScalingGroup", name, before, after, come, go, (after - before) * each, warnings)
+
+
+def _clique(clique: PodClique, after: int) -> Scaled:
+    before, name = clique.spec.replicas, clique.metadata.name
+    least = clique.spec.min_available if clique.spec.min_available is not None else 0
+    return Scaled(
+        "PodClique", name, before, after, pods=after - before, warnings=tuple(_below(name, after, least, "pods"))
+    )
+
+
+def _below(name: str, after: int, least: int, what: str) -> Iterator[str]:
+    if after == 0:
+        yield f"to 0: every pod of {name} stops, and whatever needs it stops working"
+    elif after < least:
+        yield (
+            f"below its minAvailable of {least} {what}: its replica of the set counts as unavailable, and is restarted "
+            f"whole once the termination delay is over"
+        )

@@ -1,0 +1,158 @@
+"""`rollout`: what is old and new, going back exactly, pausing and resuming, and starting everything anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.asking import World, server, text_of
+
+from grove.api import labels
+from grove.api.core import ControllerRevision, Pod
+from grove.api.hashes import generation_hash
+from grove.api.meta import Json
+from grove.api.podcliqueset import PodCliqueSet
+from grove.cli.access import Unanswered
+from grove.cli.rollout import history_answer, pause_answer, restart_answer, status_answer, undo_answer
+
+
+async def template(world: World) -> tuple[str, list[Json]]:
+    raw: Json = await world.client.get(PodCliqueSet.RESOURCE, "chat", world.namespace)
+    pcs = await world.client.get(PodCliqueSet, "chat", world.namespace)
+    return generation_hash(pcs.spec.template), raw["spec"]["template"]["cliques"]
+
+
+async def change(world: World, image: str, **more: Any) -> None:
+    _, cliques = await template(world)
+    for clique in cliques:
+        clique["spec"]["podSpec"]["containers"][0]["image"] = image
+        clique |= more
+    await world.client.patch(PodCliqueSet, "chat", {"spec": {"template": {"cliques": cliques}}}, world.namespace)
+
+
+async def images(world: World) -> set[str]:
+    pods = (await world.client.list(Pod, world.namespace)).items
+    return {pod.spec.containers[0].image for pod in pods if not pod.metadata.is_deleting}
+
+
+async def updated(world: World, image: str) -> None:
+    async def all_are() -> bool:
+        answer = await status_answer(world.client, world.namespace, "chat", world.now)
+        return await images(world) == {image} and answer.code == 0 and answer.data.outdated == 0
+
+    await world.cluster.eventually(all_are, 60)
+
+
+async def kept(world: World, count: int) -> list[ControllerRevision]:
+    async def there() -> Any:
+        found = (await world.client.list(ControllerRevision, world.namespace)).items
+        return sorted(found, key=lambda one: one.revision) if len(found) == count else None
+
+    found: list[ControllerRevision] = await world.cluster.eventually(there)
+    return found
+
+
+async def chat(world: World) -> None:
+    await world.apply(world.system("chat", cliques=[server("leader", 1, 1), server("worker", 2, 1)]))
+    await world.available("chat")
+    await kept(world, 1)
+
+
+async def test_undo_restores_the_earlier_template_exactly(world: World) -> None:
+    await chat(world)
+    before = await template(world)
+    await change(world, "example/c:2", annotations={"why": "a try"})
+    await updated(world, "example/c:2")
+    await kept(world, 2)
+    answer = await undo_answer(world.client, world.namespace, "chat")
+    assert text_of(answer, 100, world) == f"chat goes back to revision 1 ({before[0]})"
+    assert await template(world) == before
+    await updated(world, "example/c:1")
+
+    async def first_is_newest() -> bool:
+        found = (await world.client.list(ControllerRevision, world.namespace)).items
+        newest = max(found, key=lambda one: one.revision)
+        return (len(found), newest.revision) == (2, 3) and newest.metadata.labels[labels.GENERATION_HASH] == before[0]
+
+    await world.cluster.eventually(first_is_newest)
+    again = await undo_answer(world.client, world.namespace, "chat", 3)
+    assert text_of(again, 100, world) == "chat is at revision 3 already"
+
+
+async def test_scale_is_not_undone(world: World) -> None:
+    await chat(world)
+    await change(world, "example/c:2")
+    await updated(world, "example/c:2")
+    await world.client.patch(PodCliqueSet, "chat", {"spec": {"replicas": 2}}, world.namespace)
+    await undo_answer(world.client, world.namespace, "chat")
+    assert (await world.client.get(PodCliqueSet, "chat", world.namespace)).spec.replicas == 2
+
+
+async def test_history_has_the_last_five_and_says_which_is_in_effect(world: World) -> None:
+    await chat(world)
+    for number in range(2, 8):
+        await change(world, f"example/c:{number}")
+        hash_, _ = await template(world)
+
+        async def is_kept(hash_: str = hash_) -> bool:
+            found = (await world.client.list(ControllerRevision, world.namespace)).items
+            return any(one.metadata.labels[labels.GENERATION_HASH] == hash_ for one in found)
+
+        await world.cluster.eventually(is_kept)
+    await kept(world, 5)
+    answer = await history_answer(world.client, world.namespace, "chat", world.now)
+    assert [(row["revision"], row["images"][0], row["inEffect"]) for row in answer.data] == [
+        (number, f"leader=example/c:{number}", number == 7) for number in range(3, 8)
+    ]
+    whole = await history_answer(world.client, world.namespace, "chat", world.now, 5)
+    assert whole.data["cliques"][0]["podSpec"]["containers"][0]["image"] == "example/c:5"
+    with pytest.raises(Unanswered, match="there is no revision 1 of chat; kept are 3, 4, 5, 6, 7"):
+        await undo_answer(world.client, world.namespace, "chat", 1)
+
+
+async def test_a_paused_update_takes_nothing_down_and_goes_on_when_resumed(world: World) -> None:
+    await chat(world)
+    assert "are paused now" in text_of(
+        await pause_answer(world.client, world.namespace, "chat", paused=True), 80, world
+    )
+    await change(world, "example/c:2")
+
+    async def is_open() -> bool:
+        answer = await status_answer(world.client, world.namespace, "chat", world.now)
+        pcs = await world.client.get(PodCliqueSet, "chat", world.namespace)
+        return bool(answer.data.state == "paused" and pcs.status.update_progress is not None)
+
+    await world.cluster.eventually(is_open)
+    assert await images(world) == {"example/c:1"}
+    answer = await status_answer(world.client, world.namespace, "chat", world.now)
+    assert (answer.code, answer.data.updated, answer.data.pods) == (3, 0, 3)
+    worker = next(role for role in answer.data.roles if role.clique == "worker")
+    assert (worker.image, worker.old_images) == ("example/c:2", ("example/c:1",))
+    await pause_answer(world.client, world.namespace, "chat", paused=False)
+    await updated(world, "example/c:2")
+
+
+async def test_a_restart_replaces_every_pod(world: World) -> None:
+    await chat(world)
+    before = {pod.metadata.uid for pod in (await world.client.list(Pod, world.namespace)).items}
+    await restart_answer(world.client, world.namespace, "chat", world.now)
+
+    async def replaced() -> bool:
+        pods = (await world.client.list(Pod, world.namespace)).items
+        return len(pods) == 3 and all(pod.is_ready and pod.metadata.uid not in before for pod in pods)
+
+    await world.cluster.eventually(replaced, 60)
+
+
+async def test_the_replica_that_is_down_is_named_with_what_it_waits_for(world: World) -> None:
+    await chat(world)
+    world.nodes.hold = lambda pod: True
+    await change(world, "example/c:2")
+
+    async def down() -> Any:
+        found = (await status_answer(world.client, world.namespace, "chat", world.now)).data
+        return found if found.down and found.down[0].waits_for else None
+
+    found = await world.cluster.eventually(down)
+    assert found.down[0].name == "chat-0"
+    assert found.down[0].waits_for.startswith("chat-0-")

@@ -1,0 +1,262 @@
+"""One list of situations, and what each command says of them: `status`, `tree` and `explain` agree in word, sentence
+and exit code, and `queue` knows what waits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from tests.support.asking import World, server, text_of
+
+from grove.api.core import Lease, Pod
+from grove.api.meta import Json, Resource, rfc3339
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.cli.explain import explain_answer, queue_answer
+from grove.cli.rollout import pause_answer
+from grove.cli.tree import status_answer, tree_answer
+
+HELD = "4 nodes are held for big-0"
+QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")
+Act = Callable[[World], Awaitable[None]]
+
+
+async def healthy(world: World) -> None:
+    await world.apply(world.system("chat"))
+    await world.available("chat")
+
+
+async def starting(world: World) -> None:
+    world.nodes.hold = lambda pod: True
+    await world.apply(world.system("chat", cliques=[server("worker", 2, 8)]))
+    await bound(world, 2)
+
+
+async def updating(world: World) -> None:
+    await healthy(world)
+    world.nodes.hold = lambda pod: True
+    await new_image(world)
+    await unready(world)
+
+
+async def paused(world: World) -> None:
+    await healthy(world)
+    await pause_answer(world.client, world.namespace, "chat", paused=True)
+    await new_image(world)
+
+    async def begun() -> bool:
+        progress = (await world.client.get(PodCliqueSet, "chat", world.namespace)).status.update_progress
+        return progress is not None and progress.update_ended_at is None
+
+    await world.cluster.eventually(begun)
+
+
+async def scaled_to_zero(world: World) -> None:
+    await healthy(world)
+    await world.client.patch(PodCliqueSet, "chat", {"spec": {"replicas": 0}}, world.namespace)
+
+    async def gone() -> bool:
+        return not (await world.client.list(Pod, world.namespace)).items
+
+    await world.cluster.eventually(gone)
+
+
+async def group_at_zero(world: World) -> None:
+    groups = [{"name": "pair", "cliqueNames": ["leader"], "replicas": 1, "minAvailable": 1}]
+    cliques = [server("front", 1, 1), server("leader", 1, 8)]
+    await world.apply(world.system("chat", required="block", cliques=cliques, podCliqueScalingGroups=groups))
+    await world.available("chat")
+    await world.client.patch(PodCliqueScalingGroup, "chat-0-pair", {"spec": {"replicas": 0}}, world.namespace)
+
+    async def gone() -> bool:
+        pods = (await world.client.list(Pod, world.namespace)).items
+        return len(pods) == 1 and pods[0].is_ready
+
+    await world.cluster.eventually(gone)
+
+
+async def cannot_fit(world: World) -> None:
+    await world.apply(world.system("chat", cliques=[server("worker", 5, 8)]))
+    await world.refused("chat-0")
+
+
+async def waits_for_quota(world: World) -> None:
+    few = {"metadata": {"name": "few", "namespace": world.namespace}, "spec": {"hard": {"pods": "1"}}}
+    await world.client.create(QUOTA, few)
+    await world.apply(world.system("chat"))
+
+    async def told() -> bool:
+        answer = await status_answer(world.client, world.namespace, "chat", world.now)
+        return "quota" in answer.data[0].why
+
+    await world.cluster.eventually(told)
+
+
+async def held(world: World) -> None:
+    """As the scheduler writes it when nodes that would do are held for somebody before it."""
+    await world.stop("scheduler")
+    await world.apply(world.system("chat"))
+
+    async def complete() -> bool:
+        gang = await world.client.get(PodGang, "chat-0", world.namespace)
+        return any(one.type == "Initialized" and one.status == "True" for one in gang.status.conditions)
+
+    await world.cluster.eventually(complete)
+    gang = await world.client.get(PodGang, "chat-0", world.namespace)
+    said = {"type": "Scheduled", "status": "False", "reason": "NodesHeldForOthers", "message": HELD,
+            "lastTransitionTime": rfc3339(world.now)}  # fmt: skip
+    kept = [
+        {"type": one.type, "status": one.status, "reason": one.reason, "message": one.message,
+         "lastTransitionTime": rfc3339(one.last_transition_time or world.now)}
+        for one in gang.status.conditions
+    ]  # fmt: skip
+    patch = {"status": {"conditions": [*kept, said]}}
+    await world.client.patch(PodGang, "chat-0", patch, world.namespace, subresource="status")
+
+
+async def operator_dead(world: World) -> None:
+    """It died, and somebody deleted a pod since."""
+    await healthy(world)
+    await world.stop("operator")
+    await expired(world, "grove-operator-leader-election")
+    pod = (await world.client.list(Pod, world.namespace)).items[0].metadata
+    await world.client.delete(Pod, pod.name, world.namespace)
+
+
+async def scheduler_dead(world: World) -> None:
+    await world.stop("scheduler")
+    await expired(world, "grove-scheduler-leader-election")
+    await world.apply(world.system("chat"))
+    await bound(world, 0, pods=3)
+
+
+async def pod_failed(world: World) -> None:
+    await healthy(world)
+    pod = next(p for p in (await world.client.list(Pod, world.namespace)).items if "worker" in p.metadata.name)
+    await world.nodes.crash_pod(world.namespace, pod.metadata.name, restart_s=3600.0)
+    await unready(world)
+
+
+async def image_missing(world: World) -> None:
+    world.nodes.hold = lambda pod: True
+    await world.apply(world.system("chat", cliques=[server("worker", 1, 8)]))
+    await bound(world, 1)
+    [pod] = (await world.client.list(Pod, world.namespace)).items
+    waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+    status = {"containerStatuses": [{"name": "c", "image": "x", "imageID": "", "ready": False, "restartCount": 0,
+                                     "state": {"waiting": waiting}}]}  # fmt: skip
+    await world.client.patch(Pod, pod.metadata.name, {"status": status}, world.namespace, subresource="status")
+
+
+async def node_lost(world: World) -> None:
+    await healthy(world)
+    pod = next(p for p in (await world.client.list(Pod, world.namespace)).items if "worker" in p.metadata.name)
+    await world.nodes.stop_node(pod.spec.node_name)
+    await unready(world)
+
+
+async def new_image(world: World) -> None:
+    raw: Json = await world.client.get(PodCliqueSet.RESOURCE, "chat", world.namespace)
+    cliques = raw["spec"]["template"]["cliques"]
+    for clique in cliques:
+        clique["spec"]["podSpec"]["containers"][0]["image"] = "example/c:2"
+    await world.client.patch(PodCliqueSet, "chat", {"spec": {"template": {"cliques": cliques}}}, world.namespace)
+
+
+async def bound(world: World, count: int, pods: int | None = None) -> None:
+    async def there() -> bool:
+        found = (await world.client.list(Pod, world.namespace)).items
+        return len(found) == (pods or count) and sum(pod.is_bound for pod in found) == count
+
+    await world.cluster.eventually(there)
+
+
+async def unready(world: World) -> None:
+    async def one_is() -> bool:
+        return any(not pod.is_ready for pod in (await world.client.list(Pod, world.namespace)).items)
+
+    await world.cluster.eventually(one_is)
+
+
+async def expired(world: World, name: str) -> None:
+    spec = {"holderIdentity": "old", "leaseDurationSeconds": 15, "renewTime": "2020-01-01T00:00:00.000000Z"}
+    await world.client.create(Lease, {"metadata": {"name": name, "namespace": world.namespace}, "spec": spec})
+
+
+@dataclass(frozen=True)
+class Situation:
+    act: Act
+    state: str
+    code: int
+    sentence: str
+    waits: bool = False
+    """Whether `queue` has a gang of it."""
+    simulated: bool = False
+
+
+SITUATIONS = {
+    "healthy": Situation(healthy, "running", 0, r"3 of 3 pods ready"),
+    "starting": Situation(starting, "starting", 3, r"its pods are starting"),
+    "updating": Situation(updating, "updating", 3, r"updating: \d of \d pods up to date; chat-0 is down since \d+s, "),
+    "paused": Situation(paused, "paused", 3, r"the update is paused: 0 of 3 pods up to date"),
+    "scaled to zero": Situation(scaled_to_zero, "scaled to zero", 0, r"is scaled to zero"),
+    "a group at zero": Situation(group_at_zero, "running", 0, r"1 of 1 pod ready"),
+    "cannot fit": Situation(cannot_fit, "cannot fit", 4, r"no rack has room for \S+chat-0 \(5 pods\); rack .*", True),
+    "waits for quota": Situation(
+        waits_for_quota, "waiting", 3, r"a ResourceQuota does not let its pods be created: exceed", simulated=True
+    ),
+    "held": Situation(held, "waiting", 3, HELD, True),
+    "operator dead": Situation(operator_dead, "unattended", 3, r"grove-operator does not run \(nobody leads", True),
+    "scheduler dead": Situation(
+        scheduler_dead, "unattended", 3, r"grove-scheduler does not run \(nobody leads: old last renewed", True
+    ),
+    "pod failed": Situation(pod_failed, "failing", 3, r"c: CrashLoopBackOff"),
+    "image missing": Situation(image_missing, "failing", 3, r"c: ImagePullBackOff"),
+    "node lost": Situation(node_lost, "failing", 3, r"node \S+ does not answer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+async def test_every_command_says_the_same_of_a_situation(world: World, name: str) -> None:
+    situation = SITUATIONS[name]
+    if situation.simulated and not world.cluster.is_sim:
+        pytest.skip("the real control plane of the tests does not count quotas")
+    await situation.act(world)
+    client, namespace, now = world.client, world.namespace, world.now
+
+    async def settled() -> Any:
+        found = await status_answer(client, namespace, "chat", world.now)
+        return found if found.data[0].state == situation.state else None
+
+    try:
+        status = await world.cluster.eventually(settled, 60)
+    except AssertionError:
+        status = await status_answer(client, namespace, "chat", now)
+    tree = await tree_answer(client, namespace, "chat", now=world.now)
+    explain = await explain_answer(client, namespace, "chat", now=world.now)
+    queue = await queue_answer(client, namespace, world.now)
+    [row] = status.data
+    words = {"status": row.state, "tree": tree.data["verdict"], "explain": explain.data["state"]}
+    assert words == dict.fromkeys(words, situation.state), row.why
+    assert (status.code, tree.code, explain.code) == (situation.code,) * 3
+    for reason in (row.why, tree.data["reason"], explain.data["reason"]):
+        assert re.match(situation.sentence, reason), reason
+    assert bool([line for line in queue.data if line.name == "chat-0"]) == situation.waits
+    if situation.state == "unattended":
+        for answer in (status, tree, explain, queue):
+            first = text_of(answer, 200, world).splitlines()[0]
+            assert "does not run" in first, first
+            assert answer.code == 3
+
+
+async def test_labels_select_the_sets_of_status(world: World) -> None:
+    manifest = world.system("chat", cliques=[server("worker", 1, 1)])
+    manifest["metadata"]["labels"] = {"team": "search"}
+    await world.apply(manifest)
+    for selector, want in (("team=search", ["chat"]), ("team=x", [])):
+        found = await status_answer(world.client, world.namespace, "", world.now, selector=selector)
+        assert [row.name for row in found.data] == want

@@ -1,0 +1,86 @@
+"""What scaling does, said before it is done."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.cli.main import run
+from grove.cli.scale import scale
+from grove.show.scaling import scaled
+
+CLIQUES = [{"name": "front", "spec": {"replicas": 1}}, {"name": "leader", "spec": {"replicas": 1}},
+           {"name": "worker", "spec": {"replicas": 3}}]  # fmt: skip
+PCS = msgspec.convert(
+    {
+        "metadata": {"name": "chat"},
+        "spec": {
+            "replicas": 1,
+            "template": {
+                "cliques": CLIQUES,
+                "podCliqueScalingGroups": [
+                    {"name": "decode", "cliqueNames": ["leader", "worker"], "replicas": 3, "minAvailable": 1}
+                ],
+            },
+        },
+    },
+    PodCliqueSet,
+)
+GROUP = msgspec.convert(
+    {
+        "metadata": {"name": "chat-0-decode"},
+        "spec": {"replicas": 3, "minAvailable": 2, "cliqueNames": ["leader", "worker"]},
+    },
+    PodCliqueScalingGroup,
+)
+CLIQUE = msgspec.convert(
+    {"metadata": {"name": "chat-0-front"}, "spec": {"roleName": "f", "replicas": 2, "minAvailable": 2}}, PodClique
+)
+
+
+@pytest.mark.parametrize(
+    ("what", "to", "want"),
+    [
+        pytest.param(
+            PCS, 2,
+            ["3 gangs will come: chat-1, chat-1-decode-0, chat-1-decode-1", "13 pods more"],
+            id="a set up: base gang and scaled gangs",
+        ),
+        pytest.param(
+            PCS, 0,
+            ["3 gangs will go: chat-0, chat-0-decode-0, chat-0-decode-1", "13 pods fewer",
+             "to 0: every pod of chat stops, and nothing of it serves until it is scaled up"],
+            id="a set to zero",
+        ),
+        pytest.param(GROUP, 4, ["1 gang will come: chat-0-decode-1", "4 pods more"], id="a group up"),
+        pytest.param(GROUP, 2, ["1 gang will go: chat-0-decode-0", "4 pods fewer"], id="a group to its minimum"),
+        pytest.param(
+            GROUP, 1,
+            ["1 gang will go: chat-0-decode-0", "8 pods fewer",
+             "below its minAvailable of 2 replicas: its replica of the set counts as unavailable, and is restarted "
+             "whole once the termination delay is over"],
+            id="a group below its minimum",
+        ),
+        pytest.param(
+            CLIQUE, 0, ["2 pods fewer", "to 0: every pod of chat-0-front stops, and whatever needs it stops working"],
+            id="a clique to zero",
+        ),
+    ],
+)  # fmt: skip
+def test_what_scaling_does(what: PodCliqueSet | PodCliqueScalingGroup | PodClique, to: int, want: list[str]) -> None:
+    assert list(scaled(what, to, PCS).sentences) == want
+
+
+def test_a_negative_number_is_a_plain_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        run(scale, ["chat/prefill", "-1"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "error: replicas must be a whole number, 0 or more, not -1\n"
+
+
+def test_scale_has_help() -> None:
+    assert "whether what comes would fit now" in CliRunner().invoke(scale, ["--help"]).output
