@@ -13,8 +13,6 @@ from typing import Any
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.crds import load
-from grove.sim.custom import kind_of_crd
-from grove.sim.schema import Structure
 
 METADATA = (
     "name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences", "uid",
@@ -26,32 +24,32 @@ METADATA = (
 def unknown_fields(manifest: Json) -> list[str]:
     """A sentence for each field of a PodCliqueSet that its schema does not have, with the nearest that it has."""
     known = ("apiVersion", "kind", "metadata")
-    found = list(_unknown(_structure(), {k: v for k, v in manifest.items() if k not in known}, ""))
+    found = list(_unknown(_schema(), {k: v for k, v in manifest.items() if k not in known}, ""))
     found += [_fault(f"metadata.{name}", METADATA) for name in manifest.get("metadata") or {} if name not in METADATA]
     return found
 
 
 @lru_cache(maxsize=1)
-def _structure() -> Structure:
+def _schema() -> Json:
     crd = next(one for one in load() if one["spec"]["names"]["kind"] == PodCliqueSet.RESOURCE.kind)
-    structure = kind_of_crd(crd).structure
-    assert structure is not None
-    return structure
+    version = next(one for one in crd["spec"]["versions"] if one["name"] == PodCliqueSet.RESOURCE.version)
+    schema: Json = version["schema"]["openAPIV3Schema"]
+    return schema
 
 
-def _unknown(structure: Structure, value: Any, path: str) -> Iterator[str]:
+def _unknown(schema: Json, value: Any, path: str) -> Iterator[str]:
     if isinstance(value, list):
         for index, item in enumerate(value):
-            if structure.items is not None:
-                yield from _unknown(structure.items, item, f"{path}[{index}]")
+            yield from _unknown(schema.get("items") or {}, item, f"{path}[{index}]")
     elif isinstance(value, dict):
+        known, more = schema.get("properties") or {}, schema.get("additionalProperties")
         for name, inner in value.items():
             at = f"{path}.{name}" if path else name
-            below = structure.properties.get(name) or structure.additional
+            below = known.get(name) or (more if isinstance(more, dict) else None)
             if below is not None:
                 yield from _unknown(below, inner, at)
-            elif not structure.preserve and structure.properties:
-                yield _fault(at, structure.properties)
+            elif known and more is not True and not schema.get("x-kubernetes-preserve-unknown-fields"):
+                yield _fault(at, known)
 
 
 def _fault(path: str, known: Any) -> str:
