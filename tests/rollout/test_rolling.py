@@ -127,6 +127,7 @@ async def test_an_update_costs_few_writes_and_cries_no_wolf(world: World) -> Non
             ("create", "pods"): 6,
             ("delete", "pods"): 6,
             ("create", "events"): 13,
+            ("create", "controllerrevisions"): 1,
         }
     )
     assert await world.event_reasons("wl-3-w") == {"PodCreateSuccessful", "PodDeleteSuccessful"}

@@ -19,7 +19,12 @@ class Asking(LazyGroup):
     table = ASKING
 
 
-@click.command(cls=Asking, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=Asking,
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="kubectl grove")
 @click.option(
     "--kubeconfig",

@@ -80,7 +80,12 @@ class LazyGroup(click.Group):
                     formatter.write_dl([(name, part[name][1]) for name in names])
 
 
-@click.command(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="grove")
 @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error; may stand anywhere.")
 @click.pass_context

@@ -38,7 +38,7 @@ def test_kubectl_grove_offers_the_questions_only() -> None:
     found = grove("--help", module="grove.cli.kubectl")
     assert found.stdout.startswith("Usage: kubectl grove [OPTIONS] COMMAND")
     assert all(f"  {name} " in found.stdout for name in ASKING)
-    assert "operator" not in found.stdout
+    assert "  operator " not in found.stdout
 
 
 def test_help_is_quick() -> None:
@@ -59,7 +59,12 @@ def test_help_is_quick() -> None:
         pytest.param(["tree"], 2, "error: Missing argument 'PCS'. (see grove tree --help)\n", id="a missing argument"),
         pytest.param(["dance"], 2, "error: No such command 'dance'. (see grove --help)\n", id="an unknown command"),
         pytest.param(["plan"], 2, "error: give manifests (-f), or --scale, or --drain", id="nothing to plan"),
-        pytest.param(["scale", "chat", "many"], 2, "error: Invalid value for 'REPLICAS'", id="not a number"),
+        pytest.param(
+            ["scale", "chat", "many"],
+            2,
+            "error: replicas must be a whole number, 0 or more, not many",
+            id="not a number",
+        ),
         pytest.param(["demo", "--scenario", "pyproject.toml"], 1, "error: pyproject.toml: ", id="no scenario"),
     ],
 )
