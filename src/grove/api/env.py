@@ -23,7 +23,6 @@ PCSG_INDEX = "GROVE_PCSG_INDEX"
 
 # Read by the operator's process.
 INIT_CONTAINER_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
-OPERATOR_SERVICE_ACCOUNT_NAME = "GROVE_OPERATOR_SERVICE_ACCOUNT_NAME"
 
 
 def pod_variables(pcs: str, replica: int, clique_fqn: str, namespace: str) -> list[Json]:

@@ -109,8 +109,3 @@ def replica_claim(owner: str, index: int, template: str) -> str:
 def compute_domain(pcs: str, index: int, mnnvl_group: str) -> str:
     """The ComputeDomain, and the ResourceClaimTemplate that the driver makes from it."""
     return f"{pcs}-{index}-{mnnvl_group}"
-
-
-def combined_length(pcs: str, clique: str, group: str = "") -> int:
-    """What counts against `MAX_COMBINED_LENGTH`, in bytes."""
-    return len(f"{pcs}{group}{clique}".encode())

@@ -7,9 +7,6 @@ from typing import Annotated, ClassVar
 from grove.api.doc import DOMAIN_NAME, Int64, doc
 from grove.api.meta import Condition, Object, Resource, Struct
 
-WELL_KNOWN_DOMAINS = ("region", "zone", "datacenter", "block", "rack", "host", "numa")
-"""Broad to narrow. Any other name is as good; these are the ones users meet in examples."""
-
 
 class Pack(Struct):
     required: Annotated[str, doc("Domain that must hold all the pods, or they stay pending.", **DOMAIN_NAME)] = ""

@@ -9,7 +9,7 @@ import pytest
 from tests.support.manifests import clique, group, pcs
 from tests.support.reviews import binding, changed, plain, warnings
 
-from grove.admission.rules.feasibility import NodeFacts, NodeSummary, node_facts
+from grove.admission.rules.feasibility import NodeFacts, NodeSummary
 from grove.admission.rules.lookups import Known
 from grove.admission.rules.review import Admission
 from grove.admission.serving.node_watch import NodeWatch
@@ -174,11 +174,6 @@ def test_nothing_is_said_about_nodes_nobody_knows(nodes: NodeSummary | None) -> 
 )
 def test_what_a_pod_reserves(spec: dict, want: dict) -> None:
     assert pod_request(spec) == want
-
-
-def test_node_facts_are_read_from_a_node() -> None:
-    raw = {"metadata": {"labels": {"a": "b"}}, "status": {"allocatable": {"cpu": "63500m", "memory": "1Gi", "x": "?"}}}
-    assert node_facts(raw) == NodeFacts({"a": "b"}, {"cpu": 63_500, "memory": GI})
 
 
 def test_ten_thousand_nodes_are_not_looked_through_one_by_one() -> None:

@@ -70,9 +70,3 @@ def test_there_is_no_scaled_gang_below_the_minimum() -> None:
 )
 def test_find_pod_index(hostname: str, want: int | None) -> None:
     assert names.find_pod_index(hostname) == want
-
-
-def test_length_counts_names_in_bytes_and_no_dashes() -> None:
-    assert names.combined_length("demo", "fe") == 6
-    assert names.combined_length("demo", "wk", group="pf") == 8
-    assert names.combined_length("é", "") == 2

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from grove.admission.rules.view import CliqueView, Constraint, SetView, mapping
-from grove.api.podrequest import PODS, add_amounts, parsed_amounts, pod_request
+from grove.admission.rules.view import CliqueView, Constraint, SetView
+from grove.api.podrequest import PODS, add_amounts, pod_request
 from grove.api.quantity import format_amount
 
 Amounts = Mapping[str, int]
@@ -171,12 +170,3 @@ def _gangs(new: SetView, needs: Mapping[str, Amounts]) -> Iterator[tuple[str, Co
 
 def _told(need: Amounts, of: Iterable[str]) -> str:
     return ", ".join(f"{format_amount(name, need[name])} {name}" for name in of if name != PODS)
-
-
-def node_facts(node: Any) -> NodeFacts:
-    """From a node as plain JSON."""
-    raw = mapping(node)
-    return NodeFacts(
-        labels=mapping(mapping(raw.get("metadata")).get("labels")),
-        allocatable=parsed_amounts(mapping(mapping(raw.get("status")).get("allocatable"))),
-    )

@@ -17,10 +17,7 @@ from grove.admission.rules.syntax import (
 )
 from grove.admission.rules.view import TEMPLATE, GroupView, SetView
 from grove.api.faults import Fault, duplicate, invalid, required
-
-NAME_BUDGET = 45
-"""Bytes that the user's names may have together. With dashes, indices and five random characters a pod's name stays
-within the 63 of a DNS label."""
+from grove.api.names import MAX_COMBINED_LENGTH
 
 _INDEX = re.compile(r"(?<=-)\d+(?=-)")
 
@@ -75,12 +72,12 @@ def group_name_faults(new: SetView) -> Iterator[Fault]:
 
 def _budget_faults(names: dict[str, str], parts: list[str], set_name: str) -> Iterator[Fault]:
     length = sum(len(name.encode("utf-8", "replace")) for name in names.values())
-    if length <= NAME_BUDGET:
+    if length <= MAX_COMBINED_LENGTH:
         return
     shorten = " or ".join([f'PodCliqueSet "{set_name}"', *parts])
     detail = (
-        f"combined length of the names is {length}, at most {NAME_BUDGET} are allowed so that pod names stay within "
-        f"63 characters: shorten {shorten}"
+        f"combined length of the names is {length}, at most {MAX_COMBINED_LENGTH} are allowed so that pod names stay "
+        f"within 63 characters: shorten {shorten}"
     )
     for path, name in names.items():
         yield invalid(path, name, detail)

@@ -9,7 +9,7 @@ import structlog
 
 from grove.admission.rules.feasibility import NodeFacts, NodeSummary
 from grove.api.core import Node
-from grove.api.quantity import amount
+from grove.api.podrequest import parsed_amounts
 from grove.api.topology import ClusterTopologyBinding
 from grove.kube.cache import Cache
 
@@ -36,7 +36,9 @@ class NodeWatch:
         """Builds the summary now, from what the cache holds."""
         self._due = None
         keys = {level.key for one in self._cache.list(ClusterTopologyBinding) for level in one.spec.levels}
-        nodes = (NodeFacts(node.metadata.labels, _allocatable(node)) for node in self._cache.list(Node))
+        nodes = (
+            NodeFacts(node.metadata.labels, parsed_amounts(node.status.allocatable)) for node in self._cache.list(Node)
+        )
         self._summary = NodeSummary(nodes, keys)
         log.debug("node summary built", nodes=self._summary.count, levels=len(keys))
 
@@ -56,13 +58,3 @@ class NodeWatch:
 
 def _shape(node: Node) -> tuple[Mapping[str, str], Mapping[str, object]]:
     return node.metadata.labels, node.status.allocatable
-
-
-def _allocatable(node: Node) -> dict[str, int]:
-    amounts: dict[str, int] = {}
-    for name, quantity in node.status.allocatable.items():
-        try:
-            amounts[name] = amount(name, quantity)
-        except ValueError:
-            continue  # a node that reports nonsense counts as having none of it
-    return amounts
