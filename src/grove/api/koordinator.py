@@ -38,6 +38,8 @@ RESERVATION_ALLOCATED = f"{_SCHEDULING}reservation-allocated"
 RESERVATION_IGNORED = f"{_SCHEDULING}reservation-ignored"
 RESERVATION_ORDER = f"{_SCHEDULING}reservation-order"
 POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
+MIN_AVAILABLE = "gang.scheduling.koordinator.sh/min-available"
+"""An annotation of gangs without a PodGroup: how many members they need."""
 
 
 class ElasticQuotaSpec(Struct):

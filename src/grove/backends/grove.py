@@ -6,15 +6,16 @@ node label keys.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
-from grove.api.koordinator import RESERVATION_REF, ElasticQuota, Reservation
+from grove.api.koordinator import RESERVATION_AFFINITY, RESERVATION_REF, ElasticQuota, Reservation
 from grove.api.labels import GROVE_SCHEDULER
 from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.reservation_ref import InvalidAnnotation, reservation_affinity
 from grove.api.topology import ClusterTopologyBinding
-from grove.backends.base import PlainBackend, Refusal, TopologySync
+from grove.backends.base import PlainBackend, PodSite, Refusal, TopologySync
 from grove.backends.options import Options
 from grove.backends.rights import reads
 from grove.backends.uniform import queue_faults
@@ -38,6 +39,15 @@ class GroveBackend(PlainBackend):
             except InvalidAnnotation as error:
                 found.append(Refusal(f"metadata.annotations[{RESERVATION_REF}]", str(error)))
         return tuple(found)
+
+    def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
+        super().prepare_pod(pod, site)
+        if site is None:
+            return
+        said = site.gang.metadata.annotations if site.gang is not None else site.pcs.metadata.annotations
+        if reference := said.get(RESERVATION_REF):
+            meta: Json = pod["metadata"]
+            meta.setdefault("annotations", {})[RESERVATION_AFFINITY] = json.dumps(reservation_affinity(reference))
 
     def topology_name(self, binding: ClusterTopologyBinding) -> str:
         return binding.metadata.name

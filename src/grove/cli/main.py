@@ -47,6 +47,7 @@ ASKING: dict[str, tuple[str, str]] = {
         "grove.cli.rollout:rollout",
         "How an update goes; history, pause, resume, undo, restart.",
     ),
+    "reserve": ("grove.cli.reserve:reserve", "Keep room for a set before it exists (writes)."),
     "scale": ("grove.cli.scale:scale", "Scale a set, a group or a clique by the names people know (writes)."),
     "scaleref": ("grove.cli.scale:scaleref", "The scaleTargetRef for an HPA or a KEDA ScaledObject."),
     "status": ("grove.cli.tree:status", "One line a set, worst first."),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from grove.api.quantity import format_amount
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reasons import Reason
+from grove.scheduler.reserve.slots import SLOT
 
 
 def sentence(reason: Reason) -> str:
@@ -60,6 +61,12 @@ def _wants(reason: Reason) -> str:
 
 def _filtered(reason: Reason) -> str:
     return f"{reason.number('nodes')} {reason.subject}"
+
+
+def _insufficient(reason: Reason) -> str:
+    if reason.subject.startswith(SLOT):
+        return f"{reason.number('nodes')} without a free place in its reservations"
+    return f"{reason.number('nodes')} insufficient {reason.subject}"
 
 
 def _held(reason: Reason) -> str:
@@ -214,7 +221,7 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.WANTS: _wants,
     kinds.NODES_FOR: _nodes_for,
     kinds.FILTERED: _filtered,
-    kinds.INSUFFICIENT: lambda one: f"{one.number('nodes')} insufficient {one.subject}",
+    kinds.INSUFFICIENT: _insufficient,
     kinds.OUTSIDE_BASE: lambda one: f"{one.number('nodes')} outside {one.subject}, where its base gang is",
     kinds.HELD: _held,
     kinds.KEPT_OUT: _kept_out,

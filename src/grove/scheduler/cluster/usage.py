@@ -28,7 +28,7 @@ class Usage:
             if account is not None:
                 # Copies share the sums, so they are replaced and never changed.
                 sums = dict(self.of(account))
-                for name, amount in pod.shape.requests:
+                for name, amount in pod.shape.used:
                     sums[name] = sums.get(name, 0) + sign * amount
                 self._sums[account] = sums
                 self.state = object()

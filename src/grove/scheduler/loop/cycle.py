@@ -117,6 +117,8 @@ class Cycle:
             if gone is not None:
                 self._committer.give_up(gone)
         self._quotas.refresh()
+        for before in self._view.before_turn:
+            before()
         dirty = self._view.take_dirty()
         for unit, fresh in dirty:
             self._consider(unit, began, fresh=fresh)
@@ -285,6 +287,7 @@ class Cycle:
         if unit is None:
             self._queue.withdraw(name)
             return
+        self._view.refresh()  # reading its pods may have shown what has to be counted on nodes for them
         closed = self._holding.closed_for(name, order)
         asides, labels_version = self._decider.asides, self._view.snapshot.nodes.labels_version
         found = await self._sharing.place(name, unit.tree, closed, unit.to_bind)

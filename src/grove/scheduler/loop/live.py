@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 
 from grove.api import kai
-from grove.api.koordinator import ElasticQuota
+from grove.api.koordinator import ElasticQuota, Reservation
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
@@ -33,6 +33,8 @@ from grove.scheduler.loop.nominate import Nominations
 from grove.scheduler.loop.optional import OptionalKinds
 from grove.scheduler.loop.quotas import Quotas
 from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.reservations import Reservations
+from grove.scheduler.loop.reserving import Reserving
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PodFacts
@@ -68,8 +70,24 @@ class Scheduler:
         self._events = Recorder(client, config.scheduler_name, clock=clock)
         self.quotas = Quotas(self.cache, client, self.view, self._events, clock, name=config.scheduler_name)
         self.view.quotas = self.quotas.ask
+        self.reservations = Reservations(self.cache, client, self.view, self._events, clock)
+        self.view.add_source(self.reservations)
+        reserving = Reserving(
+            client, self.view, self.reservations, clock, name=config.scheduler_name, spawn=self._spawn
+        )
+        self.view.before_turn.append(reserving.turn)
+
+        def follow_reservations() -> None:
+            self.reservations.follow()
+            reserving.follow(self.cache.store(Reservation).list)
+
         self._optional = OptionalKinds(
-            client, {ElasticQuota: self.quotas.follow_quotas, kai.Queue: self.quotas.follow_queues}
+            client,
+            {
+                ElasticQuota: self.quotas.follow_quotas,
+                kai.Queue: self.quotas.follow_queues,
+                Reservation: follow_reservations,
+            },
         )
         self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle)
         binder = Binder(
@@ -134,6 +152,7 @@ class Scheduler:
                 tasks.create_task(self._events.run(), name="events")
                 tasks.create_task(self.reporter.run(), name="reporter")
                 tasks.create_task(self.quotas.write_used(), name="quotas")
+                tasks.create_task(self.reservations.write(), name="reservations")
                 await self._decide()
         finally:
             self._tasks = None

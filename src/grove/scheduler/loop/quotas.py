@@ -141,7 +141,7 @@ class Quotas:
             if not view.node_of(pod) and not view.is_leaving(pod):
                 facts = view.facts(pod)
                 queue = policy.account(facts) or ""
-                for resource, amount in facts.shape.requests:
+                for resource, amount in facts.shape.used:
                     found[resource] = found.get(resource, 0) + amount
         return queue, found
 

@@ -24,9 +24,9 @@ from grove.scheduler.loop.attach import Attachments
 from grove.scheduler.loop.claims import DeviceClaims
 from grove.scheduler.loop.claimwrite import ClaimWriter
 from grove.scheduler.loop.storage import Storage
-from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts, Requests
+from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts, Requests, Shape
 from grove.scheduler.model.podreq import read_node, read_pod
-from grove.scheduler.model.seams import NO_NEEDS, Refusal
+from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
 from grove.scheduler.policy.gangs import GangState
 from grove.scheduler.volumes.claims import claim_names
 
@@ -93,11 +93,19 @@ class View:
         snapshot.use(snapshot.seams.joined(sources=own))
         self.sources = snapshot.seams.sources
         self._counted = tuple(source.counts for source in self.sources if source.counts)
+        self.before_turn: list[Callable[[], None]] = []
+        """Called before anything is decided, when everything is up to date."""
         self.quotas: Callable[[Iterable[str]], None] = lambda units: None
         """Tells the policy of queues, if there is one, which units wait."""
         self._name = scheduler_name
         self.running = RunningIndex()
         self._facts: dict[Key, PodFacts] = {}
+
+    def add_source(self, source: NodeSource) -> None:
+        """Has one more thing counted on nodes."""
+        self.snapshot.use(self.snapshot.seams.joined(sources=[source]))
+        self.sources = self.snapshot.seams.sources
+        self._counted = tuple(one.counts for one in self.sources if one.counts)
 
     # Reading
 
@@ -175,6 +183,8 @@ class View:
             blocked=next((one.blocked for one in needs if one.blocked), ""),
             counted=counted,
         )
+        if not pod.spec.node_name and (ways := [one for one in needs if one.instead]):
+            facts = replace(facts, shape=_instead(facts.shape, counted, ways[0]))
         gang = self.gangs.get(self.gang_of.get(pod.metadata.key, ""))
         if gang is None:
             return facts if self.takes_gangs or not facts.gang else replace(facts, gang="", group="")
@@ -310,6 +320,12 @@ class View:
         found, self.dirty = sorted(self.dirty.items()), {}
         return found
 
+    def read_anew(self) -> None:
+        """What every pending pod asks for may have changed."""
+        self._facts.clear()
+        self.wide_relief = True
+        self.wake()
+
     def help_anybody(self) -> None:
         """Something changed that no node stands for; pods whose volumes or devices it may concern are read anew."""
         for key in [key for key, facts in self._facts.items() if self._is_beholden(key, facts)]:
@@ -337,3 +353,12 @@ class View:
         """The pod without what sources count: what was set aside for it is not free on the node any more."""
         rest = tuple(item for item in pod.shape.requests if not item[0].startswith(self._counted))
         return pod if len(rest) == len(pod.shape.requests) else replace(pod, shape=replace(pod.shape, requests=rest))
+
+
+def _instead(shape: Shape, counted: Requests, needs: Needs) -> Shape:
+    """The shape with the request sets of a source before its own, which is left out if it does not do."""
+    own = tuple(item for item in shape.requests if item not in counted)
+    ways = [tuple(sorted((*one, *counted))) for one in needs.instead]
+    if not needs.only:
+        ways.append(shape.requests)
+    return replace(shape, requests=ways[0], alternatives=tuple(ways[1:]), charged=own)

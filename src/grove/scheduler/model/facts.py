@@ -105,6 +105,8 @@ class Shape:
     """Wishes to be near (weight above zero) or apart from (below) pods; a soft spread is a wish to be apart."""
     blocked: str = ""
     """Set when no node can do, whatever it offers: a claim that is missing or not bound."""
+    charged: Requests = ()
+    """What the pod itself asks for, where `requests` is less because a reservation gives the rest."""
     _hash: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
@@ -114,7 +116,7 @@ class Shape:
         return (
             self.requests, self.alternatives, self.node_selector, self.node_affinity, self.preferred_nodes,
             self.tolerations, self.ports, self.affinity, self.anti_affinity, self.spread, self.volumes,
-            self.preferred_pods, self.blocked,
+            self.preferred_pods, self.blocked, self.charged,
         )  # fmt: skip
 
     def __hash__(self) -> int:
@@ -128,6 +130,11 @@ class Shape:
     @property
     def sees_pods(self) -> bool:
         return bool(self.affinity or self.anti_affinity or self.spread)
+
+    @property
+    def used(self) -> Requests:
+        """What a policy counts."""
+        return self.charged or self.requests
 
     def amount(self, resource: str) -> int:
         return next((amount for name, amount in self.requests if name == resource), 0)

@@ -52,6 +52,10 @@ class Needs(NamedTuple):
     """Sets of terms that its node must meet, all of them."""
     blocked: str = ""
     """Why no node will do, for now."""
+    instead: tuple[Requests, ...] = ()
+    """Request sets that do instead of the containers' own, best first: something else gives the pod the rest."""
+    only: bool = False
+    """Whether its own requests do not do."""
 
 
 NO_NEEDS = Needs()

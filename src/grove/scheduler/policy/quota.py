@@ -123,7 +123,7 @@ class Quota(Policy):
     # The policy
 
     def account(self, pod: PodFacts) -> str | None:
-        return self.objects.queue_of(pod.namespace, pod.labels) or None
+        return (self.objects.queue_of(pod.namespace, pod.labels) or None) if pod.namespace else None
 
     def refusal(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> Reason | None:
         name = self.account(pods[0])
@@ -131,7 +131,7 @@ class Quota(Policy):
             return None
         if (why := self._unusable(name)) is not None:
             return why
-        wants = counted(item for pod in pods for item in pod.shape.requests)
+        wants = counted(item for pod in pods for item in pod.shape.used)
         path = self.tree.path(name)
         usage = self._reading(snapshot)
         for queue in path:
@@ -375,7 +375,7 @@ class _Ledger:
             return False
         leaf = self._quota.account(pods[0]) or ""
         tree = self._quota.tree
-        gives = counted(item for pod in pods for item in pod.shape.requests)
+        gives = counted(item for pod in pods for item in pod.shape.used)
         apart = [name for name in tree.paths.get(leaf, ()) if name not in self._mine]
         for name in apart:
             queue, used = tree.queues[name], self._left(name)

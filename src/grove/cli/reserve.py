@@ -1,0 +1,94 @@
+"""`reserve`: room for a set before it exists. Makes Koordinator's Reservations, which grove-scheduler places."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grove.cli.access import Answer, Options, Unanswered, answer, cluster_command
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from grove.api.meta import Json
+    from grove.kube.client import Client
+
+
+@click.command(
+    epilog="kubectl grove reserve -f chat.yaml --for 2h; kubectl apply -f chat.yaml; "
+    "kubectl grove reserve -f chat.yaml --release"
+)
+@click.option("-f", "--file", "files", multiple=True, required=True, type=click.Path(path_type=Path), metavar="FILE",
+              help="Manifests with the sets to reserve for; - reads from standard input.")  # fmt: skip
+@click.option(
+    "--for", "ttl", default="1h", show_default=True, help="How long: 90s, 30m, 2h, or 0 for as long as it takes."
+)
+@click.option("--release", is_flag=True, help="End the reservations of these sets instead.")
+@cluster_command()
+def reserve(options: Options, files: tuple[Path, ...], ttl: str, release: bool) -> int:
+    """Keep room for whole sets: gang by gang, all of it or none. Their pods use it when they come. Writes."""
+    from grove.api import duration
+    from grove.demo.scenario import load_manifests
+
+    try:
+        if ttl != "0":
+            duration.parse(ttl)
+    except duration.InvalidDuration as error:
+        raise click.UsageError(f"--for: {error}") from None
+    sets = [one for path in files for one in load_manifests(path) if one["kind"] == "PodCliqueSet"]
+    if not sets:
+        raise click.UsageError("no PodCliqueSet in these files")
+    return answer(options, lambda client, namespace: reserve_answer(client, namespace, sets, ttl, release))
+
+
+async def reserve_answer(client: Client, namespace: str, sets: Sequence[Json], ttl: str, release: bool) -> Answer:
+    import msgspec
+
+    from grove.admission.rules.defaulting import missing_defaults, with_additions
+    from grove.api.koordinator import Reservation
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.api.reserving import RESERVED_FOR, reservations_for, set_label
+    from grove.kube.errors import AlreadyExists, NotFound
+
+    if not await client.serves(Reservation):
+        raise Unanswered("this cluster has no Reservation (scheduling.koordinator.sh): install Koordinator's CRDs")
+    rows: list[dict[str, Any]] = []
+    for one in sets:
+        home = one["metadata"].get("namespace") or namespace or "default"
+        name = one["metadata"]["name"]
+        made = gone = 0
+        if release:
+            label = f"{RESERVED_FOR}={set_label(home, name)}"
+            for held in (await client.list(Reservation, labels=label)).items:
+                try:
+                    await client.delete(Reservation, held.metadata.name)
+                    gone += 1
+                except NotFound:
+                    continue
+        else:
+            full = with_additions(one, missing_defaults(one, namespace=home))
+            pcs = msgspec.convert(full, PodCliqueSet)
+            for body in reservations_for(pcs, home, "0s" if ttl == "0" else ttl):
+                try:
+                    await client.create(Reservation, body)
+                    made += 1
+                except AlreadyExists:
+                    continue
+        rows.append({"namespace": home, "set": name, "made": made, "released": gone})
+
+    def paint(width: int) -> RenderableType:
+        from rich.text import Text
+
+        said = [
+            f"{row['namespace']}/{row['set']}: "
+            + (f"{row['released']} reservations released" if release else f"{row['made']} reservations made, for {ttl}")
+            for row in rows
+        ]
+        tail = [] if release else ["see them with: kubectl get reservations"]
+        return Text("\n".join([*said, *tail]))
+
+    return Answer(rows, paint)

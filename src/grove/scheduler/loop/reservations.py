@@ -1,0 +1,338 @@
+"""Koordinator's Reservations as the live scheduler meets them: room on nodes that counts as taken but for its owners.
+
+What a reservation has left is counted on its node like a pod. A pod that may use it asks for a place in it instead of
+room on the node; which one it got is written on the pod before the bind, so a restart finds it there. The status of
+Reservations that our pods use, and of those whose template names this scheduler, is written here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from grove.api.core import Pod
+from grove.api.koordinator import (
+    RESERVATION_AFFINITY,
+    RESERVATION_ALLOCATED,
+    RESERVATION_IGNORED,
+    Reservation,
+)
+from grove.api.meta import Json, Key
+from grove.api.quantity import InvalidQuantity, amount
+from grove.kube.cache import Cache
+from grove.kube.client import Client
+from grove.kube.clock import Clock
+from grove.kube.errors import KubeError, NotFound, NotLeader
+from grove.kube.events import Recorder
+from grove.scheduler.loop import metrics
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.facts import PODS, PodFacts, Shape
+from grove.scheduler.model.podreq import pod_requests
+from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
+from grove.scheduler.reserve.lifetime import expiry_of
+from grove.scheduler.reserve.slots import SLOT, Held, Slots, may_use, slots_for
+from grove.scheduler.reserve.status import owners_status
+
+USED = "reservation"
+"""Index of pods by the reservation that is written on them."""
+HOLD = "reservation:"
+"""What stands for a reservation's free part among the pods of its node is called so, with its uid."""
+AVAILABLE = "Available"
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    reservation: str
+    slots: str
+
+
+class Reservations(NodeSource):
+    name = "reservations"
+    counts = SLOT
+
+    def __init__(self, cache: Cache, client: Client, view: View, events: Recorder, clock: Clock) -> None:
+        self._cache, self._client, self._view, self._events, self._clock = cache, client, view, events, clock
+        self._all: Callable[[], Iterable[Reservation]] = tuple
+        self._held: dict[str, Held] = {}
+        self._on: dict[str, dict[str, Held]] = {}
+        self._slots: dict[str, Slots] = {}
+        self._promised: dict[str, Promise] = {}
+        self._bound: set[str] = set()
+        """Uids of pods on nodes that use a reservation: they are counted there themselves."""
+        self._stale: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._told: dict[str, str] = {}
+        self._unwritten: set[str] = set()
+        self._news = asyncio.Event()
+
+    def follow(self) -> None:
+        self._all = self._cache.add(Reservation).list
+        self._cache.add_index(Pod, USED, lambda pod: [name] if (name := _allocated(pod)) else [])
+        self._cache.on_event(Reservation, self._changed)
+        self._cache.on_event(Pod, self._pod_changed)
+
+    # What there is
+
+    def held(self) -> Mapping[str, Held]:
+        return self._held
+
+    def amounts(self, node: str) -> dict[str, int]:
+        here = self._on.get(node)
+        return {name: one.on(here.values()) for name, one in self._slots.items()} if here else {}
+
+    def needs(self, pod: Pod) -> Needs:
+        if pod.spec.node_name or pod.metadata.labels.get(RESERVATION_IGNORED) == "true":
+            return NO_NEEDS
+        asked = pod.metadata.annotations.get(RESERVATION_AFFINITY)
+        if not asked and not self._held:
+            return NO_NEEDS
+        try:
+            affinity = json.loads(asked) if asked else None
+        except ValueError:
+            return Needs(blocked=f"{RESERVATION_AFFINITY} is not JSON")
+        usable = [one for one in self._held.values() if may_use(one, pod, affinity, pod.spec.tolerations)]
+        ways = slots_for(pod_requests(pod), usable)
+        if not ways:
+            if affinity is None:
+                return NO_NEEDS
+            return Needs(blocked="no reservation that it asks for is free and for it")
+        for one in ways:
+            if one.name not in self._slots:
+                self._slots[one.name] = one
+                self._stale.update(self._held[name].node for name in one.reservations)
+        instead = tuple(tuple(sorted((*one.rest, (one.name, 1)))) for one in ways)
+        return Needs(instead=instead, only=affinity is not None)
+
+    # The life of a placement
+
+    def reserve(self, pods: Sequence[PodFacts]) -> Refusal | None:
+        made: list[str] = []
+        for pod in pods:
+            slot = next((name for name, _ in pod.shape.requests if name.startswith(SLOT)), "")
+            if not slot or pod.uid in self._promised:
+                continue
+            here = self._on.get(pod.node, {})
+            found = self._slots[slot].pick(here.values()) if slot in self._slots else None
+            if found is None:
+                for uid in made:
+                    self.release(uid)
+                return Refusal(pod.node, "its reservations are used up")
+            found.users[pod.uid] = dict(pod.shape.used)
+            self._promised[pod.uid] = Promise(found.name, slot)
+            self._stale.add(pod.node)
+            made.append(pod.uid)
+        return None
+
+    def release(self, uid: str) -> None:
+        promise = self._promised.pop(uid, None)
+        held = self._held.get(promise.reservation) if promise is not None else None
+        if held is not None and not self._is_bound(uid):
+            held.users.pop(uid, None)
+            self._stale.add(held.node)
+            self._hold(held)
+
+    def prepare(self, pod: PodFacts, deadline_s: float) -> Awaitable[str] | None:
+        known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name))
+        promise = self._promised.get(pod.uid)
+        held = self._held.get(promise.reservation) if promise is not None else None
+        if held is None:
+            stale = known is not None and RESERVATION_ALLOCATED in known.metadata.annotations
+            return self._note(pod, None) if stale else None
+        meta = held.reservation.metadata
+        return self._note(pod, json.dumps({"name": meta.name, "uid": meta.uid}))
+
+    async def _note(self, pod: PodFacts, text: str | None) -> str:
+        """Writes on the pod which reservation it uses, or that it uses none after all."""
+        body = {"metadata": {"annotations": {RESERVATION_ALLOCATED: text}, "uid": pod.uid}}
+        try:
+            await self._client.patch(Pod, pod.name, body, pod.namespace)
+        except NotFound:
+            return ""  # the bind will find out
+        except NotLeader:
+            raise
+        except KubeError as error:
+            return f"its reservation could not be written on it: {error}"
+        if text is not None:
+            metrics.RESERVATION_USED.inc()
+        return ""
+
+    def refresh(self) -> Collection[str]:
+        changed, self._stale = self._stale, set()
+        return changed
+
+    # Following
+
+    def _changed(self, old: Reservation | None, new: Reservation | None) -> None:
+        name = (new or old).metadata.name  # type: ignore[union-attr]
+        before = self._held.pop(name, None)
+        if before is not None:
+            self._on[before.node].pop(name, None)
+            self._stale.add(before.node)
+            self._view.snapshot.remove_pod(_hold_uid(before.reservation))
+            self._view.relief.add(before.node)
+        if new is not None and (node := self._node_of(new)):
+            held = Held(new, node, self._amounts_of(new), {})
+            for pod in self._cache.by_index(Pod, USED, name):
+                if _is_there(pod):
+                    self._bound.add(pod.metadata.uid)
+                    held.users[pod.metadata.uid] = dict(pod_requests(pod))
+            for uid, promise in self._promised.items():
+                if promise.reservation == name and before is not None and uid in before.users:
+                    held.users.setdefault(uid, before.users[uid])
+            self._held[name] = held
+            self._on.setdefault(node, {})[name] = held
+            self._hold(held)
+            self._unwritten.add(name)
+            self._news.set()
+        if before is None or new is None or _said(before.reservation) != _said(new):
+            self._slots.clear()
+            self._stale.update(one.node for one in self._held.values())
+            self._view.read_anew()
+        self._set_timer()
+
+    def _node_of(self, one: Reservation) -> str:
+        """Where it stands; empty while it waits, when it is over, and after its time."""
+        expires = expiry_of(one)
+        over = expires is not None and expires <= self._clock.now()
+        return (
+            one.status.node_name if one.status.phase == AVAILABLE and not one.metadata.is_deleting and not over else ""
+        )
+
+    def _amounts_of(self, one: Reservation) -> dict[str, int]:
+        given: Mapping[str, object] = one.status.allocatable
+        found: dict[str, int] = {}
+        for resource, value in given.items():
+            try:
+                found[resource] = max(0, amount(resource, value))  # type: ignore[arg-type]
+            except InvalidQuantity:
+                self.tell(one, "InvalidReservation", f"allocatable.{resource}: {value!r} is not a quantity")
+        found.pop(PODS, None)
+        return found
+
+    def tell(self, about: Reservation, reason: str, message: str) -> None:
+        """Says once what is wrong with a reservation."""
+        if self._told.get(about.metadata.uid) != message:
+            self._told[about.metadata.uid] = message
+            self._events.warn(about, reason, message)
+
+    def _hold(self, held: Held) -> None:
+        """Counts on the node what of a reservation no bound pod uses: promises are part of it until their bind."""
+        uid = _hold_uid(held.reservation)
+        self._view.snapshot.remove_pod(uid)
+        bound = {user: used for user, used in held.users.items() if self._is_bound(user)}
+        if held.once and bound:
+            self._view.relief.add(held.node)
+            return
+        kept = Held(held.reservation, held.node, held.amounts, bound).left()
+        requests = tuple(sorted((name, left) for name, left in kept.items() if left))
+        if requests:
+            self._view.snapshot.add_pod(PodFacts(uid, "", held.name, Shape(requests), node=held.node))
+
+    def _is_bound(self, uid: str) -> bool:
+        return uid in self._bound
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new or old
+        assert pod is not None
+        uid, promise = pod.metadata.uid, self._promised.get(pod.metadata.uid)
+        name = promise.reservation if promise is not None else _allocated(pod)
+        if not name:
+            return
+        held = self._held.get(name)
+        is_there = new is not None and _is_there(new)
+        if is_there == (uid in self._bound) and held is not None and (uid in held.users) == is_there:
+            return
+        if is_there:
+            self._bound.add(uid)
+            self._promised.pop(uid, None)
+        elif uid in self._bound or new is None:
+            self._bound.discard(uid)
+        else:
+            return  # it is on its way
+        if held is not None:
+            if is_there:
+                held.users[uid] = dict(pod_requests(pod))
+            else:
+                held.users.pop(uid, None)
+            self._hold(held)
+            self._stale.add(held.node)
+            if not held.once:
+                self._slots.clear()
+                self._view.read_anew()
+            self._unwritten.add(name)
+            self._news.set()
+
+    def _set_timer(self) -> None:
+        """Wakes when the next reservation is over by its time."""
+        due = [at for one in self._held.values() if (at := expiry_of(one.reservation)) is not None]
+        if self._timer is not None:
+            self._timer.cancel()
+        if due:
+            wait_s = max(0.0, (min(due) - self._clock.now()).total_seconds())
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._expire)
+
+    def _expire(self) -> None:
+        for held in list(self._held.values()):
+            if not self._node_of(held.reservation):
+                self._unwritten.add(held.name)
+                self._changed(held.reservation, held.reservation)
+        self._news.set()
+
+    # Writing
+
+    async def write(self) -> None:
+        """Keeps the status of reservations that our pods use true; until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            names, self._unwritten = self._unwritten, set()
+            for one in self._all():
+                if one.metadata.name in names:
+                    users = [pod for pod in self._cache.by_index(Pod, USED, one.metadata.name) if _is_there(pod)]
+                    patch = owners_status(one, users, self._clock.now())
+                    if patch is not None and not await self._patch(one, patch):
+                        self._unwritten.add(one.metadata.name)
+            if self._unwritten:
+                await asyncio.sleep(1.0)
+                self._news.set()
+
+    async def _patch(self, one: Reservation, status: Json) -> bool:
+        try:
+            await self._client.patch(Reservation, one.metadata.name, {"status": status}, subresource="status")
+        except (NotFound, NotLeader):
+            return True
+        except KubeError as error:
+            log.info("status of a reservation not written", reservation=one.metadata.name, error=str(error))
+            return False
+        return True
+
+
+def _said(one: Reservation) -> tuple[object, ...]:
+    """What of a reservation decides who may use it and what it has."""
+    return one.spec, one.metadata.labels, one.status.phase, one.status.node_name, one.status.allocatable
+
+
+def _hold_uid(one: Reservation) -> str:
+    return f"{HOLD}{one.metadata.uid}"
+
+
+def _is_there(pod: Pod) -> bool:
+    return pod.is_bound and not pod.is_finished
+
+
+def _allocated(pod: Pod) -> str:
+    """Name of the reservation that is written on a pod."""
+    text = pod.metadata.annotations.get(RESERVATION_ALLOCATED)
+    if not text:
+        return ""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return ""
+    return str(found.get("name", "")) if isinstance(found, dict) else ""

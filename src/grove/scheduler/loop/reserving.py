@@ -1,0 +1,152 @@
+"""Places Reservations whose template names this scheduler, before anybody else in a turn; a group of them whole.
+
+Reservations with one pod-group label are one gang: room for a whole PodCliqueSet is there, or none of it. What was
+placed is counted at once and written after; a scheduler that dies in between finds the rest and places it anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import msgspec
+import structlog
+
+from grove.api.core import Pod
+from grove.api.koordinator import MIN_AVAILABLE, POD_GROUP, Reservation
+from grove.api.meta import Json
+from grove.kube.client import Client
+from grove.kube.clock import Clock
+from grove.kube.errors import KubeError, NotFound, NotLeader
+from grove.scheduler.loop.reservations import Reservations
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.answers import NoFit
+from grove.scheduler.model.facts import PODS, PodFacts, Shape
+from grove.scheduler.model.gang import PodGroup, gang_of
+from grove.scheduler.model.podreq import read_pod
+from grove.scheduler.reserve.lifetime import expiry_of
+from grove.scheduler.reserve.status import FAILED, PENDING, ended, placed_status, unplaced_status
+from grove.scheduler.solve.place import place
+from grove.show.reasons import sentence
+
+RETRY_S = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class Reserving:
+    def __init__(
+        self, client: Client, view: View, known: Reservations, clock: Clock, *, name: str,
+        spawn: Callable[..., None],
+    ) -> None:  # fmt: skip
+        self._client, self._view, self._known, self._clock = client, view, known, clock
+        self._name, self._spawn = name, spawn
+        self._all: Callable[[], Iterable[Reservation]] = tuple
+        self._placing: dict[str, str] = {}
+        """Node by uid of those that have a place and no written status yet."""
+        self._refused: dict[str, int] = {}
+        """By group: the version of the snapshot on which it found no place."""
+
+    def follow(self, listed: Callable[[], Iterable[Reservation]]) -> None:
+        self._all = listed
+
+    def turn(self) -> None:
+        """Tries every group that waits, unless nothing has changed since it was refused."""
+        waiting: dict[str, list[Reservation]] = {}
+        sizes: Counter[str] = Counter()
+        for one in self._all():
+            if not self._is_ours(one):
+                continue
+            group = one.metadata.labels.get(POD_GROUP, "") or one.metadata.uid
+            sizes[group] += 1
+            if one.status.phase in ("", PENDING) and one.metadata.uid not in self._placing:
+                waiting.setdefault(group, []).append(one)
+        for group in self._refused.keys() - waiting.keys():
+            del self._refused[group]
+        for group, members in sorted(waiting.items()):
+            is_whole = sizes[group] >= max(_least(one) for one in members)
+            if is_whole and self._refused.get(group) != self._view.snapshot.version:
+                self._try(group, members)
+
+    def _is_ours(self, one: Reservation) -> bool:
+        spec = (one.spec.template or {}).get("spec") or {}
+        return spec.get("schedulerName") == self._name and not one.metadata.is_deleting
+
+    def _try(self, group: str, members: list[Reservation]) -> None:
+        snapshot, now = self._view.snapshot, self._clock.now()
+        over = [one for one in members if (at := expiry_of(one)) is not None and at <= now]
+        for one in over:
+            self._write(one, ended(one, FAILED, "Expired", "its time was over before it found a place", now))
+        members = [one for one in members if one not in over]
+        pods = {one.metadata.uid: one for one in members}
+        wanted = [facts for one in members if (facts := self._facts(one)) is not None]
+        if not wanted:
+            return
+        answer = place(snapshot, gang_of(group, [PodGroup(group, len(wanted), tuple(wanted))]))
+        if isinstance(answer, NoFit):
+            self._refused[group] = snapshot.version
+            for one in members:
+                if (status := unplaced_status(one, sentence(answer.why), now)) is not None:
+                    self._write(one, status)
+            return
+        self._refused.pop(group, None)
+        for facts in answer.pods:
+            one = pods[facts.uid]
+            amounts = {name: amount for name, amount in facts.shape.requests if name != PODS}
+            hold = Shape(tuple(sorted(amounts.items())))
+            snapshot.add_pod(PodFacts(f"reservation:{one.metadata.uid}", "", one.metadata.name, hold, node=facts.node))
+            self._placing[one.metadata.uid] = facts.node
+            self._write(one, placed_status(one, facts.node, amounts, now), placed=True)
+        log.info("reserved", group=group, reservations=len(answer.pods), domain=answer.domain)
+
+    def _facts(self, one: Reservation) -> PodFacts | None:
+        """The reservation as a pod that waits."""
+        template = one.spec.template or {}
+        meta = template.get("metadata") or {}
+        body: Json = {
+            "metadata": {
+                "name": one.metadata.name, "namespace": meta.get("namespace") or "default", "uid": one.metadata.uid,
+                "labels": {**(meta.get("labels") or {}), **one.metadata.labels},
+            },
+            "spec": template.get("spec") or {},
+        }  # fmt: skip
+        try:
+            facts = read_pod(msgspec.convert(body, Pod))
+        except msgspec.ValidationError as error:
+            self._known.tell(one, "InvalidReservation", f"its template cannot be read: {error}")
+            return None
+        if facts.shape.blocked or any(amount < 0 for _, amount in facts.shape.requests):
+            self._known.tell(one, "InvalidReservation", facts.shape.blocked or "a request is negative")
+            return None
+        if not any(owner.object or owner.controller or owner.label_selector for owner in one.spec.owners):
+            self._known.tell(one, "NobodyMatches", "no owner is named: no pod can ever use it")
+        return facts
+
+    def _write(self, one: Reservation, status: Json, *, placed: bool = False) -> None:
+        self._spawn(self._patch(one, status, placed))
+
+    async def _patch(self, one: Reservation, status: Json, placed: bool) -> None:
+        uid, name = one.metadata.uid, one.metadata.name
+        try:
+            while True:
+                try:
+                    await self._client.patch(Reservation, name, {"status": status}, subresource="status")
+                    return
+                except (NotFound, NotLeader):
+                    if placed:
+                        self._view.snapshot.remove_pod(f"reservation:{uid}")
+                    return
+                except KubeError as error:
+                    log.info("status of a reservation not written", reservation=name, error=str(error))
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            if placed:
+                self._placing.pop(uid, None)
+                self._view.wake()
+
+
+def _least(one: Reservation) -> int:
+    """How many of its group must be there before any is placed."""
+    said = one.metadata.annotations.get(MIN_AVAILABLE, "")
+    return int(said) if said.isdigit() else 1

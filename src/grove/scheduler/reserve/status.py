@@ -1,0 +1,83 @@
+"""What is written to a Reservation: who uses it and how much, that it stands, or that its time is over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from grove.api.core import Pod
+from grove.api.koordinator import Reservation
+from grove.api.meta import Json, find_condition, rfc3339
+from grove.api.quantity import format_amount
+from grove.scheduler.model.podreq import pod_requests
+from grove.scheduler.reserve.lifetime import expiry_of
+
+PENDING, AVAILABLE, SUCCEEDED, FAILED = "Pending", "Available", "Succeeded", "Failed"
+
+
+def owners_status(one: Reservation, users: Sequence[Pod], now: datetime) -> Json | None:
+    """The status that is true now, as far as it is ours to say; None if that is what it says already."""
+    if one.status.phase != AVAILABLE:
+        return None
+    expires = expiry_of(one)
+    if expires is not None and expires <= now and not users:
+        return ended(one, FAILED, "Expired", "its time is over", now)
+    owners = sorted(
+        ({"namespace": pod.metadata.namespace, "name": pod.metadata.name, "uid": pod.metadata.uid} for pod in users),
+        key=lambda owner: (owner["namespace"], owner["name"]),
+    )
+    held = one.status.allocatable
+    allocated: dict[str, int] = {}
+    for pod in users:
+        for resource, amount in pod_requests(pod):
+            if resource in held:
+                allocated[resource] = allocated.get(resource, 0) + amount
+    shown = {resource: format_amount(resource, amount) for resource, amount in sorted(allocated.items())}
+    said = [{key: owner.get(key) for key in ("namespace", "name", "uid")} for owner in one.status.current_owners]
+    same = said == owners and {k: str(v) for k, v in one.status.allocated.items()} == shown
+    if same:
+        return None
+    status: Json = {"currentOwners": owners, "allocated": shown or None}
+    if users and one.spec.allocate_once is not False:
+        return {**status, **ended(one, SUCCEEDED, "Succeeded", f"used by {owners[0]['name']}", now)}
+    return status
+
+
+def placed_status(one: Reservation, node: str, amounts: Mapping[str, int], now: datetime) -> Json:
+    """It stands on a node and holds this."""
+    return {
+        "phase": AVAILABLE,
+        "nodeName": node,
+        "allocatable": {resource: format_amount(resource, amount) for resource, amount in sorted(amounts.items())},
+        "conditions": [
+            _condition(one, "Scheduled", "True", "Scheduled", f"placed on {node}", now),
+            _condition(one, "Ready", "True", "Available", "its owners may use it", now),
+        ],
+    }
+
+
+def unplaced_status(one: Reservation, why: str, now: datetime) -> Json | None:
+    """It found no place; None if it says so already."""
+    before = find_condition(one.status.conditions, "Scheduled")
+    if before is not None and (before.status, before.message) == ("False", why):
+        return None
+    return {"phase": PENDING, "conditions": [_condition(one, "Scheduled", "False", "Unschedulable", why, now)]}
+
+
+def ended(one: Reservation, phase: str, reason: str, message: str, now: datetime) -> Json:
+    others = [
+        {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message,
+         "lastTransitionTime": rfc3339(c.last_transition_time or now), "lastProbeTime": rfc3339(now)}
+        for c in one.status.conditions if c.type != "Ready"
+    ]  # fmt: skip
+    return {"phase": phase, "conditions": [*others, _condition(one, "Ready", "False", reason, message, now)]}
+
+
+def _condition(one: Reservation, type_: str, status: str, reason: str, message: str, now: datetime) -> Json:
+    before = find_condition(one.status.conditions, type_)
+    same = before is not None and before.status == status and before.last_transition_time is not None
+    since = before.last_transition_time if same and before is not None else now
+    return {
+        "type": type_, "status": status, "reason": reason, "message": message, "lastProbeTime": rfc3339(now),
+        "lastTransitionTime": rfc3339(since or now),
+    }  # fmt: skip

@@ -1,0 +1,211 @@
+"""Reservations: room that is there for its owners and for nobody else, used, written down, and given back."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.support.fleet import GPU, install, reservation, standing
+from tests.support.gangs import Bench, gang, group, member_json, scheduling
+
+from grove.api.core import Event
+from grove.api.koordinator import Reservation
+
+RED = {"team": "red"}
+ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
+AFFINITY = "scheduling.koordinator.sh/reservation-affinity"
+OURS = {"template": {"schedulerName": "grove-scheduler"}}
+
+
+@pytest.fixture
+async def reservations(cluster: Any) -> AsyncIterator[None]:
+    """The kind is there; what the test made of it is gone at its end."""
+    await install(cluster, "Reservation")
+    yield
+    for one in (await cluster.client.list(Reservation)).items:
+        if one.metadata.name.startswith(cluster.prefix):
+            await cluster.client.delete(Reservation, one.metadata.name)
+
+
+def own(bench: Bench, name: str) -> str:
+    return f"{bench.cluster.prefix}{name}"
+
+
+async def users(bench: Bench) -> dict[str, str]:
+    """The reservation that is written on each pod."""
+    return {
+        pod.metadata.name: json.loads(pod.metadata.annotations[ALLOCATED])["name"]
+        for pod in await bench.pods()
+        if ALLOCATED in pod.metadata.annotations
+    }
+
+
+async def test_others_do_not_get_what_is_reserved_and_its_owners_do(cluster: Any, reservations: None) -> None:
+    async with scheduling(cluster) as bench:
+        first, second = await bench.add_nodes(2)
+        for number, node in enumerate((first, second)):
+            await standing(cluster, reservation(own(bench, f"r{number}")), node)
+        await cluster.settle(0.5)
+        await bench.apply(gang("other", group("w", 1)))
+        await bench.condition("other", status="False", reason="Unschedulable")
+        await bench.apply(gang("red", group("w", 2), labels=RED))
+        await bench.expect({"red/w": 2})
+        assert sorted((await users(bench)).values()) == [own(bench, "r0"), own(bench, "r1")]
+
+        async def written() -> Any:
+            found = await cluster.client.get(Reservation, own(bench, "r0"))
+            return found.status.phase == "Succeeded" and found
+
+        done = await cluster.eventually(written)
+        assert [owner["name"] for owner in done.status.current_owners] == [
+            name for name, one in (await users(bench)).items() if one == own(bench, "r0")
+        ]
+        assert done.status.allocated == {GPU: "1"}
+
+
+async def test_a_reference_is_a_condition_solved_for_the_whole_gang(cluster: Any, reservations: None) -> None:
+    async with scheduling(cluster) as bench:
+        nodes = await bench.add_nodes(4)
+        await standing(cluster, reservation(own(bench, "a")), nodes[0])
+        asked = {AFFINITY: json.dumps({"reservationSelector": {"pool": "p"}})}
+        pods = gang("red", group("w", 2), labels=RED)
+        await bench.apply(pods, pods=False)
+        for number in range(2):
+            pod = member_json(pods, pods.groups[0], number, bench.namespace)
+            pod["metadata"]["annotations"] = asked
+            await bench.create_pod(pod)
+        await bench.condition("red", status="False")
+        await bench.expect({})
+        await standing(cluster, reservation(own(bench, "b"), labels={"pool": "p"}), nodes[1])
+        await bench.expect({})
+        await standing(cluster, reservation(own(bench, "c"), labels={"pool": "p"}), nodes[2])
+        await bench.expect({"red/w": 2})
+        assert sorted((await users(bench)).values()) == [own(bench, "b"), own(bench, "c")]
+
+
+async def test_a_reservation_for_many_is_given_back_when_its_user_goes(cluster: Any, reservations: None) -> None:
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1, gpus=2)
+        await standing(cluster, reservation(own(bench, "pool"), gpus=2, allocateOnce=False), node, 2)
+        await cluster.settle(0.5)
+        await bench.apply(gang("one", group("w", 1), labels=RED))
+        await bench.apply(gang("two", group("w", 1), labels=RED))
+        await bench.expect({"one/w": 1, "two/w": 1})
+
+        async def allocated(amount: str) -> bool:
+            found = await cluster.client.get(Reservation, own(bench, "pool"))
+            return found.status.allocated.get(GPU, "0") == amount and found.status.phase == "Available"
+
+        await cluster.eventually(lambda: allocated("2"))
+        for pod in await bench.pods():
+            if pod.metadata.name.startswith("one"):
+                await cluster.client.delete(type(pod), pod.metadata.name, bench.namespace, grace_period_s=0)
+        await cluster.eventually(lambda: allocated("1"))
+        await bench.apply(gang("other", group("w", 1)))
+        await bench.condition("other", status="False", reason="Unschedulable")
+        await bench.apply(gang("three", group("w", 1), labels=RED))
+        await bench.expect({"two/w": 1, "three/w": 1})
+
+
+@pytest.mark.simulated
+async def test_aligned_takes_the_rest_from_the_node_and_restricted_does_not(cluster: Any, reservations: None) -> None:
+    async with scheduling(cluster) as bench:
+        first, second = await bench.add_nodes(2, gpus=2)
+        await standing(cluster, reservation(own(bench, "tight"), allocatePolicy="Restricted"), first)
+        await standing(cluster, reservation(own(bench, "loose"), allocatePolicy="Aligned"), second)
+        await cluster.settle(0.5)
+        await bench.apply(gang("red", group("w", 1, gpus=2), labels=RED))
+        await bench.expect({"red/w": 1})
+        assert list((await users(bench)).values()) == [own(bench, "loose")]
+
+
+@pytest.mark.simulated
+async def test_taints_and_unschedulable_keep_owners_away(cluster: Any, reservations: None) -> None:
+    async with scheduling(cluster) as bench:
+        first, second = await bench.add_nodes(2)
+        taint = {"key": "hold", "effect": "NoSchedule"}
+        await standing(cluster, reservation(own(bench, "tainted"), taints=[taint]), first)
+        await standing(cluster, reservation(own(bench, "closed"), unschedulable=True), second)
+        await cluster.settle(0.5)
+        await bench.apply(gang("red", group("w", 1), labels=RED))
+        await bench.condition("red", status="False", reason="Unschedulable")
+        tolerant = group("w", 1, spec={"tolerations": [{"key": "hold", "operator": "Exists"}]})
+        await bench.apply(gang("brave", tolerant, labels=RED))
+        await bench.expect({"brave/w": 1})
+        assert list((await users(bench)).values()) == [own(bench, "tainted")]
+
+
+async def test_reservations_of_one_group_are_placed_by_us_whole_or_not_at_all(cluster: Any, reservations: None) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(2)
+        label = {"pod-group.scheduling.sigs.k8s.io": own(bench, "g")}
+        home = {"nodeSelector": {"example.com/bench": bench.namespace}}
+        ours: dict[str, Any] = {"template": {"schedulerName": "grove-scheduler", **home}}
+        ours["annotations"] = {"gang.scheduling.koordinator.sh/min-available": "3"}
+        for number in range(3):
+            body = reservation(own(bench, f"g{number}"), labels=label, **copy.deepcopy(ours))
+            await cluster.client.create(Reservation, body)
+
+        async def phases() -> list[str]:
+            found = (await cluster.client.list(Reservation)).items
+            return [one.status.phase for one in found if one.metadata.name.startswith(own(bench, "g"))]
+
+        await cluster.eventually(lambda: _all(phases, "Pending"))
+        await bench.apply(gang("other", group("w", 2)))
+        await bench.expect({"other/w": 2})
+        await bench.add_nodes(3)
+        await cluster.eventually(lambda: _all(phases, "Available"))
+        await bench.apply(gang("late", group("w", 1)))
+        await bench.condition("late", status="False", reason="Unschedulable")
+        await bench.apply(gang("red", group("w", 3), labels=RED))
+        await bench.expect({"other/w": 2, "red/w": 3})
+
+
+async def _all(phases: Any, wanted: str) -> bool:
+    found = await phases()
+    return len(found) == 3 and set(found) == {wanted}
+
+
+@pytest.mark.simulated
+async def test_a_reservation_ends_with_its_time_and_its_room_is_free(cluster: Any, reservations: None) -> None:
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1)
+        await standing(cluster, reservation(own(bench, "short"), ttl="60s"), node)
+        await cluster.settle(0.5)
+        await bench.apply(gang("other", group("w", 1)))
+        await bench.condition("other", status="False", reason="Unschedulable")
+        await cluster.settle(61)
+        await bench.expect({"other/w": 1})
+        assert (await cluster.client.get(Reservation, own(bench, "short"))).status.phase == "Failed"
+
+
+@pytest.mark.simulated
+async def test_what_was_allocated_is_known_after_a_restart(cluster: Any, reservations: None) -> None:
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1, gpus=2)
+        await standing(cluster, reservation(own(bench, "pool"), gpus=2, allocateOnce=False), node, 2)
+        await cluster.settle(0.5)
+        await bench.apply(gang("one", group("w", 1), labels=RED))
+        await bench.expect({"one/w": 1})
+        await bench.stop()
+        await bench.start()
+        await bench.apply(gang("two", group("w", 2), labels=RED))
+        await bench.condition("two", status="False", reason="Unschedulable")
+        await bench.apply(gang("three", group("w", 1), labels=RED))
+        await bench.expect({"one/w": 1, "three/w": 1})
+
+
+@pytest.mark.simulated
+async def test_a_reservation_that_nobody_can_use_is_told_so(cluster: Any, reservations: None) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(1)
+        await cluster.client.create(Reservation, reservation(own(bench, "void"), owners=[{}], **OURS))
+
+        async def told() -> Any:
+            found = [one for one in (await cluster.client.list(Event)).items if one.reason == "NobodyMatches"]
+            return found and found[0].message
+
+        assert await cluster.eventually(told) == "no owner is named: no pod can ever use it"
