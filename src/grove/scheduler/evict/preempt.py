@@ -7,8 +7,9 @@ surplus only. Disruption budgets are kept if any choice keeps them, and named if
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations, islice, product
 
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.victims import (
@@ -34,6 +35,8 @@ from grove.scheduler.model.reasons import (
 )
 from grove.scheduler.solve.place import place, place_on
 
+MOST_COVERED, MOST_GENTLE = 8, 64
+"""Up to so many units under budgets, so many sets of them are tried for one that breaks none."""
 FINE_TRIALS = 16
 """Up to this many choices are each tried out by a full placement without them."""
 
@@ -146,7 +149,62 @@ class _Trial:
             found = self.choose(kept)
             if isinstance(found, Victims) and not found.budgets_broken:
                 return found
-        return self.choose(units)
+        found = self.choose(units)
+        return (self._gently(units) or found) if isinstance(found, Victims) and found.budgets_broken else found
+
+    def _gently(self, units: list[Running]) -> Victims | None:
+        """Victims that break no budget, where a first choice did: sets that the budgets allow, tried one by one.
+
+        Units that no budget covers may all go. Of the others a set has all that it could have: if the gang does not fit
+        then, fewer would not help. Lower priorities alone come first.
+        """
+        tries = MOST_GENTLE
+        for tier in sorted({unit.priority for unit in units}):
+            among = [unit for unit in units if unit.priority <= tier]
+            covered = [unit for unit in among if any(pod.uid in b.uids for b in self._budgets for pod in unit.pods)]
+            names = {unit.name for unit in covered}
+            free = [unit for unit in among if unit.name not in names]
+            if len(covered) > MOST_COVERED:
+                return None
+            for some in self._allowed(covered, frozenset()):
+                tries -= 1
+                if tries < 0:
+                    return None
+                chosen = [*free, *some]
+                empty = self.emptied(_pods(chosen))
+                if isinstance(place(empty, self._gang, self._budget, closed=self._closed), Placement):
+                    found = self._fewest(chosen, empty)
+                    if isinstance(found, Victims) and not found.budgets_broken:
+                        return found
+        return None
+
+    def _allowed(self, units: Sequence[Running], gone: frozenset[str]) -> Iterator[list[Running]]:
+        """What may go of these units beside those that are gone, without breaking a budget; more before less.
+
+        A unit that loses some pods only is one of these pods alone, all of which may go one by one.
+        """
+        if not units:
+            yield []
+            return
+        unit, rest = units[0], units[1:]
+        for part in (unit, *_in_part(unit)):
+            pods = part.pods if part is unit else self._within_budgets(part.pods, gone)
+            more = gone.union(pod.uid for pod in pods)
+            if pods and all(len(more & b.uids) <= b.allowed for b in self._budgets):
+                for others in self._allowed(rest, more):
+                    yield [replace(part, pods=pods), *others]
+        yield from self._allowed(rest, gone)
+
+    def _within_budgets(self, pods: Sequence[PodFacts], gone: frozenset[str]) -> tuple[PodFacts, ...]:
+        """Those of the pods, in their order, that may go beside those that are gone."""
+        left = {b.name: b.allowed - len(gone & b.uids) for b in self._budgets}
+        found: list[PodFacts] = []
+        for pod in pods:
+            over = [b.name for b in self._budgets if pod.uid in b.uids]
+            if all(left[name] > 0 for name in over):
+                found.append(pod)
+                left |= {name: left[name] - 1 for name in over}
+        return tuple(found)
 
     def choose(self, units: list[Running]) -> Victims | NoVictims:
         """Victims among these units: the lowest priorities that suffice, found by halving."""
@@ -217,6 +275,17 @@ class _Trial:
                 toll.spare(name)
                 answer = tried
         return answer
+
+
+def _in_part(unit: Running) -> Iterator[Running]:
+    """Pods above the minimum of each group, in the ways to choose them that are first by name."""
+    spare = surplus_of(unit)
+    if any(spare.values()):
+        by_group = [[pod for pod in unit.pods if pod.group == name] for name in spare]
+        some = (combinations(pods, count) for pods, count in zip(by_group, spare.values(), strict=True))
+        for chosen in islice(product(*(list(islice(ways, MOST_GENTLE)) for ways in some)), MOST_GENTLE):
+            pods = tuple(pod for group in chosen for pod in group)
+            yield Running(unit.name, unit.priority, pods, dict.fromkeys(spare, 0))
 
 
 def _only_amounts_matter(snapshot: Snapshot, gang: Gang) -> bool:
