@@ -227,10 +227,17 @@ def _camel_name(name: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
+SET_KINDS = (
+    "pcs", "podcliqueset", "podcliquesets", "podgangset", "dynamopodgangset", "dynamopodgangsets", "koordpodcliqueset",
+    "koordpodcliquesets",
+)  # fmt: skip
+"""Kinds that are a set, or are kept as one."""
+
+
 def object_name(text: str) -> str:
-    """A name as kubectl takes it: `chat`, `pcs/chat`, `podcliqueset.grove.io/chat`."""
+    """A name as kubectl takes it: `chat`, `pcs/chat`, `podcliqueset.grove.io/chat`, `podgangset/chat`."""
     kind, slash, name = text.partition("/")
-    return name if slash and kind.split(".")[0].lower() in ("pcs", "podcliqueset", "podcliquesets") else text
+    return name if slash and kind.split(".")[0].lower() in SET_KINDS else text
 
 
 def complete_sets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

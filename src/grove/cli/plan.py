@@ -167,6 +167,7 @@ def _change(
     from grove.api.core import Node
     from grove.api.meta import Key
     from grove.api.podcliqueset import PodCliqueSet
+    from grove.cli.dialects import scaled_target
 
     there = {
         Key(one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in copy.of(PodCliqueSet.RESOURCE)
@@ -175,8 +176,9 @@ def _change(
         keys = [Key(one["metadata"].get("namespace") or namespace, one["metadata"]["name"]) for one in manifests]
         return lambda world: _apply(world, manifests, keys, there), keys
     if scales:
-        wanted = [_parsed(text) for text in scales]
-        keys = [Key(namespace, object_name(target).partition("/")[0]) for target, _ in wanted]
+        sets = copy.of(PodCliqueSet.RESOURCE)
+        wanted = [(scaled_target(object_name(target), sets), count) for target, count in map(_parsed, scales)]
+        keys = [Key(namespace, target.partition("/")[0]) for target, _ in wanted]
         for key in keys:
             if key not in there:
                 raise Unanswered(f"there is no PodCliqueSet {key.name} in namespace {key.namespace}")

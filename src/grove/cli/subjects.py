@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from grove.cli.access import Unanswered
+from grove.cli.access import SET_KINDS, Unanswered
 
 if TYPE_CHECKING:
     from grove.api.meta import Object
@@ -39,12 +39,8 @@ async def subject(client: Client, namespace: str, text: str) -> Subject:
     from grove.show.seen import Seen, read
 
     wanted, name = _split(text)
-    if wanted in ("", "PodCliqueSet"):
-        try:
-            seen = await read(client, namespace, only_set=name)
-            return Subject("PodCliqueSet", name, seen, tuple(seen.of_set(seen.gangs, seen.sets[0])))
-        except* NotFound as group:
-            _unless_of_the_object(group)
+    if wanted in ("", "PodCliqueSet") and (seen := await _find_set(client, namespace, name, read)) is not None:
+        return Subject("PodCliqueSet", name, seen, tuple(seen.of_set(seen.gangs, seen.sets[0])))
     kind, found = await _find(client, namespace, wanted, name)
     if found is None:
         raise Unanswered(await _absent(client, namespace, wanted, name))
@@ -67,6 +63,8 @@ def _split(text: str) -> tuple[str, str]:
     word = head.split(".")[0].lower()
     if not slash:
         return "", text
+    if word in SET_KINDS:
+        return "PodCliqueSet", name
     for short, kind in KINDS.items():
         if word in (short, kind.lower(), f"{kind.lower()}s"):
             return kind, name
@@ -138,16 +136,28 @@ async def existing(client: Client, kind: type[Any], namespace: str = "") -> str:
     return f"; of {kind.RESOURCE.kind}s there are {', '.join(names[:MOST_NAMED])}{more}"
 
 
+async def _find_set(client: Client, namespace: str, name: str, read: Any) -> Seen | None:
+    """The set of that name, or the one that is kept for a dialect's object of that name."""
+    from grove.cli.dialects import find_translated
+    from grove.kube.errors import NotFound
+
+    found: Seen | None = None
+    try:
+        found = await read(client, namespace, only_set=name)
+    except* NotFound as group:
+        _unless_of_the_object(group)
+    if found is None and (behind := await find_translated(client, namespace, name)):
+        found = await read(client, namespace, only_set=behind)
+    return found
+
+
 async def set_called(client: Client, namespace: str, name: str, read: Any) -> Seen:
     """The set of that name with all its parts; or what sets there are."""
     from grove.api.podcliqueset import PodCliqueSet
-    from grove.kube.errors import NotFound
 
-    try:
-        seen: Seen = await read(client, namespace, only_set=name)
+    seen = await _find_set(client, namespace, name, read)
+    if seen is not None:
         return seen
-    except* NotFound as group:
-        _unless_of_the_object(group)
     raise Unanswered(
         f"there is no PodCliqueSet {name} in namespace {namespace}{await existing(client, PodCliqueSet, namespace)}"
     )

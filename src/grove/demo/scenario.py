@@ -26,6 +26,7 @@ import yaml
 from grove.api import duration
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
+from grove.dialects.moving.converting import spoken_in_grove_io
 
 
 class BadScenario(ValueError):
@@ -119,7 +120,10 @@ OLDER = {"PodGangSet": "PodCliqueSet", "ClusterTopology": "ClusterTopologyBindin
 
 
 def load_manifests(path: Path) -> list[Json]:
-    """Every object of a YAML file (`-` is stdin), lists taken apart; ValueError for what is none."""
+    """Every object of a YAML file (`-` is stdin), lists taken apart; ValueError for what is none.
+
+    What is written in a dialect comes as the PodCliqueSets that would be kept for it.
+    """
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
         documents = [as_json(one) for one in yaml.safe_load_all(text) if one is not None]
@@ -131,6 +135,7 @@ def load_manifests(path: Path) -> list[Json]:
             objects += one["items"]
         else:
             objects.append(one)
+    objects = spoken_in_grove_io(objects)
     for one in objects:
         if fault := _not_an_object(one):
             raise ValueError(f"{path}: {fault}")

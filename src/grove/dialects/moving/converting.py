@@ -37,6 +37,21 @@ def converted(documents: Sequence[Json]) -> list[Document]:
     return list(_converted(documents))
 
 
+def spoken_in_grove_io(objects: Sequence[Json]) -> list[Json]:
+    """The same objects, those of the dialects as PodCliqueSets; ValueError with every fault of one that cannot be."""
+    found = [one for one in objects if not _is_spoken(one)]
+    for document in converted([one for one in objects if _is_spoken(one)]):
+        if document.faults:
+            raise ValueError(f"{document.source}: " + "; ".join(map(str, document.faults)))
+        found.append(document.obj)
+    return found
+
+
+def _is_spoken(one: object) -> bool:
+    group = text(mapping(one).get("apiVersion")).partition("/")[0]
+    return group in (dynamo_api.GROUP, koordset.GROUP)
+
+
 def _converted(documents: Sequence[Json]) -> Iterator[Document]:
     rules = [one for one in documents if _is(one, dynamo_api.GROUP, PlacementPodClique.RESOURCE.kind)]
     gangs = podgroups.gangs_in(documents)
