@@ -10,7 +10,7 @@ import pytest
 from grove.api.core import ConfigMap, Namespace, Pod
 from grove.api.meta import Resource
 from grove.api.podclique import PodClique
-from grove.kube.errors import AlreadyExists, ApiError, Invalid, NotFound
+from grove.kube.errors import AlreadyExists, ApiError, BadRequest, Invalid, NotFound
 
 UNKNOWN = Resource("nobody.example", "v1", "Ghost", "ghosts")
 
@@ -116,6 +116,12 @@ async def test_what_is_not_there_is_not_found(cluster):
 
     assert str(missing.value) == 'configmaps "nothing" not found'
     assert missing.value.code == 404
+
+
+@pytest.mark.parametrize(("namespace", "name"), [("a/b", "x"), ("default", "../x"), ("..", "x"), ("default", "a%2Fb")])
+async def test_what_cannot_be_one_part_of_a_path_is_a_bad_request(cluster, namespace, name):
+    with pytest.raises(BadRequest, match="cannot be part of a path"):
+        await cluster.client.get(ConfigMap, name, namespace)
 
 
 async def test_a_namespace_must_exist_before_its_content(cluster):

@@ -24,7 +24,6 @@ from grove.kube import wire
 from grove.kube.client import Client, Page, Patch, Propagation, WatchEvent
 from grove.kube.connection import ClusterConfig
 from grove.kube.errors import (
-    BadRequest,
     ConnectionLost,
     KubeError,
     NotFound,
@@ -242,7 +241,7 @@ class HttpClient:
         subresource: str = "",
         query: dict[str, str] | None = None,
     ) -> URL:
-        path = res.path(_segment("namespace", namespace), _segment("name", name), subresource)
+        path = res.path(wire.path_part("namespace", namespace), wire.path_part("name", name), subresource)
         return self._transport.url(f"{path}?{urlencode(query, quote_via=quote)}" if query else path)
 
     async def _read(self, verb: str, res: Resource, url: URL) -> Answer:
@@ -315,13 +314,6 @@ if TYPE_CHECKING:
 
 _ANY = Resource("", "v1", "APIResourceList", "", namespaced=False)
 _PODS = Resource("", "v1", "Pod", "pods")
-
-
-def _segment(what: str, value: str) -> str:
-    """One part of a path. The API server decodes a path before it cuts it, so no quoting makes these one part."""
-    if "/" in value or "%" in value or value in (".", ".."):
-        raise BadRequest(f'{what} "{value}" cannot be part of a path', code=400, reason="BadRequest")
-    return quote(value, safe="")
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:

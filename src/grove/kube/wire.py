@@ -7,6 +7,7 @@ validated it, so this is a bug of ours, and a controller that stands still would
 from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 import msgspec
 import structlog
@@ -69,6 +70,14 @@ def resource_of(kind: type[Any] | Resource) -> Resource:
         return kind
     found: Resource = kind.RESOURCE
     return found
+
+
+def path_part(what: str, value: str) -> str:
+    """A name or a namespace as one part of a path. The API server decodes a path before it cuts it, so no quoting makes
+    these one part; client-go does not send them either."""
+    if "/" in value or "%" in value or value in (".", ".."):
+        raise errors.BadRequest(f'{what} "{value}" cannot be part of a path', code=400, reason="BadRequest")
+    return quote(value, safe="")
 
 
 class Codec(Generic[T]):

@@ -14,6 +14,7 @@ from typing import Any
 from grove.api.meta import Json, Key, Resource
 from grove.kube.client import Page, Patch, Propagation, WatchEvent
 from grove.kube.errors import NotFound
+from grove.kube.wire import path_part
 from grove.sim import custom, disruption, refusals
 from grove.sim.kinds import POD
 from grove.sim.patch import copy_json
@@ -154,6 +155,8 @@ class SimClient:
 
 
 def _key(resource: Resource, namespace: str, name: str) -> Key:
+    path_part("namespace", namespace)
+    path_part("name", name)
     return Key(namespace if resource.namespaced else "", name)
 
 
