@@ -23,6 +23,7 @@ from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Decider
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import NodeFacts, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup, single
+from grove.scheduler.model.podreq import read_pod
 from grove.scheduler.solve.place import place
 from tests.bench.figures import Figure
 from tests.support.scheduler.cases import unending_case
@@ -162,7 +163,7 @@ def snapshot_events_ms() -> float:
 
     def work() -> None:
         for pod in arriving:
-            snapshot.observe_pod(pod)
+            snapshot.add_pod(read_pod(pod))
         for pod in arriving:
             snapshot.remove_pod(pod.metadata.uid)
 

@@ -11,5 +11,6 @@ randomness; budgets are counted in steps. So the live loop, plans, explanations,
 
 From the outside in: `model` is what is asked and answered, `cluster` the state, `filters`, `devices` and `volumes` say
 which nodes are open to a pod, `solve` finds a placement, `evict` makes room, `explain` talks about it, `policy`
-says who is next. `loop` is the only part with I/O; `replay` plays its journal again.
+says who is next. `loop` is the only part with I/O; `replay` plays its journal again. Something new joins behind one of
+four seams (`model.seams`); `standard` has the scheduler's own members.
 """

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from grove.api.core import Node, Pod
 from grove.scheduler.cluster.snapshot import Snapshot, cluster
 from grove.scheduler.model.facts import PODS, NodeFacts, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup
+from grove.scheduler.model.podreq import read_node, read_pod
 
 GPU = "nvidia.com/gpu"
 ZONE, BLOCK, RACK, HOST = "example.com/zone", "example.com/block", "example.com/rack", "kubernetes.io/hostname"
@@ -81,3 +83,19 @@ def snap(nodes: Iterable[NodeFacts], pods: Iterable[PodFacts] = ()) -> Snapshot:
 def used(name: str, gpu: int, **more: Any) -> PodFacts:
     """A running pod that takes so many GPUs of a node."""
     return pod(f"used-{name}-{more.pop('tag', '')}", gpu, on=name, **more)
+
+
+def free_of(snapshot: Snapshot, name: str) -> dict[str, int]:
+    """What is free on a node, by resource."""
+    row = snapshot.nodes.row_of[name]
+    return {resource: int(snapshot.free[r, row]) for r, resource in enumerate(snapshot.resources)}
+
+
+def observe(snapshot: Snapshot, what: Node | Pod) -> None:
+    """Takes over an object of the API as an event would bring it."""
+    if isinstance(what, Node):
+        snapshot.add_node(read_node(what))
+    elif what.is_finished:
+        snapshot.remove_pod(what.metadata.uid)
+    elif what.spec.node_name:
+        snapshot.add_pod(read_pod(what))

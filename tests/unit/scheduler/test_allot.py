@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from grove.api.core import DeviceClass, ResourceSlice
 from grove.scheduler.devices.allot import MOST_DEVICES, allot, copies, looks
-from grove.scheduler.devices.devices import ANY, SHARED, Asked, Device, is_shorthand
-from grove.scheduler.devices.inventory import Inventory
+from grove.scheduler.devices.devices import ANY, SHARED, Asked, Device, Inventory, is_shorthand
 from grove.scheduler.devices.wants import Same, Wants, counted, read_wants, set_name
 
 DRIVER = "gpu.example.com"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.support.scheduler.kit import observe
 from tests.support.scheduler.parity import ROWS, Row
 
 from grove.api.core import Node, Pod
@@ -20,9 +21,9 @@ def snapshot_of(row: Row) -> Snapshot:
     for name, labels in row.namespaces.items():
         snapshot.set_namespace(name, labels)
     for node in row.nodes:
-        snapshot.observe_node(msgspec.convert(node, Node))
+        observe(snapshot, msgspec.convert(node, Node))
     for running in row.running:
-        snapshot.observe_pod(msgspec.convert(running, Pod))
+        observe(snapshot, msgspec.convert(running, Pod))
     return snapshot
 
 

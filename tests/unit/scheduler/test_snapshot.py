@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.scheduler.kit import GPU, RACK, TOPOLOGY, gang, group, node, pod, racks, snap, used
+from tests.support.scheduler.kit import GPU, RACK, TOPOLOGY, free_of, gang, group, node, observe, pod, racks, snap, used
 
 from grove.api.core import Node, Pod, Taint
 from grove.scheduler.cluster.snapshot import Snapshot, cluster
@@ -53,10 +53,10 @@ def test_free_is_what_is_left(events):
             snapshot.remove_pod(f"p{name}")
             pods.pop(name, None)
         else:
-            old.append((snapshot.copy(), {n: snapshot.free_of(n) for n in nodes}))
+            old.append((snapshot.copy(), {n: free_of(snapshot, n) for n in nodes}))
     for name, gpu in nodes.items():
         here = [asked for at, asked in pods.values() if at == name]
-        free = snapshot.free_of(name)
+        free = free_of(snapshot, name)
         assert free.get(GPU, 0) == gpu - sum(here)
         assert free["pods"] == 110 - len(here)
         clash = any(asked == 3 for asked in here)
@@ -64,7 +64,7 @@ def test_free_is_what_is_left(events):
         assert (name in feasible_nodes(snapshot, probe)) is not clash
     for copy, free in old:
         for name, amounts in free.items():
-            now = copy.free_of(name)
+            now = free_of(copy, name)
             assert {resource: now.get(resource, 0) for resource in amounts} == amounts
 
 
@@ -74,8 +74,8 @@ def test_a_copy_is_not_changed_by_the_original_nor_the_other_way():
     snapshot.add_pod(used("r1-0", 3))
     copy.add_pod(used("r1-0", 5))
     copy.add_node(node("new", rack="r1"))
-    assert snapshot.free_of("r1-0")[GPU] == 5
-    assert copy.free_of("r1-0")[GPU] == 3
+    assert free_of(snapshot, "r1-0")[GPU] == 5
+    assert free_of(copy, "r1-0")[GPU] == 3
     assert "new" not in snapshot.nodes.row_of
     assert snapshot.find_pod("new") is None
 
@@ -92,30 +92,30 @@ def test_pods_wait_for_a_node_that_comes_later():
     snapshot = Snapshot(TOPOLOGY)
     snapshot.add_pod(used("late", 3))
     snapshot.add_node(node("late"))
-    assert snapshot.free_of("late")[GPU] == 5
+    assert free_of(snapshot, "late")[GPU] == 5
 
 
 def test_a_node_that_comes_back_has_its_pods():
     snapshot = snap([node("n")], [used("n", 3)])
     snapshot.remove_node("n")
     snapshot.add_node(node("n", 4))
-    assert snapshot.free_of("n")[GPU] == 1
+    assert free_of(snapshot, "n")[GPU] == 1
 
 
 def test_an_assumed_pod_stays_when_its_old_state_arrives():
     snapshot = snap([node("n")])
     snapshot.add_pod(used("n", 3))
     unbound = msgspec.convert({"metadata": {"name": "x", "uid": "used-n-"}}, Pod)
-    snapshot.observe_pod(unbound)
-    assert snapshot.free_of("n")[GPU] == 5
+    observe(snapshot, unbound)
+    assert free_of(snapshot, "n")[GPU] == 5
     finished = msgspec.convert({"metadata": {"uid": "used-n-"}, "status": {"phase": "Failed"}}, Pod)
-    snapshot.observe_pod(finished)
-    assert snapshot.free_of("n")[GPU] == 8
+    observe(snapshot, finished)
+    assert free_of(snapshot, "n")[GPU] == 8
 
 
 def test_a_node_without_allocatable_offers_nothing():
     snapshot = snap([node("ok")])
-    snapshot.observe_node(msgspec.convert({"metadata": {"name": "bare"}}, Node))
+    observe(snapshot, msgspec.convert({"metadata": {"name": "bare"}}, Node))
     assert feasible_nodes(snapshot, pod("p")) == ["ok"]
 
 
@@ -123,7 +123,7 @@ def test_a_node_that_is_not_ready_repels_even_before_it_is_tainted():
     snapshot = snap([node("ok")])
     conditions = [{"type": "Ready", "status": "Unknown"}]
     raw = {"metadata": {"name": "sick"}, "status": {"allocatable": {"pods": "10"}, "conditions": conditions}}
-    snapshot.observe_node(msgspec.convert(raw, Node))
+    observe(snapshot, msgspec.convert(raw, Node))
     assert feasible_nodes(snapshot, pod("p")) == ["ok"]
 
 
@@ -192,4 +192,4 @@ def test_removing_a_node_looks_at_its_own_pods_alone(monkeypatch):
     twin.remove_node("r1-2")
     assert sorted(one.node for one in twin.pods()) == ["r1-0"] * 4 + ["r1-1"] * 4, "a copy has its own"
     snapshot.add_node(racks({"r1": 3})[1])
-    assert snapshot.free_of("r1-1")[GPU] == 4, "its pods came back with it"
+    assert free_of(snapshot, "r1-1")[GPU] == 4, "its pods came back with it"

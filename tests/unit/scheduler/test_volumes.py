@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.support.scheduler.kit import observe
 
 from grove.api.core import Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from grove.scheduler.cluster.snapshot import Snapshot
@@ -70,7 +71,7 @@ def feasible(claims: list[dict], volumes: list[dict]) -> tuple[str, str]:
     snapshot = Snapshot()
     for name, zone in (("a1", "a"), ("b1", "b")):
         raw = {"metadata": {"name": name, "labels": {ZONE: zone}}, "status": {"allocatable": {"pods": "5"}}}
-        snapshot.observe_node(msgspec.convert(raw, Node))
+        observe(snapshot, msgspec.convert(raw, Node))
     return " ".join(feasible_nodes(snapshot, read_pod(pod, volumes=needs, blocked=blocked))), blocked
 
 

@@ -11,14 +11,11 @@ from typing import Protocol
 
 import numpy as np
 
-from grove.api.core import Node, Pod
 from grove.scheduler.cluster.nodes import FIRST_ROWS, Ints, NodeTable
-from grove.scheduler.cluster.podcounts import PodCounts
+from grove.scheduler.cluster.podcounts import PodCounts, Usage
 from grove.scheduler.cluster.shards import Shards
 from grove.scheduler.cluster.topology import Tree, levels_for, path_name
-from grove.scheduler.cluster.usage import Usage
-from grove.scheduler.model.facts import HOSTNAME, PODS, HostPort, NodeFacts, PodFacts, Requests, Shape
-from grove.scheduler.model.podreq import read_node, read_pod
+from grove.scheduler.model.facts import HOSTNAME, PODS, HostPort, NodeFacts, PodFacts, Requests
 from grove.scheduler.model.seams import Seams
 from grove.scheduler.standard import STANDARD
 
@@ -74,8 +71,6 @@ class Snapshot:
         for pod in self._homeless.pop(node.name, {}).values():
             self.add_pod(pod)
 
-    update_node = add_node
-
     def remove_node(self, name: str) -> None:
         """Forgets a node. Its pods wait for it to come back, or for their own removal."""
         row = self.nodes.row_of.get(name)
@@ -90,9 +85,6 @@ class Snapshot:
         self.allocatable[:, row] = 0
         self.free[:, row] = 0
         self.version += 1
-
-    def observe_node(self, node: Node) -> None:
-        self.add_node(read_node(node))
 
     # Pods
 
@@ -147,13 +139,6 @@ class Snapshot:
         self.counts.remove(pod, row)
         self.usage.remove(pod)
         self.version += 1
-
-    def observe_pod(self, pod: Pod) -> None:
-        """Takes over a pod event. An unbound pod changes nothing, so what was assumed for it stays until forgotten."""
-        if pod.is_finished:
-            self.remove_pod(pod.metadata.uid)
-        elif pod.spec.node_name:
-            self.add_pod(read_pod(pod))
 
     def assume(self, placement: Assigned) -> None:
         """Counts a placement as if its pods were bound; `remove_pod` by uid takes one back."""
@@ -260,10 +245,6 @@ class Snapshot:
         self.counts.set_namespace(name, labels)
         self.version += 1
 
-    def free_of(self, node: str) -> dict[str, int]:
-        row = self.nodes.row_of[node]
-        return {name: int(self.free[r, row]) for r, name in enumerate(self.resources)}
-
     def _pods_on(self, row: int) -> list[PodFacts]:
         if self._on is None:
             self._on = {}
@@ -323,6 +304,3 @@ def cluster(
     for pod in pods:
         snapshot.add_pod(pod)
     return snapshot
-
-
-__all__ = ["Shape", "Snapshot", "cluster"]

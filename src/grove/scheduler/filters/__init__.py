@@ -1,1 +1,7 @@
-"""Which nodes a pod or a gang may use at all, as masks over rows."""
+"""Which nodes a pod may go to, and which it would like: one module a filter, put together in `fit`.
+
+fit.feasible_nodes(snapshot, pod)    kube-scheduler's answer for one pod
+fit.allowed_mask, open_mask          rows that pass what lasts, and everything
+selectors, taints, volumes, ports    the filters;  interpod: neighbours;  scope: what is open to a gang as a whole
+wishes, taints                       the scores
+"""

@@ -21,9 +21,8 @@ from grove.scheduler.cluster.nodes import Mask
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.allot import allot, copies, looks
 from grove.scheduler.devices.cel import NotUnderstood
-from grove.scheduler.devices.devices import ANY, DEVICES, SHARED, Asked, Device, DeviceId, allocated
+from grove.scheduler.devices.devices import ANY, DEVICES, SHARED, Asked, Device, DeviceId, Inventory, allocated
 from grove.scheduler.devices.homes import Sites
-from grove.scheduler.devices.inventory import Inventory
 from grove.scheduler.devices.wants import Wants, counted, read_wants, set_name
 from grove.scheduler.model.facts import NodeTerm, NodeTerms, PodFacts
 from grove.scheduler.model.podreq import node_terms

@@ -20,10 +20,9 @@ from grove.api.podgang import PodGang
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.facts import PodFacts, Shape
-from grove.scheduler.model.gang import Gang, Pin, Strategy, build_gang
+from grove.scheduler.model.gang import ZONES, Gang, Pin, Strategy, Wishes, build_gang, wishing, zone_wishes
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.model.seams import Applicant
-from grove.scheduler.model.zones import ZONES, Wishes, wishing, zone_wishes
 from grove.scheduler.policy.gangs import (
     INVALID,
     PLACED,

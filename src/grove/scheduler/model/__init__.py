@@ -1,1 +1,8 @@
-"""A pod, a node and a gang as values; what the pure functions answer with; the configuration."""
+"""A pod, a node and a gang as values; what the pure functions answer with; the configuration; the seams.
+
+facts, podreq     PodFacts, NodeFacts, Shape, and how they are read from API objects
+gang              Gang, PodGroup, build_gang(podgang, pods)
+answers, reasons  Placement, NoFit, Budget; Reason, the value behind every no
+seams             NodeFilter, NodeSource, Score, Policy, and the lists of them that a snapshot carries
+config            SchedulerConfiguration
+"""

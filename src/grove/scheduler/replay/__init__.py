@@ -1,1 +1,4 @@
-"""A scheduler's run written down and played again."""
+"""Runs recorded as journals, and played again without a cluster.
+
+journal.Journal, RecordedSnapshot    write;  journal.replay(directory) makes every decision again
+"""

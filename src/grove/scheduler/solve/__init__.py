@@ -1,1 +1,8 @@
-"""Where a gang goes: bounds, search, exact packing, surplus and score. The door is `place.place`."""
+"""Where a gang goes: the search for a good placement, and the exact search that has the last word.
+
+    place.place(snapshot, gang, budget)  -> Placement | NoFit
+
+Inside, in the order of a decision: `problem` (the gang against the snapshot as numbers), `bounds` (cheap proofs),
+`close` and `search` over `weigh` and `fill` (good placements), `exact` over `packing` (the last word), `coupled` (pods
+that look at each other), `score`. `state` is the scratch pad that counts the work.
+"""

@@ -23,11 +23,11 @@ from grove.scheduler.solve.bounds import bounds_for, running_sums, within_segmen
 from grove.scheduler.solve.close import close_placement
 from grove.scheduler.solve.coupled import Coupled
 from grove.scheduler.solve.exact import exact_placement, wishes_granted
+from grove.scheduler.solve.fill import place_surplus
 from grove.scheduler.solve.problem import Problem, state_problem
 from grove.scheduler.solve.score import placement_score
 from grove.scheduler.solve.search import preferring_parts
 from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
-from grove.scheduler.solve.surplus import place_surplus
 from grove.scheduler.solve.weigh import Weighed
 
 QUICK_STEPS, LONG_STEPS = 440, 800

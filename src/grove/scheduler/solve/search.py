@@ -20,8 +20,7 @@ from grove.scheduler.solve.exact import exact_placement
 from grove.scheduler.solve.fill import fill_group
 from grove.scheduler.solve.problem import Part, Problem
 from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
-from grove.scheduler.solve.subsets import domain_sets
-from grove.scheduler.solve.weigh import Weighed, liking
+from grove.scheduler.solve.weigh import Weighed, domain_sets, liking
 
 MOST_SCOPES = 8
 """How many ways to honour a preference are tried before it is given up."""
