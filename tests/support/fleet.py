@@ -114,6 +114,32 @@ async def standing(cluster: Any, body: Json, node: str, gpus: int = 1) -> str:
     return str(made.metadata.name)
 
 
+def device(node: str, cards: int = 4, *, pcie: int = 2, memory: str = "80Gi", nics: int = 0, **more: Any) -> Json:
+    """The Device of a node: cards numbered from 0, so many to a PCIe switch, two switches to a NUMA node."""
+
+    def place(number: int) -> Json:
+        return {"pcieID": str(number // pcie), "nodeID": number // (2 * pcie), "socketID": 0}
+
+    gpus = [
+        {
+            "type": "gpu", "id": f"GPU-{number}", "minor": number, "health": True, "topology": place(number),
+            "resources": {
+                "koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory": memory,
+                "koordinator.sh/gpu-memory-ratio": "100",
+            },
+        }
+        for number in range(cards)
+    ]  # fmt: skip
+    rdma = [
+        {
+            "type": "rdma", "minor": number, "health": True, "resources": {"koordinator.sh/rdma": "100"},
+            "topology": {"pcieID": str(number), "nodeID": 0, "socketID": 0},
+        }
+        for number in range(nics)
+    ]  # fmt: skip
+    return {"metadata": {"name": node, **more}, "spec": {"devices": [*gpus, *rdma]}}
+
+
 _KINDS: dict[str, Any] = {
     "ElasticQuota": ElasticQuota, "Queue": kai.Queue, "Reservation": Reservation, "Device": Device,
 }  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 
 from grove.api import kai
-from grove.api.koordinator import ElasticQuota, Reservation
+from grove.api.koordinator import Device, ElasticQuota, Reservation
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
@@ -29,6 +29,7 @@ from grove.scheduler.loop.commit import Committer
 from grove.scheduler.loop.cycle import Cycle
 from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Aside, Decider, Tape
 from grove.scheduler.loop.follow import Follower
+from grove.scheduler.loop.minors import Minors
 from grove.scheduler.loop.nominate import Nominations
 from grove.scheduler.loop.optional import OptionalKinds
 from grove.scheduler.loop.quotas import Quotas
@@ -76,6 +77,8 @@ class Scheduler:
             client, self.view, self.reservations, clock, name=config.scheduler_name, spawn=self._spawn
         )
         self.view.before_turn.append(reserving.turn)
+        minors = Minors(self.cache, client, self.view, self._events)
+        self.view.add_source(minors)
 
         def follow_reservations() -> None:
             self.reservations.follow()
@@ -87,6 +90,7 @@ class Scheduler:
                 ElasticQuota: self.quotas.follow_quotas,
                 kai.Queue: self.quotas.follow_queues,
                 Reservation: follow_reservations,
+                Device: minors.follow,
             },
         )
         self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle)

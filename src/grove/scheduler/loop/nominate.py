@@ -135,7 +135,8 @@ class Nominations:
         if asides != self._decider.asides and not (still_waits() and self._is_still_possible(answer, running)):
             self._unsettled.add(unit)
             return False
-        if refused := self._view.take(answer.placement.pods[: answer.placement.core]):
+        going = [*answer.pods, *self._view.snapshot.terminating()]
+        if refused := self._view.take(answer.placement.pods[: answer.placement.core], going):
             log.info("no victims named, the place cannot be kept", unit=unit, node=refused.node, reason=refused.why)
             return False
         self._nominate(unit, tree, gang, answer, decision, deadline_s)

@@ -93,6 +93,8 @@ class View:
         snapshot.use(snapshot.seams.joined(sources=own))
         self.sources = snapshot.seams.sources
         self._counted = tuple(source.counts for source in self.sources if source.counts)
+        self.making_way: frozenset[str] = frozenset()
+        """Uids of pods that leave for those a place is being taken for."""
         self.before_turn: list[Callable[[], None]] = []
         """Called before anything is decided, when everything is up to date."""
         self.quotas: Callable[[Iterable[str]], None] = lambda units: None
@@ -227,8 +229,18 @@ class View:
 
     # What the cycle does to it
 
-    def take(self, pods: Sequence[PodFacts]) -> Refusal | None:
-        """Has every source set aside what pods need on the nodes chosen for them, or none: then says which node."""
+    def take(self, pods: Sequence[PodFacts], going: Iterable[PodFacts] = ()) -> Refusal | None:
+        """Has every source set aside what pods need on the nodes chosen for them, or none: then says which node.
+
+        What pods in `going` use counts as free: they leave before anything is bound.
+        """
+        self.making_way = frozenset(pod.uid for pod in going)
+        try:
+            return self._take(pods)
+        finally:
+            self.making_way = frozenset()
+
+    def _take(self, pods: Sequence[PodFacts]) -> Refusal | None:
         for source in self.sources:
             refused = source.reserve(pods)
             if refused is not None:

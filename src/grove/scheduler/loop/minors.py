@@ -1,0 +1,215 @@
+"""Koordinator's Device objects as the live scheduler meets them: concrete minors for every pod, written before its bind
+
+What is taken is what pods on the node say (`device-allocated`) and what is promised to pods on their way; a restart
+reads it there again. Whole cards are counted as nodes always count them; shares, places and partitions are counted by
+the kind of request. A node without a Device object is counted as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Collection, Sequence
+from hashlib import sha256
+
+import structlog
+
+from grove.api.core import Pod
+from grove.api.koordinator import Device
+from grove.api.meta import Key
+from grove.kube.cache import Cache
+from grove.kube.client import Client
+from grove.kube.errors import KubeError, NotFound, NotLeader
+from grove.kube.events import Recorder
+from grove.scheduler.devices.minors import (
+    ALLOCATED,
+    CORE,
+    FULL,
+    GPU_NAMES,
+    MEMORY,
+    NAMES,
+    RATIO,
+    RDMA,
+    SHARE,
+    SHARED,
+    Allotment,
+    InvalidWant,
+    NodeDevices,
+    Want,
+    allotted,
+    read_devices,
+    want_of,
+    written,
+)
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.podreq import pod_requests
+from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
+
+PREFIX = "minors.grove.io/"
+WITHOUT = 2**40
+"""What a node without a Device object counts as having: its plain resources decide."""
+AT = "devices at"
+
+log = structlog.get_logger(__name__)
+
+
+class Minors(NodeSource):
+    name = "minors"
+    counts = PREFIX
+
+    def __init__(self, cache: Cache, client: Client, view: View, events: Recorder) -> None:
+        self._cache, self._client, self._view, self._events = cache, client, view, events
+        self._nodes: dict[str, NodeDevices] = {}
+        self._wants: dict[str, Want] = {}
+        self._promised: dict[str, tuple[str, Allotment]] = {}
+        self._stale: set[str] = set()
+
+    def follow(self) -> None:
+        self._cache.add_index(Pod, AT, lambda pod: [pod.spec.node_name] if _counts(pod) and pod.spec.node_name else [])
+        self._cache.on_event(Device, self._changed)
+        self._cache.on_event(Pod, self._pod_changed)
+
+    # What there is
+
+    def amounts(self, node: str) -> dict[str, int]:
+        if not self._nodes:
+            return {}
+        here = self._nodes.get(node)
+        if here is None:
+            return dict.fromkeys(self._wants, WITHOUT)
+        free = self._free(node)
+        found = {name: free.room(want) for name, want in self._wants.items()}
+        # What the device plugin may not publish: the sums, for plain counting not to be in the way.
+        cards = len(here.cards) * FULL
+        memory = sum(card.size for card in here.cards.values())
+        sums = {CORE: cards, RATIO: cards, SHARE: cards, SHARED: cards, MEMORY: memory, RDMA: len(here.rdma) * FULL}
+        return found | sums
+
+    def needs(self, pod: Pod) -> Needs:
+        if pod.spec.node_name or not self._nodes or not _counts(pod):
+            return NO_NEEDS
+        try:
+            want = want_of(pod_requests(pod), pod.metadata.annotations)
+        except InvalidWant as error:
+            return Needs(blocked=str(error))
+        if want is None or want.is_plain:
+            return NO_NEEDS
+        name = f"{PREFIX}{sha256(repr(want).encode()).hexdigest()[:12]}"
+        if name not in self._wants:
+            self._wants[name] = want
+            self._stale.update(node.metadata.name for node in self._view.nodes.list())
+        return Needs(((name, 1),))
+
+    # The life of a placement
+
+    def reserve(self, pods: Sequence[PodFacts]) -> Refusal | None:
+        made: list[str] = []
+        for facts in pods:
+            if facts.uid in self._promised or facts.node not in self._nodes:
+                continue
+            pod: Pod | None = self._view.pods.get(Key(facts.namespace, facts.name))
+            want = _want(pod) if pod is not None else None
+            if want is None:
+                continue
+            here = self._free(facts.node)
+            found = here.allot(want)
+            if found is None:
+                for uid in made:
+                    self.release(uid)
+                return Refusal(facts.node, here.fault or "its free devices are not those that are asked for")
+            self._promised[facts.uid] = (facts.node, found)
+            self._stale.add(facts.node)
+            made.append(facts.uid)
+        return None
+
+    def release(self, uid: str) -> None:
+        promise = self._promised.pop(uid, None)
+        if promise is not None:
+            self._stale.add(promise[0])
+
+    def prepare(self, pod: PodFacts, deadline_s: float) -> Awaitable[str] | None:
+        promise = self._promised.get(pod.uid)
+        if promise is not None:
+            return self._note(pod, written(self._nodes[promise[0]], promise[1]) if promise[0] in self._nodes else None)
+        known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name))
+        stale = known is not None and ALLOCATED in known.metadata.annotations and bool(self._nodes)
+        return self._note(pod, None) if stale else None
+
+    async def _note(self, pod: PodFacts, text: str | None) -> str:
+        body = {"metadata": {"annotations": {ALLOCATED: text}, "uid": pod.uid}}
+        try:
+            await self._client.patch(Pod, pod.name, body, pod.namespace)
+        except NotFound:
+            return ""  # the bind will find out
+        except NotLeader:
+            raise
+        except KubeError as error:
+            return f"its devices could not be written on it: {error}"
+        return ""
+
+    def refresh(self) -> Collection[str]:
+        changed, self._stale = self._stale, set()
+        return changed
+
+    # Following
+
+    def _free(self, node: str) -> NodeDevices:
+        """The devices of a node as they are free now."""
+        device: Device | None = self._cache.get(Device, Key("", node))
+        found = read_devices(device) if device is not None else NodeDevices()
+        unknown = 0
+        seen: set[str] = set()
+        for pod in self._cache.by_index(Pod, AT, node):
+            if pod.is_finished or pod.metadata.uid in self._view.making_way:
+                continue
+            seen.add(pod.metadata.uid)
+            one = allotted(pod)
+            if one is not None:
+                found.take(one)
+            elif (want := _want(pod)) is not None:
+                unknown += want.cards
+        for uid, (where, one) in self._promised.items():
+            if where == node and uid not in seen:
+                found.take(one)
+        # Pods that others bound without saying which cards they got: the last ones, as nobody can know better.
+        for card in sorted(found.cards.values(), key=lambda card: -card.minor):
+            if unknown and card.is_free:
+                found.take(Allotment(((card.minor, FULL, card.size),)))
+                unknown -= 1
+        return found
+
+    def _changed(self, old: Device | None, new: Device | None) -> None:
+        device = new or old
+        assert device is not None
+        name = device.metadata.name
+        before = self._nodes.pop(name, None)
+        if new is not None:
+            self._nodes[name] = read_devices(new)
+            fault = self._nodes[name].fault
+            if fault and (before is None or before.fault != fault):
+                self._events.warn(new, "InvalidDevice", f"{fault}; its devices are not given until it is put right")
+        self._stale.add(name)
+        if before is None or new is None:
+            self._view.read_anew()
+        self._view.relief.add(name)
+        self._view.wake()
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new or old
+        assert pod is not None
+        if not self._nodes or not _counts(pod):
+            return
+        if (old.spec.node_name if old else "") != (new.spec.node_name if new else ""):
+            self._stale.add(pod.spec.node_name)
+            if new is None or ALLOCATED in new.metadata.annotations:
+                self._promised.pop(pod.metadata.uid, None)
+
+
+def _counts(pod: Pod) -> bool:
+    return any(name in GPU_NAMES or name in NAMES for name, _ in pod_requests(pod))
+
+
+def _want(pod: Pod) -> Want | None:
+    try:
+        return want_of(pod_requests(pod), pod.metadata.annotations)
+    except InvalidWant:
+        return None

@@ -1,0 +1,129 @@
+"""Devices by the minor: distinct cards for every pod, never twice, not over a card's memory, after restarts too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.support.fleet import device, install
+from tests.support.gangs import Bench, gang, group, member_json, scheduling
+
+from grove.api.core import Event, PriorityClass
+from grove.api.koordinator import Device
+
+ALLOCATED = "scheduling.koordinator.sh/device-allocated"
+K = "koordinator.sh/"
+
+
+@pytest.fixture
+async def devices(cluster: Any) -> AsyncIterator[None]:
+    await install(cluster, "Device")
+    yield
+    for one in (await cluster.client.list(Device)).items:
+        if one.metadata.name.startswith(cluster.prefix):
+            await cluster.client.delete(Device, one.metadata.name)
+
+
+async def minors(bench: Bench) -> dict[str, list[int]]:
+    """Minors by pod, as written on it."""
+    return {
+        pod.metadata.name: [one["minor"] for one in json.loads(pod.metadata.annotations[ALLOCATED])["gpu"]]
+        for pod in await bench.pods()
+        if ALLOCATED in pod.metadata.annotations
+    }
+
+
+async def test_every_pod_of_a_gang_gets_cards_of_its_own_and_a_restart_knows_them(cluster: Any, devices: None) -> None:
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1, gpus=4)
+        await cluster.client.create(Device, device(node, 4))
+        await cluster.settle(0.5)
+        await bench.apply(gang("one", group("w", 3)))
+        await bench.expect({"one/w": 3})
+        found = await minors(bench)
+        assert sorted(one for cards in found.values() for one in cards) == [0, 1, 2]
+        await bench.stop()
+        await bench.start()
+        await bench.apply(gang("two", group("w", 1)))
+        await bench.expect({"one/w": 3, "two/w": 1})
+        assert (await minors(bench))["two-w-0"] == [3]
+
+
+@pytest.mark.simulated
+async def test_shared_cards_are_not_given_beyond_their_memory(cluster: Any, devices: None) -> None:
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1, gpus=2)
+        await cluster.client.create(Device, device(node, 2))
+        await cluster.settle(0.5)
+        resources = {f"{K}gpu-core": "20", f"{K}gpu-memory": "50Gi"}
+        one = gang("share", group("w", 3, 2, gpus=0))
+        await bench.apply(one, pods=False)
+        for number in range(3):
+            pod = member_json(one, one.groups[0], number, bench.namespace)
+            pod["spec"]["containers"][0]["resources"] = {"requests": resources, "limits": resources}
+            await bench.create_pod(pod)
+        await bench.expect({"share/w": 2})
+        assert sorted(one for cards in (await minors(bench)).values() for one in cards) == [0, 1]
+
+
+@pytest.mark.simulated
+async def test_a_place_that_is_asked_for_is_a_condition_across_nodes(cluster: Any, devices: None) -> None:
+    async with scheduling(cluster) as bench:
+        first, second = await bench.add_nodes(2, gpus=4)
+        await cluster.client.create(Device, device(first, 4, pcie=1))
+        await cluster.client.create(Device, device(second, 4, pcie=2))
+        await cluster.settle(0.5)
+        hint = {"scheduling.koordinator.sh/device-allocate-hint": '{"gpu":{"requiredTopologyScope":"PCIe"}}'}
+        one = gang("near", group("w", 2, gpus=2))
+        await bench.apply(one, pods=False)
+        for number in range(2):
+            pod = member_json(one, one.groups[0], number, bench.namespace)
+            pod["metadata"]["annotations"] = hint
+            await bench.create_pod(pod)
+        await bench.expect({"near/w": 2})
+        assert set((await bench.nodes_of("near")).values()) == {second}
+        assert sorted((await minors(bench)).values()) == [[0, 1], [2, 3]]
+
+
+@pytest.mark.simulated
+async def test_nodes_without_a_device_object_are_counted_as_before(cluster: Any, devices: None) -> None:
+    async with scheduling(cluster) as bench:
+        first, _ = await bench.add_nodes(2, gpus=2)
+        await cluster.client.create(Device, device(first, 2))
+        await cluster.settle(0.5)
+        await bench.apply(gang("all", group("w", 4)))
+        await bench.expect({"all/w": 4})
+        assert len(await minors(bench)) == 2
+
+
+@pytest.mark.simulated
+async def test_gangs_with_cards_put_out_and_are_put_out(cluster: Any, devices: None) -> None:
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1, gpus=2)
+        await cluster.client.create(Device, device(node, 2))
+        for name, value in (("low", 10), ("high", 100)):
+            await cluster.client.create(PriorityClass, {"metadata": {"name": name}, "value": value})
+        await bench.apply(gang("under", group("w", 2), priority_class="low"))
+        await bench.expect({"under/w": 2})
+        await bench.apply(gang("over", group("w", 2), priority_class="high"))
+        await bench.expect({"over/w": 2})
+        assert sorted(one for cards in (await minors(bench)).values() for one in cards) == [0, 1]
+
+
+@pytest.mark.simulated
+async def test_a_device_that_is_wrong_is_told_on_it_and_its_node_is_left_out(cluster: Any, devices: None) -> None:
+    async with scheduling(cluster) as bench:
+        first, second = await bench.add_nodes(2)
+        body = device(first, 2)
+        body["spec"]["devices"][1]["minor"] = 0
+        await cluster.client.create(Device, body)
+        await cluster.client.create(Device, device(second, 1))
+        await bench.apply(gang("one", group("w", 1)))
+        await bench.expect({"one/w": 1})
+        assert set((await bench.nodes_of("one")).values()) == {second}
+        told = [one for one in (await cluster.client.list(Event)).items if one.reason == "InvalidDevice"]
+        assert told[0].message.startswith("it lists gpu minor 0 twice")
+        await bench.apply(gang("two", group("w", 1)))
+        await bench.condition("two", status="False")

@@ -1,0 +1,171 @@
+"""GPUs by the minor: every spelling of a request, and a brute-force referee for which cards a pod may get."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.fleet import device
+
+from grove.api.koordinator import Device
+from grove.scheduler.devices.minors import (
+    FULL,
+    HINT,
+    JOINT,
+    PARTITION_SPEC,
+    PARTITIONS,
+    Allotment,
+    Card,
+    InvalidWant,
+    NodeDevices,
+    Want,
+    read_devices,
+    want_of,
+)
+
+K = "koordinator.sh/"
+GI = 2**30
+
+
+@pytest.mark.parametrize(
+    ("asked", "want"),
+    [
+        pytest.param({"nvidia.com/gpu": 2}, Want(2), id="two cards"),
+        pytest.param({"amd.com/gpu": 1}, Want(1), id="of another vendor"),
+        pytest.param({f"{K}gpu": 200}, Want(2, 100, 0, 100), id="two cards in parts"),
+        pytest.param({f"{K}gpu": 50}, Want(1, 50, 0, 50), id="half a card"),
+        pytest.param({f"{K}gpu": 150}, None, id="a card and a half means nothing"),
+        pytest.param({f"{K}gpu-core": 50, f"{K}gpu-memory": 8 * GI}, Want(1, 50, 8 * GI), id="core and memory"),
+        pytest.param({f"{K}gpu-core": 30, f"{K}gpu-memory-ratio": 40}, Want(1, 30, 0, 40), id="core and a ratio"),
+        pytest.param({f"{K}gpu-core": 200, f"{K}gpu-memory-ratio": 200}, Want(2, 100, 0, 100), id="two whole cards"),
+        pytest.param(
+            {f"{K}gpu.shared": 2, f"{K}gpu-core": 100, f"{K}gpu-memory": 16 * GI}, Want(2, 50, 8 * GI),
+            id="shared over two cards",
+        ),
+        pytest.param({f"{K}gpu.shared": 2, f"{K}gpu-memory-ratio": 100}, Want(2, 0, 0, 50), id="shared memory alone"),
+        pytest.param({f"{K}gpu-core": 50}, None, id="core alone"),
+        pytest.param({f"{K}gpu-memory": GI}, None, id="memory alone"),
+        pytest.param({"nvidia.com/gpu": 1, f"{K}gpu-core": 50}, None, id="two spellings at once"),
+        pytest.param({f"{K}rdma": 100}, Want(0, rdma=100), id="RDMA alone"),
+        pytest.param({"cpu": 1}, "nothing", id="no devices"),
+        pytest.param({"nvidia.com/gpu": -1}, None, id="a negative amount"),
+    ],
+)  # fmt: skip
+def test_every_spelling(asked: dict[str, int], want: Want | str | None) -> None:
+    requests = tuple(sorted(asked.items()))
+    if want is None:
+        with pytest.raises(InvalidWant):
+            want_of(requests, {})
+    else:
+        assert want_of(requests, {}) == (None if want == "nothing" else want)
+
+
+def node(*, cards: int = 4, pcie: int = 2, nics: int = 0, annotations: dict[str, str] | None = None) -> NodeDevices:
+    body = device("n", cards, pcie=pcie, nics=nics, **({"annotations": annotations} if annotations else {}))
+    return read_devices(msgspec.convert(body, Device))
+
+
+def got(found: Allotment | None) -> list[int] | None:
+    return [minor for minor, _, _ in found.cards] if found is not None else None
+
+
+def test_cards_come_from_one_place_and_the_fullest_that_suffices() -> None:
+    here = node(cards=8, pcie=4)
+    here.take(Allotment(((0, FULL, 80 * GI),)))
+    assert got(here.allot(Want(3))) == [1, 2, 3]
+    assert got(here.allot(Want(4))) == [4, 5, 6, 7]
+    assert got(here.allot(Want(5))) is not None
+    assert got(here.allot(Want(5, scope="PCIe"))) is None
+
+
+def test_shares_fill_one_card_before_the_next_and_never_pass_its_memory() -> None:
+    here, half = node(), Want(1, 50, 30 * GI)
+    chosen = []
+    while (one := here.allot(half)) is not None:
+        here.take(one)
+        chosen += got(one) or []
+    assert chosen == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert all(card.memory == 20 * GI for card in here.cards.values())
+
+
+def test_partition_tables_and_joint_rdma_are_kept() -> None:
+    table = '{"2":[{"minors":[0,1],"allocationScore":1},{"minors":[2,3],"allocationScore":2}]}'
+    here = node(annotations={PARTITIONS: table}, nics=1)
+    said = {PARTITION_SPEC: '{"allocatePolicy":"Restricted"}'}
+    want = want_of((("nvidia.com/gpu", 2),), said)
+    assert want is not None
+    assert got(here.allot(want)) == [2, 3]
+    here.take(Allotment(((2, FULL, 80 * GI),)))
+    assert got(here.allot(want)) == [0, 1]
+    here.take(Allotment(((1, FULL, 80 * GI),)))
+    assert here.allot(want) is None
+
+    joint = {JOINT: '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}', HINT: '{"gpu":{}}'}
+    near = want_of((("nvidia.com/gpu", 1),), joint)
+    assert near is not None
+    fresh = node(nics=1)
+    found = fresh.allot(near)
+    assert found is not None
+    assert (got(found), found.rdma) == ([0], ((0, 100),))
+
+
+cards_ = st.lists(st.tuples(st.sampled_from([0, 30, 50, 100]), st.sampled_from([0, 40, 80])), min_size=1, max_size=6)
+wants = st.builds(
+    Want, st.integers(1, 4), st.sampled_from([30, 50, 100]), st.sampled_from([0, 40, 80]), st.just(0),
+    scope=st.sampled_from(["", "PCIe", "NUMANode"]),
+)  # fmt: skip
+
+
+def brute_force(here: NodeDevices, want: Want) -> bool:
+    """The referee: whether any set of cards at all will do."""
+
+    def fits(card: Card) -> bool:
+        memory = want.memory or card.size * want.core // FULL
+        return card.core >= want.core and card.memory >= memory
+
+    for chosen in combinations(here.cards.values(), want.cards):
+        places = {card.pcie if want.scope == "PCIe" else card.numa for card in chosen}
+        if all(map(fits, chosen)) and (not want.scope or len(places) == 1):
+            return True
+    return False
+
+
+@given(cards_, wants)
+def test_a_pod_gets_cards_exactly_when_some_set_of_them_will_do(state: list[tuple[int, int]], want: Want) -> None:
+    here = NodeDevices({
+        minor: Card(minor, "", str(minor // 2), minor // 4, 80, core, memory)
+        for minor, (core, memory) in enumerate(state)
+    })  # fmt: skip
+    found = here.allot(want)
+    assert (found is not None) == brute_force(here, want)
+    if found is not None:
+        assert len({minor for minor, _, _ in found.cards}) == want.cards
+        here.take(found)
+        assert all(card.core >= 0 and card.memory >= 0 for card in here.cards.values())
+
+
+@given(cards_, wants)
+def test_what_is_counted_as_room_can_be_given_and_comes_back(state: list[tuple[int, int]], want: Want) -> None:
+    here = NodeDevices({
+        minor: Card(minor, "", str(minor // 2), minor // 4, 80, core, memory)
+        for minor, (core, memory) in enumerate(state)
+    })  # fmt: skip
+    before = [(card.core, card.memory) for card in here.cards.values()]
+    room = here.room(want)
+    assert before == [(card.core, card.memory) for card in here.cards.values()]
+    for _ in range(room):
+        one = here.allot(want)
+        assert one is not None
+        here.take(one)
+    assert here.allot(want) is None
+
+
+def test_a_device_with_two_equal_minors_gives_nothing() -> None:
+    body = device("n", 2)
+    body["spec"]["devices"][1]["minor"] = 0
+    here = read_devices(msgspec.convert(body, Device))
+    assert here.fault == "it lists gpu minor 0 twice"
+    assert here.allot(Want(1)) is None
