@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import ssl
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
+import yaml
 from tests.support.engines import FakeEngines
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import Binder
@@ -25,7 +28,7 @@ from tests.support.pages import cumulative, gauge, vllm
 
 from grove.api import labels as key
 from grove.api.core import Event, HorizontalPodAutoscaler, Namespace, Pod, Service
-from grove.api.meta import Json
+from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
@@ -36,9 +39,10 @@ from grove.kube.errors import KubeError, NotFound
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.local.pki import Authority
-from grove.metrics.apiservices import API_SERVICE
+from grove.metrics.apiservices import API_SERVICE, CLUSTER_ROLE, OWNER
 from grove.metrics.scrape import Bounds
 from grove.metrics.service import MetricsService, MetricsSettings
+from grove.metrics.wire import VERSIONS
 from grove.operator.wiring import Operator
 from grove.sim.nodes import FakeNodes
 from grove.sim.topology import Topology
@@ -432,3 +436,67 @@ async def _bad_pages(world: Metered) -> None:
     await asyncio.sleep(3.0)
     assert await missing() == "", "not once more with every page"
     await world.client.delete(PodCliqueSet, "bad", NAMESPACE)
+
+
+async def test_the_process_needs_the_rights_of_the_chart_and_no_more(plane: ControlPlane) -> None:
+    """`grove metrics` as a user with the chart's roles: it registers, serves, ends at a signal, and leaves nothing."""
+    names = [f"{version}.{group}" for group, versions in VERSIONS.items() for version in versions]
+    user, namespace, port = "grove-metrics-process", "grove-system", _free_port()
+    async with HttpClient(load_config(plane.kubeconfig)) as client:
+        await client.create(Namespace, {"metadata": {"name": namespace}})
+        spec: Json = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
+        await client.create(Service, {"metadata": {"name": "grove-metrics", "namespace": namespace}, "spec": spec})
+        for one in chart_rights():
+            kind = Resource("rbac.authorization.k8s.io", "v1", one["kind"], f"{one['kind'].lower()}s",
+                            one["kind"] in ("Role", "RoleBinding"))  # fmt: skip
+            if "subjects" in one:
+                one["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]
+            await client.create(kind, one)
+        for name in names:
+            with suppress(NotFound):
+                await client.delete(API_SERVICE, name)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "grove", "metrics", "--kubeconfig", str(plane.client_kubeconfig(user)),
+            "--namespace", namespace, "--bind-address", "127.0.0.1", "--port", str(port), "--service-port", str(port),
+            "--probe-port", str(_free_port()), "--dcgm-namespace", "gpu-operator", "--log-format", "text",
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+
+        async def available() -> str:
+            assert process.returncode is None, (await process.communicate())[1].decode()
+            for name in names:
+                stored = await client.get(API_SERVICE, name)
+                conditions = (stored.get("status") or {}).get("conditions") or ()
+                if not any(one["status"] == "True" for one in conditions):
+                    return f"{name}: {conditions}"
+            return ""
+
+        try:
+            await eventually(available)
+            assert (await client.get(API_SERVICE, names[0]))["metadata"]["ownerReferences"][0]["name"] == OWNER
+            process.send_signal(signal.SIGTERM)
+            _, said = await asyncio.wait_for(process.communicate(), 30)
+            assert process.returncode == 0, said.decode()
+            assert "forbidden" not in said.decode().lower(), said.decode()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        await client.delete(CLUSTER_ROLE, OWNER)
+
+        async def gone() -> str:
+            page = await client.list(API_SERVICE)
+            left = [one["metadata"]["name"] for one in page.items if one["metadata"]["name"] in names]
+            return ", ".join(left)
+
+        await eventually(gone)
+
+
+def chart_rights() -> list[Json]:
+    """The roles and bindings of grove-metrics as the chart renders them."""
+    rendered = Path(__file__).parents[1] / "unit/charts/every-option.rendered.yaml"
+    found = [one for one in yaml.safe_load_all(rendered.read_text()) if one]
+    kinds = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    mine = [one for one in found if one["kind"] in kinds and one["metadata"]["name"].startswith(OWNER)]
+    assert len(mine) == 5
+    return mine

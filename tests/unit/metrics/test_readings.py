@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
 from tests.support.pages import cumulative, gauge, histogram, vllm
 
 from grove.api import labels as key
 from grove.metrics.engines import OWN_METRICS
+from grove.metrics.exposition import OwnerNumbers
 from grove.metrics.histogram import of_mapping, quantile, summed
 from grove.metrics.page import scan
 from grove.metrics.readings import CLIQUE, GROUP, POD, SET, Readings, Subject, wanted_names
@@ -199,3 +201,16 @@ def test_the_growth_of_a_minute_is_what_was_observed_in_it(rounds: list[list[flo
     inside = [new for index, new in enumerate(rounds) if index and (index - 1) * every_s > last - 60]
     want = cumulative([one for new in inside for one in new])
     assert np.array_equal(growth.total, want)
+
+
+def test_our_own_page_has_every_owner_with_numbers() -> None:
+    world = World("a", "b")
+    world.page("a", vllm(waiting=3, kv=0.5), 0)
+    registry = CollectorRegistry()
+    registry.register(OwnerNumbers(world.readings, lambda: 1.0))
+    lines = generate_latest(registry).decode().splitlines()
+    assert 'grove_requests_waiting{kind="PodCliqueScalingGroup",name="d-0-g",namespace="n"} 3.0' in lines
+    assert 'grove_requests_waiting{kind="PodCliqueSet",name="d",namespace="n"} 3.0' in lines
+    assert 'grove_kv_cache_usage{kind="PodClique",name="d-0-g-a-lead",namespace="n"} 0.5' in lines
+    assert not any("d-0-g-b-lead" in line for line in lines), "nobody has said anything of it"
+    assert not any(line.startswith("grove_e2e") for line in lines)
