@@ -68,6 +68,7 @@ def test_a_thousandfold_nesting_is_a_refusal() -> None:
         "devices": {"requests": requests, "config": config}
     }
     old = copy.copy(obj) | {"spec": {**obj["spec"], "replicas": 9}}
+    assert not ADMISSION.needs(VALIDATE_SET, review_of(obj, old)).queues, "it is asked before, and does not stumble"
     found = ADMISSION.review(VALIDATE_SET, review_of(obj, old), KNOWN)["response"]
     if not found["allowed"]:
         assert found["status"]["details"]["causes"] == [

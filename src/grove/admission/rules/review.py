@@ -6,26 +6,23 @@ between; a simulator hands in its store. An exception out of `review` is a bug o
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
-
-import msgspec
 
 from grove.admission.rules import dialects
 from grove.admission.rules.authorizer import Authorizer
 from grove.admission.rules.autoscaling import autoscaling_faults, autoscaling_notes, metric_questions
 from grove.admission.rules.backend import backend_faults, volcano_queues
 from grove.admission.rules.binding import binding_faults
-from grove.admission.rules.defaulting import json_patch, missing_defaults, with_additions
+from grove.admission.rules.defaulting import json_patch, missing_defaults
 from grove.admission.rules.feasibility import NodeSummary, feasibility_warnings
 from grove.admission.rules.lookups import BackendFacts, LookupFailed, Lookups, Needs
 from grove.admission.rules.mnnvl import mnnvl_change_faults, mnnvl_faults
 from grove.admission.rules.notes import notes
 from grove.admission.rules.podspec import pod_spec_faults
 from grove.admission.rules.references import listed_kinds, reference_warnings
+from grove.admission.rules.request import TOO_DEEP, Answer, BadReview, Request, envelope
 from grove.admission.rules.sets import general_faults
 from grove.admission.rules.topology import (
     deprecation_warnings,
@@ -39,7 +36,7 @@ from grove.admission.rules.topology import (
 )
 from grove.admission.rules.update import update_faults
 from grove.admission.rules.view import SetView, mapping, text
-from grove.api.faults import Fault, failure_status, invalid, invalid_status, required
+from grove.api.faults import Fault, failure_status
 from grove.api.labels import SCHEDULER_ANNOTATION, VOLCANO_SCHEDULER
 from grove.api.meta import Json
 from grove.crds.check import published_check
@@ -52,91 +49,6 @@ VALIDATE_DIALECT = "/webhooks/validate-dialect"
 AUTHORIZE = "/webhooks/authorizer-webhook"
 
 MOST_WARNINGS = 20
-GROUP = "grove.io"
-TOO_DEEP = invalid("spec", "…", "the object is nested too deeply")
-
-
-class BadReview(ValueError):
-    """The body is not an AdmissionReview; there is nobody to answer to by uid."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    status: Json | None = None
-    """A failure Status; None allows the request."""
-    patch: tuple[Json, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def allowed(self) -> bool:
-        return self.status is None
-
-
-@dataclass(frozen=True)
-class Request:
-    """The part of an AdmissionRequest that rules read, decoded once: who looks again gets the same."""
-
-    uid: str
-    operation: str
-    namespace: str
-    new: Json
-    old: Json | None
-    raw: Json
-
-    @classmethod
-    def of(cls, review: Any) -> Request:
-        if isinstance(review, Request):
-            return review
-        raw = mapping(review).get("request")
-        if not isinstance(raw, dict) or not text(raw.get("uid")):
-            raise BadReview("not an AdmissionReview with a request and its uid")
-        old = raw.get("oldObject")
-        return cls(
-            uid=text(raw.get("uid")),
-            operation=text(raw.get("operation")),
-            namespace=text(raw.get("namespace")),
-            new=mapping(raw.get("object")),
-            old=old if isinstance(old, dict) else None,
-            raw=raw,
-        )
-
-    def wrong_shape(self, crd: str) -> list[Fault]:
-        """What the schema of this CRD says of the object. Where it says something, rules are not asked.
-
-        As on an API server, which asks it first: rules rely on its types.
-        """
-        try:
-            return published_check(crd).faults(self.new)
-        except RecursionError:
-            return [TOO_DEEP]
-
-    @cached_property
-    def wrong_set(self) -> list[Fault]:
-        return self.wrong_shape("podcliquesets.grove.io") if self.new else [required("spec")]
-
-    @cached_property
-    def set(self) -> SetView:
-        return SetView.of(self.new)
-
-    @cached_property
-    def stored_set(self) -> SetView | None:
-        """The stored set, as if it had been defaulted when it was stored, if the new one has been.
-
-        A set that was applied while no admission was there could otherwise never be written again: what the defaulting
-        webhook adds to it would be told as changes of what cannot change.
-        """
-        if self.operation != "UPDATE" or self.old is None:
-            return None
-        if missing_defaults(self.new, self.old, self.namespace):
-            return SetView.of(self.old)
-        return SetView.of(with_additions(self.old, missing_defaults(self.old, namespace=self.namespace)))
-
-    @property
-    def is_untouched(self) -> bool:
-        """Spec, labels and annotations are what is stored, or it is going: only finalizers or owners changed."""
-        if self.stored_set is None:
-            return False
-        return _is_deleting(self.new) or _is_untouched(self.set, self.stored_set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +78,11 @@ class Admission:
                 return Needs()
             behind = frozenset({dialects.set_key(request.new, translation, request.namespace)})
             return replace(self._set_needs(SetView.of(translation.manifest)), sets=behind)
-        return self._set_needs(request.set) if path == VALIDATE_SET and not request.wrong_set else Needs()
+        try:
+            judged = path == VALIDATE_SET and not request.is_untouched and not request.wrong_set
+        except RecursionError:
+            judged = False  # `review` says so
+        return self._set_needs(request.set) if judged else Needs()
 
     def _set_needs(self, new: SetView) -> Needs:
         names = {one.topology_name for one in new.constraints} if self.topology_enabled else set()
@@ -187,7 +103,7 @@ class Admission:
         try:
             answer = self.answer(path, request, lookups)
         except RecursionError:
-            answer = Answer(invalid_status(_kind(request), GROUP, _name(request), [TOO_DEEP]))
+            answer = request.refused([TOO_DEEP])
         return envelope(request.uid, answer)
 
     def answer(self, path: str, request: Request, lookups: Lookups) -> Answer:
@@ -204,13 +120,13 @@ class Admission:
         raise BadReview(f"no webhook at {path}")
 
     def _default(self, request: Request) -> Answer:
-        if request.operation not in ("CREATE", "UPDATE") or _is_deleting(request.new):
+        if request.operation not in ("CREATE", "UPDATE") or request.is_deleting:
             return Answer()
         if request.operation == "CREATE":
             # Told here because the CRD's own rule is asked next, before validation, and cannot say in which clique.
             faults = list(new_pack_domain_faults(request.set))
             if faults:
-                return _refuse("PodCliqueSet", request, faults)
+                return request.refused(faults, "PodCliqueSet")
         additions = missing_defaults(request.new, request.old, request.namespace)
         return Answer(patch=tuple(json_patch(additions)))
 
@@ -221,10 +137,10 @@ class Admission:
             # A finalizer must come off, and our own bookkeeping must pass, whatever an older version once let in.
             return Answer(warnings=tuple(deprecation_warnings(request.set)))
         if request.wrong_set:
-            return _refuse("PodCliqueSet", request, request.wrong_set)
+            return request.refused(request.wrong_set, "PodCliqueSet")
         new, old = request.set, request.stored_set
         if faults := list(self._set_faults(new, old, lookups)):
-            return _refuse("PodCliqueSet", request, faults)
+            return request.refused(faults, "PodCliqueSet")
         return Answer(warnings=tuple(self._set_warnings(new, old, lookups))[:MOST_WARNINGS])
 
     def _set_faults(self, new: SetView, old: SetView | None, lookups: Lookups) -> Iterator[Fault]:
@@ -266,16 +182,16 @@ class Admission:
         yield from feasibility_warnings(new, self.nodes(), level_keys(binding) if binding else None)
 
     def _validate_binding(self, request: Request) -> Answer:
-        if request.operation not in ("CREATE", "UPDATE") or _is_deleting(request.new):
+        if request.operation not in ("CREATE", "UPDATE") or request.is_deleting:
             return Answer()
         wrong_shape = request.wrong_shape("clustertopologybindings.grove.io")
         faults = wrong_shape or list(binding_faults(request.new, self.backends))
-        return _refuse("ClusterTopologyBinding", request, faults) if faults else Answer()
+        return request.refused(faults, "ClusterTopologyBinding") if faults else Answer()
 
     def _validate_dialect(self, request: Request, lookups: Lookups) -> Answer:
         """An object of a dialect, and the set that would be made from it."""
         resource = dialects.resource_of(request.new)
-        if resource is None or request.operation not in ("CREATE", "UPDATE") or _is_deleting(request.new):
+        if resource is None or request.operation not in ("CREATE", "UPDATE") or request.is_deleting:
             return Answer()
         if request.old is not None and _words(request.new) == _words(request.old):
             return Answer()  # a finalizer, an owner: nothing that is translated
@@ -283,7 +199,7 @@ class Admission:
         translation = dialects.translated(request.new)
         if translation is None:
             faults = wrong_shape or list(rule_faults(request.new))
-            return _refuse(resource.kind, request, faults, resource.group) if faults else Answer()
+            return request.refused(faults, resource.kind, resource.group) if faults else Answer()
         stored: Json | None = None
         conflict: tuple[str, ...] = ()
         try:
@@ -299,7 +215,7 @@ class Admission:
         of_set = published_check("podcliquesets.grove.io").faults(behind) or list(self._set_faults(new, old, lookups))
         faults = wrong_shape or list(dialects.told(translation, of_set))
         if faults:
-            return _refuse(resource.kind, request, faults, resource.group)
+            return request.refused(faults, resource.kind, resource.group)
         warnings = dialects.told_warnings(translation, self._set_warnings(new, old, lookups))
         return Answer(warnings=(*conflict, *warnings)[:MOST_WARNINGS])
 
@@ -315,41 +231,7 @@ class Admission:
         return Answer(failure_status(verdict.code, reason, verdict.reason), warnings=warnings)
 
 
-def envelope(uid: str, answer: Answer) -> Json:
-    response: Json = {"uid": uid, "allowed": answer.allowed}
-    if answer.status is not None:
-        response["status"] = answer.status
-    if answer.patch:
-        response["patchType"] = "JSONPatch"
-        response["patch"] = base64.b64encode(msgspec.json.encode(answer.patch)).decode()
-    if answer.warnings:
-        response["warnings"] = list(answer.warnings)
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
-
-
-def _refuse(kind: str, request: Request, faults: list[Fault], group: str = GROUP) -> Answer:
-    return Answer(invalid_status(kind, group, _name(request), faults))
-
-
 def _words(obj: Json) -> tuple[Any, ...]:
     """What a person says in an object: all but what the server and controllers keep."""
     metadata = mapping(obj.get("metadata"))
     return (obj.get("spec"), metadata.get("labels"), metadata.get("annotations"))
-
-
-def _kind(request: Request) -> str:
-    return text(mapping(request.raw.get("kind")).get("kind")) or "PodCliqueSet"
-
-
-def _name(request: Request) -> str:
-    metadata = mapping(request.new.get("metadata"))
-    return text(metadata.get("name")) or text(request.raw.get("name")) or text(metadata.get("generateName"))
-
-
-def _is_deleting(obj: Json) -> bool:
-    return bool(mapping(obj.get("metadata")).get("deletionTimestamp"))
-
-
-def _is_untouched(new: SetView, old: SetView) -> bool:
-    """Spec, labels and annotations are what is stored: only finalizers or owners changed."""
-    return new.spec == old.spec and new.labels == old.labels and new.annotations == old.annotations

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from grove.admission.rules.dialects import RESOURCES as DIALECTS
+from grove.admission.rules.request import Request
 from grove.admission.rules.review import (
     AUTHORIZE,
     DEFAULT_SET,
@@ -16,7 +17,6 @@ from grove.admission.rules.review import (
     VALIDATE_DIALECT,
     VALIDATE_SET,
     Admission,
-    Request,
 )
 from grove.admission.rules.view import mapping
 from grove.admission.serving.reader import Reader

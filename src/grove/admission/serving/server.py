@@ -11,7 +11,8 @@ import structlog
 from aiohttp import web
 
 from grove.admission.certs.serving import ServedCertificate
-from grove.admission.rules.review import Admission, Answer, BadReview, Request, envelope
+from grove.admission.rules.request import Answer, BadReview, Request, envelope
+from grove.admission.rules.review import Admission
 from grove.admission.serving.reader import Reader
 from grove.admission.serving.registration import WEBHOOK_NAMES
 from grove.api.faults import failure_status
