@@ -5,8 +5,8 @@ from __future__ import annotations
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "completion": ("kubectl grove completion bash > ~/.local/share/bash-completion/completions/kubectl-grove",),
     "console": ("kubectl grove console",),
-    "convert": ("kubectl grove convert old.yaml > new.yaml",),
-    "crds": ("grove crds --apply", "grove crds > crds.yaml"),
+    "convert": ("kubectl grove convert old.yaml > new.yaml", "kubectl grove convert --to grove.ai set.yaml"),
+    "crds": ("grove crds --apply --dialects", "grove crds > crds.yaml"),
     "demo": ("grove demo", "grove demo --seed 7 --speed 4"),
     "doctor": ("kubectl grove doctor",),
     "down": ("grove down",),
@@ -45,7 +45,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "status": ("kubectl grove status -A", "kubectl grove status -l team=search --sort-by gpus -o wide"),
     "topology": ("kubectl grove topology", "kubectl grove topology --svg fleet.svg"),
     "tree": ("kubectl grove tree chat", "kubectl grove tree chat -w --no-pods"),
-    "up": ("grove up", "grove up --nodes 64"),
+    "up": ("grove up", "grove up --nodes 64", "grove up --dialects"),
     "version": ("grove version",),
     "webhooks": ("grove webhooks", "grove webhooks --remove"),
 }

@@ -14,7 +14,15 @@ from grove.admission.rules.view import integer, mapping, sequence, text
 from grove.api.dynamo import GROUP, PodGangSetSpec
 from grove.api.faults import Fault, forbidden, invalid
 from grove.api.hashes import generation_hash
-from grove.api.labels import GROVE_SCHEDULER, KAI_QUEUE, KAI_SCHEDULER, VOLCANO_QUEUE, VOLCANO_SCHEDULER
+from grove.api.koordinator import QUOTA
+from grove.api.labels import (
+    GROVE_SCHEDULER,
+    KAI_QUEUE,
+    KAI_SCHEDULER,
+    KOORDINATOR_SCHEDULER,
+    VOLCANO_QUEUE,
+    VOLCANO_SCHEDULER,
+)
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSetTemplate
 from grove.dialects.placement import NOWHERE, Placement, with_affinity
@@ -47,6 +55,11 @@ _HINTS = {
     "podCliqueScalingGroups": "a PodCliqueSet of grove.io/v1alpha1, which has scaling groups",
     "terminationDelay": "spec.template.terminationDelay of a PodCliqueSet of grove.io/v1alpha1",
 }  # fmt: skip
+_QUEUES = {
+    GROVE_SCHEDULER: ("labels", KAI_QUEUE), KAI_SCHEDULER: ("labels", KAI_QUEUE),
+    KOORDINATOR_SCHEDULER: ("labels", QUOTA), VOLCANO_SCHEDULER: ("annotations", VOLCANO_QUEUE),
+}  # fmt: skip
+"""Where a set names its queue, by the scheduler that reads it."""
 _POD_SPEC = "spec.template.cliques[0].spec.podSpec"
 _PATHS = (
     ("spec.replicas", "spec"),
@@ -91,10 +104,9 @@ def to_set(obj: Json, placement: Placement = NOWHERE) -> Translation:
     short = set_name(name, len(CLIQUE))
     manifest = set_of(obj, GROUP, short, {"replicas": 1, "template": whole}, without=PREFIX)
     queue = text(scheduling.get("queue"))
-    if queue and scheduler == KAI_SCHEDULER:
-        clique["labels"] = {**mapping(clique.get("labels")), KAI_QUEUE: queue}
-    elif queue and scheduler == VOLCANO_SCHEDULER:
-        manifest["metadata"]["annotations"][VOLCANO_QUEUE] = queue
+    if queue and scheduler in _QUEUES:
+        part, key = _QUEUES[scheduler]
+        manifest["metadata"][part][key] = queue
     faults = [*unknown_fields(spec, PodGangSetSpec, "spec", _HINTS), *_faults(spec, scheduler, queue)]
     return Translation(manifest, _PATHS, tuple(faults), tuple(_warnings(obj, short)))
 
@@ -126,20 +138,21 @@ def _faults(spec: Json, scheduler: str, queue: str) -> Iterator[Fault]:
         yield invalid("spec.minAvailable", floor, "must be at least 1")
     elif floor is not None and 0 < replicas < floor:
         yield invalid("spec.minAvailable", floor, f"must not be greater than replicas ({replicas})")
-    if queue and scheduler not in (KAI_SCHEDULER, VOLCANO_SCHEDULER):
-        detail = (
-            f"{scheduler} has no queues: name one that has (kai-scheduler, volcano) in spec.template.spec.schedulerName"
-        )
+    if queue and scheduler not in _QUEUES:
+        detail = f"{scheduler} has no queues: name one of {', '.join(_QUEUES)} in spec.template.spec.schedulerName"
         yield forbidden("spec.scheduling.queue", detail)
 
 
 def _warnings(obj: Json, short: str) -> Iterator[str]:
     spec, name = mapping(obj.get("spec")), named(obj)
-    if not text(mapping(mapping(spec.get("template")).get("spec")).get("schedulerName")):
+    scheduler = text(mapping(mapping(spec.get("template")).get("spec")).get("schedulerName"))
+    if not scheduler:
         yield f"spec.template.spec.schedulerName: not given, so {GROVE_SCHEDULER} places the gang"
     if spec.get("minAvailable") is None and _replicas(spec):
         yield f"spec.minAvailable: not given, so all {_replicas(spec)} pods are needed"
     yield from limit_warnings(mapping(mapping(spec.get("template")).get("spec")), "spec.template.spec")
+    if mapping(spec.get("scheduling")).get("queue") and scheduler in ("", GROVE_SCHEDULER):
+        yield f"spec.scheduling.queue: read as a Queue of KAI; for an ElasticQuota use the label {QUOTA}"
     if short != name:
         yield f"metadata.name: too long for the names of pods; the PodCliqueSet is called {short}"
 

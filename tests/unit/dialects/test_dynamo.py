@@ -100,7 +100,9 @@ def test_preferences_tolerations_selectors_and_spread_are_added_to_those_of_the_
 @pytest.mark.parametrize(
     ("scheduler", "label", "annotation"),
     [
+        pytest.param("grove-scheduler", {"kai.scheduler/queue": "team"}, None, id="ours reads KAI's"),
         pytest.param("kai-scheduler", {"kai.scheduler/queue": "team"}, None, id="KAI reads a label"),
+        pytest.param("koord-scheduler", {"quota.scheduling.koordinator.sh/name": "team"}, None, id="an ElasticQuota"),
         pytest.param("volcano", {}, "team", id="Volcano reads an annotation"),
     ],
 )
@@ -111,7 +113,8 @@ def test_a_queue_is_told_to_the_scheduler_that_the_pods_name(
     obj["spec"]["template"] = pod_template(schedulerName=scheduler)
     found = to_set(obj)
     assert found.faults == ()
-    assert found.manifest["spec"]["template"]["cliques"][0].get("labels", {}) == label
+    assert label.items() <= found.manifest["metadata"]["labels"].items()
+    assert len(found.manifest["metadata"]["labels"]) == len(label) + 1
     assert found.manifest["metadata"]["annotations"].get("scheduling.grove.io/volcano-queue") == annotation
 
 
@@ -125,7 +128,12 @@ def test_a_queue_is_told_to_the_scheduler_that_the_pods_name(
         pytest.param(
             {"scheduling": {"gpus": 1}}, "spec.scheduling.gpus", "there are nodeAffinity", id="a field nobody knows"
         ),
-        pytest.param({"scheduling": {"queue": "q"}}, "spec.scheduling.queue", "has no queues", id="a queue of nobody"),
+        pytest.param(
+            {"scheduling": {"queue": "q"}, "template": pod_template(schedulerName="default-scheduler")},
+            "spec.scheduling.queue",
+            "has no queues",
+            id="a queue of nobody",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_with_the_way_out(spec: Json, path: str, words: str) -> None:
