@@ -9,7 +9,7 @@ WORKERS ?= 4
 PARALLEL := -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit lint bench soak test-node test-browser crds docs kube-bin clean
+.PHONY: help demo test unit lint bench soak test-node test-browser image test-image crds docs kube-bin clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -64,6 +64,12 @@ test-node: $(VENV)/dev ## start order on a real kubelet with containerd; needs r
 test-browser: $(VENV)/browser ## every page of the console in Chromium (apt-get install chromium), with axe-core; needs npm
 	@mkdir -p $(VENV)/axe && cd $(VENV)/axe && (test -f package/axe.min.js || (npm pack --silent axe-core@4.14.0 > /dev/null && tar -xzf axe-core-*.tgz))
 	GROVE_AXE=$(CURDIR)/$(VENV)/axe/package/axe.min.js $(PYTEST) tests/browser -v -s
+
+image: $(VENV)/runtime ## both container images as OCI archives in dist/, without Docker: Debian packages and pinned wheels
+	@$(BIN)/python tools/image
+
+test-image: $(VENV)/dev image ## the images' own root: what is in them runs, quickly, as nobody; needs root for chroot
+	GROVE_IMAGES=$(CURDIR)/dist $(PYTEST) tests/install/test_image.py -v -s
 
 crds: $(VENV)/dev ## write src/grove/crds/*.yaml anew from the Structs
 	$(BIN)/python -m tools.crds.generate

@@ -1,0 +1,119 @@
+"""The images that `make image` writes: what is in them runs as nobody from a file system that nobody writes to.
+
+Needs the archives (GROVE_IMAGES, their folder) and root for chroot: `make test-image`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grove import __version__
+
+CHROOT = shutil.which("chroot", path=f"{os.environ['PATH']}:/usr/sbin") or "chroot"
+IMAGES = os.environ.get("GROVE_IMAGES", "")
+pytestmark = pytest.mark.skipif(not IMAGES, reason="no images here: make test-image builds them and runs this")
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    root: Path
+    config: Mapping[str, Any]
+    compressed: int
+
+    def run(self, *args: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+        """The image's entry point with arguments, in its own root, as its own user, with its own environment."""
+        env = dict(one.split("=", 1) for one in self.config["Env"])
+        words = [CHROOT, f"--userspec={self.config['User']}", str(self.root), *self.config["Entrypoint"], *args]
+        return subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=timeout_s)
+
+
+@pytest.fixture(scope="module", params=["grove", "grove-initc"])
+def image(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
+    root = tmp_path_factory.mktemp(request.param)
+    root.chmod(0o755)
+    with tarfile.open(Path(IMAGES) / f"{request.param}.tar") as archive:
+
+        def blob(described: Mapping[str, Any]) -> bytes:
+            found = archive.extractfile(f"blobs/{described['digest'].replace(':', '/')}")
+            assert found is not None
+            return found.read()
+
+        index = archive.extractfile("index.json")
+        assert index is not None
+        manifest = json.loads(blob(json.load(index)["manifests"][0]))
+        for layer in manifest["layers"]:
+            with tarfile.open(fileobj=io.BytesIO(gzip.decompress(blob(layer)))) as tar:
+                tar.extractall(root, filter="fully_trusted")
+        config = json.loads(blob(manifest["config"]))["config"]
+    return Unpacked(root, config, sum(layer["size"] for layer in manifest["layers"]))
+
+
+def is_main(image: Unpacked) -> bool:
+    return "grove.startup" not in image.config["Entrypoint"]
+
+
+def test_it_is_small_and_runs_as_nobody(image: Unpacked) -> None:
+    most = 130 if is_main(image) else 25
+    print(f"{image.compressed / 1e6:.1f} MB compressed (at most {most})")
+    assert image.compressed <= most * 1e6
+    assert image.config["User"] == "65532:65532"
+
+
+def test_there_is_nothing_to_install_or_compile_with(image: Unpacked) -> None:
+    names = {path.name for path in image.root.rglob("*") if path.is_file() and os.access(path, os.X_OK)}
+    assert (
+        names & {"sh", "bash", "dash", "pip", "pip3", "apt", "apt-get", "dpkg", "gcc", "cc", "ld", "curl", "wget"}
+        == set()
+    )
+    assert not list(image.root.glob("**/pip/__init__.py"))
+    assert not [path for path in image.root.rglob("*") if path.is_file() and path.stat().st_mode & 0o7022]
+
+
+def test_it_says_its_version_quickly(image: Unpacked) -> None:
+    if not is_main(image):
+        assert "Wait until the cliques" in image.run("--help").stdout
+        return
+    assert image.run("version").stdout.strip().endswith(__version__)
+    took = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        image.run("version")
+        took.append(time.perf_counter() - begun)
+    print(f"grove version: {1000 * min(took):.0f} ms at best (aim 150)")
+
+
+def test_every_module_can_be_imported_and_the_demo_plays(image: Unpacked) -> None:
+    if not is_main(image):
+        pytest.skip("the init container has one program")
+    code = (
+        "import pkgutil, importlib, grove\n"
+        "for one in pkgutil.walk_packages(grove.__path__, 'grove.'):\n"
+        "    if not one.name.endswith('__main__'): importlib.import_module(one.name)\n"
+    )
+    env = dict(one.split("=", 1) for one in image.config["Env"])
+    words = [CHROOT, "--userspec=65532:65532", str(image.root), image.config["Entrypoint"][0], "-c", code]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    told = image.run("demo", "--speed", "0")
+    assert "the update of chat is complete" in told.stdout, told.stderr
+
+
+def test_what_is_inside_is_written_beside_it(image: Unpacked) -> None:
+    name = "grove" if is_main(image) else "grove-initc"
+    bill = json.loads((Path(IMAGES) / f"{name}.spdx.json").read_text())
+    inside = {one["name"] for one in bill["packages"]}
+    assert {"libc6", "python3.11-minimal", "grove"} <= inside
+    assert ("numpy" in inside) == is_main(image)

@@ -1,0 +1,185 @@
+"""`make image`: builds both images of Grove on a plain Linux machine, without Docker, a daemon or a base image.
+
+    python tools/image            dist/grove.tar and dist/grove-initc.tar, each with its SBOM (SPDX) beside it
+    python tools/image lock       moves debian.lock to the newest packages that apt knows of
+
+The same commit gives the same digests. Needs apt-get (for packages, as any user), pip and Python 3.11.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import marshal
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import CodeType
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+
+from tools.image.oci import Tree, write_archive  # noqa: E402
+from tools.image.sources import Missing, add_wheel, debian_files, locked, wheels, write_lock  # noqa: E402
+
+from grove import __version__  # noqa: E402
+
+NOBODY = 65532
+HOME = "opt/grove"
+PYTHON = "/usr/bin/python3.11"
+_PYTHON_LIB = "usr/lib/python3.11/"
+_UNUSED = re.compile(
+    r"^usr/(share/(doc|man|lintian|locale|bug|menu|pixmaps|applications|binfmts|perl5|debconf|python)|sbin|games)(/|$)"
+    r"|^usr/lib/python3.11/(test|idlelib|tkinter|turtledemo|lib2to3|ensurepip|distutils|pydoc_data|config-.*|unittest"
+    r"|venv|xmlrpc|curses|dbm|sqlite3|msilib|turtle.py|doctest.py|pydoc.py|this.py|antigravity.py)(/|$)"
+    r"|^usr/lib/x86_64-linux-gnu/(gconv|audit|engines-3|ossl-modules)(/|$)|^usr/lib/(valgrind|python3)(/|$)"
+    r"|^(etc/(init|default|python3.11|ld.so.conf.d)|var)(/|$)|/__pycache__/|^usr/bin/(pydoc|pdb|pygettext)"
+)
+"""Documentation, character sets, and parts of the standard library that nothing here imports."""
+_MAIN_ONLY = re.compile(r"^usr/lib/python3.11/(multiprocessing|xml|zoneinfo|tomllib)(/|$)")
+
+
+def base_layer(cache: Path, where: Iterable[str]) -> tuple[Tree, list[str]]:
+    """Python and what it needs, as Debian has it, and nothing to install more with."""
+    tree, parts = Tree(), []
+    for package in locked():
+        if package.where not in where:
+            continue
+        parts.append(f"{package.name} {package.version}")
+        for path, entry, content in debian_files(package, cache):
+            if _UNUSED.search(path) or ("main" not in where and _MAIN_ONLY.search(path)):
+                continue
+            if entry.isfile():
+                tree.add(path, content, 0o755 if entry.mode & 0o111 else 0o644)
+            elif entry.issym():
+                tree.links[path] = entry.linkname
+            elif entry.islnk():
+                source = re.sub(r"^(\./)?(lib|lib64|bin|sbin)/", r"usr/\2/", entry.linkname).removeprefix("./")
+                tree.files[path] = tree.files[source]
+    tree.links |= {"lib": "usr/lib", "lib64": "usr/lib64", "bin": "usr/bin", "usr/bin/python3": "python3.11"}
+    authorities = sorted(path for path in tree.files if path.startswith("usr/share/ca-certificates/"))
+    if authorities:
+        tree.add("etc/ssl/certs/ca-certificates.crt", b"".join(tree.files.pop(path)[0] for path in authorities))
+    tree.add("etc/passwd", f"root:x:0:0::/:/nologin\ngrove:x:{NOBODY}:{NOBODY}::/:/nologin\n".encode())
+    tree.add("etc/group", f"root:x:0:\ngrove:x:{NOBODY}:\n".encode())
+    tree.add("etc/nsswitch.conf", b"hosts: files dns\n")
+    tree.folders["tmp"] = 0o1777
+    return tree, parts
+
+
+def compiled(tree: Tree) -> None:
+    """Bytecode beside every module, checked by nobody: the files cannot change, and starting is a third as long."""
+    for path in [one for one in tree.files if one.endswith(".py")]:
+        folder, _, name = path.rpartition("/")
+        content, _ = tree.files[path]
+        try:
+            code = compile(content, f"/{path}", "exec", dont_inherit=True, optimize=0)
+        except SyntaxError:
+            continue  # templates for other Pythons that some packages carry
+        tree.add(f"{folder}/__pycache__/{name[:-3]}.cpython-311.pyc", _pyc(code, content))
+
+
+def _pyc(code: CodeType, source: bytes) -> bytes:
+    import importlib.util
+
+    flags = (0b01).to_bytes(4, "little")  # by hash of the source, and not to be checked
+    return importlib.util.MAGIC_NUMBER + flags + importlib.util.source_hash(source) + marshal.dumps(code)
+
+
+def sources(tree: Tree, *folders: str) -> None:
+    """This checkout's modules and data, as git has them."""
+    listed = subprocess.run(["git", "ls-files", "-z", "src/grove"], cwd=ROOT, capture_output=True, check=True).stdout
+    for name in sorted(filter(None, listed.decode().split("\0"))):
+        inside = name.removeprefix("src/")
+        if not folders or inside == "grove/__init__.py" or inside.startswith(tuple(f"grove/{one}/" for one in folders)):
+            tree.add(f"{HOME}/{inside}", (ROOT / name).read_bytes())
+
+
+def sbom(name: str, digest: str, parts: Iterable[str]) -> str:
+    """What is inside, as SPDX."""
+    packages = [
+        {
+            "SPDXID": "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", part), "name": part.split()[0],
+            "versionInfo": part.split()[1], "downloadLocation": "NOASSERTION", "filesAnalyzed": False,
+        }
+        for part in sorted(set(parts))
+    ]  # fmt: skip
+    return json.dumps(
+        {
+            "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": name,
+            "documentNamespace": f"urn:grove:{digest}", "packages": packages,
+            "creationInfo": {"created": "1970-01-01T00:00:00Z", "creators": ["Tool: grove-tools-image"]},
+        },
+        indent=1, sort_keys=True,
+    )  # fmt: skip
+
+
+ENV = ["PATH=/usr/bin", f"PYTHONPATH=/{HOME}", "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1", "PYTHONSAFEPATH=1",
+       "LANG=C.UTF-8", "OPENBLAS_NUM_THREADS=1"]  # fmt: skip
+
+
+def config(entry: list[str], command: list[str]) -> dict[str, object]:
+    labels = {"org.opencontainers.image.title": "grove", "org.opencontainers.image.version": __version__}
+    found: dict[str, object] = {
+        "User": f"{NOBODY}:{NOBODY}", "Env": ENV, "Entrypoint": entry, "WorkingDir": "/", "Labels": labels,
+    }  # fmt: skip
+    return found | ({"Cmd": command} if command else {})
+
+
+def build(target: Path, cache: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    cache.mkdir(parents=True, exist_ok=True)
+    own = [f"grove {__version__}"]
+
+    base, parts = base_layer(cache, ("both", "main"))
+    libraries = Tree()
+    inside = [add_wheel(libraries, wheel, HOME) for wheel in wheels(ROOT / "requirements" / "runtime.txt", cache)]
+    grove = Tree()
+    sources(grove)
+    for tree in (base, libraries, grove):
+        compiled(tree)
+    written(
+        target, "grove", [base, libraries, grove], config([PYTHON, "-m", "grove"], ["--help"]), parts + inside + own
+    )
+
+    small, parts = base_layer(cache, ("both",))
+    startup = Tree()
+    sources(startup, "startup")
+    for tree in (small, startup):
+        compiled(tree)
+    written(target, "grove-initc", [small, startup], config([PYTHON, "-m", "grove.startup"], []), parts + own)
+
+
+def written(target: Path, name: str, trees: list[Tree], settings: dict[str, object], parts: list[str]) -> None:
+    reference = f"{name}:{__version__}"
+    image = write_archive(target / f"{name}.tar", reference, [tree.layer() for tree in trees], settings, "amd64")
+    (target / f"{name}.spdx.json").write_text(sbom(reference, image.digest, parts))
+    print(f"{reference}  {image.digest}  {image.compressed / 1e6:.1f} MB compressed  {target / (name + '.tar')}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", nargs="?", choices=["build", "lock"], default="build")
+    parser.add_argument("--target", type=Path, default=ROOT / "dist")
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grove" / "image"
+    parser.add_argument("--cache", type=Path, default=default)
+    given = parser.parse_args()
+    if sys.version_info[:2] != (3, 11):
+        print("the images run Python 3.11, and bytecode for it is made by one: use a python3.11", file=sys.stderr)
+        return 2
+    try:
+        if given.action == "lock":
+            write_lock(locked())
+        else:
+            build(given.target, given.cache)
+    except Missing as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
