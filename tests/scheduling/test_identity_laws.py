@@ -28,14 +28,16 @@ from grove.api.core import (
     StorageClass,
 )
 from grove.api.labels import GANG_TIMEOUT
+from grove.api.meta import Resource, is_true
 from grove.api.podgang import PodGang
 from grove.kube.errors import KubeError, NotFound, NotLeader
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration
-from grove.scheduler.policy.life import ENGAGED
+from grove.scheduler.policy.life import ENGAGED, Phase
 from grove.sim.client import SimClient
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import VirtualLoop
+from grove.sim.store import Change
 from grove.sim.topology import Topology
 
 NAMESPACE = "default"
@@ -83,14 +85,35 @@ class World:
     """By name: the gangs there are now."""
     pods: dict[str, str] = field(default_factory=dict)
     """Uid by name: the pods there are now."""
+    bound: dict[str, set[str]] = field(default_factory=dict)
+    """Uids of pods on nodes, by the name of their gang."""
     stood: set[str] = field(default_factory=set)
+    """Gangs that had their minimum on nodes, and some pod on a node ever since."""
+    doomed: set[str] = field(default_factory=set)
+    """Gangs whose eviction a scheduler had announced when it died: the next one finishes it, not knowing for whom."""
     broken: list[str] = field(default_factory=list)
+
+    def see(self, resource: Resource, change: Change) -> None:
+        """Every write to the cluster, in order."""
+        pod = change.version.json
+        if resource != Pod.RESOURCE or labels.POD_GANG not in pod["metadata"].get("labels", {}):
+            return
+        name = pod["metadata"]["labels"][labels.POD_GANG]
+        bound = self.bound.setdefault(name, set())
+        if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp") and change.type != "DELETED":
+            bound.add(pod["metadata"]["uid"])
+        else:
+            bound.discard(pod["metadata"]["uid"])
+        if not bound:
+            self.stood.discard(name)
 
     def saw_bind(self, pod: str, uid: str) -> None:
         if pod.partition("-")[0] not in self.gangs and self.pods.get(pod) == uid:
             self.broken.append(f"{pod} is bound although its gang is gone")
 
     def saw_eviction(self, pod: str) -> None:
+        if pod.partition("-")[0] in self.doomed:
+            return
         if not any(one.priority_class == "high" for one in self.gangs.values()):
             self.broken.append(f"{pod} is evicted, and there is nobody it could be for")
 
@@ -139,6 +162,7 @@ class Lives(RuleBasedStateMachine):
 
     async def _begin(self) -> None:
         self.sim = SimCluster(nodes=Topology(nodes=NODES, gpus=1), start_s=0.2)
+        self.sim.server.store.listeners.append(self.world.see)
         await self.sim.start()
         self.client = self.sim.client()
         for name, value in (("low", 10), ("high", 1000)):
@@ -281,6 +305,9 @@ class Lives(RuleBasedStateMachine):
         self.leader.is_leader = False
         await asyncio.sleep(after_s)
         await self._stop()
+        for one in (await self.client.list(PodGang, NAMESPACE)).items:
+            if is_true(one.status.conditions, "DisruptionTarget"):
+                self.world.doomed.add(one.metadata.name)
         self._start()
         await asyncio.sleep(0.5)
 
@@ -319,7 +346,7 @@ class Lives(RuleBasedStateMachine):
     async def _wait(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         for one in self.scheduler.view.gangs.values():
-            if one.stood:
+            if one.phase is Phase.PLACED:
                 self.world.stood.add(one.podgang.metadata.name)
 
     @invariant()

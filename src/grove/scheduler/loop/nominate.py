@@ -2,7 +2,8 @@
 
 The place is reserved as soon as the victims are chosen, so the room they leave is never anybody else's; the gang is
 bound when the last of them is gone. A gang that is evicted whole is marked before its first pod goes, so that a
-scheduler that dies in between finishes what it began. Budgets are asked through the Eviction API, patiently.
+scheduler that dies in between finishes what it began; when nobody wants its room any more the rest of it stays. Budgets
+are asked through the Eviction API, patiently.
 """
 
 from __future__ import annotations
@@ -247,6 +248,7 @@ class Nominations:
 
     async def _mark_and_evict(self, victim: GangState, pods: list[PodFacts], still_wanted: Callable[[], bool]) -> None:
         pause_s = RETRY_S
+        is_spared = False
         try:
             while self._view.is_current(victim) and still_wanted():
                 try:
@@ -258,9 +260,9 @@ class Nominations:
                     log.info("victim not marked yet, trying again", gang=victim.name, error=str(err))
                     await asyncio.sleep(pause_s)
                     pause_s = min(MAX_RETRY_S, pause_s * 2)
-            await self._evict(pods, victim.name, still_wanted)
+            is_spared = not await self._evict(pods, victim.name, still_wanted)
         finally:
-            victim.tell(EvictionEnded())
+            victim.tell(EvictionEnded(is_spared))
             self._view.mark(victim.name)
 
     async def _evict_single(self, pod: PodFacts, still_wanted: Callable[[], bool]) -> None:
@@ -269,20 +271,20 @@ class Nominations:
         finally:
             self._evicting.discard(pod.uid)
 
-    async def _evict(self, pods: list[PodFacts], who: str, still_wanted: Callable[[], bool]) -> None:
-        """Evicts all of these pods. Once the first is gone the rest follows: no gang is left in part."""
-        begun = False
+    async def _evict(self, pods: list[PodFacts], who: str, still_wanted: Callable[[], bool]) -> bool:
+        """Evicts these pods while somebody wants their room; whether all are on their way out.
+
+        A gang of which some have gone when nobody wants the rest any more is repaired like any other that lost pods.
+        """
         left = list(pods)
         pause_s = RETRY_S
         try:
-            while left and (begun or still_wanted()):
+            while left:
                 refused: list[PodFacts] = []
                 for pod in left:
-                    if not (begun or still_wanted()):
-                        return
-                    if await self._evict_one(pod):
-                        begun = True
-                    else:
+                    if not still_wanted():
+                        return False
+                    if not await self._evict_one(pod):
                         refused.append(pod)
                 left = refused
                 if left:
@@ -290,6 +292,7 @@ class Nominations:
                     pause_s = min(MAX_RETRY_S, pause_s * 2)
         except NotLeader:
             log.info("eviction stopped, not the leader any more", unit=who)
+        return True
 
     async def _evict_one(self, pod: PodFacts) -> bool:
         """Whether the pod is on its way out; False to ask again later."""

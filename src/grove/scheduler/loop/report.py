@@ -299,7 +299,7 @@ def wanted_status(
         conditions = with_condition(
             conditions, words.DISRUPTION_TARGET, words.TRUE, PREEMPTED, gang.life.victim_of[:LONGEST], now
         )
-    elif stands:
+    elif stands or gang.life.spared:
         conditions = without_condition(conditions, words.DISRUPTION_TARGET)
     conditions = _with_plans(conditions, gang.life, now)
     score = gang.score if stands and gang.score is not None else before.placement_score

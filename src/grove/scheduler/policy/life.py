@@ -46,6 +46,8 @@ class Life:
     """Loop time at which it is taken back if it is still bound in part."""
     victim_of: str = ""
     """Why it is evicted, in words for its condition."""
+    spared: bool = False
+    """Its eviction was called off; it is nobody's victim, whatever its condition said."""
     nominated: Reason | None = None
     """Who has to leave the place that is reserved for it, while somebody has to."""
     held: Reason | None = None
@@ -127,7 +129,9 @@ class Evicting:
 
 @dataclass(frozen=True, slots=True)
 class EvictionEnded:
-    """All its pods are on their way out, or nobody wants them to go any more."""
+    """All its pods are on their way out, or (`spared`) nobody wants them to go any more: what is left is repaired."""
+
+    spared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +195,10 @@ def after(life: Life, event: Event) -> Life:
         case Evicting(because):
             if life.is_busy:
                 raise Impossible(f"a gang is evicted while {life.phase.value}")
-            return replace(life, phase=Phase.LEAVING, victim_of=because)
-        case EvictionEnded():
+            return replace(life, phase=Phase.LEAVING, victim_of=because, spared=False)
+        case EvictionEnded(spared):
             _only(life, event, Phase.LEAVING)
-            return replace(life, phase=_idle(life), victim_of="")
+            return replace(life, phase=_idle(life), victim_of="", spared=spared)
         case Held(why):
             return replace(life, held=why)
         case LetGo():
