@@ -158,7 +158,7 @@ def test_nobody_else_writes_a_gangs_state() -> None:
     root = Path(grove.scheduler.__file__).parent
     written = []
     for path in sorted(root.rglob("*.py")):
-        if path == root / "policy" / "gangs.py":
+        if path == root / "policy" / "gangs.py" or "GangState" not in path.read_text():
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
