@@ -89,6 +89,7 @@ class Registration:
     ca_bundle: bytes = b""
     foreign: set[str] = field(default_factory=set)
     """Names that somebody else has."""
+    _owner_uid: str = ""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def trust(self, ca_bundle: bytes) -> None:
@@ -100,10 +101,11 @@ class Registration:
         """One pass: create what is missing, heal what is ours, leave what is not."""
         try:
             role = await self.client.get(CLUSTER_ROLE, OWNER)
-            owner_uid = role["metadata"]["uid"]
+            self._owner_uid = role["metadata"]["uid"]
         except NotFound:
-            owner_uid = ""
-        for wanted in wanted_services(self.address, self.ca_bundle, owner_uid):
+            if self._owner_uid:
+                return  # we are being uninstalled: what goes with the owner must not come back without it
+        for wanted in wanted_services(self.address, self.ca_bundle, self._owner_uid):
             await self._ensure_one(wanted)
 
     async def _ensure_one(self, wanted: Json) -> None:

@@ -12,10 +12,11 @@ from aiohttp.test_utils import TestClient, TestServer
 from tests.support.pages import vllm
 
 from grove.api import labels as key
-from grove.kube.errors import Unavailable
+from grove.api.meta import Json, Resource
+from grove.kube.errors import NotFound, Unavailable
 from grove.metrics import wire
 from grove.metrics.access import Aggregator, Ask, User
-from grove.metrics.apiservices import ServiceAddress, healing_patch, is_ours, wanted_services
+from grove.metrics.apiservices import OWNER, Registration, ServiceAddress, healing_patch, is_ours, wanted_services
 from grove.metrics.page import scan
 from grove.metrics.readings import Readings
 from grove.metrics.server import MetricsApi
@@ -208,3 +209,61 @@ def test_our_own_api_service_is_healed_where_it_was_changed() -> None:
     }
     assert healing_patch(mine, stored) == {"metadata": {"resourceVersion": "7"}, "spec": {"caBundle": "Y2E="}}
     assert healing_patch(mine, mine) is None
+
+
+class Api:
+    """An API server with cluster roles and API services, enough for a registration."""
+
+    def __init__(self, *stored: Json) -> None:
+        self.stored = {one["metadata"]["name"]: one for one in stored}
+        self.created: list[str] = []
+
+    async def get(self, kind: Resource, name: str, namespace: str = "") -> Json:
+        if name not in self.stored:
+            raise NotFound(name, code=404, reason="NotFound", details={})
+        return self.stored[name]
+
+    async def create(self, kind: Resource, obj: Json) -> Json:
+        self.created.append(obj["metadata"]["name"])
+        self.stored[obj["metadata"]["name"]] = obj
+        return obj
+
+    async def patch(self, kind: Resource, name: str, patch: Json) -> Json:
+        self.stored[name] = {**self.stored[name], "spec": {**self.stored[name]["spec"], **patch["spec"]}}
+        return self.stored[name]
+
+
+ROLE: Json = {"metadata": {"name": OWNER, "uid": "role-1"}}
+NAMES = ["v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"]
+
+
+async def test_what_is_missing_is_made_and_what_is_somebody_elses_stays() -> None:
+    theirs: Json = {"metadata": {"name": NAMES[2]}, "spec": {"service": {"name": "keda"}}}
+    api = Api(ROLE, theirs)
+    registration = Registration(api, ServiceAddress("grove-system"), b"ca")  # type: ignore[arg-type]
+    await registration.ensure()
+    assert api.created == NAMES[:2]
+    assert api.stored[NAMES[2]] is theirs
+    assert registration.foreign == {NAMES[2]}
+    del api.stored[NAMES[2]]
+    await registration.ensure()
+    assert api.created == NAMES
+    assert registration.foreign == set()
+
+
+async def test_a_new_authority_is_published() -> None:
+    api = Api(ROLE)
+    registration = Registration(api, ServiceAddress("grove-system"), b"ca")  # type: ignore[arg-type]
+    await registration.ensure()
+    registration.trust(b"new")
+    await registration.ensure()
+    assert {one["spec"]["caBundle"] for name, one in api.stored.items() if name != OWNER} == {"bmV3"}
+
+
+async def test_while_it_is_uninstalled_nothing_is_made_again() -> None:
+    api = Api(ROLE)
+    registration = Registration(api, ServiceAddress("grove-system"), b"ca")  # type: ignore[arg-type]
+    await registration.ensure()
+    api.stored.clear()
+    await registration.ensure()
+    assert api.stored == {}
