@@ -40,7 +40,9 @@ ASKING: dict[str, tuple[str, str]] = {
     "convert": ("grove.cli.convert:convert", "Rewrite manifests with older spellings to today's."),
     "doctor": ("grove.cli.doctor:doctor", "Check the installation, and say how to mend what is wrong."),
     "events": ("grove.cli.events:events", "What happened to a gang or set, as one timeline."),
+    "exec": ("grove.cli.logs:exec_", "Run a command in a pod, by role (kubectl exec)."),
     "explain": ("grove.cli.explain:explain", "Why a set or gang is not running, and what would help."),
+    "logs": ("grove.cli.logs:logs", "Logs by role, of several pods at once."),
     "plan": ("grove.cli.plan:plan", "Would it fit now, where, and at whose expense? Nothing is written."),
     "queue": ("grove.cli.explain:queue", "Waiting gangs in order, and what each waits for."),
     "rollout": (
@@ -51,6 +53,7 @@ ASKING: dict[str, tuple[str, str]] = {
     "scale": ("grove.cli.scale:scale", "Scale a set, a group or a clique by the names people know (writes)."),
     "scaleref": ("grove.cli.scale:scaleref", "The scaleTargetRef for an HPA or a KEDA ScaledObject."),
     "status": ("grove.cli.tree:status", "One line a set, worst first."),
+    "top": ("grove.cli.top:top", "A live screen of sets, gangs and the fleet."),
     "topology": ("grove.cli.topology:topology", "Zones, blocks, racks and nodes: how full, and with whom."),
     "tree": ("grove.cli.tree:tree", "A set as a tree, with what is wrong and where."),
 }

@@ -49,6 +49,8 @@ BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
 MAX_RETRY_AFTER_S = 30.0
 WATCH_LIFE_S = (300.0, 600.0)
 """How long the server keeps a watch; spread so that the watches of a process do not end together."""
+LOG_SILENCE_S = 24 * 3600.0
+"""A log that is followed may say nothing for a day."""
 WATCH_GRACE_S = 30.0
 """A watch that is silent for this long after the server should have ended it is dead."""
 
@@ -136,6 +138,19 @@ class HttpClient:
             except Unauthorized:  # comes instead of a stream, never inside one
                 if last_try or not self._transport.reject_credential():
                     raise
+
+    async def log_lines(self, namespace: str, pod: str, query: dict[str, str]) -> AsyncGenerator[str, None]:
+        """The lines of a container's log; with `follow` in the query as they are written, for as long as they come."""
+        url = self._url(_PODS, namespace, pod, "log", query=query)
+        self.calls["get", "pods/log"] += 1
+        rest = b""
+        async with aclosing(self._transport.stream(url, silence_s=LOG_SILENCE_S)) as chunks:
+            async for chunk in chunks:
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield line.decode(errors="replace")
+        if rest:
+            yield rest.decode(errors="replace")
 
     async def serves(self, kind: Any) -> bool:
         res = wire.resource_of(kind)

@@ -1,0 +1,79 @@
+"""Pods by the part they play: `chat/decode/0 leader` instead of `chat-0-decode-0-leader-x2k4p`. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grove.api import labels
+from grove.api.core import Pod
+from grove.api.podcliqueset import PodCliqueSet
+from grove.show.rollouts import role_of
+from grove.show.seen import Seen
+
+
+@dataclass(frozen=True, slots=True)
+class Player:
+    """A pod and the part it plays. `copy` is the replica of its scaling group; -1 outside every group."""
+
+    pod: Pod
+    replica: int
+    group: str
+    copy: int
+    clique: str
+    index: int
+
+    def label(self, *, many_replicas: bool) -> str:
+        whose = f"{self.replica}:" if many_replicas else ""
+        return f"{whose}{self.group}/{self.copy}/{self.clique}-{self.index}" if self.group else (
+            f"{whose}{self.clique}-{self.index}"
+        )  # fmt: skip
+
+
+class NoSuchRole(Exception):
+    """No pod plays that part; the text says which parts there are."""
+
+
+def players(
+    seen: Seen, pcs: PodCliqueSet, part: str = "", copy: int | None = None, clique: str = "",
+    replica: int | None = None,
+) -> list[Player]:  # fmt: skip
+    """Pods of a set: those of a group or clique (`part`), of one copy of it (for a clique: one pod), of one clique."""
+    template = pcs.spec.template
+    groups = {one.name for one in template.pod_clique_scaling_groups}
+    cliques = {one.name for one in template.cliques}
+    if part and part not in groups | cliques:
+        raise NoSuchRole(f"{pcs.metadata.name} has no group or clique {part}; it has {_listed(groups | cliques)}")
+    if clique and clique not in cliques:
+        raise NoSuchRole(f"{pcs.metadata.name} has no clique {clique}; it has {_listed(cliques)}")
+    found = []
+    for one in seen.of_set(seen.cliques, pcs):
+        role = role_of(one.metadata.name, pcs)
+        if role is None:
+            continue
+        own = one.metadata.labels
+        fqn, at = own.get(labels.SCALING_GROUP, ""), _number(own.get(labels.REPLICA_INDEX))
+        group = fqn.removeprefix(f"{pcs.metadata.name}-{at}-") if fqn else ""
+        number = _number(own.get(labels.SCALING_GROUP_REPLICA_INDEX)) if group else -1
+        for pod in seen.pods_of_clique.get(one.metadata.key, ()):
+            index = _number(pod.metadata.labels.get(labels.POD_INDEX))
+            found.append(Player(pod, at, group, number, role.name, index))
+    chosen = [
+        one for one in found
+        if (not part or part in (one.group, one.clique)) and (not clique or one.clique == clique)
+        and (replica is None or one.replica == replica)
+        and (copy is None or (one.copy if one.group and part == one.group else one.index) == copy)
+        and not one.pod.metadata.is_deleting
+    ]  # fmt: skip
+    if not chosen:
+        raise NoSuchRole(f"no pod of {pcs.metadata.name} is there for that; it has {_listed(groups | cliques)}")
+    return sorted(
+        chosen, key=lambda one: (one.replica, one.group, one.copy, one.clique, one.index, one.pod.metadata.name)
+    )
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 0

@@ -1,0 +1,258 @@
+"""The live screen: sets, gangs and the fleet, as a value that keys change and that draws itself. Pure.
+
+`press` gives the next state and what has to be fetched for it; `draw` makes exactly as many lines as the terminal has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from rich.text import Text
+
+from grove.show.explained import STYLES
+from grove.show.gangs import NO_FIT, Verdict
+from grove.show.layout import Layout, Level
+from grove.show.overview import Row
+from grove.show.paint import bar, racks
+from grove.show.processes import Processes
+from grove.show.words import age, many
+
+ALL_UNKNOWN = Processes()
+SETS, GANGS, FLEET = "sets", "gangs", "fleet"
+TABS = (SETS, GANGS, FLEET)
+EXPLAIN, LOGS, DESCRIBE, YAML, KEYS = "explain", "logs", "describe", "yaml", "keys"
+FETCH = {"enter": EXPLAIN, "l": LOGS, "d": DESCRIBE, "y": YAML}
+HELP = (
+    ("↑ ↓  j k", "the line above or below"),
+    ("← →  tab  1 2 3", "sets, gangs, fleet"),
+    ("PgUp PgDn  g G", "a page, the first or the last line"),
+    ("enter", "explain: why it is as it is, and what would help"),
+    ("d", "describe: what happened to it, as a timeline"),
+    ("l", "the last lines of its pods' logs"),
+    ("y", "its YAML"),
+    ("/", "search; enter keeps it, esc drops it"),
+    ("esc  q", "back; q on the first screen ends"),
+    ("?", "these keys"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """One line of the gangs' table."""
+
+    namespace: str
+    verdict: Verdict
+    place: str
+    score: float | None
+    pods: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """What there is to see at one moment."""
+
+    sets: Sequence[Row] = ()
+    gangs: Sequence[Gang] = ()
+    layout: Layout | None = None
+    processes: Processes = ALL_UNKNOWN
+    now: datetime | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a key asked for: to end, or the text of a page about something."""
+
+    what: str = ""
+    namespace: str = ""
+    name: str = ""
+    ends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """`page` is a text that lies over the tables; `typing` is on while a search is written."""
+
+    tab: str = SETS
+    at: int = 0
+    search: str = ""
+    typing: bool = False
+    title: str = ""
+    page: tuple[str, ...] = ()
+    scroll: int = 0
+
+
+def press(screen: Screen, key: str, model: Model, height: int) -> tuple[Screen, Wanted | None]:
+    if screen.typing:
+        return _type(screen, key), None
+    if screen.page:
+        return _turn(screen, key, height)
+    rows = _names(screen, model)
+    if key in ("q", "ctrl-c"):
+        return screen, Wanted(ends=True)
+    if key == "esc":
+        return replace(screen, search="", at=0), None
+    if key in ("tab", "right", "left", "1", "2", "3"):
+        step = -1 if key == "left" else 1
+        tab = TABS[int(key) - 1] if key.isdigit() else TABS[(TABS.index(screen.tab) + step) % len(TABS)]
+        return replace(screen, tab=tab, at=0), None
+    if key == "/":
+        return replace(screen, typing=True, search=""), None
+    if key == "?":
+        return replace(screen, title="keys", page=tuple(f"{keys:<18} {text}" for keys, text in HELP), scroll=0), None
+    if key in FETCH and rows:
+        namespace, name = rows[min(screen.at, len(rows) - 1)]
+        return screen, Wanted(FETCH[key], namespace, name)
+    return replace(screen, at=_moved(screen.at, key, len(rows), _room(height))), None
+
+
+def _type(screen: Screen, key: str) -> Screen:
+    if key == "enter":
+        return replace(screen, typing=False, at=0)
+    if key == "esc":
+        return replace(screen, typing=False, search="", at=0)
+    if key == "backspace":
+        return replace(screen, search=screen.search[:-1])
+    return replace(screen, search=screen.search + key, at=0) if len(key) == 1 and key.isprintable() else screen
+
+
+def _turn(screen: Screen, key: str, height: int) -> tuple[Screen, Wanted | None]:
+    if key in ("esc", "q", "left", "backspace"):
+        return replace(screen, page=(), title="", scroll=0), None
+    if key == "ctrl-c":
+        return screen, Wanted(ends=True)
+    most = max(0, len(screen.page) - _room(height))
+    return replace(screen, scroll=min(most, _moved(screen.scroll, key, most + 1, _room(height)))), None
+
+
+def _moved(at: int, key: str, count: int, page: int) -> int:
+    step = {"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -page, "pgdn": page, "g": -count, "G": count}.get(key, 0)
+    return max(0, min(count - 1, at + step)) if count else 0
+
+
+def _room(height: int) -> int:
+    """Lines between head and foot."""
+    return max(1, height - 4)
+
+
+def shown(screen: Screen, lines: Sequence[str]) -> Screen:
+    """With a page over the tables."""
+    return replace(screen, page=tuple(lines) or ("nothing to show",), scroll=0)
+
+
+def _names(screen: Screen, model: Model) -> list[tuple[str, str]]:
+    if screen.tab == SETS:
+        return [(row.namespace, row.name) for row in _sets(screen, model)]
+    if screen.tab == GANGS:
+        return [(gang.namespace, gang.verdict.gang) for gang in _gangs(screen, model)]
+    return []
+
+
+def _sets(screen: Screen, model: Model) -> list[Row]:
+    word = screen.search.lower()
+    return [row for row in model.sets if word in f"{row.namespace}/{row.name} {row.state} {row.why}".lower()]
+
+
+def _gangs(screen: Screen, model: Model) -> list[Gang]:
+    word = screen.search.lower()
+    found = [one for one in model.gangs if word in f"{one.namespace}/{one.verdict.gang} {one.verdict.reason}".lower()]
+    return sorted(found, key=lambda one: (one.verdict.state != NO_FIT, one.verdict.state == "running"))
+
+
+def draw(screen: Screen, model: Model, width: int, height: int) -> list[Text]:
+    """Exactly `height` lines of at most `width` cells."""
+    room = _room(height)
+    head = [_tabs(screen, model), _summary(model)]
+    if screen.page:
+        body = [Text(line) for line in screen.page[screen.scroll : screen.scroll + room]]
+        left = len(screen.page) - screen.scroll - room
+        foot = f"{screen.title} · esc back" + (f" · {many(left, 'more line')}" if left > 0 else "")
+    else:
+        body = _body(screen, model, width, room)
+        foot = "↑↓ move  enter explain  d describe  l logs  y yaml  / search  ←→ views  ? keys  q quit"
+    if screen.typing or screen.search:
+        foot = f"/{screen.search}" + ("▏" if screen.typing else f"   {foot}")
+    lines = [*head, *body[:room]]
+    lines += [Text("")] * (height - 2 - len(lines))
+    alarm = _alarm(model)
+    lines += [Text(alarm, style="bold red") if alarm else Text(model.note, style="yellow"), Text(foot, style="dim")]
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return lines[:height]
+
+
+def _alarm(model: Model) -> str:
+    return "; ".join(one.sentence for one in (model.processes.operator, model.processes.scheduler) if one.is_down)
+
+
+def _tabs(screen: Screen, model: Model) -> Text:
+    text = Text("grove ", style="bold")
+    for number, tab in enumerate(TABS, 1):
+        text.append(f" {number} {tab} ", style="reverse" if tab == screen.tab else "dim")
+    if model.now is not None:
+        text.append(f"   {model.now:%H:%M:%S}", style="dim")
+    return text
+
+
+def _summary(model: Model) -> Text:
+    text = Text()
+    states: dict[str, int] = {}
+    for row in model.sets:
+        states[row.state] = states.get(row.state, 0) + 1
+    text.append(many(len(model.sets), "set"), style="bold")
+    for state, count in states.items():
+        text.append(f"  {count} {state}", style=STYLES.get(state, "yellow"))
+    if model.layout is not None:
+        root = model.layout.root
+        text.append("   ")
+        text.append_text(bar(root.used, root.total, 12))
+        text.append(f" {root.used}/{root.total} {model.layout.resource.rpartition('/')[2].upper()}s", style="dim")
+    return text
+
+
+def _body(screen: Screen, model: Model, width: int, room: int) -> list[Text]:
+    if screen.tab == FLEET:
+        return _fleet(model, width)
+    if screen.tab == SETS:
+        titles = ("NAME", "STATE", "PODS", "GPUS", "AGE", "WHY")
+        rows = [
+            (f"{row.namespace}/{row.name}", row.state, f"{row.ready}/{row.pods}", f"{row.held}/{row.asked}",
+             age(row.created, model.now) if model.now else "", row.why)
+            for row in _sets(screen, model)
+        ]  # fmt: skip
+    else:
+        titles = ("GANG", "STATE", "PODS", "SCORE", "PLACE", "WHY")
+        rows = [
+            (f"{one.namespace}/{one.verdict.gang}", one.verdict.state, str(one.pods),
+             "" if one.score is None else f"{one.score:.2f}", one.place, one.verdict.reason)
+            for one in _gangs(screen, model)
+        ]  # fmt: skip
+    return _table(titles, rows, min(screen.at, max(0, len(rows) - 1)), room)
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], at: int, room: int) -> list[Text]:
+    wide = [max([len(title), *(len(row[i]) for row in rows)]) + 2 for i, title in enumerate(titles)]
+    lines = [Text("".join(title.ljust(wide[i]) for i, title in enumerate(titles)).rstrip(), style="bold")]
+    first = max(0, min(at - (room - 2), len(rows) - (room - 1))) if at >= room - 1 else 0
+    for number, row in enumerate(rows[first : first + room - 1], first):
+        line = Text(style="reverse" if number == at else "")
+        for i, cell in enumerate(row):
+            style = STYLES.get(cell, "yellow") if titles[i] == "STATE" and number != at else ""
+            line.append(cell.ljust(wide[i]), style=style)
+        lines.append(line)
+    if not rows:
+        lines.append(Text("nothing here", style="dim"))
+    return lines
+
+
+def _fleet(model: Model, width: int) -> list[Text]:
+    if model.layout is None:
+        return [Text("you may not see the nodes", style="yellow")]
+    return [*racks(model.layout, width), *(Text(_offer(level), style="dim") for level in model.layout.levels)]
+
+
+def _offer(level: Level) -> str:
+    best = f"largest free {level.largest_free} in {level.best or '-'}"
+    return f"{level.name}: {many(level.domains, 'domain')}, {best}, {level.fragmentation:.0%} fragmented"
