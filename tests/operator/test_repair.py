@@ -80,7 +80,8 @@ EDITS = [
 async def world(cluster: object) -> AsyncIterator[World]:
     async with operating(cluster) as world:
         members = group("g", "m", replicas=2, scale=BOUNDS)
-        await world.apply(pcs("demo", clique("w", 2), clique("m"), groups=[members]))
+        in_order = "CliqueStartupTypeInOrder"  # so that the set has every kind of child
+        await world.apply(pcs("demo", clique("w", 2), clique("m"), groups=[members], startup=in_order))
         await world.available("demo")
         yield world
 

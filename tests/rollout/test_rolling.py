@@ -12,6 +12,7 @@ from tests.support.operating import World, condition, operating
 from tests.support.workloads import change, ready_pods, uids, updated, versions, watching, wl1, wl2
 
 from grove.api import conditions as words
+from grove.api.core import Pod, PriorityClass
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
@@ -25,6 +26,24 @@ async def world(cluster: object) -> AsyncIterator[World]:
 
 
 @pytest.mark.simulated
+@pytest.mark.simulated
+async def test_a_cliques_own_priority_class_is_rolled_out(world: World) -> None:
+    for name, value in (("low", 1), ("high", 2)):
+        await world.client.create(PriorityClass, {"metadata": {"name": name}, "value": value})
+    await world.apply(pcs("wl", clique("a", 2, priorityClassName="low"), clique("b")))
+    await world.available("wl")
+    before = await uids(world)
+
+    at = "/spec/template/cliques/0/spec/podSpec/priorityClassName"
+    await world.client.patch(PodCliqueSet, "wl", [{"op": "replace", "path": at, "value": "high"}], world.namespace)
+    await updated(world, "wl")
+
+    after = await uids(world)
+    assert {host for host in after if after[host] != before[host]} == {"wl-0-a-0", "wl-0-a-1"}
+    found = (await world.client.list(Pod.RESOURCE, world.namespace)).items
+    assert sorted(pod["spec"].get("priorityClassName", "") for pod in found) == ["", "high", "high"]
+
+
 async def test_ru7_a_standalone_clique_is_replaced_pod_by_pod(world: World) -> None:
     await world.apply(wl1())
     await world.available("wl")

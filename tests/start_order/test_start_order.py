@@ -14,8 +14,9 @@ from tests.support.workloads import ready_pods, uids
 
 from grove.api import conditions as words
 from grove.api import labels as key
-from grove.api.core import Pod
+from grove.api.core import Pod, Role, RoleBinding, Secret, ServiceAccount
 from grove.api.meta import Json, find_condition
+from grove.api.podcliqueset import PodCliqueSet
 
 IN_ORDER, EXPLICIT = "CliqueStartupTypeInOrder", "CliqueStartupTypeExplicit"
 
@@ -34,6 +35,34 @@ def ordered(startup: str, sg_min: int, after: dict[str, list[str]] | None = None
         "wl", *(clique(name, pods, starts_after=after.get(name, ())) for name, pods in names), startup=startup,
         groups=[group("sg-x", "pc-b", "pc-c", replicas=2, min_available=sg_min)], termination_delay=delay,
     )  # fmt: skip
+
+
+async def access(world: World) -> int:
+    """How many of the four objects are there by which start-order containers may watch pods."""
+    accounts = [name for name in await world.names(ServiceAccount) if name != "default"]
+    others = [await world.names(kind) for kind in (Role, RoleBinding, Secret)]
+    return len(accounts) + sum(map(len, others))
+
+
+async def test_only_a_set_with_a_start_order_may_watch_pods_and_as_long_as_a_pod_of_it_waits(world: World) -> None:
+    await world.apply(pcs("plain", clique("a"), clique("b")))
+    await world.available("plain")
+    assert await access(world) == 0
+    await world.apply(pcs("wl", clique("a"), clique("b"), startup=IN_ORDER))
+    await world.available("wl")
+    assert await access(world) == 4
+
+    any_order = {"spec": {"template": {"cliqueStartupType": "CliqueStartupTypeAnyOrder"}}}
+    await world.client.patch(PodCliqueSet, "wl", any_order, world.namespace)
+    await world.quiet()
+    assert await access(world) == 4, "a pod from before still mounts the token"
+
+    await world.delete(Pod, (await world.pods("wl-0-b"))[0].metadata.name)
+
+    async def gone() -> bool:
+        return await access(world) == 0
+
+    await world.eventually(gone)
 
 
 def since(pod: Pod) -> datetime:

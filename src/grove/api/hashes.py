@@ -33,7 +33,7 @@ _ZERO_IS_ABSENT = frozenset(
 
 
 def pod_template_hash(clique: CliqueTemplate, priority_class_name: str = "") -> str:
-    """Hash of what a clique's pods are made from; the set's `priority_class_name` stands for the clique's own."""
+    """Hash of what a clique's pods are made from; the set's `priority_class_name` counts where the clique has none."""
     return _short(_subject(clique, priority_class_name))
 
 
@@ -43,7 +43,8 @@ def generation_hash(template: PodCliqueSetTemplate) -> str:
 
 
 def _subject(clique: CliqueTemplate, priority_class_name: str) -> Json:
-    pod_spec = {**clique.spec.pod_spec, "priorityClassName": priority_class_name}
+    own = clique.spec.pod_spec.get("priorityClassName")
+    pod_spec = {**clique.spec.pod_spec, "priorityClassName": own or priority_class_name}
     return {"labels": clique.labels, "annotations": clique.annotations, "podSpec": pod_spec}
 
 

@@ -132,6 +132,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def sets_pod_priority(self) -> bool:
+        """Whether pods get the set's priorityClassName; False if the scheduler reads it from the gang's own object."""
+        ...
+
+    @property
     def core_by_index(self) -> bool:
         """Whether pods are told apart by index into core and surplus; scale-in then takes surplus first."""
         ...
@@ -210,6 +215,7 @@ class PlainBackend:
     needs_gate = True
     reports_gang_status = False
     core_by_index = False
+    sets_pod_priority = True
     heard = False
     """Whether `learn` was called: until then nobody is refused for what a cluster may well have."""
     frozen: frozenset[str] = frozenset()

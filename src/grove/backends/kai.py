@@ -61,6 +61,7 @@ class KaiBackend(PlainBackend):
     topology_resource = TOPOLOGY
     topology_served = False
     topology_frozen = True
+    sets_pod_priority = False  # the PodGroup carries it; a pod that names a class which does not exist is refused
 
     def __init__(self, ownership: str = AUTO, facts: KaiFacts | None = None) -> None:
         self.ownership, self.facts, self.heard = ownership, facts or KaiFacts(), facts is not None

@@ -57,7 +57,6 @@ def probe(**changes: Any) -> dict[str, Any]:
             clique(container(resources={"requests": {"cpu": "1000m"}, "limits": {"nvidia.com/gpu": 8}})),
             id="the same amount in another spelling",
         ),
-        pytest.param(clique(pod(priorityClassName="mine")), id="the clique's own priority class"),
         pytest.param(clique(labels={}, annotations={}), id="no labels"),
         pytest.param(
             CliqueTemplate(
@@ -90,6 +89,7 @@ def test_no_change(same: CliqueTemplate) -> None:
         pytest.param(clique(annotations={"a": "1"}), id="an annotation"),
         pytest.param(clique(labels={"a": ""}), id="a label without a value"),
         pytest.param(clique(pod(nodeSelector={"gpu": ""})), id="a node label without a value"),
+        pytest.param(clique(pod(priorityClassName="mine")), id="the clique's own priority class"),
     ],
 )
 def test_change(changed: CliqueTemplate) -> None:
@@ -98,7 +98,9 @@ def test_change(changed: CliqueTemplate) -> None:
 
 def test_the_sets_priority_class_counts() -> None:
     assert pod_template_hash(clique(), "high") != pod_template_hash(clique(), "low")
-    assert pod_template_hash(clique(pod(priorityClassName="mine")), "high") == pod_template_hash(clique(), "high")
+    own = clique(pod(priorityClassName="mine"))
+    assert pod_template_hash(own, "high") == pod_template_hash(own, "low"), "pods take the set's where they have none"
+    assert pod_template_hash(own, "high") != pod_template_hash(clique(), "high")
 
 
 def test_order_of_lists_counts() -> None:

@@ -14,6 +14,8 @@ from typing import Any, cast
 
 import pytest
 import yaml
+from tests.support.manifests import clique, pcs
+from tests.support.observed import set_of
 
 import grove
 from grove import crds
@@ -25,7 +27,6 @@ from grove.api.env import INIT_CONTAINER_IMAGE
 from grove.api.koordset import KoordPodCliqueSet
 from grove.api.meta import Object, Resource
 from grove.api.node import PriorityClass
-from grove.api.podcliqueset import PodCliqueSet
 from grove.backends import KNOWN, build_backends, is_topology_aware
 from grove.cli.metrics import metrics
 from grove.config import OperatorConfiguration, load_configuration
@@ -146,7 +147,8 @@ def test_rights_for_other_schedulers_come_with_their_profiles():
 
 def test_the_operator_holds_what_it_gives_to_init_containers():
     # Otherwise the API server refuses the Role: nobody may give what he does not have.
-    (role,) = (one for one in wanted_access(PodCliqueSet()) if one["kind"] == "Role")
+    ordered = set_of(pcs("s", clique("a"), clique("b"), startup="CliqueStartupTypeInOrder"))
+    (role,) = (one for one in wanted_access(ordered) if one["kind"] == "Role")
     assert rights(role["rules"]) <= held(INSTALL, OPERATOR)
 
 

@@ -45,13 +45,33 @@ def test_the_worked_example() -> None:
         "demo-1-grp-2-work",
     ]
     assert names(wanted_services(demo)) == ["demo-0", "demo-1"]
-    assert [(one["kind"], one["metadata"]["name"]) for one in wanted_access(demo)] == [
+    assert wanted_access(demo) == []
+    assert wanted_autoscalers(demo) == []
+
+
+@pytest.mark.parametrize(
+    ("startup", "starts_after", "has_order"),
+    [
+        pytest.param("CliqueStartupTypeAnyOrder", ["a"], False, id="any order"),
+        pytest.param("CliqueStartupTypeInOrder", [], True, id="in order"),
+        pytest.param("CliqueStartupTypeExplicit", ["a"], True, id="explicit, and somebody waits"),
+        pytest.param("CliqueStartupTypeExplicit", [], False, id="explicit, and nobody waits"),
+    ],
+)
+def test_only_a_start_order_needs_access_to_pods(startup: str, starts_after: list[str], has_order: bool) -> None:
+    second = clique("b")
+    second["spec"]["startsAfter"] = starts_after
+    ordered = set_of(pcs("demo", clique("a"), second, startup=startup))
+    assert [(one["kind"], one["metadata"]["name"]) for one in wanted_access(ordered)] == [
         ("ServiceAccount", "demo"),
         ("Role", "grove.io:pcs:demo"),
         ("RoleBinding", "grove.io:pcs:demo"),
         ("Secret", "demo-ic-sat"),
-    ]
-    assert wanted_autoscalers(demo) == []
+    ][: 4 if has_order else 0]
+
+
+def test_one_clique_in_order_waits_for_nobody() -> None:
+    assert wanted_access(set_of(pcs("demo", clique("a"), startup="CliqueStartupTypeInOrder"))) == []
 
 
 def test_owners_are_one_each() -> None:

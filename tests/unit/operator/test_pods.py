@@ -18,6 +18,7 @@ from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podcliqueset import IN_ORDER
 from grove.backends import Backend, GroveBackend, KubeBackend, koord
+from grove.backends.kai import KaiBackend
 from grove.operator.podclique.pod import PodBlueprint, build_pod
 from grove.operator.podclique.pods import PodPlan, free_indexes, plan_pods, pod_index, scale_in_order
 from grove.operator.shared.layout import floor, unit_of
@@ -369,6 +370,15 @@ def test_a_scheduler_that_waits_by_itself_needs_no_gate() -> None:
     made = build_pod(blueprint(1, manifest=manifest), 0, "n")
     assert "schedulingGates" not in made["spec"]
     assert made["spec"]["schedulerName"] == "grove-scheduler"
+
+
+def test_with_kai_the_sets_priority_is_the_gangs_alone() -> None:
+    queue = {"labels": {"kai.scheduler/queue": "q"}}
+    manifest = pcs("d", clique("w"), priorityClassName="high", metadata=queue)
+    assert "priorityClassName" not in build_pod(blueprint(1, manifest=manifest, backend=KaiBackend()), 0, "n")["spec"]
+    own = pcs("d", clique("w", priorityClassName="low"), priorityClassName="high", metadata=queue)
+    built = build_pod(blueprint(1, manifest=own, backend=KaiBackend()), 0, "n")
+    assert built["spec"]["priorityClassName"] == "low", "what a clique asks for itself stays"
 
 
 def test_a_pods_own_priority_stays() -> None:

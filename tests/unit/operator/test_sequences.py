@@ -36,10 +36,6 @@ def test_the_worked_example_comes_to_22_pods_in_6_gangs() -> None:
         "PodCliqueScalingGroup": 2,
         "PodGang": 6,
         "Service": 2,
-        "ServiceAccount": 1,
-        "Role": 1,
-        "RoleBinding": 1,
-        "Secret": 1,
         "Pod": 22,
     }
     assert world.pcs.status.available_replicas == 2

@@ -62,7 +62,7 @@ def build_pod(blueprint: PodBlueprint, index: int, name: str) -> Json:
     spec.pop("schedulingGates", None)
     if backend.needs_gate:
         spec["schedulingGates"] = [{"name": key.POD_GANG_GATE}]
-    if pcs.spec.template.priority_class_name and not spec.get("priorityClassName"):
+    if pcs.spec.template.priority_class_name and not spec.get("priorityClassName") and backend.sets_pod_priority:
         spec["priorityClassName"] = pcs.spec.template.priority_class_name
     metadata: Json = {
         "name": name,

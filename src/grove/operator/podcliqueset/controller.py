@@ -21,7 +21,7 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result
 from grove.kube.errors import KubeError, NotFound
-from grove.operator.podcliqueset.plan import CHILDREN, ChildKind, ObservedSet, SetPlan, plan_set
+from grove.operator.podcliqueset.plan import ACCESS, CHILDREN, ChildKind, ObservedSet, SetPlan, plan_set
 from grove.operator.podgang.controller import PodGangController
 from grove.operator.shared.claims import all_sharing, wanted_set_claims
 from grove.operator.shared.cluster.children_writer import Changes
@@ -33,6 +33,7 @@ from grove.operator.shared.cluster.sets import SET, set_key
 from grove.operator.shared.diff import finalizer_patch
 from grove.operator.shared.layout import replica_of
 from grove.operator.shared.outcome import Outcome, outcome_of, with_outcome
+from grove.operator.shared.startup import has_start_order, mounts_token
 from grove.operator.shared.status_batching import PROGRESS_S, SETTLE_S
 
 Part = PodClique | PodCliqueScalingGroup | PodGang
@@ -52,6 +53,7 @@ class PodCliqueSetController:
         self._cache, self._sets, self._queue = deps.cache, deps.sets, deps.queues.sets
         self._domains = ComputeDomains(deps.client, deps.optional, enabled=deps.mnnvl_enabled)
         self._children_due: set[Key] = set()
+        self._access_in_use: set[Key] = set()
         self._passed_on: dict[str, tuple[int, Json, Json]] = {}
         self._cache.on_event(PodCliqueSet, self.on_set)
         for kind in CHILDREN:
@@ -146,11 +148,14 @@ class PodCliqueSetController:
         Only the token Secret comes after the account: Kubernetes deletes the token of an account that is not there.
         """
         pcs, kinds = plan.observed.pcs, dict(plan.children)
-        token, autoscaler = kinds.pop(Secret), kinds.pop(HorizontalPodAutoscaler)
+        autoscaler = kinds.pop(HorizontalPodAutoscaler)
+        if self._is_access_in_use(pcs):
+            kinds = {kind: child for kind, child in kinds.items() if kind not in ACCESS}
+        token = kinds.pop(Secret, None)
         async with asyncio.TaskGroup() as group:
             tasks = {kind: group.create_task(self._sync(pcs, kind, child)) for kind, child in kinds.items()}
-            after = tasks[ServiceAccount]
-            tasks[Secret] = group.create_task(self._sync_token(pcs, token, after))
+            if token is not None:
+                tasks[Secret] = group.create_task(self._sync_token(pcs, token, after=tasks[ServiceAccount]))
             tasks[HorizontalPodAutoscaler] = group.create_task(self._sync_autoscalers(pcs, autoscaler))
             tasks[ResourceClaim] = group.create_task(self._sync_claims(pcs))
             tasks[ComputeDomain] = group.create_task(self._domains.sync(pcs, self._replicas_with_pods(pcs)))
@@ -188,6 +193,19 @@ class PodCliqueSetController:
             return Changes.after(code, "look for ResourceClaims", error)
         sharing = pcs.spec.template.resource_sharing
         return await self._deps.claims.sync(pcs, pcs, sharing, lambda find: wanted_set_claims(pcs, find), code=code)
+
+    def _is_access_in_use(self, pcs: PodCliqueSet) -> bool:
+        """Whether the set has no start order any more and a pod from before still watches its parents."""
+        token = Key(pcs.metadata.namespace, names.token_secret(pcs.metadata.name))
+        if has_start_order(pcs) or self._cache.get(Secret, token) is None:
+            self._access_in_use.discard(pcs.key)
+            return False
+        pods = self._cache.by_index(Pod, SET, pcs.key)
+        if not any(mounts_token(pod, pcs.metadata.name) for pod in pods):
+            self._access_in_use.discard(pcs.key)
+            return False
+        self._access_in_use.add(pcs.key)
+        return True
 
     def _mounted_legacy_secret(self, pcs: PodCliqueSet) -> tuple[str, ...]:
         """The token Secret under its old name, while a pod still mounts it."""
@@ -293,7 +311,8 @@ class PodCliqueSetController:
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None or old is None or (found := set_key(old)) is None:
             return
-        if self._domains.enabled:  # the last pod of a replica that goes lets the replica's ComputeDomains go
+        # The last pod of a replica that goes lets its ComputeDomains go, and the last with a start order its token.
+        if self._domains.enabled or found in self._access_in_use:
             self._wake_children(found)
         elif key.CLIQUE_NAME not in old.metadata.labels:
             # The last pod of an older operator may be gone: the selector can be that of units now.

@@ -54,6 +54,10 @@ def _access(kind: type[Object]) -> Callable[[PodCliqueSet], list[Json]]:
     return lambda pcs: [one for one in wanted_access(pcs) if one["kind"] == kind.RESOURCE.kind]
 
 
+ACCESS: tuple[type[Object], ...] = (ServiceAccount, Role, RoleBinding, Secret)
+"""What a start order needs; kept as it is while a pod from a time with a start order is there."""
+
+
 CHILDREN: dict[type[Object], ChildKind] = {
     PodClique: ChildKind(
         wanted_cliques,

@@ -28,7 +28,7 @@ from grove.operator.shared.layout import (
     standalone_units,
 )
 from grove.operator.shared.owners import owned_by
-from grove.operator.shared.startup import parents
+from grove.operator.shared.startup import has_start_order, parents
 
 KeptReplicas = Mapping[str, int]
 """Replicas to recreate an object with, by its name, where the template's number shall not count."""
@@ -85,7 +85,12 @@ def wanted_services(pcs: PodCliqueSet) -> list[Json]:
 
 
 def wanted_access(pcs: PodCliqueSet) -> list[Json]:
-    """What the start-order container needs to watch pods: account, role, binding and token Secret of the set."""
+    """What the start-order container needs to watch pods: account, role, binding and token Secret of the set.
+
+    None for a set without a start order, which has no use for a long-lived token. (Upstream makes them for every set.)
+    """
+    if not has_start_order(pcs):
+        return []
     pcs_name, role = pcs.metadata.name, names.role(pcs.metadata.name)
     account = names.service_account(pcs_name)
     subject = {"kind": "ServiceAccount", "name": account, "namespace": pcs.metadata.namespace}

@@ -12,6 +12,7 @@ from fractions import Fraction
 from grove.api import conditions as words
 from grove.api import labels as key
 from grove.api import names
+from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podcliqueset import EXPLICIT, IN_ORDER, CliqueTemplate, PodCliqueSet
 from grove.api.quantity import exact
@@ -22,6 +23,20 @@ STARTUP_LIMITS = {"cpu": "200m", "memory": "64Mi"}
 STARTUP_REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 STARTUP_USER = 65532
 """The user of the image."""
+
+
+def has_start_order(pcs: PodCliqueSet) -> bool:
+    """Whether some clique of the set waits for another; only then its pods need a container that watches pods."""
+    template = pcs.spec.template
+    if template.clique_startup_type == IN_ORDER:
+        return len(template.cliques) > 1
+    return template.clique_startup_type == EXPLICIT and any(one.spec.starts_after for one in template.cliques)
+
+
+def mounts_token(pod: Pod, pcs_name: str) -> bool:
+    """Whether the start-order container of a pod reads the token of its set, under its name of today or of old."""
+    tokens = (names.token_secret(pcs_name), names.legacy_token_secret(pcs_name))
+    return any((volume.get("secret") or {}).get("secretName") in tokens for volume in pod.spec.volumes)
 
 
 def parents(pcs: PodCliqueSet, unit: Unit) -> tuple[str, ...]:
