@@ -228,6 +228,35 @@ async def test_after_an_upgrade_old_gangs_run_on_and_new_ones_use_the_new_versio
             await pods(sim, 8)
 
 
+async def test_gangs_made_while_their_binding_is_gone_have_no_topology_constraint_and_get_their_pods() -> None:
+    topology = "topologyAwareScheduling: {enabled: true}\n"
+    async with cluster("kai", Kai) as sim, operator(sim, profiles("kai-scheduler", extra=topology)):
+        levels = [{"domain": "rack", "key": RACK}]
+        body = {"metadata": {"name": "topo"}, "spec": {"levels": levels}}
+        await sim.client().create(ClusterTopologyBinding, body)
+        queue = {"labels": {"kai.scheduler/queue": "q"}}
+        rack = {"topologyName": "topo", "pack": {"required": "rack"}}
+        await sim.client().create(
+            PodCliqueSet, pcs("d", clique("a", 2), namespace="ns", metadata=queue, topologyConstraint=rack)
+        )
+        await pods(sim, 2)
+
+        await sim.client().delete(ClusterTopologyBinding, "topo")
+        await sim.client().patch(PodCliqueSet, "d", {"spec": {"replicas": 2}}, "ns")
+        await pods(sim, 4)
+
+        made = await sim.client().get(POD_GROUP, "d-1", "ns")
+        assert not made["spec"].get("topologyConstraint")
+        assert "grove.io/topology-name" not in (await sim.client().get(PodGang, "d-1", "ns")).metadata.annotations
+
+        async def told() -> bool:
+            found = (await sim.client().get(PodCliqueSet, "d", "ns")).status.conditions
+            said = find_condition(found, "TopologyLevelsUnavailable")
+            return said is not None and (said.status, said.reason) == ("Unknown", "ClusterTopologyNotFound")
+
+        await eventually(told)
+
+
 async def test_a_disaggregated_set_in_the_shape_of_kais_own_example() -> None:
     """Queue and scheduler on each clique, the set in one block, copies of its groups in one rack each."""
     topology = "topologyAwareScheduling: {enabled: true}\n"

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 from tests.support.manifests import clique, group, pcs, worked_example
 from tests.support.operating import World, condition, operating
 
-from grove.api.core import HorizontalPodAutoscaler, Pod, Service
-from grove.api.meta import Object
+from grove.api.core import HorizontalPodAutoscaler, Pod, ResourceClaim, Service
+from grove.api.meta import Json, Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 
 pytestmark = pytest.mark.older_too
+
+DEVICES: Json = {"devices": {"requests": [{"name": "d", "exactly": {"deviceClassName": "fake.example.com"}}]}}
 
 
 @pytest.fixture
@@ -128,17 +131,18 @@ async def test_a_group_goes_to_zero_and_back(world: World) -> None:
     assert await world.names(PodGang) == ["demo-0", "demo-0-grp-0", "demo-0-grp-1"]
 
 
-async def test_a_group_below_its_minimum_keeps_the_floor_and_says_so(world: World) -> None:
+@pytest.mark.simulated  # waits longer than a termination delay
+async def test_a_group_below_its_minimum_has_what_was_asked_for_and_says_so(world: World) -> None:
     two = group("g", "w", replicas=3, min_available=2)
-    await world.apply(pcs("low", clique("w", 1), groups=[two]))
+    await world.apply(pcs("low", clique("w", 1), groups=[two], termination_delay="1m"))
     await world.available("low")
 
     await world.scale(PodCliqueScalingGroup, "low-0-g", 1)
 
     async def limited() -> bool:
         found = await world.get(PodCliqueScalingGroup, "low-0-g")
-        said = condition(found.status.conditions, "ScalingLimited")
-        return said == ("True", "ReplicasBelowMinAvailable") and len(await world.pods()) == 2
+        said = condition(found.status.conditions, "BelowMinAvailable")
+        return said == ("True", "ReplicasBelowMinAvailable") and len(await world.pods()) == 1
 
     await world.eventually(limited)
     found = await world.get(PodCliqueScalingGroup, "low-0-g")
@@ -146,6 +150,13 @@ async def test_a_group_below_its_minimum_keeps_the_floor_and_says_so(world: Worl
         "False", "SufficientAvailablePodCliqueScalingGroupReplicas",
     )  # fmt: skip
     await world.eventually(lambda: _says(world, "low-0-g", "ReplicasBelowMinAvailable"))
+    pcs_ = await world.available("low")
+    assert pcs_.status.gang_restarts == 0
+    (gang,) = await world.list(PodGang)
+    assert [one.name for one in gang.spec.podgroups] == ["low-0-g-0-w"]
+
+    await asyncio.sleep(2 * 60)
+    assert (await world.get(PodCliqueSet, "low")).status.gang_restarts == 0, "that is no breach"
 
 
 async def test_a_parent_in_a_group_at_zero_is_not_waited_for(world: World) -> None:
@@ -216,27 +227,38 @@ async def test_a_clique_scales_and_its_gang_follows(world: World) -> None:
     assert len(gang.spec.podgroups[0].pod_references) == 1
 
 
-async def test_a_clique_below_its_minimum_keeps_the_floor_and_says_so(world: World) -> None:
-    await world.apply(pcs("one", clique("w", 3, min_available=2)))
+@pytest.mark.simulated  # waits longer than a termination delay
+async def test_a_clique_below_its_minimum_has_what_was_asked_for_and_says_so(world: World) -> None:
+    templates = [{"name": "gpu", "templateSpec": {"spec": DEVICES}}]
+    shared = {"name": "gpu", "scope": "PerReplica"}
+    workers = clique("w", 3, min_available=2, sharing=[shared])
+    await world.apply(pcs("one", workers, resourceClaimTemplates=templates, termination_delay="1m"))
     await world.available("one")
+    assert len(await world.names(ResourceClaim)) == 3
 
     await world.scale(PodClique, "one-0-w", 1)
 
     async def limited() -> bool:
         found = await world.get(PodClique, "one-0-w")
-        said = condition(found.status.conditions, "ScalingLimited")
-        return said == ("True", "ReplicasBelowMinAvailable") and len(await world.pods()) == 2
+        said = condition(found.status.conditions, "BelowMinAvailable")
+        return said == ("True", "ReplicasBelowMinAvailable") and len(await world.pods()) == 1
 
     await world.eventually(limited)
     found = await world.get(PodClique, "one-0-w")
     assert condition(found.status.conditions, "MinAvailableBreached") == ("False", "SufficientReadyPods")
     await world.eventually(lambda: _says(world, "one-0-w", "ReplicasBelowMinAvailable"))
+    await world.available("one")
+    assert len(await world.names(ResourceClaim)) == 1, "claims go with their pods"
+    assert (await world.get(PodGang, "one-0")).spec.podgroups[0].min_replicas == 1
+
+    await asyncio.sleep(2 * 60)
+    assert (await world.get(PodCliqueSet, "one")).status.gang_restarts == 0, "that is no breach"
 
     await world.scale(PodClique, "one-0-w", 3)
 
     async def lifted() -> bool:
         now = await world.get(PodClique, "one-0-w")
-        return condition(now.status.conditions, "ScalingLimited") is None and len(await world.pods()) == 3
+        return condition(now.status.conditions, "BelowMinAvailable") is None and len(await world.pods()) == 3
 
     await world.eventually(lifted)
 

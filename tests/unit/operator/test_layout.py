@@ -10,8 +10,7 @@ from grove.api.podclique import PodCliqueSpec
 from grove.operator.shared.layout import (
     floor,
     gang_layouts,
-    kept_group_replicas,
-    kept_replicas,
+    group_floor,
     live_replicas,
     member_units,
     standalone_units,
@@ -49,7 +48,7 @@ def two_base(replicas: int = 4) -> dict:
             id="copies from the minimum on are gangs, numbered from 0",
         ),
         pytest.param(2, {"d-0": ["d-0-r", "d-0-g-0-w", "d-0-g-1-w"]}, id="at the minimum there is only the base gang"),
-        pytest.param(1, {"d-0": ["d-0-r", "d-0-g-0-w", "d-0-g-1-w"]}, id="below the minimum the base gang stays whole"),
+        pytest.param(1, {"d-0": ["d-0-r", "d-0-g-0-w"]}, id="below the minimum the base gang has what there is"),
         pytest.param(0, {"d-0": ["d-0-r"]}, id="zero releases the group"),
     ],
 )
@@ -90,20 +89,19 @@ def test_a_member_whose_name_looks_like_a_standalone_clique_is_told_apart_by_its
 
 
 @pytest.mark.parametrize(
-    ("replicas", "min_available", "needs", "has"),
+    ("replicas", "min_available", "needs"),
     [
-        pytest.param(3, 2, 2, 3, id="above the minimum"),
-        pytest.param(1, 2, 2, 2, id="below it the gang's floor is kept"),
-        pytest.param(0, 2, 0, 0, id="zero releases the clique"),
-        pytest.param(3, None, 3, 3, id="no minimum means all"),
-        pytest.param(2, 0, 1, 2, id="a clique with pods needs at least one"),
+        pytest.param(3, 2, 2, id="above the minimum"),
+        pytest.param(1, 2, 1, id="scaled below it the smaller of the two counts"),
+        pytest.param(0, 2, 0, id="zero releases the clique"),
+        pytest.param(3, None, 3, id="no minimum means all"),
+        pytest.param(2, 0, 1, id="a clique with pods needs at least one"),
     ],
 )
-def test_floor(replicas: int, min_available: int | None, needs: int, has: int) -> None:
-    spec = PodCliqueSpec(replicas=replicas, min_available=min_available)
-    assert (floor(spec), kept_replicas(spec)) == (needs, has)
+def test_floor(replicas: int, min_available: int | None, needs: int) -> None:
+    assert floor(PodCliqueSpec(replicas=replicas, min_available=min_available)) == needs
 
 
-@pytest.mark.parametrize(("asked", "kept"), [(3, 3), (2, 2), (1, 2), (0, 0)])
-def test_group_floor(asked: int, kept: int) -> None:
-    assert kept_group_replicas(asked, 2) == kept
+@pytest.mark.parametrize(("asked", "needs"), [(3, 2), (2, 2), (1, 1), (0, 0)])
+def test_group_floor(asked: int, needs: int) -> None:
+    assert group_floor(asked, 2) == needs

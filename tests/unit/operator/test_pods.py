@@ -21,7 +21,7 @@ from grove.backends import Backend, GroveBackend, KubeBackend, koord
 from grove.backends.kai import KaiBackend
 from grove.operator.podclique.pod import PodBlueprint, build_pod
 from grove.operator.podclique.pods import PodPlan, free_indexes, plan_pods, pod_index, scale_in_order
-from grove.operator.shared.layout import floor, unit_of
+from grove.operator.shared.layout import unit_of
 
 FQN = "d-0-w"
 
@@ -103,19 +103,18 @@ def test_plan(replicas: int, pods: list[Pod], new: list[str], gone: list[tuple[s
 
 
 @pytest.mark.parametrize(
-    ("replicas", "have", "kept", "says_so"),
+    ("replicas", "have"),
     [
-        pytest.param(1, 3, 2, True, id="below the minimum the floor stays, and it is said"),
-        pytest.param(2, 3, 2, False, id="at the minimum"),
-        pytest.param(0, 3, 0, False, id="zero releases"),
-        pytest.param(1, 0, 2, True, id="the floor is also what is created"),
+        pytest.param(1, 3, id="below the minimum"),
+        pytest.param(2, 3, id="at the minimum"),
+        pytest.param(0, 3, id="zero releases"),
+        pytest.param(1, 0, id="below the minimum from nothing"),
     ],
 )
-def test_the_floor_is_kept(replicas: int, have: int, kept: int, says_so: bool) -> None:
+def test_a_clique_has_what_it_was_scaled_to(replicas: int, have: int) -> None:
     pods = [pod(FQN, index, ready=True) for index in range(have)]
     found = plan(blueprint(replicas, min_available=2), pods)
-    assert have - len(found.delete) + len(found.create) == kept
-    assert found.floor_kept is says_so
+    assert have - len(found.delete) + len(found.create) == replicas
 
 
 @pytest.mark.parametrize(
@@ -313,8 +312,7 @@ def test_laws_of_a_plan(pods: list[Pod], replicas: int, min_available: int) -> N
     indexes = [pod_index(one) for one in stay] + fresh
     assert len(indexes) == len(set(indexes)), "no index twice"
     assert found.indexes == set(indexes)
-    wanted = max(replicas, floor(print_.clique.spec))
-    assert len(indexes) == wanted
+    assert len(indexes) == replicas
     assert not (gone & {one.metadata.uid for one in pods if one.metadata.is_deleting}), "nobody is deleted twice"
     names = [one["metadata"]["name"] for one in found.create]
     assert len(names) == len(set(names))

@@ -15,7 +15,6 @@ from grove.api.core import Pod
 from grove.api.podclique import PodClique
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.backends import GroveBackend, KubeBackend
-from grove.operator.shared.layout import kept_replicas
 
 DEMO = pcs(
     "demo",
@@ -153,7 +152,7 @@ def _check_indexes(world: PureGraph) -> None:
         assert len(hostnames) == len(set(hostnames)), "no index twice"
         settled = world.plans.get(one.metadata.name)
         if settled is not None and settled.is_settled:
-            assert len(pods) == kept_replicas(one.spec)
+            assert len(pods) == one.spec.replicas
 
 
 def _shape(world: PureGraph) -> dict[str, object]:

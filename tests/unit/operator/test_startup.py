@@ -196,7 +196,7 @@ def test_a_pod_that_runs_as_root_does_not_make_the_container_root() -> None:
 
 def test_what_a_container_waits_for_can_be_read_from_its_arguments() -> None:
     after = with_startup_container({"containers": []}, "demo", "initc:1", (("demo-0-a", 2), ("demo-0-b", 1)))
-    assert list(waited_for([*after["initContainers"][0]["args"], "--other=x:1"])) == ["demo-0-a", "demo-0-b"]
+    assert list(waited_for([*after["initContainers"][0]["args"], "--other=x:1"])) == [("demo-0-a", 2), ("demo-0-b", 1)]
 
 
 def test_the_container_comes_after_the_users_own() -> None:

@@ -119,14 +119,14 @@ def test_a_breach_is_not_judged_during_an_update() -> None:
 @pytest.mark.parametrize(
     ("replicas", "limited", "breached"),
     [
-        pytest.param(1, ("True", "ReplicasBelowMinAvailable"), "True", id="below the minimum it says so"),
+        pytest.param(1, ("True", "ReplicasBelowMinAvailable"), "True", id="below the minimum it says so, needs one"),
         pytest.param(0, None, "False", id="zero is released and in no breach"),
         pytest.param(2, None, "True", id="at the minimum there is nothing to say"),
     ],
 )
 def test_scaling_below_the_minimum(replicas: int, limited: tuple[str, str] | None, breached: str) -> None:
     status = status_of([], replicas)
-    assert said(status, "ScalingLimited") == limited
+    assert said(status, "BelowMinAvailable") == limited
     found = said(status, "MinAvailableBreached")
     assert found is not None
     assert found[0] == breached
@@ -371,18 +371,18 @@ def test_the_termination_flag_goes_when_the_group_is_whole_again() -> None:
 @pytest.mark.parametrize(
     ("replicas", "limited", "breached"),
     [
-        pytest.param(1, ("True", "ReplicasBelowMinAvailable"), "False", id="below the minimum two copies are kept"),
+        pytest.param(1, ("True", "ReplicasBelowMinAvailable"), "False", id="below the minimum one is enough"),
         pytest.param(0, None, "False", id="zero asks for nothing"),
     ],
 )
 def test_a_group_below_its_minimum(replicas: int, limited: tuple[str, str] | None, breached: str) -> None:
     status = group_status_of([whole(name) for name in ALL], replicas)
-    assert said(status, "ScalingLimited") == limited
+    assert said(status, "BelowMinAvailable") == limited
     found = said(status, "MinAvailableBreached")
     assert found is not None
     assert found[0] == breached
     assert status.replicas == replicas
-    assert status.available_replicas == (2 if replicas else 0)
+    assert status.available_replicas == replicas
 
 
 # Sets

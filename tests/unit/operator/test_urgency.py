@@ -71,8 +71,8 @@ def pods(replicas: int = 4, scheduled: int = 0, ready: int = 0, **more: object) 
             pods(scheduled=4, ready=4, observed_generation=1), pods(scheduled=4, ready=4, observed_generation=2), False,
             id="whole, as before",
         ),
-        pytest.param(pods(), pods(conditions=said("ScalingLimited", "True")), True, id="a limit is hit"),
-        pytest.param(pods(conditions=said("ScalingLimited", "True")), pods(), True, id="a limit is lifted"),
+        pytest.param(pods(), pods(conditions=said("BelowMinAvailable", "True")), True, id="below its minimum"),
+        pytest.param(pods(conditions=said("BelowMinAvailable", "True")), pods(), True, id="at its minimum again"),
     ],
 )  # fmt: skip
 def test_clique_news(before: PodCliqueStatus, after: PodCliqueStatus, news: bool) -> None:

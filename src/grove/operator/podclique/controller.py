@@ -34,6 +34,7 @@ from grove.operator.shared.diff import finalizer_patch
 from grove.operator.shared.layout import Unit, replica_of, unit_of
 from grove.operator.shared.outcome import COMPLETE, Outcome
 from grove.operator.shared.rollout import concerned_replicas, is_paused
+from grove.operator.shared.startup import parent_minimums
 from grove.operator.shared.status_batching import FIRST_S, PROGRESS_S, SETTLE_S
 
 BASE_GANG = "base-gang"
@@ -82,10 +83,11 @@ class PodCliqueController:
     async def _observe(self, clique: PodClique, pcs: PodCliqueSet, unit: Unit) -> ObservedClique:
         uid, namespace = clique.metadata.uid, clique.metadata.namespace
         replicas = self._sets.parent_replicas(pcs, unit.replica, clique)
-        at_zero = frozenset(name for name, count in replicas.items() if count == 0) & {*clique.spec.starts_after}
+        minimums = dict(parent_minimums(pcs, unit, clique.spec.starts_after))  # of parents that nobody scaled
+        short = {name: count for name, count in replicas.items() if count < minimums.get(name, 0)}
         # Asked before the pods are read: what is read below is of one moment.
         await self._nodes.confirm(self._cache.owned(Pod, by=uid))
-        stuck = await self._waits.in_vain(uid, self._cache.owned(Pod, by=uid), at_zero)
+        stuck = await self._waits.in_vain(uid, self._cache.owned(Pod, by=uid), short)
         # Members leave with their replica of the group; only among pods of a standalone clique there is a choice.
         chooses = unit.group is None and clique.spec.replicas > 0
         chooses = chooses and surplus(clique, self._cache.owned(Pod, by=uid)) > 0
@@ -208,7 +210,7 @@ class PodCliqueController:
                 self.forget(old.metadata.uid)
         elif not self._cache.is_echo(new):
             self._queue.add(new.key)
-        if old is not None and (new is None or (new.spec.replicas == 0 and old.spec.replicas != 0)):
+        if old is not None and (new is None or new.spec.replicas < old.spec.replicas):
             for child in self._cache.by_index(PodClique, PARENT, old.key):
                 self._queue.add(child.key, after_s=SETTLE_S)
 

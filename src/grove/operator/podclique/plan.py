@@ -24,7 +24,7 @@ from grove.backends import Backend, BackendError
 from grove.operator.podclique.pod import PodBlueprint
 from grove.operator.podclique.pods import GoneSince, PodPlan, plan_pods
 from grove.operator.podclique.rollout import CliqueTurn, clique_turn
-from grove.operator.podclique.status import SCALING_LIMITED, clique_status, lost_all_scheduled
+from grove.operator.podclique.status import BELOW_MINIMUM, clique_status, lost_all_scheduled
 from grove.operator.podgang.gangs import releasable
 from grove.operator.shared.layout import Unit
 from grove.operator.shared.outcome import COMPLETE, Notice, Outcome
@@ -37,7 +37,7 @@ class ObservedClique:
     """What was read about a clique that its set wants.
 
     `base_scheduled`: the base gang of a scaled gang has its minimum on nodes. `recorded`: the set's status names its
-    templates as they are now. `stuck` are the uids of pods that wait for a parent which is scaled to zero, `loads` what
+    templates as they are now. `stuck` are the uids of pods that wait for more of a parent than it has, `loads` what
     pods have to do, by name, as far as is known. `core_nodes` are the labels of the nodes on which pods stand that the
     gang needs, a node as often as it has such pods.
     """
@@ -115,8 +115,8 @@ class CliquePlan:
         if lost_all_scheduled(before, after):
             message = "no pod of this clique has a node any more"
             said.append(Notice(clique, EventReason.ALL_SCHEDULED_REPLICAS_LOST, message, warning=True))
-        limited = find_condition(after.conditions, SCALING_LIMITED)
-        if limited is not None and find_condition(before.conditions, SCALING_LIMITED) is None:
+        limited = find_condition(after.conditions, BELOW_MINIMUM)
+        if limited is not None and find_condition(before.conditions, BELOW_MINIMUM) is None:
             said.append(Notice(clique, limited.reason, limited.message, warning=True))
         return said
 

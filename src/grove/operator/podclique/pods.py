@@ -1,8 +1,8 @@
 """The pods of a PodClique: which to make, which to remove, which to let go, and when to look again.
 
 `plan_pods` looks at one clique and its pods and answers with everything at once. Invariants: no two pods that stay have
-the same index; a clique never has fewer pods than its gang needs by our doing, except none at all; a pod that failed or
-lost its node comes back under its own index.
+the same index; a clique has as many pods as it was scaled to; a pod that failed or lost its node comes back under its
+own index.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.operator.podclique.pod import PodBlueprint, build_pod
-from grove.operator.shared.layout import kept_replicas, min_pods
+from grove.operator.shared.layout import min_pods
 
 VANISHED_NODE_GRACE_S = 10.0
 """How long a node may be missing before its pods are given up: a node that registers anew, or one our cache has not
@@ -49,8 +49,8 @@ class Removal:
 class PodPlan:
     """What to do about the pods of one clique, in this order: delete, create, ungate, relabel.
 
-    `indexes` are those of the pods that stay or come, for their claims; `floor_kept` says that fewer pods were asked
-    for than the gang needs; `next_look_s` is the exact time until something is due, None if only an event can help.
+    `indexes` are those of the pods that stay or come, for their claims; `next_look_s` is the exact time until something
+    is due, None if only an event can help.
     """
 
     delete: list[Removal] = field(default_factory=list)
@@ -60,7 +60,6 @@ class PodPlan:
     """What the nodes of those that are let go must have."""
     relabel: list[tuple[Pod, Json]] = field(default_factory=list)
     indexes: frozenset[int] = frozenset()
-    floor_kept: bool = False
     next_look_s: float | None = None
 
     @property
@@ -89,7 +88,7 @@ def plan_pods(
     `leaving` the uids we deleted and the cache still shows, `loads` what pods have to do, by name, as far as is known.
     """
     clique = blueprint.clique
-    wanted = kept_replicas(clique.spec)
+    wanted = clique.spec.replicas
     staying: list[Pod] = []
     removals: list[Removal] = []
     due: list[float] = []
@@ -134,7 +133,6 @@ def plan_pods(
         ungate=[pod for pod in releasable if pod.metadata.uid in stays],
         relabel=[(pod, changes) for pod in staying if (changes := _wrong_labels(blueprint, pod))],
         indexes=frozenset(used | set(fresh)),
-        floor_kept=wanted > clique.spec.replicas,
         next_look_s=min(due) if due else None,
     )
 
@@ -209,7 +207,7 @@ def deletion_cost(pod: Pod) -> int:
 
 def surplus(clique: PodClique, pods: Iterable[Pod]) -> int:
     """Pods that a scale-in takes, roughly: enough to know whether there is a choice to make."""
-    return sum(pod.is_active for pod in pods) - kept_replicas(clique.spec)
+    return sum(pod.is_active for pod in pods) - clique.spec.replicas
 
 
 def _stands_for_replica(blueprint: PodBlueprint) -> bool:

@@ -25,7 +25,7 @@ from grove.api.podclique import PodClique, PodCliqueStatus, PodCliqueUpdateProgr
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podclique.pods import pod_index
-from grove.operator.shared.layout import floor, kept_replicas, replica_of
+from grove.operator.shared.layout import floor, replica_of
 from grove.operator.shared.restarts import has_template, incarnation_in_effect, left_behind
 from grove.operator.shared.rollout import is_chosen, is_rolling, max_unavailable
 
@@ -122,7 +122,7 @@ def observe_clique(pcs: PodCliqueSet, clique: PodClique, pods: Iterable[Pod], te
         realised=(status.current_pod_clique_set_generation_hash, status.current_pod_template_hash),
         progress=status.update_progress,
         pods=[_pod_state(pod, template_hash) for pod in pods if not pod.metadata.is_deleting],
-        wanted=kept_replicas(clique.spec),
+        wanted=clique.spec.replicas,
         min_available=floor(clique.spec),
         chosen=is_chosen(pcs, replica),
         has_template=has_template(clique, template_hash),

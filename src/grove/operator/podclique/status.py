@@ -23,7 +23,8 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.operator.shared.layout import floor
 from grove.operator.shared.outcome import Outcome, last_errors, last_operation, observed_generation, with_failure
 
-SCALING_LIMITED = "ScalingLimited"
+BELOW_MINIMUM = "BelowMinAvailable"
+"""The condition of a clique or group that runs, as it was asked to, with less than its minAvailable."""
 REPLICAS_BELOW_MIN_AVAILABLE = "ReplicasBelowMinAvailable"
 
 
@@ -109,11 +110,17 @@ def _conditions(clique: PodClique, counts: PodCounts, now: datetime) -> tuple[Co
     )
     status, reason, message = _breach(clique, counts, need)
     conditions = with_condition(conditions, words.MIN_AVAILABLE_BREACHED, status, reason, message, now)
-    asked = clique.spec.replicas
-    if asked >= need:
-        return without_condition(conditions, SCALING_LIMITED)
-    message = f"{asked} replicas were asked for, {need} are kept: the gang needs them (0 would release the clique)"
-    return with_condition(conditions, SCALING_LIMITED, TRUE, REPLICAS_BELOW_MIN_AVAILABLE, message, now)
+    return with_below_minimum(conditions, clique.spec.replicas, clique.spec.floor, now)
+
+
+def with_below_minimum(
+    conditions: tuple[Condition, ...], replicas: int, min_available: int, now: datetime
+) -> tuple[Condition, ...]:
+    """The conditions with `BelowMinAvailable` among them while fewer replicas are asked for; 0 asks for none."""
+    if replicas == 0 or replicas >= min_available:
+        return without_condition(conditions, BELOW_MINIMUM)
+    message = f"scaled to {replicas}, below minAvailable {min_available}: the gang runs with {replicas}"
+    return with_condition(conditions, BELOW_MINIMUM, TRUE, REPLICAS_BELOW_MIN_AVAILABLE, message, now)
 
 
 def _breach(clique: PodClique, counts: PodCounts, need: int) -> tuple[str, str, str]:

@@ -27,7 +27,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress, ReplicaUpdate
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.scalinggroup.status import is_updated
-from grove.operator.shared.layout import min_pods, standalone_units
+from grove.operator.shared.layout import group_floor, min_pods, standalone_units
 from grove.operator.shared.restarts import replica_incarnation, within
 from grove.operator.shared.rollout import is_paused, is_rolling, max_unavailable
 
@@ -216,7 +216,7 @@ def _replica_state(
 
 
 def _is_group_done(group: PodCliqueScalingGroup, generation: str) -> bool:
-    need = 0 if group.spec.replicas == 0 else group.spec.min_available
+    need = group_floor(group.spec.replicas, group.spec.min_available)
     return group.status.current_pod_clique_set_generation_hash == generation and group.status.available_replicas >= need
 
 

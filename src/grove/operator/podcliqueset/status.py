@@ -23,7 +23,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.operator.scalinggroup.status import is_available, is_updated
 from grove.operator.shared.children import template_hashes
-from grove.operator.shared.layout import standalone_units
+from grove.operator.shared.layout import group_floor, standalone_units
 from grove.operator.shared.outcome import (
     Outcome,
     last_errors,
@@ -124,8 +124,7 @@ class _Replica:
 
 def _is_group_available(group: PodCliqueScalingGroup) -> bool:
     """A group at zero replicas asks for nothing."""
-    need = 0 if group.spec.replicas == 0 else group.spec.min_available
-    return group.status.available_replicas >= need
+    return group.status.available_replicas >= group_floor(group.spec.replicas, group.spec.min_available)
 
 
 def _gang_entries(gangs: Iterable[PodGang]) -> tuple[PodGangStatusEntry, ...]:

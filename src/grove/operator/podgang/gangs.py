@@ -26,7 +26,6 @@ from grove.operator.shared.layout import (
     GroupReplicas,
     Unit,
     gang_layouts,
-    kept_replicas,
     min_pods,
     replica_layouts,
 )
@@ -215,19 +214,19 @@ def _bound_to(pod: Pod, node_labels: Mapping[str, str]) -> list[Json]:
 def _asked_for(context: GangContext, unit: Unit) -> int:
     """Pods a clique is to have: by the live object, or by the template while there is none."""
     live = context.cliques.get(unit.fqn)
-    return kept_replicas(unit.template.spec if live is None or live.metadata.is_deleting else live.spec)
+    return (unit.template.spec if live is None or live.metadata.is_deleting else live.spec).replicas
 
 
 def _pod_group(context: GangContext, layout: GangLayout, unit: Unit, missing: list[str]) -> Json:
-    pods = referenced(context.pods_of(unit.fqn), layout.name)
+    pods, wanted = referenced(context.pods_of(unit.fqn), layout.name), _asked_for(context, unit)
     clique = context.cliques.get(unit.fqn)
     if clique is None or clique.metadata.is_deleting:
         missing.append(f"PodClique {unit.fqn}")
-    elif len(pods) < (wanted := _asked_for(context, unit)):
+    elif len(pods) < wanted:
         missing.append(f"{unit.fqn} {len(pods)}/{wanted} pods")
     group: Json = {
         "name": unit.fqn,
-        "minReplicas": min_pods(unit.template),
+        "minReplicas": min(min_pods(unit.template), wanted),
         "podReferences": [{"namespace": pod.metadata.namespace, "name": pod.metadata.name} for pod in pods],
     }
     constraint = _translated(context, unit.template.topology_constraint)

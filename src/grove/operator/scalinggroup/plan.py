@@ -18,7 +18,7 @@ from grove.api.meta import Condition, Json, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
-from grove.operator.podclique.status import SCALING_LIMITED
+from grove.operator.podclique.status import BELOW_MINIMUM
 from grove.operator.scalinggroup.rollout import frozen_members, next_copies
 from grove.operator.scalinggroup.status import group_status
 from grove.operator.shared.children import wanted_members
@@ -104,7 +104,7 @@ class GroupPlan:
         if before.scheduled_replicas > 0 and after.scheduled_replicas == 0:
             message = "no replica of this group is scheduled any more"
             said.append(Notice(group, EventReason.ALL_SCHEDULED_REPLICAS_LOST, message, warning=True))
-        for type_ in (SCALING_LIMITED, words.GANG_RESTARTS_EXHAUSTED):
+        for type_ in (BELOW_MINIMUM, words.GANG_RESTARTS_EXHAUSTED):
             found = find_condition(after.conditions, type_)
             if found is not None and find_condition(before.conditions, type_) is None:
                 said.append(Notice(group, found.reason, found.message, warning=True))

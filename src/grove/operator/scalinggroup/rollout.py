@@ -27,7 +27,7 @@ from grove.api.scalinggroup import (
     ReplicasSelectedToUpdate,
 )
 from grove.operator.scalinggroup.status import has_hashes, is_available
-from grove.operator.shared.layout import group_replica_of, kept_group_replicas, member_units, replica_of
+from grove.operator.shared.layout import group_floor, group_replica_of, member_units, replica_of
 from grove.operator.shared.restarts import copy_incarnation, find_restart, has_template, restarted_for_update, within
 from grove.operator.shared.rollout import is_chosen, is_rolling, max_unavailable
 
@@ -120,7 +120,7 @@ def observe_group(
         if index is not None and not clique.metadata.is_deleting:
             live.setdefault(index, {})[clique.metadata.name] = clique
     copies: list[CopyState] = []
-    for index in range(kept_group_replicas(group.spec.replicas, config.min_available)):
+    for index in range(group.spec.replicas):
         units = list(member_units(pcs, replica, config, index))
         pairs = [
             (live[index][unit.fqn], hashes[unit.template.name]) for unit in units if unit.fqn in live.get(index, {})
@@ -145,7 +145,7 @@ def observe_group(
         copies=copies,
         chosen=is_chosen(pcs, replica),
         rolling=is_rolling(pcs),
-        min_available=config.min_available,
+        min_available=group_floor(group.spec.replicas, config.min_available),
         max_unavailable=max_unavailable(pcs),
     )
 

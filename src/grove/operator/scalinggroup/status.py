@@ -18,8 +18,8 @@ from grove.api.scalinggroup import (
     PodCliqueScalingGroupStatus,
     PodCliqueScalingGroupUpdateProgress,
 )
-from grove.operator.podclique.status import REPLICAS_BELOW_MIN_AVAILABLE, SCALING_LIMITED
-from grove.operator.shared.layout import floor, group_replica_of, kept_group_replicas, member_units
+from grove.operator.podclique.status import with_below_minimum
+from grove.operator.shared.layout import floor, group_floor, group_replica_of, member_units
 from grove.operator.shared.outcome import (
     Outcome,
     last_errors,
@@ -72,7 +72,7 @@ def group_status(
         update_progress=_with_counts(group, copies, config, hashes, generation),
     )
     progress = after.update_progress
-    converged = len(copies) == kept_group_replicas(group.spec.replicas, config.min_available) and all(
+    converged = len(copies) == group.spec.replicas and all(
         has_hashes(clique, hash_, generation)
         for copy in copies.values()
         for clique, hash_ in zip(copy, hashes, strict=True)
@@ -118,7 +118,7 @@ def _whole_copies(
         if not clique.metadata.is_deleting and group_replica_of(clique.metadata) is not None
     }
     copies: dict[int, list[PodClique]] = {}
-    for index in range(kept_group_replicas(group.spec.replicas, config.min_available)):
+    for index in range(group.spec.replicas):
         units = list(member_units(pcs, replica, config, index))
         incarnation = copy_incarnation(pcs, replica, group, index)
         found = [live[unit.fqn] for unit in units if unit.fqn in live]
@@ -133,7 +133,7 @@ def _conditions(
 ) -> tuple[Condition, ...]:
     conditions = group.status.conditions
     progress = group.status.update_progress
-    need = 0 if group.spec.replicas == 0 else config.min_available
+    need = group_floor(group.spec.replicas, config.min_available)
     healthy = sum(not any(_is_breached(clique) for clique in copy) for copy in copies.values())
     if progress is not None and progress.update_ended_at is None:
         status, reason, message = UNKNOWN, words.UPDATE_IN_PROGRESS, "not judged while an update is under way"
@@ -146,11 +146,7 @@ def _conditions(
     conditions = with_condition(conditions, words.MIN_AVAILABLE_BREACHED, status, reason, message, now)
     if status == FALSE:
         conditions = without_condition(conditions, words.GANG_TERMINATION_IN_PROGRESS)
-    asked = group.spec.replicas
-    if asked >= need:
-        return without_condition(conditions, SCALING_LIMITED)
-    message = f"{asked} replicas were asked for, {need} are kept: the base gang needs them (0 would release the group)"
-    return with_condition(conditions, SCALING_LIMITED, TRUE, REPLICAS_BELOW_MIN_AVAILABLE, message, now)
+    return with_below_minimum(conditions, group.spec.replicas, config.min_available, now)
 
 
 def _is_breached(clique: PodClique) -> bool:
@@ -178,5 +174,5 @@ def _with_counts(
         for copy in copies.values()
         for clique, hash_ in zip(copy, hashes, strict=True)
     )
-    total = kept_group_replicas(group.spec.replicas, config.min_available) * len(config.clique_names)
+    total = group.spec.replicas * len(config.clique_names)
     return msgspec.structs.replace(progress, updated_pod_cliques_count=done, total_pod_cliques_count=total)

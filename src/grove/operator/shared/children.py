@@ -22,7 +22,6 @@ from grove.operator.shared.autoscaling import described
 from grove.operator.shared.layout import (
     Unit,
     group_config_of,
-    kept_group_replicas,
     member_units,
     replica_of,
     standalone_units,
@@ -53,7 +52,7 @@ def wanted_members(pcs: PodCliqueSet, group: PodCliqueScalingGroup, kept: KeptRe
     if replica is None or config is None:
         return []
     hashes = template_hashes(pcs)
-    copies = range(kept_group_replicas(group.spec.replicas, config.min_available))
+    copies = range(group.spec.replicas)
     units = (unit for index in copies for unit in member_units(pcs, replica, config, index))
     return [_clique(pcs, unit, group, hashes, kept or {}) for unit in units]
 

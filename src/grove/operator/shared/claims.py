@@ -14,7 +14,7 @@ from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import ALL_REPLICAS, PER_REPLICA, PodCliqueSet, ResourceSharing, ScalingGroupConfig
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.operator.shared.layout import Unit, kept_group_replicas
+from grove.operator.shared.layout import Unit
 from grove.operator.shared.owners import owned_by
 
 API_VERSION, KIND = "resource.k8s.io/v1", "ResourceClaim"
@@ -51,7 +51,7 @@ def wanted_group_claims(
     return _wanted(
         pcs,
         config.resource_sharing,
-        range(kept_group_replicas(group.spec.replicas, config.min_available)),
+        range(group.spec.replicas),
         fqn,
         lambda index: labelsets.group_claim(pcs.metadata.name, fqn, index),
         owned_by(group),

@@ -58,18 +58,16 @@ GroupReplicas = Callable[[str, ScalingGroupConfig], int]
 
 
 def floor(spec: PodCliqueSpec) -> int:
-    """Pods a clique must have running. None at 0 replicas: scaling to zero releases the clique from its gang."""
-    return 0 if spec.replicas == 0 else max(1, spec.floor)
+    """Pods a clique must have running: its minAvailable, or what it was scaled to if that is less.
+
+    None at 0 replicas: scaling to zero releases the clique from its gang.
+    """
+    return min(spec.replicas, max(1, spec.floor))
 
 
-def kept_replicas(spec: PodCliqueSpec) -> int:
-    """Pods a clique has: what was asked for, but never fewer than its gang needs, except none at all."""
-    return max(spec.replicas, floor(spec))
-
-
-def kept_group_replicas(replicas: int, min_available: int) -> int:
-    """The same for the copies of a scaling group."""
-    return 0 if replicas == 0 else max(replicas, min_available)
+def group_floor(replicas: int, min_available: int) -> int:
+    """The same for the replicas of a scaling group."""
+    return min(replicas, min_available)
 
 
 def min_pods(template: CliqueTemplate) -> int:
@@ -78,11 +76,11 @@ def min_pods(template: CliqueTemplate) -> int:
 
 
 def live_replicas(groups: Iterable[PodCliqueScalingGroup]) -> GroupReplicas:
-    """Copies of each group as the live objects say, floor included."""
+    """Replicas of each group as the live objects say."""
     live = {group.metadata.name: group.spec.replicas for group in groups if not group.metadata.is_deleting}
 
     def of(fqn: str, config: ScalingGroupConfig) -> int:
-        return kept_group_replicas(live.get(fqn, config.replicas), config.min_available)
+        return live.get(fqn, config.replicas)
 
     return of
 

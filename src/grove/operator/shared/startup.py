@@ -50,16 +50,13 @@ def parent_minimums(
 ) -> tuple[tuple[str, int], ...]:
     """Each parent with the pods of it that must be ready.
 
-    Left out: a name the set does not know any more, and a parent that is scaled to zero (by `live_replicas`, or by its
-    template while there is none), for which a child would wait for good.
+    No more than the parent is scaled to (by `live_replicas`, or by its template while there is none): for more a child
+    would wait for good. Left out: a name the set does not know any more, and a parent that is scaled to zero.
     """
     live = live_replicas or {}
-    needed = {fqn: template for template in pcs.spec.template.cliques for fqn in _resolved(pcs, unit, template)}
-    return tuple(
-        (fqn, min_pods(needed[fqn]))
-        for fqn in starts_after
-        if fqn in needed and live.get(fqn, needed[fqn].spec.replicas) != 0
-    )
+    known = {fqn: template for template in pcs.spec.template.cliques for fqn in _resolved(pcs, unit, template)}
+    counts = {fqn: live.get(fqn, known[fqn].spec.replicas) for fqn in starts_after if fqn in known}
+    return tuple((fqn, min(min_pods(known[fqn]), count)) for fqn, count in counts.items() if count)
 
 
 def with_startup_container(
@@ -144,12 +141,12 @@ def _startup_security(pod_spec: Json) -> Json:
     return security
 
 
-def waited_for(args: Iterable[str]) -> Iterator[str]:
-    """The parents that the arguments of a start-order container name."""
+def waited_for(args: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """The parents that the arguments of a start-order container name, and how many pods of each."""
     for arg in args:
-        _, _, parent = arg.partition("--podcliques=")
-        if parent:
-            yield parent.rpartition(":")[0]
+        parent, _, count = arg.partition("--podcliques=")[2].rpartition(":")
+        if parent and count.isascii() and count.isdigit():
+            yield parent, int(count)
 
 
 def _parent_templates(pcs: PodCliqueSet, unit: Unit) -> Iterator[CliqueTemplate]:

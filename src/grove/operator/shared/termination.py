@@ -25,7 +25,7 @@ from grove.api.meta import Condition, ObjectMeta, find_condition, is_true
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
-from grove.operator.shared.layout import group_replica_of, kept_group_replicas, standalone_units
+from grove.operator.shared.layout import group_replica_of, standalone_units
 from grove.operator.shared.restarts import (
     Restarts,
     copy_incarnation,
@@ -115,7 +115,7 @@ def condemned_copies(
     charges: dict[int, list[Charge]] = {}
     for clique in members:
         index = group_replica_of(clique.metadata)
-        if index is None or index >= kept_group_replicas(group.spec.replicas, group.spec.min_available):
+        if index is None or index >= group.spec.replicas:
             continue
         if (charge := _clique_charge(pcs, clique, group, moment)) is not None:
             charges.setdefault(index, []).append(charge)

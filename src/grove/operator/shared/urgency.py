@@ -14,7 +14,7 @@ from grove.api.podclique import PodCliqueSpec, PodCliqueStatus, PodCliqueUpdateP
 from grove.api.podcliqueset import PodCliqueSetStatus, PodCliqueSetUpdateProgress
 from grove.api.podgang import RUNNING, PodGangStatus
 from grove.api.scalinggroup import PodCliqueScalingGroupSpec, PodCliqueScalingGroupStatus
-from grove.operator.shared.layout import floor, kept_group_replicas, kept_replicas
+from grove.operator.shared.layout import floor, group_floor
 
 Conditions = tuple[Condition, ...]
 
@@ -25,7 +25,7 @@ _SLOW_TO_JUDGE = frozenset(
 
 
 def clique_news(spec: PodCliqueSpec, before: PodCliqueStatus, after: PodCliqueStatus) -> bool:
-    need, wanted = floor(spec), kept_replicas(spec)
+    need, wanted = floor(spec), spec.replicas
     was_enough, is_enough = before.ready_replicas >= need, after.ready_replicas >= need
     was_whole, is_whole = (one.ready_replicas == one.replicas == wanted for one in (before, after))
     return (
@@ -41,8 +41,7 @@ def clique_news(spec: PodCliqueSpec, before: PodCliqueStatus, after: PodCliqueSt
 def group_news(
     spec: PodCliqueScalingGroupSpec, before: PodCliqueScalingGroupStatus, after: PodCliqueScalingGroupStatus
 ) -> bool:
-    wanted = kept_group_replicas(spec.replicas, spec.min_available)
-    need = min(wanted, spec.min_available)
+    wanted, need = spec.replicas, group_floor(spec.replicas, spec.min_available)
     return (
         before.last_errors != after.last_errors
         or before.update_progress != after.update_progress

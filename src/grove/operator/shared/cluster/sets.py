@@ -21,7 +21,7 @@ from grove.backends import Backend, Backends
 from grove.kube.cache import Cache
 from grove.operator.podgang.gangs import GangContext
 from grove.operator.shared.children import template_hashes
-from grove.operator.shared.layout import GangLayout, kept_group_replicas, member_units
+from grove.operator.shared.layout import GangLayout, member_units
 from grove.operator.topology.levels import topology_name
 
 SET = "set"
@@ -106,19 +106,18 @@ class Sets:
         """Copies a scaling group is to have: by the live object, or by the template while there is none."""
         group = self._cache.get(PodCliqueScalingGroup, Key(pcs.metadata.namespace, fqn))
         lives = group is not None and not group.metadata.is_deleting
-        replicas = group.spec.replicas if group is not None and lives else config.replicas
-        return kept_group_replicas(replicas, config.min_available)
+        return group.spec.replicas if group is not None and lives else config.replicas
 
     def parent_replicas(self, pcs: PodCliqueSet, replica: int, clique: PodClique) -> dict[str, int]:
-        """Replicas of the cliques that one starts after, as far as they are known; 0 for all in a group at zero."""
+        """Replicas of the cliques that one starts after, as far as known; 0 in replicas that a group does not have."""
         if not clique.spec.starts_after:
             return {}
         parents = (self._cache.get(PodClique, Key(pcs.metadata.namespace, fqn)) for fqn in clique.spec.starts_after)
         found = {parent.metadata.name: parent.spec.replicas for parent in parents if parent is not None}
         for config in pcs.spec.template.pod_clique_scaling_groups:
-            if self.group_replicas(pcs, names.scaling_group(pcs.metadata.name, replica, config.name), config) == 0:
-                copies = range(config.min_available)
-                found |= {unit.fqn: 0 for index in copies for unit in member_units(pcs, replica, config, index)}
+            fqn = names.scaling_group(pcs.metadata.name, replica, config.name)
+            missing = range(self.group_replicas(pcs, fqn, config), config.min_available)
+            found |= {unit.fqn: 0 for index in missing for unit in member_units(pcs, replica, config, index)}
         return found
 
     def pods_of(self, namespace: str, clique_fqn: str) -> Sequence[Pod]:

@@ -1,12 +1,12 @@
-"""Pods that wait for a parent which was scaled to zero after they were made: nothing will ever let them start.
+"""Pods that wait for more of a parent than it was scaled to after they were made: nothing will ever let them start.
 
 What a pod waits for stands in the arguments of its start-order container. They are not kept for the pods of a whole
-cluster; the few pods that still wait while a parent is at zero are asked one by one, once.
+cluster; the few pods that still wait while a parent is below its minimum are asked one by one, once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from grove.api import labels as key
 from grove.api.core import Pod
@@ -22,11 +22,11 @@ class Waits:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._parents: dict[str, dict[str, frozenset[str]]] = {}
+        self._parents: dict[str, dict[str, dict[str, int]]] = {}
 
-    async def in_vain(self, clique_uid: str, pods: Iterable[Pod], at_zero: frozenset[str]) -> set[str]:
-        """UIDs of the pods that wait for one of `at_zero`."""
-        waiting = [pod for pod in pods if is_waiting(pod)] if at_zero else []
+    async def in_vain(self, clique_uid: str, pods: Iterable[Pod], short: Mapping[str, int]) -> set[str]:
+        """UIDs of the pods that wait for more than there are replicas of one of the parents in `short`."""
+        waiting = [pod for pod in pods if is_waiting(pod)] if short else []
         if not waiting:
             self.forget(clique_uid)
             return set()
@@ -34,20 +34,24 @@ class Waits:
         self._parents[clique_uid] = {
             pod.metadata.uid: known.get(pod.metadata.uid) or await self._read(pod) for pod in waiting
         }
-        return {uid for uid, parents in self._parents[clique_uid].items() if parents & at_zero}
+        return {
+            uid
+            for uid, parents in self._parents[clique_uid].items()
+            if any(parents.get(name, 0) > count for name, count in short.items())
+        }
 
     def forget(self, clique_uid: str) -> None:
         self._parents.pop(clique_uid, None)
 
-    async def _read(self, pod: Pod) -> frozenset[str]:
+    async def _read(self, pod: Pod) -> dict[str, int]:
         try:
             raw: Json = await self._client.get(Pod.RESOURCE, pod.metadata.name, pod.metadata.namespace)
         except NotFound:
-            return frozenset()
+            return {}
         containers = raw["spec"].get("initContainers") or ()
-        return frozenset(
-            parent
+        return {
+            parent: count
             for container in containers
             if container["name"] == key.STARTUP_CONTAINER
-            for parent in waited_for(container.get("args") or ())
-        )
+            for parent, count in waited_for(container.get("args") or ())
+        }
