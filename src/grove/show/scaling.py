@@ -96,7 +96,4 @@ def _below(name: str, after: int, least: int, what: str) -> Iterator[str]:
     if after == 0:
         yield f"to 0: every pod of {name} stops, and whatever needs it stops working"
     elif after < least:
-        yield (
-            f"below its minAvailable of {least} {what}: its replica of the set counts as unavailable, and is restarted "
-            f"whole once the termination delay is over"
-        )
+        yield f"below its minAvailable of {least} {what}: it runs with {after}, and its gang needs no more meanwhile"

@@ -27,6 +27,7 @@ from grove.api.env import INIT_CONTAINER_IMAGE
 from grove.api.koordset import KoordPodCliqueSet
 from grove.api.meta import Object, Resource
 from grove.api.node import PriorityClass
+from grove.api.podcliqueset import PodCliqueSet
 from grove.backends import KNOWN, build_backends, is_topology_aware
 from grove.cli.metrics import metrics
 from grove.config import OperatorConfiguration, load_configuration

@@ -61,8 +61,7 @@ CLIQUE = msgspec.convert(
         pytest.param(
             GROUP, 1,
             ["1 gang will go: chat-0-decode-0", "8 pods fewer",
-             "below its minAvailable of 2 replicas: its replica of the set counts as unavailable, and is restarted "
-             "whole once the termination delay is over"],
+             "below its minAvailable of 2 replicas: it runs with 1, and its gang needs no more meanwhile"],
             id="a group below its minimum",
         ),
         pytest.param(
