@@ -73,7 +73,7 @@ class LazyGroup(click.Group):
             return None
         module, _, attribute = self.table[name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
-        command.epilog = command.epilog or epilog(name)
+        command.epilog = epilog(name) or command.epilog
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
