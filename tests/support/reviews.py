@@ -7,7 +7,7 @@ from typing import Any
 
 from grove.admission.rules.lookups import Known, Lookups
 from grove.admission.rules.review import VALIDATE_BINDING, VALIDATE_SET, Admission
-from grove.admission.rules.view import mapping
+from grove.api.fields import mapping
 from grove.api.meta import Json
 from tests.support.manifests import clique, group, pcs
 

@@ -21,6 +21,7 @@ from grove.api.conditions import FALSE, TRUE, with_condition
 from grove.api.core import CustomResourceDefinition
 from grove.api.dynamo import PodGangSet
 from grove.api.faults import Fault
+from grove.api.fields import mapping
 from grove.api.koordset import KoordPodCliqueSet
 from grove.api.labels import DIALECT_FINALIZER
 from grove.api.meta import Json, Key, Object, find_condition
@@ -35,6 +36,7 @@ from grove.dialects.record import CLIQUES, Record, Scaling, merged_set, record_o
 from grove.dialects.status import (
     INVALID_SPEC,
     NAME_CONFLICT,
+    NOT_ALLOWED,
     SET_IS_GOING,
     TRANSLATED,
     gang_set_status,
@@ -45,10 +47,11 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.controller import DONE, Result
-from grove.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from grove.kube.errors import AlreadyExists, Forbidden, Invalid, KubeError, NotFound
 from grove.kube.events import Recorder
 from grove.operator.shared.cluster.sets import SET
 from grove.operator.shared.cluster.status_writer import StatusWriter
+from grove.operator.shared.cluster.trouble import namespace_ends
 from grove.operator.shared.diff import finalizer_patch
 
 log = structlog.get_logger(__name__)
@@ -73,6 +76,8 @@ class Outcome(NamedTuple):
     status: str
     reason: str
     message: str
+    error: KubeError | None = None
+    """What is tried again after a while, once it was told."""
 
 
 class DialectReconciler:
@@ -95,7 +100,10 @@ class DialectReconciler:
             return DONE
         source = await self._with_finalizer(source)
         outcome = await self._translate(source)
-        return await self._tell(source, outcome)
+        result = await self._tell(source, outcome)
+        if outcome.error is not None:
+            raise outcome.error
+        return result
 
     # The set
 
@@ -125,25 +133,27 @@ class DialectReconciler:
             return Outcome(None, FALSE, SET_IS_GOING, f"PodCliqueSet {translation.name} is there, but not read yet")
         except Invalid as error:
             return Outcome(pcs, FALSE, INVALID_SPEC, _refusal(translation, error))
+        except Forbidden as error:
+            if namespace_ends(error):
+                raise
+            return Outcome(pcs, FALSE, NOT_ALLOWED, f"the operator may not write the set: {error}", error)
         self._cache.wrote(made)
         self._settled[source.metadata.uid] = _state(made, record)
         return fine._replace(pcs=made)
 
     def _translated(self, source: Source) -> tuple[Translation, Record, PodCliqueSet | None]:
         """The translation, what will be remembered of it, and the set of its name."""
-        obj, name = as_json(source), source.status.pod_clique_set_name
+        obj = as_json(source)
         translation = dynamo.to_set(obj) if isinstance(source, PodGangSet) else koord.to_set(obj)
-        if name:  # a set keeps its name, whatever would be chosen by now
-            translation.manifest["metadata"]["name"] = name
+        # A set keeps its name, whatever would be chosen by now.
+        translation = translation.called(source.status.pod_clique_set_name or translation.name)
         pcs = self._cache.get(PodCliqueSet, Key(source.metadata.namespace, translation.name))
         last = Record.of(pcs.metadata.annotations) if pcs is not None else None
         placement, rollout = NOWHERE, ""
         if isinstance(source, PodGangSet):
             rollout = dynamo.rollout_of(translation)
             placement = self._placements.in_effect(obj, last, rollout)
-            placed = dynamo.to_set(obj, placement)
-            placed.manifest["metadata"]["name"] = translation.name
-            translation = placed
+            translation = dynamo.to_set(obj, placement).called(translation.name)
         return translation, record_of(translation.manifest, placement.to_json(), last, rollout=rollout), pcs
 
     async def _update(
@@ -154,7 +164,7 @@ class DialectReconciler:
             live = await self._client.get(PodCliqueSet.RESOURCE, meta.name, meta.namespace)
         except NotFound:
             return Outcome(None, FALSE, SET_IS_GOING, f"PodCliqueSet {meta.name} has just gone")
-        last = Record.of(meta.annotations) or Record()
+        last = Record.of(mapping(mapping(live.get("metadata")).get("annotations"))) or Record()
         wanted = merged_set(live, translation.manifest, last, record)
         faults = [translation.told(one) for one in _fixed(wanted, live)]
         if faults and source.metadata.annotations.get(dynamo.RECREATE) == "true":

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from grove.admission.rules.view import integer, mapping, sequence, text
 from grove.api.dynamo import GROUP, PodGangSetSpec
 from grove.api.faults import Fault, forbidden, invalid
+from grove.api.fields import integer, mapping, sequence, text
 from grove.api.hashes import generation_hash
 from grove.api.koordinator import QUOTA
 from grove.api.labels import (

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from grove.admission.rules.view import integer, mapping, sequence, text
 from grove.api.faults import Fault, duplicate, invalid, required
+from grove.api.fields import integer, mapping, sequence, text
 from grove.api.koordset import GROUP, KoordPodCliqueSetSpec
 from grove.api.meta import Json
 from grove.api.podcliqueset import ANY_ORDER, EXPLICIT

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from grove.admission.rules.view import integer, mapping, sequence, text, texts
 from grove.api import selector
 from grove.api.conditions import FALSE, TRUE, with_condition
 from grove.api.dynamo import GROUP, MatchedPodGangSet, PlacementSpec, PlacementStatus
 from grove.api.faults import Fault, invalid, required
+from grove.api.fields import integer, mapping, sequence, text, texts
 from grove.api.meta import Json
 from grove.api.pod import LabelSelector
 from grove.dialects.translation import unknown_fields

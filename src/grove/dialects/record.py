@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from grove.admission.rules.view import mapping, text
+from grove.api.fields import mapping, text
 from grove.api.labels import TRANSLATION
 from grove.api.meta import Json
 from grove.api.patch import merge_patch

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from grove.admission.rules.view import mapping, sequence, text, texts
 from grove.api import dynamo as gangs
 from grove.api.dynamo import PodGangSet
+from grove.api.fields import mapping, sequence, text, texts
 from grove.api.koordset import KoordPodCliqueSet
 from grove.api.labels import GROVE_SCHEDULER, LAST_APPLIED, TRANSLATED_FROM, TRANSLATED_NAME, TRANSLATION
 from grove.api.meta import Json, Resource

@@ -22,7 +22,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.dialects.koord import Member, members_of, starts_after
 
 TRANSLATED, STARTUP_BLOCKED = "Translated", "StartupBlocked"
-NAME_CONFLICT, INVALID_SPEC, UNSUPPORTED, SET_IS_GOING = "NameConflict", "InvalidSpec", "Unsupported", "SetIsGoing"
+NAME_CONFLICT, INVALID_SPEC, SET_IS_GOING, NOT_ALLOWED = "NameConflict", "InvalidSpec", "SetIsGoing", "NotAllowed"
 
 Conditions = tuple[Condition, ...]
 

@@ -9,8 +9,8 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from grove.admission.rules.view import mapping, sequence, text
 from grove.api.faults import Fault, forbidden, invalid
+from grove.api.fields import mapping, sequence, text
 from grove.api.labels import LAST_APPLIED, TRANSLATED_FROM, TRANSLATED_NAME
 from grove.api.meta import Json, Struct
 from grove.api.names import MAX_COMBINED_LENGTH
@@ -37,6 +37,11 @@ class Translation:
     @property
     def name(self) -> str:
         return text(self.manifest["metadata"]["name"])
+
+    def called(self, name: str) -> Translation:
+        """The same for a set of another name."""
+        metadata = {**self.manifest["metadata"], "name": name}
+        return replace(self, manifest={**self.manifest, "metadata": metadata})
 
     def spelled(self, path: str) -> str:
         """A path of the set as the author of the object would write it; the longest known part of it decides."""

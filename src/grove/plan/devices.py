@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from grove.admission.rules.view import mapping, sequence
 from grove.api import core, labels
+from grove.api.fields import mapping, sequence
 from grove.api.meta import Json, Key, Resource
 from grove.sim.store import Change, Store
 

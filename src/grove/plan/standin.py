@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grove.admission.rules.view import mapping, sequence
+from grove.api.fields import mapping, sequence
 from grove.api.labels import GROVE_SCHEDULER, SCHEDULER_ANNOTATION
 from grove.api.meta import Json
 

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from grove.admission.rules.lookups import LookupFailed, Lookups
-from grove.admission.rules.view import mapping, text
+from grove.api.fields import mapping, text
 from grove.api.labels import DISABLE_PROTECTION, PART_OF
 from grove.api.meta import Json, Key
 

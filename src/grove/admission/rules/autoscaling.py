@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from grove.admission.rules.lookups import LookupFailed, Lookups
-from grove.admission.rules.view import GroupView, Scaling, SetView, mapping, sequence, text
+from grove.admission.rules.view import GroupView, Scaling, SetView
 from grove.api.faults import Fault, invalid
+from grove.api.fields import mapping, sequence, text
 from grove.api.labels import METRICS_CLIQUE
 from grove.api.meta import Json
 from grove.api.podclique import PodClique

@@ -11,8 +11,9 @@ import msgspec
 
 from grove.admission.rules.lookups import BackendFacts, LookupFailed, Lookups
 from grove.admission.rules.syntax import subdomain_fault
-from grove.admission.rules.view import TEMPLATE, CliqueView, SetView, mapping, text
+from grove.admission.rules.view import TEMPLATE, CliqueView, SetView
 from grove.api.faults import Fault, forbidden, internal, invalid
+from grove.api.fields import mapping, text
 from grove.api.labels import KAI_QUEUE, KAI_SCHEDULER, SCHEDULER_ANNOTATION, VOLCANO_QUEUE, VOLCANO_SCHEDULER
 from grove.api.podcliqueset import PodCliqueSet
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grove.admission.rules.lookups import BackendFacts
-from grove.admission.rules.view import mapping, sequence, text
 from grove.api.faults import Fault, duplicate, invalid
+from grove.api.fields import mapping, sequence, text
 from grove.api.meta import Json
 
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from grove.admission.rules.syntax import env_name_fault, port_name_fault, qualified_name_fault
-from grove.admission.rules.view import integer, mapping, sequence, text
 from grove.api.faults import Fault, duplicate, invalid, not_found, not_supported, required
+from grove.api.fields import integer, mapping, sequence, text
 from grove.api.meta import Json
 from grove.api.quantity import exact
 

@@ -12,7 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from grove.admission.rules.view import integer, mapping, sequence, text
+from grove.api.fields import integer, mapping, sequence, text
 from grove.api.meta import Json
 
 TERMINATION_DELAY = "4h0m0s"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from grove.admission.rules.defaulting import missing_defaults, with_additions
-from grove.admission.rules.view import mapping, text
 from grove.api import koordset
 from grove.api.dynamo import PlacementPodClique, PodGangSet
 from grove.api.faults import Fault, FaultType
+from grove.api.fields import mapping, text
 from grove.api.koordset import KoordPodCliqueSet
 from grove.api.meta import Json, Key, Resource
 from grove.dialects import dynamo, koord

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grove.admission.rules.view import CliqueView, SetView, text
+from grove.admission.rules.view import CliqueView, SetView
+from grove.api.fields import text
 from grove.api.labels import SCHEDULER_ANNOTATION
 
 _OVERWRITTEN = ("schedulingGates", "hostname", "subdomain")

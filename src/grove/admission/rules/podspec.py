@@ -19,8 +19,8 @@ from grove.admission.rules.syntax import (
     qualified_name_fault,
     subdomain_fault,
 )
-from grove.admission.rules.view import integer, mapping, sequence, text
 from grove.api.faults import Fault, duplicate, forbidden, invalid, not_supported, required
+from grove.api.fields import integer, mapping, sequence, text
 from grove.api.meta import Json
 
 _RESTART = ("Always", "OnFailure", "Never")

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 import msgspec
 
 from grove.admission.rules.lookups import LookupFailed, Lookups
-from grove.admission.rules.view import TEMPLATE, CliqueView, SetView, text
+from grove.admission.rules.view import TEMPLATE, CliqueView, SetView
 from grove.api import labels as key
 from grove.api import labelsets, names
+from grove.api.fields import text
 from grove.api.koordinator import QUOTA, RESERVATION_REF, ElasticQuota, Reservation, ReservationOwner
 from grove.api.meta import Json, ObjectMeta, OwnerReference
 from grove.api.node import PriorityClass

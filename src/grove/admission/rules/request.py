@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from grove.admission.rules.defaulting import missing_defaults, with_additions
-from grove.admission.rules.view import SetView, mapping, text
+from grove.admission.rules.view import SetView
 from grove.api.faults import Fault, invalid, invalid_status, required
+from grove.api.fields import mapping, text
 from grove.api.meta import Json
 from grove.crds.check import published_check
 

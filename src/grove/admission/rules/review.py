@@ -35,8 +35,9 @@ from grove.admission.rules.topology import (
     topology_warnings,
 )
 from grove.admission.rules.update import update_faults
-from grove.admission.rules.view import SetView, mapping, text
+from grove.admission.rules.view import SetView
 from grove.api.faults import Fault, failure_status
+from grove.api.fields import mapping, text
 from grove.api.labels import SCHEDULER_ANNOTATION, VOLCANO_SCHEDULER
 from grove.api.meta import Json
 from grove.crds.check import published_check

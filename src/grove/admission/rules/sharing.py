@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from grove.admission.rules.syntax import label_fault, subdomain_fault
-from grove.admission.rules.view import TEMPLATE, SetView, mapping, sequence, text, texts
+from grove.admission.rules.view import TEMPLATE, SetView
 from grove.api.faults import Fault, duplicate, invalid, not_found, not_supported, required
+from grove.api.fields import mapping, sequence, text, texts
 
 SCOPES = ("AllReplicas", "PerReplica")
 

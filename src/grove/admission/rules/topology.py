@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from grove.admission.rules.lookups import LookupFailed, Lookups
-from grove.admission.rules.view import TEMPLATE, Constraint, SetView, mapping, sequence, text
+from grove.admission.rules.view import TEMPLATE, Constraint, SetView
 from grove.api.faults import Fault, forbidden, internal, invalid, required
+from grove.api.fields import mapping, sequence, text
 
 SET_NAME_PATH = f"{TEMPLATE}.topologyConstraint.topologyName"
 ONE_TOPOLOGY = "a PodCliqueSet uses one topology only"

@@ -18,9 +18,9 @@ from grove.admission.rules.review import (
     VALIDATE_SET,
     Admission,
 )
-from grove.admission.rules.view import mapping
 from grove.admission.serving.reader import Reader
 from grove.admission.serving.registration import GUARDED, WEBHOOK_NAMES
+from grove.api.fields import mapping
 from grove.api.labels import MANAGED_BY, OPERATOR
 from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet

@@ -10,7 +10,7 @@ from grove.admission.rules.authorizer import Authorizer, exempt_users
 from grove.admission.rules.feasibility import NodeSummary
 from grove.admission.rules.lookups import BackendFacts, Scheduler
 from grove.admission.rules.review import Admission
-from grove.admission.rules.view import mapping, text
+from grove.api.fields import mapping, text
 from grove.api.meta import Resource
 from grove.config import OperatorConfiguration
 from grove.kube.client import Client

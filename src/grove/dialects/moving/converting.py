@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from grove.admission.rules.view import mapping, text
 from grove.api import dynamo as dynamo_api
 from grove.api import koordset
 from grove.api.dynamo import PlacementPodClique, PodGangSet
 from grove.api.faults import Fault
+from grove.api.fields import mapping, text
 from grove.api.labels import TRANSLATED_FROM, TRANSLATED_NAME
 from grove.api.meta import Json
 from grove.dialects import dynamo, koord

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grove.admission.rules.view import integer, mapping, sequence, text
 from grove.api import env
+from grove.api.fields import integer, mapping, sequence, text
 from grove.api.meta import Json
 from grove.dialects.moving.moved import Moved, clique, has_no_counterpart, moved_set, without_keys
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from grove.admission.rules.view import mapping, text
+from grove.api.fields import mapping, text
 from grove.api.labels import LAST_APPLIED
 from grove.api.meta import Json
 from grove.api.podcliqueset import EXPLICIT, PodCliqueSet

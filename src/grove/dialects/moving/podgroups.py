@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from grove.admission.rules.view import integer, mapping, text
+from grove.api.fields import integer, mapping, text
 from grove.api.labels import GANG_TIMEOUT, KOORDINATOR_SCHEDULER
 from grove.api.meta import Json
 from grove.dialects.moving.moved import Moved, clique, has_no_counterpart, moved_set, without_keys

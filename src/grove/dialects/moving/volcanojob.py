@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from grove.admission.rules.view import integer, mapping, sequence, text, texts
+from grove.api.fields import integer, mapping, sequence, text, texts
 from grove.api.labels import VOLCANO_QUEUE, VOLCANO_SCHEDULER
 from grove.api.meta import Json
 from grove.dialects.moving.moved import Moved, clique, has_no_counterpart, moved_set

@@ -1,0 +1,35 @@
+"""Fields of JSON that a user wrote, read as the type they should have.
+
+A value of another type reads as absent: whoever checks the schema names it, and nobody else has to ask for types.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grove.api.meta import Json
+
+
+def mapping(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def sequence(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    return tuple(one for one in sequence(value) if isinstance(one, str))
+
+
+def integer(value: Any) -> int | None:
+    """A whole number; `2.0` is one for the API server too, `true` is not."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    return int(value) if isinstance(value, float) and value.is_integer() else None
