@@ -133,3 +133,16 @@ def test_standing_back_has_an_end() -> None:
     assert waiting is not None
     assert waiting.deferred_s == 0.0
     assert names(queue, 3.0) == ["a"]
+
+
+def test_who_stands_back_follows_units_that_moved_in_the_order() -> None:
+    """What is counted of ranks and stages is what the units have now, whoever moved them."""
+    queue = Queue()
+    queue.offer("base", order("base", priority=5), 0.0)
+    surplus = order("more", priority=5, stage=Stage.SURPLUS)
+    assert queue.has_minimum_before(surplus)
+    queue.reorder(lambda _: (0,))
+    assert not queue.has_minimum_before(surplus)
+    queue.withdraw("base")
+    assert not queue.has_minimum_before(order("more", stage=Stage.SURPLUS))
+    assert len(queue) == 0

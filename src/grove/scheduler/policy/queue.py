@@ -84,7 +84,14 @@ class Queue:
         """Ranks have changed since units were offered; those that are parked get theirs when they are woken."""
         for name, unit in self._waiting.items():
             if not unit.parked:
-                unit.order = unit.order._replace(rank=rank_of(name))
+                self.move(name, unit.order._replace(rank=rank_of(name)))
+
+    def move(self, name: str, order: Order) -> None:
+        """The unit comes elsewhere in the order."""
+        known = self._waiting[name]
+        self._count(known.order, -1)
+        known.order = order
+        self._count(order, 1)
 
     def offer(self, name: str, order: Order, now_s: float, *, fresh: bool = False) -> None:
         """The unit is ready to be tried. `fresh` says that it changed itself, so its failures say nothing any more."""
@@ -93,9 +100,7 @@ class Queue:
             self._waiting[name] = Waiting(order, now_s, not_before_s=now_s)
             self._count(order, 1)
             return
-        self._count(known.order, -1)
-        known.order = order
-        self._count(order, 1)
+        self.move(name, order)
         if fresh:
             known.failures, known.not_before_s, known.parked, known.must_wait = 0, now_s, False, False
 
