@@ -9,10 +9,10 @@ import pytest
 
 from grove.api.meta import Condition, find_condition
 from grove.api.podgang import PodGang, PodGangSpec, PodGangStatus, PodGroup
-from grove.scheduler.loop.report import status_patch, wanted_status
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import GangState, Verdict
 from grove.scheduler.policy.life import Life
+from grove.scheduler.policy.status import status_patch, wanted_status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 INITIALIZED = Condition(

@@ -10,8 +10,8 @@ from grove.api import labels
 from grove.api.meta import find_condition
 from grove.scheduler.explain.diagnosis import Diagnosis, InLine
 from grove.scheduler.explain.explanation import explain
+from grove.scheduler.loop.nominate import running_units
 from grove.scheduler.loop.readiness import gang_order, readiness, tree_of
-from grove.scheduler.loop.running import running_units
 from grove.scheduler.loop.sharing import at_best_homes
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.gang import BadGang, Strategy

@@ -15,7 +15,6 @@ from functools import partial
 
 import structlog
 
-from grove.api import labels
 from grove.api.conditions import EventReason
 from grove.api.meta import Key
 from grove.kube.clock import Clock
@@ -30,9 +29,10 @@ from grove.scheduler.loop.bind import Attempt
 from grove.scheduler.loop.commit import Committer
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.holding import Holding, kept_out_by
+from grove.scheduler.loop.intake import Intake
 from grove.scheduler.loop.nominate import Nomination, Nominations
 from grove.scheduler.loop.quotas import Quotas
-from grove.scheduler.loop.readiness import gang_order, has_stood, order_of, readiness, tree_of
+from grove.scheduler.loop.readiness import order_of, tree_of
 from grove.scheduler.loop.relief import Relief
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.sharing import Sharing
@@ -46,7 +46,6 @@ from grove.scheduler.model.reasons import Reason, named
 from grove.scheduler.policy.gangs import (
     BINDING,
     GANG_SCHEDULED,
-    GANG_TIMEOUT,
     HELD_FOR_OTHERS,
     INVALID,
     PLACED,
@@ -54,15 +53,12 @@ from grove.scheduler.policy.gangs import (
     GangState,
     Verdict,
 )
-from grove.scheduler.policy.life import Looked, Phase, Stands
 from grove.scheduler.policy.queue import Order, Queue, Stage
 from grove.scheduler.solve.place import place
 from grove.show.reasons import sentence
 
 SLICE_S = 0.02
 """A cycle lets the event loop breathe after so much work: binds go out and events come in between decisions."""
-ORPHAN_S = 5.0
-"""How long a pod may name a PodGang that does not exist before it is told so."""
 QUOTA_REASONS = {
     kinds.QUOTA_EXCEEDED: kinds.QUOTA_EXCEEDED, kinds.QUOTA_KEPT: kinds.QUOTA_EXCEEDED,
     kinds.QUEUE_MISSING: kinds.QUEUE_MISSING, kinds.QUEUE_INVALID: kinds.QUEUE_INVALID,
@@ -104,8 +100,10 @@ class Cycle:
         self._relief = Relief(view, queue, nominations, patience_s=config.patience)
         self._decider = decider
         self._holding = Holding(view, queue, reporter, events, clock, config, decider, self._budget)
-        self._ready_since: dict[str, float] = {}
         self._said: dict[str, tuple[Reason, Collection[str], Verdict]] = {}
+        forgets = (nominations.drop, self._relief.forget, self._sharing.forget, self._unsay, self._holding.forget)
+        self._intake = Intake(view, queue, committer, nominations, self._holding, reporter, events, forgets=forgets)
+        self.ended = self._intake.ended
 
     async def run(self) -> None:
         """One turn. Returns when every unit that was due has its answer; sets the timer for the next exact moment."""
@@ -113,7 +111,7 @@ class Cycle:
         began = breath = loop.time()
         self._view.refresh()
         for unit, gone in self._view.take_gone():
-            self._forget(unit)
+            self._intake.forget(unit)
             if gone is not None:
                 self._committer.give_up(gone)
         self._quotas.refresh()
@@ -121,12 +119,12 @@ class Cycle:
             before()
         dirty = self._view.take_dirty()
         for unit, fresh in dirty:
-            self._consider(unit, began, fresh=fresh)
+            self._intake.consider(unit, began, fresh=fresh)
         self._quotas.begin_turn(self._queue, (unit for unit, _ in dirty))
         self._relief.wake_helped(began)
         self._nominations.advance(self._start_nominated, began)
         for late in self._committer.take_late(began):
-            self._take_back(late)
+            self._intake.take_back(late)
         if self._view.snapshot.seams.moves:
             self._queue.reorder(lambda name: order_of(self._view, name).rank)
         heap = self._queue.due(began)
@@ -136,11 +134,14 @@ class Cycle:
             if waiting is None or waiting.order != order:
                 continue  # placed, withdrawn or re-ordered by an earlier step of this very cycle
             if self._view.snapshot.seams.moves and (rank := order_of(self._view, name).rank) > order.rank:
-                waiting.order = order._replace(rank=rank)  # others of its queue were placed meanwhile
+                self._queue.move(name, order._replace(rank=rank))  # others of its queue were placed meanwhile
                 heapq.heappush(heap, (waiting.order, name))
                 continue
-            if order.stage is not Stage.FLOOR and self._relief.is_to_stand_back(name, order, loop.time()):
-                continue
+            if order.stage is not Stage.FLOOR:
+                until_s = self._relief.stands_back_until_s(name, order, loop.time())
+                if until_s is not None:
+                    self._queue.defer(name, loop.time(), until_s)
+                    continue
             try:
                 await self._decide(name, order, heap)
                 await self._holding.hold_for_overtaken()
@@ -161,122 +162,7 @@ class Cycle:
         if later:
             self._wake_at(min(later))
 
-    def ended(self, attempt: Attempt, all_bound: bool) -> None:
-        """An attempt is over: whoever depends on it gets another look, and what is missing is tried again."""
-        name, gang = attempt.unit, attempt.gang
-        now = asyncio.get_running_loop().time()
-        is_current = self._is_current(attempt)
-        if gang is not None and is_current and self._view.has_minimum(gang):
-            self._stands(gang, now)
-        if not all_bound and is_current:
-            if self._queue.get(name) is None:
-                self._queue.offer(name, order_of(self._view, name), now)
-            self._queue.retry(name, now)
-        for scaled in self._view.scaled_of.get(name, ()):
-            self._view.mark(scaled)
-        self._view.mark(name)
-
-    def _is_current(self, attempt: Attempt) -> bool:
-        """Whether what an attempt was for still exists: not another unit of its name."""
-        if attempt.gang is not None:
-            return self._view.is_current(attempt.gang)
-        pod = self._view.singles.get(attempt.unit)
-        return pod is not None and pod.metadata.uid == attempt.pods[0].uid
-
-    # 1. What changed
-
-    def _consider(self, name: str, now: float, *, fresh: bool = False) -> None:
-        """Puts a changed unit into the queue, or takes it out."""
-        if name.startswith(POD):
-            self._consider_pod(name, now, fresh=fresh)
-            return
-        gang = self._view.gangs.get(name)
-        if gang is None or gang.podgang.metadata.is_deleting or not self._view.concerns_us(gang):
-            self._forget(name)
-            return
-        self._reporter.touch(name)
-        if gang.phase is Phase.NEW:
-            self._nominations.resume(gang)
-        if not gang.life.is_open:
-            self._queue.withdraw(name)
-            return
-        found = readiness(self._view, gang, self._base_stands)
-        on_nodes = any(self._view.standing(gang, with_reserved=True).values())
-        gang.tell(Looked(found.phase, on_nodes, has_stood(self._view, gang)))
-        is_binding = gang.life.attempts > 0
-        if found.stage is None or (is_binding and found.stage is not Stage.SURPLUS):
-            self._queue.withdraw(name)
-        else:
-            self._ready_since.setdefault(name, now)
-            self._queue.offer(name, gang_order(self._view, gang, found.stage), now, fresh=fresh)
-        if found.verdict is not None and not is_binding and found.verdict.placed:
-            self._stands(gang, now)
-        elif found.verdict is not None and not found.verdict.placed:
-            self._reporter.settled(gang, found.verdict)
-        self._committer.note(gang, self._holding.timeout_s(gang), now)
-
-    def _consider_pod(self, name: str, now: float, *, fresh: bool) -> None:
-        pod = self._view.singles.get(name)
-        if pod is None:
-            self._forget(name)
-            return
-        named = pod.metadata.labels.get(labels.POD_GANG)
-        if named and self._config.takes_gangs:
-            self._queue.withdraw(name)
-            if f"{pod.metadata.namespace}/{named}" not in self._view.gangs:
-                why = Reason(kinds.INVALID, f"the pod names PodGang {named}, which does not exist")
-                self._reporter.pod_waits(name, Verdict(False, INVALID, why), after_s=ORPHAN_S)
-            else:
-                self._reporter.forget(name)
-            return
-        if pod.is_gated or self._view.node_of(pod) or self._nominations.has(name):
-            self._queue.withdraw(name)
-            return
-        self._queue.offer(name, order_of(self._view, name), now, fresh=fresh)
-
-    def _forget(self, name: str) -> None:
-        self._queue.withdraw(name)
-        self._reporter.forget(name)
-        self._nominations.drop(name)
-        self._relief.forget(name)
-        self._sharing.forget(name)
-        self._said.pop(name, None)
-        self._ready_since.pop(name, None)
-        self._holding.forget(name)
-
-    def _take_back(self, gang: GangState) -> None:
-        """It is bound in part at its deadline."""
-        why = Reason(kinds.TIMED_OUT, numbers={"seconds": self._holding.timeout_s(gang)})
-        self._queue.withdraw(gang.name)
-        self._nominations.drop(gang.name)
-        self._committer.roll_back(gang, Verdict(False, GANG_TIMEOUT, why))
-
-    def _base_stands(self, name: str) -> bool:
-        """Whether the base gang is placed, or about to be: its attempt is on its way, and others wait for its end."""
-        base = self._view.gangs.get(name)
-        if base is None:
-            return False
-        return self._committer.floor_of(base) is not None or base.stood or self._view.has_minimum(base)
-
-    def _stands(self, gang: GangState, now: float) -> None:
-        """The minimum is on nodes. Tells the world if that is news."""
-        is_news = not gang.stood
-        gang.tell(Stands())
-        if not is_news:
-            return
-        self._view.remember_place(gang)
-        since = self._ready_since.pop(gang.name, None)
-        if since is not None:
-            metrics.SCHEDULE_SECONDS.observe(now - since)
-        self._holding.forget(gang.name)
-        if gang.verdict is None or gang.verdict.reason != GANG_SCHEDULED:
-            self._reporter.settled(gang, PLACED)
-        else:
-            self._reporter.settled(gang, gang.verdict)
-        assert gang.verdict is not None
-        self._events.normal(gang.podgang, EventReason.GANG_SCHEDULED, gang.verdict.message)
-
-    # 2. Deciding
+    # Deciding
 
     async def _decide(self, name: str, order: Order, heap: list[tuple[Order, str]]) -> None:
         try:
@@ -336,7 +222,7 @@ class Cycle:
         gang = view.gangs.get(name)
         if gang is None or not gang.life.is_open:
             return None
-        if order.stage is Stage.SCALED_FLOOR and not gang.stood and not self._base_stands(gang.base):
+        if order.stage is Stage.SCALED_FLOOR and not gang.stood and not self._intake.base_stands(gang.base):
             return None  # it lost its base while it waited; it is looked at again when that stands
         return Unit(name, tree_of(view, gang, self._config.node_policy), order, gang)
 
@@ -360,7 +246,7 @@ class Cycle:
             self._queue.offer(unit.name, unit.order._replace(stage=Stage.SURPLUS), now)
             heapq.heappush(heap, (unit.order._replace(stage=Stage.SURPLUS), unit.name))
         for scaled in sorted(self._view.scaled_of.get(unit.name, ())):
-            self._consider(scaled, now)
+            self._intake.consider(scaled, now)
             waiting = self._queue.get(scaled)
             if waiting is not None and not waiting.parked and not waiting.must_wait:
                 heapq.heappush(heap, (waiting.order, scaled))
@@ -456,6 +342,9 @@ class Cycle:
     def _spoken(self, tree: Gang) -> dict[str, str]:
         """What the gang's topology calls its levels, by label key."""
         return {key: name for name, key in self._view.level_names(tree.topology).items()}
+
+    def _unsay(self, name: str) -> None:
+        self._said.pop(name, None)
 
     async def _would_fit(self, tree: Gang) -> bool:
         """Whether there is a place for it if nothing were held for others."""

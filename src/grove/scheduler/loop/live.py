@@ -28,6 +28,7 @@ from grove.scheduler.loop.bind import Attempt, Binder
 from grove.scheduler.loop.commit import Committer
 from grove.scheduler.loop.cycle import Cycle
 from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Aside, Decider, Tape
+from grove.scheduler.loop.evictions import Evictions
 from grove.scheduler.loop.follow import Follower
 from grove.scheduler.loop.minors import Minors
 from grove.scheduler.loop.nominate import Nominations
@@ -105,9 +106,8 @@ class Scheduler:
         # Whoever brings a way to decide aside of its own wants all decisions to go there.
         steps = IN_PLACE_STEPS if aside is None else 0
         self._decider = decider = Decider(self.view.snapshot, run, tape, in_place_steps=steps, aside=aside)
-        nominations = Nominations(
-            client, self.view, decider, self.reporter, self._events, spawn=self._spawn, fits=self._fits
-        )  # fmt: skip
+        evictions = Evictions(client, self.view, self.reporter, spawn=self._spawn)
+        nominations = Nominations(self.view, decider, evictions, self.reporter, self._events, fits=self._fits)
         self._cycle = Cycle(
             self.view, self.queue, decider, self._committer, nominations, self.reporter, self._events, clock, config,
             self._wake_at, self.quotas,

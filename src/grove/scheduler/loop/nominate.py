@@ -8,7 +8,6 @@ are asked through the Eviction API, patiently.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
@@ -16,19 +15,17 @@ import structlog
 
 from grove.api import conditions as words
 from grove.api.conditions import EventReason
-from grove.api.core import Pod
 from grove.api.meta import Key, find_condition
-from grove.kube.client import Client
-from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader, TooManyRequests
+from grove.api.selector import of
 from grove.kube.events import Recorder
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import Victims
-from grove.scheduler.evict.victims import Running
+from grove.scheduler.evict.running import Terms
+from grove.scheduler.evict.victims import DisruptionBudget, Running
 from grove.scheduler.loop import metrics
-from grove.scheduler.loop.commit import Spawn
 from grove.scheduler.loop.decisions import Decider
+from grove.scheduler.loop.evictions import Evictions
 from grove.scheduler.loop.report import Reporter
-from grove.scheduler.loop.running import budgets_of, running_units
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.answers import Budget, Placement
@@ -36,7 +33,7 @@ from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import LEAVING, Reason
 from grove.scheduler.policy.gangs import PREEMPTING, GangState, Verdict
-from grove.scheduler.policy.life import Evicting, EvictionEnded, Nominated, NominationDropped, Phase
+from grove.scheduler.policy.life import Nominated, NominationDropped, Phase
 from grove.scheduler.solve.place import place
 from grove.show.reasons import sentence
 
@@ -66,15 +63,13 @@ class Nomination:
 
 class Nominations:
     def __init__(
-        self, client: Client, view: View, decider: Decider, reporter: Reporter, events: Recorder, *, spawn: Spawn,
+        self, view: View, decider: Decider, evictions: Evictions, reporter: Reporter, events: Recorder, *,
         fits: Callable[[PodFacts], bool],
     ) -> None:  # fmt: skip
-        self._client, self._view, self._decider = client, view, decider
-        self._reporter, self._events, self._spawn, self._fits = reporter, events, spawn, fits
+        self._view, self._decider, self._evictions = view, decider, evictions
+        self._reporter, self._events, self._fits = reporter, events, fits
         self._open: dict[str, Nomination] = {}
         self._unsettled: set[str] = set()
-        self._evicting: set[str] = set()
-        """Pods that go alone, by uid, for which a task is at work."""
 
     def has(self, unit: str) -> bool:
         return unit in self._open
@@ -105,7 +100,7 @@ class Nominations:
         ]  # fmt: skip
         if left:
             log.info("eviction of a gang taken up again", gang=gang.name, pods=len(left))
-            self._evict_gang(gang, [self._view.facts(pod) for pod in left], marked.message, lambda: True)
+            self._evictions.evict_gang(gang, [self._view.facts(pod) for pod in left], marked.message, lambda: True)
 
     async def try_preempt(
         self, unit: str, tree: Gang, gang: GangState | None, budget: Budget, deadline_s: float,
@@ -187,7 +182,7 @@ class Nominations:
             if pod.gang in whole:
                 by_gang.setdefault(pod.gang, []).append(pod)
             else:
-                self._evict_alone(pod, lambda: self._open.get(unit) is found)
+                self._evictions.evict_alone(pod, lambda: self._open.get(unit) is found)
         because = f"evicted for {unit}, which has priority {tree.priority}"
         if answer.reclaimed:
             because = f"evicted for {unit}, whose queue takes back its share"
@@ -196,7 +191,7 @@ class Nominations:
             if victim is not None:
                 metrics.PREEMPTED.inc()
                 self._events.warn(victim.podgang, EventReason.GANG_PREEMPTED, because)
-                self._evict_gang(victim, pods, because, lambda: self._open.get(unit) is found)
+                self._evictions.evict_gang(victim, pods, because, lambda: self._open.get(unit) is found)
 
     def advance(self, start: Callable[[Nomination], None], now_s: float) -> None:
         """Starts whoever's victims are gone; lets go of places that cannot be had any more."""
@@ -233,85 +228,6 @@ class Nominations:
                 return False
         return True
 
-    # Evicting
-
-    def _evict_alone(self, pod: PodFacts, still_wanted: Callable[[], bool]) -> None:
-        if pod.uid not in self._evicting:
-            self._evicting.add(pod.uid)
-            self._spawn(self._evict_single(pod, still_wanted))
-
-    def _evict_gang(
-        self, victim: GangState, pods: list[PodFacts], because: str, still_wanted: Callable[[], bool]
-    ) -> None:
-        victim.tell(Evicting(because))
-        self._spawn(self._mark_and_evict(victim, pods, still_wanted))
-
-    async def _mark_and_evict(self, victim: GangState, pods: list[PodFacts], still_wanted: Callable[[], bool]) -> None:
-        pause_s = RETRY_S
-        is_spared = False
-        try:
-            while self._view.is_current(victim) and still_wanted():
-                try:
-                    await self._reporter.write_status(victim.name)
-                    break
-                except NotLeader:
-                    return
-                except KubeError as err:
-                    log.info("victim not marked yet, trying again", gang=victim.name, error=str(err))
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(MAX_RETRY_S, pause_s * 2)
-            is_spared = not await self._evict(pods, victim.name, still_wanted)
-        finally:
-            victim.tell(EvictionEnded(is_spared))
-            self._view.mark(victim.name)
-
-    async def _evict_single(self, pod: PodFacts, still_wanted: Callable[[], bool]) -> None:
-        try:
-            await self._evict([pod], pod.name, still_wanted)
-        finally:
-            self._evicting.discard(pod.uid)
-
-    async def _evict(self, pods: list[PodFacts], who: str, still_wanted: Callable[[], bool]) -> bool:
-        """Evicts these pods while somebody wants their room; whether all are on their way out.
-
-        A gang of which some have gone when nobody wants the rest any more is repaired like any other that lost pods.
-        """
-        left = list(pods)
-        pause_s = RETRY_S
-        try:
-            while left:
-                refused: list[PodFacts] = []
-                for pod in left:
-                    if not still_wanted():
-                        return False
-                    if not await self._evict_one(pod):
-                        refused.append(pod)
-                left = refused
-                if left:
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(MAX_RETRY_S, pause_s * 2)
-        except NotLeader:
-            log.info("eviction stopped, not the leader any more", unit=who)
-        return True
-
-    async def _evict_one(self, pod: PodFacts) -> bool:
-        """Whether the pod is on its way out; False to ask again later."""
-        try:
-            await self._client.evict(pod.namespace, pod.name, uid=pod.uid)
-        except (NotFound, Conflict):
-            known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name))
-            return known is None or known.metadata.uid != pod.uid or known.metadata.is_deleting
-        except TooManyRequests as err:
-            log.info("eviction refused for now", pod=f"{pod.namespace}/{pod.name}", reason=str(err))
-            return False
-        except NotLeader:
-            raise
-        except KubeError as err:
-            log.warning("eviction failed, trying again", pod=f"{pod.namespace}/{pod.name}", error=str(err))
-            return False
-        self._view.leaving.add(pod.uid)
-        return True
-
 
 def _some(names: Sequence[str]) -> str:
     """The first few of them, and how many more there are."""
@@ -326,3 +242,21 @@ def _without_leaving(snapshot: Snapshot, tree: Gang, budget: Budget, closed: tup
         twin.remove_pod(pod.uid)
     placement = place(twin, tree, budget, closed=closed)
     return Victims(tree.name, (), (), (), placement, twin.version) if isinstance(placement, Placement) else None
+
+
+def running_units(view: View, below: int | None = None) -> list[Running]:
+    """Gangs and single pods on nodes, of a lower priority if one is given. What is not bound yet cannot be evicted."""
+
+    def terms(name: str) -> Terms | None:
+        gang = view.gangs.get(name)
+        return (dict(gang.minima), not gang.life.is_busy) if gang is not None else None
+
+    return view.running.units(terms, below=below, without=view.reserved)
+
+
+def budgets_of(view: View) -> list[DisruptionBudget]:
+    """Every budget with the bound pods it covers."""
+    return view.running.budgets(
+        (one.metadata.namespace, one.metadata.name, of(one.spec.selector), one.status.disruptions_allowed)
+        for one in view.budgets.list()
+    )

@@ -71,13 +71,10 @@ class Relief:
                     return True
         return False
 
-    def is_to_stand_back(self, name: str, order: Order, now_s: float) -> bool:
-        """Whether a unit that is not a base gang's minimum has to let one go first, for now."""
+    def stands_back_until_s(self, name: str, order: Order, now_s: float) -> float | None:
+        """Until when a unit that is not a base gang's minimum has to let those go first; None if it need not."""
         waiting = self._queue.get(name)
         until = self._last_s + self._patience_s
         if waiting is not None and waiting.deferred_s is not None:
             until = min(until, waiting.deferred_s + MOST_PATIENCE * self._patience_s)
-        if until <= now_s or not self._queue.has_minimum_before(order):
-            return False
-        self._queue.defer(name, now_s, until)
-        return True
+        return until if until > now_s and self._queue.has_minimum_before(order) else None

@@ -1,1 +1,8 @@
-"""Who may run, in which order, and who is tried again when something changed."""
+"""Who may run, in which order, and what is known of each gang; nothing here does I/O.
+
+life.after(life, event)          the one transition function of a gang's life
+gangs.GangState                  one PodGang: its pods, its life, what is said of it
+status.wanted_status(gang, …)    the status its PodGang should have
+queue.Queue                      what waits: order, back-off, what wakes it
+priority, quota, queues, shares  policies behind the seam
+"""

@@ -1,0 +1,122 @@
+"""The status a PodGang should have, from what is known of the gang: pure, so that saying it twice changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from grove.api import conditions as words
+from grove.api.conditions import with_condition, without_condition
+from grove.api.meta import Condition, Json, find_condition, rfc3339
+from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang, PodGangStatus
+from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.reasons import Reason
+from grove.scheduler.policy.gangs import NO_PLACE, PLACED, PODS_LOST, GangState, Verdict
+from grove.scheduler.policy.life import Life
+from grove.show.reasons import sentence
+
+PREEMPTED = "PreemptedByHigherPriority"
+MINIMUM_READY = "MinimumReady"
+MINIMUM_NOT_READY = "MinimumNotReady"
+LONGEST = 1024
+
+
+def wanted_status(
+    gang: GangState, verdict: Verdict | None, before: PodGangStatus, standing: Mapping[str, int],
+    ready: Mapping[str, int], now: datetime,
+) -> PodGangStatus:  # fmt: skip
+    """The PodGang's status as it should be; equal to what it has (`before`) when there is nothing new to say."""
+    now = now.replace(microsecond=0)
+    conditions, message = before.conditions, ""
+    stands = any(standing.values()) and all(standing[name] >= minimum for name, minimum in gang.minima)
+    if stands:
+        scheduled = find_condition(conditions, words.SCHEDULED)
+        if verdict is None or not verdict.placed:
+            # Not our doing, or from before we started: true all the same.
+            said = scheduled.message if scheduled is not None and scheduled.status == words.TRUE else ""
+            verdict, message = PLACED, said or PLACED.message
+    elif gang.stood and any(standing.values()):
+        lost = [
+            Reason(kinds.GROUP_ROOM, name, {"room": standing[name], "pods": minimum})
+            for name, minimum in gang.minima
+            if standing[name] < minimum
+        ]
+        why = (verdict.why,) if verdict is not None and verdict.reason in NO_PLACE else ()
+        verdict = Verdict(False, PODS_LOST, Reason(kinds.PODS_LOST, gang.name, parts=(*lost, *why)))
+    elif verdict is not None and verdict.placed:
+        verdict = None  # on its way: the pods are reserved and not bound
+    if verdict is not None:
+        conditions = with_condition(
+            conditions, words.SCHEDULED, words.TRUE if verdict.placed else words.FALSE, verdict.reason,
+            (message or verdict.message)[:LONGEST], now,
+        )  # fmt: skip
+    phase = PENDING
+    if stands:
+        unready = [name for name, minimum in gang.minima if ready[name] < minimum]
+        phase = STARTING if unready else RUNNING
+        conditions = with_condition(
+            conditions, words.READY, words.FALSE if unready else words.TRUE,
+            MINIMUM_NOT_READY if unready else MINIMUM_READY,
+            "some groups have fewer ready pods than their minimum" if unready else "every group has its minimum ready",
+            now,
+        )  # fmt: skip
+    elif find_condition(conditions, words.READY) is not None:
+        text = "some groups have fewer pods than their minimum"
+        conditions = with_condition(conditions, words.READY, words.FALSE, MINIMUM_NOT_READY, text, now)
+    if gang.life.victim_of:
+        conditions = with_condition(
+            conditions, words.DISRUPTION_TARGET, words.TRUE, PREEMPTED, gang.life.victim_of[:LONGEST], now
+        )
+    elif stands or gang.life.spared:
+        conditions = without_condition(conditions, words.DISRUPTION_TARGET)
+    conditions = _with_plans(conditions, gang.life, now)
+    score = gang.score if stands and gang.score is not None else before.placement_score
+    return PodGangStatus(phase=phase, conditions=conditions, placement_score=score)
+
+
+def _with_plans(conditions: tuple[Condition, ...], life: Life, now: datetime) -> tuple[Condition, ...]:
+    """What the scheduler keeps for the gang and nobody else could know: nodes held, a place that others must leave."""
+    if life.held is not None:
+        text = sentence(life.held)[:LONGEST]
+        conditions = with_condition(
+            conditions, words.NODES_HELD, words.TRUE, life.held.names["because"], text, now
+        )  # fmt: skip
+    else:
+        conditions = without_condition(conditions, words.NODES_HELD)
+    if life.nominated is None:
+        return without_condition(conditions, words.NOMINATED)
+    reason = words.WAITING_FOR_VICTIMS if life.nominated.number("pods") else words.WAITING_FOR_TERMINATION
+    text = sentence(life.nominated)[:LONGEST]
+    return with_condition(conditions, words.NOMINATED, words.TRUE, reason, text, now)
+
+
+def says_nothing(before: PodGangStatus, after: PodGangStatus) -> bool:
+    """Whether a write would say nothing; that a new gang is pending goes without saying."""
+    return after == (before if before.phase else msgspec.structs.replace(before, phase=PENDING))
+
+
+def is_just_starting(before: PodGangStatus, after: PodGangStatus) -> bool:
+    """Whether all there is to say is that a gang of which nothing was said has its place."""
+    return after.phase == STARTING and find_condition(before.conditions, words.SCHEDULED) is None
+
+
+def status_patch(podgang: PodGang, wanted: PodGangStatus) -> Json:
+    status: Json = {"phase": wanted.phase, "conditions": [condition_json(c) for c in wanted.conditions]}
+    if wanted.placement_score is not None:
+        status["placementScore"] = wanted.placement_score
+    return {"metadata": {"resourceVersion": podgang.metadata.resource_version}, "status": status}
+
+
+def condition_json(condition: Condition) -> Json:
+    """A condition with all the fields that the API requires, empty ones too."""
+    found: Json = {"type": condition.type, "status": condition.status}
+    if condition.reason:
+        found["reason"] = condition.reason
+    found["message"] = condition.message
+    if condition.last_transition_time is not None:
+        found["lastTransitionTime"] = rfc3339(condition.last_transition_time)
+    if condition.observed_generation is not None:
+        found["observedGeneration"] = condition.observed_generation
+    return found
