@@ -35,7 +35,7 @@ if TYPE_CHECKING:
               help="Seconds that a page may take.")  # fmt: skip
 @click.option("--page-bytes", default=4 * 1024 * 1024, show_default=True, type=click.IntRange(1024),
               help="Bytes that a page may have.")  # fmt: skip
-@click.option("--concurrent", default=64, show_default=True, type=click.IntRange(1), help="Pages read at a time.")
+@click.option("--concurrent", default=32, show_default=True, type=click.IntRange(1), help="Pages read at a time.")
 @click.option("--metric", "raw_names", multiple=True, metavar="NAME",
               help="A raw name to look for from the start; others are looked for once somebody asks.")  # fmt: skip
 @click.option("--dcgm-namespace", default="gpu-operator", show_default=True,

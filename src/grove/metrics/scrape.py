@@ -41,7 +41,7 @@ class Bounds:
     interval_s: float = 10.0
     timeout_s: float = 3.0
     page_bytes: int = 4 * 1024 * 1024
-    concurrent: int = 64
+    concurrent: int = 32
 
 
 Take = Callable[[Target, bytes, float], None]
