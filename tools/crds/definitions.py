@@ -48,6 +48,7 @@ class Definition:
         return ({"scale": scale} if self.scale_selector else {}) | {"status": {}}
 
 
+_SCHEDULED = '.status.conditions[?(@.type=="Scheduled")]'
 AGE = Column("Age", ".metadata.creationTimestamp", "date")
 BREACHED = Column("MinBreached", '.status.conditions[?(@.type=="MinAvailableBreached")].status', "string", wide=True)
 
@@ -116,6 +117,12 @@ DEFINITIONS = (
             Column("PCLQs-Total", f"{_PROGRESS}.totalPodCliquesCount"),
             Column("PCSGs-Updated", f"{_PROGRESS}.updatedPodCliqueScalingGroupsCount"),
             Column("PCSGs-Total", f"{_PROGRESS}.totalPodCliqueScalingGroupsCount"),
+            # Of the first gang that does not run: why it has no place.
+            Column(
+                "Reason",
+                '.status.podGangStatuses[?(@.phase!="Running")].conditions[?(@.type=="Scheduled")].reason',
+                "string",
+            ),
             AGE,
         ),
         scale_selector=".status.hpaPodSelector",
@@ -153,7 +160,18 @@ DEFINITIONS = (
         scale_selector=".status.selector",
     ),
     Definition(ClusterTopologyBinding, "ct", (Column("Domains", ".spec.levels[*].domain", "string"), AGE)),
-    Definition(PodGang, "pg", (Column("Phase", ".status.phase", "string"), AGE)),
+    Definition(
+        PodGang,
+        "pg",
+        (
+            Column("Phase", ".status.phase", "string"),
+            Column("Reason", f"{_SCHEDULED}.reason", "string"),
+            Column("Score", ".status.placementScore", "number"),
+            AGE,
+            # Where it is placed, or why it is not.
+            Column("Place", f"{_SCHEDULED}.message", "string"),
+        ),
+    ),
 )
 
 _TRANSLATED = Column("Translated", '.status.conditions[?(@.type=="Translated")].status', "string", wide=True)

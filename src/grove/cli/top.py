@@ -69,22 +69,36 @@ class Top:
 
         console = terminal()
         with raw_keys(self._keys), _other_screen():
-            changes = asyncio.get_running_loop().create_task(self._follow(console))
+            loop = asyncio.get_running_loop()
+            tasks = {loop.create_task(self._follow(console)), loop.create_task(self._listen(console))}
             try:
-                while True:
-                    key = await self._keys.get()
-                    if not await self._press(key, console):
-                        return RUNNING
-                    self._draw(console)
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+                return RUNNING
             finally:
-                changes.cancel()
-                await asyncio.gather(changes, return_exceptions=True)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _listen(self, console: Any) -> None:
+        while await self._press(await self._keys.get(), console):
+            self._draw(console)
 
     async def _follow(self, console: Any) -> None:
         """Looks again when something changed, and once in a while for the ages."""
+        from dataclasses import replace
+
+        from grove.kube.errors import KubeError
+
         while True:
             self._source.changed.clear()
-            self._model = await model_of(self._source)
+            try:
+                self._model = await model_of(self._source)
+            except KubeError as error:  # the next look may succeed; what was seen last stays on the screen
+                self._model = replace(self._model, note=f"cannot look just now: {error}")
+                self._source.changed.set()
+                await asyncio.sleep(1.0)
             self._draw(console)
             try:
                 async with asyncio.timeout(IDLE_S):
