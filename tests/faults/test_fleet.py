@@ -1,0 +1,190 @@
+"""Quotas, reservations and devices in bad weather: at every write no limit is passed and nothing is given twice.
+
+A run makes gangs of several teams, takes some away, and kills the scheduler in the middle of its work while calls are
+refused, lost and delayed. A witness sees every write to the cluster and recounts from the pods alone. Then the weather
+calms down and nobody may wait who could run. A run is a function of its seed; a failing one names it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+import structlog
+from tests.support.fleet import GPU, QUOTA, definitions, device, elastic, reservation
+from tests.support.gangs import Gang, gang, gang_json, group, member_json
+
+from grove.api.core import Node, Pod
+from grove.api.koordinator import Device, ElasticQuota, Reservation
+from grove.api.meta import Json, Resource
+from grove.api.podgang import PodGang
+from grove.scheduler.loop.live import Scheduler
+from grove.scheduler.model.config import SchedulerConfiguration, Seconds
+from grove.sim.cluster import SimCluster, own_crds
+from grove.sim.crash import Process
+from grove.sim.faults import ROUGH, Faults
+from grove.sim.loop import run
+from grove.sim.store import Change
+from grove.sim.topology import Topology
+
+NAMESPACE = "default"
+LIMITS = {"all": 14, "red": 8, "blue": 8, "tiny": 2}
+PARENTS = {"red": "all", "blue": "all", "tiny": "all"}
+MOST_CARDS = 4
+STEPS = 12
+MINORS, ALLOCATED = "scheduling.koordinator.sh/device-allocated", "scheduling.koordinator.sh/reservation-allocated"
+
+
+class Witness:
+    """Recounts limits, cards and reservations from the pods on nodes, after every write."""
+
+    def __init__(self, sim: SimCluster, with_devices: Iterable[str]) -> None:
+        self.broken: list[str] = []
+        self._pods: dict[str, Json] = {}
+        self._with_devices = set(with_devices)
+        sim.server.store.listeners.append(self.see)
+
+    def see(self, resource: Resource, change: Change) -> None:
+        if resource != Pod.RESOURCE:
+            return
+        pod = change.version.json
+        over = change.type == "DELETED" or pod["status"].get("phase") in ("Succeeded", "Failed")
+        if over or not pod["spec"].get("nodeName"):
+            self._pods.pop(pod["metadata"]["uid"], None)
+            return
+        self._pods[pod["metadata"]["uid"]] = pod
+        self._judge()
+
+    def _judge(self) -> None:
+        used: Counter[str] = Counter()
+        cards: dict[tuple[str, int], str] = {}
+        owners: dict[str, str] = {}
+        load: Counter[str] = Counter()
+        for pod in self._pods.values():
+            meta, node = pod["metadata"], pod["spec"]["nodeName"]
+            gpus = int(pod["spec"]["containers"][0]["resources"]["requests"][GPU])
+            load[node] += gpus
+            team = meta.get("labels", {}).get(QUOTA, "")
+            while team:
+                used[team] += gpus
+                team = PARENTS.get(team, "")
+            notes = meta.get("annotations") or {}
+            said = json.loads(notes[MINORS])["gpu"] if MINORS in notes else []
+            if node in self._with_devices and len(said) != gpus:
+                self.broken.append(f"{meta['name']} on {node} has cards {said} for {gpus}")
+            for one in said:
+                other = cards.setdefault((node, one["minor"]), meta["name"])
+                if other != meta["name"]:
+                    self.broken.append(f"card {one['minor']} of {node} is {other}'s and {meta['name']}'s")
+            if ALLOCATED in notes:
+                name = json.loads(notes[ALLOCATED])["name"]
+                other = owners.setdefault(name, meta["name"])
+                if other != meta["name"]:
+                    self.broken.append(f"reservation {name} is {other}'s and {meta['name']}'s")
+        self.broken += (f"queue {name} uses {n} of {LIMITS[name]}" for name, n in used.items() if n > LIMITS[name])
+        self.broken += (f"node {name} has {n} of {MOST_CARDS}" for name, n in load.items() if n > MOST_CARDS)
+
+
+async def storm(seed: int) -> None:
+    rng = random.Random(seed)
+    faults = Faults(ROUGH, seed=seed)
+    config = SchedulerConfiguration(hold_after=Seconds(0))
+    async with AsyncExitStack() as stack:
+        sim = await stack.enter_async_context(
+            SimCluster(
+                nodes=Topology(racks=2, nodes=2, gpus=MOST_CARDS), seed=seed, start_s=0.2, stop_s=0.3,
+                definitions=[*own_crds(), *definitions()],
+            )
+        )  # fmt: skip
+        client = sim.client()
+        nodes = sorted(node.metadata.name for node in (await client.list(Node)).items)
+        witness = Witness(sim, nodes[:2])
+        for name in nodes[:2]:
+            await client.create(Device, device(name, MOST_CARDS))
+        for name, limit in LIMITS.items():
+            body = elastic(name, NAMESPACE, 2 if name != "all" else 14, limit, parent=PARENTS.get(name, ""))
+            await client.create(ElasticQuota, body)
+        for number in range(2):
+            body = reservation(f"r{number}", ttl="0s")
+            await client.create(Reservation, body)
+            status = {"phase": "Available", "nodeName": nodes[number + 1], "allocatable": {GPU: "1"}}
+            await client.patch(Reservation, f"r{number}", {"status": status}, subresource="status")
+        process = Process(
+            lambda one: Scheduler(one, config, sim.clock).run(),
+            lambda: faults.client(sim.client(user="grove-scheduler")),
+            rng=random.Random(seed), mean_life_s=8.0,
+        )  # fmt: skip
+        running = asyncio.ensure_future(process.run())
+        live: list[Gang] = []
+        for number in range(STEPS):
+            await asyncio.sleep(rng.uniform(0.2, 3.0))
+            if live and rng.random() < 0.3:
+                await remove(client, live.pop(rng.randrange(len(live))))
+                continue
+            team = rng.choice(("red", "blue", "tiny", ""))
+            labels = {QUOTA: team} if team else {}
+            if rng.random() < 0.4:
+                labels["team"] = "red"
+            pods = rng.randint(1, 4)
+            made = gang(f"g{number}", group("w", pods, rng.randint(1, pods), gpus=rng.choice((1, 1, 2))), labels=labels)
+            live.append(made)
+            await create(client, made)
+        faults.stop()
+        process.spare()
+        process.kill()
+        await asyncio.sleep(60)
+        before = await bound(client)
+        process.kill()
+        await asyncio.sleep(30)
+        late = sorted((await bound(client)) - before)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert witness.broken == [], f"seed {seed}"
+        assert process.failures == [], f"seed {seed}"
+        assert late == [], f"seed {seed}: waited, and a fresh scheduler placed them"
+
+
+async def create(client: Any, made: Gang) -> None:
+    await client.create(PodGang, gang_json(made, NAMESPACE))
+    for part in made.groups:
+        for number in range(part.pods):
+            await client.create(Pod, member_json(made, part, number, NAMESPACE))
+
+
+async def remove(client: Any, made: Gang) -> None:
+    await client.delete(PodGang, made.name, NAMESPACE)
+    for pod in (await client.list(Pod, NAMESPACE)).items:
+        if pod.metadata.name.startswith(f"{made.name}-"):
+            await client.delete(Pod, pod.metadata.name, NAMESPACE, grace_period_s=0)
+
+
+async def bound(client: Any) -> set[str]:
+    return {pod.metadata.uid for pod in (await client.list(Pod, NAMESPACE)).items if pod.spec.node_name}
+
+
+def survives(seeds: Iterable[int]) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    try:
+        for seed in seeds:
+            run(storm(seed), seed=seed)
+    finally:
+        structlog.reset_defaults()
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("part", range(2))
+def test_no_limit_is_passed_and_nothing_is_given_twice_in_bad_weather(part: int) -> None:
+    survives(range(part * 20, part * 20 + 20))
+
+
+@pytest.mark.soak
+@pytest.mark.simulated
+@pytest.mark.parametrize("part", range(40))
+def test_nothing_is_given_twice_in_a_thousand_storms(part: int) -> None:
+    survives(range(100 + part * 25, 125 + part * 25))
