@@ -94,7 +94,20 @@ def test_every_chapter_is_told(story: Any) -> None:
     titles = re.findall(r"^== (.*)$", story[0], re.MULTILINE)
     assert titles == [
         "One object, a whole system", "Scale out", "A gang that does not fit", "A node dies", "A rolling update",
+        "Two teams share a fleet",
     ]  # fmt: skip
+
+
+def test_a_team_that_borrowed_gets_smaller_when_the_owner_comes_and_grows_back(story: Any) -> None:
+    text = chapter(story[0], "Two teams share a fleet")
+    told = re.findall(r"queue (red|blue) uses (\d+) GPUs", text)
+    assert told == [("blue", "0"), ("red", "32"), ("blue", "16"), ("red", "16")]
+    evicted = re.findall(r"gang (\S+) is evicted", text)
+    assert len(evicted) == 2
+    assert all(name.startswith("red-0-instance-") for name in evicted), "its base stays"
+    after = text[text.rindex("queue red uses") :]
+    for name in evicted:
+        assert f"gang {name} is placed whole" in after
 
 
 def test_a_gang_that_is_told_to_be_placed_has_its_pods_bound_where_it_says(story: Any) -> None:
@@ -178,7 +191,8 @@ def test_the_update_replaces_decode_and_touches_nothing_else(story: Any) -> None
     text, witness, _ = story
     part = chapter(text, "A rolling update")
     begins = next(at for at, line in lines(part) if line == "the update of chat begins")
-    touched = {pod.metadata.labels[labels.POD_CLIQUE] for at, pod in witness.left if at >= begins - TENTH}
+    ends = next(at for at, line in lines(chapter(text, "Two teams share a fleet")))
+    touched = {pod.metadata.labels[labels.POD_CLIQUE] for at, pod in witness.left if begins - TENTH <= at < ends}
     assert touched == {"chat-0-decode-0-decode-leader", "chat-0-decode-0-decode-worker"}
     assert "example/engine:2" in witness.images
     assert "the update of chat is complete" in part

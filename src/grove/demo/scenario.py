@@ -95,6 +95,8 @@ VERBS: dict[str, Verb] = {
     "update": Verb(_mapping, ("set", "image"), ("cliques",)),
     "patch": Verb(_mapping, ("set", "change"), ()),
     "delete": Verb(_name("set"), ("set",)),
+    "quota": Verb(_mapping, ("name", "min", "max"), ("parent",)),
+    "queues": Verb(_name("of"), (), ("of",)),
     "after": Verb(_seconds, ("seconds",)),
 }
 

@@ -13,6 +13,7 @@ from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import Node, Pod
 from grove.api.duration import parse as parse_duration
+from grove.api.koordinator import QUOTA_PARENT, ElasticQuota
 from grove.api.meta import Json, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -24,10 +25,13 @@ from grove.demo.scenario import Scenario
 from grove.demo.traffic import Traffic
 from grove.kube.errors import ApiError
 from grove.plan.world import PATIENCE_S, World, shaped
+from grove.scheduler.explain.queues import queue_rows
 from grove.scheduler.loop.asked import diagnose
 from grove.show.gangs import Verdict, gang_verdict
 from grove.show.tree import tree_of
 from grove.sim.patch import copy_json, json_patch
+
+GPU = "nvidia.com/gpu"
 
 
 class StoryFailed(Exception):
@@ -158,6 +162,25 @@ class Story:
         await self.world.client.delete(PodCliqueSet, set, self.world.namespace)
         await self.world.until(lambda: self.world.find(PodCliqueSet, set) is None)
         await self._apply(manifest)
+
+    async def _quota(self, name: str, min: int, max: int, parent: str = "") -> None:
+        """A quota over GPUs, in the words of Koordinator."""
+        above = {QUOTA_PARENT: parent} if parent else {}
+        body = {
+            "metadata": {"name": name, "namespace": self.world.namespace, "labels": above},
+            "spec": {"min": {GPU: min}, "max": {GPU: max}},
+        }
+        await self.world.client.create(ElasticQuota, body)
+        self._say("queue", name, f"quota {name}: {min} GPUs guaranteed, {max} at most")
+
+    async def _queues(self, of: str = "") -> None:
+        """Tells what every queue has, and what it should have."""
+        scheduler = self.world.scheduler
+        for row in queue_rows(scheduler.quotas.policy, scheduler.view.snapshot):
+            used, share, own = (part.get(GPU, 0) for part in (row.used, row.fair_share, row.guaranteed))
+            borrowed = f", {used - own} of them borrowed" if used > own and row.depth else ""
+            if not of or of == row.name:
+                self._say("queue", row.name, f"queue {row.name} uses {used} GPUs{borrowed}; its fair share is {share}")
 
     async def _failNode(self, node: str = "", runs: str = "") -> None:
         self._lost_node = self._node_of(node, runs)

@@ -140,6 +140,8 @@ def _lost(reason: Reason) -> str:
 
 def _preempting(reason: Reason) -> str:
     text = f"evicting {many_pods(reason)} of lower priority"
+    if reason.names.get("taken"):
+        text = f"taking back its queue's share: evicting {many_pods(reason)}"
     if gangs := reason.names.get("gangs"):
         text += f", whole gangs: {gangs}"
     if alone := reason.names.get("alone"):

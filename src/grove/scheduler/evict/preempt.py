@@ -30,6 +30,7 @@ from grove.scheduler.model.reasons import (
     NEVER_PREEMPTS,
     NO_SMALL_SET,
     NOBODY_LOWER,
+    NOT_ADMITTED,
     NOT_ENOUGH,
     Reason,
 )
@@ -251,7 +252,9 @@ class _Trial:
             return NoVictims(gang.name, aimed.why, False, base.version)
         toll = fewest_victims(base, units, by_row, aimed)
         answer = self.without(toll.pods())
-        if isinstance(answer, NoFit):
+        if isinstance(answer, NoFit) and answer.reason == NOT_ADMITTED:
+            answer = self._enough_for_a_policy(units, toll)
+        elif isinstance(answer, NoFit):
             # Ports or neighbours stand in the way, not only room: clear the nodes, then spare whom we can.
             for pod in aimed.pods[: aimed.core]:
                 for unit, other in by_row.get(base.nodes.row_of[pod.node], []):
@@ -262,6 +265,33 @@ class _Trial:
         answer = self._spared(toll, answer)
         pods = tuple(toll.pods())
         return Victims(gang.name, pods, tuple(sorted(toll.whole)), _broken(pods, self._budgets), answer, base.version)
+
+    def _enough_for_a_policy(self, units: list[Running], toll: Toll) -> Placement | NoFit:
+        """Room there is, and a policy keeps the gang out: the fewest units that change its mind, the smallest first.
+
+        How many it takes is found by halving: who goes besides cannot turn a policy against the gang.
+        """
+        order = sorted(units, key=lambda u: (u.priority, len(u.pods), -max(p.created_s for p in u.pods), u.name))
+        chosen = {pod.uid for pod in toll.pods()}
+        kept = toll.pods()
+
+        def without_first(count: int) -> Placement | NoFit:
+            more = [pod for pod in _pods(order[:count]) if pod.uid not in chosen]
+            return self.without([*kept, *more])
+
+        low, high = 1, len(order)
+        answer = without_first(high)
+        while low < high and isinstance(answer, Placement):
+            middle = (low + high) // 2
+            tried = without_first(middle)
+            if isinstance(tried, Placement):
+                high, answer = middle, tried
+            else:
+                low = middle + 1
+        for unit in order[:high] if isinstance(answer, Placement) else ():
+            for pod in unit.pods:
+                toll.take(unit, pod)
+        return answer
 
     def _spared(self, toll: Toll, answer: Placement) -> Placement:
         """Tries out sparing each choice by a full placement, the most missed first."""

@@ -167,7 +167,8 @@ class Nominations:
         self._view.reserve(found.pods)
         whole = set(answer.gangs)
         alone = sorted(f"{pod.namespace}/{pod.name}" for pod in answer.pods if pod.gang not in whole)
-        about = {"gangs": _some(answer.gangs), "alone": _some(alone), "budgets": ", ".join(answer.budgets_broken)}
+        about = {"gangs": _some(answer.gangs), "alone": _some(alone), "budgets": ", ".join(answer.budgets_broken),
+                 "taken": "back" if answer.reclaimed else ""}  # fmt: skip
         kind = kinds.PREEMPTING if answer.pods else kinds.KEPT_PLACE
         why = Reason(kind, numbers={"pods": len(answer.pods)}, names={k: v for k, v in about.items() if v})
         log.info("preempting", unit=unit, decision=decision, version=answer.version, victims=len(answer.pods),
