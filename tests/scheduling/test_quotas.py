@@ -55,7 +55,7 @@ async def test_a_limit_above_holds_for_the_queues_below_together(cluster: Any, q
     async with scheduling(cluster) as bench:
         await bench.add_nodes(8)
         top = await quotas(elastic(own(bench, "top"), bench.namespace, 4, 4))
-        await quotas(elastic(own(bench, "a"), bench.namespace, 0, 4, parent=top))
+        await quotas(elastic(own(bench, "a"), bench.namespace, 4, 4, parent=top))
         await quotas(elastic(own(bench, "b"), bench.namespace, 0, 4, parent=top))
         await bench.apply(gang("one", group("w", 3), labels=team(bench, "a")))
         await bench.expect({"one/w": 3})
