@@ -15,8 +15,10 @@ from typing import Any
 
 from grove.api.core import Container, Pod, PodSpec, ResourceRequirements
 from grove.api.meta import ObjectMeta
+from grove.api.selector import of_labels
 from grove.scheduler.cluster.snapshot import Snapshot, cluster
 from grove.scheduler.evict.preempt import Victims, preempt
+from grove.scheduler.evict.running import RunningIndex
 from grove.scheduler.evict.victims import Running
 from grove.scheduler.explain.explanation import explain
 from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Decider
@@ -170,6 +172,30 @@ def snapshot_events_ms() -> float:
     return median_ms(work)
 
 
+def victims_among_16000_ms() -> float:
+    """What a refused gang costs that may put out anybody: who runs and under which budgets, then whom to evict."""
+    snapshot, _ = full(2_000)
+    index = RunningIndex()
+    for pod in snapshot.pods():
+        index.add(pod)
+    hero = gang("hero", group("worker", 250, 8), priority=10)
+    budgets = [("bench", f"b{i}", of_labels({"app": f"a{i}"}), 1) for i in range(20)]
+
+    def work() -> None:
+        running = index.units(lambda _: None, below=hero.priority)
+        answer = preempt(snapshot, hero, running, index.budgets(budgets))
+        assert isinstance(answer, Victims), answer
+        assert len(answer.pods) == 2_000
+
+    return median_ms(work, 5)
+
+
+def node_removed_ms() -> float:
+    snapshot, _ = full(2_000)
+    names = iter(sorted(snapshot.nodes.row_of))
+    return median_ms(lambda: snapshot.remove_node(next(names)), 49)
+
+
 def measure() -> Iterable[tuple[str, float, str, float]]:
     for count, aim in ((1_000, 1.0), (5_000, 3.0), (10_000, 6.0)):
         snapshot = half_used(count)
@@ -198,6 +224,13 @@ def measure() -> Iterable[tuple[str, float, str, float]]:
         return answer
 
     yield "victims for 250 pods of 8 GPUs among 4000 jobs", median_ms(victims, 3), "ms", 1_000.0
+    yield (
+        "victims for 250 pods of 8 GPUs among 16000 jobs, listing them included",
+        victims_among_16000_ms(),
+        "ms",
+        150.0,
+    )
+    yield "node removed, 16000 pods on 2000 nodes", node_removed_ms(), "ms", 1.0
     yield "snapshot, 1000 pod events, 10000 nodes", snapshot_events_ms(), "ms", 10.0
     snapshot = half_used(10_000)
     yield "snapshot copy, 10000 nodes", median_ms(snapshot.copy, 99) * 1000, "µs", 20.0

@@ -131,7 +131,8 @@ def check_fields(manifests: Sequence[Any]) -> None:
     """Raises what a strict server says of fields it does not know, in all of the manifests."""
     from grove.plan.strict import unknown_fields
 
-    named = [(one["metadata"]["name"], unknown_fields(one)) for one in manifests if one["kind"] == "PodCliqueSet"]
+    sets = [one for one in manifests if one.get("kind") in (None, "PodCliqueSet")]
+    named = [(one["metadata"]["name"], unknown_fields(one)) for one in sets]
     faults = [f"{name}: {fault}" if len(manifests) > 1 else fault for name, found in named for fault in found]
     if faults:
         names = ", ".join(name for name, found in named if found)
