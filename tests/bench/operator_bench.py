@@ -37,7 +37,7 @@ from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from tests.bench.figures import Figure
 from tests.bench.floor import NUMBER, unavoidable
-from tests.bench.planes import stock_plane
+from tests.bench.planes import StockPlane, stock_plane
 from tests.support.manifests import clique, group, many_pairs, pcs
 
 REPLICAS = int(os.environ.get("GROVE_BENCH_REPLICAS", "500"))
@@ -408,7 +408,7 @@ async def clear(bench: Bench) -> None:
     await bench.until(lambda: not bench.cache.list(PodCliqueSet) and not bench.cache.list(Pod))
 
 
-async def measure(plane: ControlPlane, results: dict[str, Figure]) -> None:
+async def measure(plane: StockPlane, results: dict[str, Figure]) -> None:
     async with HttpClient(load_config(plane.kubeconfig)) as admin:
         await install(admin, lambda said: None)
         kubeconfig = await token_kubeconfig(admin, plane.directory)
@@ -419,6 +419,8 @@ async def measure(plane: ControlPlane, results: dict[str, Figure]) -> None:
                 await bench.cache.wait_synced()
                 await bench.until(lambda: len(bench.cache.list(Node)) == NODES)
                 await bench.calm(Node)
+                await asyncio.to_thread(plane.settle)
+                await asyncio.sleep(SETTLE_S)
                 least = await floors(bench, kubeconfig)
                 with operating(bench, kubeconfig):
                     await small(bench, least.small, results)
@@ -428,5 +430,5 @@ async def measure(plane: ControlPlane, results: dict[str, Figure]) -> None:
 
 
 def run(results: dict[str, Figure]) -> None:
-    with tempfile.TemporaryDirectory() as folder, stock_plane(folder) as plane:
+    with tempfile.TemporaryDirectory() as folder, stock_plane(folder, hurried=True) as plane:
         asyncio.run(measure(plane, results))

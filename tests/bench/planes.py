@@ -7,14 +7,27 @@ etcd does not wait for the disk, which is not what is measured.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from grove.local.controlplane import ControlPlane
+from grove.local.state import GRACE_S
 
 STOCK = ("--kube-api-qps=20", "--kube-api-burst=30")
 """What kube-controller-manager has by default; our local control plane gives it more."""
+CONTROLLERS = "kube-controller-manager"
 
 
-def stock_plane(directory: Path | str) -> ControlPlane:
+class StockPlane(ControlPlane):
+    """Its controllers may be hurried until `settle`: a thousand new nodes take them minutes with stock settings."""
+
+    def settle(self) -> None:
+        """Starts the controllers anew with stock settings; what is measured comes after."""
+        self._children.pop(CONTROLLERS).stop(GRACE_S[CONTROLLERS])
+        self.blueprint.settings = replace(self.settings, extra_controller_manager_args=STOCK)
+        self._start_controllers()
+
+
+def stock_plane(directory: Path | str, *, hurried: bool = False) -> StockPlane:
     os.environ.pop("GOGC", None)  # tests collect less garbage than a stock control plane does
-    return ControlPlane(directory, controller_manager=True, extra_controller_manager_args=STOCK)
+    return StockPlane(directory, controller_manager=True, extra_controller_manager_args=() if hurried else STOCK)
