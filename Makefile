@@ -77,6 +77,7 @@ crds: $(VENV)/dev ## write src/grove/crds/*.yaml anew from the Structs
 docs: $(VENV)/dev ## write docs/api-reference.md and the pictures in docs/pictures anew
 	$(BIN)/python -m tools.crds.reference
 	$(BIN)/python tools/pictures.py
+	$(BIN)/python tools/dashboard.py
 	@if command -v chromium > /dev/null; then $(MAKE) --no-print-directory $(VENV)/browser && GROVE_PICTURES=docs/pictures $(PYTEST) tests/browser -q -k every_page; else echo "no Chromium here: the console's pictures stay as they are"; fi
 
 kube-bin: ## print the directory with the control plane of version KUBE, building it if needed

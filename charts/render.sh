@@ -6,7 +6,7 @@ set -eu
 export LC_ALL=C # the order of files is part of the digest
 cd "$(dirname "$0")"
 helm="${HELM:-helm}"
-digest=$(cat grove/Chart.yaml grove/values.yaml grove/templates/* every-option.yaml | sha256sum | cut -c1-16)
+digest=$(cat grove/Chart.yaml grove/values.yaml grove/templates/* grove/files/* every-option.yaml | sha256sum | cut -c1-16)
 
 render() { # render <how it was made> <arguments of helm template>...
   echo "# Made by charts/render.sh from charts/grove (digest $digest); change the chart, not this file."

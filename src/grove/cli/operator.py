@@ -72,10 +72,13 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
 
     from grove import __version__
     from grove.api.env import INIT_CONTAINER_IMAGE
+    from grove.kube.clock import SYSTEM
     from grove.kube.http import HttpClient
+    from grove.kube.metrics import watch_requests
     from grove.kube.profiling import profiling
     from grove.kube.rate import Rate
     from grove.kube.run import probes
+    from grove.operator.figures import watch_sets
     from grove.operator.wiring import Operator
 
     election = config.leader_election
@@ -91,6 +94,8 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
         if debugging is not None and debugging.enable_profiling:
             await stack.enter_async_context(profiling(debugging.pprof_bind_host, debugging.pprof_bind_port))
         operator = Operator(client, config, startup_image=f"{image}:{__version__}" if image else "", tune_gc=True)
+        watch_sets(operator.cache, SYSTEM)
+        watch_requests(client.calls)
         hooks = await _admission(stack, config, cluster, client, operator, webhook_url, agent)
 
         def ready() -> bool:

@@ -59,6 +59,7 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
     from grove.kube.config import load_config
     from grove.kube.http import HttpClient
     from grove.kube.lease import Leadership
+    from grove.kube.metrics import watch_requests
     from grove.kube.run import probes
     from grove.scheduler.loop.live import Scheduler
     from grove.scheduler.loop.metrics import watch_headroom
@@ -87,6 +88,7 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
             snapshot=RecordedSnapshot(journal) if journal is not None else None,
         )  # fmt: skip
         watch_headroom(running.view.snapshot)
+        watch_requests(client.calls)
         if config.server.port >= 0:
             server = config.server
             await stack.enter_async_context(

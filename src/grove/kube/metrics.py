@@ -6,9 +6,11 @@ Label children are bound when a controller is made; an observation afterwards co
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sized
+from collections.abc import Iterable, Mapping, Sized
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 OUTCOMES = ("success", "requeue_after", "error", "terminal", "not_leader")
 
@@ -35,3 +37,25 @@ class ControllerMetrics:
     def observe(self, outcome: str, seconds: float) -> None:
         self._outcomes[outcome].inc()
         self._seconds.observe(seconds)
+
+
+class ApiRequests(Collector):
+    """The requests a client sent, by verb and resource, read when scraped."""
+
+    def __init__(self, calls: Mapping[tuple[str, str], int]) -> None:
+        self._calls = calls
+
+    def collect(self) -> Iterable[Metric]:
+        family = CounterMetricFamily(
+            "grove_api_requests", "Requests sent to the API server.", labels=["verb", "resource"]
+        )
+        for (verb, resource), count in sorted(self._calls.items()):
+            family.add_metric([verb, resource], count)
+        yield family
+
+
+def watch_requests(calls: Mapping[tuple[str, str], int], registry: CollectorRegistry = REGISTRY) -> Collector:
+    """Shows what a client asks of the API server on the metrics page."""
+    found = ApiRequests(calls)
+    registry.register(found)
+    return found

@@ -87,6 +87,7 @@ def followed(cache: Any) -> Iterator[type[Object]]:
 @pytest.mark.parametrize("file", [INSTALL, EVERY_OPTION, TWO_FILES[1]], ids=lambda file: file.name)
 def test_the_rendering_is_the_newest(file: Path):
     parts = [CHART / "Chart.yaml", CHART / "values.yaml", *sorted((CHART / "templates").iterdir()),
+             *sorted((CHART / "files").iterdir()),
              ROOT / "charts/every-option.yaml"]  # fmt: skip
     digest = hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()[:16]
     assert f"(digest {digest})" in file.read_text().splitlines()[0], "run charts/render.sh"
