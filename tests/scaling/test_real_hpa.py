@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ import pytest
 from aiohttp import web
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import Binder
+from tests.support.waiting import nothing_missing
 
 from grove.api import labels as key
 from grove.api.core import HorizontalPodAutoscaler, Namespace, Pod, Service
@@ -30,7 +31,6 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.crds.install import install
 from grove.kube.clock import SYSTEM
 from grove.kube.config import load_config
-from grove.kube.errors import NotFound
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.local.pki import Authority
@@ -133,23 +133,6 @@ async def served(metrics: Metrics, client: HttpClient, directory: Path) -> Async
         await runner.cleanup()
 
 
-async def eventually(missing: Callable[[], Awaitable[str]], timeout_s: float = 60.0) -> None:
-    """Returns when nothing is missing any more."""
-    last = ""
-    try:
-        async with asyncio.timeout(timeout_s):
-            while True:
-                try:
-                    last = await missing()
-                except NotFound as error:
-                    last = str(error)
-                if not last:
-                    return
-                await asyncio.sleep(0.2)
-    except TimeoutError:
-        raise AssertionError(f"not within {timeout_s} s: {last}") from None
-
-
 async def test_a_clique_a_group_and_a_set_scale_out_and_in_by_whole_units(plane: ControlPlane, tmp_path: Path) -> None:
     metrics = Metrics()
     async with HttpClient(load_config(plane.kubeconfig)) as client:
@@ -210,17 +193,17 @@ async def _scale_both(client: HttpClient, metrics: Metrics) -> None:
         seen = await sizes()
         return "" if seen == wanted else f"{seen} instead of {wanted}"
 
-    await eventually(lambda: missing(1, 1, 1, 1 + 3))
+    await nothing_missing(lambda: missing(1, 1, 1, 1 + 3))
     scaler = await client.get(HorizontalPodAutoscaler, "auto-0-web", NAMESPACE)
     assert scaler.spec.max_replicas == 4
 
     metrics.cpu_milli["auto-0-web"] = 400
     metrics.queue_length = 30
-    await eventually(lambda: missing(4, 3, 3, 4 + 3 * 3), 90)
+    await nothing_missing(lambda: missing(4, 3, 3, 4 + 3 * 3), 90)
 
     metrics.cpu_milli["auto-0-web"] = 1
     metrics.queue_length = 1
-    await eventually(lambda: missing(1, 1, 1, 1 + 3), 90)
+    await nothing_missing(lambda: missing(1, 1, 1, 1 + 3), 90)
 
 
 async def _scale_set(client: HttpClient, metrics: Metrics) -> None:
@@ -242,8 +225,8 @@ async def _scale_set(client: HttpClient, metrics: Metrics) -> None:
         seen = (whole.spec.replicas, whole.status.replicas, whole.status.available_replicas)
         return "" if seen == (replicas, replicas, replicas) else f"{seen} instead of {replicas}"
 
-    await eventually(lambda: missing(1))
+    await nothing_missing(lambda: missing(1))
     metrics.cpu_milli |= {f"whole-{replica}-w": 400 for replica in range(3)}
-    await eventually(lambda: missing(3), 90)
+    await nothing_missing(lambda: missing(3), 90)
     metrics.cpu_milli |= {f"whole-{replica}-w": 1 for replica in range(3)}
-    await eventually(lambda: missing(1), 90)
+    await nothing_missing(lambda: missing(1), 90)

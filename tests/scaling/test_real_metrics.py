@@ -12,7 +12,7 @@ import signal
 import ssl
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from tests.support.engines import FakeEngines
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import Binder
 from tests.support.pages import cumulative, gauge, vllm
+from tests.support.waiting import nothing_missing
 
 from grove.api import labels as key
 from grove.api.core import Event, HorizontalPodAutoscaler, Namespace, Pod, Service
@@ -48,7 +49,6 @@ from grove.sim.nodes import FakeNodes
 from grove.sim.topology import Topology
 
 NAMESPACE = "metered"
-TIMEOUT_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -90,23 +90,6 @@ class Metered:
                 return 200, msgspec.json.decode(answer.body)
             except KubeError as error:
                 return getattr(error, "code", 0), str(error)
-
-
-async def eventually(missing: Callable[[], Awaitable[str]], timeout_s: float = TIMEOUT_S) -> None:
-    """Returns when nothing is missing any more."""
-    last = ""
-    try:
-        async with asyncio.timeout(timeout_s):
-            while True:
-                try:
-                    last = await missing()
-                except NotFound as error:
-                    last = str(error)
-                if not last:
-                    return
-                await asyncio.sleep(0.2)
-    except TimeoutError:
-        raise AssertionError(f"not within {timeout_s} s: {last}") from None
 
 
 @asynccontextmanager
@@ -166,7 +149,7 @@ async def test_the_autoscaler_follows_the_engines_by_whole_units(plane: ControlP
 async def _foreign_api_service(world: Metered) -> None:
     """The external metrics API is somebody else's when ours starts, until they give it up."""
     name = "v1beta1.external.metrics.k8s.io"
-    await eventually(lambda: _registered(world, name))
+    await nothing_missing(lambda: _registered(world, name))
     await world.client.delete(API_SERVICE, name)
     theirs = {
         "metadata": {"name": name},
@@ -185,11 +168,11 @@ async def _foreign_api_service(world: Metered) -> None:
     async def left() -> str:
         return "" if name in world.metrics.registration.foreign else "not seen as somebody else's"
 
-    await eventually(left)
+    await nothing_missing(left)
     stored = await world.client.get(API_SERVICE, name)
     assert stored["spec"]["service"]["name"] == "keda-operator-metrics-apiserver"
     await world.client.delete(API_SERVICE, name)
-    await eventually(lambda: _registered(world, name))
+    await nothing_missing(lambda: _registered(world, name))
 
 
 async def _registered(world: Metered, name: str) -> str:
@@ -229,9 +212,9 @@ async def _queue_of_forty(world: Metered) -> None:
         seen = (grp.spec.replicas, grp.status.available_replicas, len(await world.pods("queue")))
         return "" if seen == (units, units, 3 * units) else f"{seen} instead of {units} units; {await _told(world)}"
 
-    await eventually(lambda: missing(1))
+    await nothing_missing(lambda: missing(1))
     waiting = 40
-    await eventually(lambda: missing(10))
+    await nothing_missing(lambda: missing(10))
     assert await world.half_placed("queue") == []
     gangs = await world.client.list(PodGang, NAMESPACE, labels=f"{key.PART_OF}=queue")
     assert len(gangs.items) == 10
@@ -241,7 +224,7 @@ async def _queue_of_forty(world: Metered) -> None:
     told = [one.message for one in events if one.reason == "ScaledByAutoscaler"]
     assert any("to 10 by autoscaler queue-0-grp: metric grove_requests_waiting at " in one for one in told), told
     waiting = 4
-    await eventually(lambda: missing(1))
+    await nothing_missing(lambda: missing(1))
     await world.client.delete(PodCliqueSet, "queue", NAMESPACE)
 
 
@@ -287,10 +270,10 @@ async def _pods_metric_counts_units(world: Metered) -> None:
         seen = (grp.spec.replicas, grp.status.available_replicas)
         return "" if seen == (units, units) else f"{seen} instead of {units}; {await _told(world)}"
 
-    await eventually(lambda: missing(4))
+    await nothing_missing(lambda: missing(4))
     assert highest == 4, "never by pods"
     loads |= {"units-0-grp-0": 1, "units-0-grp-1": 1}
-    await eventually(lambda: missing(2))
+    await nothing_missing(lambda: missing(2))
     await world.client.delete(PodCliqueSet, "units", NAMESPACE)
 
 
@@ -325,7 +308,7 @@ async def _external_and_latency(world: Metered) -> None:
         found = len(await world.pods("slow"))
         return "" if found == pods else f"{found} pods instead of {pods}; {await _told(world)}"
 
-    await eventually(lambda: missing(3))
+    await nothing_missing(lambda: missing(3))
     status, body = await world.get_raw(
         f"/apis/custom.metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/podcliques.grove.io/slow-0-web/grove_e2e_p95_seconds"
     )
@@ -365,11 +348,11 @@ async def _to_zero_and_back(world: Metered) -> None:
         wanted = (1 + 3 * units, max(1, units), 1)
         return "" if seen == wanted else f"{seen} instead of {wanted}; {await _told(world)}"
 
-    await eventually(lambda: missing(2))
+    await nothing_missing(lambda: missing(2))
     queued = 0
-    await eventually(lambda: missing(0))
+    await nothing_missing(lambda: missing(0))
     queued = 16
-    await eventually(lambda: missing(4))
+    await nothing_missing(lambda: missing(4))
     assert await world.half_placed("idle") == []
     await world.client.delete(PodCliqueSet, "idle", NAMESPACE)
 
@@ -429,14 +412,14 @@ async def _bad_pages(world: Metered) -> None:
         wanted = Counter({("evil", "MetricsUnreadable", 1): 1, ("odd", "MetricsStrange", 1): 1})
         return "" if told == wanted else f"{told}"
 
-    await eventually(missing)
+    await nothing_missing(missing)
     path = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/grove_requests_waiting"
 
     async def unread() -> str:
         status, body = await world.get_raw(f"{path}?labelSelector={key.PART_OF}%3Dbad")
         return "" if status == 200 and body["items"][0]["value"] == "2" else f"{status} {body}"
 
-    await eventually(unread)
+    await nothing_missing(unread)
     await asyncio.sleep(3.0)
     assert await missing() == "", "not once more with every page"
     await world.client.delete(PodCliqueSet, "bad", NAMESPACE)
@@ -476,7 +459,7 @@ async def test_the_process_needs_the_rights_of_the_chart_and_no_more(plane: Cont
             return ""
 
         try:
-            await eventually(available)
+            await nothing_missing(available)
             assert (await client.get(API_SERVICE, names[0]))["metadata"]["ownerReferences"][0]["name"] == OWNER
             process.send_signal(signal.SIGTERM)
             _, said = await asyncio.wait_for(process.communicate(), 30)
@@ -493,7 +476,7 @@ async def test_the_process_needs_the_rights_of_the_chart_and_no_more(plane: Cont
             left = [one["metadata"]["name"] for one in page.items if one["metadata"]["name"] in names]
             return ", ".join(left)
 
-        await eventually(gone)
+        await nothing_missing(gone)
 
 
 def chart_rights() -> list[Json]:
