@@ -12,10 +12,12 @@ from tests.support.manifests import clique, pcs
 from tests.support.operating import World
 
 from grove.api.dynamo import PodGangSet
+from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.access import Unanswered, object_name
 from grove.cli.dialects import scaled_target
 from grove.cli.explain import explain_answer
+from grove.cli.scale import targets
 from grove.cli.tree import status_answer, tree_answer
 from grove.demo.scenario import load_manifests
 
@@ -62,6 +64,8 @@ async def test_scaling_a_gang_set_means_its_pods(world: World) -> None:
     await said(world, PodGangSet, LONG, "Ready", "True")
     await apply(world, koord_set("many", podCliques=[nested("a")]))
     await world.available("many")
+    meant = await targets(world.client, world.namespace, CUT, None)
+    assert [(type(one), one.metadata.name) for one in meant] == [(PodClique, f"{CUT}-0-gang")]
     sets = (await world.client.list(PodCliqueSet.RESOURCE, world.namespace)).items
     assert scaled_target(LONG, sets) == f"{CUT}/gang"
     assert scaled_target("many", sets) == "many"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from grove.cli.access import Unanswered
@@ -35,17 +35,25 @@ async def find_translated(client: Client, namespace: str, name: str) -> str:
     return ""
 
 
-def scaled_target(target: str, sets: Iterable[Any]) -> str:
-    """What scaling an object means for its set: `gang` for a PodGangSet means the pods of its one clique."""
+def scaled_part(labels: Mapping[str, str]) -> str:
+    """The part of a set that is meant when the set is scaled: all pods of a PodGangSet are in its one clique."""
     from grove.api.dynamo import GROUP
-    from grove.api.labels import TRANSLATED_FROM, TRANSLATED_NAME
+    from grove.api.labels import TRANSLATED_FROM
     from grove.dialects.dynamo import CLIQUE
 
-    name, _slash, part = target.partition("/")
+    return CLIQUE if labels.get(TRANSLATED_FROM) == GROUP else ""
+
+
+def scaled_target(target: str, sets: Iterable[Any]) -> str:
+    """The set that is kept for an object, and the part of it that scaling the object means."""
+    from grove.api.labels import TRANSLATED_FROM, TRANSLATED_NAME
+
+    name, _, part = target.partition("/")
     for one in sets:
         metadata = one["metadata"]
-        origin = (metadata.get("labels") or {}).get(TRANSLATED_FROM)
-        if origin and name in (metadata["name"], (metadata.get("annotations") or {}).get(TRANSLATED_NAME)):
-            inner = part or (CLIQUE if origin == GROUP else "")
+        labels = metadata.get("labels") or {}
+        named = (metadata["name"], (metadata.get("annotations") or {}).get(TRANSLATED_NAME))
+        if TRANSLATED_FROM in labels and name in named:
+            inner = part or scaled_part(labels)
             return f"{metadata['name']}/{inner}" if inner else str(metadata["name"])
     return target

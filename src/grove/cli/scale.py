@@ -166,9 +166,11 @@ async def targets(client: Client, namespace: str, target: str, replica: int | No
     from grove.api.podclique import PodClique
     from grove.api.podcliqueset import PodCliqueSet
     from grove.api.scalinggroup import PodCliqueScalingGroup
+    from grove.cli.dialects import scaled_part
 
     set_name, _, part = object_name(target).partition("/")
     pcs = await client.get(PodCliqueSet, set_name, namespace)
+    part = part or scaled_part(pcs.metadata.labels)
     if not part:
         if replica is not None:
             raise Unanswered("--replica chooses among the replicas of a set; a set itself is scaled whole")
