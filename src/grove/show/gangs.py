@@ -175,9 +175,14 @@ def _not_placed(seen: Seen, gang: PodGang, found: Diagnosis, levels: Sequence[tu
     if unlabelled:
         evidence = (f"node: its pods select {unlabelled}, and no node has that label", *evidence)
         step = f"kubectl label node NODE {unlabelled}, or mend the nodeSelector of its pods"
-    if (held := find_condition(gang.status.conditions, words.NODES_HELD)) is not None and held.status == words.TRUE:
-        evidence = (*evidence, f"held for it: {held.message}")
-    return Verdict(name, NO_FIT, level, unsure + reason, evidence, step, advice, why)
+    return Verdict(name, NO_FIT, level, unsure + reason, (*evidence, *_held_for(gang)), step, advice, why)
+
+
+def _held_for(gang: PodGang) -> Iterator[str]:
+    """What the scheduler keeps for a gang that waits."""
+    held = find_condition(gang.status.conditions, words.NODES_HELD)
+    if held is not None and held.status == words.TRUE:
+        yield held.message
 
 
 def _closed_by(why: Reason, word: str) -> Reason:
@@ -217,7 +222,7 @@ def _as_written(seen: Seen, gang: PodGang) -> Verdict:
         return Verdict(name, WAITING, "gang", reason, refusals[1:], step)
     state = NO_FIT if said.reason == "Unschedulable" else WAITING
     reason = said.message or said.reason
-    return Verdict(name, state, "gang", reason, (f"{scheduler}: {said.reason}", *refusals))
+    return Verdict(name, state, "gang", reason, (f"{scheduler}: {said.reason}", *refusals, *_held_for(gang)))
 
 
 def _refusals(seen: Seen, gang: PodGang) -> Iterator[str]:

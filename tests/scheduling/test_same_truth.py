@@ -1,0 +1,56 @@
+"""`explain` and `queue` say what the running scheduler knows: for whom nodes are held, whose place is being cleared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.gangs import gang, group, scheduling
+
+from grove.api.core import PodDisruptionBudget, PriorityClass
+from grove.cli.explain import explain_answer, queue_answer
+from grove.scheduler.model.config import Seconds
+
+pytestmark = pytest.mark.simulated
+
+
+async def asked(bench: Any, name: str) -> tuple[str, str]:
+    """What `explain` and `queue` answer about a gang, as data."""
+    explained = await explain_answer(bench.client, bench.namespace, name)
+    queue = await queue_answer(bench.client, bench.namespace, bench.cluster.clock.now())
+    line = next((one for one in queue.data if one.name == name), None)
+    return str(explained.data), str(line)
+
+
+async def test_a_gang_kept_out_by_a_hold_is_told_for_whom_by_every_command(cluster: Any) -> None:
+    async with scheduling(cluster, hold_after=Seconds(10)) as bench:
+        await bench.add_nodes(2)
+        await bench.apply(gang("there", group("w", 1)))
+        await bench.expect({"there/w": 1})
+        await bench.apply(gang("large", group("w", 2)))
+        await bench.cluster.settle(20)
+        await bench.apply(gang("small", group("w", 1)))
+        await bench.condition("small", reason="NodesHeldForOthers")
+        for said in await asked(bench, "small"):
+            assert f"nodes are held for {bench.namespace}/large since " in said
+        explained, _ = await asked(bench, "large")
+        assert "2 nodes are held for it" in explained
+
+
+async def test_a_gang_that_waits_for_its_victims_is_told_which_by_every_command(cluster: Any) -> None:
+    for name, value in (("low", 100), ("high", 1000)):
+        await cluster.client.create(PriorityClass, {"metadata": {"name": name}, "value": value})
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(2)
+        await bench.apply(gang("low", group("w", 2), priority_class="low"))
+        await bench.expect({"low/w": 2})
+        guard = {"minAvailable": 2, "selector": {"matchLabels": {"grove.io/podgang": "low"}}}
+        meta = {"name": "guard", "namespace": bench.namespace}
+        await bench.client.create(PodDisruptionBudget, {"metadata": meta, "spec": guard})
+        await bench.cluster.settle(2)
+        await bench.apply(gang("high", group("w", 2), priority_class="high"))
+        await bench.condition("high", "Nominated", status="True", reason="WaitingForVictims")
+        await bench.condition("high", status="False", reason="Preempting")
+        for said in await asked(bench, "high"):
+            assert f"whole gangs: {bench.namespace}/low" in said
+            assert f"{bench.namespace}/guard" in said
