@@ -144,3 +144,33 @@ async def test_pods_of_a_removed_clique_go_with_one_request(world: World) -> Non
     await world.quiet()
     assert (world.writes() - before)["deletecollection", "pods"] == 1
     assert (world.writes() - before)["delete", "pods"] == 0
+
+
+@pytest.mark.simulated
+async def test_gangs_and_services_of_a_deleted_set_go_before_its_pods_and_nothing_more_is_said_of_them(
+    world: World,
+) -> None:
+    """Else every pod that goes costs an EndpointSlice and a PodGang status; and one collection delete is slow."""
+    await world.apply(pcs("many", clique("a"), clique("b"), replicas=20))
+    await world.available("many")
+    asked: list[tuple[str, str]] = []
+    may = world.operator_client.delete_collection
+
+    async def note(kind: type[Object], namespace: str, *, labels: str) -> None:
+        asked.append((kind.__name__, labels))
+        await may(kind, namespace, labels=labels)
+
+    world.operator_client.delete_collection = note
+    before = world.writes()
+    await world.delete(PodCliqueSet, "many")
+
+    async def nothing() -> bool:
+        return await left(world) == []
+
+    await world.eventually(nothing, 90)
+    kinds = [kind for kind, _ in asked]
+    assert sorted(kinds[:2]) == ["PodGang", "Service"]
+    assert kinds[2:] == ["Pod"] * 9, "eight at once, and whatever they missed"
+    said = world.writes() - before
+    assert not said["patch", "podgangs/status"]
+    assert not said["patch", "podcliques/status"]

@@ -21,13 +21,14 @@ import grove
 from grove import crds
 from grove.admission.rules.lookups import LISTED
 from grove.admission.serving.registration import ServiceAddress, configurations
-from grove.api.core import Event
+from grove.api.core import COMPUTE_DOMAIN, Event, Pod, Service
 from grove.api.dynamo import PlacementPodClique, PodGangSet
 from grove.api.env import INIT_CONTAINER_IMAGE
 from grove.api.koordset import KoordPodCliqueSet
 from grove.api.meta import Object, Resource
 from grove.api.node import PriorityClass
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
 from grove.backends import KNOWN, build_backends, is_topology_aware
 from grove.cli.metrics import metrics
 from grove.config import OperatorConfiguration, load_configuration
@@ -141,10 +142,21 @@ def test_rights_for_other_schedulers_come_with_their_profiles():
         return {group for _, group, _ in held(file, OPERATOR)}
 
     optional = {
-        "scheduling.run.ai", "kai.scheduler", "scheduling.volcano.sh", "topology.volcano.sh", "resource.nvidia.com",
-        "grove.dynamo.ai", "grove.ai",
+        "scheduling.run.ai", "kai.scheduler", "scheduling.volcano.sh", "topology.volcano.sh", "grove.dynamo.ai",
+        "grove.ai",
     }  # fmt: skip
     assert groups(EVERY_OPTION) - groups(INSTALL) == optional
+
+
+def test_compute_domains_can_be_let_go_when_they_are_not_made_any_more():
+    assert needed(COMPUTE_DOMAIN, "get", "list", "patch", "delete") <= held(INSTALL, OPERATOR)
+    assert not needed(COMPUTE_DOMAIN, "create") <= held(INSTALL, OPERATOR)
+    assert needed(COMPUTE_DOMAIN, *CHANGE) <= held(EVERY_OPTION, OPERATOR)
+
+
+def test_children_of_a_set_that_goes_are_deleted_by_collection():
+    for kind in (Pod, Service, PodGang):
+        assert needed(kind.RESOURCE, "deletecollection") <= held(INSTALL, OPERATOR)
 
 
 def test_the_operator_holds_what_it_gives_to_init_containers():

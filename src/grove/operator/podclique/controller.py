@@ -23,7 +23,7 @@ from grove.operator.podgang.gangs import is_scheduled
 from grove.operator.shared.claims import wanted_clique_claims
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps, earliest
-from grove.operator.shared.cluster.pod_cleanup import send_pods_ahead
+from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_clique
 from grove.operator.shared.cluster.pod_loads import PodLoads
 from grove.operator.shared.cluster.pod_writer import PodWriter
 from grove.operator.shared.cluster.sets import SET
@@ -190,7 +190,7 @@ class PodCliqueController:
         patch = finalizer_patch(meta.finalizers, meta.resource_version, key.CLIQUE_FINALIZER, present=False)
         if patch is not None:
             if any(not pod.metadata.is_deleting for pod in self._cache.owned(Pod, by=meta.uid)):
-                await send_pods_ahead(self._deps.client, clique, Pod, f"{key.POD_CLIQUE}={meta.name}")
+                await delete_ahead_of_clique(self._deps.client, clique)
             try:
                 await self._deps.client.patch(PodClique, meta.name, patch, meta.namespace)
             except NotFound:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from grove.api import labels as key
-from grove.api import labelsets, names
+from grove.api import names
 from grove.api.conditions import ErrorCode, EventReason
 from grove.api.core import HorizontalPodAutoscaler, Pod, ResourceClaim, Secret, ServiceAccount
 from grove.api.hashes import generation_hash
@@ -28,7 +28,7 @@ from grove.operator.shared.cluster.children_writer import Changes
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
 from grove.operator.shared.cluster.computedomain_writer import ComputeDomain, ComputeDomains
 from grove.operator.shared.cluster.deps import Deps, earliest
-from grove.operator.shared.cluster.pod_cleanup import send_pods_ahead
+from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_set
 from grove.operator.shared.cluster.sets import SET, set_key
 from grove.operator.shared.diff import finalizer_patch
 from grove.operator.shared.layout import replica_of
@@ -255,7 +255,7 @@ class PodCliqueSetController:
             status = with_outcome(pcs.status, pcs.status, outcome, outcome, self._deps.clock.now())
             await self._deps.statuses.write(pcs, status, news=True)
             raise
-        await send_pods_ahead(self._deps.client, pcs, PodGang, labelsets.set_selector(meta.name))
+        await delete_ahead_of_set(self._deps.client, pcs)
         try:
             await self._deps.client.patch(PodCliqueSet, meta.name, patch, meta.namespace)
         except NotFound:
