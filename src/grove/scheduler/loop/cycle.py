@@ -55,6 +55,7 @@ from grove.scheduler.policy.gangs import (
 )
 from grove.scheduler.policy.queue import Order, Queue, Stage
 from grove.scheduler.solve.place import place
+from grove.scheduler.solve.referee import find_referee
 from grove.show.reasons import sentence
 
 SLICE_S = 0.02
@@ -95,7 +96,8 @@ class Cycle:
         self._view, self._queue, self._committer = view, queue, committer
         self._nominations, self._reporter, self._events = nominations, reporter, events
         self._config, self._wake_at, self._quotas = config, wake_at, quotas
-        self._budget = Budget(config.search_budget) if config.search_budget else Budget()
+        self.referee = find_referee() if config.exact_solver else None
+        self._budget = Budget(config.search_budget or Budget().steps, self.referee)
         self._sharing = Sharing(view, decider, self._budget)
         self._relief = Relief(view, queue, nominations, patience_s=config.patience)
         self._decider = decider

@@ -162,6 +162,8 @@ class Scheduler:
             self._tasks = None
             if self._timer is not None:
                 self._timer.cancel()
+            if self._cycle.referee is not None:
+                self._cycle.referee.close()
 
     async def _decide(self) -> None:
         clock = asyncio.get_running_loop().time

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.reasons import Reason
+
+
+class Referee(Protocol):
+    """A second opinion on a problem that the search did not decide."""
+
+    def ask(self, problem: Any) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +24,8 @@ class Budget:
     """
 
     steps: int = 20_000
+    referee: Referee | None = None
+    """Asked when the steps have ended and nothing is known; may take seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,8 @@ class SchedulerConfiguration(_Section):
     """Weights of scores by name, where they are not to be the usual ones; 0 leaves a score out."""
     search_budget: int = 0
     """Steps a search may take; 0 is the core's own default."""
+    exact_solver: bool = False
+    """Asks a constraint solver where the search ends undecided; needs the extra `grove[exact]`."""
     feature_gates: dict[str, bool] = {}
     log_level: Literal["debug", "info", "error"] = "info"
     log_format: Literal["json", "text"] = "json"

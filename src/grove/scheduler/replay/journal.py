@@ -22,6 +22,7 @@ from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import NodeFacts, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup
 from grove.scheduler.solve.place import place
+from grove.scheduler.solve.referee import find_referee
 
 JOURNAL = "journal.jsonl"
 FORMAT = 1
@@ -78,7 +79,7 @@ class Journal:
     def decided(
         self, decision: str, gang: Gang, budget: Budget, closed: tuple[str, ...], answer: Placement | NoFit
     ) -> None:
-        asked = {"gang": self._gang(gang), "steps": budget.steps, "closed": closed}
+        asked = {"gang": self._gang(gang), "steps": budget.steps, "exact": budget.referee is not None, "closed": closed}
         self._write({"op": "place", "decision": decision, **asked, "answer": placement_digest(answer)})
         self._file.flush()
 
@@ -88,7 +89,8 @@ class Journal:
     ) -> None:  # fmt: skip
         units = [[u.name, u.priority, [p.uid for p in u.pods], dict(u.minimums), u.preemptible] for u in running]
         allowed = [[b.name, b.allowed, sorted(b.uids)] for b in budgets]
-        asked = {"gang": self._gang(gang), "steps": budget.steps, "running": units, "budgets": allowed,
+        asked = {"gang": self._gang(gang), "steps": budget.steps, "exact": budget.referee is not None,
+                 "running": units, "budgets": allowed,
                  "closed": closed}  # fmt: skip
         self._write({"op": "preempt", "decision": decision, **asked, "answer": victims_digest(answer)})
         self._file.flush()
@@ -231,17 +233,21 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
             snapshot.set_namespace(line["name"], line["labels"])
         case "place":
             gang = _gang(line["gang"], shapes)
-            answer = place(snapshot, gang, Budget(line["steps"]), closed=line["closed"])
+            answer = place(snapshot, gang, _budget(line), closed=line["closed"])
             yield Replayed(line["decision"], "place", gang.name, _recorded(line), _plain(placement_digest(answer)))
         case "preempt":
             gang = _gang(line["gang"], shapes)
             found = preempt(
-                snapshot, gang, _running(line["running"], snapshot), _budgets(line["budgets"]), Budget(line["steps"]),
+                snapshot, gang, _running(line["running"], snapshot), _budgets(line["budgets"]), _budget(line),
                 closed=line.get("closed", ()),
             )  # fmt: skip
             yield Replayed(line["decision"], "preempt", gang.name, _recorded(line), _plain(victims_digest(found)))
         case other:
             raise BadJournal(f"unknown line {other!r}")
+
+
+def _budget(line: Json) -> Budget:
+    return Budget(line["steps"], find_referee() if line.get("exact") else None)
 
 
 def placement_digest(answer: Placement | NoFit) -> Json:

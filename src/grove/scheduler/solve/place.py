@@ -27,7 +27,7 @@ from grove.scheduler.solve.fill import place_surplus
 from grove.scheduler.solve.problem import Problem, state_problem
 from grove.scheduler.solve.score import placement_score
 from grove.scheduler.solve.search import preferring_parts
-from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
+from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State, take_time
 from grove.scheduler.solve.weigh import Weighed
 
 QUICK_STEPS, LONG_STEPS = 440, 800
@@ -133,7 +133,13 @@ def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded:
         state = close_placement(problem, long, long)
         if state is not None:
             return state
-        return NoFit(problem.gang.name, _ended(problem), False, problem.steps_used, problem.snapshot.version)
+        opinion = None
+        if budget.referee is not None:
+            take_time()
+            opinion = budget.referee.ask(problem)
+        if opinion is None or not opinion.proven:
+            return NoFit(problem.gang.name, _ended(problem), False, problem.steps_used, problem.snapshot.version)
+        found = opinion.found
     if found is None:
         return NoFit(problem.gang.name, Reason(NO_PACKING), True, problem.steps_used, problem.snapshot.version)
     if wishes := preferring_parts(problem.root):

@@ -42,6 +42,12 @@ def hurried(steps: int) -> Iterator[None]:
         _patience.steps = float("inf")
 
 
+def take_time() -> None:
+    """Before something that takes seconds and no steps: ends with TakesLong where whoever asked cannot wait."""
+    if _patience.steps < float("inf"):
+        raise TakesLong
+
+
 class State:
     def __init__(self, problem: Problem, steps: int) -> None:
         self.problem = problem

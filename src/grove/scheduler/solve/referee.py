@@ -1,0 +1,158 @@
+"""A second opinion where the search ended without one: CP-SAT, in a process of its own, as an optional extra.
+
+A few gangs of mixed sizes that would fill a cluster to the last GPU take the exact search more steps than it has. A
+constraint solver decides most of them in a fraction of a second. It is asked only then, within a fixed amount of its
+own deterministic work, so the same question has the same answer. `pip install "grove[exact]"` brings it; without it
+such a gang is told that the search did not end.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+
+from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.solve.problem import Part, Problem
+
+WORK_S = 2.0
+"""CP-SAT's deterministic time for one question: about so many seconds."""
+PATIENCE_S = 20.0
+"""How long the process is waited for, its first start included."""
+
+Found = list[tuple[int, int, int]]
+"""(option, candidate row, pods)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A problem as plain numbers, to be sent to the process."""
+
+    free: Ints
+    """Resource by row."""
+    needs: list[int]
+    """By group."""
+    options: list[tuple[int, int, Ints, Ints]]
+    """(group, class, request, most pods of it on each row)."""
+    classes: list[list[int]]
+    """Pods by group and class."""
+    conflicts: list[list[int]]
+    parts: list[tuple[list[int], Ints, list[int]]]
+    """(groups, domain of each row or -1, domains it may go to) of every part that requires a level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """`found` is a placement; none at all, and `proven`, means that there is none."""
+
+    found: Found | None = None
+    proven: bool = False
+
+
+class Referee:
+    """Asks a process that is started when the first question comes."""
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+
+    def ask(self, problem: Problem) -> Opinion:
+        """Waits for the answer: not for the event loop's own thread."""
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        try:
+            return self._pool.submit(opinion, question_of(problem)).result(PATIENCE_S)
+        except (BrokenExecutor, TimeoutError):
+            self.close()
+            return Opinion()
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+
+def find_referee() -> Referee | None:
+    """A referee where the solver is installed."""
+    return Referee() if importlib.util.find_spec("ortools") is not None else None
+
+
+def question_of(problem: Problem) -> Question:
+    options = []
+    for o in problem.options:
+        most = np.minimum(_room(problem, o.request), o.limit)
+        if o.mask is not None:
+            most = most * o.mask
+        options.append((o.group, o.kind, o.request, np.minimum(most, problem.groups[o.group].need)))
+    parts = []
+    for part in _levelled(problem.root):
+        domains = problem.tree.domains[part.level][problem.positions]
+        allowed = np.unique(domains[domains >= 0]).tolist()
+        if part.domains is not None:
+            allowed = [domain for domain in allowed if domain in part.domains]
+        parts.append((list(part.groups), domains, allowed))
+    return Question(
+        problem.free, [group.need for group in problem.groups], options,
+        [[len(pods) for pods in group.classes] for group in problem.groups], problem.conflicts, parts,
+    )  # fmt: skip
+
+
+def _room(problem: Problem, request: Ints) -> Ints:
+    asked = request > 0
+    held: Ints = np.maximum(problem.free[asked] // request[asked, None], 0).min(axis=0, initial=2**40)
+    return held
+
+
+def _levelled(part: Part) -> list[Part]:
+    own = [part] if part.level >= 0 and part.need > 0 else []
+    return own + [inner for child in part.children for inner in _levelled(child)]
+
+
+def opinion(asked: Question) -> Opinion:
+    """What CP-SAT says, in one thread and within a fixed amount of work."""
+    from ortools.sat.python import cp_model
+
+    model = cp_model.CpModel()
+    on: list[dict[int, Any]] = []
+    for _, _, _, most in asked.options:
+        on.append({int(row): model.new_int_var(0, int(most[row]), "") for row in np.flatnonzero(most > 0)})
+    for g, need in enumerate(asked.needs):
+        mine = [o for o, (group, *_) in enumerate(asked.options) if group == g]
+        if need == 0:
+            for count in (count for o in mine for count in on[o].values()):
+                model.add(count == 0)
+            continue
+        model.add(sum(count for o in mine for count in on[o].values()) == need)
+        for kind, pods in enumerate(asked.classes[g]):
+            alike = [count for o in mine if asked.options[o][1] == kind for count in on[o].values()]
+            model.add(sum(alike) <= pods)
+    for row in range(asked.free.shape[1]):
+        here = [(asked.options[o][2], counts[row]) for o, counts in enumerate(on) if row in counts]
+        for r in range(asked.free.shape[0]):
+            terms = [int(request[r]) * count for request, count in here if request[r] > 0]
+            if terms:
+                model.add(sum(terms) <= max(0, int(asked.free[r, row])))
+    for o, others in enumerate(asked.conflicts):
+        for other in (other for other in others if other > o):
+            for row in on[o].keys() & on[other].keys():
+                either = model.new_bool_var("")
+                model.add(on[o][row] == 0).only_enforce_if(either)
+                model.add(on[other][row] == 0).only_enforce_if(~either)
+    for groups, domains, allowed in asked.parts:
+        home = {domain: model.new_bool_var("") for domain in allowed}
+        model.add_exactly_one(home.values())
+        for o, (group, *_, most) in enumerate(asked.options):
+            for row, count in on[o].items() if group in groups else ():
+                inside = home.get(int(domains[row]))
+                model.add(count <= (0 if inside is None else int(most[row]) * inside))
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers, solver.parameters.random_seed = 1, 1
+    solver.parameters.max_deterministic_time = WORK_S
+    status = solver.solve(model)
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        placed = [(o, row, solver.value(count)) for o, counts in enumerate(on) for row, count in counts.items()]
+        return Opinion([(o, row, pods) for o, row, pods in placed if pods], proven=True)
+    return Opinion(None, proven=status == cp_model.INFEASIBLE)
