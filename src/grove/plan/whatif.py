@@ -17,7 +17,7 @@ from grove.api.podgang import PodGang
 from grove.plan.displaced import Displaced, bystanders, displaced
 from grove.plan.world import World
 from grove.scheduler.loop.asked import diagnose
-from grove.scheduler.loop.readiness import tree_of
+from grove.scheduler.loop.trees import tree_of
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.gang import BadGang
 from grove.scheduler.model.reasons import named

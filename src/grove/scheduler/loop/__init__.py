@@ -1,7 +1,7 @@
 """The running scheduler: follow the cluster, decide, bind, report. All of its I/O is here.
 
 live.Scheduler(client, config).run()   the door: everything below, wired together
-follow, view                           events come in; the cluster as the scheduler knows it
+follow, view, trees                    events come in; the cluster as the scheduler knows it; gangs for the core
 cycle, intake                          one turn: what changed, then every unit that is due, in order
 decisions, sharing                     the core is asked, in place or in a thread; devices that pods share
 commit, bind, nominate, evictions      placements are bound or taken back; victims are chosen and evicted

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from grove.api import conditions as words
 from grove.api import labels
-from grove.api.meta import find_condition
+from grove.api.meta import find_condition, is_true
 from grove.scheduler.explain.diagnosis import Diagnosis, InLine
 from grove.scheduler.explain.explanation import explain
 from grove.scheduler.loop.nominate import running_units
-from grove.scheduler.loop.readiness import gang_order, readiness, tree_of
 from grove.scheduler.loop.sharing import at_best_homes
+from grove.scheduler.loop.trees import gang_order, tree_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.gang import BadGang, Strategy
 from grove.scheduler.model.reasons import INVALID, Reason
 from grove.scheduler.policy.gangs import GangState
 from grove.scheduler.policy.queue import Order, Stage
+from grove.scheduler.policy.readiness import Base, readiness
 
 
 def diagnose(view: View, gang: GangState, strategy: Strategy = "pack", *, most: int = 5) -> Diagnosis:
@@ -28,7 +29,7 @@ def diagnose(view: View, gang: GangState, strategy: Strategy = "pack", *, most: 
     if view.has_minimum(gang):
         return Diagnosis(gang.name, True)
     view.quotas(_asking(view))
-    turn = readiness(view, gang, lambda base: _stands(view, base))
+    turn = readiness(gang, view.look(gang), lambda base: _base(view, base))
     gate = turn.verdict.why if turn.stage is None and turn.verdict is not None else None
     try:
         tree = at_best_homes(view, tree_of(view, gang, strategy))
@@ -51,16 +52,20 @@ def _is_of(view: View, unit: str, own: str) -> bool:
 def _asking(view: View) -> list[str]:
     """Units that ask for room now: what queues count as waiting."""
     gangs = (gang for gang in view.gangs.values() if view.concerns_us(gang))
-    ready = (gang.name for gang in gangs if readiness(view, gang, lambda base: _stands(view, base)).stage is not None)
+    ready = (
+        gang.name
+        for gang in gangs
+        if readiness(gang, view.look(gang), lambda base: _base(view, base)).stage is not None
+    )
     return [*ready, *(name for name in view.singles if not view.node_of(view.singles[name]))]
 
 
-def _stands(view: View, base: str) -> bool:
-    gang = view.gangs.get(base)
+def _base(view: View, name: str) -> Base:
+    gang = view.gangs.get(name)
     if gang is None:
-        return False
-    said = find_condition(gang.podgang.status.conditions, words.SCHEDULED)
-    return view.has_minimum(gang) or (said is not None and said.status == words.TRUE)
+        return Base.ABSENT
+    stands = view.has_minimum(gang) or is_true(gang.podgang.status.conditions, words.SCHEDULED)
+    return Base.STANDS if stands else Base.WAITS
 
 
 def waiting_line(view: View) -> list[InLine]:
@@ -70,7 +75,7 @@ def waiting_line(view: View) -> list[InLine]:
     for state in view.gangs.values():
         if not view.concerns_us(state) or view.has_minimum(state):
             continue
-        turn = readiness(view, state, lambda base: _stands(view, base))
+        turn = readiness(state, view.look(state), lambda base: _base(view, base))
         meta = state.podgang.metadata
         stage = turn.stage if turn.stage is not None else Stage.FLOOR
         said = find_condition(state.podgang.status.conditions, words.SCHEDULED)

@@ -32,10 +32,10 @@ from grove.scheduler.loop.holding import Holding, kept_out_by
 from grove.scheduler.loop.intake import Intake
 from grove.scheduler.loop.nominate import Nomination, Nominations
 from grove.scheduler.loop.quotas import Quotas
-from grove.scheduler.loop.readiness import order_of, tree_of
 from grove.scheduler.loop.relief import Relief
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.sharing import Sharing
+from grove.scheduler.loop.trees import order_of, tree_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.answers import Budget, NoFit, Placement
@@ -54,6 +54,7 @@ from grove.scheduler.policy.gangs import (
     Verdict,
 )
 from grove.scheduler.policy.queue import Order, Queue, Stage
+from grove.scheduler.policy.readiness import Base
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.referee import find_referee
 from grove.show.reasons import sentence
@@ -224,7 +225,7 @@ class Cycle:
         gang = view.gangs.get(name)
         if gang is None or not gang.life.is_open:
             return None
-        if order.stage is Stage.SCALED_FLOOR and not gang.stood and not self._intake.base_stands(gang.base):
+        if order.stage is Stage.SCALED_FLOOR and not gang.stood and self._intake.base_of(gang.base) is not Base.STANDS:
             return None  # it lost its base while it waited; it is looked at again when that stands
         return Unit(name, tree_of(view, gang, self._config.node_policy), order, gang)
 

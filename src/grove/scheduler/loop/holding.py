@@ -20,8 +20,8 @@ from grove.scheduler.evict.holds import Hold, Holds
 from grove.scheduler.explain.reasons import scarcest
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.loop.decisions import Decider
-from grove.scheduler.loop.readiness import tree_of
 from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.trees import tree_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.answers import Budget

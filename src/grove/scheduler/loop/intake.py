@@ -17,14 +17,15 @@ from grove.scheduler.loop.bind import Attempt
 from grove.scheduler.loop.commit import Committer
 from grove.scheduler.loop.holding import Holding
 from grove.scheduler.loop.nominate import Nominations
-from grove.scheduler.loop.readiness import gang_order, has_stood, order_of, readiness
 from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.trees import gang_order, order_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import GANG_SCHEDULED, GANG_TIMEOUT, INVALID, PLACED, GangState, Verdict
 from grove.scheduler.policy.life import Looked, Phase, Stands
 from grove.scheduler.policy.queue import Queue, Stage
+from grove.scheduler.policy.readiness import Base, readiness
 
 ORPHAN_S = 5.0
 """How long a pod may name a PodGang that does not exist before it is told so."""
@@ -78,9 +79,9 @@ class Intake:
         if not gang.life.is_open:
             self._queue.withdraw(name)
             return
-        found = readiness(self._view, gang, self.base_stands)
-        on_nodes = any(self._view.standing(gang, with_reserved=True).values())
-        gang.tell(Looked(found.phase, on_nodes, has_stood(self._view, gang)))
+        look = self._view.look(gang)
+        found = readiness(gang, look, self.base_of)
+        gang.tell(Looked(found.phase, look.on_nodes, look.has_stood))
         is_binding = gang.life.attempts > 0
         if found.stage is None or (is_binding and found.stage is not Stage.SURPLUS):
             self._queue.withdraw(name)
@@ -126,12 +127,13 @@ class Intake:
         self._nominations.drop(gang.name)
         self._committer.roll_back(gang, Verdict(False, GANG_TIMEOUT, why))
 
-    def base_stands(self, name: str) -> bool:
+    def base_of(self, name: str) -> Base:
         """Whether the base gang is placed, or about to be: its attempt is on its way, and others wait for its end."""
         base = self._view.gangs.get(name)
         if base is None:
-            return False
-        return self._committer.floor_of(base) is not None or base.stood or self._view.has_minimum(base)
+            return Base.ABSENT
+        stands = self._committer.floor_of(base) is not None or base.stood or self._view.has_minimum(base)
+        return Base.STANDS if stands else Base.WAITS
 
     def _stands(self, gang: GangState, now: float) -> None:
         """The minimum is on nodes. Tells the world if that is news."""

@@ -27,7 +27,8 @@ from grove.scheduler.loop.storage import Storage
 from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts, Requests, Shape
 from grove.scheduler.model.podreq import read_node, read_pod
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
-from grove.scheduler.policy.gangs import GangState
+from grove.scheduler.policy.gangs import GangState, says_placed
+from grove.scheduler.policy.readiness import Look
 from grove.scheduler.volumes.claims import claim_names
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
@@ -146,19 +147,41 @@ class View:
         """Where a pod is bound, by the cache or by the answer to our own bind."""
         return pod.spec.node_name or self.confirmed.get(pod.metadata.uid, "")
 
-    def standing(self, gang: GangState, *, with_reserved: bool = False) -> dict[str, int]:
+    def is_pending(self, pod: Pod) -> bool:
+        """Whether it is ours to find a place for."""
+        return self.is_ours(pod) and not self.node_of(pod) and not self.is_leaving(pod)
+
+    def look(self, gang: GangState) -> Look:
+        """What there is of a gang's pods, in one pass over them."""
+        bound = dict.fromkeys((name for name, _ in gang.minima), 0)
+        reserved = dict(bound)
+        pending: list[Pod] = []
+        since: list[datetime] = []
+        is_leaving = False
+        for pod, group in self.members(gang):
+            if self.is_leaving(pod):
+                is_leaving = True
+            elif self.node_of(pod):
+                reserved[group] += 1
+                bound[group] += bool(self.bound_node(pod))
+            elif self.is_ours(pod):
+                pending.append(pod)
+            if not gang.stood and pod.spec.node_name and (moment := self.bound_since(pod)) is not None:
+                since.append(moment)
+        has_stood = any(reserved.values()) and (gang.stood or says_placed(gang.podgang, since))
+        return Look(bound, reserved, pending, is_leaving, has_stood)
+
+    def standing(self, gang: GangState) -> dict[str, int]:
         """Pods on nodes by group; those on their way out do not count."""
-        where = self.node_of if with_reserved else self.bound_node
         count = dict.fromkeys((name for name, _ in gang.minima), 0)
         for pod, group in self.members(gang):
-            if where(pod) and not self.is_leaving(pod):
+            if self.bound_node(pod) and not self.is_leaving(pod):
                 count[group] += 1
         return count
 
-    def has_minimum(self, gang: GangState, *, with_reserved: bool = False) -> bool:
-        """Whether every group of it has its minimum on nodes. A gang without pods has nothing to stand on."""
-        standing = self.standing(gang, with_reserved=with_reserved)
-        return any(standing.values()) and all(standing[name] >= minimum for name, minimum in gang.minima)
+    def has_minimum(self, gang: GangState) -> bool:
+        """Whether every group of it has its minimum on nodes."""
+        return gang.has_minimum(self.standing(gang))
 
     def facts(self, pod: Pod) -> PodFacts:
         """A pod as the core sees it, on the node that is reserved for it if there is one."""

@@ -6,7 +6,7 @@ nobody but this module writes to it: facts come in by its methods, and what happ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -106,6 +106,10 @@ class GangState:
     def has_floor(self) -> bool:
         """Whether it has a minimum at all; without one it is placed as far as there is room."""
         return any(minimum for _, minimum in self.minima)
+
+    def has_minimum(self, standing: Mapping[str, int]) -> bool:
+        """Whether every group has its minimum, given pods on nodes by group; without pods there is no standing."""
+        return any(standing.values()) and all(standing[name] >= minimum for name, minimum in self.minima)
 
     # What it is told
 

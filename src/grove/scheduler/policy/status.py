@@ -30,7 +30,7 @@ def wanted_status(
     """The PodGang's status as it should be; equal to what it has (`before`) when there is nothing new to say."""
     now = now.replace(microsecond=0)
     conditions, message = before.conditions, ""
-    stands = any(standing.values()) and all(standing[name] >= minimum for name, minimum in gang.minima)
+    stands = gang.has_minimum(standing)
     if stands:
         scheduled = find_condition(conditions, words.SCHEDULED)
         if verdict is None or not verdict.placed:
