@@ -45,6 +45,9 @@ app.kubernetes.io/component: {{ .component }}
 {{- if and (eq $config.server.webhooks.certProvisionMode "cert-manager") (not $config.server.webhooks.certManagerCertificate) -}}
 {{- $_ := set $config.server.webhooks "certManagerCertificate" (printf "%s/grove-operator" .Release.Namespace) -}}
 {{- end -}}
+{{- range $key, $value := .Values.topologyAwareScheduling -}}
+{{- $_ := set $config.topologyAwareScheduling $key $value -}}
+{{- end -}}
 {{- if .Values.dialects.enabled -}}
 {{- $_ := set $config "dialects" (dict "enabled" true) -}}
 {{- end -}}
