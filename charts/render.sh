@@ -1,6 +1,6 @@
 #!/bin/sh
-# Renders the chart anew: install.yaml for clusters without Helm, grove-crds.yaml and grove-scheduler.yaml for those that
-# take manifests of the dialects, and the fullest rendering there is, for tests.
+# Renders the chart anew: install.yaml for clusters without Helm, grove-scheduler.yaml for those that also take manifests
+# of the dialects, and the fullest rendering there is, for tests.
 # Needs helm 3 (HELM names another one). Run it after every change of the chart; a test notices when it was forgotten.
 set -eu
 export LC_ALL=C # the order of files is part of the digest
@@ -31,15 +31,7 @@ with_namespace() { # with_namespace <file> <arguments of render>...
 
 with_namespace install.yaml "Everything Grove needs in a cluster: kubectl apply --server-side -f install.yaml"
 
-# The same in two files, with the dialects: kubectl apply -f grove-crds.yaml, then -f grove-scheduler.yaml.
-{
-  echo "# Made by charts/render.sh from src/grove/crds; change the Structs in src/grove/api, not this file."
-  echo "# All kinds of Grove and its dialects: kubectl apply -f grove-crds.yaml"
-  for crd in ../src/grove/crds/*.yaml ../src/grove/crds/dialects/*.yaml; do
-    echo "---"
-    grep -v '^#' "$crd"
-  done
-} > grove-crds.yaml
+# The same in two files, with the dialects: kubectl apply -f grove-crds.yaml (made by `make crds`), then this one.
 with_namespace grove-scheduler.yaml "Scheduler and operator, after grove-crds.yaml: kubectl apply -f grove-scheduler.yaml" \
   --set dialects.enabled=true --set crdInstaller.enabled=false
 

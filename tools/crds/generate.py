@@ -1,7 +1,7 @@
 """Writes the CRD files: `make crds`.
 
-One file a kind, named `<group>_<plural>.yaml`, and all of them as JSON, which loads twenty times faster; committed
-in `src/grove/crds`. Run it after a change of `grove.api`; a test compares the files with what this would write.
+One file a kind in `src/grove/crds`, named `<group>_<plural>.yaml`, all as JSON, which loads twenty times faster,
+and all in `charts/grove-crds.yaml`. Run it after a change of `grove.api`; tests compare the files with what it writes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tools.crds.definitions import DEFINITIONS, DIALECTS, Definition
 from tools.crds.schema import kind_schema
 
 from grove.api.meta import Json
-from grove.crds import ALL, DIALECTS_FOLDER
+from grove.crds import ALL, DIALECTS_FOLDER, load_text
 
 _HEADER = "# Made by `make crds` from grove.api; do not edit.\n"
 
@@ -73,10 +73,11 @@ def _files(definitions: Iterable[Definition], folder: str) -> dict[str, str]:
 
 
 def main() -> None:
-    here = Path(__file__).parents[2] / "src" / "grove" / "crds"
+    root = Path(__file__).parents[2]
     for name, text in rendered().items():
-        (here / name).write_text(text)
+        (root / "src" / "grove" / "crds" / name).write_text(text)
         print(f"{name}: {len(text.splitlines())} lines")
+    (root / "charts" / "grove-crds.yaml").write_text(load_text(dialects=True))
 
 
 if __name__ == "__main__":
