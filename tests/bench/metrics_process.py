@@ -38,7 +38,7 @@ def page(waiting: float, served: int) -> bytes:
 class Engines(asyncio.Protocol):
     """As little of an HTTP server as will do: what is measured is the reader."""
 
-    pages = [page(1, served) for served in range(1, 20)]
+    pages = [page(1, served) for served in range(1, 60)]
     begun = time.monotonic()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -47,8 +47,8 @@ class Engines(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if data.startswith(b"GET /jump"):
-            Engines.pages = [page(2, served) for served in range(1, 20)]
-        body = Engines.pages[min(int((time.monotonic() - Engines.begun) / 10), 18)]
+            Engines.pages = [page(2, served) for served in range(1, 60)]
+        body = Engines.pages[min(int((time.monotonic() - Engines.begun) / 10), 58)]
         head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n\r\n"
         self._transport.write(head.encode() + body)
 
