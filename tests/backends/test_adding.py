@@ -20,7 +20,7 @@ from grove.api.core import CustomResourceDefinition, Pod
 from grove.api.meta import Json, Resource, is_true
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.backends.base import NOT_INSTALLED, Answers, PlainBackend, PodSite, Question, Refusal, Telling
+from grove.backends.base import NOT_INSTALLED, Answers, GangObjects, PlainBackend, PodSite, Question, Refusal
 from grove.backends.kube_objects import object_meta
 from grove.backends.options import Options
 
@@ -61,15 +61,15 @@ class CrewBackend(PlainBackend):
         if site is not None:
             pod["metadata"].setdefault("labels", {})["crew"] = site.gang_name
 
-    def tell_gang(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> Telling:
+    def gang_objects(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> GangObjects:
         if not self.installed:
-            return Telling(ready=False, reason=NOT_INSTALLED, message="Crew is not served here")
+            return GangObjects(ready=False, reason=NOT_INSTALLED, message="Crew is not served here")
         hands = sum(group.min_replicas for group in gang.spec.podgroups)
         meta = object_meta(gang, gang.metadata.name)
         spec = {"ship": self.ship, "hands": hands}
-        return Telling(({"apiVersion": CREW.api_version, "kind": CREW.kind, "metadata": meta, "spec": spec},))
+        return GangObjects(({"apiVersion": CREW.api_version, "kind": CREW.kind, "metadata": meta, "spec": spec},))
 
-    def may_go(self, pod: Pod, gang: PodGang) -> bool:
+    def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
         return is_true(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
 
 

@@ -28,7 +28,7 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.client import Client
 from grove.kube.errors import KubeError
-from grove.operator.shared.restarts import pod_incarnation
+from grove.operator.shared.rollout import pod_incarnation
 from grove.operator.wiring import Operator
 from grove.sim import loop
 from grove.sim.cluster import SimCluster
@@ -84,11 +84,11 @@ class Conscience:
             for entry in status["replicaRestarts"] or ()
             if entry.get("generationHash") and before.get(entry["replicaIndex"]) != entry["generationHash"]
         ]
-        whole = self._whole_copies(group_)
+        whole = self._whole_replicas(group_)
         if sum(index in whole for index in taken) and len(whole) < group_.spec.min_available:
             self.sins.append(f"{at.name}: copies {taken} were taken with {sorted(whole)} whole")
 
-    def _whole_copies(self, group_: PodCliqueScalingGroup) -> set[int]:
+    def _whole_replicas(self, group_: PodCliqueScalingGroup) -> set[int]:
         ready: dict[str, int] = {}
         for version in self._cluster.server.store.collection(Pod.RESOURCE).objects.values():
             pod = version.view(Pod)

@@ -41,7 +41,7 @@ from grove.operator.podclique.pod import PodBlueprint
 from grove.operator.podclique.pods import PodPlan, plan_pods
 from grove.operator.podclique.status import clique_status
 from grove.operator.podcliqueset.status import set_status
-from grove.operator.podgang.gangs import GangContext, is_scheduled, releasable, wanted_gangs
+from grove.operator.podgang.gangs import GangContext, is_scheduled, may_be_ungated, wanted_gangs
 from grove.operator.podgang.status import gang_status
 from grove.operator.scalinggroup.status import group_status
 from grove.operator.shared import children
@@ -187,12 +187,12 @@ class PureGraph:
         base_scheduled = not unit.is_scaled or (
             base is not None and is_scheduled(msgspec.convert(base, PodGang), self.pods_of)
         )
-        free = releasable(
+        free = may_be_ungated(
             pods, clique.metadata.name, msgspec.convert(gang, PodGang) if gang else None, base_scheduled=base_scheduled
         )
         blueprint = PodBlueprint(pcs, clique, unit, self.backend, "grove-initc:test")
         plan = self.plans[clique.metadata.name] = plan_pods(
-            blueprint, pods, now=self.now, rng=self.rng, releasable=free
+            blueprint, pods, now=self.now, rng=self.rng, may_be_ungated=free
         )
         claims = wanted_clique_claims(pcs, clique, unit, plan.indexes, self._no_template)
         self._sync(ResourceClaim, clique, claims.objects)

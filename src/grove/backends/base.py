@@ -80,12 +80,12 @@ class PodSite:
         return self.index < self.min_replicas
 
 
-class Telling(NamedTuple):
+class GangObjects(NamedTuple):
     """What a scheduler shall be told about a gang.
 
     `objects` in the order in which to make them; an owner reference without uid names an earlier one of them. With
     `create` off, objects that are there are corrected and none is made. `ready` false keeps the reason and message as a
-    condition on the gang; a backend that wants pods held until then says so in `may_go`.
+    condition on the gang; a backend that wants pods held until then says so in `may_ungate`.
     """
 
     objects: Sequence[Json] = ()
@@ -95,10 +95,10 @@ class Telling(NamedTuple):
     create: bool = True
 
 
-SILENCE = Telling()
+NO_OBJECTS = GangObjects()
 
 
-class Backed(NamedTuple):
+class GangObjectsState(NamedTuple):
     """How far a scheduler has been told; becomes the condition SchedulerObjectsReady.
 
     `retry` is set when nothing that we follow will tell us that trying again helps.
@@ -143,7 +143,7 @@ class Backend(Protocol):
 
     @property
     def gang_resources(self) -> Sequence[Resource]:
-        """Kinds that `tell_gang` may return, for the controller to watch; empty when nothing is to be told."""
+        """Kinds that `gang_objects` may return, for the controller to watch; empty when nothing is to be told."""
         ...
 
     @property
@@ -187,11 +187,11 @@ class Backend(Protocol):
         """Annotations it wants on a PodGang; `gang` is what is there already, `pods` are those that exist."""
         ...
 
-    def tell_gang(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> Telling:
+    def gang_objects(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> GangObjects:
         """The objects wanted beside this PodGang, without the owner reference to it: the controller adds that."""
         ...
 
-    def may_go(self, pod: Pod, gang: PodGang) -> bool:
+    def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
         """Whether a gated pod of a complete gang may be let go, as far as this scheduler is concerned."""
         ...
 
@@ -246,10 +246,10 @@ class PlainBackend:
     def gang_annotations(self, pcs: PodCliqueSet, gang: PodGang | None, pods: Sequence[Pod]) -> Mapping[str, str]:
         return {}
 
-    def tell_gang(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> Telling:
-        return SILENCE
+    def gang_objects(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> GangObjects:
+        return NO_OBJECTS
 
-    def may_go(self, pod: Pod, gang: PodGang) -> bool:
+    def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
         return True
 
     def node_labels_to_keep(self, gang: PodGang, stands_on: Sequence[Mapping[str, str]]) -> Mapping[str, str]:

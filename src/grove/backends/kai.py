@@ -19,7 +19,16 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import GangTopologyConstraint, PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends import base
-from grove.backends.base import Answers, BackendError, PlainBackend, PodSite, Question, Refusal, Telling, TopologySync
+from grove.backends.base import (
+    Answers,
+    BackendError,
+    GangObjects,
+    PlainBackend,
+    PodSite,
+    Question,
+    Refusal,
+    TopologySync,
+)
 from grove.backends.constraints import gang_constraints
 from grove.backends.kube_objects import object_meta
 from grove.backends.options import Options
@@ -134,24 +143,24 @@ class KaiBackend(PlainBackend):
             annotations[key.KAI_SKIP_PODGROUPER] = "true"
             annotations[key.KAI_POD_GROUP_NAME] = site.gang_name
 
-    def tell_gang(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> Telling:
+    def gang_objects(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> GangObjects:
         if not self.facts.installed:
-            return Telling(ready=False, reason=base.NOT_INSTALLED, message="KAI's PodGroup is not served here")
+            return GangObjects(ready=False, reason=base.NOT_INSTALLED, message="KAI's PodGroup is not served here")
         if not self._is_ours(gang):
             if none := [group.name for group in gang.spec.podgroups if not group.min_replicas]:
                 message = f"KAI's podgrouper needs a minimum of one pod a clique; none has {', '.join(none)}"
-                return Telling(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
-            return Telling(message="KAI's podgrouper reads the PodGang")
+                return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
+            return GangObjects(message="KAI's podgrouper reads the PodGang")
         constrained = any(True for _ in gang_constraints(gang))
         if constrained and not topology_of(gang):
             message = f"a topology constraint needs the annotation {key.TOPOLOGY_NAME} or {key.KAI_TOPOLOGY}"
-            return Telling(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
+            return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
         try:
-            return Telling((pod_group(gang, queue_of(pcs), self.facts),))
+            return GangObjects((pod_group(gang, queue_of(pcs), self.facts),))
         except BackendError as error:
-            return Telling(ready=False, reason=base.NOT_REPRESENTABLE, message=str(error))
+            return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=str(error))
 
-    def may_go(self, pod: Pod, gang: PodGang) -> bool:
+    def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
         return is_true(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
 
     # Topology

@@ -27,7 +27,7 @@ from grove.api.podrequest import pod_request
 from grove.api.reservation_ref import reservation_affinity
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends import base, koord_annotations
-from grove.backends.base import Answers, PlainBackend, PodSite, Question, Refusal, Telling, TopologySync
+from grove.backends.base import Answers, GangObjects, PlainBackend, PodSite, Question, Refusal, TopologySync
 from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.koord_annotations import TIMEOUT, ZONE
 from grove.backends.koord_topology import DEFAULT, NETWORK_TOPOLOGY, network_drift, network_topology
@@ -138,7 +138,7 @@ class KoordBackend(PlainBackend):
             terms = koord_annotations.zone_preferences(koord_annotations.zones(wanted), keys)
             _prefer(pod["spec"], terms)
 
-    def may_go(self, pod: Pod, gang: PodGang) -> bool:
+    def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
         told = is_true(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
         if self.options.group_first and not told:
             return False
@@ -155,21 +155,23 @@ class KoordBackend(PlainBackend):
 
     # Gangs
 
-    def tell_gang(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> Telling:
+    def gang_objects(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> GangObjects:
         if not self.installed:
-            return Telling(ready=False, reason=base.NOT_INSTALLED, message="Koordinator's PodGroup is not served here")
+            return GangObjects(
+                ready=False, reason=base.NOT_INSTALLED, message="Koordinator's PodGroup is not served here"
+            )
         if gang.spec.topology_constraint is not None and (unequal := unequal_cliques(pcs)):
-            return Telling(ready=False, reason=base.NOT_REPRESENTABLE, message=f"{UNEQUAL}: {unequal}")
+            return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=f"{UNEQUAL}: {unequal}")
         lost, dropped = self._unsaid(gang)
         if lost:
             message = f"Koordinator cannot be told this: {', '.join(lost)}"
-            return Telling(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
+            return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
         objects = pod_groups(gang, self.options.layers)
         if not self.options.group_first and not _core_released(gang, pods):
-            return Telling(objects, False, base.PODS_HELD, "told when all core pods have been let go", create=False)
+            return GangObjects(objects, False, base.PODS_HELD, "told when all core pods have been let go", create=False)
         if dropped:
-            return Telling(objects, reason=base.TOLD_IN_PART, message=f"ignored: {', '.join(dropped)}")
-        return Telling(objects)
+            return GangObjects(objects, reason=base.TOLD_IN_PART, message=f"ignored: {', '.join(dropped)}")
+        return GangObjects(objects)
 
     def _unsaid(self, gang: PodGang) -> tuple[list[str], list[str]]:
         layers, lost, dropped = self.options.layers, [], []

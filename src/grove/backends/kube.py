@@ -20,7 +20,7 @@ from grove.api.meta import Json, Resource, find_condition, is_true
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.backends import base, kube_api, kube_objects
-from grove.backends.base import SILENCE, Answers, BackendError, PlainBackend, PodSite, Question, Refusal, Telling
+from grove.backends.base import NO_OBJECTS, Answers, BackendError, GangObjects, PlainBackend, PodSite, Question, Refusal
 from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.kube_api import Capability
 from grove.backends.kube_objects import MAX_TEMPLATES, MERGED, PER_CLIQUE, TREE
@@ -129,33 +129,33 @@ class KubeBackend(PlainBackend):
             raise BackendError(_MISSING)
         return self.offered.version, mapping
 
-    def tell_gang(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> Telling:
+    def gang_objects(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> GangObjects:
         version, mapping = self.recorded(gang)
         if not mapping:
             return self._untold(gang)
         if version != self.offered.version:
             if self.options.gang == OFF or not self.offered.version:
-                return Telling(ready=False, reason=base.NOT_OFFERED, message=f"told as {version}; {_MISSING}")
+                return GangObjects(ready=False, reason=base.NOT_OFFERED, message=f"told as {version}; {_MISSING}")
             message = f"told as {version}, the server now has {self.offered.version}: recreate the set for a gang"
-            return Telling(ready=False, reason=base.NOT_OFFERED, message=message)
+            return GangObjects(ready=False, reason=base.NOT_OFFERED, message=message)
         lost, dropped = kube_objects.unsaid(gang, mapping, self.offered)
         if lost:
             message = f"kube-scheduler cannot be told this: {', '.join(lost)}"
-            return Telling(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
+            return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
         objects = kube_objects.gang_objects(gang, pcs, mapping, self.offered)
         if dropped:
-            return Telling(objects, reason=base.TOLD_IN_PART, message=f"ignored: {', '.join(dropped)}")
-        return Telling(objects)
+            return GangObjects(objects, reason=base.TOLD_IN_PART, message=f"ignored: {', '.join(dropped)}")
+        return GangObjects(objects)
 
-    def _untold(self, gang: PodGang) -> Telling:
+    def _untold(self, gang: PodGang) -> GangObjects:
         if gang.metadata.annotations.get(key.GANG_MAPPING) == NO_MAPPING:
-            return Telling(ready=False, reason=base.NOT_OFFERED, message=f"{_MISSING}; pods are placed one by one")
+            return GangObjects(ready=False, reason=base.NOT_OFFERED, message=f"{_MISSING}; pods are placed one by one")
         if ignored := [str(one) for one in gang_constraints(gang)]:
             message = f"pods are placed one by one; ignored: {', '.join(ignored)}"
-            return Telling(ready=False, reason=base.TOLD_IN_PART, message=message)
-        return SILENCE
+            return GangObjects(ready=False, reason=base.TOLD_IN_PART, message=message)
+        return NO_OBJECTS
 
-    def may_go(self, pod: Pod, gang: PodGang) -> bool:
+    def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
         version, mapping = self.recorded(gang)
         if not mapping or (version != self.offered.version and not _reference(pod)):
             return True

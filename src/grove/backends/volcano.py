@@ -17,7 +17,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import GangTopologyConstraint, PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends import base
-from grove.backends.base import Answers, PlainBackend, PodSite, Question, Refusal, Telling, TopologySync
+from grove.backends.base import Answers, GangObjects, PlainBackend, PodSite, Question, Refusal, TopologySync
 from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.kube_objects import object_meta
 from grove.backends.options import Options
@@ -94,12 +94,12 @@ class VolcanoBackend(PlainBackend):
             annotations: Json = pod["metadata"].setdefault("annotations", {})
             annotations[key.VOLCANO_GROUP_NAME] = annotations[key.KUBE_GROUP_NAME] = site.gang_name
 
-    def tell_gang(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> Telling:
+    def gang_objects(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> GangObjects:
         if not self.capable:
-            return Telling(ready=False, reason=base.NOT_INSTALLED, message="Volcano 1.14 or later is not installed")
+            return GangObjects(ready=False, reason=base.NOT_INSTALLED, message="Volcano 1.14 or later is not installed")
         if lost := self._unsaid(gang):
             message = f"Volcano cannot be told this: {', '.join(lost)}"
-            return Telling(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
+            return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
         objects = (pod_group(gang, queue_of(pcs), self.tiers),)
         # One of the two can be said, and the binding one is.
         dropped = [
@@ -108,10 +108,10 @@ class VolcanoBackend(PlainBackend):
             if one.required and one.preferred
         ]
         if dropped:
-            return Telling(objects, reason=base.TOLD_IN_PART, message=f"ignored: {', '.join(dropped)}")
-        return Telling(objects)
+            return GangObjects(objects, reason=base.TOLD_IN_PART, message=f"ignored: {', '.join(dropped)}")
+        return GangObjects(objects)
 
-    def may_go(self, pod: Pod, gang: PodGang) -> bool:
+    def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
         return is_true(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
 
     def _unsaid(self, gang: PodGang) -> list[str]:

@@ -51,7 +51,7 @@ from grove.kube.errors import AlreadyExists, Forbidden, Invalid, KubeError, NotF
 from grove.kube.events import Recorder
 from grove.operator.shared.cluster.sets import SET
 from grove.operator.shared.cluster.status_writer import StatusWriter
-from grove.operator.shared.cluster.trouble import namespace_ends
+from grove.operator.shared.cluster.writes import namespace_ends
 from grove.operator.shared.diff import finalizer_patch
 
 log = structlog.get_logger(__name__)

@@ -25,7 +25,7 @@ from grove.kube.cache import Cache
 from grove.kube.controller import Controller
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.status_writer import StatusWriter
-from grove.operator.shared.cluster.trouble import unless_namespace_ends
+from grove.operator.shared.cluster.writes import unless_namespace_ends
 
 WORKERS = 5
 SETTLE_S = 0.05

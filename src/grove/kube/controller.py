@@ -29,6 +29,12 @@ class Result:
 
 DONE = Result()
 
+
+def earliest(*times_s: float | None) -> float | None:
+    """The next look that somebody asked for; None if only an event can help."""
+    return min((at for at in times_s if at is not None), default=None)
+
+
 Reconcile = Callable[[K], Awaitable[Result]]
 
 

@@ -54,14 +54,13 @@ from grove.operator.shared.cluster.children_writer import Children
 from grove.operator.shared.cluster.claim_writer import SharedClaims
 from grove.operator.shared.cluster.computedomain_writer import ComputeDomain
 from grove.operator.shared.cluster.deps import Deps, GangKey, Queues
-from grove.operator.shared.cluster.event_batching import EventBatches
 from grove.operator.shared.cluster.optional_kinds import MANAGED, OPTIONAL, OptionalKinds
 from grove.operator.shared.cluster.revision_writer import Revisions
 from grove.operator.shared.cluster.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.sets import SET, Sets, by_set
-from grove.operator.shared.cluster.status_writer import StatusWriter
-from grove.operator.shared.cluster.trouble import unless_namespace_ends
-from grove.operator.shared.set_errors import SetErrors
+from grove.operator.shared.cluster.status_writer import EventBatches, StatusWriter
+from grove.operator.shared.cluster.writes import unless_namespace_ends
+from grove.operator.shared.outcome import SetErrors
 from grove.operator.shared.status_batching import SETTLE_S, StatusBatches
 from grove.operator.topology.controller import TopologyController
 

@@ -12,7 +12,7 @@ from grove.admission.rules.lookups import BackendFacts
 from grove.admission.rules.review import VALIDATE_SET, Admission
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
-from grove.backends import KNOWN, Backends, GroveBackend, KubeBackend, Telling, build_backends, is_topology_aware
+from grove.backends import KNOWN, Backends, GangObjects, GroveBackend, KubeBackend, build_backends, is_topology_aware
 from grove.backends.koord import KoordBackend
 from grove.backends.kube import KubeOptions
 from grove.backends.kube_api import Capability
@@ -82,7 +82,7 @@ def test_what_the_two_promise() -> None:
         assert pod["spec"]["schedulerName"] == backend.name
         observed = set_of(pcs("d", clique("a")))
         assert backend.validate(observed) == ()
-        assert backend.tell_gang(gang(backend.name), observed, []) == Telling()
+        assert backend.gang_objects(gang(backend.name), observed, []) == GangObjects()
         assert backend.gang_resources == ()
 
 

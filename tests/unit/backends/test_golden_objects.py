@@ -137,7 +137,7 @@ def recorded(name: str, row: str) -> PodGang:
 
 def told(name: str, row: str) -> Any:
     """What the backend says, reduced to what the scheduler reads."""
-    telling = BACKENDS[name][1].tell_gang(recorded(name, row), owner(row), [])
+    telling = BACKENDS[name][1].gang_objects(recorded(name, row), owner(row), [])
     if not telling.objects:
         return f"{telling.reason}: {telling.message}"
     return [_shown(one) for one in telling.objects]
@@ -192,7 +192,7 @@ def test_there_is_a_gang_for_every_capability_and_an_answer_to_it_from_every_sch
 
 def test_what_is_said_in_part_says_which_part_is_not() -> None:
     row = "the gang in one block, in one rack if possible"
-    said = {name: BACKENDS[name][1].tell_gang(recorded(name, row), owner(row), []) for name in BACKENDS}
+    said = {name: BACKENDS[name][1].gang_objects(recorded(name, row), owner(row), []) for name in BACKENDS}
     assert {name: one.message for name, one in said.items() if one.reason == "ToldInPart"} == {
         "volcano": f"ignored: preferred {RACK} of the gang",
         "kube 1.36 with every gate": f"ignored: preferred {RACK} of the gang",

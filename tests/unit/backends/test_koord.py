@@ -247,15 +247,15 @@ def koord_pods(*gated: bool) -> list[Pod]:
     ],
 )
 def test_koordinator_is_told_last(pods: list[Pod], want: tuple[bool, bool]) -> None:
-    telling = KoordBackend(installed=True).tell_gang(koord_gang(), set_of(pcs("d", clique("a", 2))), pods)
+    telling = KoordBackend(installed=True).gang_objects(koord_gang(), set_of(pcs("d", clique("a", 2))), pods)
     assert (telling.create, telling.ready) == want
 
 
 def test_core_goes_first_and_surplus_when_the_gang_stands() -> None:
     backend, (core, surplus) = KoordBackend(installed=True), (koord_pods(True)[0], koord_pods(True, True, True)[2])
-    assert backend.may_go(core, koord_gang())
-    assert not backend.may_go(surplus, koord_gang())
-    assert backend.may_go(surplus, koord_gang(Scheduled="True"))
+    assert backend.may_ungate(core, koord_gang())
+    assert not backend.may_ungate(surplus, koord_gang())
+    assert backend.may_ungate(surplus, koord_gang(Scheduled="True"))
 
 
 LEVELS = (("block", "example.com/block"), ("rack", "example.com/rack"), ("host", "kubernetes.io/hostname"))

@@ -143,7 +143,7 @@ def test_a_pod_is_not_made_where_gangs_are_required_and_not_offered() -> None:
 def test_who_may_go(gang: PodGang, referenced: bool, want: bool) -> None:
     spec = {"schedulingGroup": {"podGroupName": "d-0"}} if referenced else {}
     pod = msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, Pod)
-    assert KubeBackend(KubeOptions(), Capability("v1alpha2")).may_go(pod, gang) is want
+    assert KubeBackend(KubeOptions(), Capability("v1alpha2")).may_ungate(pod, gang) is want
 
 
 GROUPED = pcs("d", clique("a"), clique("b"), groups=[group("g", "a", "b", topologyConstraint=RACK)])

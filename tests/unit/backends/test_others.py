@@ -54,7 +54,7 @@ def test_a_gang_left_to_podgrouper_stays_so_after_an_upgrade() -> None:
     )
     pod = new_pod(KaiBackend("auto", NEW), pcs("d", clique("a", labels=QUEUE)), gang=gang)
     assert pod["metadata"]["annotations"] == {}
-    assert KaiBackend("auto", NEW).tell_gang(gang, set_of(pcs("d", clique("a", labels=QUEUE))), []).objects == ()
+    assert KaiBackend("auto", NEW).gang_objects(gang, set_of(pcs("d", clique("a", labels=QUEUE))), []).objects == ()
 
 
 @pytest.mark.parametrize(
@@ -171,5 +171,5 @@ def test_an_unknown_tier_holds_the_gang_instead_of_being_ignored() -> None:
     spec = {"podgroups": [{"name": "d-0-a", "minReplicas": 1, "podReferences": []}]}
     level = {"topologyConstraint": {"packConstraint": {"required": RACK_KEY}}}
     gang = msgspec.convert({"metadata": {"name": "d-0"}, "spec": {**spec, **level}}, PodGang)
-    telling = VolcanoBackend({RACK_KEY: "rack"}, capable=True).tell_gang(gang, set_of(pcs("d", clique("a"))), [])
+    telling = VolcanoBackend({RACK_KEY: "rack"}, capable=True).gang_objects(gang, set_of(pcs("d", clique("a"))), [])
     assert (telling.objects, telling.reason) == ((), "NotRepresentable")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from grove.api.core import COMPUTE_DOMAIN, HorizontalPodAutoscaler
 from grove.api.meta import find_condition
-from grove.operator.podcliqueset.features import FEATURES_UNAVAILABLE, with_features_condition
+from grove.operator.podcliqueset.status import FEATURES_UNAVAILABLE, with_features_condition
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -21,7 +21,7 @@ from grove.operator.podgang.gangs import (
     find_replica,
     gate_removal,
     is_scheduled,
-    releasable,
+    may_be_ungated,
     wanted_gangs,
 )
 from grove.operator.podgang.status import gang_status
@@ -314,12 +314,12 @@ def test_releasable(initialized: bool, base_scheduled: bool, free: list[str]) ->
         pod("d-0-a", 2, gang="d-0", gated=True, name="a0", deleting=True),
         pod("d-0-a", 3, gang="d-0", name="a0"),
     ]
-    found = releasable([listed, *others], "d-0-a", gang, base_scheduled=base_scheduled)
+    found = may_be_ungated([listed, *others], "d-0-a", gang, base_scheduled=base_scheduled)
     assert [one.metadata.name for one in found] == free
 
 
 def test_nothing_is_released_without_a_gang() -> None:
-    assert releasable([pod("d-0-a", 0, gated=True)], "d-0-a", None, base_scheduled=True) == []
+    assert may_be_ungated([pod("d-0-a", 0, gated=True)], "d-0-a", None, base_scheduled=True) == []
 
 
 def test_only_our_gate_comes_off() -> None:

@@ -180,12 +180,6 @@ def test_a_pod_stuck_in_deletion_on_a_vanished_node_is_forced_out() -> None:
     assert found.create == []
 
 
-def test_pods_we_deleted_already_do_not_count() -> None:
-    found = plan(blueprint(1), [pod(FQN, 0, uid="u")], leaving={"u"})
-    assert created(found) == ["d-0-w-0"]
-    assert found.delete == []
-
-
 def test_an_update_takes_pods_and_they_come_back_under_their_index() -> None:
     pods = [pod(FQN, index, ready=True, uid=f"u{index}") for index in range(3)]
     found = plan(blueprint(3), pods, replace={"u1"})
@@ -195,7 +189,7 @@ def test_an_update_takes_pods_and_they_come_back_under_their_index() -> None:
 
 def test_gates_come_off_only_from_pods_that_stay() -> None:
     pods = [pod(FQN, 0, gated=True), pod(FQN, 1, gated=True)]
-    found = plan(blueprint(1), pods, releasable=pods)
+    found = plan(blueprint(1), pods, may_be_ungated=pods)
     assert len(found.delete) == 1
     assert [one.metadata.name for one in found.ungate] == ["d-0-w-0-abcde"]
 

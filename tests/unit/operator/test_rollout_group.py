@@ -19,10 +19,10 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroupUpdateProgress
 from grove.operator.scalinggroup.rollout import (
-    CopyState,
     GroupObserved,
+    GroupReplicaState,
     frozen_members,
-    next_copies,
+    next_group_replicas,
     next_rollout_step,
     observe_group,
 )
@@ -31,15 +31,15 @@ from grove.operator.shared.children import template_hashes
 OLD, NEW, NEWER = "hash-a", "hash-b", "hash-c"
 
 LETTERS = {
-    "o": CopyState(0, outdated=True, whole=True, new=False),
-    "b": CopyState(0, outdated=True, whole=False, new=False),
-    "r": CopyState(0, outdated=False, whole=False, new=False),
-    "n": CopyState(0, outdated=False, whole=False, new=True),
-    ".": CopyState(0, outdated=False, whole=True, new=True),
+    "o": GroupReplicaState(0, outdated=True, whole=True, new=False),
+    "b": GroupReplicaState(0, outdated=True, whole=False, new=False),
+    "r": GroupReplicaState(0, outdated=False, whole=False, new=False),
+    "n": GroupReplicaState(0, outdated=False, whole=False, new=True),
+    ".": GroupReplicaState(0, outdated=False, whole=True, new=True),
 }
 
 
-def copies(text: str) -> list[CopyState]:
+def copies(text: str) -> list[GroupReplicaState]:
     """`o` old and whole, `b` old and broken, `r` taken and not back, `n` back but not ready, `.` new and whole."""
     return [replace(LETTERS[letter], index=index) for index, letter in enumerate(text)]
 
@@ -175,7 +175,7 @@ def member(
     return structs.replace(found, status=structs.replace(found.status, replicas=pods))
 
 
-def observe(found: list[PodClique], restarts: list[Json] | None = None) -> list[CopyState]:
+def observe(found: list[PodClique], restarts: list[Json] | None = None) -> list[GroupReplicaState]:
     now_ = demo("two", **CHOSEN)
     whole = group_of(now_, "d-0-g", replicaRestarts=restarts or [])
     config = now_.spec.template.pod_clique_scaling_groups[0]
@@ -189,41 +189,44 @@ BEFORE, AFTER = demo(), demo("two")
     ("found", "restarts", "want"),
     [
         pytest.param(
-            [member(BEFORE, 0, "b"), member(BEFORE, 0, "c")], [], CopyState(0, outdated=True, whole=True, new=False),
+            [member(BEFORE, 0, "b"), member(BEFORE, 0, "c")], [],
+            GroupReplicaState(0, outdated=True, whole=True, new=False),
             id="a clique has the old template: the copy is outdated",
         ),
         pytest.param(
-            [member(AFTER, 0, "b"), member(AFTER, 0, "c")], [], CopyState(0, outdated=False, whole=True, new=True),
+            [member(AFTER, 0, "b"), member(AFTER, 0, "c")], [],
+            GroupReplicaState(0, outdated=False, whole=True, new=True),
             id="all new",
         ),
         pytest.param(
             [member(AFTER, 0, "b", pods_from=BEFORE), member(AFTER, 0, "c")], [],
-            CopyState(0, outdated=True, whole=True, new=False),
+            GroupReplicaState(0, outdated=True, whole=True, new=False),
             id="OnDelete left old pods under a new template",
         ),
         pytest.param(
             [member(BEFORE, 0, "b", readyReplicas=0), member(BEFORE, 0, "c")], [],
-            CopyState(0, outdated=True, whole=False, new=False),
+            GroupReplicaState(0, outdated=True, whole=False, new=False),
             id="outdated and broken",
         ),
         pytest.param(
             [member(AFTER, 0, "b", pods_from=BEFORE), member(AFTER, 0, "c")],
             [{"replicaIndex": 0, "incarnation": 1, "generationHash": HASH}],
-            CopyState(0, outdated=False, whole=False, new=False),
+            GroupReplicaState(0, outdated=False, whole=False, new=False),
             id="taken: its cliques have not restarted yet, whatever their status says",
         ),
         pytest.param(
             [member(AFTER, 0, "b", incarnation=1), member(AFTER, 0, "c", incarnation=1)],
             [{"replicaIndex": 0, "incarnation": 1, "generationHash": HASH}],
-            CopyState(0, outdated=False, whole=True, new=True),
+            GroupReplicaState(0, outdated=False, whole=True, new=True),
             id="taken and back",
         ),
         pytest.param(
-            [member(AFTER, 0, "b")], [], CopyState(0, outdated=False, whole=False, new=False), id="half a copy"
+            [member(AFTER, 0, "b")], [],
+            GroupReplicaState(0, outdated=False, whole=False, new=False), id="half a copy"
         ),
     ],
 )  # fmt: skip
-def test_a_copy_is_seen(found: list[PodClique], restarts: list[Json], want: CopyState) -> None:
+def test_a_copy_is_seen(found: list[PodClique], restarts: list[Json], want: GroupReplicaState) -> None:
     assert observe(found, restarts)[0] == want
 
 
@@ -233,7 +236,7 @@ def test_taking_a_copy_raises_its_incarnation_above_that_of_its_replica() -> Non
     found = [member(BEFORE, copy, name, incarnation=3) for copy in (0, 1) for name in ("b", "c")]
     config = now_.spec.template.pod_clique_scaling_groups[0]
 
-    turned = next_copies(now_, whole, config, found, template_hashes(now_), NOW)
+    turned = next_group_replicas(now_, whole, config, found, template_hashes(now_), NOW)
 
     entries = [(one.replica_index, one.incarnation, one.generation_hash) for one in turned.status.replica_restarts]
     assert entries == [(0, 4, HASH), (1, 1, "")]

@@ -20,18 +20,18 @@ from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupS
 from grove.operator.scalinggroup.status import group_status
 from grove.operator.shared.children import template_hashes
 from grove.operator.shared.outcome import COMPLETE
-from grove.operator.shared.restarts import find_restart
+from grove.operator.shared.rollout import find_restart
 from grove.operator.shared.termination import (
-    Sentence,
-    Verdict,
-    condemned_copies,
-    condemned_replicas,
+    Restart,
+    Terminations,
+    group_replicas_to_restart,
     max_gang_restarts,
-    terminated_copies,
-    terminated_replicas,
+    set_replicas_to_restart,
     termination_delay,
     with_clique_memory,
     with_group_memory,
+    with_group_restarts,
+    with_set_restarts,
 )
 
 DELAY_S = 10
@@ -96,7 +96,7 @@ def members(observed: PodCliqueSet, **conditions: list[Json]) -> list[PodClique]
 )
 def test_copies(conditions: dict[str, list[Json]], now_: list[int], wait_s: float | None) -> None:
     observed = demo()
-    verdict = condemned_copies(
+    verdict = group_replicas_to_restart(
         observed, group_of(observed, "d-0-g", conditions=FINE_GROUP), 0, members(observed, **conditions), NOW
     )
     assert ([one.index for one in verdict.now], verdict.wait_s) == (now_, wait_s)
@@ -113,7 +113,10 @@ def test_copies(conditions: dict[str, list[Json]], now_: list[int], wait_s: floa
 def test_no_copy_goes_alone_while(conditions: list[Json]) -> None:
     observed = demo()
     found = members(observed, _1_b=breached(-500))
-    assert condemned_copies(observed, group_of(observed, "d-0-g", conditions=conditions), 0, found, NOW) == Verdict()
+    assert (
+        group_replicas_to_restart(observed, group_of(observed, "d-0-g", conditions=conditions), 0, found, NOW)
+        == Terminations()
+    )
 
 
 def test_a_copy_that_is_still_being_restarted_is_not_restarted_again() -> None:
@@ -121,13 +124,13 @@ def test_a_copy_that_is_still_being_restarted_is_not_restarted_again() -> None:
     restarts = [{"replicaIndex": 1, "incarnation": 1}]
     whole = group_of(observed, "d-0-g", conditions=FINE_GROUP, replicaRestarts=restarts)
     found = members(observed, _1_b=breached(-500))  # its status is still about incarnation 0
-    assert condemned_copies(observed, whole, 0, found, NOW) == Verdict()
+    assert group_replicas_to_restart(observed, whole, 0, found, NOW) == Terminations()
 
 
 def test_copies_beyond_the_replicas_are_on_their_way_out() -> None:
     observed = demo()
     whole = group_of(observed, "d-0-g", 2, conditions=FINE_GROUP)
-    assert condemned_copies(observed, whole, 0, members(observed, _2_b=breached(-500)), NOW) == Verdict()
+    assert group_replicas_to_restart(observed, whole, 0, members(observed, _2_b=breached(-500)), NOW) == Terminations()
 
 
 @pytest.mark.parametrize(("incarnation", "want"), [(0, ("True", 0)), (1, ("False", 3))])
@@ -184,21 +187,21 @@ IN_PROGRESS = [*breached(-500, type_=words.WAS_HEALTHY), said(words.GANG_TERMINA
 def test_replicas(a: list[Json], g: list[Json], now_: list[str], wait_s: float | None) -> None:
     observed = demo()
     one_clique, one_group = parts(observed, 0, a, g)
-    verdict = condemned_replicas(observed, [one_clique], [one_group], NOW)
+    verdict = set_replicas_to_restart(observed, [one_clique], [one_group], NOW)
     assert ([one.blame for one in verdict.now], verdict.wait_s) == (now_, wait_s)
 
 
 def test_a_replica_without_one_of_its_cliques_is_being_built() -> None:
     observed = demo()
     _, one_group = parts(observed, 0, FINE, breached(-500, type_=words.WAS_HEALTHY))
-    assert condemned_replicas(observed, [], [one_group], NOW) == Verdict()
+    assert set_replicas_to_restart(observed, [], [one_group], NOW) == Terminations()
 
 
 def test_replicas_are_judged_one_by_one() -> None:
     observed = demo(replicas=2)
     pairs = [parts(observed, 0, FINE, FINE_GROUP), parts(observed, 1, breached(-11), FINE_GROUP)]
-    verdict = condemned_replicas(observed, [c for c, _ in pairs], [g for _, g in pairs], NOW)
-    assert verdict == Verdict(now=(Sentence(1, 1, "d-1-a"),))
+    verdict = set_replicas_to_restart(observed, [c for c, _ in pairs], [g for _, g in pairs], NOW)
+    assert verdict == Terminations(now=(Restart(1, 1, "d-1-a"),))
 
 
 # How often
@@ -232,7 +235,7 @@ def test_restarts_are_bounded(
 ) -> None:
     observed = demo(limit=limit, **status)
     one_clique, one_group = parts(observed, 0, conditions, FINE_GROUP)
-    verdict = condemned_replicas(observed, [one_clique], [one_group], NOW)
+    verdict = set_replicas_to_restart(observed, [one_clique], [one_group], NOW)
     count = verdict.now[0].count if verdict.now else None
     assert (count, list(verdict.exhausted), verdict.wait_s) == want
 
@@ -257,9 +260,9 @@ def test_a_restarted_replica_is_ahead_of_everything_in_it() -> None:
     observed = demo(replicaRestarts=[{"replicaIndex": 0, "incarnation": 2}], gangRestarts=2)
     one_clique, one_group = parts(observed, 0, breached(-10), FINE_GROUP)
     one_group = group_of(observed, "d-0-g", replicaRestarts=[{"replicaIndex": 1, "incarnation": 7}])
-    verdict = Verdict(now=(Sentence(0, 3, "d-0-a"),))
+    verdict = Terminations(now=(Restart(0, 3, "d-0-a"),))
 
-    status = terminated_replicas(observed, [one_clique], [one_group], verdict, NOW).status
+    status = with_set_restarts(observed, [one_clique], [one_group], verdict, NOW).status
 
     assert find_restart(status.replica_restarts, 0).incarnation == 8
     assert status.gang_restarts == 3
@@ -270,7 +273,7 @@ def test_a_restarted_copy_leaves_the_others_alone() -> None:
     observed = demo(replicaRestarts=[{"replicaIndex": 0, "incarnation": 4}])
     one_group = group_of(observed, "d-0-g", replicaRestarts=[{"replicaIndex": 1, "incarnation": 2}], gangRestarts=1)
 
-    status = terminated_copies(observed, one_group, 0, Verdict(now=(Sentence(2, 1, "x"),)), NOW)
+    status = with_group_restarts(observed, one_group, 0, Terminations(now=(Restart(2, 1, "x"),)), NOW)
 
     assert [(one.replica_index, one.incarnation) for one in status.replica_restarts] == [(1, 2), (2, 5)]
     assert status.gang_restarts == 2
@@ -279,13 +282,13 @@ def test_a_restarted_copy_leaves_the_others_alone() -> None:
 def test_that_no_restart_is_left_is_said_and_taken_back() -> None:
     observed = demo(limit="3")
     one_group = group_of(observed, "d-0-g")
-    status = terminated_copies(observed, one_group, 0, Verdict(exhausted=(1,)), NOW)
+    status = with_group_restarts(observed, one_group, 0, Terminations(exhausted=(1,)), NOW)
     found = find_condition(status.conditions, words.GANG_RESTARTS_EXHAUSTED)
     assert found is not None
     assert found.message == "replica 1 stays in breach after 3 restarts, all that grove.io/max-gang-restarts allows"
 
     again = group_of(observed, "d-0-g", conditions=[said(words.GANG_RESTARTS_EXHAUSTED, "True", -1)])
-    assert terminated_copies(observed, again, 0, Verdict(), NOW).conditions == ()
+    assert with_group_restarts(observed, again, 0, Terminations(), NOW).conditions == ()
 
 
 # What is remembered
@@ -343,13 +346,13 @@ def test_nothing_is_forgotten_and_nothing_comes_early(since: list[tuple[int, int
     facts = {k: breached(-b, whole_s=None if w is None else -w) for k, (b, w) in zip(keys, since, strict=True)}
     whole, found = group_of(observed, "d-0-g", conditions=FINE_GROUP), members(observed, **facts)
 
-    now_ = condemned_copies(observed, whole, 0, found, NOW)
+    now_ = group_replicas_to_restart(observed, whole, 0, found, NOW)
     for one in now_.now:
         mine = since[2 * one.index : 2 * one.index + 2]
         assert any(w is not None and min(b, w) >= DELAY_S for b, w in mine)
     if now_.wait_s is not None:
-        then = condemned_copies(observed, whole, 0, found, NOW + timedelta(seconds=now_.wait_s))
+        then = group_replicas_to_restart(observed, whole, 0, found, NOW + timedelta(seconds=now_.wait_s))
         assert len(then.now) > len(now_.now)
     else:
-        after = condemned_copies(observed, whole, 0, found, NOW + timedelta(seconds=later))
+        after = group_replicas_to_restart(observed, whole, 0, found, NOW + timedelta(seconds=later))
         assert [one.index for one in after.now] == [one.index for one in now_.now]

@@ -12,7 +12,7 @@ from grove.api.podcliqueset import PodCliqueSetStatus, PodCliqueSetUpdateProgres
 from grove.api.podgang import PodGangStatus
 from grove.api.scalinggroup import PodCliqueScalingGroupSpec, PodCliqueScalingGroupStatus
 from grove.api.status import LastError
-from grove.operator.shared.urgency import clique_news, gang_news, group_news, set_news
+from grove.operator.shared.status_batching import clique_news, gang_news, group_news, set_news
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OPEN, ENDED = PodCliqueUpdateProgress(update_started_at=NOW), PodCliqueUpdateProgress(update_ended_at=NOW)

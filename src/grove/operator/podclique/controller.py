@@ -14,7 +14,7 @@ from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.kube.controller import DONE, Result
+from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from grove.operator.pod.controller import PARENT
 from grove.operator.podclique.plan import CliquePlan, ObservedClique, plan_clique
@@ -22,14 +22,12 @@ from grove.operator.podclique.pods import pod_index, surplus
 from grove.operator.podgang.gangs import is_scheduled
 from grove.operator.shared.claims import wanted_clique_claims
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
-from grove.operator.shared.cluster.deps import Deps, earliest
+from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_clique
-from grove.operator.shared.cluster.pod_loads import PodLoads
+from grove.operator.shared.cluster.pod_facts import ON_NODE, PodLoads, VanishedNodes, Waits, by_node
 from grove.operator.shared.cluster.pod_writer import PodWriter
 from grove.operator.shared.cluster.sets import SET
-from grove.operator.shared.cluster.startup_waits import Waits
-from grove.operator.shared.cluster.trouble import namespace_ends
-from grove.operator.shared.cluster.vanished_nodes import ON_NODE, VanishedNodes, by_node
+from grove.operator.shared.cluster.writes import namespace_ends
 from grove.operator.shared.diff import finalizer_patch
 from grove.operator.shared.layout import Unit, replica_of, unit_of
 from grove.operator.shared.outcome import COMPLETE, Outcome

@@ -25,11 +25,11 @@ from grove.operator.podclique.pod import PodBlueprint
 from grove.operator.podclique.pods import GoneSince, PodPlan, plan_pods
 from grove.operator.podclique.rollout import CliqueTurn, clique_turn
 from grove.operator.podclique.status import BELOW_MINIMUM, clique_status, lost_all_scheduled
-from grove.operator.podgang.gangs import releasable
+from grove.operator.podgang.gangs import may_be_ungated
 from grove.operator.shared.layout import Unit
 from grove.operator.shared.outcome import COMPLETE, Notice, Outcome
+from grove.operator.shared.status_batching import clique_news
 from grove.operator.shared.termination import with_clique_memory
-from grove.operator.shared.urgency import clique_news
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def plan_clique(observed: ObservedClique, now: datetime, rng: Random) -> CliqueP
             now=now,
             rng=rng,
             gone_since=observed.gone_since,
-            releasable=_may_be_ungated(observed, backend),
+            may_be_ungated=_ungated_by_backend(observed, backend),
             replace=turn.replace,
             restart=turn.restart,
             stuck=observed.stuck,
@@ -164,9 +164,9 @@ def plan_clique(observed: ObservedClique, now: datetime, rng: Random) -> CliqueP
     return CliquePlan(observed, now, turn, planned)
 
 
-def _may_be_ungated(observed: ObservedClique, backend: Backend) -> list[Pod]:
+def _ungated_by_backend(observed: ObservedClique, backend: Backend) -> list[Pod]:
     gang, name = observed.gang, observed.clique.metadata.name
     if not backend.needs_gate or gang is None:
         return []
-    complete = releasable(observed.pods, name, gang, base_scheduled=observed.base_scheduled)
-    return [pod for pod in complete if backend.may_go(pod, gang)]
+    complete = may_be_ungated(observed.pods, name, gang, base_scheduled=observed.base_scheduled)
+    return [pod for pod in complete if backend.may_ungate(pod, gang)]

@@ -19,8 +19,8 @@ from grove.api.podgang import PodGang
 from grove.backends import Backend, PodSite
 from grove.backends.uniform import CARRIED
 from grove.operator.shared.claims import claims_of_pod, with_claims
+from grove.operator.shared.diff import owned_by
 from grove.operator.shared.layout import Unit, min_pods
-from grove.operator.shared.owners import owned_by
 from grove.operator.shared.startup import parent_minimums, with_startup_container
 
 

@@ -74,18 +74,17 @@ def plan_pods(
     now: datetime,
     rng: Random,
     gone_since: GoneSince = lambda node: None,
-    releasable: Sequence[Pod] = (),
+    may_be_ungated: Sequence[Pod] = (),
     replace: Collection[str] = (),
     restart: Collection[str] = (),
     stuck: Collection[str] = (),
-    leaving: Collection[str] = (),
     loads: Mapping[str, float] | None = None,
 ) -> PodPlan:
     """The plan for a clique that is not being deleted.
 
-    `releasable` are the gated pods whose gang lets them go (`gangs.releasable`), `replace` the uids an update takes
-    now, `restart` those that a restart of their gang takes, `stuck` those that wait for a parent scaled to zero since,
-    `leaving` the uids we deleted and the cache still shows, `loads` what pods have to do, by name, as far as is known.
+    `may_be_ungated` are the gated pods whose gang lets them go, `replace` the uids an update takes now, `restart` those
+    that a restart of their gang takes, `stuck` those that wait for more of a parent than it has, `loads` what pods have
+    to do, by name, as far as is known.
     """
     clique = blueprint.clique
     wanted = clique.spec.replicas
@@ -95,8 +94,8 @@ def plan_pods(
     pods = list(pods)
     for pod in pods:
         reason = _loss(pod, now, gone_since, due)
-        if pod.metadata.is_deleting or pod.metadata.uid in leaving:
-            if reason == NODE_GONE and pod.metadata.uid not in leaving:
+        if pod.metadata.is_deleting:
+            if reason == NODE_GONE:
                 removals.append(Removal(pod, NODE_GONE, force=True))
         elif reason:
             removals.append(Removal(pod, reason, force=reason == NODE_GONE))
@@ -130,7 +129,7 @@ def plan_pods(
     return PodPlan(
         delete=removals,
         create=create,
-        ungate=[pod for pod in releasable if pod.metadata.uid in stays],
+        ungate=[pod for pod in may_be_ungated if pod.metadata.uid in stays],
         relabel=[(pod, changes) for pod in staying if (changes := _wrong_labels(blueprint, pod))],
         indexes=frozenset(used | set(fresh)),
         next_look_s=min(due) if due else None,

@@ -26,8 +26,14 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podclique.pods import pod_index
 from grove.operator.shared.layout import floor, replica_of
-from grove.operator.shared.restarts import has_template, incarnation_in_effect, left_behind
-from grove.operator.shared.rollout import is_chosen, is_rolling, max_unavailable
+from grove.operator.shared.rollout import (
+    has_template,
+    incarnation_in_effect,
+    is_chosen,
+    is_rolling,
+    left_behind,
+    max_unavailable,
+)
 
 
 @dataclass(frozen=True, slots=True)

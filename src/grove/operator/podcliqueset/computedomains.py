@@ -13,7 +13,7 @@ from grove.api.core import COMPUTE_DOMAIN
 from grove.api.meta import Json
 from grove.api.podcliqueset import CliqueTemplate, PodCliqueSet
 from grove.operator.shared.claims import with_container_claims
-from grove.operator.shared.owners import owned_by
+from grove.operator.shared.diff import owned_by
 
 GPU = "nvidia.com/gpu"
 

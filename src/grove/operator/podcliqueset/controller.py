@@ -19,7 +19,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.kube.controller import DONE, Result
+from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import KubeError, NotFound
 from grove.operator.podcliqueset.plan import ACCESS, CHILDREN, ChildKind, ObservedSet, SetPlan, plan_set
 from grove.operator.podgang.controller import PodGangController
@@ -27,7 +27,7 @@ from grove.operator.shared.claims import all_sharing, wanted_set_claims
 from grove.operator.shared.cluster.children_writer import Changes
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
 from grove.operator.shared.cluster.computedomain_writer import ComputeDomain, ComputeDomains
-from grove.operator.shared.cluster.deps import Deps, earliest
+from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_set
 from grove.operator.shared.cluster.sets import SET, set_key
 from grove.operator.shared.diff import finalizer_patch
@@ -96,7 +96,7 @@ class PodCliqueSetController:
     # Writing
 
     async def _begin(self, pcs: PodCliqueSet) -> PodCliqueSet:
-        """Takes charge of a new set: our finalizer, and the hash that later changes are told by."""
+        """Takes breach of a new set: our finalizer, and the hash that later changes are told by."""
         meta, client = pcs.metadata, self._deps.client
         patch = finalizer_patch(meta.finalizers, meta.resource_version, key.SET_FINALIZER, present=True)
         if patch is not None:

@@ -23,9 +23,8 @@ from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
-from grove.operator.podcliqueset.features import with_features_condition
 from grove.operator.podcliqueset.rollout import next_replicas, with_progress_time
-from grove.operator.podcliqueset.status import set_status
+from grove.operator.podcliqueset.status import set_status, with_features_condition
 from grove.operator.podgang.status import with_scheduler_objects_condition
 from grove.operator.shared.children import (
     wanted_access,
@@ -36,8 +35,8 @@ from grove.operator.shared.children import (
 )
 from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, with_children, with_outcome
 from grove.operator.shared.scale_selectors import PodsOf, no_pods
-from grove.operator.shared.termination import Verdict, as_written, condemned_replicas, terminated_replicas
-from grove.operator.shared.urgency import set_news
+from grove.operator.shared.status_batching import set_news
+from grove.operator.shared.termination import Terminations, as_written, set_replicas_to_restart, with_set_restarts
 
 
 class ChildKind(NamedTuple):
@@ -111,7 +110,7 @@ class SetPlan:
 
     observed: ObservedSet
     now: datetime
-    terminated: Verdict
+    terminated: Terminations
     complete: PodCliqueSetStatus
     """The status if everything goes well."""
     next_look_s: float | None
@@ -168,7 +167,7 @@ def plan_set(observed: ObservedSet, now: datetime) -> SetPlan:
     conditions = with_scheduler_objects_condition(after.conditions, gangs, pcs.metadata.generation, now)
     after, stalls_s = with_progress_time(structs.replace(after, conditions=conditions), pcs, cliques, groups, now)
     judged = structs.replace(pcs, status=after)
-    terminated = condemned_replicas(judged, cliques, groups, now, observed.moment)
-    after = terminated_replicas(judged, cliques, groups, terminated, now).status
+    terminated = set_replicas_to_restart(judged, cliques, groups, now, observed.moment)
+    after = with_set_restarts(judged, cliques, groups, terminated, now).status
     next_look_s = min((at for at in (stalls_s, terminated.wait_s) if at is not None), default=None)
     return SetPlan(observed, now, terminated, after, next_look_s)

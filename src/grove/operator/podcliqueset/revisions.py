@@ -14,7 +14,7 @@ from grove.api.core import ControllerRevision
 from grove.api.hashes import generation_hash
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
-from grove.operator.shared.owners import owned_by
+from grove.operator.shared.diff import owned_by
 
 KEPT = 5
 

@@ -28,8 +28,7 @@ from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus, PodCliqueSe
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.scalinggroup.status import is_updated
 from grove.operator.shared.layout import group_floor, min_pods, standalone_units
-from grove.operator.shared.restarts import replica_incarnation, within
-from grove.operator.shared.rollout import is_paused, is_rolling, max_unavailable
+from grove.operator.shared.rollout import is_paused, is_rolling, max_unavailable, replica_incarnation, within
 
 
 @dataclass(frozen=True, slots=True)

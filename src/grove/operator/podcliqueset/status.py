@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
 from grove.api import conditions as words
 from grove.api import names
-from grove.api.conditions import FALSE, TRUE
+from grove.api.conditions import FALSE, TRUE, with_condition, without_condition
 from grove.api.hashes import generation_hash
+from grove.api.meta import Condition, Resource
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import (
     PodCliqueSet,
@@ -160,3 +161,26 @@ def _with_counts(
         updated_pod_clique_scaling_groups_count=sum(replica.groups_updated for replica in replicas),
         total_pod_clique_scaling_groups_count=sum(replica.groups_total for replica in replicas),
     )
+
+
+FEATURES_UNAVAILABLE = "FeaturesUnavailable"
+API_NOT_SERVED = "APINotServed"
+
+FEATURES = {
+    "HorizontalPodAutoscaler": "autoscaling",
+    "ResourceClaim": "shared resource claims",
+    "ComputeDomain": "MNNVL compute domains",
+}
+
+
+def with_features_condition(
+    conditions: tuple[Condition, ...], missing: Sequence[Resource], generation: int, now: datetime
+) -> tuple[Condition, ...]:
+    """The conditions with `FeaturesUnavailable` among them while something is missing, and without it otherwise."""
+    if not missing:
+        return without_condition(conditions, FEATURES_UNAVAILABLE)
+    said = "; ".join(
+        f"{FEATURES.get(one.kind, one.kind)}: the cluster does not serve {one.plural} of {one.api_version}"
+        for one in sorted(set(missing))
+    )
+    return with_condition(conditions, FEATURES_UNAVAILABLE, TRUE, API_NOT_SERVED, said, now, generation)

@@ -16,19 +16,18 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.backends import Backed, Backend, BackendError
-from grove.kube.controller import DONE, Result
+from grove.backends import Backend, BackendError, GangObjectsState
+from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, NotLeader
 from grove.operator.podgang.gangs import find_gang_layout
 from grove.operator.podgang.plan import GangPlan, ObservedGang, plan_gang
 from grove.operator.shared.cluster.children_writer import Taken, taken
-from grove.operator.shared.cluster.deps import Deps, GangKey, earliest
+from grove.operator.shared.cluster.deps import Deps, GangKey
 from grove.operator.shared.cluster.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.sets import SET
-from grove.operator.shared.cluster.trouble import namespace_ends
-from grove.operator.shared.diff import needed_patch
+from grove.operator.shared.cluster.writes import namespace_ends
+from grove.operator.shared.diff import is_controlled_by, is_left_behind, needed_patch
 from grove.operator.shared.layout import replica_layouts, replica_of
-from grove.operator.shared.owners import is_controlled_by, is_left_behind
 from grove.operator.shared.status_batching import SETTLE_S
 
 TROUBLES = Counter(
@@ -117,7 +116,7 @@ class PodGangController:
         return self._cache.wrote(gang, echo=True)
 
     async def _write_status(
-        self, plan: GangPlan, gang: PodGang, backend: Backend, backed: Backed | None
+        self, plan: GangPlan, gang: PodGang, backend: Backend, backed: GangObjectsState | None
     ) -> float | None:
         after = plan.status(gang, backend, backed)
         news = plan.is_news(gang.status, after)

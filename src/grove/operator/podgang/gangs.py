@@ -21,6 +21,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding, TopologyConstraint
 from grove.backends import Backend
+from grove.operator.shared.diff import owned_by
 from grove.operator.shared.layout import (
     GangLayout,
     GroupReplicas,
@@ -29,7 +30,6 @@ from grove.operator.shared.layout import (
     min_pods,
     replica_layouts,
 )
-from grove.operator.shared.owners import owned_by
 from grove.operator.topology.levels import topology_name, translated
 
 PodsOf = Callable[[str], Iterable[Pod]]
@@ -156,7 +156,7 @@ def is_scheduled(gang: PodGang, pods_of: PodsOf) -> bool:
     )
 
 
-def releasable(pods: Iterable[Pod], clique_fqn: str, gang: PodGang | None, *, base_scheduled: bool) -> list[Pod]:
+def may_be_ungated(pods: Iterable[Pod], clique_fqn: str, gang: PodGang | None, *, base_scheduled: bool) -> list[Pod]:
     """Gated pods of a clique whose gate may come off: named by a gang that is complete, whose base gang is placed.
 
     Upstream looks at the name only, so a pod can start before its gang is whole; we want both.
@@ -236,10 +236,10 @@ def _pod_group(context: GangContext, layout: GangLayout, unit: Unit, missing: li
 
 
 def _constraints(context: GangContext, layout: GangLayout, units: list[Unit]) -> tuple[Json | None, list[Json]]:
-    """The gang's own constraint and those of its scaling-group copies.
+    """The gang's own constraint and those of its scaling-group replicas.
 
-    A base gang holds the set's constraint and one config a copy of each constrained group. A scaled gang is a copy, so
-    its group's constraint is the gang's; without one the set's applies.
+    A base gang holds the set's constraint and one config a replica of each constrained group. A scaled gang is such a
+    replica, so its group's constraint is the gang's; without one the set's applies.
     """
     template = context.pcs.spec.template
     if not context.topology_enabled:

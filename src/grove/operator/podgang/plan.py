@@ -15,17 +15,15 @@ from grove.api.core import Pod
 from grove.api.meta import Json, find_condition
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang, PodGangStatus
-from grove.backends import Backed, Backend, base
+from grove.backends import Backend, GangObjectsState, base
 from grove.operator.podgang.gangs import GangContext, WantedGang, referenced, wanted_gang
 from grove.operator.podgang.status import gang_status, is_trouble
-from grove.operator.shared.diff import needed_patch
+from grove.operator.shared.diff import is_controlled_by, is_left_behind, needed_patch
 from grove.operator.shared.layout import GangLayout
 from grove.operator.shared.outcome import Notice
-from grove.operator.shared.owners import is_controlled_by, is_left_behind
-from grove.operator.shared.status_batching import FIRST_S, NOTHING_YET_S, PROGRESS_S
-from grove.operator.shared.urgency import gang_news
+from grove.operator.shared.status_batching import FIRST_S, NOTHING_YET_S, PROGRESS_S, gang_news
 
-NOT_ENFORCED = Backed(
+NOT_ENFORCED = GangObjectsState(
     True,
     base.NOT_ENFORCED,
     "the scheduler bound part of the gang and not the rest: its own feature gates for gangs may be off",
@@ -69,12 +67,14 @@ class GangPlan:
         found = (referenced(context.pods_of(group.name), gang.metadata.name) for group in gang.spec.podgroups)
         return [pod for pods in found for pod in pods]
 
-    def doubted(self, gang: PodGang, backend: Backend, backed: Backed | None) -> tuple[Backed | None, float | None]:
+    def doubted(
+        self, gang: PodGang, backend: Backend, backed: GangObjectsState | None
+    ) -> tuple[GangObjectsState | None, float | None]:
         """How far another scheduler is told, in the light of what it did; and when to look whether it does."""
         doubt_s = backend.doubt_s(gang, self.pods_of(gang), self.now) if backed is not None else None
         return (NOT_ENFORCED, None) if doubt_s == 0.0 else (backed, doubt_s)
 
-    def status(self, gang: PodGang, backend: Backend, backed: Backed | None) -> PodGangStatus:
+    def status(self, gang: PodGang, backend: Backend, backed: GangObjectsState | None) -> PodGangStatus:
         """The status of a gang that is as wanted; `gang` is what is there now."""
         wanted, context = self.wanted, self.observed.context
         if wanted is None or context is None:
@@ -85,7 +85,7 @@ class GangPlan:
         """Whether somebody waits for this status; else it may wait for more to report."""
         return gang_news(before, after) and self.wanted is not None and not self.wanted.incomplete
 
-    def events(self, gang: PodGang, backend: Backend, backed: Backed | None) -> list[Notice]:
+    def events(self, gang: PodGang, backend: Backend, backed: GangObjectsState | None) -> list[Notice]:
         """Once for each time that a gang is not told to its scheduler; `gang` as it was before that was written."""
         if backed is None or not is_trouble(backed.reason):
             return []

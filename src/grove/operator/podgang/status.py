@@ -14,7 +14,7 @@ from grove.api import conditions as words
 from grove.api.conditions import FALSE, SCHEDULER_OBJECTS_READY, TRUE, with_condition, without_condition
 from grove.api.meta import Condition, find_condition, is_true
 from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang, PodGangStatus
-from grove.backends import Backed, Backend, base
+from grove.backends import Backend, GangObjectsState, base
 from grove.operator.podgang.gangs import PodsOf, WantedGang, referenced
 
 GANG_PLACED = "MinimumPlaced"
@@ -26,7 +26,12 @@ SHOWN = 3
 
 
 def gang_status(
-    gang: PodGang, wanted: WantedGang, backend: Backend, pods_of: PodsOf, now: datetime, backed: Backed | None = None
+    gang: PodGang,
+    wanted: WantedGang,
+    backend: Backend,
+    pods_of: PodsOf,
+    now: datetime,
+    backed: GangObjectsState | None = None,
 ) -> PodGangStatus:
     """What the operator would write on a PodGang that exists; equal to what it has if there is nothing to say.
 

@@ -12,12 +12,12 @@ from grove.api.meta import Key
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.kube.controller import DONE, Result
+from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import NotFound
 from grove.operator.scalinggroup.plan import GroupPlan, ObservedGroup, plan_group
 from grove.operator.shared.cluster.children_writer import Changes
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
-from grove.operator.shared.cluster.deps import Deps, earliest
+from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.sets import SET
 from grove.operator.shared.diff import finalizer_patch
 from grove.operator.shared.layout import group_config_of, replica_of

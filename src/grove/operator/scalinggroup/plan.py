@@ -19,22 +19,22 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
 from grove.operator.podclique.status import BELOW_MINIMUM
-from grove.operator.scalinggroup.rollout import frozen_members, next_copies
+from grove.operator.scalinggroup.rollout import frozen_members, next_group_replicas
 from grove.operator.scalinggroup.status import group_status
 from grove.operator.shared.children import wanted_members
 from grove.operator.shared.claims import FindTemplate, WantedClaims, wanted_group_claims
 from grove.operator.shared.layout import unit_of
 from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, with_children, with_outcome
-from grove.operator.shared.restarts import find_restart, replica_incarnation
+from grove.operator.shared.rollout import find_restart, replica_incarnation
 from grove.operator.shared.scale_selectors import PodsOf, no_pods
+from grove.operator.shared.status_batching import group_news
 from grove.operator.shared.termination import (
-    Verdict,
+    Terminations,
     as_written,
-    condemned_copies,
-    terminated_copies,
+    group_replicas_to_restart,
     with_group_memory,
+    with_group_restarts,
 )
-from grove.operator.shared.urgency import group_news
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class GroupPlan:
     observed: ObservedGroup
     now: datetime
     frozen: frozenset[str]
-    terminated: Verdict
+    terminated: Terminations
     complete: PodCliqueScalingGroupStatus
     """The status if everything goes well."""
 
@@ -127,14 +127,14 @@ def plan_group(observed: ObservedGroup, now: datetime) -> GroupPlan:
     wanted_hashes = {unit.fqn: hashes[unit.template.name] for unit in units if unit is not None}
     turned = group
     if observed.recorded:
-        turned = next_copies(pcs, group, observed.config, members, hashes, now)
+        turned = next_group_replicas(pcs, group, observed.config, members, hashes, now)
     after = group_status(
         pcs, turned, observed.config, observed.replica, members, hashes, COMPLETE, now, pods_of=observed.pods_of
     )
     after = with_group_memory(after, replica_incarnation(pcs, observed.replica), now)
     judged = structs.replace(group, status=after)
-    terminated = condemned_copies(pcs, judged, observed.replica, members, now, observed.moment)
-    after = terminated_copies(pcs, judged, observed.replica, terminated, now)
+    terminated = group_replicas_to_restart(pcs, judged, observed.replica, members, now, observed.moment)
+    after = with_group_restarts(pcs, judged, observed.replica, terminated, now)
     return GroupPlan(
         observed,
         now,

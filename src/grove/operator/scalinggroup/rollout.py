@@ -1,14 +1,14 @@
-"""An update as a scaling group sees it: which copies are recreated now.
+"""An update as a scaling group sees it: which replicas are recreated now.
 
-    outdated   = copies that are not from the new templates and were not taken yet
-    broken     = outdated copies that are not whole: all of them are taken at once, there is nothing to lose
-    in flight  = copies taken while whole that are not whole and new again
+    outdated   = replicas that are not from the new templates and were not taken yet
+    broken     = outdated replicas that are not whole: all of them are taken at once, there is nothing to lose
+    in flight  = replicas taken while whole that are not whole and new again
     taken      = broken + the lowest of outdated while in flight < maxUnavailable and available >= minAvailable
-    ended      = nothing is outdated, nothing in flight, and every copy has become new
+    ended      = nothing is outdated, nothing in flight, and every replica has become new
 
-`available` falls by one with each whole copy taken. A copy is taken by raising its incarnation (`restarts`): all its
-cliques change at once, also those whose template stayed, because a copy works as one. Copies added by scaling are made
-from the new templates and never taken; copies removed by scaling are forgotten.
+`available` falls by one with each whole replica taken. A replica is taken by raising its incarnation (`restarts`): all
+its cliques change at once, also those whose template stayed, because a replica works as one. Replicas added by scaling
+are made from the new templates and never taken; replicas removed by scaling are forgotten.
 """
 
 from __future__ import annotations
@@ -28,13 +28,21 @@ from grove.api.scalinggroup import (
 )
 from grove.operator.scalinggroup.status import has_hashes, is_available
 from grove.operator.shared.layout import group_floor, group_replica_of, member_units, replica_of
-from grove.operator.shared.restarts import copy_incarnation, find_restart, has_template, restarted_for_update, within
-from grove.operator.shared.rollout import is_chosen, is_rolling, max_unavailable
+from grove.operator.shared.rollout import (
+    find_restart,
+    group_replica_incarnation,
+    has_template,
+    is_chosen,
+    is_rolling,
+    max_unavailable,
+    restarted_for_update,
+    within,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class CopyState:
-    """One copy of a group. `new`: fully from the new templates; `whole`: every clique of it has its minimum ready."""
+class GroupReplicaState:
+    """One replica of a group. `new`: fully from the new templates; `whole`: every clique has its minimum ready."""
 
     index: int
     outdated: bool = False
@@ -54,7 +62,7 @@ class GroupObserved:
     target: str
     realised: str
     progress: PodCliqueScalingGroupUpdateProgress | None
-    copies: Sequence[CopyState]
+    copies: Sequence[GroupReplicaState]
     chosen: bool = True
     rolling: bool = True
     min_available: int = 1
@@ -63,7 +71,7 @@ class GroupObserved:
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """What the status is to record, and the copies whose incarnation is raised."""
+    """What the status is to record, and the replicas whose incarnation is raised."""
 
     progress: PodCliqueScalingGroupUpdateProgress | None
     take: tuple[int, ...] = ()
@@ -79,7 +87,7 @@ def next_rollout_step(observed: GroupObserved, now: datetime) -> GroupStep:
     if not observed.chosen or (observed.realised == observed.target and not is_open):
         return GroupStep(_ended(progress, now) if progress is not None and is_open else progress)
     if progress is None or _target(progress) != observed.target:
-        # Copies an overtaken update has in flight are still down: they count, or two would be.
+        # Replicas an overtaken update has in flight are still down: they count, or two would be.
         down = _selected(progress) if progress is not None and is_open else ()
         progress = _with_selection(_begun(observed.target, now), list(down), [])
     elif not is_open:
@@ -119,7 +127,7 @@ def observe_group(
         index = group_replica_of(clique.metadata)
         if index is not None and not clique.metadata.is_deleting:
             live.setdefault(index, {})[clique.metadata.name] = clique
-    copies: list[CopyState] = []
+    copies: list[GroupReplicaState] = []
     for index in range(group.spec.replicas):
         units = list(member_units(pcs, replica, config, index))
         pairs = [
@@ -128,10 +136,10 @@ def observe_group(
         complete = len(pairs) == len(units)
         told = find_restart(group.status.replica_restarts, index).generation_hash == target
         restarting = any(
-            clique.status.incarnation < copy_incarnation(pcs, replica, group, index) for clique, _ in pairs
+            clique.status.incarnation < group_replica_incarnation(pcs, replica, group, index) for clique, _ in pairs
         )
         copies.append(
-            CopyState(
+            GroupReplicaState(
                 index,
                 outdated=not told and any(_is_outdated(clique, hash_) for clique, hash_ in pairs),
                 whole=complete and not restarting and all(is_available(clique) for clique, _ in pairs),
@@ -150,7 +158,7 @@ def observe_group(
     )
 
 
-def next_copies(
+def next_group_replicas(
     pcs: PodCliqueSet,
     group: PodCliqueScalingGroup,
     config: ScalingGroupConfig,
@@ -158,13 +166,13 @@ def next_copies(
     hashes: Mapping[str, str],
     now: datetime,
 ) -> PodCliqueScalingGroup:
-    """The group with its next step in its status; writing that is what recreates the copies."""
+    """The group with its next step in its status; writing that is what recreates the replicas."""
     observed = observe_group(pcs, group, config, members, hashes)
     step = next_rollout_step(observed, now)
     replica = replica_of(group.metadata) or 0
     restarts = within(group.status.replica_restarts, len(observed.copies))
     for index in step.take:
-        incarnation = copy_incarnation(pcs, replica, group, index) + 1
+        incarnation = group_replica_incarnation(pcs, replica, group, index) + 1
         restarts = restarted_for_update(restarts, index, incarnation, observed.target)
     status = msgspec.structs.replace(group.status, update_progress=step.progress, replica_restarts=restarts)
     return msgspec.structs.replace(group, status=status)
@@ -178,7 +186,7 @@ def frozen_members(
     *,
     recorded: bool = True,
 ) -> frozenset[str]:
-    """Member cliques that keep their old template because their copy's turn has not come.
+    """Member cliques that keep their old template because their replica's turn has not come.
 
     `wanted_hash` is the template hash each clique is to have, by its name; nobody's turn has come before the set has
     `recorded` the change. Under OnDelete nobody waits for a turn.

@@ -1,4 +1,4 @@
-"""Status of a PodCliqueScalingGroup, rolled up from its member PodCliques copy by copy."""
+"""Status of a PodCliqueScalingGroup, rolled up from its member PodCliques replica by replica."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from grove.operator.shared.outcome import (
     with_children,
     with_failure,
 )
-from grove.operator.shared.restarts import copy_incarnation
+from grove.operator.shared.rollout import group_replica_incarnation
 from grove.operator.shared.scale_selectors import PodsOf, group_scale_selector, no_pods
 
 
@@ -50,7 +50,7 @@ def group_status(
     `pods_of` gives the pods of a PodClique by its name.
     """
     members = list(members)
-    copies = _whole_copies(pcs, group, config, replica, members)
+    copies = _whole_replicas(pcs, group, config, replica, members)
     told = with_children(outcome, ((member, member.status) for member in members))
     generation = pcs.status.current_generation_hash
     hashes = [template_hashes[name] for name in config.clique_names if name in template_hashes]
@@ -104,14 +104,14 @@ def is_updated(clique: PodClique, template_hash: str, generation: str) -> bool:
     )
 
 
-def _whole_copies(
+def _whole_replicas(
     pcs: PodCliqueSet,
     group: PodCliqueScalingGroup,
     config: ScalingGroupConfig,
     replica: int,
     members: Iterable[PodClique],
 ) -> dict[int, list[PodClique]]:
-    """Copies of the group that have all their cliques, none terminating or being restarted; in the group's order."""
+    """Replicas of the group that have all their cliques, none terminating or being restarted; in the group's order."""
     live = {
         clique.metadata.name: clique
         for clique in members
@@ -120,7 +120,7 @@ def _whole_copies(
     copies: dict[int, list[PodClique]] = {}
     for index in range(group.spec.replicas):
         units = list(member_units(pcs, replica, config, index))
-        incarnation = copy_incarnation(pcs, replica, group, index)
+        incarnation = group_replica_incarnation(pcs, replica, group, index)
         found = [live[unit.fqn] for unit in units if unit.fqn in live]
         found = [clique for clique in found if clique.status.incarnation >= incarnation]
         if len(found) == len(config.clique_names):

@@ -19,6 +19,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.computedomains import find_mnnvl_group, with_mnnvl_claim
 from grove.operator.shared.autoscaling import described
+from grove.operator.shared.diff import owned_by
 from grove.operator.shared.layout import (
     Unit,
     group_config_of,
@@ -26,7 +27,6 @@ from grove.operator.shared.layout import (
     replica_of,
     standalone_units,
 )
-from grove.operator.shared.owners import owned_by
 from grove.operator.shared.startup import has_start_order, parents
 
 KeptReplicas = Mapping[str, int]
@@ -170,7 +170,7 @@ def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, s
 
 
 def _template_pods(pcs: PodCliqueSet, unit: Unit) -> int:
-    """Pods in one copy of a unit's group, by the templates."""
+    """Pods in one replica of a unit's group, by the templates."""
     if unit.group is None:
         return unit.template.spec.replicas
     members = map(pcs.spec.template.find_clique, unit.group.config.clique_names)

@@ -14,8 +14,8 @@ from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import ALL_REPLICAS, PER_REPLICA, PodCliqueSet, ResourceSharing, ScalingGroupConfig
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.operator.shared.diff import owned_by
 from grove.operator.shared.layout import Unit
-from grove.operator.shared.owners import owned_by
 
 API_VERSION, KIND = "resource.k8s.io/v1", "ResourceClaim"
 

@@ -2,7 +2,8 @@
 
 Wanted objects are the plain JSON we would create; observed ones are what was read, as JSON or as a view. A patch holds
 only what differs, in the fields we own (`OWNERSHIP`); everything else on a live object belongs to others and stays.
-Law: a patch, once applied, leaves nothing to patch.
+Law: a patch, once applied, leaves nothing to patch. Each child has exactly one owner, which manages it and holds its
+own deletion for it.
 """
 
 from __future__ import annotations
@@ -265,3 +266,32 @@ def _meta(obj: Observed) -> _Meta:
     if controller is None:
         return _Meta(obj.metadata.name, "", "", is_deleting)
     return _Meta(obj.metadata.name, controller.uid, controller.name, is_deleting)
+
+
+def owned_by(owner: Object) -> list[Json]:
+    """The `ownerReferences` of a child."""
+    return [
+        {
+            "apiVersion": owner.RESOURCE.api_version,
+            "kind": owner.RESOURCE.kind,
+            "name": owner.metadata.name,
+            "uid": owner.metadata.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+
+
+def is_controlled_by(obj: Object, owner: Object) -> bool:
+    controller = obj.metadata.controller
+    return controller is not None and controller.uid == owner.metadata.uid
+
+
+def is_left_behind(live: Object, owner: Object) -> bool:
+    """Whether this belonged to an earlier object of the owner's name; then the garbage collector will come to it."""
+    controller = live.metadata.controller
+    return (
+        controller is not None
+        and (controller.kind, controller.name) == (owner.RESOURCE.kind, owner.metadata.name)
+        and controller.uid != owner.metadata.uid
+    )

@@ -19,7 +19,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 
 @dataclass(frozen=True, slots=True)
 class GroupPlace:
-    """Which copy of which scaling group a member clique is in."""
+    """Which replica of which scaling group a member clique is in."""
 
     config: ScalingGroupConfig
     fqn: str
@@ -54,7 +54,7 @@ class GangLayout:
 
 
 GroupReplicas = Callable[[str, ScalingGroupConfig], int]
-"""How many copies a scaling group has now, by its object name; the template's number while there is no object."""
+"""How many replicas a scaling group has now, by its object name; the template's number while there is no object."""
 
 
 def floor(spec: PodCliqueSpec) -> int:
@@ -92,7 +92,7 @@ def standalone_units(pcs: PodCliqueSet, replica: int) -> Iterator[Unit]:
 
 
 def member_units(pcs: PodCliqueSet, replica: int, config: ScalingGroupConfig, group_replica: int) -> Iterator[Unit]:
-    """The member cliques of one copy of a group, in the order the group names them."""
+    """The member cliques of one replica of a group, in the order the group names them."""
     pcs_name = pcs.metadata.name
     fqn = names.scaling_group(pcs_name, replica, config.name)
     base = names.base_gang(pcs_name, replica)
@@ -146,8 +146,8 @@ def gang_layouts(pcs: PodCliqueSet, group_replicas: GroupReplicas) -> Iterator[G
 def replica_layouts(pcs: PodCliqueSet, replica: int, group_replicas: GroupReplicas) -> Iterator[GangLayout]:
     """The gangs of one replica.
 
-    The base gang holds the standalone cliques and each group's copies up to its minimum; every further copy is a gang
-    of its own, numbered from 0 again. A group at zero copies takes part in nothing.
+    The base gang holds the standalone cliques and each group's replicas up to its minimum; every further replica is a
+    gang of its own, numbered from 0 again. A group at zero replicas takes part in nothing.
     """
     units: list[Unit] = list(standalone_units(pcs, replica))
     scaled: list[GangLayout] = []

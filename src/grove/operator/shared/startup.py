@@ -165,7 +165,7 @@ def _resolved(pcs: PodCliqueSet, child: Unit, parent: CliqueTemplate) -> Iterato
     """The PodCliques of the child's gang that a parent template stands for."""
     group = pcs.spec.template.find_group_of(parent.name)
     if child.is_scaled:
-        # Only what is in the same copy of the same group is in this gang.
+        # Only what is in the same replica of the same group is in this gang.
         if child.group is not None and group is not None and group.name == child.group.config.name:
             yield names.member_clique(child.group.fqn, child.group.replica, parent.name)
     elif group is None:

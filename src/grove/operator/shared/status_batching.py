@@ -1,12 +1,22 @@
 """Writes that only report progress wait a little for company; news that somebody waits for does not.
 
 Two pods that turn ready within the same moment then cost one status write instead of two, and a clique on its way from
-created over scheduled to ready costs one or two instead of six.
+created over scheduled to ready costs one or two instead of six. News is: something broke, something is whole again, a
+minimum was crossed, an update moved. What an update takes down is on its way back, so that is progress too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+
+from grove.api import conditions as words
+from grove.api.conditions import FALSE, TRUE
+from grove.api.meta import Condition, find_condition
+from grove.api.podclique import PodCliqueSpec, PodCliqueStatus, PodCliqueUpdateProgress
+from grove.api.podcliqueset import PodCliqueSetStatus, PodCliqueSetUpdateProgress
+from grove.api.podgang import RUNNING, PodGangStatus
+from grove.api.scalinggroup import PodCliqueScalingGroupSpec, PodCliqueScalingGroupStatus
+from grove.operator.shared.layout import floor, group_floor
 
 SETTLE_S = 0.02
 """How long an event waits for the next one of the same object before we look."""
@@ -50,3 +60,83 @@ class StatusBatches:
         """Written, or nothing to write any more."""
         self._since.pop(key, None)
         self._crowd.discard(key)
+
+
+Conditions = tuple[Condition, ...]
+
+_SLOW_TO_JUDGE = frozenset(
+    {words.MIN_AVAILABLE_BREACHED, words.POD_CLIQUE_SCHEDULED, words.WAS_SCHEDULED, words.WAS_HEALTHY}
+)
+"""Conditions that come while things start, and say no more than that they do: their first appearance is no news."""
+
+
+def clique_news(spec: PodCliqueSpec, before: PodCliqueStatus, after: PodCliqueStatus) -> bool:
+    need, wanted = floor(spec), spec.replicas
+    was_enough, is_enough = before.ready_replicas >= need, after.ready_replicas >= need
+    was_whole, is_whole = (one.ready_replicas == one.replicas == wanted for one in (before, after))
+    return (
+        before.last_errors != after.last_errors
+        or before.update_progress != after.update_progress
+        or is_enough > was_enough
+        or (was_enough > is_enough and not _is_open(after.update_progress))
+        or is_whole > was_whole
+        or _turned(before.conditions, after.conditions)
+    )
+
+
+def group_news(
+    spec: PodCliqueScalingGroupSpec, before: PodCliqueScalingGroupStatus, after: PodCliqueScalingGroupStatus
+) -> bool:
+    wanted, need = spec.replicas, group_floor(spec.replicas, spec.min_available)
+    return (
+        before.last_errors != after.last_errors
+        or before.update_progress != after.update_progress
+        or (before.available_replicas >= need) != (after.available_replicas >= need)
+        or after.available_replicas == wanted
+        or _turned(before.conditions, after.conditions)
+    )
+
+
+def set_news(replicas: int, before: PodCliqueSetStatus, after: PodCliqueSetStatus) -> bool:
+    return (
+        before.last_errors != after.last_errors
+        or before.update_progress != after.update_progress
+        or before.current_generation_hash != after.current_generation_hash
+        or (after.available_replicas < before.available_replicas and not _is_open(after.update_progress))
+        or after.available_replicas == replicas
+        or _turned(before.conditions, after.conditions)
+    )
+
+
+def gang_news(before: PodGangStatus, after: PodGangStatus) -> bool:
+    """Schedulers and gates wait for Initialized; a gang that runs, or stopped running, is worth a word too."""
+
+    def said(status: PodGangStatus, type_: str) -> str:
+        found = find_condition(status.conditions, type_)
+        return f"{found.status} {found.reason}" if found is not None else ""
+
+    gates = (words.INITIALIZED, words.SCHEDULER_OBJECTS_READY)
+    return (
+        any(said(before, type_) != said(after, type_) for type_ in gates)
+        or (before.phase == RUNNING) != (after.phase == RUNNING)
+    )  # fmt: skip
+
+
+def _is_open(progress: PodCliqueUpdateProgress | PodCliqueSetUpdateProgress | None) -> bool:
+    return progress is not None and progress.update_ended_at is None
+
+
+def _turned(before: Conditions, after: Conditions) -> bool:
+    """Whether some condition turned, came or went, other than by saying for the first time that things just start."""
+    for condition in after:
+        old = find_condition(before, condition.type)
+        if old is None:
+            if condition.type not in _SLOW_TO_JUDGE:
+                return True
+        elif {old.status, condition.status} == {TRUE, FALSE} and condition.type == words.MIN_AVAILABLE_BREACHED:
+            if condition.status == TRUE:
+                return True
+        elif old.status != condition.status and condition.type not in _SLOW_TO_JUDGE:
+            return True
+    kept = {condition.type for condition in after}
+    return any(condition.type not in kept for condition in before)

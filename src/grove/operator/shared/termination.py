@@ -2,7 +2,7 @@
 
     since(part)   = later of: when its breach began, when it was last known whole
     due(replica)  = min over its breached parts of since(part) + terminationDelay
-    a copy of a scaling group is terminated alone while its group keeps its minimum; else its whole set replica is
+    a replica of a scaling group is terminated alone while its group keeps its minimum; else its whole set replica is
 
 A part counts only if it was whole before, which its own status remembers (`WasScheduled`, `WasHealthy`) until the next
 restart. Upstream guesses that from times, and so recycles for ever what never fitted.
@@ -26,10 +26,10 @@ from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
 from grove.operator.shared.layout import group_replica_of, standalone_units
-from grove.operator.shared.restarts import (
+from grove.operator.shared.rollout import (
     Restarts,
-    copy_incarnation,
     find_restart,
+    group_replica_incarnation,
     replica_incarnation,
     restarted_as_gang,
     wanted_incarnation,
@@ -52,7 +52,7 @@ FORGIVEN_AFTER = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class Restart:
     """One replica that is to be restarted, for the `count`th time, because of the parts named in `blame`."""
 
     index: int
@@ -61,16 +61,16 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Terminations:
     """Replicas to restart now, those that may not be any more, and seconds until the next one is due."""
 
-    now: tuple[Sentence, ...] = ()
+    now: tuple[Restart, ...] = ()
     exhausted: tuple[int, ...] = ()
     wait_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class Breach:
     """One breached part: since when it is, and since when it had been whole before."""
 
     part: str
@@ -97,38 +97,38 @@ def max_gang_restarts(pcs: PodCliqueSet) -> int | None:
     return int(value) if value.isascii() and value.isdigit() else None
 
 
-def condemned_copies(
+def group_replicas_to_restart(
     pcs: PodCliqueSet,
     group: PodCliqueScalingGroup,
     replica: int,
     members: Iterable[PodClique],
     now: datetime,
     moment: Moment = as_written,
-) -> Verdict:
-    """Copies of a group that are terminated by themselves; none while the group itself is in breach or in an update.
+) -> Terminations:
+    """Replicas of a group that are terminated by themselves; none while the group itself is in breach or in an update.
 
-    `group` carries its status of now: whether the group keeps its minimum without the breached copies.
+    `group` carries its status of now: whether the group keeps its minimum without the breached replicas.
     """
-    breach = find_condition(group.status.conditions, words.MIN_AVAILABLE_BREACHED)
-    if breach is None or breach.status != FALSE:
-        return Verdict()
-    charges: dict[int, list[Charge]] = {}
+    found = find_condition(group.status.conditions, words.MIN_AVAILABLE_BREACHED)
+    if found is None or found.status != FALSE:
+        return Terminations()
+    breaches: dict[int, list[Breach]] = {}
     for clique in members:
         index = group_replica_of(clique.metadata)
         if index is None or index >= group.spec.replicas:
             continue
-        if (charge := _clique_charge(pcs, clique, group, moment)) is not None:
-            charges.setdefault(index, []).append(charge)
-    return _judge(pcs, charges, group.status.replica_restarts, now)
+        if (breach := _clique_breach(pcs, clique, group, moment)) is not None:
+            breaches.setdefault(index, []).append(breach)
+    return _due(pcs, breaches, group.status.replica_restarts, now)
 
 
-def condemned_replicas(
+def set_replicas_to_restart(
     pcs: PodCliqueSet,
     cliques: Iterable[PodClique],
     groups: Iterable[PodCliqueScalingGroup],
     now: datetime,
     moment: Moment = as_written,
-) -> Verdict:
+) -> Terminations:
     """Replicas of a set that are terminated whole, because of a standalone clique or a whole scaling group.
 
     A replica that lacks one of its standalone cliques is being built, and is left alone.
@@ -136,27 +136,27 @@ def condemned_replicas(
     live = {clique.metadata.name: clique for clique in cliques if not clique.metadata.is_deleting}
     found = {group.metadata.name: group for group in groups if not group.metadata.is_deleting}
     configs = pcs.spec.template.pod_clique_scaling_groups
-    charges: dict[int, list[Charge]] = {}
+    breaches: dict[int, list[Breach]] = {}
     for replica in range(pcs.spec.replicas):
         units = [unit.fqn for unit in standalone_units(pcs, replica)]
         if not all(fqn in live for fqn in units):
             continue
         fqns = (names.scaling_group(pcs.metadata.name, replica, config.name) for config in configs)
         possible = [
-            *(_clique_charge(pcs, live[fqn], None, moment) for fqn in units),
-            *(_group_charge(pcs, replica, found[fqn], moment) for fqn in fqns if fqn in found),
+            *(_clique_breach(pcs, live[fqn], None, moment) for fqn in units),
+            *(_group_breach(pcs, replica, found[fqn], moment) for fqn in fqns if fqn in found),
         ]
-        charges[replica] = [charge for charge in possible if charge is not None]
-    return _judge(pcs, charges, pcs.status.replica_restarts, now)
+        breaches[replica] = [breach for breach in possible if breach is not None]
+    return _due(pcs, breaches, pcs.status.replica_restarts, now)
 
 
-def terminated_copies(
-    pcs: PodCliqueSet, group: PodCliqueScalingGroup, replica: int, verdict: Verdict, now: datetime
+def with_group_restarts(
+    pcs: PodCliqueSet, group: PodCliqueScalingGroup, replica: int, verdict: Terminations, now: datetime
 ) -> PodCliqueScalingGroupStatus:
-    """The group's status with the verdict in it; writing it is what restarts the copies."""
+    """The group's status with the verdict in it; writing it is what restarts the replicas."""
     status, restarts = group.status, group.status.replica_restarts
     for one in verdict.now:
-        incarnation = copy_incarnation(pcs, replica, group, one.index) + 1
+        incarnation = group_replica_incarnation(pcs, replica, group, one.index) + 1
         restarts = restarted_as_gang(restarts, one.index, incarnation, one.count, now)
     return msgspec.structs.replace(
         status,
@@ -166,11 +166,11 @@ def terminated_copies(
     )
 
 
-def terminated_replicas(
+def with_set_restarts(
     pcs: PodCliqueSet,
     cliques: Iterable[PodClique],
     groups: Iterable[PodCliqueScalingGroup],
-    verdict: Verdict,
+    verdict: Terminations,
     now: datetime,
 ) -> PodCliqueSet:
     """The set with the verdict in its status; writing that is what restarts the replicas."""
@@ -222,61 +222,61 @@ def with_group_memory(
     return msgspec.structs.replace(status, conditions=conditions, incarnation=incarnation)
 
 
-def _judge(pcs: PodCliqueSet, charges: dict[int, list[Charge]], restarts: Restarts, now: datetime) -> Verdict:
+def _due(pcs: PodCliqueSet, breaches: dict[int, list[Breach]], restarts: Restarts, now: datetime) -> Terminations:
     delay, limit = termination_delay(pcs), max_gang_restarts(pcs)
-    sentences: list[Sentence] = []
+    restarts_due: list[Restart] = []
     exhausted: list[int] = []
     waits: list[float] = []
-    for index, found in sorted(charges.items()):
+    for index, found in sorted(breaches.items()):
         if not found:
             continue
         entry = find_restart(restarts, index)
-        held = all(charge.breached_at - charge.whole_at >= FORGIVEN_AFTER for charge in found)
+        held = all(breach.breached_at - breach.whole_at >= FORGIVEN_AFTER for breach in found)
         count = 0 if held and limit is not None else entry.gang_restarts
         if limit is not None and count >= limit:
             exhausted.append(index)
             continue
-        due = min(charge.since for charge in found) + delay
+        due = min(breach.since for breach in found) + delay
         if limit is not None and count and entry.last_gang_restart_time is not None:
             due = max(due, entry.last_gang_restart_time + _backoff(count))
         if due <= now:
-            sentences.append(Sentence(index, count + 1, ", ".join(charge.part for charge in found)))
+            restarts_due.append(Restart(index, count + 1, ", ".join(breach.part for breach in found)))
         else:
             waits.append((due - now).total_seconds())
-    return Verdict(tuple(sentences), tuple(exhausted), min(waits, default=None))
+    return Terminations(tuple(restarts_due), tuple(exhausted), min(waits, default=None))
 
 
 def _backoff(count: int) -> timedelta:
     return min(FIRST_BACKOFF * (1 << min(count - 1, 10)), LONGEST_BACKOFF)
 
 
-def _clique_charge(
+def _clique_breach(
     pcs: PodCliqueSet, clique: PodClique, group: PodCliqueScalingGroup | None, moment: Moment
-) -> Charge | None:
+) -> Breach | None:
     if clique.metadata.is_deleting or clique.status.incarnation < wanted_incarnation(pcs, clique, group):
         return None
-    return _charge(clique.metadata, clique.status.conditions, words.WAS_SCHEDULED, moment)
+    return _breach(clique.metadata, clique.status.conditions, words.WAS_SCHEDULED, moment)
 
 
-def _group_charge(pcs: PodCliqueSet, replica: int, group: PodCliqueScalingGroup, moment: Moment) -> Charge | None:
-    """One restart for each breach: a group that is being restarted has nothing to answer for."""
+def _group_breach(pcs: PodCliqueSet, replica: int, group: PodCliqueScalingGroup, moment: Moment) -> Breach | None:
+    """One restart for each breach: a group that is being restarted is not counted again."""
     conditions = group.status.conditions
     if group.status.incarnation < replica_incarnation(pcs, replica):
         return None
     if is_true(conditions, words.GANG_TERMINATION_IN_PROGRESS):
         return None
-    return _charge(group.metadata, conditions, words.WAS_HEALTHY, moment)
+    return _breach(group.metadata, conditions, words.WAS_HEALTHY, moment)
 
 
-def _charge(part: ObjectMeta, conditions: Conditions, memory: str, moment: Moment) -> Charge | None:
+def _breach(part: ObjectMeta, conditions: Conditions, memory: str, moment: Moment) -> Breach | None:
     breach, whole = find_condition(conditions, words.MIN_AVAILABLE_BREACHED), find_condition(conditions, memory)
     if breach is None or breach.status != TRUE or whole is None or whole.status != TRUE:
         return None
     breached_at, whole_at = moment(part.uid, breach), moment(part.uid, whole)
-    return Charge(part.name, breached_at, whole_at) if breached_at is not None and whole_at is not None else None
+    return Breach(part.name, breached_at, whole_at) if breached_at is not None and whole_at is not None else None
 
 
-def _with_exhausted(conditions: Conditions, verdict: Verdict, limit: int | None, now: datetime) -> Conditions:
+def _with_exhausted(conditions: Conditions, verdict: Terminations, limit: int | None, now: datetime) -> Conditions:
     if not verdict.exhausted:
         return without_condition(conditions, words.GANG_RESTARTS_EXHAUSTED)
     which = ", ".join(map(str, verdict.exhausted))

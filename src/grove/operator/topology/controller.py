@@ -20,7 +20,7 @@ from grove.operator.podcliqueset.controller import PodCliqueSetController
 from grove.operator.podgang.controller import PodGangController
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.scheduler_objects import view_of
-from grove.operator.shared.owners import owned_by
+from grove.operator.shared.diff import owned_by
 from grove.operator.topology.levels import became, binding_status, topology_name
 
 BINDING = "binding"

@@ -19,12 +19,10 @@ from grove.kube.events import Recorder
 from grove.kube.workqueue import Workqueue
 from grove.operator.shared.cluster.children_writer import Children
 from grove.operator.shared.cluster.claim_writer import SharedClaims
-from grove.operator.shared.cluster.event_batching import EventBatches
 from grove.operator.shared.cluster.optional_kinds import OptionalKinds
 from grove.operator.shared.cluster.sets import Sets
-from grove.operator.shared.cluster.status_writer import StatusWriter
-from grove.operator.shared.outcome import Notice
-from grove.operator.shared.set_errors import SetErrors
+from grove.operator.shared.cluster.status_writer import EventBatches, StatusWriter
+from grove.operator.shared.outcome import Notice, SetErrors
 from grove.operator.shared.status_batching import StatusBatches
 
 
@@ -79,8 +77,3 @@ class Deps:
         for one in notices:
             say = self.events.warn if one.warning else self.events.normal
             say(one.about, one.reason, one.message)
-
-
-def earliest(*times_s: float | None) -> float | None:
-    """The next look that somebody asked for; None if only an event can help."""
-    return min((at for at in times_s if at is not None), default=None)

@@ -19,7 +19,7 @@ from grove.kube.client import Client, Patch
 from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from grove.operator.podclique.pods import PodPlan, Removal
 from grove.operator.podgang.gangs import gate_removal
-from grove.operator.shared.cluster.parallel import in_parallel
+from grove.operator.shared.cluster.writes import in_parallel
 
 
 class PodWriter:

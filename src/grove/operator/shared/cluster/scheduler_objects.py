@@ -18,8 +18,8 @@ from grove.api.core import Pod
 from grove.api.meta import Json, Key, Object, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.backends import Backed, Backend, Telling
-from grove.backends.base import REPLACING, SILENCE, TOLD_IN_PART
+from grove.backends import Backend, GangObjects, GangObjectsState
+from grove.backends.base import NO_OBJECTS, REPLACING, TOLD_IN_PART
 from grove.backends.steps import Step, merged, owner_references, remembering, step_for, taking_back
 from grove.kube.cache import Cache
 from grove.kube.client import Client
@@ -46,7 +46,7 @@ class SchedulerObjects:
         self._client, self._cache, self._queue, self._on_missing = client, cache, queue, on_missing
         self._namespace = namespace
         self._followed: set[Resource] = set()
-        self._told: dict[str, tuple[Telling, Backed | None]] = {}
+        self._told: dict[str, tuple[GangObjects, GangObjectsState | None]] = {}
         cache.on_event(PodGang, lambda old, new: self.forget(old.metadata.uid) if old and not new else None)
 
     def follow(self, backends: Iterable[Backend]) -> None:
@@ -60,17 +60,17 @@ class SchedulerObjects:
 
     async def sync(
         self, gang: PodGang, pcs: PodCliqueSet, backend: Backend, pods: Callable[[], Sequence[Pod]]
-    ) -> Backed | None:
+    ) -> GangObjectsState | None:
         """Tells the scheduler of a gang; None when there is nothing to tell or to say about it."""
         if not backend.needs_gate:
             return None  # it reads PodGangs itself
         members = pods()
-        telling = backend.tell_gang(gang, pcs, members)
+        telling = backend.gang_objects(gang, pcs, members)
         uid = gang.metadata.uid
         known = self._told.get(uid)
         if known is not None and known[0] == telling:
             return known[1]
-        if telling is SILENCE:
+        if telling is NO_OBJECTS:
             return None
         backed = await self._tell(gang, backend, telling, bool(members))
         if not backed.retry:
@@ -80,7 +80,7 @@ class SchedulerObjects:
     def forget(self, uid: str) -> None:
         self._told.pop(uid, None)
 
-    async def _tell(self, gang: PodGang, backend: Backend, telling: Telling, in_use: bool) -> Backed:
+    async def _tell(self, gang: PodGang, backend: Backend, telling: GangObjects, in_use: bool) -> GangObjectsState:
         made: dict[tuple[str, str], str] = {}
         troubles: list[Step] = []
         for wanted in telling.objects:
@@ -97,11 +97,11 @@ class SchedulerObjects:
         if telling.create and telling.objects and not troubles:
             await self._prune(gang, backend, telling.objects)
         if not troubles:
-            return Backed(telling.ready, telling.reason, telling.message)
+            return GangObjectsState(telling.ready, telling.reason, telling.message)
         worst = troubles[-1]
         if worst.act == "replace":
-            return Backed(False, REPLACING, "an older object is being replaced")
-        return Backed(worst.act == "keep", worst.reason, worst.message, retry=worst.act == "conflict")
+            return GangObjectsState(False, REPLACING, "an older object is being replaced")
+        return GangObjectsState(worst.act == "keep", worst.reason, worst.message, retry=worst.act == "conflict")
 
     async def _put(
         self, gang: PodGang, wanted: Json, resource: Resource, backend: Backend, create: bool,

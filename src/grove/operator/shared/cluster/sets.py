@@ -103,7 +103,7 @@ class Sets:
         return self._cache.get(ClusterTopologyBinding, Key("", name)) if name and self.topology_enabled else None
 
     def group_replicas(self, pcs: PodCliqueSet, fqn: str, config: ScalingGroupConfig) -> int:
-        """Copies a scaling group is to have: by the live object, or by the template while there is none."""
+        """Replicas a scaling group is to have: by the live object, or by the template while there is none."""
         group = self._cache.get(PodCliqueScalingGroup, Key(pcs.metadata.namespace, fqn))
         lives = group is not None and not group.metadata.is_deleting
         return group.spec.replicas if group is not None and lives else config.replicas

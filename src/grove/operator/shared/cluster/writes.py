@@ -1,4 +1,4 @@
-"""Many writes at once, but not too many, and carefully after trouble.
+"""Many writes at once, but not too many, and carefully after trouble; and errors that are nobody's trouble.
 
 A first attempt runs `width` at a time and stops at the first error that others would meet too. An attempt after one
 that failed starts slowly: one, then two, then four …, so that a full quota costs one request a try and not a thousand.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
-from grove.kube.errors import Invalid, KubeError
+from grove.kube.controller import DONE, Result
+from grove.kube.errors import Forbidden, Invalid, KubeError
 
 Act = Callable[[], Awaitable[None]]
 
@@ -61,3 +63,26 @@ def _batches(acts: Sequence[Act], careful: bool) -> Iterable[Sequence[Act]]:
     while start < len(acts):
         yield acts[start : start + size]
         start, size = start + size, size * 2
+
+
+K = TypeVar("K")
+
+
+def namespace_ends(error: KubeError) -> bool:
+    """Whether a create was refused because its namespace is being deleted."""
+    causes = error.details.get("causes") or () if isinstance(error, Forbidden) else ()
+    return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
+
+
+def unless_namespace_ends(reconcile: Callable[[K], Awaitable[Result]]) -> Callable[[K], Awaitable[Result]]:
+    """The same reconcile, content with a refusal that only says that everything here goes away."""
+
+    async def look(key: K) -> Result:
+        try:
+            return await reconcile(key)
+        except Forbidden as error:
+            if namespace_ends(error):
+                return DONE
+            raise
+
+    return look

@@ -1,0 +1,76 @@
+"""The way of one PodCliqueSet through the operator, from apply to Ready: `python -m tests.walk`.
+
+A plain set is applied in a simulated cluster, and every module of ours that runs a function meanwhile is noted in the
+order of its first call, with the first function called. What the API server, nodes and scheduler do is not the operator
+and left out (`grove.sim`). So are the values it speaks in (`grove.api`) and what every controller stands on
+(`grove.kube`): they are read once and then known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sys
+from contextlib import AsyncExitStack
+from types import FrameType
+from typing import Any
+
+import structlog
+
+from grove.api.core import Namespace
+from grove.sim.cluster import SimCluster
+from grove.sim.loop import run
+from tests.support.cluster import Cluster
+from tests.support.manifests import clique, pcs
+from tests.support.operating import operating
+
+NAMESPACE = "walk"
+LEFT_OUT = ("grove.sim", "grove.crds", "grove.api", "grove.kube")
+
+
+class Walk:
+    """Modules in the order in which they are met, each with the first function called in it."""
+
+    def __init__(self, *left_out: str) -> None:
+        self.met: dict[str, str] = {}
+        self._left_out = left_out
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
+        module = frame.f_globals.get("__name__", "")
+        is_ours = module.startswith("grove.") and not module.startswith(self._left_out)
+        if event == "call" and is_ours and module not in self.met:
+            self.met[module] = frame.f_code.co_qualname
+
+    def __enter__(self) -> Walk:
+        sys.setprofile(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        sys.setprofile(None)
+
+
+async def walk(*left_out: str) -> dict[str, str]:
+    """What is met between apply and Ready, by module."""
+    random.seed(0)
+    async with AsyncExitStack() as stack:
+        sim = await stack.enter_async_context(SimCluster())
+        cluster = Cluster(sim.client(), sim.clock, sim, stack)
+        cluster.namespace = NAMESPACE
+        await cluster.client.create(Namespace, {"metadata": {"name": NAMESPACE}})
+        async with operating(cluster) as world:
+            await asyncio.sleep(1)
+            with Walk(*left_out) as found:
+                await world.apply(pcs("chat", clique("router", 2), clique("worker", 3)))
+                await world.available("chat")
+            return found.met
+
+
+def main() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    for number, (module, function) in enumerate(run(walk(*LEFT_OUT)).items(), 1):
+        print(f"{number:3}  {module:55} {function}")
+
+
+if __name__ == "__main__":
+    main()
