@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from grove.show.layout import Domain, Layout, Spot
-from grove.show.paint import spots_of
+from grove.show.colours import colours_of
+from grove.show.layout import Domain, Layout, Spot, spots_of
 
 CELL, GAP, PAD, LINE, MARGIN = 26, 4, 8, 15, 16
 PER_ROW = 16
@@ -23,15 +23,12 @@ PAGE = 1000
 """Width of the page in a small cluster."""
 MOST_NAMED = 24
 """Gangs in the legend."""
-PALETTE = (
-    "#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#d37295",
-)  # fmt: skip
 
 
 def svg_of(layout: Layout) -> str:
     """The whole cluster. Titles of the shapes say what a pointer over them asks."""
     gangs = sorted({owner for spot in spots_of(layout.root) for owner, _ in spot.taken})
-    colours = {gang: PALETTE[i % len(PALETTE)] for i, gang in enumerate(gangs)}
+    colours = colours_of(layout)
     body: list[str] = []
     width, height = _draw(layout.root, 0, MARGIN, MARGIN, _style(layout.root, colours), body)
     x, y = MARGIN, height + 2 * MARGIN

@@ -7,7 +7,7 @@ that take new pods.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from grove.api import labels
@@ -61,15 +61,22 @@ class Level:
     largest_whole: int
     best: str
     fragmentation: float
-    """Share of the free amount that lies outside the emptiest domain: 0 is one hole, near 1 is dust."""
+    """Share of the free amount that lies in domains which are partly used: 0 when all of it is in whole free ones."""
     unlabelled: int
+    to_free: str = ""
+    """The domain that would be whole with the least to move, where something is fragmented."""
+    movers: tuple[tuple[str, int], ...] = ()
+    """Who would have to move out of it, with how much each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
+    """`set_of` gives the set of each gang among the owners."""
+
     resource: str
     root: Domain
     levels: tuple[Level, ...]
+    set_of: Mapping[str, str] = field(default_factory=dict)
 
 
 def layout_of(seen: Seen, topology: str = "", resource: str = "") -> Layout:
@@ -77,15 +84,19 @@ def layout_of(seen: Seen, topology: str = "", resource: str = "") -> Layout:
     resource = resource or accelerator(seen.nodes)
     levels = seen.levels(topology)
     taken: dict[str, Counter[str]] = {}
+    set_of: dict[str, str] = {}
     for pod in seen.pods:
         if pod.spec.node_name and not pod.is_finished:
             wants = dict(pod_requests(pod)).get(resource, 0)
             if wants:
                 taken.setdefault(pod.spec.node_name, Counter())[_owner(pod)] += wants
+                if labels.POD_GANG in pod.metadata.labels:
+                    set_of[_owner(pod)] = f"{pod.metadata.namespace}/{pod.metadata.labels.get(labels.PART_OF, '')}"
     spots = [_spot(node, resource, taken.get(node.metadata.name, Counter())) for node in seen.nodes]
     placed = sorted(((seen.path(spot.node, levels), spot) for spot in spots), key=lambda one: (one[0], one[1].node))
     root = _domain("cluster", "cluster", placed, [name for name, _ in levels])
-    return Layout(resource, root, tuple(_level(root, depth, name, key) for depth, (name, key) in enumerate(levels)))
+    found = tuple(_level(root, depth, name, key) for depth, (name, key) in enumerate(levels))
+    return Layout(resource, root, found, set_of)
 
 
 def accelerator(nodes: Sequence[Node]) -> str:
@@ -138,8 +149,30 @@ def _level(root: Domain, depth: int, name: str, key: str) -> Level:
     real = [domain for domain in every if domain.name != NO_DOMAIN]
     best = max(real, key=lambda one: (one.free, one.whole), default=None)
     free = sum(domain.free for domain in every)
+    whole = sum(domain.free for domain in real if not domain.used)
     lost = sum(domain.nodes for domain in every if domain.name == NO_DOMAIN)
+    share = round(1 - whole / free, 3) if free else 0.0
+    movable = share > 0 and len(real) > 1
+    nearest = min(
+        (one for one in real if one.used and one.free), key=lambda one: (one.used, -one.free, one.name), default=None
+    )
     return Level(
         name, key, len(real), best.free if best else 0, max((one.whole for one in real), default=0),
-        best.name if best else "", round(1 - best.free / free, 3) if best and free else 0.0, lost,
+        best.name if best else "", share, lost, nearest.name if nearest and movable else "",
+        _owners(nearest) if nearest and movable else (),
     )  # fmt: skip
+
+
+def _owners(domain: Domain) -> tuple[tuple[str, int], ...]:
+    """Who uses a domain, with how much each, the most first."""
+    found: Counter[str] = Counter()
+    for spot in spots_of(domain):
+        for owner, amount_ in spot.taken:
+            found[owner] += amount_
+    return tuple(sorted(found.items(), key=lambda one: (-one[1], one[0])))
+
+
+def spots_of(domain: Domain) -> Iterator[Spot]:
+    yield from domain.spots
+    for inner in domain.domains:
+        yield from spots_of(inner)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group
 from rich.text import Text
 
+from grove.show.colours import colours_of
 from grove.show.columns import table
-from grove.show.layout import Domain, Layout, Spot
+from grove.show.layout import Domain, Layout, Level, Spot
 from grove.show.tree import Count, State, Twig
 from grove.show.words import many
 
@@ -18,7 +19,6 @@ MARKS = {
 }  # fmt: skip
 LEGEND = "● ready  ◐ starting  ○ pending  ◌ gated  ✖ failed  ✕ leaving"
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
-_HUES = ("cyan", "green", "yellow", "magenta", "blue", "red", "bright_cyan", "bright_green", "bright_magenta")
 WIDE = 120
 DEEP = 6
 """A stem longer than this belongs to something inside a scaling group."""
@@ -129,21 +129,9 @@ def _pods_ready(count: Count) -> str:
 # Layouts
 
 
-def hues(layout: Layout) -> dict[str, str]:
-    """A colour for each gang, in order of name."""
-    gangs = sorted({owner for spot in spots_of(layout.root) for owner, _ in spot.taken})
-    return {gang: _HUES[i % len(_HUES)] for i, gang in enumerate(gangs)}
-
-
-def spots_of(domain: Domain) -> Iterator[Spot]:
-    yield from domain.spots
-    for inner in domain.domains:
-        yield from spots_of(inner)
-
-
 def racks(layout: Layout, width: int) -> Iterator[Text]:
     """One mark a node, as high as it is full, in the colour of the gang that has most of it; one line a block."""
-    colours, blocks = hues(layout), _second_last(layout.root)
+    colours, blocks = colours_of(layout), _second_last(layout.root)
     most = max((len(rack.spots) for block in blocks for rack in block.domains or (block,)), default=0)
     for block in blocks:
         line = Text(f"{block.name:<10} ", style="")
@@ -188,7 +176,7 @@ def bar(used: int, total: int, cells: int = 16) -> Text:
 
 def domain_lines(layout: Layout, width: int, *, nodes: bool) -> Iterator[Text]:
     """Every domain with a bar, nested; nodes with the gangs on them."""
-    colours = hues(layout)
+    colours = colours_of(layout)
     lines = list(_domain_lines(layout.root, "", "", nodes))
     column = max(len(stem) + len(_title(one)) for stem, one in lines)
     for stem, one in lines:
@@ -254,4 +242,12 @@ def level_table(layout: Layout, width: int) -> Group:
         )
         for level in layout.levels
     ]  # fmt: skip
-    return table(titles, rows, width, right=("DOMAINS", "LARGEST FREE", "WHOLE NODES", "FRAGMENTED"))
+    moves = [Text(_move(level), style="dim", overflow="fold") for level in layout.levels if level.to_free]
+    return Group(table(titles, rows, width, right=("DOMAINS", "LARGEST FREE", "WHOLE NODES", "FRAGMENTED")), *moves)
+
+
+def _move(level: Level) -> str:
+    """Who would have to move for one more domain to be whole."""
+    shown = ", ".join(f"{owner} ({count})" for owner, count in level.movers[:4])
+    more = f" and {len(level.movers) - 4} more" if len(level.movers) > 4 else ""
+    return f"to free {level.name} {level.to_free}: {shown}{more} would have to move"
