@@ -87,10 +87,19 @@ class Source:
         return diagnosed(self.scheduler, gangs, most) if self.scheduler is not None else {}
 
     async def judged(self, seen: Seen, *, advice: bool = False, only: Sequence[PodGang] | None = None) -> Judged:
+        from dataclasses import replace
+
+        from grove.api.podgang import PodGang
         from grove.cli.judged import judged_with
 
         return await judged_with(
-            seen, self.now(), await self.processes(), self.diagnose, advice=advice, only=only, note=self.note
+            replace(seen, others=self.cache.list(PodGang)),
+            self.now(),
+            await self.processes(),
+            self.diagnose,
+            advice=advice,
+            only=only,
+            note=self.note,
         )
 
 

@@ -53,10 +53,14 @@ async def judged(
     if len(seen.sets) == 1 and not seen.events and _unready(seen):
         seen = replace(seen, events=await _warnings(client, seen.sets[0].metadata.namespace))
 
+    others: list[PodGang] = []
+
     async def look(gangs: Sequence[PodGang], most: int) -> dict[Key, Diagnosis]:
         async with looking(client, settings) as scheduler:
+            others.extend(state.podgang for state in scheduler.view.gangs.values())
             return diagnosed(scheduler, gangs, most)
 
+    seen = replace(seen, others=others)  # filled as the scheduler's view is read: who might make room
     return await judged_with(seen, now, await read_processes(client, now), look, advice=advice, only=only)
 
 
