@@ -95,7 +95,7 @@ def test_completion_is_a_script_for_the_shell(shell: str) -> None:
 
 
 def test_a_shell_completes_the_names_of_commands() -> None:
-    found = grove(_GROVE_COMPLETE="bash_complete", COMP_WORDS="grove to", COMP_CWORD="1")
+    found = grove(_GROVE_COMPLETE="bash_complete", COMP_WORDS="grove topo", COMP_CWORD="1")
     assert found.stdout == "plain,topology\n"
 
 
