@@ -148,7 +148,9 @@ async def test_scale_speaks_of_groups_by_their_own_names(world: World) -> None:
     await world.apply(world.system("chat", required="block", podCliqueScalingGroups=groups))
     await world.available("chat")
     answer = await scale_answer(world.client, world.namespace, "chat/pair", 2)
-    assert text_of(answer, 80, world) == "PodCliqueScalingGroup chat-0-pair: 1 → 2"
+    assert text_of(answer, 80, world) == (
+        "PodCliqueScalingGroup chat-0-pair: 1 → 2\n  1 gang will come: chat-0-pair-0\n  3 pods more"
+    )
     await world.available("chat")
     group = await world.client.get(PodCliqueScalingGroup, "chat-0-pair", world.namespace)
     assert group.spec.replicas == 2
@@ -226,8 +228,9 @@ async def test_plan_of_a_broken_manifest_tells_what_admission_says(world: World)
     copy = await copy_cluster(world.client, None)
     broken = world.system("chat")
     broken["spec"]["template"]["cliques"][1]["spec"]["startsAfter"] = ["nobody"]
-    with pytest.raises(Unanswered, match=r"it would be refused: .*nobody"):
+    with pytest.raises(Unanswered, match=r"PodCliqueSet chat would be refused") as refused:
         await plan_answer(copy, world.namespace, [broken])
+    assert any("nobody" in fault for fault in refused.value.faults)
 
 
 async def test_plan_of_a_scale_out_counts_the_new_gang(world: World) -> None:
