@@ -140,8 +140,11 @@ def gang_annotations(
     existing: Mapping[str, str], set_annotations: Mapping[str, str], topology_name: str = ""
 ) -> dict[str, str]:
     """A set's foreign annotations are mirrored to its PodGangs; the topology is named if a constraint uses it."""
-    kept = {k: v for k, v in _grove_keys(existing).items() if k != key.TOPOLOGY_NAME}
+    mirrored = (key.TOPOLOGY_NAME, key.NETWORK_AFFINITY)
+    kept = {k: v for k, v in _grove_keys(existing).items() if k not in mirrored}
     named = {key.TOPOLOGY_NAME: topology_name} if topology_name else {}
+    if key.NETWORK_AFFINITY in set_annotations:
+        named[key.NETWORK_AFFINITY] = set_annotations[key.NETWORK_AFFINITY]
     return kept | _foreign_keys(set_annotations) | named
 
 

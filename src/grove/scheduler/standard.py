@@ -5,6 +5,7 @@ Sources are not here: they follow the cluster, and the live scheduler adds them 
 
 from __future__ import annotations
 
+from grove.scheduler.filters.nearness import GpuCapability, NetworkAffinity, Reserved
 from grove.scheduler.filters.ports import HostPorts
 from grove.scheduler.filters.selectors import NodeSelectors
 from grove.scheduler.filters.taints import SoftTaints, Taints
@@ -15,7 +16,7 @@ from grove.scheduler.policy.priority import ByPriority
 
 STANDARD = Seams(
     filters=(Blocked(), NodeSelectors(), Taints(), Volumes(), HostPorts()),
-    scores=(SoftTaints(), PreferredNodes(), PreferredPods()),
+    scores=(SoftTaints(), PreferredNodes(), PreferredPods(), NetworkAffinity(), GpuCapability(), Reserved()),
     policies=(ByPriority(),),
     weights=SCORES,
 )

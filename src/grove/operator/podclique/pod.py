@@ -77,6 +77,8 @@ def build_pod(blueprint: PodBlueprint, index: int, name: str) -> Json:
     for label in CARRIED:
         if label in pcs.metadata.labels:
             metadata["labels"].setdefault(label, pcs.metadata.labels[label])
+    if key.GPU_MEMORY in pcs.metadata.annotations:
+        metadata["annotations"].setdefault(key.GPU_MEMORY, pcs.metadata.annotations[key.GPU_MEMORY])
     if blueprint.incarnation:
         metadata["annotations"][key.INCARNATION] = str(blueprint.incarnation)
     pod: Json = {

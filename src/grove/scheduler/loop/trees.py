@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -11,7 +13,8 @@ from grove.api.meta import Key
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PodFacts, Shape
-from grove.scheduler.model.gang import ZONES, Gang, Pin, Strategy, Wishes, build_gang, wishing, zone_wishes
+from grove.scheduler.model.gang import ZONES, BadGang, Gang, Pin, Strategy, Wishes, build_gang, wishing, zone_wishes
+from grove.scheduler.model.links import InvalidLinks, links_of
 from grove.scheduler.model.seams import Applicant
 from grove.scheduler.policy.gangs import GangState
 from grove.scheduler.policy.queue import Order, Stage
@@ -54,6 +57,8 @@ def tree_of(view: View, gang: GangState, strategy: Strategy) -> Gang:
                 continue
             may_preempt = may_preempt and pod.spec.preemption_policy != "Never"
         facts[pod.metadata.key] = wishing(view.facts(pod), wishes)
+    if linked := gang.podgang.metadata.annotations.get(labels.NETWORK_AFFINITY):
+        facts = _near_peers(view, gang, facts, linked)
     podgang = gang.podgang
     if len(facts) < len(gang.group_of):
         podgang = _with_existing(podgang, facts, lower=view.look(gang).has_stood)
@@ -72,6 +77,49 @@ def tree_of(view: View, gang: GangState, strategy: Strategy) -> Gang:
         former=_former(view, podgang),
         seats={group: tuple(left) for group, left in view.seats.get(gang.name, {}).items()},
     )
+
+
+MOST_PEERS = 64
+SAME_CLIQUE, SAME_GROUP = 2, 1
+"""How much pods of one clique, and of one copy of a scaling group, are drawn to each other."""
+
+
+def _near_peers(view: View, gang: GangState, facts: dict[Key, PodFacts], linked: str) -> dict[Key, PodFacts]:
+    """Waiting pods with the nodes of those they talk to: of this gang, its base and those scaled with it."""
+    try:
+        links = links_of(linked)
+    except InvalidLinks as error:
+        raise BadGang(f"{labels.NETWORK_AFFINITY}: {error}") from error
+    base = gang.base or gang.name
+    family = [view.gangs.get(name) for name in (base, *sorted(view.scaled_of.get(base, ())))]
+    placed = [
+        (pod.metadata.labels, node) for one in family if one is not None
+        for pod, _ in view.members(one) if (node := view.node_of(pod)) and not view.is_leaving(pod)
+    ]  # fmt: skip
+    known: dict[tuple[str, str, str], tuple[tuple[int, str], ...]] = {}
+
+    def peers(own: Mapping[str, str]) -> tuple[tuple[int, str], ...]:
+        name, fqn, copy = (own.get(key, "") for key in (labels.CLIQUE_NAME, labels.POD_CLIQUE, _COPY))
+        if (name, fqn, copy) not in known:
+            weights: Counter[str] = Counter()
+            for other, node in placed:
+                weight = links.get((name, other.get(labels.CLIQUE_NAME, "")), 0)
+                if other.get(labels.POD_CLIQUE) == fqn:
+                    weight += SAME_CLIQUE
+                elif copy and all(other.get(key) == own.get(key) for key in (_COPY, labels.SCALING_GROUP)):
+                    weight += SAME_GROUP
+                if weight:
+                    weights[node] += weight
+            known[name, fqn, copy] = tuple((weight, node) for node, weight in sorted(weights.items())[:MOST_PEERS])
+        return known[name, fqn, copy]
+
+    for key, pod in facts.items():
+        if not pod.node and (found := peers(pod.labels)):
+            facts[key] = replace(pod, shape=replace(pod.shape, peers=found))
+    return facts
+
+
+_COPY = labels.SCALING_GROUP_REPLICA_INDEX
 
 
 def _former(view: View, podgang: PodGang) -> frozenset[str]:

@@ -105,6 +105,8 @@ class Shape:
     """Wishes to be near (weight above zero) or apart from (below) pods; a soft spread is a wish to be apart."""
     blocked: str = ""
     """Set when no node can do, whatever it offers: a claim that is missing or not bound."""
+    peers: tuple[tuple[int, str], ...] = ()
+    """Nodes of pods it talks to, each with its weight."""
     charged: Requests = ()
     """What the pod itself asks for, where `requests` is less because a reservation gives the rest."""
     _hash: int = field(init=False, repr=False, default=0)
@@ -116,7 +118,7 @@ class Shape:
         return (
             self.requests, self.alternatives, self.node_selector, self.node_affinity, self.preferred_nodes,
             self.tolerations, self.ports, self.affinity, self.anti_affinity, self.spread, self.volumes,
-            self.preferred_pods, self.blocked, self.charged,
+            self.preferred_pods, self.blocked, self.peers, self.charged,
         )  # fmt: skip
 
     def __hash__(self) -> int:

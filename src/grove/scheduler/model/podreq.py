@@ -27,7 +27,7 @@ from grove.api.core import (
     TopologySpreadConstraint,
 )
 from grove.api.meta import find_condition
-from grove.api.quantity import CPU, InvalidQuantity, milli
+from grove.api.quantity import CPU, InvalidQuantity, milli, whole
 from grove.api.selector import NOTHING, InvalidSelector, Requirement, Selector, of, requirements_of
 from grove.scheduler.model.facts import (
     PODS,
@@ -210,6 +210,8 @@ def _shape(pod: Pod, volumes: tuple[NodeTerms, ...], blocked: str, counted: Requ
     if affinity.node_affinity is not None:
         required = node_terms(affinity.node_affinity.required)
         preferred = tuple((term.weight, _node_term(term.preference)) for term in affinity.node_affinity.preferred)
+    if least := pod.metadata.annotations.get(keys.GPU_MEMORY):
+        required = _with_gpu_memory(required, least)
     near, apart = affinity.pod_affinity, affinity.pod_anti_affinity
     return _interned(
         tuple(sorted((*pod_requests(pod), *counted))) if counted else pod_requests(pod),
@@ -232,6 +234,15 @@ def _shape(pod: Pod, volumes: tuple[NodeTerms, ...], blocked: str, counted: Requ
 
 
 _NO_AFFINITY = Affinity()
+
+
+def _with_gpu_memory(terms: NodeTerms | None, least: str) -> NodeTerms:
+    """Every alternative narrowed to nodes whose cards have that much memory, by the label of GPU feature discovery."""
+    mebibytes = -(-whole(least) // 2**20)
+    enough = Requirement("nvidia.com/gpu.memory", "Gt", frozenset({str(mebibytes - 1)}))
+    return tuple(
+        NodeTerm((*term.labels, enough), term.names) for term in (terms if terms is not None else (NodeTerm(),))
+    )
 
 
 @lru_cache(maxsize=16384)

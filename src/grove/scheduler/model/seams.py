@@ -162,7 +162,10 @@ class Policy(Protocol):
 
 
 PREFERRED_NODES, PREFERRED_PODS, SOFT_TAINTS = "preferredNodes", "preferredPods", "softTaints"
-SCORES = {PREFERRED_NODES: 1, PREFERRED_PODS: 1, SOFT_TAINTS: 100}
+NETWORK_AFFINITY, GPU_CAPABILITY, RESERVED = "NetworkAffinityForPodClique", "gpuCapability", "reservations"
+SCORES = {
+    PREFERRED_NODES: 1, PREFERRED_PODS: 1, SOFT_TAINTS: 100, NETWORK_AFFINITY: 1, GPU_CAPABILITY: 1, RESERVED: 5000,
+}  # fmt: skip
 """Scores of the scheduler's own with their weights, which the configuration may change."""
 
 
