@@ -161,6 +161,8 @@ class Usage:
     def __init__(self, policies: Iterable[Policy] = ()) -> None:
         # Most policies charge nobody, and pods come and go by the thousand.
         self._accounts = [one.account for one in policies if type(one).account is not Policy.account]
+        self.charges = bool(self._accounts)
+        """Whether anybody is charged at all; if not, there is nothing to add."""
         self._sums: dict[str, Mapping[str, int]] = {}
         self.state: object = object()
         """Another one after every change; a copy has its original's until one of them changes."""
@@ -184,6 +186,9 @@ class Usage:
         self.add(pod, -1)
 
     def copy(self) -> Usage:
+        if not self.charges:
+            return self
         twin = Usage.__new__(Usage)
         twin._accounts, twin._sums, twin.state = self._accounts, dict(self._sums), self.state
+        twin.charges = True
         return twin

@@ -111,7 +111,8 @@ class Snapshot:
         if pod.shape.ports:
             self._ports = {**self._ports, row: self._ports.get(row, ()) + pod.shape.ports}
         self.counts.add(pod, row)
-        self.usage.add(pod)
+        if self.usage.charges:
+            self.usage.add(pod)
         self._pods.put(pod.uid, (pod, row))
         if pod.terminating:
             self._leaving[pod.uid] = None
@@ -125,7 +126,8 @@ class Snapshot:
             self._drop_homeless(uid)
             return
         pod, row = known
-        self._leaving.pop(uid, None)
+        if pod.terminating:
+            del self._leaving[uid]
         if self._on is not None:
             del self._on[row][uid]
         self._own_free()
@@ -137,7 +139,8 @@ class Snapshot:
                 left.remove(port)
             self._ports = {**self._ports, row: tuple(left)}
         self.counts.remove(pod, row)
-        self.usage.remove(pod)
+        if self.usage.charges:
+            self.usage.remove(pod)
         self.version += 1
 
     def assume(self, placement: Assigned) -> None:
