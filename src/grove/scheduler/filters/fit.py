@@ -59,7 +59,9 @@ def allowed_mask(snapshot: Snapshot, shape: Shape, *, but: str = "") -> Mask:
                 mask &= one.rows(snapshot, shape)
         return mask
 
-    return snapshot.nodes.derived(("allowed", but, *where(snapshot, shape)), passing)
+    derived = snapshot.nodes.derived
+    # Shapes know their hash: asked again for one, nobody has to look at it. Shapes alike to the filters share a mask.
+    return derived((shape, but), lambda: derived(("allowed", but, *where(snapshot, shape)), passing))
 
 
 def where(snapshot: Snapshot, shape: Shape) -> tuple[Hashable, ...]:

@@ -43,7 +43,7 @@ def fill_option(state: State, option: int, count: int, low: int, high: int, leve
     count = min(count, total)
     if count == 0:
         return 0
-    back = take_seats(state, option, slots, count, low)
+    back = 0 if state.problem.is_new else take_seats(state, option, slots, count, low)
     if back < count:
         slots = state.room(option, low, high) if back else slots
         _fill(state, option, slots, count - back, low, high, level)
@@ -76,7 +76,7 @@ def _fill(state: State, option: int, slots: Ints, count: int, low: int, high: in
     elif problem.cost is not None:
         _put(state, option, low, _in_order(slots, count, _preference(state, option, slots, low, high)))
     else:
-        for here in _nearest_first(state, option, slots, low, high, level):
+        for here in (slots,) if problem.is_new else _nearest_first(state, option, slots, low, high, level):
             part = min(count, int(here.sum()))
             soft = problem.options[option].soft
             if soft is not None:
@@ -261,7 +261,7 @@ def _fill_near(problem: Problem, state: State, group: int, open_rows: Mask) -> N
         if wanted <= 0:
             continue
         slots = state.room(option, 0, problem.size) * open_rows
-        if back := take_seats(state, option, slots, wanted, 0):
+        if not problem.is_new and (back := take_seats(state, option, slots, wanted, 0)):
             wanted -= back
             slots = state.room(option, 0, problem.size) * open_rows
         if wanted == 0 or not slots.any():

@@ -115,7 +115,8 @@ def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded:
     """The core placed, close together if possible: a quick search for that, else the exact one, else a long one."""
     if problem.root.need == 0:
         return State(problem, 0)
-    _leave_scattered_seats(problem)
+    if not problem.is_new:
+        _leave_scattered_seats(problem)
     quick = min(QUICK_STEPS * (1 + problem.size // ROWS_A_STEP), budget.steps // 2)
     state = close_placement(problem, quick, budget.steps // 2)
     if state is not None:

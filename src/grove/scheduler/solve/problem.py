@@ -15,7 +15,7 @@ import numpy as np
 from grove.scheduler.cluster.nodes import Ints, Mask
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.cluster.topology import Tree
-from grove.scheduler.filters.fit import PLENTY, allowed_mask, liking, open_mask, room, where
+from grove.scheduler.filters.fit import PLENTY, allowed_mask, liking, open_mask, room
 from grove.scheduler.filters.scope import open_rows
 from grove.scheduler.model.answers import NoFit
 from grove.scheduler.model.facts import HOSTNAME, PodFacts, Shape
@@ -113,6 +113,8 @@ class Problem:
         """Whether placing one pod changes where others may go in ways the masks cannot say."""
         self.cost: Ints | None = None
         """What using a row destroys, for preemption; rows are taken in this order first."""
+        self.is_new = not gang.former and not any(group.bound or group.seats for group in gang.groups())
+        """Whether nothing of the gang runs or ran anywhere."""
         self.steps_used = 0
         """Work spent on the problem so far, by whatever search."""
         self._segments: dict[int, Segments] = {}
@@ -164,7 +166,7 @@ class Problem:
             slots = np.minimum(room(capacity, np.array([amount for _, amount in asked], dtype=np.int64)), limit)
             return np.concatenate([[0], np.cumsum(slots * allowed_mask(snapshot, shape)[tree.order])])
 
-        key = ("idle", tree.keys, where(snapshot, shape), limit, asked)
+        key = ("idle", tree.keys, shape, limit, asked)
         running = snapshot.nodes.derived(key, sums, by_amounts=True)
         found: Ints = running[ends] - running[starts]
         return found
@@ -211,8 +213,11 @@ def state_problem(
     firsts = [problem.groups[o.group].classes[o.kind][0] for o in problem.options]
     problem.conflicts = relations.conflicts(firsts)
     groups = iter(range(len(problem.groups)))
-    _find_seats(problem)
-    problem.root = _part(problem, gang.root, groups.__next__, -1, positions_of(problem, sorted(gang.former)))
+    former = None
+    if not problem.is_new:
+        _find_seats(problem)
+        former = positions_of(problem, sorted(gang.former))
+    problem.root = _part(problem, gang.root, groups.__next__, -1, former)
     if problem.size == 0 and problem.root.need > 0:
         return NoFit(gang.name, Reason(NO_NODE), True, version=snapshot.version)
     return problem
@@ -275,10 +280,13 @@ def _part(
     level = -1 if stated is None or stated <= above else stated
     inner = max(level, above)
     children: list[Part] = []
-    leaves = list(_leaves_of(part))
-    bound = tuple(node for leaf in leaves for node in leaf.bound)
-    homes = positions_of(problem, (*bound, *(node for leaf in leaves for node in leaf.seats)))
-    homes = around if homes is None else homes
+    bound: tuple[str, ...] = ()
+    homes = around
+    if not problem.is_new:
+        leaves = list(_leaves_of(part))
+        bound = tuple(node for leaf in leaves for node in leaf.bound)
+        own = positions_of(problem, (*bound, *(node for leaf in leaves for node in leaf.seats)))
+        homes = around if own is None else own
     if isinstance(part, PodGroup):
         groups = [next_group()]
     else:

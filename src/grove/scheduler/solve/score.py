@@ -24,6 +24,8 @@ def placement_score(problem: Problem, state: State) -> float:
 
     A gang that states none is measured at the narrowest level above the host.
     """
+    if problem.is_new and len(state.placed) == 1 and state.placed[0][1].size == 1:
+        return 1.0  # on one node
     here = _Standing(problem, state)
     measured = [(part, level) for part, level in _stated(problem.root) if here.pods(part)]
     if not measured:
