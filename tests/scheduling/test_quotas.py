@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from tests.support.fleet import GPU, KAI_QUEUE, QUOTA, elastic, install, kai_queue
 from tests.support.gangs import Bench, gang, group, scheduling
 
 from grove.api import kai
 from grove.api.koordinator import ElasticQuota
 from grove.scheduler.loop import optional
+from grove.scheduler.loop.quotas import watch_queues
 
 
 @pytest.fixture
@@ -266,6 +268,25 @@ async def test_used_is_written_only_to_trees_that_name_this_scheduler(cluster: A
         await cluster.eventually(written)
         other = await bench.client.get(ElasticQuota, own(bench, "b"), bench.namespace)
         assert other.status.used == {}
+
+
+@pytest.mark.simulated
+async def test_figures_by_queue_are_those_of_the_tree(cluster: Any, quotas: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(2)
+        await quotas(elastic(own(bench, "a"), bench.namespace, 1, 2))
+        await bench.apply(gang("runs", group("w", 2), labels=team(bench, "a")))
+        await bench.apply(gang("waits", group("w", 1), labels=team(bench, "a")))
+        await bench.expect({"runs/w": 2})
+        await bench.condition("waits", status="False", reason="QuotaExceeded")
+        registry = CollectorRegistry()
+        watch_queues(bench.scheduler.quotas, bench.scheduler.view, registry)
+
+        def figure(name: str) -> float | None:
+            return registry.get_sample_value(f"grove_queue_{name}", {"queue": own(bench, "a"), "resource": GPU})
+
+        found = {name: figure(name) for name in ("guaranteed", "used", "fair_share", "limit", "waiting")}
+        assert found == {"guaranteed": 1, "used": 2, "fair_share": 2, "limit": 2, "waiting": 1}
 
 
 @pytest.mark.simulated

@@ -63,6 +63,7 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
     from grove.kube.run import probes
     from grove.scheduler.loop.live import Scheduler
     from grove.scheduler.loop.metrics import watch_headroom
+    from grove.scheduler.loop.quotas import watch_queues
     from grove.scheduler.replay.journal import Journal, RecordedSnapshot
 
     cluster = load_config(kubeconfig, context=context)
@@ -88,6 +89,7 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
             snapshot=RecordedSnapshot(journal) if journal is not None else None,
         )  # fmt: skip
         watch_headroom(running.view.snapshot)
+        watch_queues(running.quotas, running.view)
         watch_requests(client.calls)
         if config.server.port >= 0:
             server = config.server

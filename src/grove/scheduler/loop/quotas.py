@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
 
 from grove.api import kai
 from grove.api.koordinator import QUOTA_REQUEST, QUOTA_RUNTIME, ElasticQuota
@@ -229,6 +229,13 @@ class QueueFigures(Collector):
                     if amount is not None and amount < NO_LIMIT:
                         family.add_metric([row.name, resource], amount / 1000 if resource == "cpu" else amount)
         yield from found.values()
+
+
+def watch_queues(quotas: Quotas, view: View, registry: CollectorRegistry = REGISTRY) -> Collector:
+    """Adds the figures of queues to a registry; unregister the returned collector when it ends."""
+    collector = QueueFigures(quotas, view)
+    registry.register(collector)
+    return collector
 
 
 def _said(quota: ElasticQuota) -> tuple[Any, ...]:
