@@ -188,8 +188,8 @@ class Store(Generic[T]):
         elif ahead.gone and obj is not None and obj.metadata.uid == ahead.uid and not obj.metadata.is_deleting:
             self._ahead[key] = ahead._replace(shown=obj)
             self._index(key, _deleting(obj))
-        else:
-            self._index(key, obj)
+        elif obj is None or ahead.gone or ahead.revision != revision:
+            self._index(key, obj)  # else it is the very version that is read already
         if old is not None or obj is not None:
             for handler in self._handlers:
                 self._call(handler, old, obj)

@@ -53,6 +53,8 @@ def parent_minimums(
     No more than the parent is scaled to (by `live_replicas`, or by its template while there is none): for more a child
     would wait for good. Left out: a name the set does not know any more, and a parent that is scaled to zero.
     """
+    if not starts_after:
+        return ()
     live = live_replicas or {}
     known = {fqn: template for template in pcs.spec.template.cliques for fqn in _resolved(pcs, unit, template)}
     counts = {fqn: live.get(fqn, known[fqn].spec.replicas) for fqn in starts_after if fqn in known}
