@@ -26,7 +26,7 @@ async def operator(client: Client, now: datetime) -> list[Finding]:
         if one.status.observed_generation != one.metadata.generation and _is_old(one.metadata.creation_timestamp, now)
     ]  # fmt: skip
     state, sign = await sign_of_life(client, "grove-operator", LeaderElection().resource_name, now)
-    fix = "kubectl -n grove-system get pods -l app.kubernetes.io/name=grove-operator; or run grove operator"
+    fix = _remedy(client, "operator")
     if behind:
         names = ", ".join(str(one.metadata.key) for one in behind[:3])
         return [Finding("operator", FAIL, f"{len(behind)} sets wait to be looked at ({names}); {sign}", fix)]
@@ -51,11 +51,19 @@ async def scheduler(client: Client, now: datetime) -> list[Finding]:
         and _is_old(one.metadata.creation_timestamp, now)
     ]  # fmt: skip
     state, sign = await sign_of_life(client, "grove-scheduler", LeaderElection().resource_name, now)
-    fix = "kubectl -n grove-system get pods -l app.kubernetes.io/name=grove-scheduler; or run grove scheduler"
+    fix = _remedy(client, "scheduler")
     if silent:
         text = f"{len(silent)} complete gangs have had no answer for a minute; {sign}"
         return [Finding("scheduler", FAIL, text, fix)]
     return [Finding("scheduler", state, sign, "" if state == OK else fix)]
+
+
+def _remedy(client: Client, process: str) -> str:
+    """On a cluster of this machine the way is `grove up`; elsewhere its pods tell."""
+    config = getattr(client, "config", None)
+    if config is not None and config.is_loopback:
+        return f"grove down, then grove up, starts it on this machine; or run grove {process}"
+    return f"kubectl -n grove-system get pods -l app.kubernetes.io/name=grove-{process}; or run grove {process}"
 
 
 def _is_old(since: datetime | None, now: datetime) -> bool:

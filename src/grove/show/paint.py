@@ -42,7 +42,9 @@ def tree_table(tree: Twig, width: int, *, pods: bool = True) -> Group:
         name.append(twig.label, style="bold" if twig.kind == "PodCliqueSet" else "")
         gang = ""
         if twig.kind in ("Replica", "GroupReplica") and twig.gang:
-            gang = twig.gang + (f" {twig.score:.2f}" if twig.score is not None else "")
+            other = twig.kind == "GroupReplica" and _is_numbered_otherwise(twig)
+            gang = twig.gang + (f" (instance {twig.label})" if other else "")
+            gang += f" {twig.score:.2f}" if twig.score is not None else ""
         why = twig.why if _tells(twig) and twig.why != told else ""
         told = twig.why if twig.kind == "Pod" else ""
         rows.append(
@@ -54,6 +56,11 @@ def tree_table(tree: Twig, width: int, *, pods: bool = True) -> Group:
     return table(
         titles, rows, width, may_go=("GATED", "UPD", "SCHED", "GANG"), right=("READY", "SCHED", "UPD", "GATED")
     )
+
+
+def _is_numbered_otherwise(twig: Twig) -> bool:
+    """Whether a gang of its own has another number than the group's replica: gangs are counted from the minimum on."""
+    return twig.gang != twig.name and twig.gang.rpartition("-")[0] == twig.name.rpartition("-")[0]
 
 
 def _tells(twig: Twig) -> bool:

@@ -160,9 +160,8 @@ class _Growth:
         name, node = pod.metadata.name, pod.spec.node_name
         state, why = self._pod_state(pod, clique)
         count = Count(1, int(pod.is_ready), int(pod.is_bound), 0, int(pod.is_gated))
-        label = name.removeprefix(f"{clique.metadata.name}-")
         gang = pod.metadata.labels.get(labels.POD_GANG, "")
-        return Twig("Pod", name, label, state, count, why, gang, node=node, domains=self._domains([pod]))
+        return Twig("Pod", name, name, state, count, why, gang, node=node, domains=self._domains([pod]))
 
     def _pod_state(self, pod: Pod, clique: PodClique) -> tuple[State, str]:
         node = self._seen.node_of.get(pod.spec.node_name)

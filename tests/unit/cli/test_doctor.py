@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from grove.admission.certs.authority import Lifetimes, renewed
 from grove.admission.serving.registration import ServiceAddress, configurations
 from grove.api.core import Lease, Namespace, Node, Pod, Secret
 from grove.api.topology import ClusterTopologyBinding
+from grove.cli.checks_running import _remedy
 from grove.cli.doctor import doctor_answer
 from grove.cli.findings import Finding
+from grove.kube.config import ClusterConfig
 from grove.kube.errors import Forbidden, Unavailable
 from grove.plan.world import binding, shaped
 from grove.sim.cluster import SimCluster
@@ -212,3 +215,12 @@ def test_pods_that_are_not_ready_count_when_there_is_no_lease() -> None:
 
     [found] = [one for one in findings(without_lease) if one.check == "operator"]
     assert (found.state, found.text) == ("failed", "0 of 1 pod ready")
+
+
+@pytest.mark.parametrize(
+    ("server", "want"),
+    [("https://127.0.0.1:6443", "grove up"), ("https://api.example:6443", "kubectl -n grove-system")],
+)
+def test_on_a_cluster_of_this_machine_the_remedy_is_grove_up(server: str, want: str) -> None:
+    client: Any = SimpleNamespace(config=ClusterConfig(server=server))
+    assert want in _remedy(client, "operator")
