@@ -183,6 +183,11 @@ def test_no_limit_is_passed_and_nothing_is_given_twice_in_bad_weather(part: int)
     survives(range(part * 20, part * 20 + 20))
 
 
+@pytest.mark.simulated
+def test_a_reservation_written_on_a_pod_that_is_placed_anew_without_it_is_taken_off() -> None:
+    survives([236])
+
+
 @pytest.mark.soak
 @pytest.mark.simulated
 @pytest.mark.parametrize("part", range(40))

@@ -61,6 +61,8 @@ class Minors(NodeSource):
         self._nodes: dict[str, NodeDevices] = {}
         self._wants: dict[str, Want] = {}
         self._promised: dict[str, tuple[str, Allotment]] = {}
+        self._noted: set[str] = set()
+        """Uids of waiting pods that say devices, or may: the cache may show it later than they are placed anew."""
         self._stale: set[str] = set()
 
     def follow(self) -> None:
@@ -131,13 +133,18 @@ class Minors(NodeSource):
         if promise is not None:
             return self._note(pod, written(self._nodes[promise[0]], promise[1]) if promise[0] in self._nodes else None)
         known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name))
-        stale = known is not None and ALLOCATED in known.metadata.annotations and bool(self._nodes)
+        seen = known is not None and ALLOCATED in known.metadata.annotations and bool(self._nodes)
+        stale = seen or pod.uid in self._noted
         return self._note(pod, None) if stale else None
 
     async def _note(self, pod: PodFacts, text: str | None) -> str:
         body = {"metadata": {"annotations": {ALLOCATED: text}, "uid": pod.uid}}
+        if text is not None:
+            self._noted.add(pod.uid)
         try:
             await self._client.patch(Pod, pod.name, body, pod.namespace)
+            if text is None:
+                self._noted.discard(pod.uid)
         except NotFound:
             return ""  # the bind will find out
         except NotLeader:
@@ -196,6 +203,8 @@ class Minors(NodeSource):
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
         assert pod is not None
+        if new is None or new.is_bound:
+            self._noted.discard(pod.metadata.uid)
         if not self._nodes or not _counts(pod):
             return
         if (old.spec.node_name if old else "") != (new.spec.node_name if new else ""):

@@ -65,6 +65,8 @@ class Reservations(NodeSource):
         self._promised: dict[str, Promise] = {}
         self._bound: set[str] = set()
         """Uids of pods on nodes that use a reservation: they are counted there themselves."""
+        self._noted: set[str] = set()
+        """Uids of waiting pods that say a reservation, or may: the cache may lag behind what was written."""
         self._stale: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._told: dict[str, str] = {}
@@ -142,7 +144,8 @@ class Reservations(NodeSource):
         promise = self._promised.get(pod.uid)
         held = self._held.get(promise.reservation) if promise is not None else None
         if held is None:
-            stale = known is not None and RESERVATION_ALLOCATED in known.metadata.annotations
+            seen = known is not None and RESERVATION_ALLOCATED in known.metadata.annotations
+            stale = seen or pod.uid in self._noted
             return self._note(pod, None) if stale else None
         meta = held.reservation.metadata
         return self._note(pod, json.dumps({"name": meta.name, "uid": meta.uid}))
@@ -150,8 +153,12 @@ class Reservations(NodeSource):
     async def _note(self, pod: PodFacts, text: str | None) -> str:
         """Writes on the pod which reservation it uses, or that it uses none after all."""
         body = {"metadata": {"annotations": {RESERVATION_ALLOCATED: text}, "uid": pod.uid}}
+        if text is not None:
+            self._noted.add(pod.uid)
         try:
             await self._client.patch(Pod, pod.name, body, pod.namespace)
+            if text is None:
+                self._noted.discard(pod.uid)
         except NotFound:
             return ""  # the bind will find out
         except NotLeader:
@@ -241,6 +248,8 @@ class Reservations(NodeSource):
         pod = new or old
         assert pod is not None
         uid, promise = pod.metadata.uid, self._promised.get(pod.metadata.uid)
+        if new is None or new.is_bound:
+            self._noted.discard(uid)
         name = promise.reservation if promise is not None else _allocated(pod)
         if not name:
             return
