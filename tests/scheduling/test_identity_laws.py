@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -150,9 +150,10 @@ class Lives(RuleBasedStateMachine):
 
     # Beginning and end
 
-    @initialize(guarded=st.booleans(), standing=st.booleans())
-    def begin(self, guarded: bool, standing: bool) -> None:
-        """Perhaps with a gang that stands, and a budget that lets nobody go: what is rare otherwise."""
+    @initialize(guarded=st.booleans(), standing=st.booleans(), thinks_s=st.sampled_from((0.0, 0.0, 0.7)))
+    def begin(self, guarded: bool, standing: bool, thinks_s: float) -> None:
+        """Perhaps with a gang that stands, a budget that lets nobody go, decisions that take long."""
+        self.thinks_s = thinks_s
         self.do(self._begin())
         if standing:
             self.do(self._create(made("a", NODES - 1, high=False, slow=False)))
@@ -185,8 +186,14 @@ class Lives(RuleBasedStateMachine):
     def _start(self) -> None:
         self.leader = Leader(self.sim.server, user="grove-scheduler", latency_s=0.001)
         self.leader.world = self.world
-        self.scheduler = Scheduler(self.leader, SchedulerConfiguration(), self.sim.clock)
+        aside = self._think if self.thinks_s else None
+        self.scheduler = Scheduler(self.leader, SchedulerConfiguration(), self.sim.clock, aside=aside)
         self.running = asyncio.ensure_future(self.scheduler.run())
+
+    async def _think(self, work: Callable[[], Any]) -> Any:
+        """A decision on the cluster as it was when it began."""
+        await asyncio.sleep(self.thinks_s)
+        return work()
 
     async def _stop(self) -> None:
         self.running.cancel()

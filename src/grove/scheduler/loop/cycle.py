@@ -53,6 +53,7 @@ from grove.scheduler.policy.gangs import (
     GangState,
     Verdict,
 )
+from grove.scheduler.policy.life import Phase
 from grove.scheduler.policy.queue import Order, Queue, Stage
 from grove.scheduler.policy.readiness import Base
 from grove.scheduler.solve.place import place
@@ -219,12 +220,12 @@ class Cycle:
         view = self._view
         if name.startswith(POD):
             pod = view.singles.get(name)
-            if pod is None or view.node_of(pod):
+            if pod is None or pod.is_gated or view.node_of(pod):
                 return None
             return Unit(name, single(view.facts(pod), self._config.node_policy), order)
         gang = view.gangs.get(name)
-        if gang is None or not gang.life.is_open:
-            return None
+        if gang is None or gang.phase is Phase.NEW or not gang.life.is_open:
+            return None  # the one that was due is gone; another of its name has not been looked at yet
         if order.stage is Stage.SCALED_FLOOR and not gang.stood and self._intake.base_of(gang.base) is not Base.STANDS:
             return None  # it lost its base while it waited; it is looked at again when that stands
         return Unit(name, tree_of(view, gang, self._config.node_policy), order, gang)
