@@ -11,7 +11,7 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.cache import Cache
 from grove.kube.errors import NotFound
-from grove.operator.shared.cluster.children_writer import Children
+from grove.operator.shared.cluster.children_writer import Changes, Children
 
 OWNER = msgspec.convert({"metadata": {"name": "web", "namespace": "default", "uid": "set-1"}}, PodCliqueSet)
 
@@ -40,14 +40,18 @@ class Lagging:
         self.patches: list[Json] = []
         self.created: list[Json] = []
         self.deleted: list[str] = []
-        self.version = 10
+        self.version, self.is_gone = 10, False
         self.quicker_than_the_answer: Any = lambda made: None
 
-    async def look(self, *teams: str) -> None:
-        await self.children.sync(Service, OWNER, lambda: [service(0, team) for team in teams], version=teams, code="E")
+    async def look(self, *teams: str) -> Changes:
+        return await self.children.sync(
+            Service, OWNER, lambda: [service(0, team) for team in teams], version=teams, code="E"
+        )
 
     async def patch(self, kind: type[Service], name: str, patch: Json, namespace: str) -> Service:
         self.patches.append(patch)
+        if self.is_gone:
+            raise NotFound("somebody deleted it")
         self.version += 1
         return seen(self.version, patch["metadata"]["labels"]["team"])
 
@@ -107,3 +111,16 @@ async def test_a_child_that_was_deleted_is_not_deleted_again_while_the_watch_sti
     await there.look()
     await there.look()
     assert there.deleted == ["web-0"]
+
+
+async def test_a_child_that_is_gone_before_it_is_put_right_is_made_again_when_the_watch_says_so() -> None:
+    there = Lagging(seen(1, "green"))
+    there.is_gone = True
+    first = await there.look("red")
+    assert (first.errors, first.error) == ([], None), "no trouble to tell of"
+    await there.look("red")
+    assert (len(there.patches), there.created) == (1, []), "it is on its way out"
+    there.watch.remove(seen(20, "green"))
+    there.version = 20
+    await there.look("red")
+    assert len(there.created) == 1

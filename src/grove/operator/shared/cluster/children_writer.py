@@ -152,7 +152,10 @@ class Children:
             self._cache.removed(observed[name])
 
         async def update(name: str, patch: Json) -> None:
-            self._cache.wrote(await self._client.patch(kind, name, patch, namespace))
+            try:
+                self._cache.wrote(await self._client.patch(kind, name, patch, namespace))
+            except NotFound:
+                self._cache.removed(observed[name])  # somebody was quicker; that it is gone brings us back to make it
 
         async def create(child: Json) -> None:
             try:
