@@ -51,7 +51,9 @@ def test_flags_before_the_command_count_too(control_plane: ControlPlane, namespa
 def test_a_missing_set_is_one_line_and_exit_code_2(control_plane: ControlPlane, namespace: str) -> None:
     found = ask(control_plane, "tree", "nothing", "-n", namespace)
     assert found.returncode == 2
-    assert found.stderr == 'error: podcliquesets.grove.io "nothing" not found\n'
+    assert found.stderr == (
+        f"error: there is no PodCliqueSet nothing in namespace {namespace}; there is no PodCliqueSet at all\n"
+    )
     assert found.stdout == ""
 
 
@@ -113,7 +115,7 @@ def test_a_watched_tree_is_drawn_again_and_ends_with_ctrl_c(control_plane: Contr
         line = watching.stdout.readline()
         assert line, seen
         seen += line
-    assert "the operator has not made its children yet" in seen
+    assert "the operator has not seen it yet" in seen
     watching.send_signal(signal.SIGINT)
     _, errors = watching.communicate(timeout=20)
     assert (watching.returncode, errors) == (130, "\nstopped\n")

@@ -129,12 +129,16 @@ def lost(sent: Any, got: Any, path: str = "") -> list[str]:
 @pytest.mark.parametrize(
     ("short_name", "wide", "want"),
     [
-        ("pcs", False, "NAME REPLICAS AVAILABLE UPDATED PCLQS-UPDATED PCLQS-TOTAL PCSGS-UPDATED PCSGS-TOTAL AGE"),
+        (
+            "pcs",
+            False,
+            "NAME REPLICAS AVAILABLE UPDATED PCLQS-UPDATED PCLQS-TOTAL PCSGS-UPDATED PCSGS-TOTAL REASON AGE",
+        ),
         ("pclq", False, "NAME MINAVAIL REPLICAS READY SCHEDULED UPDATED AGE"),
         ("pclq", True, "NAME MINAVAIL REPLICAS READY SCHEDULED UPDATED GATED MINBREACHED AGE"),
         ("pcsg", True, "NAME MINAVAIL REPLICAS AVAILABLE SCHEDULED UPDATED PCLQS-UPDATED PCLQS-TOTAL MINBREACHED AGE"),
         ("ct", False, "NAME DOMAINS AGE"),
-        ("pg", False, "NAME PHASE AGE"),
+        ("pg", False, "NAME PHASE REASON SCORE AGE PLACE"),
     ],
 )
 async def test_kubectl_shows_the_columns(

@@ -251,11 +251,10 @@ def _budget(line: Json) -> Budget:
 
 
 def placement_digest(answer: Placement | NoFit) -> Json:
+    """The decision, without the snapshot's version: filters and policies taken up at the start count there too."""
     if isinstance(answer, NoFit):
-        return {"fits": False, "reason": answer.reason, "proven": answer.proven,
-                "version": answer.version}  # fmt: skip
-    return {"fits": True, "nodes": answer.nodes, "core": answer.core, "score": answer.score, "domain": answer.domain,
-            "version": answer.version}  # fmt: skip
+        return {"fits": False, "reason": answer.reason, "proven": answer.proven}
+    return {"fits": True, "nodes": answer.nodes, "core": answer.core, "score": answer.score, "domain": answer.domain}
 
 
 def victims_digest(answer: Victims | NoVictims) -> Json:
@@ -266,8 +265,8 @@ def victims_digest(answer: Victims | NoVictims) -> Json:
 
 
 def _recorded(line: Json) -> Json:
-    """What was answered; journals of earlier versions also have words for it, which are not part of a decision."""
-    return {name: value for name, value in line["answer"].items() if name != "message"}
+    """What was answered; journals of earlier versions also have words and a version, which are not the decision."""
+    return {name: value for name, value in line["answer"].items() if name not in ("message", "version")}
 
 
 def _plain(digest: Json) -> Json:
