@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,7 +36,8 @@ AIM, HELP_AIM = "≤ 1.5 s", "≤ 0.3 s"
 ROUNDS = 3
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
-    ("status", "-A"), ("tree", "s000"), ("explain", "s000"), ("explain", "wide"), ("queue", "-A"), ("topology",),
+    ("status", "-A"), ("status", "-A", "-o", "wide"), ("rollout", "status", "s000"),
+    ("tree", "s000"), ("explain", "s000"), ("explain", "wide"), ("queue", "-A"), ("topology",),
     ("topology", "--no-nodes", "-o", "json"), ("events", "s000"), ("scaleref", "s000"), ("doctor",),
     ("plan", "-f", str(ROOT / "samples" / "disaggregated.yaml")), ("plan", "--drain", "z0-b0-r0-n0"),
 )  # fmt: skip
@@ -56,6 +60,41 @@ def run(results: dict[str, Figure]) -> None:
                 words = " ".join(Path(part).name for part in command)
                 results[f"kubectl grove {words}, CPU"] = Figure(cpu, "s", AIM)
                 results[f"kubectl grove {words}, wall with a stored server"] = Figure(wall, "s")
+            share = top_at_rest(kubeconfig)
+            results["kubectl grove top at rest, share of a core"] = Figure(share, "%", "≤ 5 %")
+
+
+REST_S = 20.0
+FIRST_S = 20.0
+
+
+def top_at_rest(kubeconfig: Path) -> float:
+    """CPU of `top` in a terminal while nothing happens, once its first screen stands, in percent of a core."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.environ |= {"PYTHONPATH": str(ROOT / "src"), "KUBECONFIG": str(kubeconfig), "TERM": "xterm-256color"}
+        os.execv(sys.executable, [sys.executable, "-m", "grove.cli.kubectl", "top", "-A"])
+    try:
+        _drain(fd, FIRST_S)
+        before = _cpu_s(pid)
+        _drain(fd, REST_S)
+        return 100 * (_cpu_s(pid) - before) / REST_S
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(fd)
+
+
+def _drain(fd: int, seconds: float) -> None:
+    ends = time.monotonic() + seconds
+    while (left := ends - time.monotonic()) > 0:
+        if select.select([fd], [], [], left)[0]:
+            os.read(fd, 65536)
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _best(args: list[str], env: dict[str, str]) -> tuple[float, float]:

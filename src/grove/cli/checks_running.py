@@ -62,7 +62,7 @@ def _remedy(client: Client, process: str) -> str:
     """On a cluster of this machine the way is `grove up`; elsewhere its pods tell."""
     config = getattr(client, "config", None)
     if config is not None and config.is_loopback:
-        return f"grove down, then grove up, starts it on this machine; or run grove {process}"
+        return f"grove up starts it again on this machine; or run grove {process}"
     return f"kubectl -n grove-system get pods -l app.kubernetes.io/name=grove-{process}; or run grove {process}"
 
 

@@ -28,6 +28,7 @@ def _say(line: str) -> None:
 
 
 @click.command()
+@click.argument("action", required=False, type=click.Choice(["status"]))
 @click.option("--kube", "version", default="1.36.3", show_default=True, help="The Kubernetes version to run.")
 @click.option("--nodes", default=64, show_default=True, type=click.IntRange(0, 10_000), help="How many fake GPU nodes.")
 @click.option("--operator/--no-operator", default=True, show_default=True, help="Also run Grove's operator.")
@@ -37,9 +38,21 @@ def _say(line: str) -> None:
 @click.option("--dialects", is_flag=True, help="Also take manifests of grove.dynamo.ai/v1 and grove.ai/v1alpha1.")
 @directory_option
 def up(
-    version: str, nodes: int, operator: bool, scheduler: bool, classes: tuple[str, ...], dialects: bool, directory: Path
+    action: str | None,
+    version: str,
+    nodes: int,
+    operator: bool,
+    scheduler: bool,
+    classes: tuple[str, ...],
+    dialects: bool,
+    directory: Path,
 ) -> None:
-    """Start a real control plane with fake GPU nodes; prints the path of its kubeconfig."""
+    """Start a real control plane with fake GPU nodes; prints the path of its kubeconfig.
+
+    Where it runs already, what has died of it is started again. `grove up status` says what runs.
+    """
+    if action == "status":
+        raise click.exceptions.Exit(_status(directory.expanduser()))
     import asyncio
 
     import yaml
@@ -75,7 +88,8 @@ def up(
         child = controlplane.accompany(directory, "grove-operator", command)
         # A set that is applied before admission is registered would be stored undefaulted and unchecked.
         _await_ready(child, yaml.safe_load(config.read_text())["server"]["healthProbes"]["port"])
-        _say("grove-operator, with admission")
+        asyncio.run(_await_leader(state.kubeconfig))
+        _say("grove-operator, with admission; it leads")
     if scheduler:
         _say("grove-scheduler")
     if nodes:
@@ -163,6 +177,41 @@ def _await_ready(child: Child, port: int) -> None:
                 text = f"{child.name} is not ready ({error}); {child.log} says:\n{child.log_tail()}"
                 raise click.ClickException(text) from None
         time.sleep(0.05)
+
+
+def _status(directory: Path) -> int:
+    """What runs of it; 0 all of it, 1 nothing or not all."""
+    from grove.local.state import State
+
+    state = State.load(directory)
+    if state is None:
+        _say(f"nothing is up in {directory}; `grove up` starts it")
+        return 1
+    click.echo(f"Kubernetes {state.version} at {state.server}, kubeconfig {state.kubeconfig}")
+    wide = max(len(child.name) for child in state.children)
+    for child in state.children:
+        how = f"runs (pid {child.pid})" if child.alive() else f"has ended; {child.log} says why"
+        click.echo(f"  {child.name:<{wide}}  {how}")
+    if all(child.alive() for child in state.children):
+        return 0
+    click.echo("`grove up` starts again what has ended")
+    return 1
+
+
+async def _await_leader(kubeconfig: Path) -> None:
+    """Returns when the operator holds its lease: from then on it acts."""
+    import asyncio
+    from datetime import UTC, datetime
+
+    from grove.kube.config import load_config
+    from grove.kube.http import HttpClient
+    from grove.show.processes import RUNS, read_processes
+
+    async with HttpClient(load_config(kubeconfig), user_agent="grove-up") as client, asyncio.timeout(READY_S):
+        for _ in range(int(READY_S / 0.1)):
+            if (await read_processes(client, datetime.now(UTC))).operator.state == RUNS:
+                return
+            await asyncio.sleep(0.1)
 
 
 async def _await_nodes(kubeconfig: Path, count: int) -> None:
