@@ -120,13 +120,6 @@ def test_a_member_tells_its_pods_about_the_group() -> None:
     assert "env" not in standalone["spec"]["podSpec"]["containers"][0]
 
 
-def test_replicas_can_survive_a_recreation() -> None:
-    demo = set_of(worked_example())
-    (first, second) = wanted_cliques(demo, {"demo-1-router": 9})
-    assert (first["spec"]["replicas"], second["spec"]["replicas"]) == (2, 9)
-    assert wanted_groups(demo, {"demo-0-grp": 7})[0]["spec"]["replicas"] == 7
-
-
 def test_zero_replicas_are_written_as_such() -> None:
     observed = set_of(pcs("d", clique("w", 0, min_available=0)))
     (made,) = wanted_cliques(observed)

@@ -29,23 +29,20 @@ from grove.operator.shared.layout import (
 )
 from grove.operator.shared.startup import has_start_order, parents
 
-KeptReplicas = Mapping[str, int]
-"""Replicas to recreate an object with, by its name, where the template's number shall not count."""
 
-
-def wanted_cliques(pcs: PodCliqueSet, kept: KeptReplicas | None = None) -> list[Json]:
+def wanted_cliques(pcs: PodCliqueSet) -> list[Json]:
     """The standalone PodCliques of all replicas."""
     hashes = template_hashes(pcs)
     units = (unit for replica in range(pcs.spec.replicas) for unit in standalone_units(pcs, replica))
-    return [_clique(pcs, unit, pcs, hashes, kept or {}) for unit in units]
+    return [_clique(pcs, unit, pcs, hashes) for unit in units]
 
 
-def wanted_groups(pcs: PodCliqueSet, kept: KeptReplicas | None = None) -> list[Json]:
+def wanted_groups(pcs: PodCliqueSet) -> list[Json]:
     """The scaling groups of all replicas."""
-    return list(_groups(pcs, kept or {}))
+    return list(_groups(pcs))
 
 
-def wanted_members(pcs: PodCliqueSet, group: PodCliqueScalingGroup, kept: KeptReplicas | None = None) -> list[Json]:
+def wanted_members(pcs: PodCliqueSet, group: PodCliqueScalingGroup) -> list[Json]:
     """The member PodCliques of one scaling group; none if the set does not have the group any more."""
     replica = replica_of(group.metadata)
     config = group_config_of(pcs, group.metadata.name, replica) if replica is not None else None
@@ -54,7 +51,7 @@ def wanted_members(pcs: PodCliqueSet, group: PodCliqueScalingGroup, kept: KeptRe
     hashes = template_hashes(pcs)
     copies = range(group.spec.replicas)
     units = (unit for index in copies for unit in member_units(pcs, replica, config, index))
-    return [_clique(pcs, unit, group, hashes, kept or {}) for unit in units]
+    return [_clique(pcs, unit, group, hashes) for unit in units]
 
 
 def template_hashes(pcs: PodCliqueSet) -> dict[str, str]:
@@ -125,7 +122,7 @@ def _autoscalers(pcs: PodCliqueSet, replica: int) -> Iterator[Json]:
             yield _autoscaler(pcs, PodCliqueScalingGroup, fqn, config.scale_config, config.replicas)
 
 
-def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, str], kept: KeptReplicas) -> Json:
+def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, str]) -> Json:
     template, pcs_name = unit.template, pcs.metadata.name
     template_hash = hashes[template.name]
     pod_spec = template.spec.pod_spec
@@ -150,7 +147,7 @@ def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, s
     spec: Json = {
         "roleName": template.spec.role_name,
         "podSpec": pod_spec,
-        "replicas": kept.get(unit.fqn, template.spec.replicas),
+        "replicas": template.spec.replicas,
     }
     if template.spec.min_available is not None:
         spec["minAvailable"] = template.spec.min_available
@@ -177,7 +174,7 @@ def _template_pods(pcs: PodCliqueSet, unit: Unit) -> int:
     return sum(member.spec.replicas for member in members if member is not None)
 
 
-def _groups(pcs: PodCliqueSet, kept: KeptReplicas) -> Iterator[Json]:
+def _groups(pcs: PodCliqueSet) -> Iterator[Json]:
     pcs_name = pcs.metadata.name
     for replica in range(pcs.spec.replicas):
         for config in pcs.spec.template.pod_clique_scaling_groups:
@@ -194,7 +191,7 @@ def _groups(pcs: PodCliqueSet, kept: KeptReplicas) -> Iterator[Json]:
                     pcs,
                 ),
                 "spec": {
-                    "replicas": kept.get(fqn, config.replicas),
+                    "replicas": config.replicas,
                     "minAvailable": config.min_available,
                     "cliqueNames": list(config.clique_names),
                 },
