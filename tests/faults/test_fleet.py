@@ -188,6 +188,11 @@ def test_a_reservation_written_on_a_pod_that_is_placed_anew_without_it_is_taken_
     survives([236])
 
 
+@pytest.mark.simulated
+def test_a_reservation_that_ends_under_a_pod_on_its_way_leaves_it_its_room() -> None:
+    survives([784])
+
+
 @pytest.mark.soak
 @pytest.mark.simulated
 @pytest.mark.parametrize("part", range(40))

@@ -41,6 +41,7 @@ USED = "reservation"
 """Index of pods by the reservation that is written on them."""
 HOLD = "reservation:"
 """What stands for a reservation's free part among the pods of its node is called so, with its uid."""
+PROMISE = "promise:"
 AVAILABLE = "Available"
 
 log = structlog.get_logger(__name__)
@@ -133,6 +134,8 @@ class Reservations(NodeSource):
 
     def release(self, uid: str) -> None:
         promise = self._promised.pop(uid, None)
+        if promise is not None:
+            self._view.snapshot.remove_pod(f"{PROMISE}{uid}")
         held = self._held.get(promise.reservation) if promise is not None else None
         if held is not None and not self._is_bound(uid):
             held.users.pop(uid, None)
@@ -197,11 +200,23 @@ class Reservations(NodeSource):
             self._hold(held)
             self._unwritten.add(name)
             self._news.set()
+        if before is not None and name not in self._held:
+            self._keep_promises(before)
         if before is None or new is None or _said(before.reservation) != _said(new):
             self._slots.clear()
             self._stale.update(one.node for one in self._held.values())
             self._view.read_anew()
         self._set_timer()
+
+    def _keep_promises(self, gone: Held) -> None:
+        """A reservation ended under pods on their way into it: their room stays theirs until they are bound."""
+        for uid, used in gone.users.items():
+            if uid in self._promised and not self._is_bound(uid):
+                covered = tuple(
+                    sorted((r, min(used.get(r, 0), most)) for r, most in gone.amounts.items() if used.get(r))
+                )
+                hold = PodFacts(f"{PROMISE}{uid}", "", gone.name, Shape(covered), node=gone.node)
+                self._view.snapshot.add_pod(hold)
 
     def _node_of(self, one: Reservation) -> str:
         """Where it stands; empty while it waits, when it is over, and after its time."""
@@ -250,6 +265,8 @@ class Reservations(NodeSource):
         uid, promise = pod.metadata.uid, self._promised.get(pod.metadata.uid)
         if new is None or new.is_bound:
             self._noted.discard(uid)
+            if promise is not None:
+                self._view.snapshot.remove_pod(f"{PROMISE}{uid}")
         name = promise.reservation if promise is not None else _allocated(pod)
         if not name:
             return
