@@ -179,6 +179,12 @@ class Seams:
     policies: tuple[Policy, ...] = ()
     weights: Mapping[str, int] = field(default_factory=dict)
     """By a score's name; 1 where nothing is said, 0 leaves a score out."""
+    refuses: bool = field(init=False, default=False)
+    """Whether any policy ever keeps a unit out."""
+
+    def __post_init__(self) -> None:
+        refuses = any(type(policy).refusal is not Policy.refusal for policy in self.policies)
+        object.__setattr__(self, "refuses", refuses)
 
     def joined(
         self, *, filters: Iterable[NodeFilter] = (), sources: Iterable[NodeSource] = (), scores: Iterable[Score] = (),
@@ -202,11 +208,6 @@ class Seams:
     def reclaims(self) -> bool:
         """Whether units that are not of lower priority may have to go."""
         return any(policy.reclaims for policy in self.policies)
-
-    @property
-    def refuses(self) -> bool:
-        """Whether any policy ever keeps a unit out."""
-        return any(type(policy).refusal is not Policy.refusal for policy in self.policies)
 
     def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
         return tuple(place for policy in self.policies for place in policy.rank(snapshot, who))

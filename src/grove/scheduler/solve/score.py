@@ -62,7 +62,9 @@ class _Standing:
         positions = [at for g in part.groups for at in self._at[g]]
         if not positions or (len(positions) == 1 and positions[0].size == 1):
             return 1.0
-        domains = self._problem.tree.domains[level][np.unique(np.concatenate(positions))]
+        at = np.concatenate(positions)
+        # A pod that was placed may join one that runs: their node counts once.
+        domains = self._problem.tree.domains[level][at if self._problem.is_new else np.unique(at)]
         # Nodes outside every domain of the level count one each: they are near nobody.
         used = np.unique(domains[domains >= 0]).size + int((domains < 0).sum())
         if used <= 1:
@@ -74,27 +76,34 @@ class _Standing:
         problem = self._problem
         best = 1
         standing = [g for g in part.groups if self._pods[g]]
-        totals: Counter[int] = Counter()
         for g in standing:
             group = problem.groups[g]
             if group.options:
                 held = sum((problem.idle(o, level) for o in group.options[1:]), problem.idle(group.options[0], level))
                 best = max(best, fewest_needed(held, self._pods[g]))
-                least = zip(problem.resources, problem.least_request(g).tolist(), strict=True)
-                totals.update({r: amount * self._pods[g] for r, amount in least})
-                continue
-            for shape, count in group.standing:
+            for shape, count in () if group.options else group.standing:
                 asked = problem.snapshot.amounts(shape.requests)
                 best = max(best, fewest_needed(problem.idle_for(shape, asked, level), count))
-                totals.update({r: amount * count for r, amount in asked})
         if len(standing) > 1:
             starts, ends, _ = problem.tree.runs[level]
-            for r, total in totals.items():
-                if total:
-                    capacity = problem.snapshot.allocatable[r][problem.tree.order]
-                    running = np.concatenate([[0], np.cumsum(capacity)])
-                    best = max(best, fewest_needed(running[ends] - running[starts], total))
+            for r, total in self._totals(standing).items():
+                capacity = problem.snapshot.allocatable[r][problem.tree.order]
+                running = np.concatenate([[0], np.cumsum(capacity)])
+                best = max(best, fewest_needed(running[ends] - running[starts], total))
         return best
+
+    def _totals(self, groups: list[int]) -> Counter[int]:
+        """What the pods of these groups ask for at least, by resource."""
+        problem = self._problem
+        totals: Counter[int] = Counter()
+        for g in groups:
+            group = problem.groups[g]
+            if group.options:
+                least = zip(problem.resources, problem.least_request(g).tolist(), strict=True)
+                totals.update({r: amount * self._pods[g] for r, amount in least})
+            for shape, count in () if group.options else group.standing:
+                totals.update({r: amount * count for r, amount in problem.snapshot.amounts(shape.requests)})
+        return +totals
 
 
 def _sums(domains: Ints, values: Ints) -> Ints:
