@@ -156,3 +156,34 @@ async def test_the_replica_that_is_down_is_named_with_what_it_waits_for(world: W
     found = await world.cluster.eventually(down)
     assert found.down[0].name == "chat-0"
     assert found.down[0].waits_for.startswith("chat-0-")
+
+
+class Raced:
+    """A client behind whose back the set changes, once, after it was read to be changed."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._races = world, 1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world.client, name)
+
+    async def get(self, kind: Any, name: str, namespace: str = "") -> Any:
+        found = await self._world.client.get(kind, name, namespace)
+        if kind is PodCliqueSet.RESOURCE and self._races:
+            self._races -= 1
+            patch = {"metadata": {"annotations": {"example/seen": "yes"}}}
+            await self._world.client.patch(PodCliqueSet, name, patch, namespace)
+        return found
+
+
+async def test_undo_and_restart_do_not_mind_that_the_operator_writes_meanwhile(world: World) -> None:
+    await chat(world)
+    before = await template(world)
+    await change(world, "example/c:2")
+    await kept(world, 2)
+    racing: Any = Raced(world)
+    await undo_answer(racing, world.namespace, "chat")
+    assert await template(world) == before
+    again: Any = Raced(world)
+    await restart_answer(again, world.namespace, "chat", world.now)
+    assert all(labels.RESTARTED_AT in clique["annotations"] for clique in (await template(world))[1])

@@ -217,7 +217,6 @@ async def undo_answer(
 ) -> Answer:
     from grove.api import labels
     from grove.api.hashes import generation_hash
-    from grove.api.podcliqueset import PodCliqueSet
 
     pcs, kept = await _kept(client, namespace, name)
     current = generation_hash(pcs.spec.template)
@@ -225,13 +224,27 @@ async def undo_answer(
     if to_revision is None and not earlier:
         raise Unanswered(f"no earlier template of {name} is kept")
     target = earlier[-1] if to_revision is None else _numbered(kept, name, to_revision)
-    raw: Json = await client.get(PodCliqueSet.RESOURCE, name, namespace)
     said = f"{name} goes back to revision {target.revision} ({target.metadata.labels.get(labels.GENERATION_HASH)})"
     if target not in earlier:
         said = f"{name} is at revision {target.revision} already"
     else:
-        await client.patch(PodCliqueSet, name, restored(raw, target.data), namespace, dry_run=dry_run)
+        await _changed(client, namespace, name, lambda raw: restored(raw, target.data), dry_run=dry_run)
     return _said({"name": name, "revision": target.revision, "dryRun": dry_run}, said, dry_run)
+
+
+async def _changed(client: Client, namespace: str, name: str, change: Callable[[Json], Json], *, dry_run: bool) -> None:
+    """Makes a change that holds for the version it was made from; the operator writes the status meanwhile."""
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.kube.errors import Conflict
+
+    for last in (False, False, False, False, True):
+        raw: Json = await client.get(PodCliqueSet.RESOURCE, name, namespace)
+        try:
+            await client.patch(PodCliqueSet, name, change(raw), namespace, dry_run=dry_run)
+            return
+        except Conflict:
+            if last:
+                raise
 
 
 def restored(raw: Json, data: Json) -> Json:
@@ -306,18 +319,17 @@ def restart(options: Options, pcs: str, dry_run: bool) -> int:
 async def restart_answer(client: Client, namespace: str, name: str, now: datetime, *, dry_run: bool = False) -> Answer:
     from grove.api import labels
     from grove.api.meta import rfc3339
-    from grove.api.podcliqueset import PodCliqueSet
 
     await _kept(client, namespace, name)  # a wrong name is told with those there are
-    raw: Json = await client.get(PodCliqueSet.RESOURCE, name, namespace)
     mark = {labels.RESTARTED_AT: rfc3339(now)}
-    cliques = [
-        {**one, "annotations": {**(one.get("annotations") or {}), **mark}} for one in raw["spec"]["template"]["cliques"]
-    ]
-    patch = {
-        "metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "spec": {"template": {"cliques": cliques}},
-    }  # fmt: skip
-    await client.patch(PodCliqueSet, name, patch, namespace, dry_run=dry_run)
+
+    def marked(raw: Json) -> Json:
+        template = raw["spec"]["template"]
+        cliques = [{**one, "annotations": {**(one.get("annotations") or {}), **mark}} for one in template["cliques"]]
+        version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
+        return {"metadata": version, "spec": {"template": {"cliques": cliques}}}
+
+    await _changed(client, namespace, name, marked, dry_run=dry_run)
     return _said({"name": name}, f"the pods of {name} will be replaced, one unit after the other", dry_run)
 
 
