@@ -7,9 +7,11 @@ have defaults.
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import ClassVar
 
+import msgspec
 from msgspec import field
 
 from grove.api.meta import Condition, Json, Object, Resource, Struct, is_true
@@ -234,6 +236,27 @@ class ControllerRevision(Object):
 
     data: Json = {}
     revision: int = 0
+
+    @property
+    def kept(self) -> Json:
+        """What was written down (see `written_down`)."""
+        found: Json = msgspec.json.decode(self.data[_KEPT]) if _KEPT in self.data else self.data
+        return found
+
+
+_KEPT = "kept"
+
+
+def written_down(value: Json) -> Json:
+    """A value as the `data` of a ControllerRevision: JSON text, in which no character is spelled in two ways.
+
+    `data` is immutable, compared byte by byte, and the API server spells it anew at every patch, also that of the
+    garbage collector which strikes an owner: keys sorted, and `&`, `<` and `>` escaped.
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    for one in "&<>":
+        text = text.replace(one, f"\\u{ord(one):04x}")
+    return {_KEPT: text}
 
 
 class PodDisruptionBudgetSpec(Struct):

@@ -127,7 +127,7 @@ async def history_answer(
     current = generation_hash(pcs.spec.template)
     if revision is not None:
         one = _numbered(kept, name, revision)
-        return Answer(one.data, lambda width: _yaml(one.data))
+        return Answer(one.kept, lambda width: _yaml(one.kept))
     rows = [_line(one, current) for one in kept]
 
     def paint(width: int) -> RenderableType:
@@ -155,7 +155,7 @@ def _line(one: ControllerRevision, current: str) -> dict[str, Any]:
     hash_ = one.metadata.labels.get(labels.GENERATION_HASH, "")
     containers = (
         (clique["name"], container)
-        for clique in one.data.get("cliques") or ()
+        for clique in one.kept.get("cliques") or ()
         for container in (clique.get("podSpec") or {}).get("containers") or ()
     )
     images = dict.fromkeys(f"{clique}={container.get('image', '')}" for clique, container in containers)
@@ -228,7 +228,7 @@ async def undo_answer(
     if target not in earlier:
         said = f"{name} is at revision {target.revision} already"
     else:
-        await _changed(client, namespace, name, lambda raw: restored(raw, target.data), dry_run=dry_run)
+        await _changed(client, namespace, name, lambda raw: restored(raw, target.kept), dry_run=dry_run)
     return _said({"name": name, "revision": target.revision, "dryRun": dry_run}, said, dry_run)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grove.api import labels, labelsets
-from grove.api.core import ControllerRevision
+from grove.api.core import ControllerRevision, written_down
 from grove.api.hashes import generation_hash
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
@@ -53,7 +53,7 @@ def revision_of(pcs: PodCliqueSet, hash_: str, number: int) -> Json:
             "name": f"{meta.name}-{hash_}", "namespace": meta.namespace, "labels": own,
             "ownerReferences": owned_by(pcs),
         },
-        "data": made_from(pcs), "revision": number,
+        "data": written_down(made_from(pcs)), "revision": number,
     }  # fmt: skip
 
 
