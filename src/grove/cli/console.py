@@ -166,7 +166,7 @@ def _now() -> Any:
 def questions() -> Mapping[str, Question]:
     return {
         "tree": _tree, "events": _events, "why": _why, "queue": _queue, "plan": _plan, "object": _object,
-        "topology": _topology,
+        "topology": _topology, "queues": _queues,
     }  # fmt: skip
 
 
@@ -214,6 +214,13 @@ async def _queue(client: Client, namespace: str, given: Mapping[str, Any]) -> An
     from grove.cli.explain import queue_answer
 
     return (await queue_answer(client, namespace, _now())).data
+
+
+@_answers
+async def _queues(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
+    from grove.cli.explain import tree_answer
+
+    return (await tree_answer(client)).data
 
 
 @_answers

@@ -5,20 +5,19 @@ import { age, bar, fill, h, link, table } from "./dom.js";
 import { onChange, state } from "./store.js";
 
 function lines(found) {
-  const waiting = Array.isArray(found) ? found : found.waiting ?? found.gangs ?? [];
-  return table(["#", "Namespace", "Gang", "Priority", "Pods", "Age", "Waits for"], waiting.map((one, index) => [
-    index + 1, one.namespace, link(one.name, "why", one.namespace, one.name), one.priority, one.pods, age(one.created), one.waitsFor ?? one.why ?? "",
+    return table(["#", "Namespace", "Gang", "Priority", "Pods", "Age", "Waits for"], found.map((one, index) => [
+    index + 1, one.namespace, link(one.name, "why", one.namespace, one.name), one.priority, one.pods, age(one.created), one.waitsFor,
   ]), { caption: "Waiting gangs in order", numeric: [0, 3, 4], empty: "no gang waits" });
 }
 
-function quotas(found) {
-  const queues = Array.isArray(found) ? [] : found.queues ?? [];
+function quotas(queues) {
   if (!queues.length) return null;
-  const cells = queues.flatMap((queue) => (queue.resources ?? []).map((one) => [
-    "\u00a0".repeat(2 * (queue.depth ?? 0)) + queue.name, one.resource, bar(one.used, one.limit ?? one.guaranteed ?? one.used), one.used, one.guaranteed ?? "",
-    one.fairShare ?? "", one.limit ?? "", one.waiting ?? "",
+  const cells = queues.flatMap((queue) => queue.resources.map((name) => [
+    "\u00a0".repeat(4 * queue.depth) + queue.name, name, bar(queue.used[name] ?? 0, queue.limit[name] ?? queue.fairShare[name] ?? queue.used[name] ?? 0),
+    queue.used[name] ?? 0, queue.guaranteed[name] ?? "", queue.fairShare[name] ?? "", queue.limit[name] ?? "", queue.waiting[name] ?? "", queue.fault,
   ]));
-  return [h("h2", {}, "Queues"), table(["Queue", "Resource", "", "Used", "Guaranteed", "Fair share", "Limit", "Waiting"], cells, { caption: "Queues", numeric: [3, 4, 5, 6, 7] })];
+  return [h("h2", {}, "Queues"), table(["Queue", "Resource", "Share of its limit", "Used", "Guaranteed", "Fair share", "Limit", "Waiting", "Fault"], cells,
+    { caption: "Queues and their shares", numeric: [3, 4, 5, 6, 7] })];
 }
 
 export function page(main) {
@@ -33,7 +32,8 @@ export function page(main) {
     busy = true;
     try {
       const found = await ask("queue", { namespace: state.namespace });
-      fill(body, lines(found), quotas(found));
+      const queues = await ask("queues").catch(() => []); // who may not see them sees the line all the same
+      fill(body, lines(found), quotas(queues));
     } catch (error) {
       fill(body, h("p", { class: "error", role: "alert" }, error.message));
     }
