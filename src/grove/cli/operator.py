@@ -70,6 +70,8 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
     import asyncio
     from contextlib import AsyncExitStack
 
+    from prometheus_client import REGISTRY
+
     from grove import __version__
     from grove.api.env import INIT_CONTAINER_IMAGE
     from grove.kube.clock import SYSTEM
@@ -94,8 +96,8 @@ async def serve(config: OperatorConfiguration, cluster: ClusterConfig, webhook_u
         if debugging is not None and debugging.enable_profiling:
             await stack.enter_async_context(profiling(debugging.pprof_bind_host, debugging.pprof_bind_port))
         operator = Operator(client, config, startup_image=f"{image}:{__version__}" if image else "", tune_gc=True)
-        watch_sets(operator.cache, SYSTEM)
-        watch_requests(client.calls)
+        for figures in (watch_sets(operator.cache, SYSTEM), watch_requests(client.calls)):
+            stack.callback(REGISTRY.unregister, figures)
         hooks = await _admission(stack, config, cluster, client, operator, webhook_url, agent)
 
         def ready() -> bool:

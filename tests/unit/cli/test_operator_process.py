@@ -11,8 +11,10 @@ import pytest
 from grove.cli.operator import serve
 from grove.config import load_configuration
 from grove.kube import lease, run
+from grove.kube.cache import Cache
 from grove.kube.connection import ClusterConfig
 from grove.operator import wiring
+from grove.sim.cluster import SimCluster
 
 ELECTING = "leaderElection: {enabled: true}"
 ALONE = "leaderElection: {enabled: false}"
@@ -25,6 +27,7 @@ class Unsynced:
 
     def __init__(self, leads: asyncio.Event) -> None:
         self._leads = leads
+        self.cache = Cache(SimCluster().client())
 
     async def run(self) -> None:
         self._leads.set()
