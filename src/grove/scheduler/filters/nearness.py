@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.cluster.nodes import Ints, NodeTable
 from grove.scheduler.model.facts import HOSTNAME, Shape
 from grove.scheduler.model.seams import GPU_CAPABILITY, NETWORK_AFFINITY, RESERVED, Score
 from grove.scheduler.reserve.slots import SLOT
@@ -51,14 +51,20 @@ class GpuCapability(Score):
     def rows(self, snapshot: Snapshot, shape: Shape) -> Ints | None:
         if not any(name in GPUS for name, amount in shape.requests if amount):
             return None
-        found = np.zeros(snapshot.nodes.rows, dtype=np.int64)
-        for key, unit in ((GPU_MEMORY_LABEL, 1024), (GPU_COMPUTE_LABEL, 1)):
-            column = snapshot.nodes.column(key)
-            if not column.values:
-                continue
-            sizes = [int(value) // unit if value.isdigit() else 0 for value in column.values]
-            found -= np.array([*sizes, max(sizes)], dtype=np.int64)[column.ids[: snapshot.nodes.rows]]
-        return found if found.any() else None
+        table = snapshot.nodes
+        return table.derived("gpu capability", lambda: _lacking_capability(table))
+
+
+def _lacking_capability(table: NodeTable) -> Ints | None:
+    """Less for the larger card, by row; None where all cards are alike. Most clusters have one kind: asked once."""
+    found = np.zeros(table.rows, dtype=np.int64)
+    for key, unit in ((GPU_MEMORY_LABEL, 1024), (GPU_COMPUTE_LABEL, 1)):
+        column = table.column(key)
+        if not column.values:
+            continue
+        sizes = [int(value) // unit if value.isdigit() else 0 for value in column.values]
+        found -= np.array([*sizes, max(sizes)], dtype=np.int64)[column.ids[: table.rows]]
+    return found if found.any() else None
 
 
 class Reserved(Score):
