@@ -207,24 +207,14 @@ def formatted(data: Any, output: str, *, as_is: bool = False) -> str:
     """As JSON or YAML. Our own values are spelled as Kubernetes spells; a user's own object stays `as_is`."""
     import msgspec
 
-    plain = msgspec.to_builtins(data) if as_is else _camel(msgspec.to_builtins(data))
+    from grove.show.words import camel
+
+    plain = msgspec.to_builtins(data) if as_is else camel(msgspec.to_builtins(data))
     if output == "yaml":
         import yaml
 
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
     return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
-
-
-def _camel(value: Any) -> Any:
-    """Field names as Kubernetes spells them, all the way down."""
-    if isinstance(value, dict):
-        return {_camel_name(key): _camel(one) for key, one in value.items()}
-    return [_camel(one) for one in value] if isinstance(value, list) else value
-
-
-def _camel_name(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(part.capitalize() for part in rest)
 
 
 SET_KINDS = (

@@ -17,6 +17,7 @@ from grove.show.overview import rows_of
 from grove.show.processes import Processes
 from grove.show.seen import Seen
 from grove.show.verdict import judge
+from grove.show.words import camel
 
 
 def node_rows(layout: Layout) -> dict[str, Any]:
@@ -64,15 +65,3 @@ def gang_row(gang: PodGang) -> dict[str, Any]:
         "message": said.message if said is not None and said.status != words.TRUE else "",
         "created": rfc3339(created) if created else "",
     }
-
-
-def camel(value: Any) -> Any:
-    """Field names as Kubernetes spells them, all the way down."""
-    if isinstance(value, dict):
-        return {_camel(key): camel(one) for key, one in value.items()}
-    return [camel(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(part.capitalize() for part in rest)

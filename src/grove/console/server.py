@@ -19,9 +19,9 @@ from aiohttp import web
 
 from grove import __version__
 from grove.console.ledger import Change, Ledger
-from grove.console.rows import camel
 from grove.console.viewers import RIGHTS_S, Question, Unanswerable, Viewer, Watched
 from grove.kube.errors import ApiError, Forbidden, KubeError, NotFound, Unauthorized
+from grove.show.words import camel
 
 STATIC = Path(__file__).parent / "static"
 LARGEST_BODY = 1024 * 1024

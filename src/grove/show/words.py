@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from typing import Any
 
 
 def refusal(text: str) -> str:
@@ -29,3 +30,15 @@ def age(since: datetime | None, now: datetime) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
+
+
+def camel(value: Any) -> Any:
+    """Field names as Kubernetes spells them, all the way down; values are plain JSON."""
+    if isinstance(value, dict):
+        return {_camel_name(key): camel(one) for key, one in value.items()}
+    return [camel(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _camel_name(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
