@@ -284,7 +284,10 @@ async def test_a_definition_begins_and_ends_a_kind(cluster):
 
     await cluster.eventually(made)
     assert await cluster.client.serves(thing)
-    followed = asyncio.create_task(_watched(cluster.client, thing, cluster.namespace))
+    seen: list[str] = []
+    first = asyncio.Event()
+    followed = asyncio.create_task(_watched(cluster.client, thing, cluster.namespace, seen, first))
+    await asyncio.wait_for(first.wait(), 120)  # a watch asked for after the kind is gone would be refused
     # Without a status door, generation counts every change outside metadata.
     changed = await cluster.client.patch(thing, "t", {"spec": {"n": 2}}, cluster.namespace)
     assert (changed["spec"], changed["metadata"]["generation"]) == ({"n": 2}, 2)
@@ -305,10 +308,14 @@ async def test_a_definition_begins_and_ends_a_kind(cluster):
         return not await cluster.client.serves(thing)
 
     await cluster.eventually(is_not_served)
-    assert (await asyncio.wait_for(followed, 30))[-1] == "DELETED", "a watch of the kind ends with it"
+    await asyncio.wait_for(followed, 30)
+    assert seen[-1] == "DELETED", "a watch of the kind ends with it"
     with pytest.raises(NotFound):
         await cluster.client.list(thing)
 
 
-async def _watched(client, thing: Resource, namespace: str) -> list[str]:
-    return [event.type async for event in client.watch(thing, namespace) if event.object is not None]
+async def _watched(client, thing: Resource, namespace: str, seen: list[str], first: asyncio.Event) -> None:
+    async for event in client.watch(thing, namespace):
+        if event.object is not None:
+            seen.append(event.type)
+            first.set()
