@@ -9,7 +9,7 @@ from tests.support.devices import claiming, sharing, with_devices
 from tests.support.gangs import HOME, gang, group
 
 from grove.api.core import Node, Pod
-from grove.scheduler.loop.sharing import TRIES
+from grove.scheduler.loop.decisions import TRIES
 from grove.sim.topology import RACK, Topology
 
 

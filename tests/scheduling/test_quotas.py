@@ -12,7 +12,7 @@ from tests.support.gangs import Bench, gang, group, scheduling
 
 from grove.api import kai
 from grove.api.koordinator import ElasticQuota
-from grove.scheduler.loop import optional
+from grove.scheduler.loop import live
 from grove.scheduler.loop.quotas import watch_queues
 
 
@@ -297,6 +297,6 @@ async def test_quotas_that_are_installed_later_hold_without_a_restart(cluster: A
         await bench.expect({"free/w": 1})
         await install(cluster, "ElasticQuota")
         await cluster.client.create(ElasticQuota, elastic(own(bench, "a"), bench.namespace, 0, 2))
-        await cluster.settle(optional.LOOK_S + 1)
+        await cluster.settle(live.LOOK_S + 1)
         await bench.apply(gang("late", group("w", 2), labels=team(bench, "a")))
         await bench.condition("late", status="False", reason="QuotaExceeded")

@@ -9,7 +9,7 @@ from tests.support.gangs import Bench, gang, group, member_json, scheduling
 
 from grove.api.core import Node
 from grove.api.topology import ClusterTopologyBinding
-from grove.scheduler.model.links import InvalidLinks, links_of
+from grove.scheduler.model.gang import InvalidLinks, links_of
 from grove.sim.topology import LEVELS, RACK, Topology
 
 pytestmark = pytest.mark.simulated

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from grove.cli.judged import Judged
     from grove.kube.cache import Cache
     from grove.kube.client import Client
-    from grove.scheduler.explain.diagnosis import Diagnosis
+    from grove.scheduler.explain.explanation import Diagnosis
     from grove.scheduler.loop.live import Scheduler
     from grove.show.processes import Processes
     from grove.show.seen import Seen

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from grove.api.meta import Key
     from grove.api.podgang import PodGang
     from grove.kube.client import Client
-    from grove.scheduler.explain.diagnosis import Diagnosis
+    from grove.scheduler.explain.explanation import Diagnosis
     from grove.scheduler.loop.live import Scheduler
     from grove.scheduler.model.config import SchedulerConfiguration
     from grove.show.processes import Processes

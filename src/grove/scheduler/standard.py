@@ -5,14 +5,13 @@ Sources are not here: they follow the cluster, and the live scheduler adds them 
 
 from __future__ import annotations
 
-from grove.scheduler.filters.nearness import GpuCapability, NetworkAffinity, Reserved
 from grove.scheduler.filters.ports import HostPorts
+from grove.scheduler.filters.scores import GpuCapability, NetworkAffinity, PreferredNodes, PreferredPods, Reserved
 from grove.scheduler.filters.selectors import NodeSelectors
 from grove.scheduler.filters.taints import SoftTaints, Taints
 from grove.scheduler.filters.volumes import Blocked, Volumes
-from grove.scheduler.filters.wishes import PreferredNodes, PreferredPods
 from grove.scheduler.model.seams import SCORES, Seams
-from grove.scheduler.policy.priority import ByPriority
+from grove.scheduler.policy.queue import ByPriority
 
 STANDARD = Seams(
     filters=(Blocked(), NodeSelectors(), Taints(), Volumes(), HostPorts()),

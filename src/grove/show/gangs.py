@@ -17,7 +17,7 @@ from grove.api import labels
 from grove.api.meta import Key, find_condition, is_true
 from grove.api.podclique import PodClique
 from grove.api.podgang import PodGang
-from grove.scheduler.explain.diagnosis import Diagnosis
+from grove.scheduler.explain.explanation import Diagnosis
 from grove.scheduler.filters.taints import hard_taints_tolerated
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.podreq import NOT_READY, UNREACHABLE, UNSCHEDULABLE, read_node

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from grove.api.podgang import PodGang
-from grove.scheduler.explain.diagnosis import Diagnosis, InLine
+from grove.scheduler.explain.explanation import Diagnosis, InLine
 from grove.scheduler.model.reasons import Reason
 from grove.show.columns import table
 from grove.show.gangs import NO_FIT, WAITING, gang_verdict

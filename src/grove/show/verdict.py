@@ -15,7 +15,7 @@ from grove.api import labels
 from grove.api.meta import Key
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.scheduler.explain.diagnosis import Diagnosis
+from grove.scheduler.explain.explanation import Diagnosis
 from grove.show.gangs import (
     FAILING,
     NO_FIT,

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grove.api.core import DeviceClass, ResourceSlice
-from grove.scheduler.devices.allot import MOST_DEVICES, allot, copies, looks
+from grove.scheduler.devices.allot import MOST_DEVICES, Same, Wants, allot, copies, counted, looks, read_wants, set_name
 from grove.scheduler.devices.devices import ANY, SHARED, Asked, Device, Inventory, is_shorthand
-from grove.scheduler.devices.wants import Same, Wants, counted, read_wants, set_name
 
 DRIVER = "gpu.example.com"
 NUMA = f"{DRIVER}/numa"

@@ -9,10 +9,9 @@ import pytest
 from grove.api.core import Pod, PodSpec, SchedulingGate
 from grove.api.meta import Condition, Key, ObjectMeta
 from grove.api.podgang import NamespacedName, PodGang, PodGangSpec, PodGangStatus, PodGroup
-from grove.scheduler.policy.gangs import GangState
+from grove.scheduler.policy.gangs import Base, GangState, Look, readiness
 from grove.scheduler.policy.life import Life, Phase
 from grove.scheduler.policy.queue import Stage
-from grove.scheduler.policy.readiness import Base, Look, readiness
 
 
 def pod(*, gated: bool = False) -> Pod:

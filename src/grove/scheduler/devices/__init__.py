@@ -1,7 +1,7 @@
-"""Devices of dynamic resource allocation: what there is, what claims ask for, and who gets which.
+"""Devices: those of dynamic resource allocation (claims), and Koordinator's cards with their minors.
 
 devices    Device, Inventory: devices of the cluster by node;  cel: their selectors
-wants      what a claim asks for, as counts on nodes
-allot      allot(wants, devices, taken): devices for all claims of a node at once, or None
+allot      what a claim asks for, as counts on nodes; devices for all claims of a node at once, or None
 homes      nodes for pods that share a claim
+minors     cards, shares of cards and partitions of a node
 """

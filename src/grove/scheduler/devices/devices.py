@@ -1,7 +1,7 @@
 """Devices that pods claim (dynamic resource allocation): what there is, and how an allocation is written down.
 
 The search counts devices like any other resource of a node: `Asked.resource` names what a request asks for, and a node
-offers as many of it as it has free devices that match. `wants` reads claims, and once a node is chosen `allot` picks
+offers as many of it as it has free devices that match. `allot` reads claims, and once a node is chosen it picks
 the devices themselves. What cannot be understood holds the pod with a reason. Pure: the live side is `claims`.
 """
 

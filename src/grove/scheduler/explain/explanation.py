@@ -1,13 +1,15 @@
 """Why a gang is pending, with numbers, and the smallest changes that would make it fit, each tried out by `place`.
 
 Findings go from the outside in: gates, the gang against the cluster, the closest domain, the nodes. Changes come from
-`changes`; none is named that was not verified on a copy of the snapshot.
+`changes`; none is named that was not verified on a copy of the snapshot. `Diagnosis` and `InLine` are what `explain`
+and `queue` are answered with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from types import MappingProxyType
 
 import numpy as np
@@ -121,3 +123,34 @@ def _outermost(part: Part) -> Part | None:
         return part
     found = [inner for child in part.children if child.need and (inner := _outermost(child))]
     return max(found, key=lambda p: p.need) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """`placed` gangs have their minimum on nodes; the others wait for their `gate` or for room, as explained."""
+
+    gang: str
+    placed: bool
+    gate: Reason | None = None
+    explanation: Explanation | None = None
+
+    @property
+    def cannot_fit(self) -> bool:
+        return not self.placed and self.gate is None and self.explanation is not None and not self.explanation.fits
+
+
+@dataclass(frozen=True, slots=True)
+class InLine:
+    """A gang that waits. `can_start` is False while something else has to happen before it is considered at all.
+
+    `why` is known before it is considered; what the scheduler found when it tried is on the gang's condition, `said`.
+    """
+
+    namespace: str
+    name: str
+    priority: int
+    pods: int
+    created: datetime | None
+    can_start: bool
+    why: Reason | None
+    said: str = ""

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.filters.fit import filters
-from grove.scheduler.filters.scope import pinned_rows
+from grove.scheduler.filters.fit import filters, pinned_rows
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang

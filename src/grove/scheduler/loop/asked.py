@@ -8,17 +8,15 @@ from __future__ import annotations
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.meta import find_condition, is_true
-from grove.scheduler.explain.diagnosis import Diagnosis, InLine
-from grove.scheduler.explain.explanation import explain
+from grove.scheduler.explain.explanation import Diagnosis, InLine, explain
+from grove.scheduler.loop.decisions import at_best_homes
 from grove.scheduler.loop.nominate import running_units
-from grove.scheduler.loop.sharing import at_best_homes
 from grove.scheduler.loop.trees import gang_order, tree_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.gang import BadGang, Strategy
 from grove.scheduler.model.reasons import INVALID, Reason
-from grove.scheduler.policy.gangs import GangState
+from grove.scheduler.policy.gangs import Base, GangState, readiness
 from grove.scheduler.policy.queue import Order, Stage
-from grove.scheduler.policy.readiness import Base, readiness
 
 
 def diagnose(view: View, gang: GangState, strategy: Strategy = "pack", *, most: int = 5) -> Diagnosis:

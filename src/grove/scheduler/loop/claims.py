@@ -19,11 +19,10 @@ from grove.kube.client import Client
 from grove.kube.errors import ConnectionLost, TooManyRequests, Unavailable
 from grove.scheduler.cluster.nodes import Mask
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.devices.allot import allot, copies, looks
+from grove.scheduler.devices.allot import Wants, allot, copies, counted, looks, read_wants, set_name
 from grove.scheduler.devices.cel import NotUnderstood
 from grove.scheduler.devices.devices import ANY, DEVICES, SHARED, Asked, Device, DeviceId, Inventory, allocated
 from grove.scheduler.devices.homes import Sites
-from grove.scheduler.devices.wants import Wants, counted, read_wants, set_name
 from grove.scheduler.model.facts import NodeTerm, NodeTerms, PodFacts
 from grove.scheduler.model.podreq import node_terms
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal

@@ -21,20 +21,17 @@ from grove.kube.clock import Clock
 from grove.kube.events import Recorder
 from grove.scheduler.devices.devices import DEVICES
 from grove.scheduler.evict.holds import Hold
-from grove.scheduler.evict.running import POD
+from grove.scheduler.evict.victims import POD
 from grove.scheduler.explain.explanation import closest_domain
 from grove.scheduler.explain.reasons import surplus_reason
 from grove.scheduler.loop import metrics
-from grove.scheduler.loop.bind import Attempt
-from grove.scheduler.loop.commit import Committer
-from grove.scheduler.loop.decisions import Decider
+from grove.scheduler.loop.bind import Attempt, Committer
+from grove.scheduler.loop.decisions import Decider, Sharing
 from grove.scheduler.loop.holding import Holding, kept_out_by
 from grove.scheduler.loop.intake import Intake
 from grove.scheduler.loop.nominate import Nomination, Nominations
 from grove.scheduler.loop.quotas import Quotas
-from grove.scheduler.loop.relief import Relief
 from grove.scheduler.loop.report import Reporter
-from grove.scheduler.loop.sharing import Sharing
 from grove.scheduler.loop.trees import order_of, tree_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
@@ -50,12 +47,13 @@ from grove.scheduler.policy.gangs import (
     INVALID,
     PLACED,
     UNSCHEDULABLE,
+    Base,
     GangState,
     Verdict,
 )
 from grove.scheduler.policy.life import Phase
 from grove.scheduler.policy.queue import Order, Queue, Stage
-from grove.scheduler.policy.readiness import Base
+from grove.scheduler.policy.relief import Relief
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.referee import find_referee
 from grove.show.reasons import sentence
@@ -101,7 +99,7 @@ class Cycle:
         self.referee = find_referee() if config.exact_solver else None
         self._budget = Budget(config.search_budget or Budget().steps, self.referee)
         self._sharing = Sharing(view, decider, self._budget)
-        self._relief = Relief(view, queue, nominations, patience_s=config.patience)
+        self._relief = Relief(view.snapshot, queue, patience_s=config.patience)
         self._decider = decider
         self._holding = Holding(view, queue, reporter, events, clock, config, decider, self._budget)
         self._said: dict[str, tuple[Reason, Collection[str], Verdict]] = {}
@@ -125,7 +123,9 @@ class Cycle:
         for unit, fresh in dirty:
             self._intake.consider(unit, began, fresh=fresh)
         self._quotas.begin_turn(self._queue, (unit for unit, _ in dirty))
-        self._relief.wake_helped(began)
+        if unsettled := self._nominations.take_unsettled():
+            self._queue.wake(unsettled.__contains__)
+        self._relief.wake_helped(self._view.take_relief(), began)
         self._nominations.advance(self._start_nominated, began)
         for late in self._committer.take_late(began):
             self._intake.take_back(late)
@@ -356,7 +356,7 @@ class Cycle:
         return isinstance(answer, Placement)
 
     def _park(self, unit: Unit, now: float) -> None:
-        self._relief.needed_by(unit.name, unit.tree)
+        self._view.sees_pods |= self._relief.needed_by(unit.name, unit.tree)
         self._queue.park(unit.name, now)
 
     def _refuse_bad(self, name: str, message: str) -> None:

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from grove.api import labels
 from grove.api.conditions import EventReason
 from grove.kube.events import Recorder
-from grove.scheduler.evict.running import POD
+from grove.scheduler.evict.victims import POD
 from grove.scheduler.loop import metrics
-from grove.scheduler.loop.bind import Attempt
-from grove.scheduler.loop.commit import Committer
+from grove.scheduler.loop.bind import Attempt, Committer
 from grove.scheduler.loop.holding import Holding
 from grove.scheduler.loop.nominate import Nominations
 from grove.scheduler.loop.report import Reporter
@@ -22,10 +21,18 @@ from grove.scheduler.loop.trees import gang_order, order_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reasons import Reason
-from grove.scheduler.policy.gangs import GANG_SCHEDULED, GANG_TIMEOUT, INVALID, PLACED, GangState, Verdict
+from grove.scheduler.policy.gangs import (
+    GANG_SCHEDULED,
+    GANG_TIMEOUT,
+    INVALID,
+    PLACED,
+    Base,
+    GangState,
+    Verdict,
+    readiness,
+)
 from grove.scheduler.policy.life import Looked, Phase, Stands
 from grove.scheduler.policy.queue import Queue, Stage
-from grove.scheduler.policy.readiness import Base, readiness
 
 ORPHAN_S = 5.0
 """How long a pod may name a PodGang that does not exist before it is told so."""

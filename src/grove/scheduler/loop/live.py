@@ -10,7 +10,7 @@ are tasks beside it. Cancelling `run` stops everything; what was half done is fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -18,21 +18,20 @@ import structlog
 
 from grove.api import kai
 from grove.api.koordinator import Device, ElasticQuota, Reservation
+from grove.api.meta import Object
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
+from grove.kube.errors import ConnectionLost, KubeError, TooManyRequests, Unavailable
 from grove.kube.events import Recorder
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask
-from grove.scheduler.loop.bind import Attempt, Binder
-from grove.scheduler.loop.commit import Committer
+from grove.scheduler.loop.bind import Attempt, Binder, Committer
 from grove.scheduler.loop.cycle import Cycle
 from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Aside, Decider, Tape
-from grove.scheduler.loop.evictions import Evictions
 from grove.scheduler.loop.follow import Follower
 from grove.scheduler.loop.minors import Minors
-from grove.scheduler.loop.nominate import Nominations
-from grove.scheduler.loop.optional import OptionalKinds
+from grove.scheduler.loop.nominate import Evictions, Nominations
 from grove.scheduler.loop.quotas import Quotas
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.reservations import Reservations
@@ -44,6 +43,9 @@ from grove.scheduler.policy.queue import Backoff, Queue
 
 SYNC_S = 120.0
 LONG_CYCLE_S, LONGEST_REST_S = 0.1, 1.0
+RETRY_S = 1.0
+LOOK_S = 30.0
+"""How often is looked for kinds that are not there."""
 
 log = structlog.get_logger(__name__)
 
@@ -220,3 +222,40 @@ class Scheduler:
         """Writes the events that are still unsaid, as far as the cluster lets us."""
         with suppress(Exception):
             await self._events.flush()
+
+
+class OptionalKinds:
+    """Kinds that a cluster may lack: quotas, queues, reservations, devices. What lacks is off, and the rest works.
+
+    What is served when the scheduler starts is in step before anything is decided. What is installed later is found by
+    asking now and then, since no event tells a scheduler without rights on definitions; no restart is needed. `kinds`
+    says what to do when a kind is there: have a cache follow it and listen.
+    """
+
+    def __init__(self, client: Client, kinds: Mapping[type[Object], Callable[[], None]]) -> None:
+        self._client, self._missing = client, dict(kinds)
+
+    async def look(self) -> None:
+        """Follows what is served now; asks until the server answers."""
+        for kind in list(self._missing):
+            while True:
+                try:
+                    await self._find(kind)
+                    break
+                except (ConnectionLost, TooManyRequests, Unavailable):
+                    await asyncio.sleep(RETRY_S)  # nothing can be followed before the server answers
+
+    async def keep_looking(self) -> None:
+        """Follows what is installed later; ends when nothing is missing."""
+        while self._missing:
+            await asyncio.sleep(LOOK_S)
+            for kind in list(self._missing):
+                try:
+                    await self._find(kind)
+                except KubeError as error:
+                    log.debug("cannot tell whether a kind is served", kind=kind.RESOURCE.kind, error=str(error))
+
+    async def _find(self, kind: type[Object]) -> None:
+        if await self._client.serves(kind):
+            log.info("following", kind=str(kind.RESOURCE))
+            self._missing.pop(kind)()

@@ -14,7 +14,6 @@ from prometheus_client.registry import Collector
 
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.devices import is_shorthand
-from grove.scheduler.loop.bind import Fate
 from grove.scheduler.model.facts import PODS, Shape
 from grove.scheduler.solve.score import fragmentation, slots_by_domain
 
@@ -42,8 +41,7 @@ RESERVATION_USED = Counter("grove_reservation_used", "Gangs that took over the p
 PREEMPTED = Counter("grove_preempted_gangs", "Gangs evicted for gangs of higher priority.")
 QUOTA_REJECTIONS = Counter("grove_quota_rejections", "Gangs that a quota or queue kept out, each time they were tried.")
 ROLLBACKS = Counter("grove_gang_rollbacks", "Gangs taken back because they could not be completed in time.")
-_BINDS = Counter("grove_pod_binds", "Bind requests by what became of the pod.", ["result"])
-BINDS = {fate: _BINDS.labels(fate.name.lower()) for fate in Fate}
+BINDS = Counter("grove_pod_binds", "Bind requests by what became of the pod.", ["result"])
 
 
 class Headroom(Collector):

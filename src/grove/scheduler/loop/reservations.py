@@ -33,9 +33,8 @@ from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PODS, PodFacts, Shape
 from grove.scheduler.model.podreq import pod_requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
-from grove.scheduler.reserve.lifetime import expiry_of
 from grove.scheduler.reserve.slots import SLOT, Held, Slots, may_use, slots_for
-from grove.scheduler.reserve.status import owners_status
+from grove.scheduler.reserve.status import expiry_of, owners_status
 
 USED = "reservation"
 """Index of pods by the reservation that is written on them."""

@@ -25,8 +25,7 @@ from grove.scheduler.model.answers import NoFit
 from grove.scheduler.model.facts import PODS, PodFacts, Shape
 from grove.scheduler.model.gang import PodGroup, gang_of
 from grove.scheduler.model.podreq import read_pod
-from grove.scheduler.reserve.lifetime import expiry_of
-from grove.scheduler.reserve.status import FAILED, PENDING, ended, placed_status, unplaced_status
+from grove.scheduler.reserve.status import FAILED, PENDING, ended, expiry_of, placed_status, unplaced_status
 from grove.scheduler.solve.place import place
 from grove.show.reasons import sentence
 

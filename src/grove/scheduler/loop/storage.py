@@ -1,23 +1,29 @@
-"""Volumes as the live scheduler meets them: what a pod's claims allow, and telling a claim its node before the bind.
+"""Volumes as the live scheduler meets them: what a pod's claims allow, telling a claim its node, and attach limits.
 
 A claim that waits for its first consumer gets a volume that is there already, by name, or the annotation
 `selected-node`, and the provisioner makes the volume there. The bind follows when the claim is bound. A provisioner
 that cannot takes the annotation off again: the pod needs another place.
+
+Attach limits (CSINode) are counted like any other resource of a node. What is attached is counted once, however many
+pods use it; a pod that waits is counted with all its volumes, even those that are on the node already: a node may be
+refused that would just do, never the other way round.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
-from grove.api.core import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from grove.api.core import CSINode, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from grove.api.meta import Key
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import KubeError, NotLeader
 from grove.scheduler.model.facts import NodeTerms, PodFacts
-from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource
+from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
 from grove.scheduler.volumes.claims import (
+    NO_PROVISIONER,
     SELECTED_NODE,
     Claims,
     claim_names,
@@ -173,3 +179,147 @@ class Storage(NodeSource):
 
 def _claim_keys(pod: Pod) -> list[Key]:
     return [Key(pod.metadata.namespace, name) for name in claim_names(pod)] if pod.spec.volumes else []
+
+
+ATTACHED = "attachable-volumes-csi-"
+"""How the names of counted volumes begin, among a node's resources; the driver's name follows."""
+UNLIMITED = 2**40
+AT = "attached at"
+"""Index of pods with volume claims by their node."""
+
+Volume = tuple[str, str]
+"""Driver, and what it calls the volume; before there is one, what Kubernetes calls the claim."""
+
+
+class Attachments(NodeSource):
+    """`changed` is called when limits may help a waiting pod."""
+
+    name = "volume limits"
+    counts = ATTACHED
+
+    def __init__(self, cache: Cache, changed: Callable[[], None], find: Callable[[Key], Pod | None]) -> None:
+        self._changed, self._find = changed, find
+        self._limits: dict[str, dict[str, int]] = {}
+        self._drivers: Counter[str] = Counter()
+        self._coming: dict[str, dict[str, Pod]] = {}
+        """Pods that have a place and no binding yet, by node and uid."""
+        self._place: dict[str, str] = {}
+        """Node of those by uid."""
+        self._stale: set[str] = set()
+        self._claims = cache.add(PersistentVolumeClaim)
+        self._volumes = cache.add(PersistentVolume)
+        self._classes = cache.add(StorageClass)
+        self._nodes = cache.add(Node)
+        cache.add_index(Pod, AT, _node_of)
+        self._pods = cache.store(Pod).by_index
+        cache.on_event(Pod, self._pod_changed)
+        cache.on_event(PersistentVolumeClaim, self._claim_changed)
+        cache.on_event(PersistentVolume, self._volume_changed)
+        cache.on_event(CSINode, self._limits_changed)
+
+    def amounts(self, node: str) -> dict[str, int]:
+        """How many more volumes of each limited driver the node takes."""
+        if not self._drivers:
+            return {}
+        there = {volume for pod in self._pods_at(node) for volume in self._volumes_of(pod)}
+        used = Counter(driver for driver, _ in there)
+        limits = self._limits.get(node, {})
+        return {f"{ATTACHED}{one}": limits.get(one, UNLIMITED) - used[one] for one in self._drivers}
+
+    def needs(self, pod: Pod) -> Needs:
+        """What a waiting pod's volumes count on a node."""
+        if not self._drivers or not pod.spec.volumes:
+            return NO_NEEDS
+        count = Counter(driver for driver, _ in self._volumes_of(pod) if driver in self._drivers)
+        return Needs(tuple(sorted((f"{ATTACHED}{driver}", number) for driver, number in count.items())))
+
+    def reserve(self, pods: Sequence[PodFacts]) -> Refusal | None:
+        """Counts the volumes of pods on the nodes chosen for them."""
+        for facts in pods:
+            if any(name.startswith(ATTACHED) for name, _ in facts.shape.requests):
+                pod = self._find(Key(facts.namespace, facts.name))
+                if pod is not None:
+                    self._coming.setdefault(facts.node, {})[facts.uid] = pod
+                    self._place[facts.uid] = facts.node
+                    self._stale.add(facts.node)
+        return None
+
+    def release(self, uid: str) -> None:
+        """The pod will not be bound there after all, or it is bound and counts as such."""
+        node = self._place.pop(uid, None)
+        if node is not None:
+            self._coming[node].pop(uid)
+            if not self._coming[node]:
+                del self._coming[node]
+            self._stale.add(node)
+
+    def refresh(self) -> Collection[str]:
+        """Nodes where volumes came, went, or became known."""
+        stale, self._stale = self._stale, set()
+        return stale
+
+    def _pods_at(self, node: str) -> list[Pod]:
+        return [*self._pods(AT, node), *self._coming.get(node, {}).values()]
+
+    def _volumes_of(self, pod: Pod) -> set[Volume]:
+        found = set()
+        for name in claim_names(pod):
+            claim = self._claims.get(Key(pod.metadata.namespace, name))
+            if claim is not None and (volume := self._volume_of(claim)) is not None:
+                found.add(volume)
+        return found
+
+    def _volume_of(self, claim: PersistentVolumeClaim) -> Volume | None:
+        if claim.spec.volume_name:
+            volume = self._volumes.get(Key("", claim.spec.volume_name))
+            csi = volume.spec.csi if volume is not None else None
+            return (str(csi.get("driver", "")), str(csi.get("volumeHandle", ""))) if csi else None
+        kind = self._classes.get(Key("", claim.spec.storage_class_name or ""))
+        made_by = kind.provisioner if kind is not None else ""
+        return (made_by, str(claim.metadata.key)) if made_by and made_by != NO_PROVISIONER else None
+
+    # Events
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        before, after = _node_of(old), _node_of(new)
+        if before != after:
+            self._stale.update(before, after)
+            self.release((new or old).metadata.uid)  # type: ignore[union-attr]
+
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
+        if old is None or new is None or old.spec.volume_name != new.spec.volume_name:
+            self._recount_users((new or old).metadata.key)  # type: ignore[union-attr]
+
+    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        ref = (new or old).spec.claim_ref  # type: ignore[union-attr]
+        if ref and (old is None or new is None):
+            self._recount_users(Key(str(ref.get("namespace", "")), str(ref.get("name", ""))))
+
+    def _recount_users(self, claim: Key) -> None:
+        self._stale.update(pod.spec.node_name for pod in self._pods(CLAIM, claim) if pod.spec.node_name)
+
+    def _limits_changed(self, old: CSINode | None, new: CSINode | None) -> None:
+        name = (new or old).metadata.name  # type: ignore[union-attr]
+        before, after = self._limits.pop(name, {}), _limits(new)
+        if after:
+            self._limits[name] = after
+        if before == after:
+            return
+        known = set(self._drivers)
+        self._drivers.update(after.keys())
+        self._drivers.subtract(before.keys())
+        self._drivers = +self._drivers
+        if set(self._drivers) != known:
+            self._stale.update(node.metadata.name for node in self._nodes.list())
+        self._stale.add(name)
+        self._changed()
+
+
+def _limits(node: CSINode | None) -> dict[str, int]:
+    """Volumes by driver, for drivers that say so."""
+    drivers = node.spec.drivers if node is not None else ()
+    return {one.name: one.allocatable.count for one in drivers if one.allocatable and one.allocatable.count is not None}
+
+
+def _node_of(pod: Pod | None) -> list[str]:
+    return [pod.spec.node_name] if pod is not None and pod.spec.node_name and claim_names(pod) else []

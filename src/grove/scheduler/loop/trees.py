@@ -13,12 +13,22 @@ from grove.api.meta import Key
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PodFacts, Shape
-from grove.scheduler.model.gang import ZONES, BadGang, Gang, Pin, Strategy, Wishes, build_gang, wishing, zone_wishes
-from grove.scheduler.model.links import InvalidLinks, links_of
+from grove.scheduler.model.gang import (
+    ZONES,
+    BadGang,
+    Gang,
+    InvalidLinks,
+    Pin,
+    Strategy,
+    Wishes,
+    build_gang,
+    links_of,
+    wishing,
+    zone_wishes,
+)
 from grove.scheduler.model.seams import Applicant
-from grove.scheduler.policy.gangs import GangState
+from grove.scheduler.policy.gangs import GangState, floor_of
 from grove.scheduler.policy.queue import Order, Stage
-from grove.scheduler.policy.readiness import floor_of
 
 
 def order_of(view: View, name: str) -> Order:

@@ -17,18 +17,16 @@ from grove.api.meta import Key, find_condition
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.evict.running import RunningIndex
+from grove.scheduler.evict.victims import RunningIndex
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.filters.selectors import terms_mask
-from grove.scheduler.loop.attach import Attachments
 from grove.scheduler.loop.claims import DeviceClaims
 from grove.scheduler.loop.claimwrite import ClaimWriter
-from grove.scheduler.loop.storage import Storage
+from grove.scheduler.loop.storage import Attachments, Storage
 from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts, Requests, Shape
 from grove.scheduler.model.podreq import read_node, read_pod
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
-from grove.scheduler.policy.gangs import GangState, says_placed
-from grove.scheduler.policy.readiness import Look
+from grove.scheduler.policy.gangs import GangState, Look, says_placed
 from grove.scheduler.volumes.claims import claim_names
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
@@ -349,6 +347,12 @@ class View:
 
     def take_gone(self) -> list[tuple[str, GangState | None]]:
         found, self.gone = self.gone, []
+        return found
+
+    def take_relief(self) -> set[str] | None:
+        """Nodes that may hold more than before; None if something changed that may help anybody."""
+        found = None if self.wide_relief else self.relief
+        self.relief, self.wide_relief = set(), False
         return found
 
     def take_dirty(self) -> list[tuple[str, bool]]:

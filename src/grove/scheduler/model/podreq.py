@@ -55,7 +55,7 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
 def read_pod(pod: Pod, *, volumes: tuple[NodeTerms, ...] = (), blocked: str = "", counted: Requests = ()) -> PodFacts:
-    """The facts of a pod; what its claims allow and ask for comes from `volumes`, `attach` and `claims`."""
+    """The facts of a pod; what its claims allow and ask for comes from the sources of the live scheduler."""
     meta, spec = pod.metadata, pod.spec
     try:
         shape = _shape(pod, volumes, blocked, counted)

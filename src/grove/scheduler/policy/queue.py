@@ -2,7 +2,8 @@
 
 A unit is a gang, the surplus of a gang, or a single pod. One that found no place is parked: it comes back when
 something happened that can help (room it could use, a change of its own), not when time passes; its back-off only
-bounds how often. Nobody waits behind anybody: a cycle looks at every unit that is due, in order.
+bounds how often. Nobody waits behind anybody: a cycle looks at every unit that is due, in order. `ByPriority` is the
+policy that is always there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from grove.scheduler.model.gang import Gang
+from grove.scheduler.model.seams import Applicant, Policy
+
+if TYPE_CHECKING:
+    from grove.scheduler.cluster.snapshot import Snapshot
+    from grove.scheduler.evict.victims import Running
 
 
 class Stage(IntEnum):
@@ -166,3 +174,15 @@ class Queue:
         """When the next unit's back-off ends; None when none will come by itself."""
         times = [unit.not_before_s for unit in self._waiting.values() if not unit.parked and unit.not_before_s > now_s]
         return min(times, default=None)
+
+
+class ByPriority(Policy):
+    """The higher priority goes first, and may put out the lower."""
+
+    name = "priority"
+
+    def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
+        return (-who.priority,)
+
+    def may_put_out(self, snapshot: Snapshot, gang: Gang, victim: Running) -> bool | None:
+        return victim.priority < gang.priority

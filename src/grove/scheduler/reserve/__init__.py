@@ -1,1 +1,1 @@
-"""Room that is kept on nodes for those who own it: what a reservation has left, and how many pods it can take."""
+"""Reservations as values: who may use one, how many pods it takes (`slots`), and what is written to it (`status`)."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from grove.api import duration
 from grove.api.core import Pod
 from grove.api.koordinator import Reservation
 from grove.api.meta import Json, find_condition, rfc3339
 from grove.api.quantity import format_amount
 from grove.scheduler.model.podreq import pod_requests
-from grove.scheduler.reserve.lifetime import expiry_of
 
 PENDING, AVAILABLE, SUCCEEDED, FAILED = "Pending", "Available", "Succeeded", "Failed"
 
@@ -81,3 +81,18 @@ def _condition(one: Reservation, type_: str, status: str, reason: str, message: 
         "type": type_, "status": status, "reason": reason, "message": message, "lastProbeTime": rfc3339(now),
         "lastTransitionTime": rfc3339(since or now),
     }  # fmt: skip
+
+
+DEFAULT_TTL = timedelta(hours=24)
+
+
+def expiry_of(one: Reservation) -> datetime | None:
+    """When it is over by its own word; None if never. `expires` excludes `ttl`, which counts from its creation."""
+    if one.spec.expires is not None:
+        return one.spec.expires
+    created = one.metadata.creation_timestamp
+    try:
+        ttl = duration.parse(one.spec.ttl) if one.spec.ttl else DEFAULT_TTL
+    except duration.InvalidDuration:
+        ttl = DEFAULT_TTL
+    return created + ttl if created is not None and ttl > timedelta() else None

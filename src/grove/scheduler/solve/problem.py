@@ -15,8 +15,7 @@ import numpy as np
 from grove.scheduler.cluster.nodes import Ints, Mask
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.cluster.topology import Tree
-from grove.scheduler.filters.fit import PLENTY, allowed_mask, liking, open_mask, room
-from grove.scheduler.filters.scope import open_rows
+from grove.scheduler.filters.fit import PLENTY, allowed_mask, liking, open_mask, open_rows, room
 from grove.scheduler.model.answers import NoFit
 from grove.scheduler.model.facts import HOSTNAME, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup

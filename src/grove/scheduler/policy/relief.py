@@ -6,12 +6,13 @@ or surplus behind it while it is still coming.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask
-from grove.scheduler.loop.nominate import Nominations
-from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import Shape
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.policy.queue import Order, Queue
@@ -21,46 +22,40 @@ MOST_PATIENCE = 3
 
 
 class Relief:
-    def __init__(self, view: View, queue: Queue, nominations: Nominations, *, patience_s: float) -> None:
-        self._view, self._queue, self._nominations = view, queue, nominations
-        self._patience_s = patience_s
+    """`patience_s` is how long room is left to waiting minima after some has come."""
+
+    def __init__(self, snapshot: Snapshot, queue: Queue, *, patience_s: float) -> None:
+        self._snapshot, self._queue, self._patience_s = snapshot, queue, patience_s
         self._needs: dict[str, tuple[Shape, ...]] = {}
         self._last_s = float("-inf")
 
-    def needed_by(self, unit: str, gang: Gang) -> None:
-        """Remembers what would help a unit that found no place."""
+    def needed_by(self, unit: str, gang: Gang) -> bool:
+        """Remembers what would help a unit that found no place; says whether other pods' coming or going may."""
         shapes = tuple(dict.fromkeys(pod.shape for group in gang.groups() for pod in group.pods))
         self._needs[unit] = shapes
-        self._view.sees_pods = self._view.sees_pods or any(shape.sees_pods for shape in shapes)
+        return any(shape.sees_pods for shape in shapes)
 
     def forget(self, unit: str) -> None:
         self._needs.pop(unit, None)
 
-    def wake_helped(self, now_s: float) -> None:
-        """Wakes who can be helped by what happened since the last call."""
-        view = self._view
-        unsettled = self._nominations.take_unsettled()
-        if unsettled:
-            self._queue.wake(lambda name: name in unsettled)
-        if not (view.wide_relief or view.relief):
-            return
-        self._last_s = now_s
-        if view.wide_relief:
+    def wake_helped(self, roomier: Collection[str] | None, now_s: float) -> None:
+        """Wakes who can be helped by room on these nodes; None is a change that may help anybody."""
+        if roomier is None:
+            self._last_s = now_s
             self._queue.wake(lambda _: True)
-        else:
-            row_of = view.snapshot.nodes.row_of
-            rows = np.array(sorted(row_of[name] for name in view.relief if name in row_of), dtype=np.int64)
+        elif roomier:
+            self._last_s = now_s
+            row_of = self._snapshot.nodes.row_of
+            rows = np.array(sorted(row_of[name] for name in roomier if name in row_of), dtype=np.int64)
             if rows.size:
                 self._queue.wake(lambda name: self._could_use(name, rows))
-        view.wide_relief = False
-        view.relief.clear()
 
     def _could_use(self, name: str, rows: Ints) -> bool:
         """Whether one of the unit's pods would fit on one of these rows now; if none does, nothing changed for it."""
         shapes = self._needs.get(name)
         if shapes is None:
             return True
-        snapshot = self._view.snapshot
+        snapshot = self._snapshot
         for shape in shapes:
             fits = allowed_mask(snapshot, shape)[rows]
             for requests in (shape.requests, *shape.alternatives):

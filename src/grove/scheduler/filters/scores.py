@@ -1,6 +1,6 @@
-"""Scores that know the network and the cards: near the pods one talks to, and no better GPU than is needed.
+"""What pods would like, where several nodes will do: preferred terms, peers nearby, no better GPU than needed.
 
-Both decide only between places that are equally close together by the gang's own constraints.
+A score decides only between places that are equally close together by the gang's own constraints.
 """
 
 from __future__ import annotations
@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, NodeTable
+from grove.scheduler.filters.interpod import pods_near
+from grove.scheduler.filters.selectors import term_mask
 from grove.scheduler.model.facts import HOSTNAME, Shape
-from grove.scheduler.model.seams import GPU_CAPABILITY, NETWORK_AFFINITY, RESERVED, Score
+from grove.scheduler.model.seams import (
+    GPU_CAPABILITY,
+    NETWORK_AFFINITY,
+    PREFERRED_NODES,
+    PREFERRED_PODS,
+    RESERVED,
+    Score,
+)
 from grove.scheduler.reserve.slots import SLOT
 
 if TYPE_CHECKING:
@@ -80,3 +89,34 @@ class Reserved(Score):
         for r, _ in snapshot.amounts(tuple((name, 1) for name in sorted(slots))):
             found |= (snapshot.free[r, : found.size] > 0).astype(np.int64)
         return found
+
+
+class PreferredNodes(Score):
+    """Weights of the preferred terms that a node meets."""
+
+    name = PREFERRED_NODES
+
+    def rows(self, snapshot: Snapshot, shape: Shape) -> Ints | None:
+        if not shape.preferred_nodes:
+            return None
+        table = snapshot.nodes
+        score = np.zeros(table.rows, dtype=np.int64)
+        for weight, term in shape.preferred_nodes:
+            # In a preference, unlike a requirement, an empty term matches every node.
+            met = term_mask(table, term) if term.labels or term.names else np.ones(table.rows, dtype=np.bool_)
+            score += weight * met
+        return score
+
+
+class PreferredPods(Score):
+    """Weights of preferred pod terms, times the pods that are near; what is wished apart counts against."""
+
+    name = PREFERRED_PODS
+
+    def rows(self, snapshot: Snapshot, shape: Shape) -> Ints | None:
+        if not shape.preferred_pods:
+            return None
+        score = np.zeros(snapshot.nodes.rows, dtype=np.int64)
+        for weight, pods in shape.preferred_pods:
+            score += weight * pods_near(snapshot, pods)
+        return score
