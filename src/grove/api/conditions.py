@@ -83,6 +83,7 @@ PREREQUISITES_READY = "PrerequisitesReady"
 class EventReason:
     """Reasons of the events users see; the ones of the operator first, then the scheduler's."""
 
+    TAKEN_OVER = "TakenOver"
     SCALED_BY_AUTOSCALER = "ScaledByAutoscaler"
     POD_CLIQUE_CREATE_OR_UPDATE_SUCCESSFUL = "PodCliqueCreateOrUpdateSuccessful"
     POD_CLIQUE_CREATE_OR_UPDATE_FAILED = "PodCliqueCreateOrUpdateFailed"

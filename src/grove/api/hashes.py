@@ -42,6 +42,11 @@ def generation_hash(template: PodCliqueSetTemplate) -> str:
     return _short([_subject(clique, template.priority_class_name) for clique in template.cliques])
 
 
+def is_own(name: str) -> bool:
+    """Whether a hash was made here. The Go operator of Grove writes twice as many letters of the same alphabet."""
+    return len(name) == _LENGTH and all(letter in _ALPHABET for letter in name)
+
+
 def _subject(clique: CliqueTemplate, priority_class_name: str) -> Json:
     own = clique.spec.pod_spec.get("priorityClassName")
     pod_spec = {**clique.spec.pod_spec, "priorityClassName": own or priority_class_name}

@@ -192,6 +192,14 @@ class PodCliqueSetUpdateProgress(Struct):
     last_progress_time: Annotated[datetime | None, doc("When that number last changed.")] = None
 
 
+class AdoptedHash(Struct):
+    """What another operator calls a template whose hash we reckon otherwise."""
+
+    clique_name: Annotated[str, doc("The clique whose template it is; empty for all templates together.")] = ""
+    own_hash: Annotated[str, doc("Our hash of the template.", required=True)] = ""
+    used_hash: Annotated[str, doc("Its hash on cliques, pods and in the status.", required=True)] = ""
+
+
 class PodCliqueSetStatus(Struct):
     observed_generation: Annotated[Int64 | None, doc("Generation of the last complete reconcile.")] = None
     conditions: Annotated[tuple[Condition, ...], doc("What is wrong, or that nothing is.")] = ()
@@ -204,6 +212,9 @@ class PodCliqueSetStatus(Struct):
     pod_gang_statuses: Annotated[tuple[PodGangStatusEntry, ...], doc("One entry a PodGang.")] = ()
     current_generation_hash: Annotated[str, doc("Hash of all clique templates.")] = ""
     update_progress: Annotated[PodCliqueSetUpdateProgress | None, doc("The current or last update.")] = None
+    adopted_hashes: Annotated[
+        tuple[AdoptedHash, ...], doc("Names another operator gave to templates of this set, used while they stay.")
+    ] = ()
     gang_restarts: Annotated[int, doc("Times a replica of the set was terminated as a gang.")] = 0
     replica_restarts: Annotated[tuple[ReplicaRestart, ...], doc("Replicas that were ever restarted whole.")] = ()
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec import structs
+
 from grove.api import labels as key
 from grove.api import names
 from grove.api.conditions import ErrorCode, EventReason
@@ -22,6 +24,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import KubeError, NotFound
 from grove.operator.podcliqueset.plan import ACCESS, CHILDREN, ChildKind, ObservedSet, SetPlan, plan_set
+from grove.operator.podcliqueset.takeover import awaits_takeover, takeover
 from grove.operator.podgang.controller import PodGangController
 from grove.operator.shared.claims import all_sharing, wanted_set_claims
 from grove.operator.shared.cluster.children_writer import Changes
@@ -30,7 +33,7 @@ from grove.operator.shared.cluster.computedomain_writer import ComputeDomain, Co
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_set
 from grove.operator.shared.cluster.sets import SET, set_key
-from grove.operator.shared.diff import finalizer_patch
+from grove.operator.shared.diff import finalizer_patch, status_patch
 from grove.operator.shared.layout import replica_of
 from grove.operator.shared.outcome import Outcome, outcome_of, with_outcome
 from grove.operator.shared.startup import has_start_order, mounts_token
@@ -106,7 +109,25 @@ class PodCliqueSetController:
             status = {"status": {"currentGenerationHash": generation_hash(pcs.spec.template)}}
             answer = await client.patch(PodCliqueSet, meta.name, status, meta.namespace, subresource="status")
             pcs = self._cache.wrote(answer, echo=True)
-        return pcs
+        return await self._take_over(pcs) if awaits_takeover(pcs) else pcs
+
+    async def _take_over(self, pcs: PodCliqueSet) -> PodCliqueSet:
+        """Remembers what another operator called the templates, before anything else is done to the set."""
+        meta, cache = pcs.metadata, self._cache
+        plan = takeover(
+            pcs,
+            cache.by_index(PodClique, SET, pcs.key),
+            cache.by_index(PodCliqueScalingGroup, SET, pcs.key),
+            cache.by_index(PodGang, SET, pcs.key),
+        )
+        if plan.adopted == pcs.status.adopted_hashes:
+            return pcs
+        after = structs.replace(pcs.status, adopted_hashes=plan.adopted)
+        patch = status_patch(pcs.status, after, resource_version=meta.resource_version)
+        assert patch is not None
+        answer = await self._deps.client.patch(PodCliqueSet, meta.name, patch, meta.namespace, subresource="status")
+        self._deps.events.normal(pcs, EventReason.TAKEN_OVER, plan.message)
+        return cache.wrote(answer)
 
     async def _apply(self, plan: SetPlan) -> Result:
         pcs, error = plan.observed.pcs, None

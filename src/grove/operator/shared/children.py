@@ -6,16 +6,16 @@ created, and `grove.operator.shared.diff` leaves the live value alone afterwards
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from grove.api import env, labelsets, names
 from grove.api import labels as key
 from grove.api.core import HorizontalPodAutoscaler, Role, RoleBinding, Secret, Service, ServiceAccount
-from grove.api.hashes import pod_template_hash
+from grove.api.hashes import generation_hash, pod_template_hash
 from grove.api.meta import Json, Object
 from grove.api.podclique import AutoScalingConfig, PodClique
-from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podcliqueset import AdoptedHash, PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.computedomains import find_mnnvl_group, with_mnnvl_claim
 from grove.operator.shared.autoscaling import described
@@ -55,9 +55,21 @@ def wanted_members(pcs: PodCliqueSet, group: PodCliqueScalingGroup) -> list[Json
 
 
 def template_hashes(pcs: PodCliqueSet) -> dict[str, str]:
-    """The pod template hash of each clique, by its template name."""
-    priority = pcs.spec.template.priority_class_name
-    return {clique.name: pod_template_hash(clique, priority) for clique in pcs.spec.template.cliques}
+    """The pod template hash of each clique, by its template name; under its adopted name where it has one."""
+    priority, adopted = pcs.spec.template.priority_class_name, pcs.status.adopted_hashes
+    own = {clique.name: pod_template_hash(clique, priority) for clique in pcs.spec.template.cliques}
+    return {name: hash_in_use(adopted, name, hash_) for name, hash_ in own.items()} if adopted else own
+
+
+def set_generation_hash(pcs: PodCliqueSet) -> str:
+    """The hash of all templates; under its adopted name if it has one."""
+    return hash_in_use(pcs.status.adopted_hashes, "", generation_hash(pcs.spec.template))
+
+
+def hash_in_use(adopted: Iterable[AdoptedHash], clique_name: str, own: str) -> str:
+    """The name by which a template goes: the one another operator gave it (see `podcliqueset.takeover`), or our own."""
+    same = (one.used_hash for one in adopted if one.clique_name == clique_name and one.own_hash == own)
+    return next(same, own)
 
 
 def wanted_services(pcs: PodCliqueSet) -> list[Json]:

@@ -59,7 +59,7 @@ def concerned_replicas(before: PodCliqueSetStatus, after: PodCliqueSetStatus) ->
     An update of a thousand replicas changes the status at every step: were each step looked at by every clique, the
     whole would cost a million looks.
     """
-    if before.current_generation_hash != after.current_generation_hash:
+    if before.current_generation_hash != after.current_generation_hash or before.adopted_hashes != after.adopted_hashes:
         return None
     if _span(before.update_progress) != _span(after.update_progress):
         return None

@@ -10,19 +10,22 @@ from collections.abc import Sequence
 from grove.api import labels as key
 from grove.api import names
 from grove.api.core import Pod
-from grove.api.hashes import generation_hash
 from grove.api.meta import Key, Object
 from grove.api.podclique import PodClique
-from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
+from grove.api.podcliqueset import AdoptedHash, PodCliqueSet, ScalingGroupConfig
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends import Backend, Backends
 from grove.kube.cache import Cache
+from grove.operator.podcliqueset.takeover import awaits_takeover
 from grove.operator.podgang.gangs import GangContext
-from grove.operator.shared.children import template_hashes
+from grove.operator.shared.children import set_generation_hash, template_hashes
 from grove.operator.shared.layout import GangLayout, member_units
 from grove.operator.topology.levels import topology_name
+
+_Templates = tuple[int, tuple[AdoptedHash, ...]]
+"""What the hashes of a set are made from: its generation, and the names it goes by."""
 
 SET = "set"
 """Index: objects by the key of the set they are part of, as their label says."""
@@ -45,14 +48,14 @@ class Sets:
     def __init__(self, cache: Cache, backends: Backends, *, topology_enabled: bool) -> None:
         self._cache, self._backends, self.topology_enabled = cache, backends, topology_enabled
         self._chosen: dict[str, Backend] = {}
-        self._hashes: dict[str, tuple[int, dict[str, str]]] = {}
-        self._generations: dict[str, tuple[int, str]] = {}
+        self._hashes: dict[str, tuple[_Templates, dict[str, str]]] = {}
+        self._generations: dict[str, tuple[_Templates, str]] = {}
 
     def find_of(self, obj: Object) -> PodCliqueSet | None:
-        """The set an object is part of, if there is one and it stays."""
+        """The set an object is part of, if there is one, it stays, and no other operator's names await adoption."""
         found = set_key(obj)
         pcs = self._cache.get(PodCliqueSet, found) if found is not None else None
-        return None if pcs is None or pcs.metadata.is_deleting else pcs
+        return None if pcs is None or pcs.metadata.is_deleting or awaits_takeover(pcs) else pcs
 
     def backend_of(self, pcs: PodCliqueSet) -> Backend | None:
         """The set's scheduler, chosen once; None if it names one that is not enabled here.
@@ -72,10 +75,11 @@ class Sets:
 
     def hashes_of(self, pcs: PodCliqueSet) -> dict[str, str]:
         """Template hashes by clique name; reckoned once a generation, asked for at every look at a clique."""
-        generation, hashes = self._hashes.get(pcs.metadata.uid, (-1, {}))
-        if generation != pcs.metadata.generation:
+        now = (pcs.metadata.generation, pcs.status.adopted_hashes)
+        known, hashes = self._hashes.get(pcs.metadata.uid, (None, {}))
+        if known != now:
             hashes = template_hashes(pcs)
-            self._hashes[pcs.metadata.uid] = (pcs.metadata.generation, hashes)
+            self._hashes[pcs.metadata.uid] = (now, hashes)
         return hashes
 
     def is_recorded(self, pcs: PodCliqueSet) -> bool:
@@ -83,10 +87,11 @@ class Sets:
         return pcs.status.current_generation_hash == self.generation_hash_of(pcs)
 
     def generation_hash_of(self, pcs: PodCliqueSet) -> str:
-        generation, found = self._generations.get(pcs.metadata.uid, (-1, ""))
-        if generation != pcs.metadata.generation:
-            found = generation_hash(pcs.spec.template)
-            self._generations[pcs.metadata.uid] = (pcs.metadata.generation, found)
+        now = (pcs.metadata.generation, pcs.status.adopted_hashes)
+        known, found = self._generations.get(pcs.metadata.uid, (None, ""))
+        if known != now:
+            found = set_generation_hash(pcs)
+            self._generations[pcs.metadata.uid] = (now, found)
         return found
 
     def forget(self, uid: str) -> None:

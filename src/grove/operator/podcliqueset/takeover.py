@@ -1,0 +1,152 @@
+"""Moving in: a set that another operator of Grove made keeps its pods.
+
+That operator's hashes cannot be reckoned here, but they need not be: where a hash stands for the template as it is
+now, it is remembered (`status.adoptedHashes`) as another name of our own hash, and read as such from then on. A
+template that changes has a hash of ours that has no other name, so an update begins, as with any set.
+
+    tied      = the hash a clique's status names together with the set's recorded generation
+    the same  = the clique's pods would be made by us from the set as it is exactly as the clique says
+    current   = the set's status has seen the set as it is (observedGeneration)
+
+A template's name is the tied hash of a current set; else the label of cliques that are the same; else, in a current set
+that is not being updated, the label all its cliques have. If every template that has cliques has a name, the generation
+has the recorded one; else an update begins. In the middle of an update pods of the new template are thereby kept and
+those of the old one updated. Pure, and the same answer until somebody changes the set: `doctor --takeover` says what
+will happen by this, and the operator does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from grove.api import labels as key
+from grove.api.hashes import generation_hash, is_own, pod_template_hash
+from grove.api.meta import Json
+from grove.api.podclique import PodClique, PodCliqueSpec
+from grove.api.podcliqueset import AdoptedHash, CliqueTemplate, PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.operator.shared.children import wanted_cliques, wanted_members
+from grove.operator.shared.layout import unit_of
+
+_OURS = ("grove.io/", "app.kubernetes.io/")
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """What is remembered of a set that another operator made.
+
+    `kept` and `updated` are clique templates: those all of whose cliques are from the set's templates as they are, and
+    those of which some are not. `continues`: what that operator recorded is the set as it is, so no update begins that
+    it had not begun.
+    """
+
+    adopted: tuple[AdoptedHash, ...]
+    continues: bool
+    kept: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+
+    @property
+    def message(self) -> str:
+        said = "taken over from another operator"
+        if self.continues and not self.updated:
+            return f"{said}: its pods stay as they are"
+        changed = ", ".join(self.updated) or "nothing"
+        return f"{said} in the middle of a change: updated is {changed}, the rest stays as it is"
+
+
+def awaits_takeover(pcs: PodCliqueSet) -> bool:
+    """Whether a set's status was last written by another operator: nothing of it may be touched before `takeover`."""
+    recorded = pcs.status.current_generation_hash
+    if not recorded or is_own(recorded):
+        return False
+    return all(one.used_hash != recorded for one in pcs.status.adopted_hashes)
+
+
+def takeover(
+    pcs: PodCliqueSet,
+    cliques: Iterable[PodClique],
+    groups: Iterable[PodCliqueScalingGroup],
+    gangs: Iterable[PodGang],
+) -> Takeover:
+    """What to remember of a set that awaits it, from all its cliques, groups and gangs."""
+    template, recorded = pcs.spec.template, pcs.status.current_generation_hash
+    own = {one.name: pod_template_hash(one, template.priority_class_name) for one in template.cliques}
+    wanted = _wanted(pcs, groups)
+    is_current = pcs.status.observed_generation == pcs.metadata.generation
+    same_priority = all(gang.spec.priority_class_name == template.priority_class_name for gang in gangs)
+    adopted: list[AdoptedHash] = []
+    kept, updated = list[str](), list[str]()
+    by_template = _by_template(pcs, cliques)
+    for name, found in by_template.items():
+        hashes = _tied(found, recorded) if is_current else set()
+        if not hashes and same_priority:
+            hashes = {_label(one) for one in found if _is_same(one, wanted.get(one.metadata.name))}
+        if not hashes and is_current and not _is_updating(pcs):
+            hashes = {_label(one) for one in found}
+        hashes = {one for one in hashes if one and not is_own(one)}
+        if len(hashes) == 1:
+            adopted.append(AdoptedHash(clique_name=name, own_hash=own[name], used_hash=next(iter(hashes))))
+        is_whole = len(hashes) == 1 and all(_has_become(one, next(iter(hashes))) for one in found)
+        (kept if is_whole else updated).append(name)
+    continues = len(adopted) == len(by_template) and (is_current or same_priority)
+    if continues:
+        adopted.insert(0, AdoptedHash(own_hash=generation_hash(template), used_hash=recorded))
+    return Takeover(tuple(adopted), continues, tuple(kept), tuple(updated))
+
+
+def _by_template(pcs: PodCliqueSet, cliques: Iterable[PodClique]) -> dict[str, list[PodClique]]:
+    """The cliques that the set wants, by the name of their template, in the order of the templates."""
+    found: dict[str, list[PodClique]] = {one.name: [] for one in pcs.spec.template.cliques}
+    for clique in cliques:
+        unit = unit_of(pcs, clique) if not clique.metadata.is_deleting else None
+        if unit is not None:
+            found[unit.template.name].append(clique)
+    return {name: members for name, members in found.items() if members}
+
+
+def _wanted(pcs: PodCliqueSet, groups: Iterable[PodCliqueScalingGroup]) -> dict[str, Json]:
+    members = (one for group in groups for one in wanted_members(pcs, group))
+    return {one["metadata"]["name"]: one for one in (*wanted_cliques(pcs), *members)}
+
+
+def _tied(cliques: Iterable[PodClique], generation: str) -> set[str]:
+    """Template hashes that the cliques' status names together with this generation."""
+    found: set[str] = set()
+    for clique in cliques:
+        status, progress = clique.status, clique.status.update_progress
+        if progress is not None and progress.pod_clique_set_generation_hash == generation:
+            found.add(progress.pod_template_hash)
+        elif status.current_pod_clique_set_generation_hash == generation:
+            found.add(status.current_pod_template_hash)
+    return found
+
+
+def _is_same(clique: PodClique, wanted: Json | None) -> bool:
+    """Whether a clique says what we would have it say, as far as its pods are concerned."""
+    if wanted is None:
+        return False
+    meta = wanted["metadata"]
+    ours = _content(wanted["spec"]["podSpec"], meta["labels"], meta.get("annotations") or {})
+    return _content(clique.spec.pod_spec, clique.metadata.labels, clique.metadata.annotations) == ours
+
+
+def _content(pod_spec: Json, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    users = {name: value for name, value in labels.items() if not name.startswith(_OURS)}
+    spec = PodCliqueSpec(pod_spec=pod_spec)
+    return pod_template_hash(CliqueTemplate(labels=users, annotations=dict(annotations), spec=spec))
+
+
+def _has_become(clique: PodClique, hash_: str) -> bool:
+    """Whether a clique and all its pods are from this template."""
+    return _label(clique) == hash_ and clique.status.updated_replicas >= clique.status.replicas
+
+
+def _is_updating(pcs: PodCliqueSet) -> bool:
+    progress = pcs.status.update_progress
+    return progress is not None and progress.update_ended_at is None
+
+
+def _label(clique: PodClique) -> str:
+    return clique.metadata.labels.get(key.POD_TEMPLATE_HASH, "")

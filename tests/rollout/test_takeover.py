@@ -1,0 +1,210 @@
+"""Sets that the Go operator of Grove made are taken over as they run: no pod is deleted, none is changed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.go_operator import left_behind, put
+from tests.support.mortal import DyingClient
+from tests.support.operating import KUBE, World, operating
+from tests.support.workloads import Witness, change, uids, updated, watching
+
+from grove.api import labels as key
+from grove.api.conditions import EventReason
+from grove.api.core import Event, HorizontalPodAutoscaler, Pod, Secret, Service, ServiceAccount
+from grove.api.meta import Json, Object
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.kube.errors import KubeError
+from grove.operator.wiring import Operator
+
+CHILDREN: tuple[type[Object], ...] = (PodClique, PodCliqueScalingGroup, PodGang, Service, HorizontalPodAutoscaler)
+
+
+@pytest.fixture
+async def world(cluster: object) -> AsyncIterator[World]:
+    async with operating(cluster, config=KUBE) as world:
+        await world.stop()
+        yield world
+
+
+async def moved_in(world: World, name: str) -> tuple[str, Witness, dict[str, Json]]:
+    """A set as the other operator left it, all its pods ready, then our operator for as long as it has to do."""
+    objects = left_behind(name)
+    await put(world.client, world.namespace, objects, world.nodes.names)
+
+    async def ready() -> bool:
+        return all(pod.is_ready for pod in await world.pods())
+
+    await world.eventually(ready)
+    before = await raw_pods(world)
+    async with watching(world) as witness:
+        await world.start()
+        await world.quiet()
+    return objects[0]["metadata"]["name"], witness, before
+
+
+async def raw_pods(world: World) -> dict[str, Json]:
+    page = await world.client.list(Pod.RESOURCE, world.namespace)
+    return {pod["metadata"]["uid"]: pod for pod in page.items}
+
+
+async def children(world: World) -> dict[tuple[str, str], str]:
+    return {
+        (kind.RESOURCE.kind, one.metadata.name): one.metadata.uid for kind in CHILDREN for one in await world.list(kind)
+    }
+
+
+async def told(world: World, about: str) -> list[str]:
+    events = await world.list(Event)
+    return [one.message for one in events if one.involved_object.name == about and one.reason == EventReason.TAKEN_OVER]
+
+
+@pytest.mark.parametrize("name", ["scaled", "groups", "start-order"])
+async def test_a_settled_set_is_taken_over_with_all_its_pods(world: World, name: str) -> None:
+    there = left_behind(name)
+    names = {(one["kind"], one["metadata"]["name"]) for one in there}
+
+    pcs_name, witness, before = await moved_in(world, name)
+
+    after = await raw_pods(world)
+    assert witness.deleted == []
+    assert after.keys() == before.keys()
+    assert {uid: pod["spec"] for uid, pod in after.items()} == {uid: pod["spec"] for uid, pod in before.items()}
+    assert set(await children(world)) == {one for one in names if one[0] in {kind.RESOURCE.kind for kind in CHILDREN}}
+    pcs = await world.get(PodCliqueSet, pcs_name)
+    went_by = there[0]["status"]["currentGenerationHash"]
+    assert pcs.status.current_generation_hash == went_by, "it keeps its name, so the way back is open as well"
+    assert (pcs.status.updated_replicas, pcs.status.available_replicas) == (1, 1)
+    assert pcs.status.update_progress is None
+    assert await told(world, pcs_name) == ["taken over from another operator: its pods stay as they are"]
+
+    made, hashes = await children(world), {pod["metadata"]["labels"][key.POD_TEMPLATE_HASH] for pod in after.values()}
+    await world.restart()
+    await world.quiet()
+    assert not world.writes(), "a second look finds nothing to do"
+    assert await children(world) == made
+    assert {one.used_hash for one in pcs.status.adopted_hashes} == {went_by, *hashes}
+
+
+async def test_a_set_in_the_middle_of_an_update_is_updated_to_its_end_and_no_further(world: World) -> None:
+    objects = left_behind("in-update")
+    pca = next(one for one in objects if (one["kind"], one["metadata"]["name"]) == ("PodClique", "simple1-0-pca"))
+    new = pca["status"]["updateProgress"]["podTemplateHash"]
+    already = {
+        one["metadata"]["name"] for one in objects
+        if one["kind"] == "Pod" and one["metadata"]["labels"][key.POD_TEMPLATE_HASH] == new
+    }  # fmt: skip
+    assert already == {"simple1-0-pca-hpw5h"}
+
+    _, witness, before = await moved_in(world, "in-update")
+    await updated(world, "simple1")
+
+    after = await raw_pods(world)
+    gone = {pod["metadata"]["name"] for uid, pod in before.items() if uid not in after}
+    assert gone == {"simple1-0-pca-44ppx", "simple1-0-pca-lrlxp"}, "the pods of the old template, and no other"
+    assert witness.worst["simple1-0-pca"] == 1, "one at a time, as the other operator did it"
+    of_clique = [pod for pod in after.values() if pod["metadata"]["labels"][key.POD_CLIQUE] == "simple1-0-pca"]
+    assert {pod["metadata"]["labels"][key.POD_TEMPLATE_HASH] for pod in of_clique} == {new}
+    expected = "taken over from another operator in the middle of a change: updated is pca, the rest stays as it is"
+    assert await told(world, "simple1") == [expected]
+
+
+async def test_a_change_after_the_takeover_updates_what_changed_and_nothing_else(world: World) -> None:
+    await moved_in(world, "scaled")
+    before = await uids(world)
+
+    await change(world, "simple1", "pcd")
+    pcs = await updated(world, "simple1")
+
+    after = await uids(world)
+    changed = {host for host in before if after[host] != before[host]}
+    assert changed == {"simple1-0-pcd-0", "simple1-0-pcd-1"}
+    assert pcs.status.current_generation_hash != left_behind("scaled")[0]["status"]["currentGenerationHash"]
+
+
+@pytest.mark.simulated
+async def test_a_change_nobody_saw_updates_what_changed_and_nothing_else(world: World) -> None:
+    objects = left_behind("scaled")
+    await put(world.client, world.namespace, objects, world.nodes.names)
+    await change(world, "simple1", "pcd")
+    await world.eventually(lambda: _all_ready(world))
+    before = await uids(world)
+
+    await world.start()
+    await updated(world, "simple1")
+
+    after = await uids(world)
+    assert {host for host in before if after[host] != before[host]} == {"simple1-0-pcd-0", "simple1-0-pcd-1"}
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("name", ["scaled", "in-update"])
+async def test_an_operator_that_dies_of_every_write_deletes_no_pod_it_should_not(world: World, name: str) -> None:
+    await put(world.client, world.namespace, left_behind(name), world.nodes.names)
+    await world.eventually(lambda: _all_ready(world))
+    before, lives = await raw_pods(world), 0
+    async with watching(world) as witness:
+        while await _life_of_one_write(world):
+            lives += 1
+            assert lives < 200
+    gone = {pod["metadata"]["name"] for uid, pod in before.items() if uid not in await raw_pods(world)}
+    assert lives > 5
+    assert gone == ({"simple1-0-pca-44ppx", "simple1-0-pca-lrlxp"} if name == "in-update" else set())
+    assert witness.worst.get("simple1-0-pca", 0) <= 1
+    pcs = await world.get(PodCliqueSet, "simple1")
+    assert pcs.status.updated_replicas == 1
+    assert len(pcs.status.adopted_hashes) == 5, "four templates, and all of them together"
+
+
+async def _life_of_one_write(world: World) -> bool:
+    """Whether an operator that dies of its first write had one to make."""
+    client = DyingClient(world.cluster.sim.client(user="system:serviceaccount:grove-system:grove-operator"), lives=1)
+    operator = Operator(client, world.config, clock=world.cluster.clock, rng=random.Random(7))  # type: ignore[arg-type]
+    try:
+        async with operator.running():
+            async with asyncio.timeout(10):
+                await client.died.wait()
+    except TimeoutError:
+        return False
+    except KubeError:
+        pass
+    return client.is_dead
+
+
+async def _all_ready(world: World) -> bool:
+    return all(pod.is_ready for pod in await world.pods())
+
+
+@pytest.mark.simulated
+async def test_a_set_scaled_while_nobody_looked_grows_and_keeps_its_pods(world: World) -> None:
+    await put(world.client, world.namespace, left_behind("scaled"), world.nodes.names)
+    await world.scale(PodCliqueSet, "simple1", 2)
+    before = await uids(world)
+
+    await world.start()
+    await world.available("simple1", 2)
+
+    after = await uids(world)
+    assert before.items() <= after.items()
+    assert len(after) == len(before) + 9, "the second replica is made from the template, with one copy of its group"
+
+
+@pytest.mark.simulated
+async def test_what_only_a_start_order_needs_goes_unless_a_pod_mounts_it(world: World) -> None:
+    await moved_in(world, "scaled")
+    assert await world.names(Secret) == []
+    assert "simple1" not in await world.names(ServiceAccount)
+    await world.delete(PodCliqueSet, "simple1")
+
+
+@pytest.mark.simulated
+async def test_the_token_that_pods_of_a_start_order_mount_stays_as_it_is(world: World) -> None:
+    await moved_in(world, "start-order")
+    assert "simple2-ic-sat" in await world.names(Secret)
+    assert "simple2" in await world.names(ServiceAccount)
