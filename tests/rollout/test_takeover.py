@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from tests.support.go_operator import left_behind, put
 from tests.support.mortal import DyingClient
@@ -14,7 +15,15 @@ from tests.support.workloads import Witness, change, uids, updated, watching
 
 from grove.api import labels as key
 from grove.api.conditions import EventReason
-from grove.api.core import Event, HorizontalPodAutoscaler, Pod, Secret, Service, ServiceAccount
+from grove.api.core import (
+    CustomResourceDefinition,
+    Event,
+    HorizontalPodAutoscaler,
+    Pod,
+    Secret,
+    Service,
+    ServiceAccount,
+)
 from grove.api.meta import Json, Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -33,7 +42,7 @@ async def world(cluster: object) -> AsyncIterator[World]:
         yield world
 
 
-async def moved_in(world: World, name: str) -> tuple[str, Witness, dict[str, Json]]:
+async def moved_in(world: World, name: str, for_s: float = 1.5) -> tuple[str, Witness, dict[str, Json]]:
     """A set as the other operator left it, all its pods ready, then our operator for as long as it has to do."""
     objects = left_behind(name)
     await put(world.client, world.namespace, objects, world.nodes.names)
@@ -45,7 +54,7 @@ async def moved_in(world: World, name: str) -> tuple[str, Witness, dict[str, Jso
     before = await raw_pods(world)
     async with watching(world) as witness:
         await world.start()
-        await world.quiet()
+        await world.quiet() if for_s == 1.5 else await world.cluster.settle(for_s)
     return objects[0]["metadata"]["name"], witness, before
 
 
@@ -193,6 +202,28 @@ async def test_a_set_scaled_while_nobody_looked_grows_and_keeps_its_pods(world: 
     after = await uids(world)
     assert before.items() <= after.items()
     assert len(after) == len(before) + 9, "the second replica is made from the template, with one copy of its group"
+
+
+@pytest.mark.simulated
+async def test_nothing_moves_while_the_kind_is_still_defined_by_the_other_operator(world: World) -> None:
+    definition = CustomResourceDefinition.RESOURCE, "podcliquesets.grove.io"
+    crd: Json = await world.client.get(*definition)
+    ours = msgspec.json.decode(msgspec.json.encode(crd["spec"]["versions"]))
+    theirs = msgspec.json.decode(msgspec.json.encode(ours))
+    del theirs[0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["adoptedHashes"]
+    await world.client.patch(*definition, {"spec": {"versions": theirs}})
+
+    name, witness, before = await moved_in(world, "scaled", for_s=20)
+    assert (await raw_pods(world)).keys() == before.keys()
+    assert witness.deleted == []
+    assert EventReason.TAKEOVER_BLOCKED in await world.event_reasons(name)
+    assert "simple1-ic-sat" in await world.names(Secret), "not even what is not needed goes"
+
+    await world.client.patch(*definition, {"spec": {"versions": ours}})
+    await world.eventually(lambda: told(world, name), 600)
+    await world.quiet()
+    assert (await raw_pods(world)).keys() == before.keys()
+    assert witness.deleted == []
 
 
 @pytest.mark.simulated

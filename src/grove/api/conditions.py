@@ -84,6 +84,7 @@ class EventReason:
     """Reasons of the events users see; the ones of the operator first, then the scheduler's."""
 
     TAKEN_OVER = "TakenOver"
+    TAKEOVER_BLOCKED = "TakeoverBlocked"
     SCALED_BY_AUTOSCALER = "ScaledByAutoscaler"
     POD_CLIQUE_CREATE_OR_UPDATE_SUCCESSFUL = "PodCliqueCreateOrUpdateSuccessful"
     POD_CLIQUE_CREATE_OR_UPDATE_FAILED = "PodCliqueCreateOrUpdateFailed"

@@ -18,34 +18,62 @@ if TYPE_CHECKING:
     from grove.cli.findings import Finding
     from grove.kube.client import Client
 
+    Check = Callable[[], Awaitable[list[Finding]]]
+
 FAILED = 1
 """Exit code when a check failed; warnings are for people."""
 
 
 @click.command()
+@click.option(
+    "--takeover", is_flag=True, help="Only say what will happen to sets that the Go operator made, in all namespaces."
+)
 @cluster_command()
-def doctor(options: Options) -> int:
+def doctor(options: Options, takeover: bool) -> int:
     """Check the server, CRDs, admission, operator, scheduler, node labels and your rights; say how to mend faults.
 
     Nothing is written: whether admission answers is asked by a dry run. Exit codes: 0 no fault, 1 something failed.
     """
-    return answer(options, lambda client, namespace: doctor_answer(client, namespace, datetime.now(UTC)))
+    now = datetime.now(UTC)
+    if takeover:
+        return answer(options, lambda client, _: takeover_answer(client, options.namespace, now))
+    return answer(options, lambda client, namespace: doctor_answer(client, namespace, now))
+
+
+async def takeover_answer(client: Client, namespace: str, now: datetime) -> Answer:
+    """What moving in will do, set by set; of one namespace if one is named."""
+    from grove.cli import checks_installed, checks_takeover
+
+    return await _answer(
+        [
+            ("server", lambda: checks_installed.server(client)),
+            ("kinds", lambda: checks_installed.kinds(client)),
+            ("operator", lambda: checks_takeover.rivals(client, now)),
+            ("takeover", lambda: checks_takeover.takeovers(client, namespace)),
+        ]
+    )
 
 
 async def doctor_answer(client: Client, namespace: str, now: datetime) -> Answer:
     from grove.cli import checks_installed, checks_running
+
+    return await _answer(
+        [
+            ("server", lambda: checks_installed.server(client)),
+            ("kinds", lambda: checks_installed.kinds(client)),
+            ("admission", lambda: checks_installed.admission(client, namespace, now)),
+            ("operator", lambda: checks_running.operator(client, now)),
+            ("scheduler", lambda: checks_running.scheduler(client, now)),
+            ("topology", lambda: checks_running.topology(client)),
+            ("rights", lambda: checks_installed.rights(client, namespace)),
+        ]
+    )
+
+
+async def _answer(checks: list[tuple[str, Check]]) -> Answer:
     from grove.cli.findings import FAIL, SKIP, Finding, painted
     from grove.kube.errors import Forbidden
 
-    checks: list[tuple[str, Callable[[], Awaitable[list[Finding]]]]] = [
-        ("server", lambda: checks_installed.server(client)),
-        ("kinds", lambda: checks_installed.kinds(client)),
-        ("admission", lambda: checks_installed.admission(client, namespace, now)),
-        ("operator", lambda: checks_running.operator(client, now)),
-        ("scheduler", lambda: checks_running.scheduler(client, now)),
-        ("topology", lambda: checks_running.topology(client)),
-        ("rights", lambda: checks_installed.rights(client, namespace)),
-    ]
     found: list[Finding] = []
     for name, check in checks:
         try:

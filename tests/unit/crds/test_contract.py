@@ -30,6 +30,7 @@ ADDITIONS = {
         ".spec.updateStrategy.progressDeadline",
         ".spec.template.cliques[].spec.podSpec.schedulingGroup",
         ".status.lastOperation",
+        ".status.adoptedHashes",
         ".status.gangRestarts",
         ".status.replicaRestarts",
         ".status.updateProgress.updatedUnitsCount",

@@ -22,7 +22,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
-from grove.kube.errors import KubeError, NotFound
+from grove.kube.errors import Invalid, KubeError, NotFound
 from grove.operator.podcliqueset.plan import ACCESS, CHILDREN, ChildKind, ObservedSet, SetPlan, plan_set
 from grove.operator.podcliqueset.takeover import awaits_takeover, takeover
 from grove.operator.podgang.controller import PodGangController
@@ -46,6 +46,10 @@ LOOK_COST_S = 0.0002
 LONGEST_WAIT_S = 1.0
 REPLICA_PROGRESS_S = 0.01
 """How long progress of a set may go unreported for each of its replicas: its status names every gang, and costs so."""
+
+OLD_DEFINITION = (
+    "the CRD podcliquesets.grove.io has no status.adoptedHashes; until it has (grove crds --apply) nothing moves"
+)
 
 
 class PodCliqueSetController:
@@ -126,8 +130,13 @@ class PodCliqueSetController:
         patch = status_patch(pcs.status, after, resource_version=meta.resource_version)
         assert patch is not None
         answer = await self._deps.client.patch(PodCliqueSet, meta.name, patch, meta.namespace, subresource="status")
+        cache.wrote(answer)
+        if answer.status.adopted_hashes != plan.adopted:
+            # Dropped by the other operator's definition of the kind. To go on would restart every pod.
+            self._deps.events.warn(pcs, EventReason.TAKEOVER_BLOCKED, OLD_DEFINITION)
+            raise Invalid(OLD_DEFINITION)
         self._deps.events.normal(pcs, EventReason.TAKEN_OVER, plan.message)
-        return cache.wrote(answer)
+        return answer
 
     async def _apply(self, plan: SetPlan) -> Result:
         pcs, error = plan.observed.pcs, None

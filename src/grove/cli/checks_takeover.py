@@ -1,0 +1,71 @@
+"""What `doctor --takeover` answers: for each set that another operator of Grove made, what will happen to it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from grove.cli.findings import OK, SKIP, WARN, Finding
+
+if TYPE_CHECKING:
+    from grove.kube.client import Client
+    from grove.plan.takeover import Forecast
+
+
+async def takeovers(client: Client, namespace: str) -> list[Finding]:
+    """Every set of the namespace, or of all when none is named; a dry run by the operator's own rule."""
+    from grove.plan.takeover import forecast
+    from grove.show.seen import read
+    from grove.show.words import many
+
+    seen = await read(client, namespace)
+    found: list[Finding] = []
+    schedulers: dict[str, int] = {}
+    others = 0
+    for pcs in sorted(seen.sets, key=lambda one: one.metadata.key):
+        parts = (seen.of_set(kind, pcs) for kind in (seen.cliques, seen.groups, seen.gangs, seen.pods))
+        told = forecast(pcs, *parts)  # type: ignore[arg-type]
+        if told is None:
+            others += 1
+            continue
+        for name in told.schedulers:
+            schedulers[name] = schedulers.get(name, 0) + 1
+        found.append(_finding(str(pcs.metadata.key), told))
+    if others:
+        found.append(Finding("sets", OK, f"{many(others, 'set')} that nobody else made, or that went over already"))
+    for name, count in sorted(schedulers.items()):
+        text = f"{name} places {many(count, 'set')} and goes on doing so, if it is in config.scheduler.profiles"
+        found.append(Finding("scheduler", OK, text))
+    if seen.blind:
+        found.append(
+            Finding("takeover", SKIP, f"you may not list {', '.join(seen.blind)}: this is not the whole truth")
+        )
+    return found or [Finding("takeover", OK, "there is no set here")]
+
+
+async def rivals(client: Client, now: datetime) -> list[Finding]:
+    """Whether an operator leads now: it has to go before another comes."""
+    from grove.config import LeaderElection
+    from grove.show.processes import sign_of_life
+
+    state, sign = await sign_of_life(client, "grove-operator", LeaderElection().resource_name, now)
+    if state != OK:
+        return [Finding("operator", OK, "no operator leads now")]
+    return [Finding("operator", WARN, f"an operator runs ({sign})", "uninstall it before installing this one")]
+
+
+def _finding(name: str, told: Forecast) -> Finding:
+    from grove.api import labels
+    from grove.show.words import many
+
+    stays = "1 pod stays as it is" if told.stays == 1 else f"{many(told.stays, 'pod')} stay as they are"
+    access = "; its unused ServiceAccount, Role, RoleBinding and token Secret are removed" if told.drops_access else ""
+    if not told.replaced:
+        return Finding(name, OK, f"{stays}{access}")
+    of = ", ".join(f"{count} of {clique}" for clique, count in sorted(told.replaced.items()))
+    why = "the update that is under way goes on" if told.continues else "the set was changed after its operator looked"
+    if told.held:
+        return Finding(name, OK, f"{stays}; outdated pods stay too ({of}): {told.held}{access}")
+    namespace, _, of_set = name.rpartition("/")
+    fix = f"to keep them for now: kubectl -n {namespace} annotate podcliqueset {of_set} {labels.ROLLOUT_PAUSED}=true"
+    return Finding(name, WARN, f"{stays}; replaced one after another: {of} ({why}){access}", fix)
