@@ -12,6 +12,7 @@ from grove.api.podgang import NamespacedName, PodGang, PodGangSpec, PodGangStatu
 from grove.scheduler.policy.gangs import Base, GangState, Look, readiness
 from grove.scheduler.policy.life import Life, Phase
 from grove.scheduler.policy.queue import Stage
+from grove.show.reasons import sentence
 
 
 def pod(*, gated: bool = False) -> Pod:
@@ -76,4 +77,4 @@ def test_a_scaled_gang_comes_after_minima_of_base_gangs() -> None:
 def test_a_base_that_does_not_exist_is_told_apart() -> None:
     found = readiness(state(base="ns/base"), seen(), lambda _: Base.ABSENT)
     assert found.verdict is not None
-    assert found.verdict.message == "waits for its base PodGang ns/base, which does not exist"
+    assert sentence(found.verdict.why) == "waits for its base PodGang ns/base, which does not exist"

@@ -13,6 +13,7 @@ from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import GangState, Verdict
 from grove.scheduler.policy.life import Life
 from grove.scheduler.policy.status import status_patch, wanted_status
+from grove.show.reasons import sentence
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 INITIALIZED = Condition(
@@ -36,7 +37,7 @@ def status(
     before: PodGangStatus | None = None,
 ) -> PodGangStatus:  # fmt: skip
     counts = [dict(zip("ab", numbers, strict=True)) for numbers in (standing, ready)]
-    return wanted_status(gang, verdict, before or gang.podgang.status, counts[0], counts[1], NOW)
+    return wanted_status(gang, verdict, before or gang.podgang.status, counts[0], counts[1], NOW, sentence)
 
 
 def said(found: PodGangStatus, type_: str) -> tuple[str, str, str] | None:
@@ -80,7 +81,9 @@ def test_lost_pods_are_told_with_numbers() -> None:
 
 def test_saying_it_again_changes_nothing() -> None:
     first = status(state(score=0.5), PLACED, (2, 1), (2, 1))
-    later = wanted_status(state(score=0.5), PLACED, first, {"a": 2, "b": 1}, {"a": 2, "b": 1}, NOW + timedelta(hours=1))
+    later = wanted_status(
+        state(score=0.5), PLACED, first, {"a": 2, "b": 1}, {"a": 2, "b": 1}, NOW + timedelta(hours=1), sentence
+    )
     assert later == first
 
 

@@ -315,8 +315,9 @@ class Committer:
         gang.tell(HalfBound(None))
         self._reporter.settled(gang, verdict)
         reason = EventReason.GANG_TIMEOUT if verdict.reason == GANG_TIMEOUT else EventReason.GANG_UNSCHEDULABLE
-        self._events.warn(gang.podgang, reason, verdict.message)
-        log.warning("gang taken back", gang=gang.name, reason=verdict.message, bound=len(bound))
+        text = self._reporter.say(verdict.why)
+        self._events.warn(gang.podgang, reason, text)
+        log.warning("gang taken back", gang=gang.name, reason=text, bound=len(bound))
         if bound:
             metrics.ROLLBACKS.inc()
             gang.tell(TakingBack())

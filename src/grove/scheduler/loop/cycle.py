@@ -56,7 +56,6 @@ from grove.scheduler.policy.queue import Order, Queue, Stage
 from grove.scheduler.policy.relief import Relief
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.referee import find_referee
-from grove.show.reasons import sentence
 
 SLICE_S = 0.02
 """A cycle lets the event loop breathe after so much work: binds go out and events come in between decisions."""
@@ -294,7 +293,7 @@ class Cycle:
         is_floor = unit.order.stage is not Stage.SURPLUS
         asides = self._decider.asides
         log.info("no place", unit=unit.name, decision=decision, version=answer.version, reason=answer.reason,
-                 proven=answer.proven, message=sentence(answer.why))  # fmt: skip
+                 proven=answer.proven, message=self._reporter.say(answer.why))  # fmt: skip
         if is_floor and self._config.preemption.enabled and not _claims_devices(unit.tree):
             deadline_s = now + self._holding.timeout_s(gang)
             waits = partial(self._still_waits, unit)

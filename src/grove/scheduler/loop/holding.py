@@ -32,7 +32,6 @@ from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import GangState
 from grove.scheduler.policy.life import Held, LetGo
 from grove.scheduler.policy.queue import Order, Queue, Stage, Waiting
-from grove.show.reasons import sentence
 
 MOST_ELDERS = 16
 """So many gangs at the head of the queue are watched for being overtaken: holds for more would block each other."""
@@ -186,7 +185,7 @@ class Holding:
         waiting.since_s, waiting.overtaken = now_s, 0
         said = gang.verdict.why if gang.verdict is not None else Reason(kinds.NO_ROOM)
         why = Reason(kinds.TIMED_OUT, numbers={"seconds": self.timeout_s(gang)}, parts=(said,))
-        self._events.warn(gang.podgang, EventReason.GANG_TIMEOUT, sentence(why))
+        self._events.warn(gang.podgang, EventReason.GANG_TIMEOUT, self._reporter.say(why))
         self.let_go(gang.name)
 
 

@@ -158,4 +158,4 @@ class Intake:
         else:
             self._reporter.settled(gang, gang.verdict)
         assert gang.verdict is not None
-        self._events.normal(gang.podgang, EventReason.GANG_SCHEDULED, gang.verdict.message)
+        self._events.normal(gang.podgang, EventReason.GANG_SCHEDULED, self._reporter.say(gang.verdict.why))

@@ -40,6 +40,7 @@ from grove.scheduler.loop.view import View
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.policy.queue import Backoff, Queue
+from grove.show.reasons import sentence
 
 SYNC_S = 120.0
 LONG_CYCLE_S, LONGEST_REST_S = 0.1, 1.0
@@ -77,7 +78,13 @@ class Scheduler:
         self.reservations = Reservations(self.cache, client, self.view, self._events, clock)
         self.view.add_source(self.reservations)
         reserving = Reserving(
-            client, self.view, self.reservations, clock, name=config.scheduler_name, spawn=self._spawn
+            client,
+            self.view,
+            self.reservations,
+            clock,
+            name=config.scheduler_name,
+            spawn=self._spawn,
+            say=sentence,
         )
         self.view.before_turn.append(reserving.turn)
         minors = Minors(self.cache, client, self.view, self._events)
@@ -96,7 +103,7 @@ class Scheduler:
                 Device: minors.follow,
             },
         )
-        self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle)
+        self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle, say=sentence)
         binder = Binder(
             client, turns=turns, fits=self._fits,
             prepare=[source.prepare for source in self.view.sources],

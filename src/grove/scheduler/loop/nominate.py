@@ -38,7 +38,6 @@ from grove.scheduler.model.reasons import LEAVING, Reason
 from grove.scheduler.policy.gangs import PREEMPTING, GangState, Verdict
 from grove.scheduler.policy.life import Evicting, EvictionEnded, Nominated, NominationDropped, Phase
 from grove.scheduler.solve.place import place
-from grove.show.reasons import sentence
 
 RETRY_S, MAX_RETRY_S = 0.25, 10.0
 MOST_NAMED = 3
@@ -126,7 +125,11 @@ class Nominations:
             answer = found or answer
         if not isinstance(answer, Victims):
             log.debug(
-                "nobody to preempt", unit=unit, decision=decision, reason=answer.reason, message=sentence(answer.why)
+                "nobody to preempt",
+                unit=unit,
+                decision=decision,
+                reason=answer.reason,
+                message=self._reporter.say(answer.why),
             )
             if self._is_unsettled(below, running):
                 self._unsettled.add(unit)
@@ -180,7 +183,7 @@ class Nominations:
             gang.tell(Nominated(why))
             self._reporter.settled(gang, Verdict(False, PREEMPTING, why))
             if answer.pods:
-                self._events.normal(gang.podgang, EventReason.GANG_PREEMPTING, sentence(why))
+                self._events.normal(gang.podgang, EventReason.GANG_PREEMPTING, self._reporter.say(why))
         by_gang: dict[str, list[PodFacts]] = {}
         for pod in answer.pods:
             if pod.gang in whole:

@@ -8,6 +8,7 @@ when the reason changed and a while has passed: a gang of hundreds must not be r
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime
 
 from grove.api import conditions as words
@@ -23,6 +24,7 @@ from grove.kube.events import Recorder
 from grove.kube.store import revision_of
 from grove.scheduler.evict.victims import POD
 from grove.scheduler.loop.view import View
+from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import (
     INVALID,
     NO_PLACE,
@@ -62,13 +64,17 @@ TEXT_WRITES = 8
 class Reporter:
     """Two queues: one of gangs whose status may differ, one of units whose pods should be told why they wait."""
 
-    def __init__(self, client: Client, view: View, events: Recorder, clock: Clock, *, settle_s: float) -> None:
+    def __init__(
+        self, client: Client, view: View, events: Recorder, clock: Clock, *, settle_s: float,
+        say: Callable[[Reason], str],
+    ) -> None:  # fmt: skip
         self._client, self._view, self._events, self._clock = client, view, events, clock
+        self.say = say
         self._settle_s = settle_s
         self.statuses = Controller[str]("scheduler-podgang-status", self.write_status, workers=4)
         self.texts = Controller[str]("scheduler-pod-condition", self._write_texts, workers=2)
         self._pod_verdicts: dict[str, Verdict] = {}
-        self._reworded: dict[str, tuple[str, float]] = {}
+        self._reworded: dict[str, tuple[Reason, float]] = {}
         self._settles: dict[str, tuple[str, float]] = {}
         """Reason of the last verdict, and when it will have stood long enough to be written."""
         self._stirred_s = 0.0
@@ -104,7 +110,7 @@ class Reporter:
             return
         wait_s = max(0.0, due_s - asyncio.get_running_loop().time())
         self.statuses.add(gang.name, after_s=wait_s)
-        if verdict.reason in (*NO_PLACE, INVALID) and (before is None or before.message != verdict.message):
+        if verdict.reason in (*NO_PLACE, INVALID) and (before is None or before.why != verdict.why):
             self.texts.add(gang.name, after_s=wait_s)
 
     def touch(self, gang: str) -> None:
@@ -142,6 +148,7 @@ class Reporter:
             self._view.standing(gang),
             self._ready(gang),
             self._clock.now(),
+            self.say,
         )
         again = Result(after_s=self._unsettled_s(gang))
         if says_nothing(current.status, wanted) or (again.after_s and is_just_starting(current.status, wanted)):
@@ -203,16 +210,16 @@ class Reporter:
         if verdict is None or verdict.placed or not pods:
             return DONE
         now = asyncio.get_running_loop().time()
-        said, when = self._reworded.get(unit, ("", 0.0))
-        if said and said != verdict.message and now - when < REWORD_S:
+        said, when = self._reworded.get(unit, (None, 0.0))
+        if said is not None and said != verdict.why and now - when < REWORD_S:
             return Result(after_s=REWORD_S - (now - when))
-        self._reworded[unit] = (verdict.message, now)
+        self._reworded[unit] = (verdict.why, now)
         told = await asyncio.gather(*(self._write_text(pod, verdict) for pod in pods), return_exceptions=True)
         if (failed := next((one for one in told if one is not None), None)) is not None:
             self._reworded.pop(unit, None)
             raise failed
         if unit.startswith(POD):
-            self._events.warn(pods[0], FAILED_SCHEDULING, verdict.message)
+            self._events.warn(pods[0], FAILED_SCHEDULING, self.say(verdict.why))
         return DONE
 
     def _waiting_pods(self, unit: str) -> tuple[list[Pod], Verdict | None]:
@@ -232,7 +239,12 @@ class Reporter:
     async def _write_text(self, pod: Pod, verdict: Verdict) -> None:
         reason = SCHEDULER_ERROR if verdict.reason == INVALID else UNSCHEDULABLE
         conditions = with_condition(
-            pod.status.conditions, POD_SCHEDULED, words.FALSE, reason, verdict.message[:LONGEST], _second(self._clock)
+            pod.status.conditions,
+            POD_SCHEDULED,
+            words.FALSE,
+            reason,
+            self.say(verdict.why)[:LONGEST],
+            _second(self._clock),
         )
         if conditions is pod.status.conditions:
             return

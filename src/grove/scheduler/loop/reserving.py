@@ -25,9 +25,9 @@ from grove.scheduler.model.answers import NoFit
 from grove.scheduler.model.facts import PODS, PodFacts, Shape
 from grove.scheduler.model.gang import PodGroup, gang_of
 from grove.scheduler.model.podreq import read_pod
+from grove.scheduler.model.reasons import Reason
 from grove.scheduler.reserve.status import FAILED, PENDING, ended, expiry_of, placed_status, unplaced_status
 from grove.scheduler.solve.place import place
-from grove.show.reasons import sentence
 
 RETRY_S = 1.0
 
@@ -37,10 +37,10 @@ log = structlog.get_logger(__name__)
 class Reserving:
     def __init__(
         self, client: Client, view: View, known: Reservations, clock: Clock, *, name: str,
-        spawn: Callable[..., None],
+        spawn: Callable[..., None], say: Callable[[Reason], str],
     ) -> None:  # fmt: skip
         self._client, self._view, self._known, self._clock = client, view, known, clock
-        self._name, self._spawn = name, spawn
+        self._name, self._spawn, self._say = name, spawn, say
         self._all: Callable[[], Iterable[Reservation]] = tuple
         self._placing: dict[str, str] = {}
         """Node by uid of those that have a place and no written status yet."""
@@ -86,7 +86,7 @@ class Reserving:
         if isinstance(answer, NoFit):
             self._refused[group] = snapshot.version
             for one in members:
-                if (status := unplaced_status(one, sentence(answer.why), now)) is not None:
+                if (status := unplaced_status(one, self._say(answer.why), now)) is not None:
                     self._write(one, status)
             return
         self._refused.pop(group, None)

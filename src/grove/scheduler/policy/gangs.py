@@ -24,7 +24,6 @@ from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.life import Event, Life, Phase, after
 from grove.scheduler.policy.queue import Stage
-from grove.show.reasons import sentence
 
 # Reasons of the Scheduled condition.
 GANG_SCHEDULED = "GangScheduled"
@@ -54,10 +53,6 @@ class Verdict:
     reason: str
     why: Reason
     brief: bool = False
-
-    @property
-    def message(self) -> str:
-        return sentence(self.why)
 
 
 PLACED = Verdict(True, GANG_SCHEDULED, Reason(kinds.STANDS))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -15,7 +15,6 @@ from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import NO_PLACE, PLACED, PODS_LOST, GangState, Verdict
 from grove.scheduler.policy.life import Life
-from grove.show.reasons import sentence
 
 PREEMPTED = "PreemptedByHigherPriority"
 MINIMUM_READY = "MinimumReady"
@@ -25,9 +24,12 @@ LONGEST = 1024
 
 def wanted_status(
     gang: GangState, verdict: Verdict | None, before: PodGangStatus, standing: Mapping[str, int],
-    ready: Mapping[str, int], now: datetime,
+    ready: Mapping[str, int], now: datetime, say: Callable[[Reason], str],
 ) -> PodGangStatus:  # fmt: skip
-    """The PodGang's status as it should be; equal to what it has (`before`) when there is nothing new to say."""
+    """The PodGang's status as it should be; equal to what it has (`before`) when there is nothing new to say.
+
+    `say` has the words for reasons.
+    """
     now = now.replace(microsecond=0)
     conditions, message = before.conditions, ""
     stands = gang.has_minimum(standing)
@@ -36,7 +38,7 @@ def wanted_status(
         if verdict is None or not verdict.placed:
             # Not our doing, or from before we started: true all the same.
             said = scheduled.message if scheduled is not None and scheduled.status == words.TRUE else ""
-            verdict, message = PLACED, said or PLACED.message
+            verdict, message = PLACED, said or say(PLACED.why)
     elif gang.stood and any(standing.values()):
         lost = [
             Reason(kinds.GROUP_ROOM, name, {"room": standing[name], "pods": minimum})
@@ -50,7 +52,7 @@ def wanted_status(
     if verdict is not None:
         conditions = with_condition(
             conditions, words.SCHEDULED, words.TRUE if verdict.placed else words.FALSE, verdict.reason,
-            (message or verdict.message)[:LONGEST], now,
+            (message or say(verdict.why))[:LONGEST], now,
         )  # fmt: skip
     phase = PENDING
     if stands:
@@ -71,15 +73,17 @@ def wanted_status(
         )
     elif stands or gang.life.spared:
         conditions = without_condition(conditions, words.DISRUPTION_TARGET)
-    conditions = _with_plans(conditions, gang.life, now)
+    conditions = _with_plans(conditions, gang.life, now, say)
     score = gang.score if stands and gang.score is not None else before.placement_score
     return PodGangStatus(phase=phase, conditions=conditions, placement_score=score)
 
 
-def _with_plans(conditions: tuple[Condition, ...], life: Life, now: datetime) -> tuple[Condition, ...]:
+def _with_plans(
+    conditions: tuple[Condition, ...], life: Life, now: datetime, say: Callable[[Reason], str]
+) -> tuple[Condition, ...]:
     """What the scheduler keeps for the gang and nobody else could know: nodes held, a place that others must leave."""
     if life.held is not None:
-        text = sentence(life.held)[:LONGEST]
+        text = say(life.held)[:LONGEST]
         conditions = with_condition(
             conditions, words.NODES_HELD, words.TRUE, life.held.names["because"], text, now
         )  # fmt: skip
@@ -88,7 +92,7 @@ def _with_plans(conditions: tuple[Condition, ...], life: Life, now: datetime) ->
     if life.nominated is None:
         return without_condition(conditions, words.NOMINATED)
     reason = words.WAITING_FOR_VICTIMS if life.nominated.number("pods") else words.WAITING_FOR_TERMINATION
-    text = sentence(life.nominated)[:LONGEST]
+    text = say(life.nominated)[:LONGEST]
     return with_condition(conditions, words.NOMINATED, words.TRUE, reason, text, now)
 
 
