@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
+from tests.support.asking import text_of
 from tests.support.gangs import Bench, gang, group, member_json, scheduling
 
 from grove.api.core import Node
 from grove.api.topology import ClusterTopologyBinding
-from grove.scheduler.model.gang import InvalidLinks, links_of
+from grove.cli.explain import scores_answer
+from grove.scheduler.model.links import InvalidLinks, links_of
 from grove.sim.topology import LEVELS, RACK, Topology
 
 pytestmark = pytest.mark.simulated
@@ -63,6 +66,45 @@ async def test_a_scaled_gang_goes_near_those_it_talks_to(cluster: Any) -> None:
         await apply_named(bench, scaled)
         await bench.expect({"other/w": 1, "base/prefill": 1, "scaled/decode": 1})
         assert await bench.domains(RACK, "scaled") == {rack}
+
+
+async def test_bandwidth_by_a_label_is_counted_and_the_most_of_it_is_liked_best(cluster: Any) -> None:
+    label = "example.com/gbps"
+    async with scheduling(cluster, network_bandwidth_label=label) as bench:
+        thin, thick, _ = await bench.add_nodes(3, gpus=8)
+        for node, said in ((thin, "100"), (thick, "400")):
+            await bench.client.patch(Node, node, {"metadata": {"labels": {label: said}}})
+        await cluster.settle(1)
+        made = gang("wide", group("w", 6))
+        await bench.apply(made, pods=False)
+        for number in range(6):
+            pod = member_json(made, made.groups[0], number, bench.namespace)
+            pod["spec"]["containers"][0]["resources"] = {"limits": {"grove.io/network-bandwidth": "90"}}
+            await bench.create_pod(pod)
+        told = await bench.condition("wide", status="False", reason="Unschedulable")
+        assert "grove.io/network-bandwidth" in told.message, "four fit on the one node, one on the other"
+        await bench.client.patch(Node, thin, {"metadata": {"labels": {label: "180"}}})
+        await bench.expect({"wide/w": 6})
+        assert Counter((await bench.nodes_of("wide")).values()) == {thick: 4, thin: 2}
+
+
+async def test_the_scores_of_a_place_stand_beside_those_of_the_next_best(cluster: Any) -> None:
+    async with scheduling(cluster) as bench:
+        large, small = await bench.add_nodes(2)
+        for node, size in ((small, 40 * 1024), (large, 80 * 1024)):
+            await memory(bench, node, size)
+        await cluster.settle(1)
+        await bench.apply(gang("any", group("w", 1)))
+        await bench.expect({"any/w": 1})
+        answer = await scores_answer(bench.client, bench.namespace, "any")
+        (found,) = answer.data
+        assert (found.runs, found.chosen.nodes, found.next_best.nodes) == (True, {small: 1}, {large: 1})
+        assert found.chosen.columns == {"gpuCapability": -40}
+        assert found.next_best.columns == {"gpuCapability": -80}
+        text = text_of(answer, 100, bench)
+        assert "is on extra-1 (1)" in text
+        assert "next best: extra-0 (1)" in text
+        assert "gpuCapability       1     -40        -80" in text
 
 
 async def apply_named(bench: Bench, made: Any) -> None:

@@ -7,12 +7,14 @@ node label keys.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from grove.api.core import Pod
 from grove.api.koordinator import RESERVATION_AFFINITY, RESERVATION_REF, ElasticQuota, Reservation
-from grove.api.labels import GROVE_SCHEDULER
+from grove.api.labels import GROVE_SCHEDULER, NETWORK_AFFINITY
 from grove.api.meta import Json, Resource
-from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podcliqueset import EXPLICIT, IN_ORDER, PodCliqueSet
+from grove.api.podgang import PodGang
 from grove.api.reservation_ref import InvalidAnnotation, reservation_affinity
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends.base import PlainBackend, PodSite, Refusal, TopologySync
@@ -49,6 +51,12 @@ class GroveBackend(PlainBackend):
             meta: Json = pod["metadata"]
             meta.setdefault("annotations", {})[RESERVATION_AFFINITY] = json.dumps(reservation_affinity(reference))
 
+    def gang_annotations(self, pcs: PodCliqueSet, gang: PodGang | None, pods: Sequence[Pod]) -> Mapping[str, str]:
+        """Cliques that start one after the other talk to each other, unless the set says itself who does."""
+        if NETWORK_AFFINITY in pcs.metadata.annotations or not (links := links_by_start_order(pcs)):
+            return {}
+        return {NETWORK_AFFINITY: links}
+
     def topology_name(self, binding: ClusterTopologyBinding) -> str:
         return binding.metadata.name
 
@@ -60,6 +68,18 @@ class GroveBackend(PlainBackend):
             message = f"grove-scheduler reads the binding itself; topologyReference must be {binding.metadata.name}"
             return TopologySync(False, message)
         return TopologySync(True, observed_generation=binding.metadata.generation)
+
+
+def links_by_start_order(pcs: PodCliqueSet) -> str:
+    """Pairs of cliques of which one waits for the other, as the annotation has them; empty without an order."""
+    template = pcs.spec.template
+    names = [one.name for one in template.cliques]
+    pairs: list[tuple[str, str]] = []
+    if template.clique_startup_type == IN_ORDER:
+        pairs = list(zip(names[1:], names, strict=False))
+    elif template.clique_startup_type == EXPLICIT:
+        pairs = [(one.name, parent) for one in template.cliques for parent in one.spec.starts_after if parent in names]
+    return ",".join(f"{child}={parent}" for child, parent in dict.fromkeys(pairs))
 
 
 def build(options: Json, path: str) -> GroveBackend:

@@ -31,9 +31,10 @@ MOST_LOOKED = 64
 @click.command()
 @click.argument("name", metavar="NAME", shell_complete=complete_sets)
 @click.option("-w", "--watch", is_flag=True, help="Say it anew whenever something changes.")
+@click.option("--scores", is_flag=True, help="Why there: the scores of each gang's place and of the next best one.")
 @settings_option
 @cluster_command()
-def explain(options: Options, name: str, watch: bool, settings: Path | None) -> int:
+def explain(options: Options, name: str, watch: bool, scores: bool, settings: Path | None) -> int:
     """Why a set or a gang is not running: the dominant reason, its evidence, the next step, and what would help.
 
     NAME is that of a PodCliqueSet, a PodGang, a PodCliqueScalingGroup, a PodClique or a Pod. Changes that are named
@@ -42,6 +43,8 @@ def explain(options: Options, name: str, watch: bool, settings: Path | None) -> 
     from grove.cli.settings import settings_in
 
     given = settings_in(settings) if settings is not None else None
+    if scores:
+        return answer(options, lambda client, namespace: scores_answer(client, namespace, name, given))
     if watch:
         return _watch(options, name)
     return answer(options, lambda client, namespace: explain_answer(client, namespace, name, given))
@@ -67,6 +70,31 @@ async def explain_answer(
     asked = await subject(client, namespace, name)
     found = await judged(client, asked.seen, now or datetime.now(UTC), advice=True, only=asked.gangs, settings=settings)
     return explanation_of(asked, found)
+
+
+async def scores_answer(
+    client: Client, namespace: str, name: str, settings: SchedulerConfiguration | None = None
+) -> Answer:
+    """Where the gangs are or would go, by score, beside the next best place."""
+    from grove.cli.judged import looking
+    from grove.cli.subjects import subject
+    from grove.scheduler.loop.asked import scored_places
+
+    asked = await subject(client, namespace, name)
+    async with looking(client, settings) as scheduler:
+        view, policy = scheduler.view, scheduler.config.node_policy
+        states = [view.gangs.get(str(gang.metadata.key)) for gang in asked.gangs]
+        found = [
+            one for state in states if state is not None and view.concerns_us(state)
+            if (one := scored_places(view, state, policy)) is not None
+        ]  # fmt: skip
+
+    def paint(width: int) -> RenderableType:
+        from grove.show.scores import scores_tables
+
+        return scores_tables(found, width)
+
+    return Answer(found, paint, RUNNING if all(one.chosen is not None for one in found) else WAITING)
 
 
 def explanation_of(asked: Subject, found: Judged) -> Answer:

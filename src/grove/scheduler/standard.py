@@ -6,7 +6,14 @@ Sources are not here: they follow the cluster, and the live scheduler adds them 
 from __future__ import annotations
 
 from grove.scheduler.filters.ports import HostPorts
-from grove.scheduler.filters.scores import GpuCapability, NetworkAffinity, PreferredNodes, PreferredPods, Reserved
+from grove.scheduler.filters.scores import (
+    GpuCapability,
+    NetworkAffinity,
+    NetworkBandwidth,
+    PreferredNodes,
+    PreferredPods,
+    Reserved,
+)
 from grove.scheduler.filters.selectors import NodeSelectors
 from grove.scheduler.filters.taints import SoftTaints, Taints
 from grove.scheduler.filters.volumes import Blocked, Volumes
@@ -15,7 +22,10 @@ from grove.scheduler.policy.queue import ByPriority
 
 STANDARD = Seams(
     filters=(Blocked(), NodeSelectors(), Taints(), Volumes(), HostPorts()),
-    scores=(SoftTaints(), PreferredNodes(), PreferredPods(), NetworkAffinity(), GpuCapability(), Reserved()),
+    scores=(
+        SoftTaints(), PreferredNodes(), PreferredPods(), NetworkAffinity(), NetworkBandwidth(), GpuCapability(),
+        Reserved(),
+    ),
     policies=(ByPriority(),),
     weights=SCORES,
-)
+)  # fmt: skip

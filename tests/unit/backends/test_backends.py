@@ -86,6 +86,24 @@ def test_what_the_two_promise() -> None:
         assert backend.gang_resources == ()
 
 
+@pytest.mark.parametrize(
+    ("startup", "said", "want"),
+    [
+        pytest.param("CliqueStartupTypeInOrder", "", "b=a,c=b", id="one after the other"),
+        pytest.param("CliqueStartupTypeExplicit", "", "c=a", id="as they name each other"),
+        pytest.param("CliqueStartupTypeAnyOrder", "", "", id="without an order nobody is linked"),
+        pytest.param("CliqueStartupTypeInOrder", "a=c:3", "", id="what the set says itself is mirrored, not added to"),
+    ],
+)
+def test_start_order_tells_our_scheduler_who_talks_to_whom(startup: str, said: str, want: str) -> None:
+    cliques = (clique("a"), clique("b"), clique("c", starts_after=["a"] if startup.endswith("Explicit") else []))
+    body = pcs("x", *cliques, startup=startup)
+    if said:
+        body["metadata"]["annotations"] = {"grove.io/network-affinity": said}
+    found = GroveBackend().gang_annotations(set_of(body), None, ())
+    assert found == ({"grove.io/network-affinity": want} if want else {})
+
+
 def test_our_scheduler_needs_no_topology_object() -> None:
     ours = GroveBackend()
     assert ours.wanted_topology(binding()) is None

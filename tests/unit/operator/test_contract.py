@@ -169,14 +169,8 @@ class Table:
             }  # fmt: skip
 
     def _parents(self, index: int, name: str, copy: int | None, gang: str) -> Iterator[tuple[str, int]]:
-        order, names = self.template["cliqueStartupType"], list(self.cliques)
-        wanted: list[str] = []
-        if order == ORDERS[1]:
-            wanted = names[: names.index(name)][-1:]
-        elif order == ORDERS[2]:
-            wanted = self.cliques[name]["spec"].get("startsAfter", [])
         base = f"{self.name}-{index}"
-        for parent in wanted:
+        for parent in self._waits_for(name):
             need = self.cliques[parent]["spec"]["minAvailable"]
             config = self.group_of.get(parent)
             if gang != base:  # a scaled gang knows only its own copy
@@ -187,6 +181,12 @@ class Table:
             else:
                 for at in range(config["minAvailable"]):
                     yield f"{base}-{config['name']}-{at}-{parent}", need
+
+    def _waits_for(self, name: str) -> list[str]:
+        order, names = self.template["cliqueStartupType"], list(self.cliques)
+        if order == ORDERS[1]:
+            return names[: names.index(name)][-1:]
+        return list(self.cliques[name]["spec"].get("startsAfter", [])) if order == ORDERS[2] else []
 
     def _gang(self, index: int, gang: str, members: list[tuple[str, str]]) -> None:
         base = f"{self.name}-{index}"
@@ -218,7 +218,11 @@ class Table:
             },
         }  # fmt: skip
         said = fact["constraint"] or any(one[-1] for one in (*fact["groups"], *fact["parts"]))
-        fact["annotations"] = {"why": "test", **({"grove.io/topology-name": "tree"} if said else {})}
+        links = ",".join(f"{name}={parent}" for name in self.cliques for parent in self._waits_for(name))
+        fact["annotations"] = {
+            "why": "test", **({"grove.io/topology-name": "tree"} if said else {}),
+            **({"grove.io/network-affinity": links} if links else {}),
+        }  # fmt: skip
         self.facts["PodGang", gang] = fact
 
     def _for(self, name: str, config: Json | None) -> list[Json]:

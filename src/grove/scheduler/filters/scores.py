@@ -12,10 +12,13 @@ import numpy as np
 from grove.scheduler.cluster.nodes import Ints, NodeTable
 from grove.scheduler.filters.interpod import pods_near
 from grove.scheduler.filters.selectors import term_mask
-from grove.scheduler.model.facts import HOSTNAME, Shape
+from grove.scheduler.model.facts import HOSTNAME, Network, Shape
+from grove.scheduler.model.podreq import BANDWIDTH
 from grove.scheduler.model.seams import (
     GPU_CAPABILITY,
     NETWORK_AFFINITY,
+    NETWORK_BANDWIDTH,
+    NETWORK_TERMS,
     PREFERRED_NODES,
     PREFERRED_PODS,
     RESERVED,
@@ -28,28 +31,119 @@ if TYPE_CHECKING:
 
 GPU_MEMORY_LABEL, GPU_COMPUTE_LABEL = "nvidia.com/gpu.memory", "nvidia.com/gpu.compute.major"
 """Labels of GPU feature discovery: memory of a card in MiB, and the first number of its compute capability."""
+NVLINK_LABEL = "nvidia.com/gpu.clique"
+"""The same for the NVLink domain of a node."""
+WHOLE = 1000
+"""What terms of a score are measured in."""
+STEP = 5
+"""Degrees in which the network is judged: the search tells a few dozen of them apart."""
+TENTHS = 10
 GPUS = ("nvidia.com/gpu", "amd.com/gpu", "koordinator.sh/gpu", "koordinator.sh/gpu-core")
 
 
 class NetworkAffinity(Score):
-    """100 for a node that shares every level with all placed peers, less for each level that is not shared."""
+    """0 to 100: how near a node is to the pods one talks to, how full its cards would be, how many pods of the same
+    clique are in its NVLink domain, and whether it is in a zone that is asked for.
+
+    While nobody it talks to has a place, a pod likes nodes whose domain has room for all of its gang.
+    """
 
     name = NETWORK_AFFINITY
 
     def rows(self, snapshot: Snapshot, shape: Shape) -> Ints | None:
-        table = snapshot.nodes
-        peers = [(weight, row) for weight, node in shape.peers if (row := table.row_of.get(node)) is not None]
-        if not peers:
+        network = shape.network
+        if network is None:
             return None
-        levels = max(snapshot.topologies.values(), key=len, default=(HOSTNAME,))
-        near = np.zeros(table.rows, dtype=np.int64)
-        for key in levels:
-            ids = table.column(key).ids
-            here = ids[: table.rows]
-            for weight, row in peers:
-                if ids[row] >= 0:
-                    near += weight * (here == ids[row])
-        return near * 100 // (len(levels) * sum(weight for weight, _ in peers))
+        terms = {"distance": _closeness, "gpuFill": _gpu_fill, "accelerator": _accelerator, "zone": _zone}
+        total = np.zeros(snapshot.nodes.rows, dtype=np.int64)
+        for term, worth in terms.items():
+            name = f"{NETWORK_AFFINITY}.{term}"
+            weight = snapshot.seams.weights.get(name, NETWORK_TERMS[name])
+            column = worth(snapshot, shape, network) if weight else None
+            if column is not None:
+                total += weight * column
+        return (total + STEP * WHOLE // 2) // (STEP * WHOLE) * STEP
+
+
+def _levels(snapshot: Snapshot) -> tuple[str, ...]:
+    return max(snapshot.topologies.values(), key=len, default=(HOSTNAME,))
+
+
+def _closeness(snapshot: Snapshot, shape: Shape, network: Network) -> Ints | None:
+    """The share of levels that a node has in common with placed peers, by their weights."""
+    table = snapshot.nodes
+    peers = [(weight, row) for weight, node in network.peers if (row := table.row_of.get(node)) is not None]
+    if not peers:
+        return _room_for_all(snapshot, shape, network)
+    levels = _levels(snapshot)
+    near = np.zeros(table.rows, dtype=np.int64)
+    for key in levels:
+        ids = table.column(key).ids
+        here = ids[: table.rows]
+        for weight, row in peers:
+            if ids[row] >= 0:
+                near += weight * (here == ids[row])
+    return near * WHOLE // (len(levels) * sum(weight for weight, _ in peers))
+
+
+def _room_for_all(snapshot: Snapshot, shape: Shape, network: Network) -> Ints | None:
+    """The share of its gang's waiting pods that a node's narrowest domain would hold, were they all like this one."""
+    above = [key for key in _levels(snapshot) if key != HOSTNAME]
+    asked = [(r, amount) for r, amount in snapshot.amounts(shape.requests) if amount > 0]
+    if not above or not asked:
+        return None
+    rows = snapshot.nodes.rows
+    ids = snapshot.nodes.column(above[-1]).ids[:rows]
+    slots = np.maximum(np.minimum.reduce([snapshot.free[r, :rows] // amount for r, amount in asked]), 0)
+    held = np.zeros(int(ids.max(initial=-1)) + 2, dtype=np.int64)  # the last one is that of nodes in no domain
+    np.add.at(held, ids, slots)
+    held[-1] = 0
+    return np.minimum(held[ids], network.waiting) * WHOLE // max(1, network.waiting)
+
+
+def _gpu_fill(snapshot: Snapshot, shape: Shape, network: Network) -> Ints | None:
+    """How much of a node's cards is used with the pod on it."""
+    wanted = tuple((name, amount) for name, amount in shape.requests if name in GPUS and amount)[:1]
+    for r, amount in snapshot.amounts(wanted):
+        rows = snapshot.nodes.rows
+        has, free = snapshot.allocatable[r, :rows], snapshot.free[r, :rows]
+        filled: Ints = np.clip(has - free + amount, 0, has) * WHOLE // np.maximum(has, 1)
+        return filled
+    return None
+
+
+def _accelerator(snapshot: Snapshot, shape: Shape, network: Network) -> Ints | None:
+    """The share of its clique's placed pods that are in a node's NVLink domain."""
+    table = snapshot.nodes
+    ids = table.column(NVLINK_LABEL).ids
+    placed = [row for node in network.clique if (row := table.row_of.get(node)) is not None and ids[row] >= 0]
+    if not placed:
+        return None
+    here = ids[: table.rows]
+    found = np.zeros(table.rows, dtype=np.int64)
+    for row in placed:
+        found += here == ids[row]
+    return found * WHOLE // len(network.clique)
+
+
+def _zone(snapshot: Snapshot, shape: Shape, network: Network) -> Ints | None:
+    found = np.zeros(snapshot.nodes.rows, dtype=np.int64)
+    for worth, term in network.zones:
+        found = np.maximum(found, worth * (WHOLE // 100) * term_mask(snapshot.nodes, term))
+    return found if network.zones else None
+
+
+class NetworkBandwidth(Score):
+    """0 to 100: nodes with more bandwidth, for pods that ask for some or are known to talk to others."""
+
+    name = NETWORK_BANDWIDTH
+
+    def rows(self, snapshot: Snapshot, shape: Shape) -> Ints | None:
+        if BANDWIDTH not in snapshot.resources or (shape.network is None and not shape.amount(BANDWIDTH)):
+            return None
+        has = snapshot.allocatable[snapshot.resources.index(BANDWIDTH), : snapshot.nodes.rows]
+        most = int(has.max(initial=0))
+        return has * (100 // TENTHS) // most * TENTHS if most else None
 
 
 class GpuCapability(Score):

@@ -9,6 +9,7 @@ from grove.api import conditions as words
 from grove.api import labels
 from grove.api.meta import find_condition, is_true
 from grove.scheduler.explain.explanation import Diagnosis, InLine, explain
+from grove.scheduler.explain.scores import ScoredGang, scored
 from grove.scheduler.loop.decisions import at_best_homes
 from grove.scheduler.loop.nominate import running_units
 from grove.scheduler.loop.trees import gang_order, tree_of
@@ -36,6 +37,21 @@ def diagnose(view: View, gang: GangState, strategy: Strategy = "pack", *, most: 
     own = _set_of(gang)
     others = [one for one in running_units(view) if not _is_of(view, one.name, own)] if most else []
     return Diagnosis(gang.name, False, gate, explain(view.snapshot, tree, others, gate=gate, most=most))
+
+
+def scored_places(view: View, gang: GangState, strategy: Strategy = "pack") -> ScoredGang | None:
+    """The scores of a gang's place and of the next best one; None if the PodGang contradicts itself."""
+    try:
+        tree = tree_of(view, gang, strategy, placed=False)
+    except BadGang:
+        return None
+    twin = view.snapshot.copy()
+    stands: dict[str, str] = {}
+    for pod, _ in view.members(gang):
+        if (node := view.node_of(pod)) and not view.is_leaving(pod) and node in twin.nodes.row_of:
+            stands[pod.metadata.uid] = node
+            twin.remove_pod(pod.metadata.uid)
+    return scored(twin, tree, stands)
 
 
 def _set_of(gang: GangState) -> str:

@@ -68,7 +68,7 @@ class Scheduler:
         turns = asyncio.Semaphore(config.bind_concurrency)
         self.view = View(
             self.cache, client, snapshot, turns=turns, scheduler_name=config.scheduler_name,
-            takes_gangs=config.takes_gangs, wake=self._wake,
+            takes_gangs=config.takes_gangs, wake=self._wake, bandwidth_label=config.network_bandwidth_label,
         )  # fmt: skip
         Follower(self.cache, self.view, self._stirred)
         self.queue = Queue(Backoff(config.backoff.initial, config.backoff.max))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
@@ -13,19 +12,8 @@ from grove.api.meta import Key
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PodFacts, Shape
-from grove.scheduler.model.gang import (
-    ZONES,
-    BadGang,
-    Gang,
-    InvalidLinks,
-    Pin,
-    Strategy,
-    Wishes,
-    build_gang,
-    links_of,
-    wishing,
-    zone_wishes,
-)
+from grove.scheduler.model.gang import ZONES, BadGang, Gang, Pin, Strategy, Wishes, build_gang, wishing, zone_wishes
+from grove.scheduler.model.links import InvalidLinks, Neighbourhood, links_of
 from grove.scheduler.model.seams import Applicant
 from grove.scheduler.policy.gangs import GangState, floor_of
 from grove.scheduler.policy.queue import Order, Stage
@@ -53,8 +41,11 @@ def gang_order(view: View, gang: GangState, stage: Stage) -> Order:
     return Order(rank, stage, created.timestamp() if created else 0.0, gang.name)
 
 
-def tree_of(view: View, gang: GangState, strategy: Strategy) -> Gang:
-    """The gang as the core takes it; raises BadGang when the PodGang contradicts itself."""
+def tree_of(view: View, gang: GangState, strategy: Strategy, *, placed: bool = True) -> Gang:
+    """The gang as the core takes it; raises BadGang when the PodGang contradicts itself.
+
+    Unless `placed`, as if none of its pods had a place yet.
+    """
     facts: dict[Key, PodFacts] = {}
     may_preempt = True
     topology = gang.podgang.metadata.annotations.get(labels.TOPOLOGY_NAME, "")
@@ -66,9 +57,10 @@ def tree_of(view: View, gang: GangState, strategy: Strategy) -> Gang:
             if not view.is_ours(pod) or pod.is_gated or view.is_leaving(pod):
                 continue
             may_preempt = may_preempt and pod.spec.preemption_policy != "Never"
-        facts[pod.metadata.key] = wishing(view.facts(pod), wishes)
+        known = view.facts(pod)
+        facts[pod.metadata.key] = wishing(known if placed else known.on(""), wishes)
     if linked := gang.podgang.metadata.annotations.get(labels.NETWORK_AFFINITY):
-        facts = _near_peers(view, gang, facts, linked)
+        facts = _near_peers(view, gang, facts, linked, wishes, placed=placed)
     podgang = gang.podgang
     if len(facts) < len(gang.group_of):
         podgang = _with_existing(podgang, facts, lower=view.look(gang).has_stood)
@@ -89,12 +81,9 @@ def tree_of(view: View, gang: GangState, strategy: Strategy) -> Gang:
     )
 
 
-MOST_PEERS = 64
-SAME_CLIQUE, SAME_GROUP = 2, 1
-"""How much pods of one clique, and of one copy of a scaling group, are drawn to each other."""
-
-
-def _near_peers(view: View, gang: GangState, facts: dict[Key, PodFacts], linked: str) -> dict[Key, PodFacts]:
+def _near_peers(
+    view: View, gang: GangState, facts: dict[Key, PodFacts], linked: str, zones: Wishes, *, placed: bool
+) -> dict[Key, PodFacts]:
     """Waiting pods with the nodes of those they talk to: of this gang, its base and those scaled with it."""
     try:
         links = links_of(linked)
@@ -102,34 +91,15 @@ def _near_peers(view: View, gang: GangState, facts: dict[Key, PodFacts], linked:
         raise BadGang(f"{labels.NETWORK_AFFINITY}: {error}") from error
     base = gang.base or gang.name
     family = [view.gangs.get(name) for name in (base, *sorted(view.scaled_of.get(base, ())))]
-    placed = [
-        (pod.metadata.labels, node) for one in family if one is not None
+    stand = [
+        (pod.metadata.labels, node) for one in family if one is not None and (placed or one is not gang)
         for pod, _ in view.members(one) if (node := view.node_of(pod)) and not view.is_leaving(pod)
     ]  # fmt: skip
-    known: dict[tuple[str, str, str], tuple[tuple[int, str], ...]] = {}
-
-    def peers(own: Mapping[str, str]) -> tuple[tuple[int, str], ...]:
-        name, fqn, copy = (own.get(key, "") for key in (labels.CLIQUE_NAME, labels.POD_CLIQUE, _COPY))
-        if (name, fqn, copy) not in known:
-            weights: Counter[str] = Counter()
-            for other, node in placed:
-                weight = links.get((name, other.get(labels.CLIQUE_NAME, "")), 0)
-                if other.get(labels.POD_CLIQUE) == fqn:
-                    weight += SAME_CLIQUE
-                elif copy and all(other.get(key) == own.get(key) for key in (_COPY, labels.SCALING_GROUP)):
-                    weight += SAME_GROUP
-                if weight:
-                    weights[node] += weight
-            known[name, fqn, copy] = tuple((weight, node) for node, weight in sorted(weights.items())[:MOST_PEERS])
-        return known[name, fqn, copy]
-
-    for key, pod in facts.items():
-        if not pod.node and (found := peers(pod.labels)):
-            facts[key] = replace(pod, shape=replace(pod.shape, peers=found))
-    return facts
-
-
-_COPY = labels.SCALING_GROUP_REPLICA_INDEX
+    around = Neighbourhood(links, stand, sum(not pod.node for pod in facts.values()), zones)
+    return {
+        key: pod if pod.node else replace(pod, shape=replace(pod.shape, network=around.of(pod.labels)))
+        for key, pod in facts.items()
+    }
 
 
 def _former(view: View, podgang: PodGang) -> frozenset[str]:

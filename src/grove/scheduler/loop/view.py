@@ -45,6 +45,7 @@ class View:
         turns: asyncio.Semaphore,
         scheduler_name: str,
         takes_gangs: bool,
+        bandwidth_label: str = "",
         wake: Callable[[], None],
     ) -> None:
         self.snapshot = snapshot
@@ -72,7 +73,7 @@ class View:
         """Nodes of gangs that stood, by name, after they are gone too; the oldest are forgotten."""
         self.seats: dict[str, dict[str, list[str]]] = {}
         """By gang and group, nodes that pods of it left lately and that no other pod of it took since."""
-        self.takes_gangs, self.wake = takes_gangs, wake
+        self.takes_gangs, self.wake, self._bandwidth_label = takes_gangs, wake, bandwidth_label
         self.levels: dict[str, dict[str, str]] = {}
         """Node label keys by the names of the levels, of every topology."""
         self.gang_of: dict[Key, str] = {}
@@ -219,7 +220,7 @@ class View:
 
     def read_node(self, node: Node) -> NodeFacts:
         """The facts of a node, what the sources count on it among what it has."""
-        facts = read_node(node)
+        facts = read_node(node, self._bandwidth_label)
         more = {name: free for source in self.sources for name, free in source.amounts(facts.name).items()}
         return replace(facts, allocatable={**facts.allocatable, **more}) if more else facts
 

@@ -87,6 +87,8 @@ class SchedulerConfiguration(_Section):
     node_policy: Literal["pack", "spread"] = "pack"
     scores: dict[str, int] = {}
     """Weights of scores by name, where they are not to be the usual ones; 0 leaves a score out."""
+    network_bandwidth_label: str = ""
+    """Label of nodes that says how much network bandwidth they have, where nothing publishes it as a resource."""
     search_budget: int = 0
     """Steps a search may take; 0 is the core's own default."""
     exact_solver: bool = False

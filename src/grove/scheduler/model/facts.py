@@ -84,6 +84,20 @@ class HostPort:
         return same and (self.ip == other.ip or "0.0.0.0" in (self.ip, other.ip))
 
 
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Whom a pod talks to, as far as they have a place, and where it would like to be: for the score of that name."""
+
+    peers: tuple[tuple[int, str], ...] = ()
+    """Nodes of pods it talks to, each with its weight."""
+    clique: tuple[str, ...] = ()
+    """Nodes of placed pods of its own clique, one entry a pod."""
+    waiting: int = 1
+    """Pods of its gang that have no place yet."""
+    zones: tuple[tuple[int, NodeTerm], ...] = ()
+    """Zones it would like to be in, each with its worth in hundredths."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """What a pod asks of a node and of its neighbours. Compares by value; the hash is computed once."""
@@ -105,8 +119,8 @@ class Shape:
     """Wishes to be near (weight above zero) or apart from (below) pods; a soft spread is a wish to be apart."""
     blocked: str = ""
     """Set when no node can do, whatever it offers: a claim that is missing or not bound."""
-    peers: tuple[tuple[int, str], ...] = ()
-    """Nodes of pods it talks to, each with its weight."""
+    network: Network | None = None
+    """For pods of gangs whose cliques are known to talk to each other."""
     charged: Requests = ()
     """What the pod itself asks for, where `requests` is less because a reservation gives the rest."""
     _hash: int = field(init=False, repr=False, default=0)
@@ -118,7 +132,7 @@ class Shape:
         return (
             self.requests, self.alternatives, self.node_selector, self.node_affinity, self.preferred_nodes,
             self.tolerations, self.ports, self.affinity, self.anti_affinity, self.spread, self.volumes,
-            self.preferred_pods, self.blocked, self.peers, self.charged,
+            self.preferred_pods, self.blocked, self.network, self.charged,
         )  # fmt: skip
 
     def __hash__(self) -> int:

@@ -6,7 +6,6 @@ node label: all core pods below it must (required) or should (preferred) share o
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -269,25 +268,3 @@ def wishing(pod: PodFacts, wishes: Wishes) -> PodFacts:
 def _wishing(shape: Shape, wishes: Wishes) -> Shape:
     """Cached, because pods of one class share a shape and the search is quick because of it."""
     return replace(shape, preferred_nodes=(*shape.preferred_nodes, *wishes))
-
-
-# Which cliques of a gang talk to each other and how much, as its annotation says: `prefill=decode:3`.
-
-_PAIR = re.compile(r"(?P<one>[a-z0-9-]+)=(?P<other>[a-z0-9-]+)(?::(?P<weight>\d{1,3}))?")
-
-
-class InvalidLinks(ValueError):
-    """The text is not a list of pairs."""
-
-
-@lru_cache(maxsize=512)
-def links_of(text: str) -> Mapping[tuple[str, str], int]:
-    """Weights by pair of clique names, in both directions."""
-    found: dict[tuple[str, str], int] = {}
-    for part in filter(None, (one.strip() for one in text.split(","))):
-        pair = _PAIR.fullmatch(part)
-        if pair is None:
-            raise InvalidLinks(f"must be like prefill=decode:3, separated by commas, not {part!r}")
-        weight = int(pair["weight"] or 1)
-        found[pair["one"], pair["other"]] = found[pair["other"], pair["one"]] = weight
-    return found

@@ -49,6 +49,9 @@ Amounts = dict[str, int]
 MOST = 2**53
 """Larger amounts are cut to this: no machine has them, and sums over a cluster stay inside 63 bits."""
 
+BANDWIDTH = "grove.io/network-bandwidth"
+"""A resource that pods may ask for and nodes have by a label, where no device plugin publishes it."""
+
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
@@ -78,7 +81,7 @@ def read_pod(pod: Pod, *, volumes: tuple[NodeTerms, ...] = (), blocked: str = ""
     )
 
 
-def read_node(node: Node) -> NodeFacts:
+def read_node(node: Node, bandwidth_label: str = "") -> NodeFacts:
     """The facts of a node. A cordon and a failed Ready condition count as the taints Kubernetes makes of them.
 
     Kubernetes' node controller writes those taints a moment after the fact; a gang should not fall into that moment.
@@ -97,6 +100,11 @@ def read_node(node: Node) -> NodeFacts:
                 allocatable[name] = max(0, _rounded(name, milli(quantity)))
             except InvalidQuantity:
                 continue  # the node does not have what cannot be read
+    if BANDWIDTH not in allocatable and (said := node.metadata.labels.get(bandwidth_label)):
+        try:
+            allocatable[BANDWIDTH] = min(max(0, whole(said)), MOST)
+        except InvalidQuantity:
+            allocatable[BANDWIDTH] = 0
     return NodeFacts(node.metadata.name, allocatable, node.metadata.labels, tuple(taints))
 
 

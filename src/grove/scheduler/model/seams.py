@@ -162,9 +162,16 @@ class Policy(Protocol):
 
 
 PREFERRED_NODES, PREFERRED_PODS, SOFT_TAINTS = "preferredNodes", "preferredPods", "softTaints"
-NETWORK_AFFINITY, GPU_CAPABILITY, RESERVED = "NetworkAffinityForPodClique", "gpuCapability", "reservations"
+NETWORK_AFFINITY, NETWORK_BANDWIDTH = "NetworkAffinityForPodClique", "networkBandwidth"
+GPU_CAPABILITY, RESERVED = "gpuCapability", "reservations"
+NETWORK_TERMS = {
+    f"{NETWORK_AFFINITY}.{term}": weight
+    for term, weight in (("distance", 50), ("gpuFill", 20), ("accelerator", 20), ("zone", 10))
+}
+"""What the score of the network is made of, in hundredths."""
 SCORES = {
-    PREFERRED_NODES: 1, PREFERRED_PODS: 1, SOFT_TAINTS: 100, NETWORK_AFFINITY: 1, GPU_CAPABILITY: 1, RESERVED: 5000,
+    PREFERRED_NODES: 1, PREFERRED_PODS: 1, SOFT_TAINTS: 100, NETWORK_AFFINITY: 1, NETWORK_BANDWIDTH: 1,
+    GPU_CAPABILITY: 1, RESERVED: 5000, **NETWORK_TERMS,
 }  # fmt: skip
 """Scores of the scheduler's own with their weights, which the configuration may change."""
 

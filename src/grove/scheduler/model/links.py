@@ -1,0 +1,75 @@
+"""Who talks to whom: cliques that are linked, and what of the network that means for a pod that waits.
+
+Links are written as `prefill=decode:3,router=prefill`: each pair of cliques with its weight, 1 if none is given; a link
+holds both ways. On a PodGang they are in the annotation `grove.io/network-affinity`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from grove.api import labels
+from grove.scheduler.model.facts import Network, NodeTerm
+
+Links = Mapping[tuple[str, str], int]
+Zones = tuple[tuple[int, NodeTerm], ...]
+
+SAME_CLIQUE, SAME_GROUP = 2, 1
+"""How much pods of one clique, and of one copy of a scaling group, are drawn to each other."""
+MOST_PEERS = 64
+
+_PAIR = re.compile(r"(?P<one>[a-z0-9-]+)=(?P<other>[a-z0-9-]+)(?::(?P<weight>\d{1,3}))?")
+_COPY = labels.SCALING_GROUP_REPLICA_INDEX
+
+
+class InvalidLinks(ValueError):
+    """The text is not a list of pairs."""
+
+
+@lru_cache(maxsize=512)
+def links_of(text: str) -> Links:
+    """Weights by pair of clique names, in both directions."""
+    found: dict[tuple[str, str], int] = {}
+    for part in filter(None, (one.strip() for one in text.split(","))):
+        pair = _PAIR.fullmatch(part)
+        if pair is None:
+            raise InvalidLinks(f"must be like prefill=decode:3, separated by commas, not {part!r}")
+        weight = int(pair["weight"] or 1)
+        found[pair["one"], pair["other"]] = found[pair["other"], pair["one"]] = weight
+    return found
+
+
+class Neighbourhood:
+    """Placed pods of a set, as (labels, node), and what they mean to its waiting ones: the same for all of a clique."""
+
+    def __init__(
+        self, links: Links, placed: Sequence[tuple[Mapping[str, str], str]], waiting: int, zones: Zones
+    ) -> None:
+        self._links, self._placed, self._waiting, self._zones = links, placed, waiting, zones
+        self._known: dict[tuple[str, str, str], Network] = {}
+
+    def of(self, own: Mapping[str, str]) -> Network:
+        """For a pod with these labels."""
+        key = (own.get(labels.CLIQUE_NAME, ""), own.get(labels.POD_CLIQUE, ""), own.get(_COPY, ""))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._found(own, *key)
+        return found
+
+    def _found(self, own: Mapping[str, str], name: str, fqn: str, copy: str) -> Network:
+        weights: Counter[str] = Counter()
+        clique: list[str] = []
+        for other, node in self._placed:
+            weight = self._links.get((name, other.get(labels.CLIQUE_NAME, "")), 0)
+            if other.get(labels.POD_CLIQUE) == fqn:
+                weight += SAME_CLIQUE
+                clique.append(node)
+            elif copy and all(other.get(key) == own.get(key) for key in (_COPY, labels.SCALING_GROUP)):
+                weight += SAME_GROUP
+            if weight:
+                weights[node] += weight
+        peers = tuple((weight, node) for node, weight in sorted(weights.items())[:MOST_PEERS])
+        return Network(peers, tuple(sorted(clique)[:MOST_PEERS]), self._waiting, self._zones)
