@@ -1,27 +1,32 @@
-"""The two processes of the metrics benchmark: engines that answer with pages of 200 KB, and a reader that serves them.
+"""The processes of the metrics benchmark: engines that answer with pages of 200 KB, and a reader that serves them.
 
 `engines` prints its port and answers every path but `/jump`, which raises the queue. `reader PORT PODS` reads them all
 each ten seconds, serves the metrics APIs over plain HTTP, prints its port, and when its stdin closes what it cost.
+`idle` answers everything and does nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import resource
+import os
 import sys
 import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
 from grove.api import labels as key
 from grove.metrics.access import Aggregator, Ask, User
-from grove.metrics.page import scan
+from grove.metrics.exposition import page_slices
+from grove.metrics.messages import FromReader, PageRead
+from grove.metrics.readerprocess import ReaderProcess
 from grove.metrics.readings import Readings
-from grove.metrics.scrape import Bounds, Scraper
+from grove.metrics.scrape import Bounds
 from grove.metrics.server import MetricsApi
-from grove.metrics.service import THOROUGH_EVERY, RawNames
+from grove.metrics.service import RawNames
 from grove.metrics.targets import Target
 from tests.support.pages import cumulative, histogram, padded, vllm
 
@@ -69,54 +74,91 @@ class Allowing:
         return True
 
 
-async def watch_turns(turns: list[float]) -> None:
-    """CPU that this process spent while somebody waited 5 ms for a turn: what a request may have to wait for, whatever
-    else the machine does."""
-    while True:
-        before = time.process_time()
-        await asyncio.sleep(0.005)
-        turns.append(time.process_time() - before)
-
-
 async def reader(port: int, pods: int) -> None:
-    readings, names, pages = Readings(10.0), RawNames(), dict[str, int]()
+    """As `grove metrics` does it: pages are read by a process of their own."""
+    readings = Readings(10.0)
     reads = 0
 
-    def take(target: Target, found: bytes, at: float) -> None:
+    def hear(message: FromReader) -> None:
         nonlocal reads
-        reads += 1
-        seen = pages.get(target.pod, 0)
-        pages[target.pod] = seen + 1
-        readings.observe("n", target.pod, scan(found, names.wanted, thorough=seen % THOROUGH_EVERY == 0), at)
+        if isinstance(message, PageRead):
+            reads += 1
+            readings.observe("n", message.pod, message.numbers, message.at)
+        else:
+            print(message, file=sys.stderr)
 
-    bounds = Bounds(concurrent=int(sys.argv[4])) if len(sys.argv) > 4 else Bounds()
-    scraper = Scraper(bounds, take, lambda target, why: print(why, file=sys.stderr))
+    process = ReaderProcess(Bounds(), hear)
     for number in range(pods):
         own = {key.PART_OF: f"s{number // 40}", key.SCALING_GROUP: f"s{number // 40}-0-g", key.POD_CLIQUE: f"c{number}"}
         readings.add_pod("n", f"p{number}", own)
-        scraper.follow(Target("n", f"p{number}", "127.0.0.1", port, f"/p{number}"))
-    api = MetricsApi(readings, names, Believing, Allowing())
-    runner = web.AppRunner(api.application(), access_log=None)
+        process.follow("engine", Target("n", f"p{number}", "127.0.0.1", port, f"/p{number}"))
+    api = MetricsApi(readings, RawNames(), Believing, Allowing())
+    app = api.application()
+    app.router.add_get("/metrics", own_page(readings))
+    runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     print(runner.addresses[0][1], flush=True)
-    reading = asyncio.get_running_loop().create_task(scraper.run())
+    reading = asyncio.get_running_loop().create_task(process.run())
     await asyncio.sleep(15)  # every pod was read once, and searched thoroughly once
-    started, cpu, before = time.monotonic(), time.process_time(), reads
-    turns: list[float] = []
-    watching = asyncio.get_running_loop().create_task(watch_turns(turns))
+    assert process.process is not None
+    pids = {"serving": os.getpid(), "reading": process.process.pid}
+    started, before = time.monotonic(), reads
+    used = {name: cpu_s(pid) for name, pid in pids.items()}
     await asyncio.to_thread(sys.stdin.read)
-    watching.cancel()
     seconds = time.monotonic() - started
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    share = (time.process_time() - cpu) / seconds
-    turn_ms = 1000 * sorted(turns)[int(len(turns) * 0.99)]
-    print(json.dumps({"core": share, "mb": peak, "per_s": (reads - before) / seconds, "turn_ms": turn_ms}), flush=True)
+    cost = {"per_s": (reads - before) / seconds}
+    for name, pid in pids.items():
+        cost[f"{name} core"] = (cpu_s(pid) - used[name]) / seconds
+        cost[f"{name} mb"] = peak_mb(pid)
+    print(json.dumps(cost), flush=True)
     reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+
+
+async def idle() -> None:
+    """A server that does nothing but answer: what a request costs whatever is asked, on this machine at this moment."""
+    app = web.Application()
+    body = b'{"items": [{"value": "0"}]}'
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=body, content_type="application/json")
+
+    app.router.add_get("/{any:.*}", answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    print(runner.addresses[0][1], flush=True)
+    await asyncio.Event().wait()
+
+
+def own_page(readings: Readings) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Our page for a Prometheus, on the loop that also answers autoscalers."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        found = web.StreamResponse()
+        await found.prepare(request)
+        async for part in page_slices(readings):
+            await found.write(part)
+        return found
+
+    return answer
+
+
+def cpu_s(pid: int) -> float:
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_mb(pid: int) -> float:
+    (line,) = [one for one in Path(f"/proc/{pid}/status").read_text().splitlines() if one.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "engines":
         asyncio.run(engines())
+    elif sys.argv[1] == "idle":
+        asyncio.run(idle())
     else:
         asyncio.run(reader(int(sys.argv[2]), int(sys.argv[3])))

@@ -23,8 +23,9 @@ import pytest
 from tests.support.pages import BOUNDS, cumulative, vllm
 
 from grove.api import labels as key
+from grove.metrics.numbers import numbers_of, wanted_names
 from grove.metrics.page import scan
-from grove.metrics.readings import GROUP, Readings, Subject, wanted_names
+from grove.metrics.readings import GROUP, Readings, Subject
 
 pytestmark = pytest.mark.soak
 
@@ -106,7 +107,7 @@ def test_quantiles_are_those_of_prometheus(tmp_path: Path) -> None:
                 # Pods are read one after the other, each at its own second of the interval.
                 at = start + page * EVERY_S + number
                 counts = cumulative(seen)
-                readings.observe("n", pod, scan(vllm(latency=counts), wanted_names(())), at)
+                readings.observe("n", pod, numbers_of(scan(vllm(latency=counts), wanted_names(()))), at)
                 uppers = [*map(str, BOUNDS), "+Inf"]
                 lines += [
                     f'{FAMILY}_bucket{{group="g{seed}",pod="{pod}",le="{upper}"}} {count} {at}'

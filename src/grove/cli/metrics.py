@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -81,14 +82,14 @@ def metrics(
 
 
 async def serve(cluster: ClusterConfig, settings: MetricsSettings, probe_port: int) -> None:
-    from prometheus_client import REGISTRY
-
     from grove import __version__
     from grove.kube.http import HttpClient
     from grove.kube.run import probes
+    from grove.metrics.exposition import page_slices
     from grove.metrics.service import MetricsService
 
     async with HttpClient(cluster, user_agent=f"grove-metrics/{__version__}") as client:
-        service = MetricsService(client, settings, registry=REGISTRY)
-        async with probes(probe_port, host=settings.host, ready=lambda: service.is_ready):
+        service = MetricsService(client, settings)
+        more = partial(page_slices, service.readings)
+        async with probes(probe_port, host=settings.host, ready=lambda: service.is_ready, more=more):
             await service.run()

@@ -18,8 +18,9 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.demo.load import Engine, Pipeline, Stage, engine_page, front_page
 from grove.demo.scaling import SYNC_S, Proposal, Recommender, proposal
+from grove.metrics.numbers import numbers_of, wanted_names
 from grove.metrics.page import scan
-from grove.metrics.readings import POD, Readings, Subject, wanted_names
+from grove.metrics.readings import POD, Readings, Subject
 from grove.plan.world import World
 
 TICK_S = 5.0
@@ -93,7 +94,7 @@ class Traffic:
         self._known = here
 
     def _read(self, pod: Pod, page: bytes) -> None:
-        found = scan(page, wanted_names(()))
+        found = numbers_of(scan(page, wanted_names(())))
         self._readings.observe(pod.metadata.namespace, pod.metadata.name, found, self._world.time_s)
 
     # Autoscalers
@@ -138,7 +139,7 @@ class Traffic:
                     else scaled.status.hpa_pod_selector
                 )
                 counted = selector.parse(text)
-                pods = [pod for pod, own in self._readings.pods_in(ns) if counted.matches(own)]
+                pods = self._readings.selected(ns, counted)
                 values = [one for pod in pods if (one := self._readings.find(Subject(ns, POD, pod), name, now))]
                 return sum(one.number for one in values) / len(values) if values else None
             case _:

@@ -112,9 +112,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 @asynccontextmanager
 async def probes(
     port: int, *, ready: Callable[[], bool], healthy: Callable[[], bool] = lambda: True, host: str = "",
-    registry: CollectorRegistry = REGISTRY,
+    registry: CollectorRegistry = REGISTRY, more: Callable[[], AsyncIterator[bytes]] | None = None,
 ) -> AsyncIterator[int]:  # fmt: skip
-    """Serves /healthz, /readyz and /metrics while the block runs; gives the port, useful when 0 was asked for."""
+    """Serves /healthz, /readyz and /metrics while the block runs; gives the port, useful when 0 was asked for.
+
+    `more` is written below what the registry says, part by part, for pages too long to be made in one go.
+    """
 
     def answer(check: Callable[[], bool]) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def respond(_: web.Request) -> web.Response:
@@ -122,9 +125,17 @@ async def probes(
 
         return respond
 
-    async def metrics(request: web.Request) -> web.Response:
-        encode, content = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(registry), headers={"Content-Type": content})
+    async def metrics(request: web.Request) -> web.StreamResponse:
+        # OpenMetrics has an end, below which nothing can be written.
+        encode, content = choose_encoder(request.headers.get("Accept", "") if more is None else "")
+        if more is None:
+            return web.Response(body=encode(registry), headers={"Content-Type": content})
+        answer = web.StreamResponse(headers={"Content-Type": content})
+        await answer.prepare(request)
+        await answer.write(encode(registry))
+        async for part in more():
+            await answer.write(part)
+        return answer
 
     app = web.Application()
     app.router.add_get("/healthz", answer(healthy))

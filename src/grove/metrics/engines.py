@@ -110,6 +110,12 @@ MEANINGS = (
 OWN_METRICS = tuple(metric for meaning in MEANINGS for metric in meaning.metrics)
 """Every name of ours, as the metrics APIs list them."""
 _BY_METRIC = {metric: meaning for meaning in MEANINGS for metric in meaning.metrics}
+_QUANTILE_OF = {
+    metric: share
+    for meaning in MEANINGS
+    if meaning.kind is Kind.LATENCY
+    for metric, share in zip(meaning.metrics, QUANTILES, strict=True)
+}
 
 
 def find_meaning(metric: str) -> Meaning | None:
@@ -118,7 +124,7 @@ def find_meaning(metric: str) -> Meaning | None:
 
 def quantile_of(metric: str) -> float:
     """The quantile that a latency's metric stands for."""
-    return QUANTILES[_BY_METRIC[metric].metrics.index(metric)]
+    return _QUANTILE_OF[metric]
 
 
 GAUGE_NAMES = frozenset(

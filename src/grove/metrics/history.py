@@ -7,12 +7,12 @@ where its growth is measured from, so a quantile takes two pages.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from grove.metrics.histogram import Bounds, Counts, of_mapping
+from grove.metrics.numbers import Gauge, PageNumbers
 
 WINDOW_S = 60.0
 
@@ -44,14 +44,6 @@ class Growth:
             self.total -= self.steps.popleft()[1]
 
 
-@dataclass(frozen=True, slots=True)
-class Gauge:
-    """`rank` is that of the source it came from (see `engines`)."""
-
-    value: float
-    rank: int = 0
-
-
 @dataclass(slots=True)
 class History:
     """One pod's numbers. `read_at` is when its last good page came, on the reader's clock."""
@@ -60,15 +52,13 @@ class History:
     gauges: dict[str, Gauge] = field(default_factory=dict)
     growths: dict[str, tuple[int, Growth]] = field(default_factory=dict)
 
-    def observe(
-        self, at: float, gauges: Mapping[str, Gauge], histograms: Mapping[str, tuple[int, Mapping[float, float]]]
-    ) -> None:
-        """Takes in a page: gauges by our name or a raw one, cumulative buckets by the name of a latency."""
+    def observe(self, at: float, numbers: PageNumbers) -> None:
+        """Takes in what a page came to."""
         self.read_at = at
-        self.gauges = dict(gauges)
-        for name in self.growths.keys() - histograms.keys():
+        self.gauges = numbers.gauges
+        for name in self.growths.keys() - numbers.histograms.keys():
             del self.growths[name]
-        for name, (rank, buckets) in histograms.items():
+        for name, (rank, buckets) in numbers.histograms.items():
             bounds, counts = of_mapping(buckets)
             known = self.growths.get(name)
             if known is None or known[0] != rank or known[1].bounds != bounds:

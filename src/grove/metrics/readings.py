@@ -7,7 +7,7 @@ its pods that have some.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,12 +16,13 @@ from grove.api.selector import Selector
 from grove.metrics import engines
 from grove.metrics.engines import Kind
 from grove.metrics.histogram import quantile, summed
-from grove.metrics.history import Gauge, History
-from grove.metrics.page import Scan, Wanted
+from grove.metrics.history import History
+from grove.metrics.numbers import Gauge, PageNumbers
 
 STALE_INTERVALS = 3
 POD, CLIQUE, GROUP, SET = "Pod", "PodClique", "PodCliqueScalingGroup", "PodCliqueSet"
 OWNER_LABELS = {CLIQUE: key.POD_CLIQUE, GROUP: key.SCALING_GROUP, SET: key.PART_OF}
+_OWNER_KINDS = {label: kind for kind, label in OWNER_LABELS.items()}
 
 
 class Subject(NamedTuple):
@@ -74,11 +75,10 @@ class Readings:
             self._disown((namespace, name), known.labels)
             self._names[namespace].discard(name)
 
-    def observe(self, namespace: str, name: str, scan: Scan, at: float) -> None:
+    def observe(self, namespace: str, name: str, numbers: PageNumbers, at: float) -> None:
         known = self._pods.get((namespace, name))
         if known is not None:
-            gauges, histograms = numbers_of(scan)
-            known.history.observe(at, gauges, histograms)
+            known.history.observe(at, numbers)
 
     def observe_gpu(self, namespace: str, name: str, utilization: float, at: float) -> None:
         known = self._pods.get((namespace, name))
@@ -93,11 +93,6 @@ class Readings:
         known = self._pods.get((namespace, name))
         return known.labels if known is not None else None
 
-    def pods_in(self, namespace: str) -> list[tuple[str, Mapping[str, str]]]:
-        """Names and labels of the pods of a namespace, in order of their names."""
-        names = sorted(self._names.get(namespace, ()))
-        return [(name, self._pods[namespace, name].labels) for name in names]
-
     def find(self, subject: Subject, metric: str, now: float) -> Value | None:
         """The value of a metric, by our name or a raw one; None if nobody has said it lately."""
         if subject.kind == POD:
@@ -105,10 +100,24 @@ class Readings:
             return self._of([known] if known is not None else [], metric, now)
         return self._of([self._pods[where] for where in self._owned.get(subject, ())], metric, now)
 
+    def selected(self, namespace: str, wanted: Selector) -> list[str]:
+        """Names of the pods of a namespace whose labels match, in order."""
+        return sorted(name for _, name in self._selected(namespace, wanted))
+
     def find_selected(self, namespace: str, wanted: Selector, metric: str, now: float) -> Value | None:
         """The value of all pods of a namespace together whose labels match."""
-        pods = (self._pods[namespace, name] for name in self._names.get(namespace, ()))
-        return self._of([one for one in pods if wanted.matches(one.labels)], metric, now)
+        return self._of([self._pods[where] for where in self._selected(namespace, wanted)], metric, now)
+
+    def _selected(self, namespace: str, wanted: Selector) -> Iterator[tuple[str, str]]:
+        where: Iterable[tuple[str, str]] = ((namespace, name) for name in self._names.get(namespace, ()))
+        for one in wanted.requirements:
+            kind = _OWNER_KINDS.get(one.key)
+            if kind is not None and one.operator == "In":
+                # Whoever names an owner, as every selector of Grove's does, need not search the whole namespace.
+                owners = (Subject(namespace, kind, value) for value in one.values)
+                where = [pod for owner in owners for pod in self._owned.get(owner, ())]
+                break
+        return (one for one in where if wanted.matches(self._pods[one].labels))
 
     def _of(self, pods: list[PodNumbers], metric: str, now: float) -> Value | None:
         meaning = engines.find_meaning(metric)
@@ -134,28 +143,6 @@ class Readings:
 def owners_of(namespace: str, labels: Mapping[str, str]) -> list[Subject]:
     named = ((kind, labels.get(label, "")) for kind, label in OWNER_LABELS.items())
     return [Subject(namespace, kind, name) for kind, name in named if name]
-
-
-def wanted_names(raw: Iterable[str]) -> Wanted:
-    """What to look for in every engine's page: our sources, and raw names that somebody asked for."""
-    return Wanted({*engines.GAUGE_NAMES, *raw}, engines.HISTOGRAM_NAMES)
-
-
-def numbers_of(scan: Scan) -> tuple[dict[str, Gauge], dict[str, tuple[int, Mapping[float, float]]]]:
-    """A page's gauges by our name and by raw name, and its histograms by the name of a latency."""
-    gauges = {name: Gauge(total.sum) for name, total in scan.totals.items()}
-    histograms: dict[str, tuple[int, Mapping[float, float]]] = {}
-    for meaning in engines.MEANINGS:
-        for source in meaning.sources:
-            if meaning.kind is Kind.LATENCY:
-                if buckets := scan.histograms.get(source.name):
-                    histograms[meaning.name] = (source.rank, buckets)
-                    break
-            elif (total := scan.totals.get(source.name)) is not None:
-                value = total.highest if meaning.kind is Kind.SHARE else total.sum
-                gauges[meaning.name] = Gauge(value * source.scale, source.rank)
-                break
-    return gauges, histograms
 
 
 Told = tuple[Gauge, float]

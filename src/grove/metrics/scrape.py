@@ -15,19 +15,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import aiohttp
-import structlog
-from prometheus_client import Counter
 from yarl import URL
 
 from grove.metrics.targets import Target
 
-READS = Counter("grove_metrics_page_reads", "Pages of engines that were read, by outcome.", ["outcome"])
-_GOOD, _BAD = READS.labels("read"), READS.labels("failed")
 HEADERS = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity", "User-Agent": "grove-metrics"}
 LONGEST_PAUSE_S = 300.0
 """Between two tries of a target that keeps failing. A pod that becomes ready is tried at once."""
-
-log = structlog.get_logger(__name__)
 
 
 class BadPage(Exception):
@@ -74,6 +68,7 @@ class Scraper:
         self._due: list[_Due] = []
         self._numbers = 0
         self._earlier = asyncio.Event()
+        self._read = self._failed = 0
 
     def __len__(self) -> int:
         return len(self._states)
@@ -97,6 +92,12 @@ class Scraper:
 
     def forget(self, namespace: str, pod: str) -> None:
         self._states.pop((namespace, pod), None)
+
+    def counts(self) -> tuple[int, int]:
+        """Pages that were read and that could not be, since this was last asked."""
+        counts = (self._read, self._failed)
+        self._read = self._failed = 0
+        return counts
 
     async def run(self) -> None:
         timeout = aiohttp.ClientTimeout(total=self._bounds.timeout_s, sock_connect=min(1.0, self._bounds.timeout_s))
@@ -141,17 +142,14 @@ class Scraper:
         try:
             page = await read_page(session, state.target, self._bounds.page_bytes)
             self._take(state.target, page, asyncio.get_running_loop().time())
-        except (BadPage, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            _BAD.inc()
+        except Exception as error:
+            # Whatever it is, it is of this page: one pod must not end the reading of all others.
+            self._failed += 1
             state.failures += 1
             if state.failures == 1 and self._states.get(key) is state:
                 self._warn(state.target, _reason(error, self._bounds))
-        except Exception:
-            # Of a page, not of ours: one pod must not end the reading of all others.
-            log.exception("page could not be taken", namespace=state.target.namespace, pod=state.target.pod)
-            state.failures += 1
         else:
-            _GOOD.inc()
+            self._read += 1
             state.failures = 0
         if self._states.get(key) is state:
             pause_s = self._bounds.interval_s
@@ -200,4 +198,6 @@ async def read_page(session: aiohttp.ClientSession, target: Target, most_bytes: 
 def _reason(error: Exception, bounds: Bounds) -> str:
     if isinstance(error, TimeoutError):
         return f"did not answer within {bounds.timeout_s:g} s"
-    return str(error) or type(error).__name__
+    if isinstance(error, (BadPage, aiohttp.ClientError, OSError, ValueError)):
+        return str(error) or type(error).__name__
+    return f"could not be taken in ({error!r}); this is a fault of grove's"

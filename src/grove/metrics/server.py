@@ -128,8 +128,7 @@ class MetricsApi:
             return [Subject(namespace, kind, name)]
         if kind == POD:
             wanted = selector.parse(text)
-            pods = self._readings.pods_in(namespace)
-            return [Subject(namespace, POD, pod) for pod, labels in pods if wanted.matches(labels)]
+            return [Subject(namespace, POD, pod) for pod in self._readings.selected(namespace, wanted)]
         if text:
             raise selector.InvalidSelector("only pods can be selected by labels; owners are asked for by name")
         return [one for one in self._readings.subjects() if one.namespace == namespace and one.kind == kind]

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 import structlog
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 
 from grove.admission.certs.authority import service_names
 from grove.admission.certs.serving import ServedCertificate, SharedSecret
@@ -28,18 +27,15 @@ from grove.kube.clock import SYSTEM, Clock
 from grove.kube.events import Recorder
 from grove.metrics.access import AUTHENTICATION_CONFIG, AUTHENTICATION_NAMESPACE, Aggregator, Authorizer
 from grove.metrics.apiservices import METRICS, Registration, ServiceAddress
-from grove.metrics.engines import DCGM, OWN_METRICS
-from grove.metrics.exposition import OwnerNumbers
-from grove.metrics.page import Wanted, labelled, scan
-from grove.metrics.readings import Readings, wanted_names
-from grove.metrics.scrape import Bounds, Scraper
+from grove.metrics.engines import OWN_METRICS
+from grove.metrics.messages import FromReader, GpusRead, PageFault, PageRead
+from grove.metrics.readerprocess import ReaderProcess
+from grove.metrics.readings import Readings
+from grove.metrics.scrape import Bounds
 from grove.metrics.server import MetricsApi
 from grove.metrics.targets import DCGM_PORT, EnginePod, Target, find_target
 
-PAGE_UNREADABLE, PAGE_STRANGE = "MetricsUnreadable", "MetricsStrange"
 SYNC_TIMEOUT_S = 60.0
-THOROUGH_EVERY = 30
-"""Every so many pages of a pod one is searched for names that have no TYPE line."""
 MOST_RAW_NAMES = 200
 """Raw names that are looked for; the one not asked for longest makes room."""
 SECRET = "grove-metrics-server-cert"
@@ -64,11 +60,14 @@ class MetricsSettings:
 
 
 class RawNames:
-    """Our own metrics, and raw names that were asked for."""
+    """Our own metrics, and raw names that were asked for; `changed` is told all raw ones when another joins them."""
 
-    def __init__(self, names: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, names: tuple[str, ...] = (), changed: Callable[[tuple[str, ...]], None] = lambda _: None
+    ) -> None:
         self._raw: OrderedDict[str, None] = OrderedDict.fromkeys(names)
-        self.wanted: Wanted = wanted_names(self._raw)
+        self._changed = changed if changed is not None else lambda _: None
+        self._changed(tuple(self._raw))
 
     def listed(self) -> list[str]:
         return [*OWN_METRICS, *sorted(self._raw)]
@@ -82,16 +81,7 @@ class RawNames:
         while len(self._raw) > MOST_RAW_NAMES:
             self._raw.popitem(last=False)
         if is_new:
-            self.wanted = wanted_names(self._raw)
-
-
-@dataclass(slots=True)
-class _Reading:
-    """What is remembered between two pages of one pod."""
-
-    pages: int = 0
-    untyped: frozenset[str] = frozenset()
-    strange: bool = False
+            self._changed(tuple(self._raw))
 
 
 class MetricsService:
@@ -102,15 +92,13 @@ class MetricsService:
 
     def __init__(
         self, client: Client, settings: MetricsSettings, *, clock: Clock = SYSTEM, rng: random.Random | None = None,
-        registry: CollectorRegistry | None = None, reach: Callable[[Target], Target] = lambda target: target,
+        reach: Callable[[Target], Target] = lambda target: target,
     ) -> None:  # fmt: skip
         self._client, self._settings, self._reach = client, settings, reach
         self.readings = Readings(settings.bounds.interval_s)
-        self.names = RawNames(settings.raw_names)
         self.events = Recorder(client, METRICS, clock=clock, rng=rng)
-        self._engines = Scraper(settings.bounds, self._take_page, self._warn, rng)
-        self._exporters = Scraper(settings.bounds, self._take_gpus, self._warn, rng)
-        self._pages: dict[tuple[str, str], _Reading] = {}
+        self.reader = ReaderProcess(settings.bounds, self.hear, rng)
+        self.names = RawNames(settings.raw_names, self.reader.look_for)
         self._aggregator = Aggregator()
         self._pods, self._gpus, self._config = Cache(client, tune_gc=True), Cache(client), Cache(client)
         self._pods.add(EnginePod, labels=f"{MANAGED_BY}={OPERATOR}")
@@ -127,8 +115,6 @@ class MetricsService:
         self.registration = Registration(client, address)
         self.port = settings.port
         self.is_ready = False
-        if registry is not None:
-            registry.register(OwnerNumbers(self.readings, lambda: asyncio.get_running_loop().time()))
 
     @property
     def certificate(self) -> ServedCertificate:
@@ -148,10 +134,9 @@ class MetricsService:
                 await site.start()
                 self.port = runner.addresses[0][1]
                 self.is_ready = True
-                log.info("metrics are served", port=self.port, targets=len(self._engines))
+                log.info("metrics are served", port=self.port, targets=len(self.reader))
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._engines.run(), name="engines")
-                    group.create_task(self._exporters.run(), name="exporters")
+                    group.create_task(self.reader.run(), name="reader")
                     group.create_task(self.events.run(), name="events")
                     group.create_task(self.secret.keep(), name="certificate")
                     if self._settings.register:
@@ -187,28 +172,27 @@ class MetricsService:
         if new is None:
             if old is not None:
                 where = (old.metadata.namespace, old.metadata.name)
-                self._engines.forget(*where)
+                self.reader.forget("engine", *where)
                 self.readings.remove_pod(*where)
-                self._pages.pop(where, None)
             return
         where = (new.metadata.namespace, new.metadata.name)
         if old is None or old.metadata.labels != new.metadata.labels:
             self.readings.add_pod(*where, new.metadata.labels)
         target = find_target(new)
         if target is None:
-            self._engines.forget(*where)
+            self.reader.forget("engine", *where)
             return
         # At our start every pod is new at once; later ones are few, and somebody waits for them.
-        self._engines.follow(self._reach(target), within_s=1.0 if self.is_ready else None)
+        self.reader.follow("engine", self._reach(target), within_s=1.0 if self.is_ready else None)
         if old is not None and new.is_ready and not old.is_ready:
-            self._engines.hurry(*where)
+            self.reader.hurry(*where)
 
     def _on_exporter(self, old: EnginePod | None, new: EnginePod | None) -> None:
         target = find_target(new, default_port=DCGM_PORT) if new is not None else None
         if target is not None:
-            self._exporters.follow(self._reach(target))
+            self.reader.follow("gpu", self._reach(target))
         elif (pod := new or old) is not None:
-            self._exporters.forget(pod.metadata.namespace, pod.metadata.name)
+            self.reader.forget("gpu", pod.metadata.namespace, pod.metadata.name)
 
     def _on_config(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
         self._aggregator = Aggregator.of(new.data) if new is not None else Aggregator()
@@ -218,37 +202,20 @@ class MetricsService:
 
     # What the pages say
 
-    def _take_page(self, target: Target, page: bytes, at: float) -> None:
-        where = (target.namespace, target.pod)
-        reading = self._pages.setdefault(where, _Reading())
-        thorough = reading.pages % THOROUGH_EVERY == 0
-        found = scan(page, self.names.wanted, untyped=reading.untyped, thorough=thorough)
-        reading.pages += 1
-        if thorough:
-            reading.untyped = found.untyped
-        self.readings.observe(*where, found, at)
-        if found.faults and not reading.strange:
-            self._tell(target, PAGE_STRANGE, f"its page of metrics has samples that are not used: {found.faults[0]}")
-        reading.strange = bool(found.faults)
+    def hear(self, message: FromReader) -> None:
+        match message:
+            case PageRead(namespace, pod, at, numbers):
+                self.readings.observe(namespace, pod, numbers, at)
+            case GpusRead(at, shares):
+                for namespace, pod, share in shares:
+                    self.readings.observe_gpu(namespace, pod, share, at)
+            case PageFault(namespace, pod, reason, text):
+                self._tell(namespace, pod, reason, text)
 
-    def _take_gpus(self, target: Target, page: bytes, at: float) -> None:
-        highest: dict[tuple[str, str], float] = {}
-
-        def visit(labels: dict[str, str], value: float) -> None:
-            where = (labels.get("namespace", ""), labels.get("pod", ""))
-            highest[where] = max(highest.get(where, 0.0), value)
-
-        labelled(page, DCGM.name, visit)
-        for where, value in highest.items():
-            self.readings.observe_gpu(*where, value * DCGM.scale, at)
-
-    def _warn(self, target: Target, reason: str) -> None:
-        self._tell(target, PAGE_UNREADABLE, f"its page of metrics at port {target.port} {reason}")
-
-    def _tell(self, target: Target, reason: str, message: str) -> None:
-        log.warning("page of metrics", namespace=target.namespace, pod=target.pod, reason=reason, message=message)
-        found = self._pods.get(EnginePod, Key(target.namespace, target.pod))
+    def _tell(self, namespace: str, pod: str, reason: str, message: str) -> None:
+        log.warning("page of metrics", namespace=namespace, pod=pod, reason=reason, message=message)
+        found = self._pods.get(EnginePod, Key(namespace, pod))
         if found is None and self._settings.dcgm_namespace:
-            found = self._gpus.get(EnginePod, Key(target.namespace, target.pod))
+            found = self._gpus.get(EnginePod, Key(namespace, pod))
         if found is not None:
             self.events.warn(found, reason, message)

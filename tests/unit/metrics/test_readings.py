@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.support.pages import cumulative, gauge, histogram, vllm
 
 from grove.api import labels as key
+from grove.api import selector
+from grove.metrics import exposition
 from grove.metrics.engines import OWN_METRICS
-from grove.metrics.exposition import OwnerNumbers
+from grove.metrics.exposition import page_slices
 from grove.metrics.histogram import of_mapping, quantile, summed
+from grove.metrics.numbers import numbers_of, wanted_names
 from grove.metrics.page import scan
-from grove.metrics.readings import CLIQUE, GROUP, POD, SET, Readings, Subject, wanted_names
+from grove.metrics.readings import CLIQUE, GROUP, POD, SET, Readings, Subject
 
 INF = math.inf
 
@@ -71,7 +75,7 @@ class World:
             self.readings.add_pod("n", name, {**LABELS, key.POD_CLIQUE: f"d-0-g-{name}-lead"})
 
     def page(self, pod: str, page: bytes, at: float, *raw: str) -> None:
-        self.readings.observe("n", pod, scan(page, wanted_names(raw)), at)
+        self.readings.observe("n", pod, numbers_of(scan(page, wanted_names(raw))), at)
 
     def value(self, metric: str, now: float, kind: str = GROUP, name: str = "d-0-g") -> float | None:
         found = self.readings.find(Subject("n", kind, name), metric, now)
@@ -203,14 +207,56 @@ def test_the_growth_of_a_minute_is_what_was_observed_in_it(rounds: list[list[flo
     assert np.array_equal(growth.total, want)
 
 
-def test_our_own_page_has_every_owner_with_numbers() -> None:
+async def test_our_own_page_has_every_owner_with_numbers() -> None:
     world = World("a", "b")
-    world.page("a", vllm(waiting=3, kv=0.5), 0)
-    registry = CollectorRegistry()
-    registry.register(OwnerNumbers(world.readings, lambda: 1.0))
-    lines = generate_latest(registry).decode().splitlines()
-    assert 'grove_requests_waiting{kind="PodCliqueScalingGroup",name="d-0-g",namespace="n"} 3.0' in lines
-    assert 'grove_requests_waiting{kind="PodCliqueSet",name="d",namespace="n"} 3.0' in lines
-    assert 'grove_kv_cache_usage{kind="PodClique",name="d-0-g-a-lead",namespace="n"} 0.5' in lines
-    assert not any("d-0-g-b-lead" in line for line in lines), "nobody has said anything of it"
-    assert not any(line.startswith("grove_e2e") for line in lines)
+    now = asyncio.get_running_loop().time()
+    world.page("a", vllm(waiting=3, kv=0.5), now)
+    page = b"".join([part async for part in page_slices(world.readings)]).decode()
+    found = {
+        (sample.name, sample.labels["kind"], sample.labels["name"], sample.labels["namespace"]): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+    assert found["grove_requests_waiting", GROUP, "d-0-g", "n"] == 3
+    assert found["grove_requests_waiting", SET, "d", "n"] == 3
+    assert found["grove_kv_cache_usage", CLIQUE, "d-0-g-a-lead", "n"] == 0.5
+    assert "d-0-g-b-lead" not in page, "nobody has said anything of it"
+    assert "grove_e2e" not in page
+
+
+async def test_others_have_their_turn_while_a_long_page_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "SLICE_S", 0.0)
+    world = World(*map(str, range(50)))
+    for name in range(50):
+        world.page(str(name), vllm(waiting=1), asyncio.get_running_loop().time())
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.get_running_loop().create_task(other())
+    lines = b"".join([part async for part in page_slices(world.readings)]).splitlines()
+    beside.cancel()
+    assert turns >= 50
+    assert len(lines) > 100
+
+
+@pytest.mark.parametrize(
+    ("selected", "want"),
+    [
+        pytest.param("app.kubernetes.io/part-of=d", ["a", "b"], id="by its set"),
+        pytest.param("grove.io/podclique in (d-0-g-a-lead,x)", ["a"], id="by one of several cliques"),
+        pytest.param("app.kubernetes.io/part-of=d,grove.io/podclique=d-0-g-b-lead", ["b"], id="both must hold"),
+        pytest.param("app.kubernetes.io/part-of=other", [], id="of a set that is not there"),
+        pytest.param("app.kubernetes.io/part-of!=d", [], id="all but a set's"),
+        pytest.param("grove.io/clique-name=lead", ["a", "b"], id="by a label that is no owner's"),
+        pytest.param("", ["a", "b"], id="all of them"),
+    ],
+)
+def test_pods_are_selected_by_labels(selected: str, want: list[str]) -> None:
+    world = World("a", "b")
+    world.readings.add_pod("elsewhere", "c", LABELS)
+    assert world.readings.selected("n", selector.parse(selected)) == want

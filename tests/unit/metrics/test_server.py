@@ -17,6 +17,7 @@ from grove.kube.errors import NotFound, Unavailable
 from grove.metrics import wire
 from grove.metrics.access import Aggregator, Ask, User
 from grove.metrics.apiservices import OWNER, Registration, ServiceAddress, healing_patch, is_ours, wanted_services
+from grove.metrics.numbers import numbers_of, wanted_names
 from grove.metrics.page import scan
 from grove.metrics.readings import Readings
 from grove.metrics.server import MetricsApi
@@ -45,16 +46,21 @@ class Rights:
 
 class Served:
     def __init__(self) -> None:
-        self.readings, self.names, self.rights = Readings(10.0), RawNames(), Rights()
+        self.looked_for: tuple[str, ...] = ()
+        self.readings, self.names, self.rights = Readings(10.0), RawNames((), self._look_for), Rights()
         api = MetricsApi(self.readings, self.names, Believing, self.rights)
         self.client = TestClient(TestServer(api.application()))
         self.user = "hpa"
+
+    def _look_for(self, names: tuple[str, ...]) -> None:
+        self.looked_for = names
 
     def pod(self, name: str, page: bytes | None, **labels: str) -> None:
         mine = {key.PART_OF: "d", key.SCALING_GROUP: "d-0-g", key.POD_CLIQUE: f"d-0-g-0-{name}", **labels}
         self.readings.add_pod("n", name, mine)
         if page is not None:
-            self.readings.observe("n", name, scan(page, self.names.wanted), asyncio.get_running_loop().time())
+            found = scan(page, wanted_names(self.looked_for))
+            self.readings.observe("n", name, numbers_of(found), asyncio.get_running_loop().time())
 
     async def get(self, path: str, accept: str = "application/json", **query: str) -> tuple[int, Any]:
         headers = {"Accept": accept} | ({"X-Remote-User": self.user} if self.user else {})

@@ -9,8 +9,10 @@ import pytest
 from tests.support.pages import by_name, gauge, vllm
 
 from grove.api import labels as key
+from grove.metrics.reader import PAGE_STRANGE, PageReader
 from grove.metrics.readings import CLIQUE, POD, Subject
-from grove.metrics.service import PAGE_STRANGE, MetricsService, MetricsSettings
+from grove.metrics.scrape import Bounds
+from grove.metrics.service import MetricsService, MetricsSettings
 from grove.metrics.targets import EnginePod, Target
 
 
@@ -36,13 +38,14 @@ class Told:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.service = MetricsService(None, MetricsSettings("grove-system"))  # type: ignore[arg-type]
+        self.reader = PageReader(Bounds(), self.service.hear)
         self.events: list[tuple[str, str]] = []
         monkeypatch.setattr(
-            self.service, "_tell", lambda target, reason, message: self.events.append((target.pod, reason))
+            self.service, "_tell", lambda namespace, pod, reason, message: self.events.append((pod, reason))
         )
 
     def page(self, pod: str, page: bytes, at: float = 0.0) -> None:
-        self.service._take_page(Target("n", pod, "10.0.0.1", 8000), page, at)
+        self.reader.take_page(Target("n", pod, "10.0.0.1", 8000), page, at)
 
     def value(self, metric: str, kind: str = CLIQUE, name: str = "d-0-w", now: float = 1.0) -> float | None:
         found = self.service.readings.find(Subject("n", kind, name), metric, now)
@@ -57,13 +60,13 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
 async def test_a_pod_is_followed_while_it_runs_and_forgotten_when_it_goes(told: Told) -> None:
     service = told.service
     service._on_pod(None, engine("a", phase="Pending"))
-    assert len(service._engines) == 0
+    assert len(service.reader) == 0
     service._on_pod(engine("a", phase="Pending"), engine("a"))
-    assert len(service._engines) == 1
+    assert len(service.reader) == 1
     told.page("a", vllm(waiting=3))
     assert told.value("grove_requests_waiting") == 3
     service._on_pod(engine("a"), engine("a", phase="Succeeded"))
-    assert len(service._engines) == 0
+    assert len(service.reader) == 0
     service._on_pod(engine("a", phase="Succeeded"), None)
     assert told.value("grove_requests_waiting") is None
 
@@ -108,7 +111,7 @@ async def test_gpu_use_is_read_from_the_exporter_of_the_node(told: Told) -> None
         ('gpu="4"', 99.0),
     ]
     page = gauge("DCGM_FI_DEV_GPU_UTIL", *series).encode()
-    told.service._take_gpus(Target("gpu-operator", "dcgm-1", "10.0.0.9", 9400), page, 0.0)
+    told.reader.take_gpus(Target("gpu-operator", "dcgm-1", "10.0.0.9", 9400), page, 0.0)
     assert told.value("grove_gpu_utilization", POD, "a") == pytest.approx(0.8), "the highest of its GPUs"
     assert told.value("grove_gpu_utilization") == pytest.approx(0.6), "the mean over pods"
 
@@ -117,6 +120,6 @@ async def test_an_exporter_is_followed_at_its_own_port(told: Told) -> None:
     exporter = engine("dcgm-1")
     bare = msgspec.structs.replace(exporter, metadata=msgspec.structs.replace(exporter.metadata, annotations={}))
     told.service._on_exporter(None, bare)
-    assert [state.target.port for state in told.service._exporters._states.values()] == [9400]
+    assert [target.port for target in told.service.reader.targets("gpu")] == [9400]
     told.service._on_exporter(bare, None)
-    assert len(told.service._exporters) == 0
+    assert len(told.service.reader) == 0
