@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from grove.cli.access import RUNNING, Answer, Options, resolve
 
 if TYPE_CHECKING:
+    from grove.api.core import HorizontalPodAutoscaler
     from grove.api.meta import Key
     from grove.api.podgang import PodGang
     from grove.cli.judged import Judged
@@ -40,6 +41,7 @@ class Source:
         self.client, self.cache, self.namespace, self.scheduler = client, cache, namespace, scheduler
         self.changed = asyncio.Event()
         self.note = ""
+        self.has_autoscalers = False
         self._processes: tuple[float, Processes] | None = None
 
     def now(self) -> datetime:
@@ -71,6 +73,11 @@ class Source:
             sorted(sets, key=lambda one: one.metadata.key), mine(PodCliqueScalingGroup), mine(PodClique),
             mine(PodGang), pods, self.cache.list(Node), self.cache.list(ClusterTopologyBinding), now=self.now(),
         )  # fmt: skip
+
+    def autoscalers(self) -> Sequence[HorizontalPodAutoscaler]:
+        from grove.api.core import HorizontalPodAutoscaler
+
+        return self.cache.list(HorizontalPodAutoscaler, self.namespace or None) if self.has_autoscalers else []
 
     async def processes(self) -> Processes:
         """Whether operator and scheduler run, as of a few seconds ago."""
@@ -115,6 +122,7 @@ async def following(
 
     scheduler = Scheduler(client, await settings_of(client))
     source = Source(client, scheduler.cache, namespace, scheduler)
+    source.has_autoscalers = has_autoscalers = await _may_read_autoscalers(client, namespace)
     _follow(source, namespace, everywhere=True, events=events)
     try:
         async with scheduler.following():
@@ -124,15 +132,27 @@ async def following(
         note = f"you may not see what the scheduler sees ({error}); this is what it wrote on the objects"
     cache = Cache(client)
     source = Source(client, cache, namespace)
-    source.note = note
+    source.note, source.has_autoscalers = note, has_autoscalers
     _follow(source, namespace, everywhere=False, events=events)
     async with cache:
         await cache.wait_synced(timeout_s)
         yield source
 
 
+async def _may_read_autoscalers(client: Client, namespace: str) -> bool:
+    """Without them, or without the right to see them, everything else can still be followed."""
+    from grove.api.core import HorizontalPodAutoscaler
+    from grove.kube.errors import Forbidden, NotFound
+
+    try:
+        await client.list(HorizontalPodAutoscaler, namespace, limit=1)
+    except (Forbidden, NotFound):
+        return False
+    return True
+
+
 def _follow(source: Source, namespace: str, *, everywhere: bool, events: bool) -> None:
-    from grove.api.core import Event, Node, Pod
+    from grove.api.core import Event, HorizontalPodAutoscaler, Node, Pod
     from grove.api.podclique import PodClique
     from grove.api.podcliqueset import PodCliqueSet
     from grove.api.podgang import PodGang
@@ -143,6 +163,8 @@ def _follow(source: Source, namespace: str, *, everywhere: bool, events: bool) -
         source.changed.set()
 
     own: tuple[type[Any], ...] = (PodCliqueSet, PodCliqueScalingGroup, PodClique, *([Event] if events else ()))
+    if source.has_autoscalers:
+        own = (*own, HorizontalPodAutoscaler)
     if not everywhere:
         own = (*own, PodGang, Pod)
     for kind in own:

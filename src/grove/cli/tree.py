@@ -162,6 +162,8 @@ def status_picture(name: str, order: str, selector: str, *, wide: bool) -> Pictu
         from dataclasses import replace
 
         from grove.api.selector import parse
+        from grove.cli.autoscalers import with_autoscalers
+        from grove.show.autoscalers import autoscaler_lines
 
         seen = source.seen(name)
         if name and not seen.sets:
@@ -169,6 +171,8 @@ def status_picture(name: str, order: str, selector: str, *, wide: bool) -> Pictu
         if selector:
             seen = replace(seen, sets=[one for one in seen.sets if parse(selector).matches(one.metadata.labels)])
         found = await source.judged(seen)
-        return status_of(found, seen, source.now(), order=order, wide=wide, everywhere=not source.namespace)
+        everywhere = not source.namespace
+        answered = status_of(found, seen, source.now(), order=order, wide=wide, everywhere=everywhere)
+        return with_autoscalers(answered, autoscaler_lines(source.autoscalers(), seen), everywhere=everywhere)
 
     return draw

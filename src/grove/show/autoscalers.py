@@ -97,8 +97,16 @@ def _why(scaler: HorizontalPodAutoscaler, scaled: Scaled, seen: Seen) -> str:
         return "off: its target has 0 replicas" if disabled else f"metric missing: {active.message}"
     if waiting := _waiting_gangs(scaled, seen):
         return f"waits for room: {waiting} of its gangs are not placed"
-    if limited is not None and limited.status == "True" and limited.reason == "TooManyReplicas":
-        return f"at its most ({scaler.spec.max_replicas})"
+    if limited is not None and limited.status == "True":
+        least = 1 if scaler.spec.min_replicas is None else scaler.spec.min_replicas
+        told = {
+            "TooManyReplicas": f"at its most ({scaler.spec.max_replicas})",
+            "TooFewReplicas": f"at its least ({least})",
+            "ScaleUpLimit": "scales out no faster than its behavior allows",
+            "ScaleDownLimit": "scales in no faster than its behavior allows",
+        }
+        if limited.reason in told:
+            return told[limited.reason]
     if able is not None and able.reason in ("ScaleDownStabilized", "ScaleUpStabilized"):
         way = "in" if able.reason == "ScaleDownStabilized" else "out"
         return f"scale-{way} waits until the load has been so for a while (stabilisation)"
