@@ -51,6 +51,15 @@ lint: $(VENV)/dev ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+audit: $(VENV)/dev ## known vulnerabilities of the pinned wheels, as pip's index reports them
+	$(BIN)/python tools/audit.py
+
+audit-rbac: $(VENV)/dev ## every right the chart grants was used: the tests on real control planes under audit logs; 15 to 30 minutes
+	@$(PYTHON) tools/kube/kube_bin.py 1.36.3 > /dev/null
+	@rm -rf build/audit && mkdir -p build/audit
+	GROVE_AUDIT_DIR=$(CURDIR)/build/audit $(PYTEST) tests --ignore=tests/unit -m "real and not soak" -p tests.rbac.recording $(PARALLEL)
+	$(BIN)/python -m tests.rbac build/audit
+
 bench: $(VENV)/dev ## figures, as a table and as bench-results.json
 	$(BIN)/python -m tests.bench
 

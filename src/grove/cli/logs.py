@@ -167,7 +167,7 @@ def exec_(
     argv = exec_argv(options, found[0], command, with_stdin=with_stdin, tty=tty, container=container)
     if shutil.which(argv[0]) is None:
         raise Unanswered("kubectl is not on your PATH; exec is its work")
-    os.execvp(argv[0], argv)
+    os.execvp(argv[0], argv)  # noqa: S606 - no shell is the point
 
 
 def exec_argv(

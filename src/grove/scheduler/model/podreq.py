@@ -297,7 +297,7 @@ def _ports(spec: PodSpec) -> tuple[HostPort, ...]:
         for port in container.ports:
             host_port = port.host_port or (port.container_port if spec.host_network else 0)
             if host_port > 0:
-                found.append(HostPort(host_port, port.protocol or "TCP", port.host_ip or "0.0.0.0"))
+                found.append(HostPort(host_port, port.protocol or "TCP", port.host_ip or "0.0.0.0"))  # noqa: S104
     return tuple(found)
 
 
