@@ -298,6 +298,25 @@ def test_services_lead_to_the_pods_ports(file: Path):
                 assert port["port"] == ports["webhooks"]
 
 
+def test_network_policies_let_in_what_pods_serve_and_nothing_else():
+    objects = documents(EVERY_OPTION)
+    policies = [one["spec"] for one in objects if one["kind"] == "NetworkPolicy"]
+    deployments = [one["spec"]["template"] for one in objects if one["kind"] == "Deployment"]
+    assert len(policies) == len(deployments) == 4
+    for template in deployments:
+        labels = template["metadata"]["labels"].items()
+        (policy,) = (one for one in policies if one["podSelector"]["matchLabels"].items() <= labels)
+        assert policy["policyTypes"] == ["Ingress", "Egress"], "what no rule names is refused"
+        served = {port["containerPort"] for one in template["spec"]["containers"] for port in one["ports"]}
+        assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == served
+        pages = [rule for rule in policy["ingress"] if "from" in rule]
+        assert pages, "metrics and the console are for those who are named"
+        assert {"ports": [{"protocol": "TCP", "port": 6443}], "to": [{"ipBlock": {"cidr": "192.0.2.10/32"}}]} in policy[
+            "egress"
+        ]
+    assert not [one for one in documents(INSTALL) if one["kind"] == "NetworkPolicy"], "off unless asked for"
+
+
 def test_the_schedulers_metrics_have_an_address_of_their_own():
     (port,) = named(INSTALL, "Service", "grove-scheduler-metrics")["spec"]["ports"]
     assert (port["name"], port["port"]) == ("metrics", 8080)

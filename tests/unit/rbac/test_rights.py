@@ -30,7 +30,8 @@ def event(**fields: Any) -> dict[str, Any]:
             Use("operator", "", "pods", "patch", "p"), id="an account that a test acts as",
         ),
         pytest.param(
-            {"user": {"username": "admin"}}, Use("operator", "", "pods", "patch", "p"), id="a process by what it is called"
+            {"user": {"username": "admin"}}, Use("operator", "", "pods", "patch", "p"),
+            id="a process by what it says it is"
         ),
         pytest.param(
             {"user": {"username": "admin"}, "userAgent": "kubectl/v1.36"}, None, id="a person is none of ours"
