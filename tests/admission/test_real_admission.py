@@ -279,7 +279,7 @@ async def test_what_cannot_change_does_not(admitted: Admitted) -> None:
     assert (await admitted.apply(stored)).code == 0
     seen = await admitted.apply(changed(stored, (f"{T}.cliques.0.spec.roleName", "other")))
     assert seen.code == 1
-    assert f'{T}.cliques.spec.roleName: Invalid value: "other": field is immutable' in seen.err
+    assert f'{T}.cliques[0].spec.roleName: Invalid value: "other": field is immutable' in seen.err
     scaled = await admitted.kubectl("scale", "podcliqueset/demo", "--replicas=3")
     assert scaled.code == 0, scaled.err
     assert (await admitted.client.get(PodCliqueSet, "demo", admitted.namespace)).spec.replicas == 3

@@ -159,7 +159,6 @@ def _paths(members: Sequence[Member]) -> Iterator[tuple[str, str]]:
     yield f"{_TEMPLATE}.cliques.spec.startsAfter", f"{some}.startOrder"
     yield f"{_TEMPLATE}.cliques.roleName", f"{some}.name"
     yield f"{_TEMPLATE}.cliqueStartupType", f"{some}.startOrder"
-    yield f"{_GROUPS}.cliqueNames", f"{_GROUPS}.podCliques"
     index_in: Counter[str] = Counter()
     for index, one in enumerate(members):
         ours, theirs = f"{_TEMPLATE}.cliques[{index}]", one.path
@@ -172,6 +171,7 @@ def _paths(members: Sequence[Member]) -> Iterator[tuple[str, str]]:
         yield f"{ours}.spec.roleName", f"{theirs}.name"
         if one.group:
             group = theirs.rpartition(".podCliques[")[0]
+            yield f"{group}.cliqueNames", f"{group}.podCliques"
             yield f"{group}.cliqueNames[{index_in[group]}]", f"{theirs}.name"
             index_in[group] += 1
 

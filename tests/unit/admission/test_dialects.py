@@ -136,7 +136,11 @@ def test_what_was_chosen_for_the_author_is_a_warning_with_his_path() -> None:
         ),
         pytest.param(
             koord_set(groups={"g": [nested("a"), nested("b")]}), koord_set(groups={"g": [nested("a"), nested("c")]}),
-            f"{GROUPS}.podCliques.name", id="a clique by another name",
+            f"{GROUPS}[0].podCliques[1].name", id="a clique by another name",
+        ),
+        pytest.param(
+            koord_set(groups={"g": [nested("a"), nested("b")]}), koord_set(groups={"g": [nested("a"), nested("c")]}),
+            f"{GROUPS}[0].podCliques", id="the members of a group",
         ),
     ],
 )  # fmt: skip

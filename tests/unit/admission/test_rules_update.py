@@ -30,7 +30,7 @@ def in_order(*names: str) -> dict:
             [
                 f"{T}.cliques: Forbidden: cliques cannot be added to or removed from an existing workload "
                 "(there were 1, now 2)",
-                f'{T}.cliques.name: Forbidden: clique "b" is new: the names of cliques cannot change',
+                f'{T}.cliques[1].name: Forbidden: clique "b" is new: the names of cliques cannot change',
             ],
             id="a clique is added",
         ),
@@ -46,7 +46,7 @@ def in_order(*names: str) -> dict:
         pytest.param(
             pcs("demo", clique("a")),
             pcs("demo", clique("b")),
-            [f'{T}.cliques.name: Forbidden: clique "b" is new: the names of cliques cannot change'],
+            [f'{T}.cliques[0].name: Forbidden: clique "b" is new: the names of cliques cannot change'],
             id="a clique is renamed",
         ),
         pytest.param(
@@ -65,7 +65,7 @@ def in_order(*names: str) -> dict:
             plain(),
             changed(plain(), (f"{T}.cliques.0.spec.roleName", "other")),
             [
-                f'{T}.cliques.spec.roleName: Invalid value: "other": field is immutable, the value of clique '
+                f'{T}.cliques[0].spec.roleName: Invalid value: "other": field is immutable, the value of clique '
                 '"router" is '
                 '"router"'
             ],
@@ -74,14 +74,14 @@ def in_order(*names: str) -> dict:
         pytest.param(
             plain(),
             changed(plain(), (f"{T}.cliques.0.spec.minAvailable", 1)),
-            [f'{T}.cliques.spec.minAvailable: Invalid value: 1: field is immutable, the value of clique "router" is 2'],
+            [f'{T}.cliques[0].spec.minAvailable: Invalid value: 1: field is immutable, the value of clique "router" is 2'],
             id="minAvailable of a clique",
         ),
         pytest.param(
             plain(),
             changed(plain(), (f"{T}.cliques.0.spec.startsAfter", ["lead"])),
             [
-                f'{T}.cliques.spec.startsAfter: Invalid value: ["lead"]: field is immutable, the value of clique '
+                f'{T}.cliques[0].spec.startsAfter: Invalid value: ["lead"]: field is immutable, the value of clique '
                 '"router" '
                 "is []"
             ],
@@ -91,7 +91,7 @@ def in_order(*names: str) -> dict:
             pcs("demo", clique("a")),
             pcs("demo", clique("a", schedulerName="default-scheduler")),
             [
-                f'{T}.cliques.spec.podSpec.schedulerName: Invalid value: "default-scheduler": field is immutable, '
+                f'{T}.cliques[0].spec.podSpec.schedulerName: Invalid value: "default-scheduler": field is immutable, '
                 'the value of clique "a" is ""'
             ],
             id="schedulerName",
@@ -127,7 +127,7 @@ def in_order(*names: str) -> dict:
             plain(),
             changed(plain(), (f"{T}.podCliqueScalingGroups.0.name", "new")),
             [
-                f'{T}.podCliqueScalingGroups.name: Forbidden: scaling group "new" is new: the names of scaling groups '
+                f'{T}.podCliqueScalingGroups[0].name: Forbidden: scaling group "new" is new: the names of scaling groups '
                 "cannot change"
             ],
             id="a group is renamed",
@@ -136,7 +136,7 @@ def in_order(*names: str) -> dict:
             plain(),
             changed(plain(), (f"{T}.podCliqueScalingGroups.0.cliqueNames", ["work", "lead"])),
             [
-                f'{T}.podCliqueScalingGroups.cliqueNames: Invalid value: ["work","lead"]: field is immutable, the '
+                f'{T}.podCliqueScalingGroups[0].cliqueNames: Invalid value: ["work","lead"]: field is immutable, the '
                 "value "
                 'of scaling group "grp" is ["lead","work"]'
             ],
@@ -146,7 +146,7 @@ def in_order(*names: str) -> dict:
             pcs("demo", clique("a"), groups=[group("g", "a", replicas=3)]),
             pcs("demo", clique("a"), groups=[group("g", "a", replicas=3, min_available=2)]),
             [
-                f"{T}.podCliqueScalingGroups.minAvailable: Invalid value: 2: field is immutable, the value of scaling "
+                f"{T}.podCliqueScalingGroups[0].minAvailable: Invalid value: 2: field is immutable, the value of scaling "
                 'group "g" is 1'
             ],
             id="minAvailable of a group",
@@ -155,7 +155,7 @@ def in_order(*names: str) -> dict:
             plain(),
             changed(plain(), (f"{T}.podCliqueScalingGroups.0.resourceSharing", SHARE)),
             [
-                f"{T}.podCliqueScalingGroups.resourceSharing: Invalid value: "
+                f"{T}.podCliqueScalingGroups[0].resourceSharing: Invalid value: "
                 f'[{{"name":"theirs","scope":"AllReplicas"}}]'
                 ': field is immutable (of scaling group "grp")'
             ],
@@ -385,5 +385,5 @@ def test_a_set_that_was_stored_without_defaults_can_still_be_written() -> None:
     defaulted = with_additions(finalized, missing_defaults(finalized, stored))
     assert faults(ADMISSION, defaulted, stored, lookups=KNOWN) == []
     assert faults(ADMISSION, changed(defaulted, (f"{T}.cliques.0.spec.minAvailable", 1)), stored, lookups=KNOWN) == [
-        f'{T}.cliques.spec.minAvailable: Invalid value: 1: field is immutable, the value of clique "router" is 2'
+        f'{T}.cliques[0].spec.minAvailable: Invalid value: 1: field is immutable, the value of clique "router" is 2'
     ]

@@ -1,6 +1,7 @@
 """What an existing PodCliqueSet may not change, with the two ways out of the legacy `packDomain`.
 
-Cliques and scaling groups are matched by name. Lists that are absent and lists that are empty are equal.
+Cliques and scaling groups are matched by name; a fault's path has their index in the new manifest. Lists that are
+absent and lists that are empty are equal.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def _clique_faults(new: SetView, old: SetView) -> Iterator[Fault]:
     before = {clique.name for clique in old.cliques}
     for clique in new.cliques:
         if clique.name not in before:
-            yield forbidden(f"{path}.name", f'clique "{clique.name}" is new: the names of cliques cannot change')
+            yield forbidden(f"{clique.path}.name", f'clique "{clique.name}" is new: the names of cliques cannot change')
     if old.startup_type in (IN_ORDER, EXPLICIT):
         was, now = [c.name for c in old.cliques], [c.name for c in new.cliques]
         if was != now and sorted(was) == sorted(now):
@@ -47,7 +48,7 @@ def _clique_faults(new: SetView, old: SetView) -> Iterator[Fault]:
 
 
 def _same_clique_faults(new: CliqueView, old: CliqueView) -> Iterator[Fault]:
-    path = f"{TEMPLATE}.cliques.spec"
+    path = f"{new.path}.spec"
     of = f'of clique "{new.name}"'
     if new.role_name != old.role_name:
         yield _changed(f"{path}.roleName", old.role_name, new.role_name, of)
@@ -70,16 +71,16 @@ def _group_faults(new: SetView, old: SetView) -> Iterator[Fault]:
     for group in new.groups:
         if group.name not in before:
             yield forbidden(
-                f"{path}.name", f'scaling group "{group.name}" is new: the names of scaling groups cannot change'
+                f"{group.path}.name", f'scaling group "{group.name}" is new: the names of scaling groups cannot change'
             )
     for group, was in _paired(new.groups, old.groups):
         of = f'of scaling group "{group.name}"'
         if group.clique_names != was.clique_names:
-            yield _changed(f"{path}.cliqueNames", list(was.clique_names), list(group.clique_names), of)
+            yield _changed(f"{group.path}.cliqueNames", list(was.clique_names), list(group.clique_names), of)
         if group.min_available != was.min_available:
-            yield _changed(f"{path}.minAvailable", was.min_available, group.min_available, of)
+            yield _changed(f"{group.path}.minAvailable", was.min_available, group.min_available, of)
         if _differ(was.raw.get("resourceSharing"), group.raw.get("resourceSharing")):
-            yield invalid(f"{path}.resourceSharing", group.raw.get("resourceSharing"), f"{IMMUTABLE} ({of})")
+            yield invalid(f"{group.path}.resourceSharing", group.raw.get("resourceSharing"), f"{IMMUTABLE} ({of})")
 
 
 def _constraint_faults(new: SetView, old: SetView, *, topology_enabled: bool, lookups: Lookups) -> Iterator[Fault]:
