@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,5 +56,50 @@ def test_up_runs_a_sample_and_down_leaves_no_process(tmp_path: Path):
     finally:
         down = grove("down", "--dir", directory)
     assert down.returncode == 0, down.stderr
+    for word in ("ended: etcd, ", "removed: everything that was stored", f"left in {directory}: "):
+        assert word in down.stderr
     assert not [name for name, pid in processes.items() if birth_mark(pid)]
     assert grove("down", "--dir", directory).returncode == 1
+
+
+def processes_in(directory: Path) -> dict[str, int]:
+    return {one["name"]: one["pid"] for one in json.loads((directory / "state.json").read_text())["processes"]}
+
+
+@pytest.mark.real
+def test_in_the_foreground_a_killed_operator_comes_back_and_leads_and_the_end_leaves_no_process(tmp_path: Path) -> None:
+    directory, log = tmp_path / "local", tmp_path / "said"
+    with log.open("wb") as said:
+        command = [sys.executable, "-m", "grove", "up", "--foreground", "--nodes", "2", "--dir", str(directory)]
+        up = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
+    try:
+        _await(lambda: "it runs until Ctrl-C" in log.read_text(), up, log)
+        assert "grove-operator, with admission; it leads" in log.read_text()
+        before = processes_in(directory)
+        status = grove("up", "status", "--dir", directory)
+        assert status.returncode == 0, status.stdout
+        assert status.stdout.count(", leads") == 2
+
+        os.kill(before["grove-operator"], signal.SIGKILL)
+        _await(lambda: "grove-operator ended" in log.read_text(), up, log)
+        assert processes_in(directory)["grove-operator"] != before["grove-operator"]
+        # The lease of the dead one speaks for it until it expires; `up` waits for the new one.
+        again = grove("up", "--nodes", "2", "--dir", directory)
+        assert again.returncode == 0, again.stderr
+        assert grove("up", "status", "--dir", directory).returncode == 0
+        everything = {*before.values(), *processes_in(directory).values()}
+        up.send_signal(signal.SIGINT)
+        assert up.wait(60) == 0, log.read_text()
+    finally:
+        up.kill()
+        grove("down", "--dir", directory)
+    assert not [pid for pid in everything if birth_mark(pid)]
+    assert "ended: etcd, " in log.read_text()
+
+
+def _await(happened: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 180
+    while not happened():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)

@@ -53,7 +53,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "top": ("kubectl grove top", "kubectl grove top -A"),
     "topology": ("kubectl grove topology", "kubectl grove topology --svg fleet.svg"),
     "tree": ("kubectl grove tree chat", "kubectl grove tree chat -w --no-pods"),
-    "up": ("grove up", "grove up --nodes 64", "grove up status", "grove up --dialects"),
+    "up": ("grove up", "grove up --nodes 64", "grove up status", "grove up --foreground", "grove up --dialects"),
     "version": ("grove version",),
     "webhooks": ("grove webhooks", "grove webhooks --remove"),
 }

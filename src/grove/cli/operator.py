@@ -179,7 +179,7 @@ def _leadership(client: HttpClient, config: OperatorConfiguration, cluster: Clus
         client,
         election.resource_namespace or cluster.namespace or "default",
         election.resource_name,
-        f"{socket.gethostname()}_{secrets.token_hex(8)}",
+        f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(8)}",
         lease_s=election.lease_duration,
         renew_s=election.renew_deadline,
         retry_s=election.retry_period,

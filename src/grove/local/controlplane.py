@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
-from grove.local.binaries import DEFAULT_VERSION, Say, find_or_build, release, to_stderr
+from grove.local.binaries import DEFAULT_VERSION, Say, cache_root, find_or_build, release, to_stderr
 from grove.local.blueprint import Blueprint, Options, Ports, Settings
 from grove.local.loopback import Loopback, RequestFailed
 from grove.local.ports import free_ports
@@ -219,7 +219,7 @@ def up(
     options.setdefault("scheduler", True)
     options.setdefault("controller_manager", True)
     directory = Path(directory).absolute()
-    with _only_one(directory):
+    with only_one(directory):
         before = State.load(directory)
         if before is not None and before.running():
             say(f"already up: Kubernetes {before.version} at {before.server}, kubeconfig {before.kubeconfig}")
@@ -236,9 +236,9 @@ def up(
 
 
 def down(directory: Path | str, *, say: Say = to_stderr) -> bool:
-    """Stop the control plane that `up` left in that directory. False if there was none."""
+    """Stop the control plane that `up` left in that directory and say what goes and what stays; False if none is up."""
     directory = Path(directory).absolute()
-    with _only_one(directory) if directory.is_dir() else contextlib.nullcontext():
+    with only_one(directory) if directory.is_dir() else contextlib.nullcontext():
         state = State.load(directory)
         if state is None:
             say(f"nothing is up in {directory}")
@@ -247,6 +247,10 @@ def down(directory: Path | str, *, say: Say = to_stderr) -> bool:
         State.forget(directory)
         shutil.rmtree(directory / "etcd", ignore_errors=True)
         say(f"down: Kubernetes {state.version} at {state.server}")
+        say(f"ended: {', '.join(child.name for child in state.children)}")
+        say(f"removed: everything that was stored in the cluster ({directory / 'etcd'})")
+        left = sorted(one.name for one in directory.iterdir() if not one.name.startswith("."))
+        say(f"left in {directory}: {', '.join(left)}; and the programs that were built, in {cache_root()}")
         return True
 
 
@@ -256,7 +260,7 @@ def accompany(directory: Path | str, name: str, command: Sequence[str]) -> Child
     If it runs already it is left alone, so that a second `grove up` only starts what died.
     """
     directory = Path(directory).absolute()
-    with _only_one(directory):
+    with only_one(directory):
         state = State.load(directory)
         if state is None or not state.running():
             raise ControlPlaneError(f"nothing is up in {directory}")
@@ -286,7 +290,8 @@ def _remember(plane: ControlPlane, *, ready: bool = False) -> State:
 
 
 @contextlib.contextmanager
-def _only_one(directory: Path) -> Iterator[None]:
+def only_one(directory: Path) -> Iterator[None]:
+    """Keeps every other process out that would start or end something in that directory."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (directory / ".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

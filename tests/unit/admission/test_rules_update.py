@@ -74,7 +74,10 @@ def in_order(*names: str) -> dict:
         pytest.param(
             plain(),
             changed(plain(), (f"{T}.cliques.0.spec.minAvailable", 1)),
-            [f'{T}.cliques[0].spec.minAvailable: Invalid value: 1: field is immutable, the value of clique "router" is 2'],
+            [
+                f"{T}.cliques[0].spec.minAvailable: Invalid value: 1: field is immutable, the value of clique "
+                '"router" is 2'
+            ],
             id="minAvailable of a clique",
         ),
         pytest.param(
@@ -127,8 +130,8 @@ def in_order(*names: str) -> dict:
             plain(),
             changed(plain(), (f"{T}.podCliqueScalingGroups.0.name", "new")),
             [
-                f'{T}.podCliqueScalingGroups[0].name: Forbidden: scaling group "new" is new: the names of scaling groups '
-                "cannot change"
+                f'{T}.podCliqueScalingGroups[0].name: Forbidden: scaling group "new" is new: the names of scaling '
+                "groups cannot change"
             ],
             id="a group is renamed",
         ),
@@ -146,8 +149,8 @@ def in_order(*names: str) -> dict:
             pcs("demo", clique("a"), groups=[group("g", "a", replicas=3)]),
             pcs("demo", clique("a"), groups=[group("g", "a", replicas=3, min_available=2)]),
             [
-                f"{T}.podCliqueScalingGroups[0].minAvailable: Invalid value: 2: field is immutable, the value of scaling "
-                'group "g" is 1'
+                f"{T}.podCliqueScalingGroups[0].minAvailable: Invalid value: 2: field is immutable, the value of "
+                'scaling group "g" is 1'
             ],
             id="minAvailable of a group",
         ),

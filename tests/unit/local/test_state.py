@@ -55,12 +55,19 @@ def test_up_on_a_running_directory_says_so_and_starts_nothing(
     assert status(tmp_path) == running
 
 
-def test_down_ends_everything_and_forgets(tmp_path: Path, running: State, said: list[str]) -> None:
+def test_down_ends_everything_and_forgets_and_says_what_goes_and_what_stays(
+    tmp_path: Path, running: State, said: list[str]
+) -> None:
+    (tmp_path / "etcd").mkdir()
     assert down(tmp_path, say=said.append)
+    assert said[1] == "ended: etcd, kube-apiserver, kube-controller-manager, kube-scheduler"
+    assert f"({tmp_path / 'etcd'})" in said[2]
+    assert said[3].startswith(f"left in {tmp_path}: etcd.log, kube-apiserver.log, ")
+    assert not (tmp_path / "etcd").exists()
     assert not any(child.alive() for child in running.children)
     assert status(tmp_path) is None
     assert not down(tmp_path, say=said.append)
-    assert said[1] == f"nothing is up in {tmp_path}"
+    assert said[-1] == f"nothing is up in {tmp_path}"
 
 
 def test_down_in_a_directory_that_does_not_exist_makes_none(tmp_path: Path, said: list[str]) -> None:

@@ -1,0 +1,109 @@
+"""When a local cluster is at work: admission answers, the operator and the scheduler lead, the nodes are there."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import click
+
+from grove.show.processes import OPERATOR, RUNS, SCHEDULER, read_processes
+
+if TYPE_CHECKING:
+    from grove.kube.client import Client
+    from grove.local.process import Child
+
+NAMESPACE = "grove-system"
+"""Where the leases live."""
+LEADING = (OPERATOR, SCHEDULER)
+READY_S = 60.0
+
+
+@asynccontextmanager
+async def _connected(kubeconfig: Path) -> AsyncIterator[Client]:
+    from grove.kube.config import load_config
+    from grove.kube.http import HttpClient
+
+    async with HttpClient(load_config(kubeconfig), user_agent="grove-up") as client:
+        yield client
+
+
+async def prepare(kubeconfig: Path, dialects: bool, say: Callable[[str], None]) -> None:
+    """Grove's kinds, and the namespace its leases live in."""
+    from grove.api.core import Namespace
+    from grove.crds.install import install
+    from grove.kube.errors import AlreadyExists
+
+    async with _connected(kubeconfig) as client:
+        await install(client, say, READY_S, dialects=dialects)
+        try:
+            await client.create(Namespace, {"metadata": {"name": NAMESPACE}})
+        except AlreadyExists:
+            pass
+
+
+def await_probe(child: Child, port: int) -> None:
+    """Returns when the process says on its probe that it is ready."""
+    deadline = time.monotonic() + READY_S
+    while True:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
+                return
+        except (URLError, OSError) as error:
+            if not child.alive() or time.monotonic() > deadline:
+                raise _not_ready(child, f"is not ready ({error})") from None
+        time.sleep(0.05)
+
+
+async def leading(kubeconfig: Path, children: Sequence[Child]) -> set[str]:
+    """Which of the programs lead; none if the server does not answer.
+
+    A lease names the process that holds it: that of one that was killed speaks for it until it expires.
+    """
+    from grove.kube.errors import KubeError
+
+    try:
+        async with asyncio.timeout(5), _connected(kubeconfig) as client:
+            found = await read_processes(client, datetime.now(UTC))
+    except (KubeError, OSError, TimeoutError):
+        return set()
+    signs = {one.name: one.sign for one in (found.operator, found.scheduler) if one.state == RUNS}
+    return {one.name for one in children if str(one.pid) in re.split(r"[_ ]", signs.get(one.name, ""))}
+
+
+async def await_leader(kubeconfig: Path, child: Child) -> None:
+    """Returns when the program holds its lease: from then on it acts."""
+    deadline = time.monotonic() + READY_S
+    while not await leading(kubeconfig, [child]):
+        if not child.alive() or time.monotonic() > deadline:
+            raise _not_ready(child, "does not lead")
+        await asyncio.sleep(0.1)
+
+
+def _not_ready(child: Child, how: str) -> click.ClickException:
+    return click.ClickException(f"{child.name} {how}; {child.log} says:\n{child.log_tail()}")
+
+
+async def await_nodes(kubeconfig: Path, count: int) -> None:
+    from grove.api.core import Node
+    from grove.kube.cache import Cache
+
+    async with _connected(kubeconfig) as client:
+        cache, changed = Cache(client), asyncio.Event()
+        cache.add(Node)
+        cache.on_event(Node, lambda old, new: changed.set())
+        try:
+            async with cache, asyncio.timeout(READY_S):
+                while len(cache.list(Node)) < count:
+                    await changed.wait()
+                    changed.clear()
+        except TimeoutError:
+            raise click.ClickException(f"after {READY_S:.0f} s there are not {count} nodes yet") from None
