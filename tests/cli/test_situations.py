@@ -1,5 +1,5 @@
 """One list of situations, and what each command says of them: `status`, `tree` and `explain` agree in word, sentence
-and exit code, and `queue` knows what waits."""
+and exit code; `queue` agrees in its exit code and knows what waits."""
 
 from __future__ import annotations
 
@@ -250,7 +250,9 @@ async def _agreed(world: World, situation: Situation) -> None:
     [row] = status.data
     words = {"status": row.state, "tree": tree.data["verdict"], "explain": explain.data["state"]}
     assert words == dict.fromkeys(words, situation.state), row.why
-    assert (status.code, tree.code, explain.code) == (situation.code,) * 3
+    assert (status.code, tree.code, explain.code, queue.code) == (situation.code,) * 4
+    if situation.code and not situation.waits:
+        assert re.search(rf"chat is {situation.state}: .*", text_of(queue, 400, world)), "why it is not 0"
     for reason in (row.why, tree.data["reason"], explain.data["reason"]):
         assert re.match(situation.sentence, reason), reason
     assert bool([line for line in queue.data if line.name == "chat-0"]) == situation.waits

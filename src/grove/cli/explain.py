@@ -11,21 +11,22 @@ from grove.cli.access import RUNNING, WAITING, Answer, Options, answer, cluster_
 from grove.cli.settings import settings_option
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from rich.console import RenderableType
 
+    from grove.api.meta import Key
+    from grove.api.podgang import PodGang
     from grove.cli.following import Picture, Source
     from grove.cli.judged import Judged
     from grove.cli.subjects import Subject
     from grove.kube.client import Client
+    from grove.scheduler.explain.explanation import Diagnosis
     from grove.scheduler.loop.live import Scheduler
     from grove.scheduler.model.config import SchedulerConfiguration
     from grove.show.processes import Processes
     from grove.show.seen import Seen
-
-MOST_LOOKED = 64
-"""Waiting gangs that are looked at one by one; what the scheduler wrote on the others has to do."""
 
 
 @click.command()
@@ -147,7 +148,7 @@ def explanation_picture(asked: Subject) -> Picture:
 def queue(options: Options, watch: bool, tree: bool) -> int:
     """Gangs that wait for a place, in the order the scheduler takes them, and what each waits for.
 
-    Where the cluster has queues (ElasticQuota, or Queue of KAI), their tree comes first.
+    Where the cluster has queues (ElasticQuota, or Queue of KAI), their tree comes first. Exit codes: those of `status`.
     """
     from datetime import UTC, datetime
 
@@ -181,47 +182,78 @@ async def tree_answer(client: Client) -> Answer:
 
 
 async def queue_answer(client: Client, namespace: str, now: datetime) -> Answer:
+    import asyncio
+
+    from grove.api import labels
+    from grove.api.core import Node, Pod
     from grove.api.podclique import PodClique
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.api.podgang import PodGang
+    from grove.api.scalinggroup import PodCliqueScalingGroup
     from grove.api.topology import ClusterTopologyBinding
     from grove.cli.judged import looking
     from grove.show.processes import read_processes
     from grove.show.seen import Seen, every
 
     processes = await read_processes(client, now)
-    cliques = await every(client, PodClique, namespace)
+    sets, groups, cliques = await asyncio.gather(
+        every(client, PodCliqueSet, namespace), every(client, PodCliqueScalingGroup, namespace),
+        every(client, PodClique, namespace),
+    )  # fmt: skip
     async with looking(client) as scheduler:
-        bindings = scheduler.cache.list(ClusterTopologyBinding)
-        return queue_of(scheduler, Seen(cliques=cliques, bindings=bindings), processes, namespace, now)
+        cache, where = scheduler.cache, namespace or None
+        seen = Seen(
+            sets, groups, cliques, cache.list(PodGang, where),
+            [pod for pod in cache.list(Pod, where) if pod.metadata.labels.get(labels.MANAGED_BY) == labels.OPERATOR],
+            cache.list(Node), cache.list(ClusterTopologyBinding),
+        )  # fmt: skip
+        return await queue_of(scheduler, seen, processes, namespace, now)
 
 
-def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, namespace: str, now: datetime) -> Answer:
+async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, namespace: str, now: datetime) -> Answer:
+    """What waits for a place. The exit code is that of `status`: sets that do not run for another reason are named."""
+    from grove.api.labels import PART_OF
+    from grove.api.meta import Key
+    from grove.cli.judged import diagnosed, judged_with
     from grove.scheduler.explain.queues import queue_rows
-    from grove.scheduler.loop.asked import diagnose, waiting_line
-    from grove.show.queue import Line, line_of
+    from grove.scheduler.loop.asked import waiting_line
+    from grove.show.gangs import gang_verdict
+    from grove.show.queue import line_of
     from grove.show.verdict import code_of
 
     view = scheduler.view
-    lines: list[Line] = []
-    for one in waiting_line(view):
-        if namespace and one.namespace != namespace:
-            continue
-        state = view.gangs[f"{one.namespace}/{one.name}"]
-        found = diagnose(view, state, scheduler.config.node_policy, most=0) if len(lines) < MOST_LOOKED else None
-        lines.append(line_of(one, state.podgang, found, seen))
+    waiting = [(one, view.gangs[f"{one.namespace}/{one.name}"].podgang) for one in waiting_line(view)]
+    waiting = [(one, gang) for one, gang in waiting if namespace in ("", one.namespace)]
+    looked: dict[Key, Diagnosis] = {}
+
+    async def look(gangs: Sequence[PodGang], most: int) -> dict[Key, Diagnosis]:
+        looked.update(diagnosed(scheduler, gangs, most))
+        return looked
+
+    first = list({gang.metadata.key: gang for gang in (*(gang for _, gang in waiting), *seen.gangs)}.values())
+    judged = (await judged_with(seen, now, processes, look, only=first)).sets
+    verdicts = {Key(whole.namespace, one.gang): one for whole in judged for one in whole.gangs}
+    lines = [
+        line_of(one, verdicts.get(gang.metadata.key) or gang_verdict(seen, gang, looked.get(gang.metadata.key)))
+        for one, gang in waiting
+    ]
+    told = {Key(one.namespace, gang.metadata.labels.get(PART_OF, "")) for one, gang in waiting}
+    others = [one for one in judged if one.code and Key(one.namespace, one.name) not in told]
     queues = queue_rows(scheduler.quotas.policy, view.snapshot)
     down = next((one for one in (processes.operator, processes.scheduler) if one.is_down), None)
-    code = max((code_of(one.state) for one in lines), default=RUNNING)
+    code = max((*(one.code for one in judged), *(code_of(one.state) for one in lines)), default=RUNNING)
 
     def paint(width: int) -> RenderableType:
         from rich.console import Group
         from rich.text import Text
 
-        from grove.show.queue import queue_table
+        from grove.show.queue import not_waiting, queue_table
         from grove.show.queues import tree_table
 
         first = [Text(down.sentence, style="bold red")] if down is not None else []
         tree: list[RenderableType] = [tree_table(queues, width), Text("")] if queues else []
-        return Group(*first, *tree, queue_table(lines, width, now, everywhere=not namespace))
+        table = queue_table(lines, width, now, everywhere=not namespace)
+        return Group(*first, *tree, table, *(not_waiting(others, width) if down is None else ()))
 
     return Answer(lines, paint, WAITING if down is not None else code)
 
@@ -231,4 +263,4 @@ async def queue_picture(source: Source) -> Answer | None:
 
     if source.scheduler is None:
         raise Unanswered(source.note)
-    return queue_of(source.scheduler, source.seen(), await source.processes(), source.namespace, source.now())
+    return await queue_of(source.scheduler, source.seen(), await source.processes(), source.namespace, source.now())

@@ -9,13 +9,14 @@ from datetime import datetime
 from rich.console import RenderableType
 from rich.text import Text
 
-from grove.api.podgang import PodGang
-from grove.scheduler.explain.explanation import Diagnosis, InLine
+from grove.scheduler.explain.explanation import InLine
 from grove.scheduler.model.reasons import Reason
-from grove.show.columns import table
-from grove.show.gangs import NO_FIT, WAITING, gang_verdict
-from grove.show.seen import Seen
+from grove.show.columns import indented, table
+from grove.show.gangs import NO_FIT, WAITING, Verdict
+from grove.show.verdict import Judgement
 from grove.show.words import age
+
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,7 @@ class Line:
     why: Reason | None = None
 
 
-def line_of(one: InLine, gang: PodGang, found: Diagnosis | None = None, seen: Seen = Seen()) -> Line:
-    """`seen` has the cliques, some of which cannot be made, and the topologies' words."""
-    verdict = gang_verdict(seen, gang, found)
+def line_of(one: InLine, verdict: Verdict) -> Line:
     state = NO_FIT if verdict.state == NO_FIT and one.can_start else WAITING
     return Line(
         one.namespace, one.name, state, one.priority, one.pods, one.created, one.can_start, verdict.reason, verdict.why
@@ -56,3 +55,11 @@ def queue_table(lines: Sequence[Line], width: int, now: datetime, *, everywhere:
     titles = ("#", "NAMESPACE", "GANG", "STATE", "PRIORITY", "PODS", "AGE", "WAITS FOR")
     may_go = ("PRIORITY", "AGE", "STATE") if everywhere else ("NAMESPACE", "PRIORITY", "AGE", "STATE")
     return table(titles, rows, width, may_go=may_go)
+
+
+def not_waiting(sets: Sequence[Judgement], width: int) -> list[Text]:
+    """Sets that do not run, though none of their gangs waits for a place: a line each."""
+    lines = [f"{one.name} is {one.state}: {one.reason}" for one in sets[:MOST_NAMED]]
+    if len(sets) > MOST_NAMED:
+        lines.append(f"{len(sets) - MOST_NAMED} more sets do not run; kubectl grove status has them")
+    return [text for line in lines for text in indented(line, width, 0, "yellow")]
