@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from grove.api.meta import Json
     from grove.cli.following import Source
     from grove.kube.client import Client
+    from grove.show.processes import Processes
     from grove.show.seen import Seen
 
 
@@ -68,17 +69,19 @@ def status(options: Options, pcs: str, watch: bool) -> int:
 
 async def status_answer(client: Client, namespace: str, name: str, now: datetime) -> Answer:
     from grove.cli.subjects import set_called
+    from grove.show.processes import read_processes
     from grove.show.seen import read
 
-    return _status_of(await set_called(client, namespace, name, read), now)
+    seen = await set_called(client, namespace, name, read)
+    return _status_of(seen, await read_processes(client, now), now)
 
 
-def _status_of(seen: Seen, now: datetime) -> Answer:
+def _status_of(seen: Seen, processes: Processes, now: datetime) -> Answer:
     from grove.show.rollouts import DONE, painted, rollout_of
 
     found = rollout_of(seen, seen.sets[0], now)
-    name = seen.sets[0].metadata.name
-    return Answer(found, lambda width: painted(name, found, width), RUNNING if found.state == DONE else WAITING)
+    name, code = seen.sets[0].metadata.name, RUNNING if found.state == DONE else WAITING
+    return Answer(found, lambda width: painted(name, found, processes.operator, width), code)
 
 
 def _watch(options: Options, name: str) -> int:
@@ -90,7 +93,7 @@ def _watch(options: Options, name: str) -> int:
         seen = source.seen(name)
         if not seen.sets or ended:
             return None
-        found = _status_of(seen, source.now())
+        found = _status_of(seen, await source.processes(), source.now())
         if found.code == RUNNING:
             ended.append(found)
             return None

@@ -19,10 +19,12 @@ from grove.api.hashes import pod_template_hash
 from grove.api.meta import Json, is_true
 from grove.api.podcliqueset import ON_DELETE, CliqueTemplate, PodCliqueSet
 from grove.show.columns import table
+from grove.show.processes import Process
 from grove.show.seen import Seen
 from grove.show.words import age, many
 
 UPDATING, PAUSED, DONE = "updating", "paused", "done"
+NOT_TAKEN_UP = "the operator has not taken up the new template yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
     state = DONE
     if is_paused(pcs) and (is_open or (outdated and not on_delete)):
         state = PAUSED
-    elif is_open:
+    elif is_open or (outdated and not on_delete and not _taken_up(pcs)):
         state = UPDATING
     down = tuple(_down(seen, pcs)) if state == UPDATING else ()
     stalled = is_true(pcs.status.conditions, words.UPDATE_STALLED)
@@ -94,13 +96,21 @@ def rollout_of(seen: Seen, pcs: PodCliqueSet, now: datetime) -> Rollout:
         state, pcs.status.current_generation_hash, progress.update_started_at if progress else None,
         progress.update_ended_at if progress else None, roles, down, on_delete, stalled,
     )  # fmt: skip
-    return Rollout(
-        found.state, found.hash, found.started, found.ended, roles, down, on_delete, stalled, _sentence(found, now)
-    )
+    said = _sentence(found, now) if is_open or state != UPDATING else f"{NOT_TAKEN_UP}: {_count(found)}"
+    return Rollout(found.state, found.hash, found.started, found.ended, roles, down, on_delete, stalled, said)
+
+
+def _taken_up(pcs: PodCliqueSet) -> bool:
+    """Whether the operator has seen the set as it is written now; until then nothing says that an update is on."""
+    return pcs.status.observed_generation in (None, pcs.metadata.generation)
+
+
+def _count(one: Rollout) -> str:
+    return f"{one.updated} of {many(one.pods, 'pod')} up to date"
 
 
 def _sentence(one: Rollout, now: datetime) -> str:
-    count = f"{one.updated} of {many(one.pods, 'pod')} up to date"
+    count = _count(one)
     if one.state == PAUSED:
         return f"the update is paused: {count}"
     if one.state == UPDATING:
@@ -181,8 +191,8 @@ def _waits_for(seen: Seen, cliques: Iterable) -> str:  # type: ignore[type-arg]
     return ""
 
 
-def painted(name: str, one: Rollout, width: int) -> RenderableType:
-    """The sentence, then each role with its images and hashes, old and new, then what is down."""
+def painted(name: str, one: Rollout, operator: Process, width: int) -> RenderableType:
+    """The sentence, then each role with its images and hashes, old and new, and what is down; a dead operator first."""
     style = {DONE: "green", PAUSED: "cyan", UPDATING: "cyan"}[one.state]
     head = Text().append(f"{name}: ", style="bold").append(one.sentence, style=style)
     rows: list[tuple[str, ...]] = []
@@ -196,4 +206,5 @@ def painted(name: str, one: Rollout, width: int) -> RenderableType:
     lines = [
         Text(f"{down.name} is down, waits for {down.waits_for or 'its pods'}", style="yellow") for down in one.down
     ]
-    return Group(head, *lines, table(titles, rows, width))
+    first = [Text(operator.sentence, style="bold red")] if operator.is_down else []
+    return Group(*first, head, *lines, table(titles, rows, width))
