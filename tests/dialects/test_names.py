@@ -17,7 +17,8 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.access import Unanswered, object_name
 from grove.cli.dialects import scaled_target
 from grove.cli.explain import explain_answer
-from grove.cli.scale import targets
+from grove.cli.rollout import pause_answer, restart_answer, undo_answer
+from grove.cli.scale import scale_answer, scaleref_answer, targets
 from grove.cli.tree import status_answer, tree_answer
 from grove.demo.scenario import load_manifests
 
@@ -55,8 +56,27 @@ async def test_an_object_without_a_set_says_why(world: World) -> None:
 
 async def test_a_name_that_nobody_has_is_told_as_before(world: World) -> None:
     await world.apply(pcs("there", clique("w")))
-    with pytest.raises(Unanswered, match=r"there is no PodCliqueSet nobody in namespace .*there"):
-        await tree_answer(world.client, world.namespace, "nobody")
+    asked = {
+        "tree": lambda: tree_answer(world.client, world.namespace, "nobody"),
+        "scale": lambda: scale_answer(world.client, world.namespace, "nobody", 3),
+        "scaleref": lambda: scaleref_answer(world.client, world.namespace, "nobody/part"),
+        "rollout undo": lambda: undo_answer(world.client, world.namespace, "nobody"),
+    }
+    for ask in asked.values():
+        with pytest.raises(Unanswered, match=r"there is no PodCliqueSet nobody in namespace .*there"):
+            await ask()
+
+
+async def test_a_template_that_belongs_to_another_object_is_not_undone_or_restarted(world: World) -> None:
+    await apply(world, gang_set(LONG, 2))
+    await said(world, PodGangSet, LONG, "Ready", "True")
+    where = rf"{CUT} is kept for {LONG} of grove.dynamo.ai: change the template there"
+    with pytest.raises(Unanswered, match=where):
+        await undo_answer(world.client, world.namespace, LONG)
+    with pytest.raises(Unanswered, match=where):
+        await restart_answer(world.client, world.namespace, LONG, NOW)
+    paused = await pause_answer(world.client, world.namespace, LONG, paused=True)
+    assert paused.data == {"name": CUT, "paused": True}
 
 
 async def test_scaling_a_gang_set_means_its_pods(world: World) -> None:
@@ -64,8 +84,13 @@ async def test_scaling_a_gang_set_means_its_pods(world: World) -> None:
     await said(world, PodGangSet, LONG, "Ready", "True")
     await apply(world, koord_set("many", podCliques=[nested("a")]))
     await world.available("many")
-    meant = await targets(world.client, world.namespace, CUT, None)
-    assert [(type(one), one.metadata.name) for one in meant] == [(PodClique, f"{CUT}-0-gang")]
+    for name in (CUT, LONG, f"podgangset/{LONG}", f"{LONG}/gang"):
+        _, meant = await targets(world.client, world.namespace, name, None)
+        assert [(type(one), one.metadata.name) for one in meant] == [(PodClique, f"{CUT}-0-gang")]
+    scaled = await scale_answer(world.client, world.namespace, LONG, 3)
+    assert [(one.name, one.before, one.after) for one in scaled.data["changes"]] == [(f"{CUT}-0-gang", 2, 3)]
+    ref = await scaleref_answer(world.client, world.namespace, LONG)
+    assert ref.data["scaleTargetRef"]["name"] == f"{CUT}-0-gang"
     sets = (await world.client.list(PodCliqueSet.RESOURCE, world.namespace)).items
     assert scaled_target(LONG, sets) == f"{CUT}/gang"
     assert scaled_target("many", sets) == "many"

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 OLDEST = (1, 29)
 """The oldest Kubernetes minor that has what Grove relies on (the chart says the same)."""
 EXPIRES_SOON = timedelta(days=7)
+TAKEN_UP = timedelta(minutes=1)
+"""By then an operator whose dialects are on has looked at an object."""
 TRIAL: Json = {
     "metadata": {"name": "grove-doctor-trial"},
     "spec": {
@@ -55,32 +57,74 @@ async def server(client: Client) -> list[Finding]:
 async def kinds(client: Client) -> list[Finding]:
     """The CRDs: served at all, and with the schema this program was made with."""
     from grove import crds
-    from grove.api.core import CustomResourceDefinition
     from grove.api.podcliqueset import PodCliqueSet
     from grove.api.podgang import PodGang
-    from grove.kube.errors import Forbidden, NotFound
+    from grove.kube.errors import Forbidden
 
     fix = "grove crds --apply"
-    ours = {one["metadata"]["name"]: one for one in crds.load()}
+    ours = crds.load()
+    try:
+        missing, old = await _compared(client, ours)
+    except Forbidden:
+        # Whoever may not read definitions can still see whether the kinds answer.
+        served = await client.serves(PodCliqueSet) and await client.serves(PodGang)
+        state, text = (OK, "served; their version cannot be read") if served else (FAIL, "not served")
+        return [Finding("kinds", state, text, "" if served else fix)]
+    if missing:
+        return [Finding("kinds", FAIL, f"not installed: {', '.join(missing)}", fix)]
+    if old:
+        return [Finding("kinds", WARN, f"older than this program: {', '.join(old)}", fix)]
+    return [Finding("kinds", OK, f"{len(ours)} kinds, up to date")]
+
+
+async def dialects(client: Client, now: datetime) -> list[Finding]:
+    """The CRDs of other APIs, where there are any: all there and up to date, and somebody translates their objects."""
+    from grove import crds
+    from grove.api.dynamo import PodGangSet
+    from grove.api.koordset import KoordPodCliqueSet
+    from grove.api.meta import find_condition
+
+    known = {one["metadata"]["name"] for one in crds.load()}
+    theirs = [one for one in crds.load(dialects=True) if one["metadata"]["name"] not in known]
+    missing, old = await _compared(client, theirs)
+    if len(missing) == len(theirs):
+        return []  # they are not wanted here
+    fix = "grove crds --apply --dialects"
+    found = [Finding("dialects", WARN, f"not installed: {', '.join(missing)}", fix)] if missing else []
+    found += [Finding("dialects", WARN, f"older than this program: {', '.join(old)}", fix)] if old else []
+    for kind in (PodGangSet, KoordPodCliqueSet):
+        if f"{kind.RESOURCE.plural}.{kind.RESOURCE.group}" in missing:
+            continue
+        objects: list[Any] = list((await client.list(kind)).items)
+        ignored = [
+            one.metadata.name for one in objects
+            if find_condition(one.status.conditions, "Translated") is None
+            and now - (one.metadata.creation_timestamp or now) > TAKEN_UP
+        ]  # fmt: skip
+        if ignored:
+            named = f"{', '.join(ignored[:3])}{' …' if len(ignored) > 3 else ''}"
+            text = f"nobody translates {len(ignored)} {kind.RESOURCE.plural} ({named})"
+            switch = "switch the operator's dialects on (dialects.enabled; locally grove down, grove up --dialects)"
+            found.append(Finding("dialects", WARN, text, switch))
+    return found or [Finding("dialects", OK, f"{len(theirs)} kinds, up to date")]
+
+
+async def _compared(client: Client, ours: list[Json]) -> tuple[list[str], list[str]]:
+    """Names of the definitions that the cluster does not have, and of those that it has in an older form."""
+    from grove.api.core import CustomResourceDefinition
+    from grove.kube.errors import NotFound
+
     missing, old = [], []
-    for name, crd in ours.items():
+    for crd in ours:
+        name = crd["metadata"]["name"]
         try:
             live = await client.get(CustomResourceDefinition.RESOURCE, name)
         except NotFound:
             missing.append(name)
             continue
-        except Forbidden:
-            # Whoever may not read definitions can still see whether the kinds answer.
-            served = await client.serves(PodCliqueSet) and await client.serves(PodGang)
-            state, text = (OK, "served; their version cannot be read") if served else (FAIL, "not served")
-            return [Finding("kinds", state, text, "" if served else fix)]
         if _lacks(live["spec"]["versions"][0].get("schema"), crd["spec"]["versions"][0]["schema"]):
             old.append(name)
-    if missing:
-        return [Finding("kinds", FAIL, f"not installed: {', '.join(sorted(missing))}", fix)]
-    if old:
-        return [Finding("kinds", WARN, f"older than this program: {', '.join(sorted(old))}", fix)]
-    return [Finding("kinds", OK, f"{len(ours)} kinds, up to date")]
+    return sorted(missing), sorted(old)
 
 
 def _lacks(live: Any, ours: Any) -> bool:

@@ -61,6 +61,7 @@ async def doctor_answer(client: Client, namespace: str, now: datetime) -> Answer
         [
             ("server", lambda: checks_installed.server(client)),
             ("kinds", lambda: checks_installed.kinds(client)),
+            ("dialects", lambda: checks_installed.dialects(client, now)),
             ("admission", lambda: checks_installed.admission(client, namespace, now)),
             ("operator", lambda: checks_running.operator(client, now)),
             ("scheduler", lambda: checks_running.scheduler(client, now)),

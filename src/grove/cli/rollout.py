@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from grove.api.core import ControllerRevision
     from grove.api.meta import Json
+    from grove.api.podcliqueset import PodCliqueSet
     from grove.cli.following import Source
     from grove.kube.client import Client
     from grove.show.processes import Processes
@@ -179,21 +180,22 @@ async def _kept(client: Client, namespace: str, name: str) -> tuple[Any, list[Co
     """The set, and the templates that are kept of it, oldest first."""
     from grove.api import labels
     from grove.api.core import ControllerRevision
-    from grove.api.podcliqueset import PodCliqueSet
-    from grove.cli.subjects import existing
-    from grove.kube.errors import NotFound
+    from grove.cli.subjects import set_named
 
-    try:
-        pcs = await client.get(PodCliqueSet, name, namespace)
-    except NotFound as error:
-        if not error.details.get("name"):
-            raise
-        there = await existing(client, PodCliqueSet, namespace)
-        raise Unanswered(f"there is no PodCliqueSet {name} in namespace {namespace}{there}") from error
-    mine = f"{labels.COMPONENT}={labels.REVISION_COMPONENT},{labels.PART_OF}={name}"
+    pcs = await set_named(client, namespace, name)
+    mine = f"{labels.COMPONENT}={labels.REVISION_COMPONENT},{labels.PART_OF}={pcs.metadata.name}"
     found = (await client.list(ControllerRevision, namespace, labels=mine)).items
     owned = [one for one in found if any(ref.uid == pcs.metadata.uid for ref in one.metadata.owner_references)]
     return pcs, sorted(owned, key=lambda one: one.revision)
+
+
+def _refuse_translated(pcs: PodCliqueSet) -> None:
+    """A set that is kept for an object of another API has that object's template; another would not last."""
+    from grove.api.labels import TRANSLATED_FROM, TRANSLATED_NAME
+
+    if group := pcs.metadata.labels.get(TRANSLATED_FROM):
+        origin = pcs.metadata.annotations.get(TRANSLATED_NAME, pcs.metadata.name)
+        raise Unanswered(f"{pcs.metadata.name} is kept for {origin} of {group}: change the template there")
 
 
 def _numbered(kept: Sequence[ControllerRevision], name: str, number: int) -> ControllerRevision:
@@ -222,6 +224,7 @@ async def undo_answer(
     from grove.api.hashes import generation_hash
 
     pcs, kept = await _kept(client, namespace, name)
+    _refuse_translated(pcs)
     current = generation_hash(pcs.spec.template)
     earlier = [one for one in kept if one.metadata.labels.get(labels.GENERATION_HASH) != current]
     if to_revision is None and not earlier:
@@ -296,7 +299,7 @@ async def pause_answer(client: Client, namespace: str, name: str, *, paused: boo
     from grove.show.rollouts import is_paused
 
     pcs, _ = await _kept(client, namespace, name)
-    state = "paused" if paused else "not paused"
+    state, name = "paused" if paused else "not paused", pcs.metadata.name
     if is_paused(pcs) == paused:
         return _said({"name": name, "paused": paused}, f"updates of {name} are {state} already", False)
     patch = {"metadata": {"annotations": {labels.ROLLOUT_PAUSED: "true" if paused else None}}}
@@ -323,7 +326,8 @@ async def restart_answer(client: Client, namespace: str, name: str, now: datetim
     from grove.api import labels
     from grove.api.meta import rfc3339
 
-    await _kept(client, namespace, name)  # a wrong name is told with those there are
+    pcs, _ = await _kept(client, namespace, name)  # a wrong name is told with those there are
+    _refuse_translated(pcs)
     mark = {labels.RESTARTED_AT: rfc3339(now)}
 
     def marked(raw: Json) -> Json:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from grove.api.meta import Object
+    from grove.api.podcliqueset import PodCliqueSet
     from grove.kube.client import Client
     from grove.plan.whatif import Plan
 
@@ -58,7 +59,7 @@ def _would_fit(options: Options, target: str, replicas: int, replica: int | None
 
     async def copied() -> None:
         async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
-            found = await targets(client, namespace, target, replica)
+            _, found = await targets(client, namespace, target, replica)
             if any(one.spec.replicas < replicas for one in found):  # type: ignore[attr-defined]
                 read.append((await copy_cluster(client, None), await settings_of(client)))
 
@@ -93,11 +94,9 @@ async def scale_answer(
     client: Client, namespace: str, target: str, replicas: int, replica: int | None = None, dry_run: bool = False,
     fits: Sequence[str] = (),
 ) -> Answer:  # fmt: skip
-    from grove.api.podcliqueset import PodCliqueSet
     from grove.show.scaling import scaled
 
-    found = await targets(client, namespace, target, replica)
-    pcs = await client.get(PodCliqueSet, object_name(target).partition("/")[0], namespace)
+    pcs, found = await targets(client, namespace, target, replica)
     changes = [scaled(one, replicas, pcs) for one in found]  # type: ignore[arg-type]
     for one, change in zip(found, changes, strict=True):
         if change.before != replicas:
@@ -135,11 +134,9 @@ def scaleref(options: Options, target: str, replica: int | None) -> int:
 
 
 async def scaleref_answer(client: Client, namespace: str, target: str, replica: int | None = None) -> Answer:
-    from grove.api.podcliqueset import PodCliqueSet
     from grove.cli.autoscalers import measured_clique
 
-    found = await targets(client, namespace, target, replica)
-    pcs = await client.get(PodCliqueSet, object_name(target).partition("/")[0], namespace)
+    pcs, found = await targets(client, namespace, target, replica)
     refs = [
         {"scaleTargetRef": {"apiVersion": kind.api_version, "kind": kind.kind, "name": one.metadata.name}}
         for one in found
@@ -160,21 +157,24 @@ async def scaleref_answer(client: Client, namespace: str, target: str, replica: 
     return Answer(data if len(data) > 1 else data[0], paint)
 
 
-async def targets(client: Client, namespace: str, target: str, replica: int | None) -> Sequence[Object]:
-    """The objects whose replicas are meant, as they are now."""
+async def targets(
+    client: Client, namespace: str, target: str, replica: int | None
+) -> tuple[PodCliqueSet, Sequence[Object]]:
+    """The set, and the objects whose replicas are meant, as they are now."""
     from grove.api import names
     from grove.api.podclique import PodClique
-    from grove.api.podcliqueset import PodCliqueSet
     from grove.api.scalinggroup import PodCliqueScalingGroup
     from grove.cli.dialects import scaled_part
+    from grove.cli.subjects import set_named
 
-    set_name, _, part = object_name(target).partition("/")
-    pcs = await client.get(PodCliqueSet, set_name, namespace)
+    asked, _, part = object_name(target).partition("/")
+    pcs = await set_named(client, namespace, asked)
+    set_name = pcs.metadata.name  # for an object of a dialect it may be another, cut short
     part = part or scaled_part(pcs.metadata.labels)
     if not part:
         if replica is not None:
             raise Unanswered("--replica chooses among the replicas of a set; a set itself is scaled whole")
-        return [pcs]
+        return pcs, [pcs]
     template = pcs.spec.template
     group = template.find_group_of(part)
     if group is not None and template.find_group(part) is None:
@@ -185,12 +185,12 @@ async def targets(client: Client, namespace: str, target: str, replica: int | No
     if replica is not None and replica >= pcs.spec.replicas:
         raise Unanswered(f"{set_name} has {pcs.spec.replicas} replicas, there is no replica {replica}")
     if template.find_group(part) is not None:
-        return [
+        return pcs, [
             await client.get(PodCliqueScalingGroup, names.scaling_group(set_name, index, part), namespace)
             for index in indices
         ]
     if template.find_clique(part) is not None:
-        return [await client.get(PodClique, names.clique(set_name, index, part), namespace) for index in indices]
+        return pcs, [await client.get(PodClique, names.clique(set_name, index, part), namespace) for index in indices]
     known = [one.name for one in template.pod_clique_scaling_groups]
     known += [one.name for one in template.standalone_cliques]
     raise Unanswered(f"{set_name} has no group or clique {part} to scale (it has {', '.join(known)})")

@@ -9,6 +9,7 @@ from grove.cli.access import SET_KINDS, Unanswered
 
 if TYPE_CHECKING:
     from grove.api.meta import Object
+    from grove.api.podcliqueset import PodCliqueSet
     from grove.api.podgang import PodGang
     from grove.kube.client import Client
     from grove.show.seen import Seen
@@ -151,13 +152,31 @@ async def _find_set(client: Client, namespace: str, name: str, read: Any) -> See
     return found
 
 
-async def set_called(client: Client, namespace: str, name: str, read: Any) -> Seen:
-    """The set of that name with all its parts; or what sets there are."""
+async def set_named(client: Client, namespace: str, name: str) -> PodCliqueSet:
+    """The set of that name alone, or the one kept for a dialect's object of that name; or what sets there are."""
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.cli.dialects import find_translated
+    from grove.kube.errors import NotFound
+
+    try:
+        return await client.get(PodCliqueSet, name, namespace)
+    except NotFound as error:
+        if not error.details.get("name"):
+            raise
+    if behind := await find_translated(client, namespace, name):
+        return await client.get(PodCliqueSet, behind, namespace)
+    raise Unanswered(await _no_set(client, namespace, name))
+
+
+async def _no_set(client: Client, namespace: str, name: str) -> str:
     from grove.api.podcliqueset import PodCliqueSet
 
+    return f"there is no PodCliqueSet {name} in namespace {namespace}{await existing(client, PodCliqueSet, namespace)}"
+
+
+async def set_called(client: Client, namespace: str, name: str, read: Any) -> Seen:
+    """The set of that name with all its parts; or what sets there are."""
     seen = await _find_set(client, namespace, name, read)
     if seen is not None:
         return seen
-    raise Unanswered(
-        f"there is no PodCliqueSet {name} in namespace {namespace}{await existing(client, PodCliqueSet, namespace)}"
-    )
+    raise Unanswered(await _no_set(client, namespace, name))

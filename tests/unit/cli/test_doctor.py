@@ -9,10 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.support.dialects import gang_set
 
+from grove import crds
 from grove.admission.certs.authority import Lifetimes, renewed
 from grove.admission.serving.registration import ServiceAddress, configurations
-from grove.api.core import Lease, Namespace, Node, Pod, Secret
+from grove.api.core import CustomResourceDefinition, Lease, Namespace, Node, Pod, Secret
+from grove.api.dynamo import PodGangSet
 from grove.api.topology import ClusterTopologyBinding
 from grove.cli.checks_running import _remedy
 from grove.cli.doctor import doctor_answer
@@ -123,6 +126,26 @@ async def _unlabel(patient: Patient) -> None:
     await patient.patch(Node, "z0-b0-r0-n0", {"metadata": {"labels": {"topology.kubernetes.io/rack": None}}})
 
 
+def _dialects(*, without: str = "", old: str = "", objects: int = 0) -> Callable[[Patient], Awaitable[None]]:
+    """The kinds of the dialects are there, but for one, or one of an earlier schema; and objects nobody took up."""
+
+    async def ill(patient: Patient) -> None:
+        known = {one["metadata"]["name"] for one in crds.load()}
+        for crd in crds.load(dialects=True):
+            name = crd["metadata"]["name"]
+            if name in known or name.startswith(without or "none"):
+                continue
+            if name.startswith(old or "none"):
+                crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].pop("spec")
+            await patient.create(CustomResourceDefinition.RESOURCE, crd)
+        for number in range(objects):
+            obj = gang_set(f"gang-{number}")
+            obj["metadata"] |= {"namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"}
+            await patient.create(PodGangSet.RESOURCE, obj)
+
+    return ill
+
+
 REFUSED = 'failed calling webhook "pcs.defaulting.webhooks.grove.io": connection refused'
 
 
@@ -186,6 +209,21 @@ REFUSED = 'failed calling webhook "pcs.defaulting.webhooks.grove.io": connection
         pytest.param(
             setting(denied=("mutatingwebhookconfigurations",)), "admission", "skipped", "you may not look", "",
             id="no right to see webhooks",
+        ),
+        pytest.param(_dialects(), "dialects", "ok", "3 kinds, up to date", "", id="other APIs, and all is well"),
+        pytest.param(
+            _dialects(without="koord"), "dialects", "warning", "not installed: koordpodcliquesets.grove.ai",
+            "grove crds --apply --dialects", id="one of the other APIs' kinds is missing",
+        ),
+        pytest.param(
+            _dialects(old="dynamopodgangsets"), "dialects", "warning",
+            "older than this program: dynamopodgangsets.grove.dynamo.ai", "grove crds --apply --dialects",
+            id="one of the other APIs' kinds is old",
+        ),
+        pytest.param(
+            _dialects(objects=4), "dialects", "warning",
+            "nobody translates 4 dynamopodgangsets (gang-0, gang-1, gang-2 …)", "dialects.enabled",
+            id="objects of another API that nobody looks at",
         ),
     ],
 )  # fmt: skip
