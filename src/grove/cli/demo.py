@@ -29,6 +29,7 @@ def demo(
     port: int, opens: bool,
 ) -> None:  # fmt: skip
     """Watch a whole inference system come up, grow, wait, heal and update, on a cluster inside this process."""
+    from grove.cli.access import Unanswered
     from grove.cli.terminal import terminal
     from grove.demo.pace import run_paced
     from grove.demo.performance import perform
@@ -41,7 +42,7 @@ def demo(
     try:
         plot = load_scenario(scenario or Path(__file__).parents[1] / "demo" / "tour.yaml")
     except BadScenario as error:
-        raise click.ClickException(str(error)) from error
+        raise Unanswered(str(error)) from error
     if web:
         from grove.cli.console import tour_in_browser
 
@@ -59,7 +60,7 @@ def demo(
             perform(plot, stage, console, nodes=nodes, seed=seed, keep=keep), seed=seed, speed=pace, frame=stage.frame
         )
     except StoryFailed as error:
-        raise click.ClickException(str(error)) from error
+        raise Unanswered(error.message, error.faults) from error
     except KeyboardInterrupt:
         if stage.is_over:
             return  # it was kept up, and this is how it ends

@@ -146,7 +146,8 @@ def _until_told(directory: Path) -> Iterator[None]:
     def ended(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    # SIGINT too: a shell that starts a program in the background has it ignored otherwise.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, ended)
     try:
         yield

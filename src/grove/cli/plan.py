@@ -141,12 +141,11 @@ def check_fields(manifests: Sequence[Any]) -> None:
 
 def refused(error: ApiError) -> Unanswered:
     """What admission or the schema says, one fault a line."""
-    causes = [one for one in error.details.get("causes") or () if one.get("message")]
-    if not causes:
+    from grove.plan.strict import faults_of
+
+    if not (faults := faults_of(error)):
         return Unanswered(f"it would be refused: {error}")
-    name = error.details.get("name", "")
-    faults = [f"{one['field']}: {one['message']}" if one.get("field") else one["message"] for one in causes]
-    return Unanswered(f"PodCliqueSet {name} would be refused", faults)
+    return Unanswered(f"PodCliqueSet {error.details.get('name', '')} would be refused", faults)
 
 
 def _only(copy: Copy, sets: set[Key]) -> Any:

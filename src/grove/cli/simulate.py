@@ -69,7 +69,7 @@ def simulate(
     check_fields(manifests)
     outcome = run(play(ground, manifests, scenario, seed=seed, patience_s=patience_s), seed=seed)
     if outcome.failed and not outcome.sets:
-        raise Unanswered(outcome.failed)  # nothing ever stood there to be shown
+        raise Unanswered(outcome.failed, outcome.faults)  # nothing ever stood there to be shown
     return show(outcome_answer(outcome, timeline=timeline), options.output)
 
 
@@ -107,7 +107,8 @@ def outcome_answer(outcome: Outcome, *, timeline: bool = True) -> Answer:
     code = FAULT if outcome.failed else RUNNING if outcome.is_whole else NO_FIT if cannot else WAITING
     data = {
         "sets": [tree_data(tree) for tree in outcome.sets], "timeline": outcome.timeline,
-        "placement": outcome.placement, "summary": outcome.summary, "failed": outcome.failed, "note": outcome.note,
+        "placement": outcome.placement, "summary": outcome.summary, "failed": outcome.failed,
+        "faults": outcome.faults, "note": outcome.note,
     }  # fmt: skip
     return Answer(data, lambda width: _paint(outcome, width, timeline), code)
 
@@ -132,4 +133,5 @@ def _paint(outcome: Outcome, width: int, timeline: bool) -> RenderableType:
         parts += indented(outcome.note, width, 0, "yellow")
     if outcome.failed:
         parts += indented(f"it ended early: {outcome.failed}", width, 0, "bold red")
+        parts += [line for fault in outcome.faults for line in indented(f"- {fault}", width, 2, "red")]
     return Group(*parts)

@@ -49,8 +49,8 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`placement` is node by pod; `failed` says why the story could not go on, if it could not; `note` what is not as
-    it would be on a real cluster."""
+    """`placement` is node by pod; `failed` says why the story could not go on, if it could not, with the `faults` of
+    a manifest that was refused; `note` what is not as it would be on a real cluster."""
 
     sets: tuple[Twig, ...]
     timeline: tuple[Note, ...]
@@ -58,6 +58,7 @@ class Outcome:
     summary: Summary
     failed: str = ""
     note: str = ""
+    faults: tuple[str, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -136,7 +137,7 @@ async def simulate(
     systems, others = [one for one, _ in given], tuple(sorted({name for _, names in given for name in names}))
     async with World(ground.nodes, seed=seed, objects=objects, copy=ground.copy) as world:
         story = Story(world, Listener())
-        failed = ""
+        failed, faults = "", tuple[str, ...]()
         try:
             for one in manifests:
                 if one["kind"] != "PodCliqueSet":
@@ -149,13 +150,13 @@ async def simulate(
                 await story.play(scenario)
                 await world.until(lambda: all(world.is_settled(p.metadata.name) for p in world.all(PodCliqueSet)), 600)
         except StoryFailed as error:
-            failed = str(error)
+            failed, faults = error.message, error.faults
         await asyncio.sleep(1.0)
         seen = world.seen()
         placement = {pod.metadata.name: pod.spec.node_name for pod in seen.pods if pod.is_bound}
         trees = tuple(tree_of(seen, pcs) for pcs in seen.sets)
         notes, summary = tuple(story.chronicle.notes), summarize(world, story.chronicle)
-        return Outcome(trees, notes, placement, summary, failed, told(others) if others else "")
+        return Outcome(trees, notes, placement, summary, failed, told(others) if others else "", faults)
 
 
 async def _create(world: World, obj: Json) -> None:
@@ -167,7 +168,7 @@ async def _create(world: World, obj: Json) -> None:
     try:
         await world.client.create(resource, {**obj, "metadata": {**place, **obj["metadata"]}})
     except ApiError as error:
-        raise StoryFailed(f"{obj['kind']} {obj['metadata']['name']} is refused: {error}") from error
+        raise StoryFailed.refused(f"{obj['kind']} {obj['metadata']['name']}", error) from error
 
 
 __all__ = ["BadCluster", "Ground", "Outcome", "load_ground", "load_manifests", "simulate"]

@@ -7,6 +7,7 @@ failure; a system that does not come up in time is told with the reason, and end
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Protocol
 
 from grove.api import conditions as words
@@ -24,6 +25,7 @@ from grove.demo.load import Engine
 from grove.demo.scenario import Scenario
 from grove.demo.traffic import Traffic
 from grove.kube.errors import ApiError
+from grove.plan.strict import faults_of
 from grove.plan.world import PATIENCE_S, World, shaped
 from grove.scheduler.explain.queues import queue_rows
 from grove.scheduler.loop.asked import diagnose
@@ -35,7 +37,16 @@ GPU = "nvidia.com/gpu"
 
 
 class StoryFailed(Exception):
-    """The story cannot go on; the text says what did not happen."""
+    """The story cannot go on; the text says what did not happen. `faults` are those of a manifest that is refused."""
+
+    def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
+        super().__init__(": ".join([message, "; ".join(faults)]) if faults else message)
+        self.message, self.faults = message, tuple(faults)
+
+    @classmethod
+    def refused(cls, what: str, error: ApiError) -> StoryFailed:
+        faults = faults_of(error)
+        return cls(f"{what} is refused", faults) if faults else cls(f"{what} is refused: {error}")
 
 
 class Audience(Protocol):
@@ -89,7 +100,7 @@ class Story:
         try:
             await self.world.apply(object)
         except ApiError as error:
-            raise StoryFailed(f"PodCliqueSet {name} is refused: {error}") from error
+            raise StoryFailed.refused(f"PodCliqueSet {name}", error) from error
         self._say("applied", name, f"PodCliqueSet {name} is applied")
 
     async def _wait(self, set: str, patience: str = "") -> None:
@@ -234,7 +245,7 @@ class Story:
         try:
             await self.world.client.patch(PodCliqueSet, set, change, self.world.namespace)
         except ApiError as error:
-            raise StoryFailed(f"the change of {set} is refused: {error}") from error
+            raise StoryFailed.refused(f"the change of {set}", error) from error
         if before is not None:
             old = before.metadata.generation
             await self.world.until(lambda: self._noticed(set, old))

@@ -1,4 +1,4 @@
-"""What an API server with strict field validation says of a manifest before admission sees it: fields nobody knows.
+"""What an API server says of a manifest: fields nobody knows, which it tells before admission, and admission's faults.
 
 A misspelt field is dropped by a server that is not asked to be strict, and `replcas: 1` would then "fit". kubectl asks.
 """
@@ -13,12 +13,19 @@ from typing import Any
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.crds import load
+from grove.kube.errors import ApiError
 
 METADATA = (
     "name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences", "uid",
     "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
     "managedFields", "selfLink",
 )  # fmt: skip
+
+
+def faults_of(error: ApiError) -> tuple[str, ...]:
+    """What admission or the schema says of a manifest, a sentence each with its path; none if it says nothing of it."""
+    causes = [one for one in error.details.get("causes") or () if one.get("message")]
+    return tuple(f"{one['field']}: {one['message']}" if one.get("field") else one["message"] for one in causes)
 
 
 def unknown_fields(manifest: Json) -> list[str]:

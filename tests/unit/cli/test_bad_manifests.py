@@ -5,18 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
-from click.testing import CliRunner
 
-from grove.cli.access import formatted
-from grove.cli.convert import convert
 from grove.cli.main import run
 from grove.cli.simulate import simulate
 from grove.demo.scenario import load_manifests
 from grove.plan.strict import unknown_fields
 
 SET = "apiVersion: grove.io/v1alpha1\nkind: PodCliqueSet\nmetadata: {name: a}\n"
-REFUSED = "error: PodCliqueSet a is refused: "
+REFUSED = "error: PodCliqueSet a is refused"
 
 
 @pytest.mark.parametrize(
@@ -56,46 +52,45 @@ def test_what_is_no_manifest_is_one_line_and_exit_code_2(
 
 
 @pytest.mark.parametrize(
-    ("spec", "want"),
+    ("spec", "faults"),
     [
-        pytest.param("spec: 7", REFUSED, id="a spec that is a number"),
-        pytest.param("spec: {template: [1]}", REFUSED, id="a template that is a list"),
-        pytest.param("spec: {template: {cliques: 7}}", REFUSED, id="cliques that are a number"),
-        pytest.param("spec: {template: {cliques: [3]}}", REFUSED, id="a clique that is a number"),
-        pytest.param("spec: {template: {cliques: []}}", REFUSED, id="no cliques"),
+        pytest.param("spec: 7", ["spec: Invalid value"], id="a spec that is a number"),
+        pytest.param("spec: {template: [1]}", ["spec.template: Invalid value"], id="a template that is a list"),
+        pytest.param(
+            "spec: {template: {cliques: 7}}", ["spec.template.cliques: Invalid value"], id="cliques that are a number"
+        ),
+        pytest.param(
+            "spec: {template: {cliques: [3]}}", ["spec.template.cliques[0]: Invalid value"],
+            id="a clique that is a number",
+        ),
+        pytest.param(
+            "spec: {template: {cliques: []}}", ["spec.template.cliques: Required value: at least one clique"],
+            id="no cliques",
+        ),
+        pytest.param(
+            "spec: {template: {cliques: [{name: a, spec: {roleName: r, podSpec: {}}}, {spec: {roleName: r}}]}}",
+            ["spec.template.cliques[1].name: Required value", "spec.template.cliques"], id="several faults",
+        ),
     ],
-)
-def test_what_admission_refuses_is_told_with_its_words(
-    spec: str, want: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["simulate", "simulate beside a good one"])
+def test_what_admission_refuses_is_told_with_its_words_a_bullet_each(
+    command: str, spec: str, faults: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "m.yaml"
+    file, sample = tmp_path / "m.yaml", Path(__file__).parents[3] / "samples" / "small.yaml"
     file.write_text(SET + spec)
+    beside = ["-f", str(sample), "--no-timeline"] if "beside" in command else []
     with pytest.raises(SystemExit) as end:
-        run(simulate, ["-f", str(file)])
+        run(simulate, [*beside, "-f", str(file)])
     said = capsys.readouterr()
     assert end.value.code == 2
-    assert said.err.startswith(want)
-    assert (said.err.count("\n"), said.out) == (1, "")
-
-
-def test_a_list_as_kubectl_prints_it_is_taken_apart(tmp_path: Path) -> None:
-    file = tmp_path / "m.yaml"
-    file.write_text(yaml.safe_dump({"kind": "List", "items": [{"kind": "A", "metadata": {"name": x}} for x in "xy"]}))
-    assert [one["metadata"]["name"] for one in load_manifests(file)] == ["x", "y"]
-
-
-def test_manifests_may_come_through_a_pipe() -> None:
-    sample = Path(__file__).parents[3] / "samples" / "small.yaml"
-    found = CliRunner().invoke(simulate, ["-f", "-", "--no-timeline"], input=sample.read_text(), standalone_mode=False)
-    assert "1 set, 1 gang, 2 of 2 pods ready" in found.output
-    assert found.return_value == 0
-
-
-def test_converting_leaves_the_keys_of_users_as_they_are() -> None:
-    text = "{kind: ConfigMap, apiVersion: v1, metadata: {name: a, labels: {my_team: b}}, data: {the_file.yaml: c}}"
-    found = CliRunner().invoke(convert, ["-"], input=text)
-    assert yaml.safe_load(found.output) == yaml.safe_load(text)
-    assert formatted({"a_b": 1}, "json", as_is=True) == '{\n  "a_b": 1\n}\n'
+    lines = (said.out[said.out.index("it ended early: ") :] if beside else said.err).splitlines()
+    assert lines[0] == (REFUSED.replace("error: ", "it ended early: ") if beside else REFUSED)
+    bullets = [line for line in lines[1:] if line.startswith("  - ")]
+    assert len(bullets) >= len(faults)
+    assert all(any(line.startswith(f"  - {fault}") for line in bullets) for fault in faults), bullets
+    if not beside:
+        assert (said.out, bullets) == ("", lines[1:])
 
 
 @pytest.mark.parametrize(

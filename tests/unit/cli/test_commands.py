@@ -65,7 +65,7 @@ def test_help_is_quick() -> None:
             "error: replicas must be a whole number, 0 or more, not many",
             id="not a number",
         ),
-        pytest.param(["demo", "--scenario", "pyproject.toml"], 1, "error: pyproject.toml: ", id="no scenario"),
+        pytest.param(["demo", "--scenario", "pyproject.toml"], 2, "error: pyproject.toml: ", id="no scenario"),
     ],
 )
 def test_what_is_wrong_is_told_without_a_traceback(args: list[str], code: int, line: str) -> None:
