@@ -20,7 +20,7 @@ from grove.cli.doctor import doctor_answer
 from grove.cli.events import events_answer
 from grove.cli.explain import explain_answer, queue_answer
 from grove.cli.plan import plan_answer
-from grove.cli.scale import scale_answer, scaleref_answer
+from grove.cli.scale import fit_lines, scale_answer, scaleref_answer
 from grove.cli.topology import topology_answer
 from grove.cli.tree import status_answer, tree_answer
 from grove.plan.copying import copy_cluster
@@ -243,6 +243,37 @@ async def test_plan_of_a_scale_out_counts_the_new_gang(world: World) -> None:
     too_many = await plan_answer(copy, world.namespace, scales=["chat/pair=4"])
     assert too_many.code == 4
     assert [gang.answer for gang in too_many.data.gangs].count("cannot fit") == 2
+
+
+@pytest.mark.parametrize(
+    ("target", "replicas", "want"),
+    [
+        pytest.param("chat/pair", 2, [r"what comes would fit now in \S+"], id="a unit more"),
+        pytest.param(
+            "chat/pair", 4, [r"2 of 3 gangs would not be placed now: chat-0-pair-1: .*room.*"], id="more units than fit"
+        ),
+        pytest.param("chat/front", 2, [r"what comes would fit now in \S+"], id="a pod above the minimum"),
+        pytest.param("chat/front", 9, [r"chat-0: 4 pods above its minimum have no place: .+"], id="more pods than fit"),
+        pytest.param("chat", 3, [r"1 of 2 gangs would not be placed now: chat-2: .*"], id="more replicas than fit"),
+        pytest.param("chat/pair", 1, [], id="nothing comes"),
+    ],
+)
+async def test_scale_says_whether_what_comes_would_fit(
+    world: World, target: str, replicas: int, want: list[str]
+) -> None:
+    """Two racks of four nodes: a replica of the set takes one pod for the front and a rack's rest for each unit."""
+    front = server("front", 1, 8)
+    groups = [{"name": "pair", "cliqueNames": ["leader", "worker"], "replicas": 1, "minAvailable": 1}]
+    parts = [front, server("leader", 1, 8), server("worker", 2, 8)]
+    await world.apply(world.system("chat", required="block", cliques=parts, podCliqueScalingGroups=groups))
+    await world.available("chat")
+    copy = await copy_cluster(world.client, None)
+    answer = await plan_answer(copy, world.namespace, scales=[f"{target}={replicas}"], now=world.now)
+    told = fit_lines(answer.data)
+    assert answer.code == (4 if any("placed now" in line for line in told) else 3 if "above" in str(told) else 0)
+    assert len(told) == len(want), told
+    for line, pattern in zip(told, want, strict=True):
+        assert re.fullmatch(pattern, line), line
 
 
 async def test_plan_of_a_drained_node_finds_the_gang_a_place_or_says_it_has_none(world: World) -> None:

@@ -123,7 +123,8 @@ async def plan_answer(
     found = replace(found, blind=copy.blind, note=told(others) if others else "")
     states = {gang.answer for gang in found.gangs}
     homeless = any(one.fits is False for one in found.others)
-    code = NO_FIT if homeless or "cannot fit" in states else WAITING if "waits" in states else RUNNING
+    waits = "waits" in states or any(gang.why for gang in found.gangs)
+    code = NO_FIT if homeless or "cannot fit" in states else WAITING if waits else RUNNING
     return Answer(found, lambda width: _paint(found, width, show_pods), code)
 
 
@@ -262,7 +263,10 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
         parts.append(table(titles, rows, width, may_go=("NODES", "SCORE"), right=("PODS", "NEW", "NODES", "SCORE")))
     refused = [gang for gang in plan.gangs if gang.why]
     for gang in refused[:MOST_TOLD]:
-        parts += indented(f"{gang.name} {gang.answer}: {gang.why}", width, 0, styles[gang.answer])
+        said = (
+            f"{gang.name} fits, but {gang.why}" if gang.answer == "fits" else f"{gang.name} {gang.answer}: {gang.why}"
+        )
+        parts += indented(said, width, 0, styles["waits" if gang.answer == "fits" else gang.answer])
         if gang.helps:
             parts += indented("any one of these would make it fit:", width, 2)
             parts += [line for help in gang.helps for line in indented(f"- {help}", width, 4)]

@@ -75,16 +75,19 @@ def _would_fit(options: Options, target: str, replicas: int, replica: int | None
 
 
 def fit_lines(plan: Plan) -> tuple[str, ...]:
-    """What a plan says of the gangs that come."""
+    """What a plan says of the gangs and pods that come."""
+    from grove.show.words import many
+
     new = [gang for gang in plan.gangs if gang.moved]
     refused = [gang for gang in new if gang.answer != "fits"]
-    lines = []
-    if new and not refused:
+    lines = [f"{gang.name}: {gang.why}" for gang in new if gang.answer == "fits" and gang.why]
+    if refused:
+        gangs, first = many(len(new), "gang"), refused[0]
+        lines.insert(0, f"{len(refused)} of {gangs} would not be placed now: {first.name}: {first.why}")
+    elif new and not lines:
         places = sorted({gang.where for gang in new if gang.where})
         where = f" in {', '.join(places[:4])}" if places else ""
         lines.append(f"what comes would fit now{where}")
-    elif refused:
-        lines.append(f"{len(refused)} of {len(new)} gangs would not be placed now: {refused[0].name}: {refused[0].why}")
     if plan.preempted:
         lines.append(f"would be evicted for it: {', '.join(plan.preempted)}")
     return tuple(lines)

@@ -25,12 +25,13 @@ from grove.scheduler.solve.place import place
 from grove.show.advice import Advice, advice_of
 from grove.show.reasons import sentence
 from grove.show.seen import Seen
-from grove.show.words import counted
+from grove.show.words import counted, many
 
 DECIDED_S = 120.0
 """Virtual time in which the scheduler has said what it has to say about every gang."""
 MOST_MORE = 32
 """Further copies that are tried out; more than that is "at least as many"."""
+POD_SCHEDULED = "PodScheduled"
 FITS, WAITS, NO_FIT = "fits", "waits", "cannot fit"
 
 
@@ -42,7 +43,10 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class GangPlan:
-    """One gang of the plan. `helps` are verified changes, any one of which would make it fit."""
+    """One gang of the plan. `helps` are verified changes, any one of which would make it fit.
+
+    One that fits may have pods above its minimum that do not; `why` says so.
+    """
 
     name: str
     namespace: str
@@ -159,8 +163,9 @@ def _gang_plan(
         for depth in range(len(levels)):
             values = {path[depth] for path in paths}
             where = values.pop() if len(values) == 1 else where
-        score = gang.status.placement_score
-        return GangPlan(key.name, key.namespace, FITS, bound, len(pods) - len(bound), where, score, moved=moved)
+        score, rest = gang.status.placement_score, [pod for pod in pods if not pod.is_bound]
+        why = _above_minimum(rest) if rest else ""
+        return GangPlan(key.name, key.namespace, FITS, bound, len(rest), where, score, why, moved=moved)
     view = world.scheduler.view
     state = view.gangs.get(str(key))
     found = diagnose(view, state, world.scheduler.config.node_policy) if state is not None else None
@@ -176,6 +181,15 @@ def _gang_plan(
     helps = tuple(_helps(advice_of(change, gang, pcs, levels)) for change in changes)
     why = sentence(named(found.explanation.why, {key: name for name, key in levels}))
     return GangPlan(key.name, key.namespace, NO_FIT, bound, len(pods) - len(bound), why=why, helps=helps, moved=moved)
+
+
+def _above_minimum(rest: Sequence[Pod]) -> str:
+    """Why pods of a gang that is placed find no node: what the scheduler wrote on them."""
+    said = [find_condition(pod.status.conditions, POD_SCHEDULED) for pod in rest]
+    told = next((one.message for one in said if one is not None and one.message), "")
+    return f"{many(len(rest), 'pod')} above its minimum {'has' if len(rest) == 1 else 'have'} no place" + (
+        f": {told}" if told else ""
+    )
 
 
 def _helps(advice: Advice) -> str:
