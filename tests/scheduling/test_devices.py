@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.support.devices import claiming, sharing, with_devices
+from tests.support.devices import Devices, claiming, sharing, with_devices
 from tests.support.gangs import HOME, gang, group
 
-from grove.api.core import Node, Pod
+from grove.api.core import Node, Pod, PriorityClass, ResourceClaim
 from grove.scheduler.loop.decisions import TRIES
 from grove.sim.topology import RACK, Topology
 
@@ -215,3 +217,55 @@ async def test_homes_are_tried_until_the_last_one(cluster: Any) -> None:
         await bench.apply(gang("g", sharing("s", 2, "shared", gpus=1), pinned, branches=(("c", ("s", "w"), RACK),)))
         await bench.expect({"g/s": 2, "g/w": 1})
         assert set((await bench.nodes_of("g")).values()) == {names[-1]}
+
+
+@asynccontextmanager
+async def priorities(cluster: Any) -> AsyncIterator[tuple[str, str]]:
+    names = (f"{cluster.prefix}low", f"{cluster.prefix}high")
+    for name, value in zip(names, (10, 100), strict=True):
+        await cluster.client.create(PriorityClass, {"metadata": {"name": name}, "value": value})
+    yield names
+    for name in names:
+        await cluster.client.delete(PriorityClass, name)
+
+
+async def test_a_gang_that_claims_devices_puts_out_those_that_have_them(cluster: Any) -> None:
+    async with with_devices(cluster) as (bench, devices), priorities(cluster) as (low, high):
+        one, other = await bench.add_nodes(2)
+        await devices.put(one, "a", "a")
+        await devices.put(other, "a")
+        await bench.apply(gang("under", claiming("w", 3, resourceClaimTemplateName="one"), priority_class=low))
+        await devices.make_claims("one")
+        await bench.expect({"under/w": 3})
+        async with devices.freeing_claims():
+            await bench.apply(gang("over", claiming("w", 2, resourceClaimTemplateName="one"), priority_class=high))
+            await devices.make_claims("one")
+            await bench.expect({"over/w": 2})
+        await nothing_is_given_twice(devices)
+
+
+async def test_a_gang_that_shares_a_claim_puts_out_those_who_have_its_devices(cluster: Any) -> None:
+    async with with_devices(cluster) as (bench, devices), priorities(cluster) as (low, high):
+        one, other = await bench.add_nodes(2, gpus=4)
+        await devices.put(one, "a")
+        await devices.put(other, "a")
+        await bench.apply(gang("under", claiming("w", 1, resourceClaimTemplateName="one"), priority_class=low))
+        await bench.apply(gang("equal", claiming("w", 1, resourceClaimTemplateName="one"), priority_class=high))
+        await devices.make_claims("one")
+        await bench.expect({"under/w": 1, "equal/w": 1})
+        await devices.claim("shared")
+        async with devices.freeing_claims():
+            await bench.apply(gang("over", sharing("w", 2, "shared"), priority_class=high))
+            await bench.expect({"equal/w": 1, "over/w": 2})
+        await nothing_is_given_twice(devices)
+
+
+async def nothing_is_given_twice(devices: Devices) -> None:
+    claims = (await devices.client.list(ResourceClaim, devices.bench.namespace)).items
+    given = [
+        (one["pool"], one["device"])
+        for claim in claims
+        if claim.status.allocation is not None and claim.status.reserved_for
+        for one in claim.status.allocation["devices"]["results"]
+    ]
+    assert len(given) == len(set(given))

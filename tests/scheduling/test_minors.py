@@ -15,6 +15,12 @@ from grove.api.koordinator import Device
 
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 K = "koordinator.sh/"
+HALF = {f"{K}gpu-core": "50", f"{K}gpu-memory-ratio": "50"}
+WHOLE = {"nvidia.com/gpu": "1"}
+PAIR = {
+    "nvidia.com/gpu": "2",
+    "scheduling.koordinator.sh/device-allocate-hint": '{"gpu":{"requiredTopologyScope":"PCIe"}}',
+}
 
 
 @pytest.fixture
@@ -110,6 +116,59 @@ async def test_gangs_with_cards_put_out_and_are_put_out(cluster: Any, devices: N
         await bench.apply(gang("over", group("w", 2), priority_class="high"))
         await bench.expect({"over/w": 2})
         assert sorted(one for cards in (await minors(bench)).values() for one in cards) == [0, 1]
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize(
+    ("cards", "under", "over", "left"),
+    [
+        pytest.param(1, [HALF, HALF], WHOLE, 0, id="a whole card for which two halves have to go"),
+        pytest.param(2, [WHOLE, HALF, HALF], WHOLE, 2, id="a whole card for which one pod goes and not two"),
+        pytest.param(2, [WHOLE, WHOLE], HALF, 1, id="half a card, and one of two goes for it"),
+        pytest.param(2, [HALF, HALF, HALF, HALF], HALF, 3, id="a half for a half"),
+        pytest.param(2, [WHOLE, WHOLE], PAIR, 0, id="two cards at one place"),
+    ],
+)
+async def test_shares_and_places_are_preempted_for(
+    cluster: Any, devices: None, cards: int, under: list[dict], over: dict, left: int
+) -> None:
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1, gpus=cards)
+        await cluster.client.create(Device, device(node, cards, pcie=2))
+        for name, value in (("low", 10), ("high", 100)):
+            await cluster.client.create(PriorityClass, {"metadata": {"name": name}, "value": value})
+        await cluster.settle(0.5)
+        for number, wanted in enumerate(under):
+            await apply_wanting(bench, f"under{number}", wanted, "low")
+        await bench.expect({f"under{number}/w": 1 for number in range(len(under))})
+        await apply_wanting(bench, "over", over, "high")
+
+        async def placed() -> bool:
+            return bool(await bench.nodes_of("over"))
+
+        await cluster.eventually(placed)
+        assert sum((await bench.bound()).values()) == 1 + left, "nobody goes who need not"
+        await cards_are_nobodys_twice(bench)
+
+
+async def apply_wanting(bench: Bench, name: str, wanted: dict, priority: str) -> None:
+    one = gang(name, group("w", 1, gpus=0), priority_class=priority)
+    await bench.apply(one, pods=False)
+    pod = member_json(one, one.groups[0], 0, bench.namespace)
+    resources = {key: value for key, value in wanted.items() if not key.startswith("scheduling")}
+    pod["spec"]["containers"][0]["resources"] = {"requests": resources, "limits": resources}
+    pod["metadata"]["annotations"] = {key: value for key, value in wanted.items() if key.startswith("scheduling")}
+    await bench.create_pod(pod)
+
+
+async def cards_are_nobodys_twice(bench: Bench) -> None:
+    core: dict[tuple[str, int], int] = {}
+    for pod in await bench.pods():
+        if pod.is_bound:
+            for one in json.loads(pod.metadata.annotations[ALLOCATED])["gpu"]:
+                at = (pod.spec.node_name, one["minor"])
+                core[at] = core.get(at, 0) + int(one["resources"][f"{K}gpu-core"])
+    assert all(used <= 100 for used in core.values())
 
 
 @pytest.mark.simulated

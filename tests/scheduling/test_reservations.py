@@ -11,7 +11,7 @@ import pytest
 from tests.support.fleet import GPU, install, reservation, standing
 from tests.support.gangs import Bench, gang, group, member_json, scheduling
 
-from grove.api.core import Event
+from grove.api.core import Event, PriorityClass
 from grove.api.koordinator import Reservation
 
 RED = {"team": "red"}
@@ -209,3 +209,22 @@ async def test_a_reservation_that_nobody_can_use_is_told_so(cluster: Any, reserv
             return found and found[0].message
 
         assert await cluster.eventually(told) == "no owner is named: no pod can ever use it"
+
+
+@pytest.mark.simulated
+async def test_nobody_is_put_out_of_a_reservation_whose_room_would_not_become_free(
+    cluster: Any, reservations: None
+) -> None:
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1)
+        for name, value in (("low", 10), ("high", 100)):
+            await cluster.client.create(PriorityClass, {"metadata": {"name": name}, "value": value})
+        await standing(cluster, reservation(f"{cluster.prefix}many", allocateOnce=False), node)
+        await cluster.settle(1)
+        await bench.apply(gang("mine", group("w", 1), labels=RED, priority_class="low"))
+        await bench.expect({"mine/w": 1})
+        (pod,) = await bench.pods()
+        await bench.apply(gang("other", group("w", 1), priority_class="high"))
+        await bench.condition("other", status="False", reason="Unschedulable")
+        await cluster.settle(30)
+        assert pod.metadata.uid in {one.metadata.uid for one in await bench.pods()}, "its going would help nobody"

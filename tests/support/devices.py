@@ -5,6 +5,7 @@ Claims are made from templates by Kubernetes' controller; on the simulator the t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -81,6 +82,27 @@ class Devices:
             await self.client.patch(
                 Pod, pod.metadata.name, {"status": status}, self.bench.namespace, subresource="status"
             )  # fmt: skip
+
+    @asynccontextmanager
+    async def freeing_claims(self) -> AsyncIterator[None]:
+        """Claims of pods that have gone give up, a while after them; a real control plane has a controller for that."""
+
+        async def free() -> None:
+            while True:
+                await asyncio.sleep(0.7)
+                pods = {pod.metadata.uid for pod in await self.bench.pods()}
+                for claim in (await self.client.list(ResourceClaim, self.bench.namespace)).items:
+                    users = claim.status.reserved_for
+                    if users and not any(user.uid in pods for user in users):
+                        status = {"status": {"reservedFor": [], "allocation": None}}
+                        await self.client.patch(
+                            ResourceClaim, claim.metadata.name, status, self.bench.namespace, subresource="status"
+                        )
+
+        task = asyncio.get_running_loop().create_task(free()) if self.bench.cluster.is_sim else None
+        yield
+        if task is not None:
+            task.cancel()
 
     async def given(self) -> dict[str, list[str]]:
         """Pools and devices by the name of the pod they are reserved for; the claims of one test."""

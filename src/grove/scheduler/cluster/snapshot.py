@@ -185,6 +185,17 @@ class Snapshot:
         twin.version += 1
         return twin
 
+    def add_free(self, node: str, amounts: Mapping[str, int]) -> None:
+        """Counts more as free on a node than its pods leave, or less: for what-ifs, on copies."""
+        row = self.nodes.row_of.get(node)
+        if row is None or not any(amounts.values()):
+            return
+        rows = self._resource_rows(amounts)
+        self._own_free()
+        for r, amount in rows:
+            self.free[r, row] += amount
+        self.version += 1
+
     def terminating(self) -> list[PodFacts]:
         """Pods that are on their way out and still counted."""
         return [self._pods.get(uid)[0] for uid in self._leaving]  # type: ignore[index]

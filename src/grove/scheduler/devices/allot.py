@@ -250,3 +250,57 @@ def _expressions(spec: Json) -> list[str]:
             raise NotUnderstood(f"selector {sorted(one)} is not understood")
         found.append(str(one["cel"].get("expression", "")))
     return found
+
+
+Copies = dict[tuple[object, ...], int]
+"""What `copies` said, by the looks of a node's devices: nodes of a fleet are much alike."""
+
+
+def free_amounts(
+    devices: Sequence[Device], taken: Collection[DeviceId], asked: Mapping[str, Asked],
+    sets: Mapping[str, Sequence[Wants]], known: Copies,
+) -> dict[str, int]:  # fmt: skip
+    """Free devices of a node, by what is asked for; `known` keeps what is worked out."""
+    free = [device for device in devices if device.id not in taken]
+    if not free:
+        return {}
+    found = {name: sum(map(one.matches, free)) for name, one in asked.items()}
+    found[ANY] = len(free)
+    for name, wants in sets.items():
+        key = (name, looks(wants, devices, taken))
+        if key not in known:
+            known[key] = copies(wants, devices, taken)
+        found[name] = known[key]
+    return found
+
+
+class ClaimsVacancy:
+    """What would be free of nodes' devices without some pods: those of claims that nobody else uses."""
+
+    def __init__(
+        self, devices: Mapping[str, Sequence[Device]], taken: frozenset[DeviceId],
+        given: Mapping[str, Sequence[tuple[frozenset[DeviceId], frozenset[str]]]], asked: Mapping[str, Asked],
+        sets: Mapping[str, Sequence[Wants]],
+    ) -> None:  # fmt: skip
+        """`given` has, by node, the devices of each claim and the uids of its users."""
+        self._devices, self._taken, self._given, self._asked, self._sets = devices, taken, given, asked, sets
+        self._known: Copies = {}
+
+    def freed(self, node: str, uids: Collection[str]) -> Mapping[str, int]:
+        gone = set(uids)
+        back = self.given_back(gone, self._given.get(node, ()))
+        if not back:
+            return {}
+        devices = self._devices.get(node, ())
+        before, after = (
+            free_amounts(devices, taken, self._asked, self._sets, self._known)
+            for taken in (self._taken, self._taken - back)
+        )
+        return {name: amount - before.get(name, 0) for name, amount in after.items()}
+
+    @staticmethod
+    def given_back(
+        gone: Collection[str], claims: Sequence[tuple[frozenset[DeviceId], frozenset[str]]]
+    ) -> frozenset[DeviceId]:
+        """Devices of the claims all of whose users are gone."""
+        return frozenset(id_ for ids, users in claims if users and users <= set(gone) for id_ in ids)

@@ -8,8 +8,9 @@ has room, so that what is left stays in one piece. All amounts are whole numbers
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import combinations
 
 from grove.api.core import Pod
@@ -165,6 +166,31 @@ class NodeDevices:
     rdma: dict[int, Card] = field(default_factory=dict)
     partitions: Mapping[int, tuple[frozenset[int], ...]] = field(default_factory=dict)
     fault: str = ""
+
+    @property
+    def kind(self) -> object:
+        """Equal for nodes whose devices are alike, all of them free."""
+        parts = (
+            (minor, one.pcie, one.numa, one.size) for part in (self.cards, self.rdma) for minor, one in part.items()
+        )
+        return (*parts, len(self.cards), tuple(self.partitions.items()), self.fault)
+
+    def copy(self) -> NodeDevices:
+        """All of it as it is now, to be taken from."""
+        cards, rdma = ({minor: replace(one) for minor, one in part.items()} for part in (self.cards, self.rdma))
+        return NodeDevices(cards, rdma, self.partitions, self.fault)
+
+    def without(self, taken: Iterable[Allotment], unknown: int = 0) -> NodeDevices:
+        """What is left beside these, and beside so many cards of pods that do not say which they have."""
+        found = self.copy()
+        for one in taken:
+            found.take(one)
+        # Others bound them without a word: the last ones, as nobody can know better.
+        for card in sorted(found.cards.values(), key=lambda card: -card.minor):
+            if unknown and card.is_free:
+                found.take(Allotment(((card.minor, FULL, card.size),)))
+                unknown -= 1
+        return found
 
     def allot(self, want: Want) -> Allotment | None:
         """The minors for one pod, or None. Nothing is taken yet."""
@@ -325,8 +351,12 @@ def written(devices: NodeDevices, one: Allotment) -> str:
 def allotted(pod: Pod) -> Allotment | None:
     """What is written on a pod; None if nothing, or nothing that can be read."""
     text = pod.metadata.annotations.get(ALLOCATED)
-    if not text:
-        return None
+    return _read_allotment(text) if text else None
+
+
+@lru_cache(maxsize=65536)
+def _read_allotment(text: str) -> Allotment | None:
+    """The same few texts are on the pods of a whole fleet."""
     try:
         body = json.loads(text)
         cards = tuple(
@@ -337,3 +367,40 @@ def allotted(pod: Pod) -> Allotment | None:
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     return Allotment(cards, rdma)
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """A node's devices, and what its pods have of them, by uid: an allotment, or only how many cards."""
+
+    devices: NodeDevices
+    kind: object
+    """Equal for nodes whose devices are alike."""
+    by_pod: Mapping[str, Allotment | int]
+    promised: tuple[Allotment, ...] = ()
+
+
+class MinorsVacancy:
+    """How many pods of each kind would fit on nodes without some of those that are there."""
+
+    def __init__(self, nodes: Mapping[str, Used], wants: Mapping[str, Want]) -> None:
+        self._nodes, self._wants = nodes, wants
+        self._known: dict[tuple[object, ...], dict[str, int]] = {}
+
+    def freed(self, node: str, uids: Collection[str]) -> Mapping[str, int]:
+        used = self._nodes.get(node)
+        if used is None or not any(uid in used.by_pod for uid in uids):
+            return {}
+        before, after = self._room(used, ()), self._room(used, uids)
+        return {name: after[name] - before[name] for name in self._wants}
+
+    def _room(self, used: Used, gone: Collection[str]) -> dict[str, int]:
+        """Nodes of a fleet are much alike: each situation is worked out once."""
+        left = [one for uid, one in used.by_pod.items() if uid not in gone]
+        taken = sorted([one for one in left if isinstance(one, Allotment)] + list(used.promised), key=repr)
+        unknown = sum(one for one in left if isinstance(one, int))
+        key = (used.kind, tuple(taken), unknown)
+        if key not in self._known:
+            free = used.devices.without(taken, unknown)
+            self._known[key] = {name: free.room(want) for name, want in self._wants.items()}
+        return self._known[key]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, islice, product
 
 from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.evict.vacancies import NO_VACANCIES, Vacancies
 from grove.scheduler.evict.victims import (
     DisruptionBudget,
     Running,
@@ -77,19 +78,22 @@ def preempt(
     budget: Budget = Budget(),
     *,
     closed: Collection[str] = (),
+    vacancies: Vacancies = NO_VACANCIES,
 ) -> Victims | NoVictims:
     """Victims for a gang that does not fit, or why there are none. Who of `running` may go is decided here.
 
-    Nodes in `closed` are held for somebody else: nobody there is put out, and nothing there is used.
+    Nodes in `closed` are held for somebody else: nobody there is put out, and nothing there is used. `vacancies` know
+    what becomes free with pods beside their requests.
     """
     version = snapshot.version
     if not gang.may_preempt:
         return NoVictims(gang.name, Reason(NEVER_PREEMPTS), True, version)
     leaving = snapshot.terminating()
-    trial = _Trial(snapshot, gang, budgets, budget, closed)
+    trial = _Trial(snapshot, gang, budgets, budget, closed, vacancies)
     if isinstance(trial.without(leaving), Placement):
         return NoVictims(gang.name, Reason(LEAVING if leaving else FITS), True, version)
-    trial = _Trial(trial.emptied(leaving), gang, budgets, budget, closed) if leaving else trial
+    if leaving:
+        trial = _Trial(trial.emptied(leaving), gang, budgets, budget, closed, vacancies.after(leaving))
     gone = {pod.uid for pod in leaving}
     may_put_out = snapshot.seams.may_put_out
     lower = [u for u in running if u.preemptible and u.name != gang.name and may_put_out(snapshot, gang, u)]
@@ -125,8 +129,10 @@ class _Trial:
     """One gang against a snapshot, and who might leave it."""
 
     def __init__(
-        self, base: Snapshot, gang: Gang, budgets: Sequence[DisruptionBudget], budget: Budget, closed: Collection[str]
-    ) -> None:
+        self, base: Snapshot, gang: Gang, budgets: Sequence[DisruptionBudget], budget: Budget, closed: Collection[str],
+        vacancies: Vacancies,
+    ) -> None:  # fmt: skip
+        self._vacancies = vacancies
         self._base, self._gang, self._budgets, self._budget = base, gang, budgets, budget
         self._closed = tuple(sorted(closed))
         self._plain = _only_amounts_matter(base, gang)
@@ -134,10 +140,12 @@ class _Trial:
     def emptied(self, pods: Sequence[PodFacts]) -> Snapshot:
         """The snapshot without these pods. If they mean nothing to the gang but room, only that is taken away."""
         if self._plain:
-            return self._base.relieved(pods)
-        twin = self._base.copy()
-        for pod in pods:
-            twin.remove_pod(pod.uid)
+            twin = self._base.relieved(pods)
+        else:
+            twin = self._base.copy()
+            for pod in pods:
+                twin.remove_pod(pod.uid)
+        self._vacancies.clear(twin, pods)
         return twin
 
     def without(self, pods: Sequence[PodFacts]) -> Placement | NoFit:
@@ -246,11 +254,11 @@ class _Trial:
             (group.pods[0] for group in gang.groups() if group.need and group.pods),
             key=lambda pod: (sorted((n, a) for n, a in pod.shape.requests if "/" in n), pod.shape.requests),
         )
-        cost = row_costs(base, units, by_row, largest)
+        cost = row_costs(base, units, by_row, largest, self._vacancies)
         aimed = place_on(empty, gang, self._budget, self._closed, cost=cost)
         if isinstance(aimed, NoFit):
             return NoVictims(gang.name, aimed.why, False, base.version)
-        toll = fewest_victims(base, units, by_row, aimed)
+        toll = fewest_victims(base, units, by_row, aimed, self._vacancies)
         answer = self.without(toll.pods())
         if isinstance(answer, NoFit) and answer.reason == NOT_ADMITTED:
             answer = self._enough_for_a_policy(units, toll)

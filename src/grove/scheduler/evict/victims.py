@@ -15,6 +15,7 @@ import numpy as np
 from grove.api.selector import Selector
 from grove.scheduler.cluster.nodes import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.evict.vacancies import NO_VACANCIES, Vacancies
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import PodFacts, Requests
 
@@ -113,19 +114,24 @@ def pods_by_row(snapshot: Snapshot, units: Sequence[Running]) -> dict[int, list[
 
 
 def row_costs(
-    snapshot: Snapshot, units: Sequence[Running], by_row: Mapping[int, list[tuple[Running, PodFacts]]], wanted: PodFacts
-) -> Ints:
+    snapshot: Snapshot, units: Sequence[Running], by_row: Mapping[int, list[tuple[Running, PodFacts]]],
+    wanted: PodFacts, vacancies: Vacancies = NO_VACANCIES,
+) -> Ints:  # fmt: skip
     """Pods that would be lost to make room for one such pod on each row: an estimate to order rows by."""
     toll = Toll(units)
     cost = np.zeros(snapshot.nodes.rows, dtype=np.int64)
     asked = [(r, amount) for r, amount in snapshot.amounts(wanted.shape.requests) if amount > 0]
     free = snapshot.free[[r for r, _ in asked], : cost.size].T.tolist()
     given: dict[Requests, list[int]] = {}
+    names = [snapshot.resources[r] for r, _ in asked]
     for row, here in by_row.items():
         missing = [amount - have for (_, amount), have in zip(asked, free[row], strict=True)]
+        gone: list[str] = []
         for unit, pod in here:
-            if max(missing) <= 0:
+            freed = vacancies.freed(pod.node, gone) if vacancies else {}
+            if max(lack - freed.get(name, 0) for lack, name in zip(missing, names, strict=True)) <= 0:
                 break
+            gone.append(pod.uid)
             cost[row] += toll.price(unit, pod)
             requests = pod.shape.requests
             if requests not in given:
@@ -140,6 +146,7 @@ def fewest_victims(
     units: Sequence[Running],
     by_row: Mapping[int, list[tuple[Running, PodFacts]]],
     placement: Placement,
+    vacancies: Vacancies = NO_VACANCIES,
 ) -> Toll:
     """Victims that make room for a placement where it stands: cheapest first, then spared again where not needed."""
     demand: dict[int, Ints] = {}
@@ -165,8 +172,33 @@ def fewest_victims(
                 toll.take(unit, pod)
                 left[row] = left[row] + gives
                 short = (left[row] < 0) & (demand[row] > 0)
+        if vacancies and short.any():
+            _take_for_devices(snapshot, toll, here, row, demand[row], vacancies)
     _spare_needless(snapshot, toll, demand, given)
     return toll
+
+
+def _take_for_devices(
+    snapshot: Snapshot, toll: Toll, here: Sequence[tuple[Running, PodFacts]], row: int, demand: Ints,
+    vacancies: Vacancies,
+) -> None:  # fmt: skip
+    """Takes pods of a row, the cheapest first, until what sources count there suffices, or nobody is left."""
+    given = _Given(snapshot)
+    gone = [pod for unit, pod in here if toll.price(unit, pod) == 0]
+    left = snapshot.free[:, row] - demand + sum(map(given.by, gone), np.zeros_like(demand))
+
+    def is_short() -> bool:
+        freed = vacancies.freed(gone[0].node, [pod.uid for pod in gone]) if gone else {}
+        more = np.array([freed.get(name, 0) for name in snapshot.resources], dtype=np.int64)
+        return bool(((left + more < 0) & (demand > 0)).any())
+
+    for unit, pod in sorted(here, key=lambda c: toll.price(*c)):
+        if not is_short():
+            return
+        if toll.price(unit, pod) > 0:
+            toll.take(unit, pod)
+            gone.append(pod)
+            left = left + given.by(pod)
 
 
 def _spare_needless(snapshot: Snapshot, toll: Toll, demand: Mapping[int, Ints], given: _Given) -> None:

@@ -7,7 +7,8 @@ are written down by `claimwrite`. Taking devices back when pods have gone is the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -19,13 +20,13 @@ from grove.kube.client import Client
 from grove.kube.errors import ConnectionLost, TooManyRequests, Unavailable
 from grove.scheduler.cluster.nodes import Mask
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.devices.allot import Wants, allot, copies, counted, looks, read_wants, set_name
+from grove.scheduler.devices.allot import ClaimsVacancy, Wants, allot, counted, free_amounts, read_wants, set_name
 from grove.scheduler.devices.cel import NotUnderstood
-from grove.scheduler.devices.devices import ANY, DEVICES, SHARED, Asked, Device, DeviceId, Inventory, allocated
+from grove.scheduler.devices.devices import DEVICES, SHARED, Asked, Device, DeviceId, Inventory, allocated
 from grove.scheduler.devices.homes import Sites
 from grove.scheduler.model.facts import NodeTerm, NodeTerms, PodFacts
 from grove.scheduler.model.podreq import node_terms
-from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
+from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal, Vacancy
 
 RETRY_S = 1.0
 
@@ -51,7 +52,9 @@ class DeviceClaims(NodeSource):
         self, changed: Callable[[], None], recount: Callable[[Iterable[str]], None],
         reaches: Callable[[NodeTerms, str], bool], find_pod: Callable[[Key], Pod | None],
         write: Callable[[DeviceClaims, Pod, float], Awaitable[str]],
+        making_way: Callable[[], Collection[str]] = tuple,
     ) -> None:  # fmt: skip
+        self._making_way = making_way
         self._changed, self._recount, self._reaches = changed, recount, reaches
         self._find_pod, self._write = find_pod, write
         self._find: Callable[[Key], ResourceClaim | None] = lambda key: None
@@ -63,6 +66,8 @@ class DeviceClaims(NodeSource):
         self._sets: dict[str, tuple[Wants, ...]] = {}
         self._copies: dict[tuple[object, ...], int] = {}
         self._taken_now: set[DeviceId] | None = None
+        self._freed = asyncio.Event()
+        """Set when a claim gave devices back."""
 
     async def follow(self, cache: Cache, client: Client) -> None:
         """Has the cache follow claims and devices, where the cluster knows such things."""
@@ -82,18 +87,21 @@ class DeviceClaims(NodeSource):
 
     def amounts(self, node: str) -> dict[str, int]:
         """Free devices of a node, by what was ever asked for."""
-        devices, taken = self._devices.local.get(node, ()), self._taken()
-        free = [device for device in devices if device.id not in taken]
-        if not free:
-            return {}
-        found = {name: sum(map(asked.matches, free)) for name, asked in self._asked.items()}
-        found[ANY] = len(free)
-        for name, wants in self._sets.items():
-            key = (name, looks(wants, devices, taken))
-            if key not in self._copies:
-                self._copies[key] = copies(wants, devices, taken)
-            found[name] = self._copies[key]
-        return found
+        return free_amounts(self._devices.local.get(node, ()), self._taken(), self._asked, self._sets, self._copies)
+
+    def vacancy(self, asked: Collection[str], nodes: Collection[str]) -> Vacancy | None:
+        if not any(name.startswith(DEVICES) for name in asked):
+            return None
+        given: dict[str, list[tuple[frozenset[DeviceId], frozenset[str]]]] = {}
+        for key, ids in self._given.items():
+            for node in self._devices.nodes_of(ids):
+                given.setdefault(node, []).append((frozenset(ids), self._users(key)))
+        devices = {node: tuple(self._devices.local.get(node, ())) for node in nodes}
+        return ClaimsVacancy(devices, frozenset(self._taken()), given, dict(self._asked), dict(self._sets))
+
+    def _users(self, key: Key) -> frozenset[str]:
+        claim = self._find(key)
+        return frozenset(user.uid for user in claim.status.reserved_for) if claim is not None else frozenset()
 
     def needs(self, pod: Pod) -> Needs:
         """What a pending pod's claims ask of a node."""
@@ -169,9 +177,9 @@ class DeviceClaims(NodeSource):
                 self._learn([wants], "")
         return homes, free
 
-    def sites(self, snapshot: Snapshot, near: Mask) -> Sites:
-        """Nodes with devices of their own, to choose homes of shared claims from."""
-        return Sites(snapshot, self._devices.local, self._taken(), near)
+    def sites(self, snapshot: Snapshot, near: Mask, leaving: Collection[str] = ()) -> Sites:
+        """Nodes with devices of their own, to choose homes of shared claims from; pods in `leaving` have none."""
+        return Sites(snapshot, self._devices.local, self._not_free(leaving), near)
 
     def _taken(self) -> set[DeviceId]:
         """Devices that are given or promised, or not for us to give; worked out again after a change."""
@@ -179,6 +187,14 @@ class DeviceClaims(NodeSource):
             promised = ({device.id for _, device in promise.chosen} for promise in self._promises.values())
             self._taken_now = self._devices.odd.union(*self._given.values(), *promised)
         return self._taken_now
+
+    def _not_free(self, leaving: Collection[str]) -> set[DeviceId]:
+        """Devices that cannot be promised: what pods that make way have is not among them."""
+        if not leaving:
+            return self._taken()
+        kept = (ids for key, ids in self._given.items() if not (users := self._users(key)) or not users <= set(leaving))
+        promised = ({device.id for _, device in promise.chosen} for promise in self._promises.values())
+        return self._devices.odd.union(*kept, *promised)
 
     # Promises
 
@@ -220,7 +236,9 @@ class DeviceClaims(NodeSource):
             reached = [
                 device for device in self._devices.wide if device.reach is None or self._reaches(device.reach, node)
             ]
-            chosen = allot(list(new.values()), [*self._devices.local.get(node, ()), *reached], self._taken())
+            chosen = allot(
+                list(new.values()), [*self._devices.local.get(node, ()), *reached], self._not_free(self._making_way())
+            )
             if chosen is None:
                 names = ", ".join(f'"{key.name}"' for key in sorted(new)[:3])
                 return f"node {node} has not the free devices for resourceclaims {names}"
@@ -240,6 +258,21 @@ class DeviceClaims(NodeSource):
         """The devices that were set aside for a claim."""
         promise = self._promises.get(key)
         return promise.chosen if promise is not None else None
+
+    async def until_free(self, key: Key, deadline_s: float) -> None:
+        """Waits until no other claim has the devices that were set aside for this one: those who leave give theirs back
+        a moment after they are gone. Ends at the deadline in any case."""
+        loop = asyncio.get_running_loop()
+        while loop.time() < deadline_s and not self.is_free(key):
+            self._freed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline_s):
+                    await self._freed.wait()
+
+    def is_free(self, key: Key) -> bool:
+        """Whether nobody else has the devices that were set aside for a claim."""
+        chosen = {device.id for _, device in self.find_promise(key) or ()}
+        return all(chosen.isdisjoint(ids) for other, ids in self._given.items() if other != key)
 
     def release(self, uid: str) -> None:
         """Forgets what was promised to a pod that will not be bound after all."""
@@ -265,6 +298,8 @@ class DeviceClaims(NodeSource):
             self._given[key] = after
         if after or new is None:
             self._forget(key)
+        if before - after:
+            self._freed.set()
         if before != after:
             self._recount(self._devices.nodes_of(before ^ after))
         if old is None or new is None or old.status.allocation != new.status.allocation:

@@ -40,7 +40,11 @@ class ClaimWriter:
         """Gives a pod the devices that its claims were promised; what went wrong, if anything."""
         try:
             for name, _ in claim_names(pod):
-                await self._reserve(claims, Key(pod.metadata.namespace, name), pod, deadline_s)
+                key = Key(pod.metadata.namespace, name)
+                await claims.until_free(key, deadline_s)
+                if not claims.is_free(key):
+                    raise Lost(f'the devices of resourceclaim "{name}" were not given back in time')
+                await self._reserve(claims, key, pod, deadline_s)
         except NotLeader:
             raise  # nobody's pod is at fault: the whole attempt ends
         except KubeError as err:

@@ -19,7 +19,6 @@ from grove.api.conditions import EventReason
 from grove.api.meta import Key
 from grove.kube.clock import Clock
 from grove.kube.events import Recorder
-from grove.scheduler.devices.devices import DEVICES
 from grove.scheduler.evict.holds import Hold
 from grove.scheduler.evict.victims import POD
 from grove.scheduler.explain.explanation import closest_domain
@@ -294,7 +293,7 @@ class Cycle:
         asides = self._decider.asides
         log.info("no place", unit=unit.name, decision=decision, version=answer.version, reason=answer.reason,
                  proven=answer.proven, message=self._reporter.say(answer.why))  # fmt: skip
-        if is_floor and self._config.preemption.enabled and not _claims_devices(unit.tree):
+        if is_floor and self._config.preemption.enabled:
             deadline_s = now + self._holding.timeout_s(gang)
             waits = partial(self._still_waits, unit)
             if await self._nominations.try_preempt(unit.name, unit.tree, gang, self._budget, deadline_s, closed, waits):
@@ -370,9 +369,3 @@ class Cycle:
         if one.gang is not None:
             one.gang.judge(Verdict(False, BINDING, Reason(kinds.PLACE_FREE), brief=True))
         self._commit(unit, one.placement, one.pods if one.gang is not None else one.placement.pods, one.decision)
-
-
-def _claims_devices(tree: Gang) -> bool:
-    """Whether a pod of the gang waits for devices; evicting others frees theirs only when their claims are gone."""
-    asked = (name for group in tree.groups() for pod in group.pods for name, _ in pod.shape.requests)
-    return any(name.startswith(DEVICES) for name in asked)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,6 +30,7 @@ from grove.scheduler.devices.cel import NotUnderstood
 from grove.scheduler.devices.devices import SHARED
 from grove.scheduler.devices.homes import Lot, Open, at_homes, bound_to, lots
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
+from grove.scheduler.evict.vacancies import NO_VACANCIES, Vacancies
 from grove.scheduler.evict.victims import DisruptionBudget, Running
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.view import View
@@ -103,20 +104,20 @@ class Decider:
 
     async def preempt(
         self, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget], budget: Budget,
-        closed: Iterable[str] = (),
+        closed: Iterable[str] = (), vacancies: Vacancies = NO_VACANCIES,
     ) -> tuple[str, Victims | NoVictims]:  # fmt: skip
-        """The same for victims."""
+        """The same for victims. What sources would set free is not in a recording: such decisions do not replay."""
         decision = self._next()
         shut = tuple(sorted(closed))
 
         def note(answer: Victims | NoVictims) -> None:
-            if self._tape is not None:
+            if self._tape is not None and not vacancies:
                 self._tape.preempted(decision, gang, running, budgets, budget, shut, answer)
 
         is_long = sum(len(unit.pods) for unit in running) > IN_PLACE_PODS
 
         def ask(snapshot: Snapshot) -> Victims | NoVictims:
-            return preempt(snapshot, gang, running, budgets, budget, closed=shut)
+            return preempt(snapshot, gang, running, budgets, budget, closed=shut, vacancies=vacancies)
 
         return decision, await self.work(ask, note, is_long=is_long)
 
@@ -170,6 +171,9 @@ MOST_TRIES = 1024
 
 MOST_BARRED = 16
 """Nodes that are tried without, one after the other, when their devices turn out not to be enough."""
+
+MOST_CLEARED = 8
+"""Choices of homes for which victims are looked for."""
 
 NO_HOME = "no node can hold all pods that share a resourceclaim"
 
@@ -295,6 +299,19 @@ def at_best_homes(view: View, gang: Gang) -> Gang:
         return at_homes(gang, found, homes)
     lot = sites.lacking(found) or found[0]
     return gang.with_pods({pod.uid: replace(pod, shape=replace(pod.shape, blocked=lack(lot))) for pod in lot.users})
+
+
+def at_cleared_homes(view: View, gang: Gang, pods: Sequence[PodFacts]) -> Iterator[Gang]:
+    """The gang with its shared claims at the homes that would be tried first if these pods were gone."""
+    gang, found = shared_lots(view, gang)
+    if not found:
+        yield gang
+        return
+    cleared = view.snapshot.relieved(pods)
+    everywhere = np.ones(cleared.nodes.rows, dtype=np.bool_)
+    sites = view.claims.sites(cleared, everywhere, frozenset(pod.uid for pod in pods))
+    for homes in islice(sites.homes(found), MOST_CLEARED):
+        yield at_homes(gang, found, homes)
 
 
 def lack(lot: Lot) -> str:

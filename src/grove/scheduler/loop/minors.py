@@ -17,7 +17,6 @@ from grove.api.koordinator import Device
 from grove.api.meta import Key
 from grove.kube.cache import Cache
 from grove.kube.client import Client
-from grove.kube.errors import KubeError, NotFound, NotLeader
 from grove.kube.events import Recorder
 from grove.scheduler.devices.minors import (
     ALLOCATED,
@@ -32,17 +31,20 @@ from grove.scheduler.devices.minors import (
     SHARED,
     Allotment,
     InvalidWant,
+    MinorsVacancy,
     NodeDevices,
+    Used,
     Want,
     allotted,
     read_devices,
     want_of,
     written,
 )
+from grove.scheduler.loop.notes import PodNotes
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.podreq import pod_requests
-from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
+from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal, Vacancy
 
 PREFIX = "minors.grove.io/"
 WITHOUT = 2**40
@@ -57,13 +59,15 @@ class Minors(NodeSource):
     counts = PREFIX
 
     def __init__(self, cache: Cache, client: Client, view: View, events: Recorder) -> None:
-        self._cache, self._client, self._view, self._events = cache, client, view, events
+        self._cache, self._view, self._events = cache, view, events
         self._nodes: dict[str, NodeDevices] = {}
         self._wants: dict[str, Want] = {}
         self._promised: dict[str, tuple[str, Allotment]] = {}
-        self._noted: set[str] = set()
-        """Uids of waiting pods that say devices, or may: the cache may show it later than they are placed anew."""
+        self._notes = PodNotes(client, ALLOCATED, "its devices")
         self._stale: set[str] = set()
+        self._mixed = False
+        """Whether anybody was ever met who wants less than whole cards, or certain ones: from then on counting cards
+        does not say whether a whole one is free."""
 
     def follow(self) -> None:
         self._cache.add_index(Pod, AT, lambda pod: [pod.spec.node_name] if _counts(pod) and pod.spec.node_name else [])
@@ -93,13 +97,19 @@ class Minors(NodeSource):
             want = want_of(pod_requests(pod), pod.metadata.annotations)
         except InvalidWant as error:
             return Needs(blocked=str(error))
-        if want is None or want.is_plain:
+        if want is None or (want.is_plain and not self._mixed):
             return NO_NEEDS
+        self._mix(want)
         name = f"{PREFIX}{sha256(repr(want).encode()).hexdigest()[:12]}"
         if name not in self._wants:
             self._wants[name] = want
             self._stale.update(node.metadata.name for node in self._view.nodes.list())
         return Needs(((name, 1),))
+
+    def _mix(self, want: Want) -> None:
+        if not want.is_plain and not self._mixed:
+            self._mixed = True
+            self._view.read_anew()
 
     # The life of a placement
 
@@ -131,27 +141,10 @@ class Minors(NodeSource):
     def prepare(self, pod: PodFacts, deadline_s: float) -> Awaitable[str] | None:
         promise = self._promised.get(pod.uid)
         if promise is not None:
-            return self._note(pod, written(self._nodes[promise[0]], promise[1]) if promise[0] in self._nodes else None)
-        known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name))
-        seen = known is not None and ALLOCATED in known.metadata.annotations and bool(self._nodes)
-        stale = seen or pod.uid in self._noted
-        return self._note(pod, None) if stale else None
-
-    async def _note(self, pod: PodFacts, text: str | None) -> str:
-        body = {"metadata": {"annotations": {ALLOCATED: text}, "uid": pod.uid}}
-        if text is not None:
-            self._noted.add(pod.uid)
-        try:
-            await self._client.patch(Pod, pod.name, body, pod.namespace)
-            if text is None:
-                self._noted.discard(pod.uid)
-        except NotFound:
-            return ""  # the bind will find out
-        except NotLeader:
-            raise
-        except KubeError as error:
-            return f"its devices could not be written on it: {error}"
-        return ""
+            devices = self._nodes.get(promise[0])
+            return self._notes.write(pod, written(devices, promise[1]) if devices is not None else None)
+        known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name)) if self._nodes else None
+        return self._notes.write(pod, None) if self._notes.may_be_on(pod.uid, known) else None
 
     def refresh(self) -> Collection[str]:
         changed, self._stale = self._stale, set()
@@ -161,28 +154,28 @@ class Minors(NodeSource):
 
     def _free(self, node: str) -> NodeDevices:
         """The devices of a node as they are free now."""
-        device: Device | None = self._cache.get(Device, Key("", node))
-        found = read_devices(device) if device is not None else NodeDevices()
-        unknown = 0
-        seen: set[str] = set()
+        used = self._used(node)
+        left = [one for uid, one in used.by_pod.items() if uid not in self._view.making_way]
+        taken = [one for one in left if isinstance(one, Allotment)]
+        return used.devices.without([*taken, *used.promised], sum(one for one in left if isinstance(one, int)))
+
+    def _used(self, node: str) -> Used:
+        devices = self._nodes.get(node) or NodeDevices()
+        by_pod: dict[str, Allotment | int] = {}
         for pod in self._cache.by_index(Pod, AT, node):
-            if pod.is_finished or pod.metadata.uid in self._view.making_way:
+            if pod.is_finished:
                 continue
-            seen.add(pod.metadata.uid)
-            one = allotted(pod)
-            if one is not None:
-                found.take(one)
-            elif (want := _want(pod)) is not None:
-                unknown += want.cards
-        for uid, (where, one) in self._promised.items():
-            if where == node and uid not in seen:
-                found.take(one)
-        # Pods that others bound without saying which cards they got: the last ones, as nobody can know better.
-        for card in sorted(found.cards.values(), key=lambda card: -card.minor):
-            if unknown and card.is_free:
-                found.take(Allotment(((card.minor, FULL, card.size),)))
-                unknown -= 1
-        return found
+            said = allotted(pod)
+            want = _want(pod) if said is None else None
+            by_pod[pod.metadata.uid] = said if said is not None else want.cards if want is not None else 0
+        promised = [one for uid, (where, one) in self._promised.items() if where == node and uid not in by_pod]
+        return Used(devices, devices.kind, by_pod, tuple(promised))
+
+    def vacancy(self, asked: Collection[str], nodes: Collection[str]) -> Vacancy | None:
+        wants = {name: self._wants[name] for name in asked if name in self._wants}
+        if not wants:
+            return None
+        return MinorsVacancy({node: self._used(node) for node in nodes if node in self._nodes}, wants)
 
     def _changed(self, old: Device | None, new: Device | None) -> None:
         device = new or old
@@ -204,9 +197,11 @@ class Minors(NodeSource):
         pod = new or old
         assert pod is not None
         if new is None or new.is_bound:
-            self._noted.discard(pod.metadata.uid)
+            self._notes.forget(pod.metadata.uid)
         if not self._nodes or not _counts(pod):
             return
+        if new is not None and new.is_bound and (want := _want(new)) is not None:
+            self._mix(want)
         if (old.spec.node_name if old else "") != (new.spec.node_name if new else ""):
             self._stale.add(pod.spec.node_name)
             if new is None or ALLOCATED in new.metadata.annotations:

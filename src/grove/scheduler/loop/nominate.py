@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -23,11 +24,12 @@ from grove.kube.client import Client
 from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader, TooManyRequests
 from grove.kube.events import Recorder
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.evict.preempt import Victims
+from grove.scheduler.evict.preempt import NoVictims, Victims
+from grove.scheduler.evict.vacancies import Vacancies
 from grove.scheduler.evict.victims import DisruptionBudget, Running, Terms
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import Spawn
-from grove.scheduler.loop.decisions import Decider
+from grove.scheduler.loop.decisions import Decider, at_cleared_homes
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
@@ -118,11 +120,9 @@ class Nominations:
         below = None if self._view.snapshot.seams.reclaims else tree.priority
         running = [one for one in running_units(self._view, below) if one.name != base]  # nobody evicts its own base
         asides = self._decider.asides
-        decision, answer = await self._decider.preempt(tree, running, budgets_of(self._view), budget, closed)
-        if not isinstance(answer, Victims) and answer.reason == LEAVING:
-            shut = tuple(sorted(closed))
-            found = await self._decider.work(lambda snapshot: _without_leaving(snapshot, tree, budget, shut))
-            answer = found or answer
+        decision, answer = await self._victims(tree, running, budget, closed)
+        if answer is None:
+            return False
         if not isinstance(answer, Victims):
             log.debug(
                 "nobody to preempt",
@@ -143,6 +143,25 @@ class Nominations:
             return False
         self._nominate(unit, tree, gang, answer, decision, deadline_s)
         return True
+
+    async def _victims(
+        self, tree: Gang, running: Sequence[Running], budget: Budget, closed: Collection[str]
+    ) -> tuple[str, Victims | NoVictims | None]:
+        """Victims for a gang, whose shared claims may need a home first; None if there is none for them."""
+        pods = [pod for unit in running for pod in unit.pods]
+        decision: str = ""
+        answer: Victims | NoVictims | None = None
+        for variant in at_cleared_homes(self._view, tree, pods):
+            self._view.refresh()  # what was never asked for before is counted now
+            vacancies = self._view.vacancies(variant, running)
+            budgets = budgets_of(self._view)
+            decision, answer = await self._decider.preempt(variant, running, budgets, budget, closed, vacancies)
+            if not isinstance(answer, Victims) and answer.reason == LEAVING:
+                ask = partial(_without_leaving, gang=variant, budget=budget, closed=closed, vacancies=vacancies)
+                answer = await self._decider.work(ask) or answer
+            if isinstance(answer, Victims):
+                break
+        return decision, answer
 
     def _is_unsettled(self, below: int | None, running: Sequence[Running]) -> bool:
         """Whether something of lower priority is on its way to or from its nodes, and could be judged later."""
@@ -242,13 +261,17 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _without_leaving(snapshot: Snapshot, tree: Gang, budget: Budget, closed: tuple[str, ...]) -> Victims | None:
+def _without_leaving(
+    snapshot: Snapshot, *, gang: Gang, budget: Budget, closed: Collection[str], vacancies: Vacancies
+) -> Victims | None:
     """Where the gang fits once what is terminating is gone: no victims, and a place to keep all the same."""
     twin = snapshot.copy()
-    for pod in twin.terminating():
+    leaving = twin.terminating()
+    for pod in leaving:
         twin.remove_pod(pod.uid)
-    placement = place(twin, tree, budget, closed=closed)
-    return Victims(tree.name, (), (), (), placement, twin.version) if isinstance(placement, Placement) else None
+    vacancies.clear(twin, leaving)
+    placement = place(twin, gang, budget, closed=tuple(sorted(closed)))
+    return Victims(gang.name, (), (), (), placement, twin.version) if isinstance(placement, Placement) else None
 
 
 def running_units(view: View, below: int | None = None) -> list[Running]:

@@ -29,11 +29,12 @@ from grove.kube.clock import Clock
 from grove.kube.errors import KubeError, NotFound, NotLeader
 from grove.kube.events import Recorder
 from grove.scheduler.loop import metrics
+from grove.scheduler.loop.notes import PodNotes
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PODS, PodFacts, Shape
 from grove.scheduler.model.podreq import pod_requests
-from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
-from grove.scheduler.reserve.slots import SLOT, Held, Slots, may_use, slots_for
+from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal, Vacancy
+from grove.scheduler.reserve.slots import SLOT, Held, ReservationsVacancy, Slots, may_use, slots_for
 from grove.scheduler.reserve.status import expiry_of, owners_status
 
 USED = "reservation"
@@ -65,8 +66,7 @@ class Reservations(NodeSource):
         self._promised: dict[str, Promise] = {}
         self._bound: set[str] = set()
         """Uids of pods on nodes that use a reservation: they are counted there themselves."""
-        self._noted: set[str] = set()
-        """Uids of waiting pods that say a reservation, or may: the cache may lag behind what was written."""
+        self._notes = PodNotes(client, RESERVATION_ALLOCATED, "its reservation")
         self._stale: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._told: dict[str, str] = {}
@@ -146,30 +146,25 @@ class Reservations(NodeSource):
         promise = self._promised.get(pod.uid)
         held = self._held.get(promise.reservation) if promise is not None else None
         if held is None:
-            seen = known is not None and RESERVATION_ALLOCATED in known.metadata.annotations
-            stale = seen or pod.uid in self._noted
-            return self._note(pod, None) if stale else None
+            return self._notes.write(pod, None) if self._notes.may_be_on(pod.uid, known) else None
         meta = held.reservation.metadata
-        return self._note(pod, json.dumps({"name": meta.name, "uid": meta.uid}))
+        return self._use(pod, json.dumps({"name": meta.name, "uid": meta.uid}))
 
-    async def _note(self, pod: PodFacts, text: str | None) -> str:
-        """Writes on the pod which reservation it uses, or that it uses none after all."""
-        body = {"metadata": {"annotations": {RESERVATION_ALLOCATED: text}, "uid": pod.uid}}
-        if text is not None:
-            self._noted.add(pod.uid)
-        try:
-            await self._client.patch(Pod, pod.name, body, pod.namespace)
-            if text is None:
-                self._noted.discard(pod.uid)
-        except NotFound:
-            return ""  # the bind will find out
-        except NotLeader:
-            raise
-        except KubeError as error:
-            return f"its reservation could not be written on it: {error}"
-        if text is not None:
+    async def _use(self, pod: PodFacts, text: str) -> str:
+        """Writes on the pod which reservation it uses."""
+        trouble = await self._notes.write(pod, text)
+        if not trouble:
             metrics.RESERVATION_USED.inc()
-        return ""
+        return trouble
+
+    def vacancy(self, asked: Collection[str], nodes: Collection[str]) -> Vacancy | None:
+        found: dict[str, list[Held]] = {}
+        for node in nodes:
+            for one in self._on.get(node, {}).values():
+                users = {user: used for user, used in one.users.items() if user in self._bound}
+                if users and not one.once:
+                    found.setdefault(node, []).append(Held(one.reservation, node, one.amounts, users))
+        return ReservationsVacancy(found) if found else None
 
     def refresh(self) -> Collection[str]:
         changed, self._stale = self._stale, set()
@@ -263,7 +258,7 @@ class Reservations(NodeSource):
         assert pod is not None
         uid, promise = pod.metadata.uid, self._promised.get(pod.metadata.uid)
         if new is None or new.is_bound:
-            self._noted.discard(uid)
+            self._notes.forget(uid)
             if promise is not None:
                 self._view.snapshot.remove_pod(f"{PROMISE}{uid}")
         name = promise.reservation if promise is not None else _allocated(pod)

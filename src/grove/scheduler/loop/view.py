@@ -17,13 +17,15 @@ from grove.api.meta import Key, find_condition
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.evict.victims import RunningIndex
+from grove.scheduler.evict.vacancies import Vacancies
+from grove.scheduler.evict.victims import Running, RunningIndex
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.filters.selectors import terms_mask
 from grove.scheduler.loop.claims import DeviceClaims
 from grove.scheduler.loop.claimwrite import ClaimWriter
 from grove.scheduler.loop.storage import Attachments, Storage
 from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts, Requests, Shape
+from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.podreq import read_node, read_pod
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
 from grove.scheduler.policy.gangs import GangState, Look, says_placed
@@ -83,7 +85,12 @@ class View:
         self.budgets = cache.add(PodDisruptionBudget)
         self.priorities = cache.add(PriorityClass)
         self.claims = DeviceClaims(
-            self.help_anybody, self._recount, self._meets, self.pods.get, ClaimWriter(client, turns).write
+            self.help_anybody,
+            self._recount,
+            self._meets,
+            self.pods.get,
+            ClaimWriter(client, turns).write,
+            lambda: self.making_way,
         )
         own = (
             Storage(cache, client, turns, self.help_anybody, self._meets),
@@ -271,6 +278,14 @@ class View:
                 return refused
         self.refresh()
         return None
+
+    def vacancies(self, gang: Gang, running: Iterable[Running]) -> Vacancies:
+        """What sources would have on the nodes of these units without them, as far as it matters to a gang."""
+        asked = {name for group in gang.groups() for pod in group.pods for name, _ in pod.shape.requests}
+        nodes = {pod.node for unit in running for pod in unit.pods}
+        nodes.update(pod.node for pod in self.snapshot.terminating())
+        found = (source.vacancy(asked, nodes) for source in self.sources)
+        return Vacancies([one for one in found if one is not None])
 
     def refresh(self) -> None:
         """Brings what sources count on nodes up to date."""

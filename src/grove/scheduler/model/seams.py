@@ -68,6 +68,14 @@ class Refusal(NamedTuple):
     why: str
 
 
+class Vacancy(Protocol):
+    """What a source counts, fixed at a moment, for questions about pods that might leave; asked from any thread."""
+
+    def freed(self, node: str, uids: Collection[str]) -> Mapping[str, int]:
+        """How much more of each resource a node would have if these pods left it, beside their own requests."""
+        ...
+
+
 class NodeSource(Protocol):
     """Something nodes have and pods use that is no plain resource: volumes, devices, licences."""
 
@@ -98,6 +106,10 @@ class NodeSource(Protocol):
 
     def prepare(self, pod: PodFacts, deadline_s: float) -> Awaitable[str] | None:
         """What must happen in the cluster before the pod is bound: nothing, or a wait that ends with the trouble."""
+        return None
+
+    def vacancy(self, asked: Collection[str], nodes: Collection[str]) -> Vacancy | None:
+        """What would come free on these nodes, of these resources and whatever else matters, if pods left them."""
         return None
 
     def refresh(self) -> Collection[str]:

@@ -7,8 +7,8 @@ reservation is counted one after the other, in the order of the reservations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from grove.api.koordinator import RESERVATION_ORDER, Reservation
@@ -117,6 +117,24 @@ class Slots:
         """The reservation of a node to use next."""
         fits = (one for one in held if one.name in self.reservations and one.takes(self.requests, self.rest))
         return min(fits, key=lambda one: one.order, default=None)
+
+
+class ReservationsVacancy:
+    """What pods used of a reservation for many goes back to it when they leave, and not to the node."""
+
+    def __init__(self, held: Mapping[str, Sequence[Held]]) -> None:
+        """By node, with pods on the node as their users."""
+        self._held = held
+
+    def freed(self, node: str, uids: Collection[str]) -> Mapping[str, int]:
+        found: dict[str, int] = {}
+        for one in self._held.get(node, ()):
+            rest = {user: used for user, used in one.users.items() if user not in uids}
+            if len(rest) < len(one.users):
+                now, then = one.left(), replace(one, users=rest).left()
+                for resource, left in then.items():
+                    found[resource] = found.get(resource, 0) + now[resource] - left
+        return found
 
 
 def slots_for(requests: Requests, usable: Iterable[Held]) -> list[Slots]:
