@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.support.gangs import Gang, gang, gang_json, group, member_json
+from tests.support.gangs import Gang, gang, gang_json, group, member_json, scheduling
 
 from grove.api.core import Node, Pod, PriorityClass
 from grove.api.labels import GANG_TIMEOUT
@@ -16,7 +16,7 @@ from grove.api.podgang import PodGang
 from grove.kube.clock import Clock
 from grove.kube.errors import Forbidden
 from grove.scheduler.loop.live import Scheduler
-from grove.scheduler.model.config import SchedulerConfiguration
+from grove.scheduler.model.config import SchedulerConfiguration, Seconds
 from grove.sim.client import SimClient
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import run
@@ -166,3 +166,50 @@ def test_a_clock_that_jumps_delays_no_deadline_and_stops_nobody(jump: timedelta)
             return early, half, await on_nodes(client, "fine")
 
     assert run(story()) == (["fine-w-0"], [], ["fine-w-0"])
+
+
+@pytest.mark.simulated
+async def test_nodes_that_were_held_for_a_gang_are_held_after_a_restart_too(cluster: Any) -> None:
+    async with scheduling(cluster, hold_after=Seconds(10), gang_timeout=Seconds(7200)) as bench:
+        await bench.add_nodes(2)
+        await bench.apply(gang("there", group("w", 1)))
+        await bench.expect({"there/w": 1})
+        await bench.apply(gang("large", group("w", 2)))
+        await cluster.settle(20)
+        held = await bench.condition("large", "NodesHeld", status="True")
+        await bench.stop()
+        await bench.apply(gang("small", group("w", 1)))
+        await cluster.settle(5)
+        await bench.start()
+        told = await bench.condition("small", status="False", reason="NodesHeldForOthers")
+        assert f"{bench.namespace}/large" in told.message
+        again = await bench.condition("large", "NodesHeld", status="True")
+        assert again.last_transition_time == held.last_transition_time, "it is the same hold"
+        await bench.expect({"there/w": 1})
+        await bench.client.delete(PodGang, "there", bench.namespace)
+        await bench.client.delete(Pod, "there-w-0", bench.namespace, grace_period_s=0)
+        await bench.expect({"large/w": 2})
+
+
+@pytest.mark.simulated
+async def test_a_place_that_a_gang_may_take_over_is_known_after_a_restart_too(cluster: Any) -> None:
+    async with scheduling(cluster) as bench:
+        (large,) = await bench.add_nodes(1, gpus=8)
+        await bench.apply(gang("old", group("w", 1)))
+        await bench.expect({"old/w": 1})
+        await bench.add_nodes(1)  # which a gang of one pod would take rather
+        await bench.client.delete(PodGang, "old", bench.namespace)
+        new = gang("new", group("w", 1), labels={"grove.io/scheduler-name": "grove-scheduler"})
+        body = gang_json(new, bench.namespace)
+        body["spec"]["reuseReservationRef"] = {"namespace": bench.namespace, "name": "old"}
+        await bench.client.create(PodGang, body)
+        await bench.client.delete(Pod, "old-w-0", bench.namespace, grace_period_s=0)
+        noted = await bench.condition("new", "FormerPlace", status="True", reason="ReuseReservation")
+        assert noted.message == large
+        await bench.stop()
+        await bench.start()
+        await bench.create_pods(new)
+        await bench.expect({"new/w": 1})
+        assert set((await bench.nodes_of("new")).values()) == {large}
+        found = (await bench.podgang("new")).status.conditions
+        assert "FormerPlace" not in {one.type for one in found}, "it has its place"

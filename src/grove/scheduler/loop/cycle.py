@@ -129,6 +129,7 @@ class Cycle:
             self._intake.take_back(late)
         if self._view.snapshot.seams.moves:
             self._queue.reorder(lambda name: order_of(self._view, name).rank)
+        await self._holding.resume()
         heap = self._queue.due(began)
         while heap:
             order, name = heapq.heappop(heap)

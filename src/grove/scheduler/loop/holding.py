@@ -9,11 +9,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.conditions import EventReason
-from grove.api.meta import rfc3339
+from grove.api.meta import find_condition, rfc3339
 from grove.kube.clock import Clock
 from grove.kube.events import Recorder
 from grove.scheduler.evict.holds import Hold, Holds
@@ -58,6 +59,7 @@ class Holding:
         self._holds = Holds(view.snapshot, budget)
         self._wants: dict[str, Want] = {}
         self._elders: list[Waiting] = []
+        self._resumed = False
         self._overtaken: list[Waiting] = []
         """Those for whom nodes are to be held at once."""
 
@@ -93,6 +95,19 @@ class Holding:
             waiting.overtaken += sum(self._loss(want, pod) for pod in pods)
             if waiting.overtaken >= want.amount and waiting not in self._overtaken:
                 self._overtaken.append(waiting)
+
+    async def resume(self) -> None:
+        """Holds nodes again for gangs that say an earlier scheduler did, before anything is decided; once."""
+        if self._resumed:
+            return
+        self._resumed = True
+        for waiting in sorted(self._queue.all(), key=lambda one: one.order):
+            gang = self._view.gangs.get(waiting.order.name)
+            said = find_condition(gang.podgang.status.conditions, words.NODES_HELD) if gang is not None else None
+            if gang is not None and said is not None and self._config.hold_after:
+                await self._hold_for(
+                    gang, waiting, overtaken=said.reason == words.OVERTAKEN, since=said.last_transition_time
+                )
 
     async def hold_for_overtaken(self) -> None:
         """Holds nodes for those that were overtaken since, before anybody else is given room."""
@@ -141,19 +156,23 @@ class Holding:
             return False
         return now_s - waiting.since_s >= self._config.hold_after
 
-    async def _hold_for(self, gang: GangState, waiting: Waiting, *, overtaken: bool) -> None:
+    async def _hold_for(
+        self, gang: GangState, waiting: Waiting, *, overtaken: bool, since: datetime | None = None
+    ) -> None:
         try:
             tree = tree_of(self._view, gang, self._config.node_policy)
         except BadGang:
             return
-        await self._take(gang, waiting.order, tree, overtaken=overtaken)
+        await self._take(gang, waiting.order, tree, overtaken=overtaken, since=since)
 
-    async def _take(self, gang: GangState, order: Order, tree: Gang, *, overtaken: bool) -> None:
+    async def _take(
+        self, gang: GangState, order: Order, tree: Gang, *, overtaken: bool, since: datetime | None = None
+    ) -> None:
         answer = await self._decider.work(self._holds.choice(gang.name, tree))
         if not self._view.is_current(gang) or gang.name not in self._queue:
             return
         before = self._holds.find(gang.name)
-        hold = self._holds.take(gang.name, order, answer, self._clock.now(), overtaken=overtaken)
+        hold = self._holds.take(gang.name, order, answer, since or self._clock.now(), overtaken=overtaken)
         if hold is None:
             self.let_go(gang.name)
             return

@@ -17,7 +17,7 @@ from grove.scheduler.loop.bind import Attempt, Committer
 from grove.scheduler.loop.holding import Holding
 from grove.scheduler.loop.nominate import Nominations
 from grove.scheduler.loop.report import Reporter
-from grove.scheduler.loop.trees import gang_order, order_of
+from grove.scheduler.loop.trees import former_nodes, gang_order, order_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reasons import Reason
@@ -86,6 +86,8 @@ class Intake:
         if not gang.life.is_open:
             self._queue.withdraw(name)
             return
+        if gang.podgang.spec.reuse_reservation_ref is not None:
+            gang.succeed(former_nodes(self._view, gang))
         look = self._view.look(gang)
         found = readiness(gang, look, self.base_of)
         gang.tell(Looked(found.phase, look.on_nodes, look.has_stood))

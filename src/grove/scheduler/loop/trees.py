@@ -17,6 +17,7 @@ from grove.scheduler.model.links import InvalidLinks, Neighbourhood, links_of
 from grove.scheduler.model.seams import Applicant
 from grove.scheduler.policy.gangs import GangState, floor_of
 from grove.scheduler.policy.queue import Order, Stage
+from grove.scheduler.policy.status import former_place
 
 
 def order_of(view: View, name: str) -> Order:
@@ -76,7 +77,7 @@ def tree_of(view: View, gang: GangState, strategy: Strategy, *, placed: bool = T
         pinned_domain=_base_domain(view, gang),
         headroom=_headroom(view, gang),
         strategy=strategy,
-        former=_former(view, podgang),
+        former=former_nodes(view, gang),
         seats={group: tuple(left) for group, left in view.seats.get(gang.name, {}).items()},
     )
 
@@ -102,15 +103,15 @@ def _near_peers(
     }
 
 
-def _former(view: View, podgang: PodGang) -> frozenset[str]:
-    """Nodes of the gang whose place this one may take over: where it is, or where it was as far as we remember."""
-    named = podgang.spec.reuse_reservation_ref
+def former_nodes(view: View, gang: GangState) -> frozenset[str]:
+    """Nodes of the gang whose place this one may take over: where it is, or was as far as we or the object remember."""
+    named = gang.podgang.spec.reuse_reservation_ref
     if named is None:
         return frozenset()
     name = f"{named.namespace}/{named.name}"
-    gang = view.gangs.get(name)
-    nodes = frozenset(node for pod, _ in view.members(gang) if (node := view.node_of(pod))) if gang else frozenset()
-    return nodes or view.places.get(name, frozenset())
+    other = view.gangs.get(name)
+    nodes = frozenset(node for pod, _ in view.members(other) if (node := view.node_of(pod))) if other else frozenset()
+    return nodes or view.places.get(name) or former_place(gang.podgang)
 
 
 def _with_existing(podgang: PodGang, facts: dict[Key, PodFacts], *, lower: bool) -> PodGang:

@@ -76,6 +76,8 @@ class GangState:
     base: str = ""
     """Name of the base gang, if this is a scaled one."""
     priority: int = 0
+    former: frozenset[str] = frozenset()
+    """Nodes of the gang whose place it may take over."""
     score: float | None = None
     verdict: Verdict | None = None
     life: Life = field(default_factory=Life)
@@ -137,6 +139,10 @@ class GangState:
 
     def join(self, base: str) -> None:
         self.base = base
+
+    def succeed(self, nodes: frozenset[str]) -> None:
+        """It may take over the place of one that is, or was, on these nodes."""
+        self.former = nodes
 
     def rank(self, priority: int) -> None:
         self.priority = priority

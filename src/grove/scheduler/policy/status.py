@@ -20,6 +20,8 @@ PREEMPTED = "PreemptedByHigherPriority"
 MINIMUM_READY = "MinimumReady"
 MINIMUM_NOT_READY = "MinimumNotReady"
 LONGEST = 1024
+MOST_NAMES = 30_000
+"""Characters of node names that a condition holds."""
 
 
 def wanted_status(
@@ -74,6 +76,7 @@ def wanted_status(
     elif stands or gang.life.spared:
         conditions = without_condition(conditions, words.DISRUPTION_TARGET)
     conditions = _with_plans(conditions, gang.life, now, say)
+    conditions = _with_former_place(conditions, frozenset() if stands else gang.former, now)
     score = gang.score if stands and gang.score is not None else before.placement_score
     return PodGangStatus(phase=phase, conditions=conditions, placement_score=score)
 
@@ -94,6 +97,22 @@ def _with_plans(
     reason = words.WAITING_FOR_VICTIMS if life.nominated.number("pods") else words.WAITING_FOR_TERMINATION
     text = say(life.nominated)[:LONGEST]
     return with_condition(conditions, words.NOMINATED, words.TRUE, reason, text, now)
+
+
+def _with_former_place(
+    conditions: tuple[Condition, ...], nodes: frozenset[str], now: datetime
+) -> tuple[Condition, ...]:
+    """Where the gang may go in another's stead: nobody could know it any more when that one is gone."""
+    text = " ".join(sorted(nodes))
+    if not nodes or len(text) > MOST_NAMES:
+        return without_condition(conditions, words.FORMER_PLACE)
+    return with_condition(conditions, words.FORMER_PLACE, words.TRUE, words.REUSE_RESERVATION, text, now)
+
+
+def former_place(podgang: PodGang) -> frozenset[str]:
+    """The same as it was written."""
+    said = find_condition(podgang.status.conditions, words.FORMER_PLACE)
+    return frozenset(said.message.split()) if said is not None else frozenset()
 
 
 def says_nothing(before: PodGangStatus, after: PodGangStatus) -> bool:
