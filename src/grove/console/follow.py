@@ -16,6 +16,7 @@ import structlog
 
 from grove.api import labels, selector
 from grove.api.core import Node, Pod
+from grove.api.koordinator import Reservation
 from grove.api.meta import Key
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -28,12 +29,15 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client, Page
 from grove.kube.clock import SYSTEM
 from grove.kube.errors import KubeError, NotFound
+from grove.show.kept import held_for
 from grove.show.layout import layout_of
 from grove.show.processes import Processes, read_processes
 from grove.show.seen import Seen
 
 OF_NAMESPACE: tuple[type[Any], ...] = (PodCliqueSet, PodCliqueScalingGroup, PodClique, PodGang, Pod)
 OF_CLUSTER: tuple[type[Any], ...] = (Node, ClusterTopologyBinding)
+OPTIONAL: tuple[type[Any], ...] = (Reservation,)
+"""Kinds of the whole cluster that few clusters have."""
 BREATH_S = 0.2
 """Changes come in bursts; a page is brought up to date at most this often."""
 SHARE = 8
@@ -59,7 +63,7 @@ class CachedClient:
         return getattr(self._own, name)
 
     def _has(self, kind: Any, namespace: str) -> bool:
-        return kind in self._kinds and (kind in OF_CLUSTER or self._namespace in ("", namespace))
+        return kind in self._kinds and (not kind.RESOURCE.namespaced or self._namespace in ("", namespace))
 
     async def get(self, kind: Any, name: str, namespace: str = "") -> Any:
         if not self._has(kind, namespace):
@@ -110,9 +114,8 @@ class Following:
         self._fleet = True
         self._changed = asyncio.Event()
         for kind in self.kinds:
-            in_cluster = kind in OF_CLUSTER
-            self.cache.add(kind, namespace="" if in_cluster else namespace)
-            if not in_cluster:
+            self.cache.add(kind, namespace=namespace if kind.RESOURCE.namespaced else "")
+            if kind.RESOURCE.namespaced:
                 self.cache.add_index(kind, _SET, _set_of)
             self.cache.on_event(kind, self._heard)
 
@@ -138,13 +141,14 @@ class Following:
 
     def _heard(self, old: Any, new: Any) -> None:
         one = new if new is not None else old
-        if isinstance(one, Node | ClusterTopologyBinding):
+        if isinstance(one, Node | ClusterTopologyBinding | Reservation):
             self._fleet = True
         else:
             self._sets.update(_set_of(one))
             self._fleet |= isinstance(one, Pod) and (old is None or new is None or _place(old) != _place(new))
             if isinstance(one, PodGang):
                 self._gangs.add(one.metadata.key)
+                self._fleet |= (held_for(old) if old else None) != (held_for(new) if new else None)
         self._changed.set()
 
     async def _keep(self) -> None:
@@ -195,7 +199,10 @@ class Following:
             await asyncio.sleep(0)  # a thousand sets at the start must not keep the others waiting
 
     def _draw_fleet(self) -> None:
-        seen = Seen(nodes=self._all(Node), pods=self._all(Pod), bindings=self._all(ClusterTopologyBinding))
+        seen = Seen(
+            nodes=self._all(Node), pods=self._all(Pod), bindings=self._all(ClusterTopologyBinding),
+            gangs=self._all(PodGang), reservations=self._all(Reservation),
+        )  # fmt: skip
         layout = layout_of(seen)
         self._resource = layout.resource
         has_nodes = Node in self.kinds

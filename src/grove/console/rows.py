@@ -21,11 +21,17 @@ from grove.show.words import camel
 
 
 def node_rows(layout: Layout) -> dict[str, Any]:
-    """A row a node: its domains from broad to narrow, amounts, why it takes no pods, and who has how much of it."""
+    """A row a node: its domains from broad to narrow, amounts, why it takes no pods, and who has how much of it.
+
+    Of few nodes there is more to say: what of it is broken, what is reserved by which Reservation, for whom it is held.
+    """
     found: dict[str, Any] = {}
     for path, domain in _leaves(layout.root, ()):
         for spot in domain.spots:
-            found[spot.node] = [list(path), spot.total, spot.used, spot.note, [list(one) for one in spot.taken]]
+            row = [list(path), spot.total, spot.used, spot.note, [list(one) for one in spot.taken]]
+            if spot.broken or spot.reserved or spot.held_for:
+                row += [spot.broken, [list(one) for one in spot.reserved], spot.held_for]
+            found[spot.node] = row
     return found
 
 

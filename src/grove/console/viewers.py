@@ -19,7 +19,7 @@ import structlog
 
 from grove.api.meta import Resource
 from grove.api.podcliqueset import PodCliqueSet
-from grove.console.follow import OF_CLUSTER, OF_NAMESPACE, Following
+from grove.console.follow import OF_CLUSTER, OF_NAMESPACE, OPTIONAL, Following
 from grove.console.ledger import Ledger
 from grove.kube.client import Client
 from grove.kube.connection import ClusterConfig
@@ -44,13 +44,14 @@ async def visible_kinds(client: Client, namespace: str) -> tuple[type[Any], ...]
     """The kinds a client may both list and watch, in a namespace or (empty) in all of them."""
 
     async def may(kind: type[Any], verb: str) -> bool:
-        where = "" if kind in OF_CLUSTER else namespace
+        where = namespace if kind.RESOURCE.namespaced else ""
         asked = {"verb": verb, "group": kind.RESOURCE.group, "resource": kind.RESOURCE.plural}
         spec = {"resourceAttributes": asked | ({"namespace": where} if where else {})}
         answer = await client.create(_REVIEW, {"spec": spec})
         return bool((answer.get("status") or {}).get("allowed"))
 
-    kinds = (*OF_NAMESPACE, *OF_CLUSTER)
+    served = [kind for kind in OPTIONAL if await client.serves(kind)]
+    kinds = (*OF_NAMESPACE, *OF_CLUSTER, *served)
     answers = await asyncio.gather(*(may(kind, verb) for kind in kinds for verb in ("list", "watch")))
     return tuple(kind for number, kind in enumerate(kinds) if answers[2 * number] and answers[2 * number + 1])
 

@@ -157,7 +157,7 @@ def _draw(domain: Domain, depth: int, x: int, y: int, style: _Style, out: list[s
 
 def _spot(spot: Spot, x: int, y: int, colours: Mapping[str, str]) -> Iterator[str]:
     edge = "#cc3333" if not spot.open else "#888888"
-    title = f"{spot.node}: {spot.used}/{spot.total}" + (f", {spot.note}" if spot.note else "")
+    title = f"{spot.node}: {spot.used}/{spot.total}" + (f", {spot.words}" if spot.words else "")
     title += "".join(f"\n{owner} × {count}" for owner, count in spot.taken)
     yield f'<g><title>{escape(title)}</title><rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" fill="#ffffff"/>'
     bottom = float(y + CELL)

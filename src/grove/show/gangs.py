@@ -23,6 +23,7 @@ from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.podreq import NOT_READY, UNREACHABLE, UNSCHEDULABLE, read_node
 from grove.scheduler.model.reasons import Reason, named
 from grove.show.advice import Advice, advice_of
+from grove.show.kept import held_sentence
 from grove.show.reasons import level_of, sentence
 from grove.show.seen import Seen
 from grove.show.tree import STARTING as SILENT
@@ -180,9 +181,8 @@ def _not_placed(seen: Seen, gang: PodGang, found: Diagnosis, levels: Sequence[tu
 
 def _held_for(gang: PodGang) -> Iterator[str]:
     """What the scheduler keeps for a gang that waits."""
-    held = find_condition(gang.status.conditions, words.NODES_HELD)
-    if held is not None and held.status == words.TRUE:
-        yield held.message
+    if said := held_sentence(gang):
+        yield said
 
 
 def _closed_by(why: Reason, word: str) -> Reason:

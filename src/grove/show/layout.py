@@ -14,6 +14,7 @@ from grove.api import labels
 from grove.api.core import Node, Pod
 from grove.api.quantity import amount
 from grove.scheduler.model.podreq import pod_requests
+from grove.show.kept import held_nodes, reserved_on
 from grove.show.seen import Seen
 
 NO_DOMAIN = "(no label)"
@@ -22,7 +23,11 @@ USUAL = "nvidia.com/gpu"
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """One node. `taken` is by gang, or by namespace/pod for pods of nobody's."""
+    """One node. `taken` is by gang, or by namespace/pod for pods of nobody's; `reserved` by Reservation.
+
+    `broken` is what the node has and cannot give, such as GPUs that its driver found unhealthy: not part of `total`.
+    `held_for` is the gang that the scheduler keeps the node for: still free, but not for whoever comes later.
+    """
 
     node: str
     total: int
@@ -30,10 +35,21 @@ class Spot:
     open: bool
     note: str = ""
     taken: tuple[tuple[str, int], ...] = ()
+    broken: int = 0
+    reserved: tuple[tuple[str, int], ...] = ()
+    held_for: str = ""
 
     @property
     def free(self) -> int:
-        return max(0, self.total - self.used) if self.open else 0
+        return max(0, self.total - self.used - sum(count for _, count in self.reserved)) if self.open else 0
+
+    @property
+    def words(self) -> str:
+        """What speaks against the node, or is to be known of it, in a few words; empty for most."""
+        said = [self.note, f"{self.broken} broken" if self.broken else ""]
+        said += [f"{count} reserved by {name}" for name, count in self.reserved]
+        said.append(f"held for {self.held_for}" if self.held_for else "")
+        return ", ".join(filter(None, said))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +108,12 @@ def layout_of(seen: Seen, topology: str = "", resource: str = "") -> Layout:
                 taken.setdefault(pod.spec.node_name, Counter())[_owner(pod)] += wants
                 if labels.POD_GANG in pod.metadata.labels:
                     set_of[_owner(pod)] = f"{pod.metadata.namespace}/{pod.metadata.labels.get(labels.PART_OF, '')}"
-    spots = [_spot(node, resource, taken.get(node.metadata.name, Counter())) for node in seen.nodes]
+    reserved, held = reserved_on(seen.reservations, resource), held_nodes(seen.gangs)
+    spots = [
+        _spot(node, resource, taken.get(name, _NOBODY), reserved.get(name, _NOBODY), held.get(name, ""))
+        for node in seen.nodes
+        if (name := node.metadata.name)
+    ]
     placed = sorted(((seen.path(spot.node, levels), spot) for spot in spots), key=lambda one: (one[0], one[1].node))
     root = _domain("cluster", "cluster", placed, [name for name, _ in levels])
     found = tuple(_level(root, depth, name, key) for depth, (name, key) in enumerate(levels))
@@ -110,11 +131,21 @@ def accelerator(nodes: Sequence[Node]) -> str:
     return best[0] if best[1] else USUAL
 
 
-def _spot(node: Node, resource: str, taken: Counter[str]) -> Spot:
+_NOBODY: Counter[str] = Counter()
+
+
+def _spot(node: Node, resource: str, taken: Counter[str], reserved: Counter[str], held_for: str) -> Spot:
     total = amount(resource, node.status.allocatable.get(resource, 0))
+    broken = max(0, amount(resource, node.status.capacity.get(resource, 0)) - total)
     note = "does not answer" if not node.is_ready else "cordoned" if node.spec.unschedulable else ""
-    owners = tuple(sorted(taken.items(), key=lambda one: (-one[1], one[0])))
-    return Spot(node.metadata.name, total, sum(taken.values()), not note, note, owners)
+    return Spot(
+        node.metadata.name, total, sum(taken.values()), not note, note, _most_first(taken), broken,
+        _most_first(reserved), held_for,
+    )  # fmt: skip
+
+
+def _most_first(amounts: Counter[str]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(amounts.items(), key=lambda one: (-one[1], one[0])))
 
 
 def _owner(pod: Pod) -> str:
@@ -169,7 +200,7 @@ def _owners(domain: Domain) -> tuple[tuple[str, int], ...]:
     for spot in spots_of(domain):
         for owner, amount_ in spot.taken:
             found[owner] += amount_
-    return tuple(sorted(found.items(), key=lambda one: (-one[1], one[0])))
+    return _most_first(found)
 
 
 def spots_of(domain: Domain) -> Iterator[Spot]:

@@ -234,8 +234,8 @@ def _spot_cells(spot: Spot, colours: dict[str, str]) -> Text:
         line.append(f" ×{count}", style="dim")
     if len(spot.taken) > 3:
         line.append(f"  +{len(spot.taken) - 3}", style="dim")
-    if spot.note:
-        line.append(f"  {spot.note}", style="red")
+    if spot.words:
+        line.append(f"  {spot.words}", style="red" if spot.note or spot.broken else "yellow")
     return line
 
 

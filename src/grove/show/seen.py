@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from grove.api import labels
 from grove.api.core import Event, Node, Pod
+from grove.api.koordinator import Reservation
 from grove.api.meta import Key, Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -19,7 +20,7 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.kube.client import Client
-from grove.kube.errors import Forbidden
+from grove.kube.errors import Forbidden, NotFound
 
 T = TypeVar("T", bound=Object)
 
@@ -41,6 +42,7 @@ class Seen:
     events: Sequence[Event] = ()
     others: Sequence[PodGang] = ()
     """Gangs of other sets, where somebody asked who might make room."""
+    reservations: Sequence[Reservation] = ()
     now: datetime | None = None
     blind: tuple[str, ...] = field(default=())
 
@@ -143,7 +145,10 @@ async def read(
 
 
 async def read_layout(client: Client) -> Seen:
-    """Reads what a picture of the nodes needs: them, all pods, and the topology. Whoever may not see pods gets none."""
+    """Reads what a picture of the nodes needs: them, all pods, the topology, and what is kept for whom.
+
+    Whoever may not see pods gets none. Reservations are there on few clusters.
+    """
     blind: list[str] = []
 
     async def listed(kind: type[T]) -> list[T]:
@@ -151,10 +156,18 @@ async def read_layout(client: Client) -> Seen:
             return await every(client, kind)
         except Forbidden:
             blind.append(kind.RESOURCE.plural)
-            return []
+        except NotFound:
+            pass  # the kind is not installed
+        return []
 
-    nodes, pods, bindings = await asyncio.gather(listed(Node), listed(Pod), listed(ClusterTopologyBinding))
-    return Seen(nodes=nodes, pods=pods, bindings=bindings, blind=tuple(sorted(blind)))
+    async with asyncio.TaskGroup() as group:
+        nodes, pods = group.create_task(listed(Node)), group.create_task(listed(Pod))
+        bindings, gangs = group.create_task(listed(ClusterTopologyBinding)), group.create_task(listed(PodGang))
+        reservations = group.create_task(listed(Reservation))
+    return Seen(
+        nodes=nodes.result(), pods=pods.result(), bindings=bindings.result(), gangs=gangs.result(),
+        reservations=reservations.result(), blind=tuple(sorted(blind)),
+    )  # fmt: skip
 
 
 async def every(client: Client, kind: type[T], namespace: str = "", *, labels: str = "") -> list[T]:

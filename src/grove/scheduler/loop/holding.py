@@ -37,6 +37,8 @@ from grove.scheduler.policy.queue import Order, Queue, Stage, Waiting
 MOST_ELDERS = 16
 """So many gangs at the head of the queue are watched for being overtaken: holds for more would block each other."""
 MOST_NAMED = 3
+MOST_HELD_NAMED = 40
+"""Held nodes that the condition names: whoever draws the fleet finds them there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,7 @@ class Holding:
             self._view.wake()
         because = {"because": words.OVERTAKEN if hold.overtaken else words.WAITED_LONG}
         nodes = sorted(hold.nodes)
-        why = Reason(kinds.NODES_HELD, " ".join(nodes[:MOST_NAMED]), {"nodes": len(nodes)}, because)
+        why = Reason(kinds.NODES_HELD, " ".join(nodes[:MOST_HELD_NAMED]), {"nodes": len(nodes)}, because)
         if gang.life.held != why:
             gang.tell(Held(why))
             self._reporter.touch(gang.name)

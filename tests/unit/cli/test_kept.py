@@ -1,0 +1,107 @@
+"""Room that is free and yet not for everybody, in pictures of the fleet: held, reserved, broken."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from grove.api.core import Node
+from grove.api.koordinator import Reservation
+from grove.api.podgang import PodGang
+from grove.console.rows import node_rows
+from grove.scheduler.loop.holding import MOST_HELD_NAMED
+from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.reasons import Reason
+from grove.show.kept import held_for, held_nodes, held_sentence, reserved_on
+from grove.show.layout import layout_of
+from grove.show.paint import domain_lines
+from grove.show.reasons import sentence
+from grove.show.seen import Seen
+
+GPU = "nvidia.com/gpu"
+
+
+def gang(name: str, held: list[str], *, status: str = "True") -> PodGang:
+    """A gang as the scheduler leaves it when it holds nodes: the message is the scheduler's own sentence."""
+    said = sentence(Reason(kinds.NODES_HELD, " ".join(held[:MOST_HELD_NAMED]), {"nodes": len(held)}))
+    at = datetime(2026, 1, 1, tzinfo=UTC).isoformat()
+    conditions = [{"type": "NodesHeld", "status": status, "message": said, "lastTransitionTime": at}] if held else []
+    raw = {
+        "metadata": {"name": name, "namespace": "a"}, "spec": {"podgroups": []}, "status": {"conditions": conditions}
+    }  # fmt: skip
+    return msgspec.convert(raw, PodGang)
+
+
+def node(name: str, gpus: int = 8, capacity: int = 8) -> Node:
+    status = {
+        "allocatable": {GPU: str(gpus)}, "capacity": {GPU: str(capacity)},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }  # fmt: skip
+    return msgspec.convert({"metadata": {"name": name}, "status": status}, Node)
+
+
+def reservation(node_name: str = "n0", gpus: int = 4, **more: Any) -> Reservation:
+    status = {"phase": "Available", "nodeName": node_name, "allocatable": {GPU: str(gpus)}, **more.pop("status", {})}
+    return msgspec.convert({"metadata": {"name": "kept"}, "spec": more, "status": status}, Reservation)
+
+
+@pytest.mark.parametrize(
+    ("held", "want"),
+    [
+        pytest.param([], ([], 0), id="nothing is held"),
+        pytest.param(["n1"], (["n1"], 0), id="one node"),
+        pytest.param(["n1", "n2"], (["n1", "n2"], 0), id="two nodes"),
+        pytest.param(
+            [f"n{i}" for i in range(MOST_HELD_NAMED + 5)], ([f"n{i}" for i in range(MOST_HELD_NAMED)], 5),
+            id="more than the condition names",
+        ),
+    ],
+)  # fmt: skip
+def test_held_nodes_are_read_from_what_the_scheduler_wrote(held: list[str], want: tuple[list[str], int]) -> None:
+    assert held_for(gang("g", held)) == want
+    assert held_nodes([gang("g", held)]) == dict.fromkeys(want[0], "g")
+
+
+def test_a_hold_that_ended_holds_nothing() -> None:
+    assert held_for(gang("g", ["n1"], status="False")) == ([], 0)
+
+
+def test_a_sentence_names_the_first_few() -> None:
+    assert held_sentence(gang("g", ["a", "b", "c", "d", "e"])) == "5 nodes are held for it: a, b, c and 2 more"
+    assert held_sentence(gang("g", ["a"])) == "1 node is held for it: a"
+
+
+@pytest.mark.parametrize(
+    ("one", "want"),
+    [
+        pytest.param(reservation(), 4, id="nobody uses it yet"),
+        pytest.param(reservation(status={"allocated": {GPU: "3"}}, allocateOnce=False), 1, id="in part used"),
+        pytest.param(reservation(status={"currentOwners": [{"name": "p"}]}), 0, id="for one pod, which has come"),
+        pytest.param(reservation(status={"phase": "Succeeded"}), 0, id="over"),
+        pytest.param(reservation(status={"allocatable": {GPU: "much"}}), 0, id="no quantity"),
+    ],
+)
+def test_a_reservation_keeps_what_its_owners_do_not_use_yet(one: Reservation, want: int) -> None:
+    assert sum(reserved_on([one], GPU).get("n0", {}).values()) == want
+
+
+def test_the_picture_has_broken_reserved_and_held() -> None:
+    seen = Seen(
+        nodes=[node("n0"), node("n1", gpus=7), node("n2")], reservations=[reservation()], gangs=[gang("big", ["n2"])]
+    )
+    layout = layout_of(seen)
+    spots = {spot.node: spot for spot in layout.root.spots}
+    assert {name: spot.words for name, spot in spots.items()} == {
+        "n0": "4 reserved by kept", "n1": "1 broken", "n2": "held for big",
+    }  # fmt: skip
+    assert {name: spot.free for name, spot in spots.items()} == {"n0": 4, "n1": 7, "n2": 8}
+    assert layout.root.free == 19
+    printed = "\n".join(line.plain for line in domain_lines(layout, 100, nodes=True))
+    assert all(words in printed for words in ("4 reserved by kept", "1 broken", "held for big"))
+    rows = node_rows(layout)
+    assert rows["n0"][5:] == [0, [["kept", 4]], ""]
+    assert rows["n1"][5:] == [1, [], ""]
+    assert rows["n2"][5:] == [0, [], "big"]
