@@ -164,10 +164,20 @@ def _now() -> Any:
     return datetime.now(UTC)
 
 
+def _time_of(given: Mapping[str, Any]) -> Any:
+    """The time on the clock of the page, where it shows a story that has a time of its own."""
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(str(given["now"])) if given.get("now") else _now()
+    except ValueError:
+        raise click.UsageError("now must be a time as Kubernetes writes it") from None
+
+
 def questions() -> Mapping[str, Question]:
     return {
         "tree": _tree, "events": _events, "why": _why, "queue": _queue, "plan": _plan, "object": _object,
-        "topology": _topology, "queues": _queues,
+        "topology": _topology, "queues": _queues, "rollout": _rollout, "history": _history,
     }  # fmt: skip
 
 
@@ -204,6 +214,25 @@ async def _events(client: Client, namespace: str, given: Mapping[str, Any]) -> A
 
 
 @_answers
+async def _rollout(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
+    from grove.cli.rollout import status_answer
+
+    return (await status_answer(client, namespace, str(given["name"]), _time_of(given))).data
+
+
+@_answers
+async def _history(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
+    """The picture of a set's life; what `events` says of it, in lanes."""
+    from grove.api.core import Event
+    from grove.cli.subjects import set_called
+    from grove.show.history import history_of
+    from grove.show.seen import every, read
+
+    seen = await set_called(client, namespace, str(given["name"]), read)
+    return history_of(seen, seen.sets[0], await every(client, Event, namespace), _time_of(given))
+
+
+@_answers
 async def _why(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
     from grove.cli.explain import explain_answer
 
@@ -214,7 +243,7 @@ async def _why(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
 async def _queue(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
     from grove.cli.explain import queue_answer
 
-    return (await queue_answer(client, namespace, _now())).data
+    return (await queue_answer(client, namespace, _time_of(given))).data
 
 
 @_answers

@@ -28,7 +28,8 @@ def node_rows(layout: Layout) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path, domain in _leaves(layout.root, ()):
         for spot in domain.spots:
-            row = [list(path), spot.total, spot.used, spot.note, [list(one) for one in spot.taken]]
+            taken = [[layout.gang_of.get(who, who), count] for who, count in spot.taken]
+            row = [list(path), spot.total, spot.used, spot.note, taken]
             if spot.broken or spot.reserved or spot.held_for:
                 row += [spot.broken, [list(one) for one in spot.reserved], spot.held_for]
             found[spot.node] = row

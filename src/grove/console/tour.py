@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 
+from grove.api.meta import rfc3339
 from grove.api.topology import ClusterTopologyBinding
 from grove.console.ledger import Ledger
 from grove.console.rows import fleet_rows, gang_row, node_rows, set_rows
@@ -29,11 +31,15 @@ from grove.plan.world import World, binding, shaped
 from grove.show.gangs import Verdict
 from grove.show.layout import layout_of
 from grove.show.processes import Processes
+from grove.show.seen import Seen
 
 NODES = 64
 NOTES = 200
 """Sentences that a page is given; older ones have scrolled away."""
 FASTEST = 20.0
+READ_S = 0.03
+"""Time a reader has for a letter, at speed 1."""
+LOOK_S = 1.5
 _LEAST_REST_S = 0.03
 BREAKING = (
     "failPod",
@@ -58,7 +64,15 @@ class PausableLoop(PacedLoop):
         self.paused = False
         self.asked = 0
         """Questions under way: for them time passes at once, and only for as long as they take."""
+        self.skipping = False
+        """On its way to the next chapter, without a rest."""
         self._called = threading.Event()
+        self._left_s: float | None = None
+        """What is left of a rest that a call ended."""
+
+    def rest(self, seconds: float) -> None:
+        """Time to read, before anything else happens; half of it at twice the speed."""
+        self._owed_s += seconds / (self.speed or 1.0)
 
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
         handle = super().call_soon_threadsafe(callback, *args, context=context)
@@ -71,14 +85,23 @@ class PausableLoop(PacedLoop):
         super(PacedLoop, self)._jump(timeout)
 
     def _rests(self, timeout: float) -> bool:
-        self._owed_s += min(timeout / (PER_SECOND * (self.speed or 1.0)), LONGEST_REST_S)
+        if self._left_s is None:
+            self._owed_s += min(timeout / (PER_SECOND * (self.speed or 1.0)), LONGEST_REST_S)
+        else:
+            self._owed_s, self._left_s = self._owed_s + self._left_s, None
+        if self.skipping:
+            self._owed_s = 0.0
         if self._owed_s < _LEAST_REST_S and not self.paused:
             return False
         self._frame()
-        called = self._called.wait(None if self.paused else self._owed_s)
+        began_s, owed_s = time.monotonic(), self._owed_s
+        called = self._called.wait(None if self.paused else owed_s)
         self._called.clear()
         self._owed_s = 0.0
-        return called or self.paused
+        if called or self.paused:
+            self._left_s = max(0.0, owed_s - (time.monotonic() - began_s))
+            return True
+        return False
 
 
 class Tour:
@@ -90,14 +113,19 @@ class Tour:
         self.ledger = Ledger()
         self._plot, self._seed, self._speed = plot, seed, speed
         self._nodes = nodes or plot.nodes or NODES
+        self._chapters = [dict(one.args) for one in plot.steps if one.verb == "chapter"]
         self._here: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._restarting = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """As before the curtain rises."""
         self._loop: PausableLoop | None = None
         self._world: World | None = None
         self._story: Story | None = None
-        self._thread: threading.Thread | None = None
         self._ended = threading.Event()
         self._told: list[Note] = []
-        self._chapters = [dict(one.args) for one in plot.steps if one.verb == "chapter"]
         self._chapter = -1
         self._explained: dict[str, Any] = {}
         self._state = "playing"
@@ -116,6 +144,18 @@ class Tour:
             self._loop.call_soon_threadsafe(self._cancel)
             await asyncio.to_thread(self._thread.join, 10.0)
 
+    async def _restart(self) -> None:
+        if self._restarting:
+            return
+        self._restarting = True
+        try:
+            self._speed = self._loop.speed if self._loop is not None else self._speed
+            await self.stop()
+            self._begin()
+            self._start()
+        finally:
+            self._restarting = False
+
     @asynccontextmanager
     async def watching(self, namespace: str) -> AsyncIterator[Watched]:
         if self._thread is None:
@@ -133,10 +173,16 @@ class Tour:
     async def act(self, asked: Mapping[str, Any]) -> Any:
         """What a button does: the pace of the showing, or something that goes wrong in its world."""
         loop, verb = self._loop, asked.get("verb")
-        assert loop is not None
+        if loop is None:
+            raise Unanswerable("the tour is not playing yet")
         if verb in ("pause", "play"):
             loop.paused = verb == "pause"
             loop.call_soon_threadsafe(self._publish)
+        elif verb == "next":
+            loop.skipping, loop.paused = self._state == "playing", False
+            loop.call_soon_threadsafe(self._publish)
+        elif verb == "restart":
+            await self._restart()
         elif verb == "speed":
             try:
                 loop.speed = min(FASTEST, max(0.1, float(asked["speed"])))
@@ -202,6 +248,8 @@ class Tour:
             except StoryFailed as error:
                 self._state = "failed"
                 self.tell(Note(world.time_s, "failed", "", str(error)))
+            assert self._loop is not None
+            self._loop.skipping = False
             self._publish()
             await idle()
 
@@ -230,6 +278,7 @@ class Tour:
         story = {
             "chapters": self._chapters, "chapter": self._chapter, "state": self._state, "paused": loop.paused,
             "speed": loop.speed, "time": round(world.time_s, 1), "explained": self._explained,
+            "title": self._plot.title, "groups": _groups(seen), "now": rfc3339(world.cluster.clock.now()),
         }  # fmt: skip
         notes = self._told[-NOTES:]
         first = len(self._told) - len(notes)
@@ -245,16 +294,35 @@ class Tour:
     # The audience of the story
 
     def chapter(self, title: str, text: str) -> None:
+        assert self._loop is not None
         self._chapter += 1
         self._explained = {}
+        self._loop.skipping = False
         self._publish()
+        self._loop.rest(READ_S * len(title + text))
 
     def tell(self, note: Note) -> None:
         self._told.append(note)
 
     def explain(self, verdict: Verdict) -> None:
-        self._explained = {"lines": verdict_lines(verdict)}
+        assert self._loop is not None
+        self._explained = {"gang": verdict.gang, "lines": verdict_lines(verdict)}
         self._publish()
+        self._loop.rest(READ_S * sum(map(len, self._explained["lines"])))
 
     def picture(self, world: World) -> None:
+        assert self._loop is not None
         self._publish()
+        self._loop.rest(LOOK_S)
+
+
+def _groups(seen: Seen) -> list[list[Any]]:
+    """What of the sets a viewer may scale: set, scaling group and its replicas, of each set's first replica."""
+    found = []
+    for pcs in seen.sets:
+        for group in pcs.spec.template.pod_clique_scaling_groups:
+            name = f"{pcs.metadata.name}-0-{group.name}"
+            one = next((one for one in seen.groups if one.metadata.name == name), None)
+            if one is not None:
+                found.append([pcs.metadata.name, group.name, one.spec.replicas])
+    return found

@@ -18,11 +18,11 @@ _MORE = re.compile(r" and (\d+) more$")
 
 
 def held_nodes(gangs: Iterable[PodGang]) -> dict[str, str]:
-    """By node, the gang that it is held for, as the scheduler's condition says; the first by name where two say so."""
+    """By node, the gang (namespace/name) that it is held for, as the scheduler says on it; the first where two are."""
     found: dict[str, str] = {}
     for gang in sorted(gangs, key=lambda one: one.metadata.key):
         for node in held_for(gang)[0]:
-            found.setdefault(node, gang.metadata.name)
+            found.setdefault(node, str(gang.metadata.key))
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from grove.api import labels
-from grove.api.core import Node, Pod
+from grove.api.core import Node
 from grove.api.quantity import amount
 from grove.scheduler.model.podreq import pod_requests
 from grove.show.kept import held_nodes, reserved_on
@@ -23,7 +23,8 @@ USUAL = "nvidia.com/gpu"
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """One node. `taken` is by gang, or by namespace/pod for pods of nobody's; `reserved` by Reservation.
+    """One node. `taken` is by gang (with its namespace where two share the name), or by namespace/pod for pods of
+    nobody's; `reserved` by Reservation.
 
     `broken` is what the node has and cannot give, such as GPUs that its driver found unhealthy: not part of `total`.
     `held_for` is the gang that the scheduler keeps the node for: still free, but not for whoever comes later.
@@ -87,12 +88,13 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`set_of` gives the set of each gang among the owners."""
+    """`set_of` gives the set of each gang among the owners, `gang_of` its namespace and name."""
 
     resource: str
     root: Domain
     levels: tuple[Level, ...]
     set_of: Mapping[str, str] = field(default_factory=dict)
+    gang_of: Mapping[str, str] = field(default_factory=dict)
 
 
 def layout_of(seen: Seen, topology: str = "", resource: str = "") -> Layout:
@@ -101,13 +103,21 @@ def layout_of(seen: Seen, topology: str = "", resource: str = "") -> Layout:
     levels = seen.levels(topology)
     taken: dict[str, Counter[str]] = {}
     set_of: dict[str, str] = {}
+    gang_of: dict[str, str] = {}
+    namespace_of: dict[str, str] = {}
     for pod in seen.pods:
         if pod.spec.node_name and not pod.is_finished:
             wants = dict(pod_requests(pod)).get(resource, 0)
             if wants:
-                taken.setdefault(pod.spec.node_name, Counter())[_owner(pod)] += wants
-                if labels.POD_GANG in pod.metadata.labels:
-                    set_of[_owner(pod)] = f"{pod.metadata.namespace}/{pod.metadata.labels.get(labels.PART_OF, '')}"
+                meta = pod.metadata
+                gang, whole = meta.labels.get(labels.POD_GANG, ""), f"{meta.namespace}/{meta.name}"
+                owner = gang or whole
+                if gang:
+                    whole = f"{meta.namespace}/{gang}"
+                    owner = gang if namespace_of.setdefault(gang, meta.namespace) == meta.namespace else whole
+                    set_of[owner] = f"{meta.namespace}/{meta.labels.get(labels.PART_OF, '')}"
+                    gang_of[owner] = whole
+                taken.setdefault(pod.spec.node_name, Counter())[owner] += wants
     reserved, held = reserved_on(seen.reservations, resource), held_nodes(seen.gangs)
     spots = [
         _spot(node, resource, taken.get(name, _NOBODY), reserved.get(name, _NOBODY), held.get(name, ""))
@@ -117,7 +127,7 @@ def layout_of(seen: Seen, topology: str = "", resource: str = "") -> Layout:
     placed = sorted(((seen.path(spot.node, levels), spot) for spot in spots), key=lambda one: (one[0], one[1].node))
     root = _domain("cluster", "cluster", placed, [name for name, _ in levels])
     found = tuple(_level(root, depth, name, key) for depth, (name, key) in enumerate(levels))
-    return Layout(resource, root, found, set_of)
+    return Layout(resource, root, found, set_of, gang_of)
 
 
 def accelerator(nodes: Sequence[Node]) -> str:
@@ -146,10 +156,6 @@ def _spot(node: Node, resource: str, taken: Counter[str], reserved: Counter[str]
 
 def _most_first(amounts: Counter[str]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(amounts.items(), key=lambda one: (-one[1], one[0])))
-
-
-def _owner(pod: Pod) -> str:
-    return pod.metadata.labels.get(labels.POD_GANG) or f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def _domain(level: str, name: str, placed: Sequence[tuple[tuple[str, ...], Spot]], below: Sequence[str]) -> Domain:

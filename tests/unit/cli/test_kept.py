@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from grove.api.core import Node
+from grove.api.core import Node, Pod
 from grove.api.koordinator import Reservation
 from grove.api.podgang import PodGang
 from grove.console.rows import node_rows
@@ -62,7 +62,7 @@ def reservation(node_name: str = "n0", gpus: int = 4, **more: Any) -> Reservatio
 )  # fmt: skip
 def test_held_nodes_are_read_from_what_the_scheduler_wrote(held: list[str], want: tuple[list[str], int]) -> None:
     assert held_for(gang("g", held)) == want
-    assert held_nodes([gang("g", held)]) == dict.fromkeys(want[0], "g")
+    assert held_nodes([gang("g", held)]) == dict.fromkeys(want[0], "a/g")
 
 
 def test_a_hold_that_ended_holds_nothing() -> None:
@@ -95,13 +95,26 @@ def test_the_picture_has_broken_reserved_and_held() -> None:
     layout = layout_of(seen)
     spots = {spot.node: spot for spot in layout.root.spots}
     assert {name: spot.words for name, spot in spots.items()} == {
-        "n0": "4 reserved by kept", "n1": "1 broken", "n2": "held for big",
+        "n0": "4 reserved by kept", "n1": "1 broken", "n2": "held for a/big",
     }  # fmt: skip
     assert {name: spot.free for name, spot in spots.items()} == {"n0": 4, "n1": 7, "n2": 8}
     assert layout.root.free == 19
     printed = "\n".join(line.plain for line in domain_lines(layout, 100, nodes=True))
-    assert all(words in printed for words in ("4 reserved by kept", "1 broken", "held for big"))
+    assert all(words in printed for words in ("4 reserved by kept", "1 broken", "held for a/big"))
     rows = node_rows(layout)
     assert rows["n0"][5:] == [0, [["kept", 4]], ""]
     assert rows["n1"][5:] == [1, [], ""]
-    assert rows["n2"][5:] == [0, [], "big"]
+    assert rows["n2"][5:] == [0, [], "a/big"]
+
+
+def test_gangs_of_one_name_in_two_namespaces_are_two() -> None:
+    def pod(namespace: str, name: str) -> Pod:
+        own = {"grove.io/podgang": "chat-0", "app.kubernetes.io/part-of": "chat"}
+        asked = {"requests": {GPU: "1"}, "limits": {GPU: "1"}}
+        spec = {"nodeName": "n0", "containers": [{"name": "c", "resources": asked}]}
+        return msgspec.convert({"metadata": {"name": name, "namespace": namespace, "labels": own}, "spec": spec}, Pod)
+
+    layout = layout_of(Seen(nodes=[node("n0")], pods=[pod("a", "p"), pod("b", "p"), pod("b", "q")]))
+    assert layout.root.spots[0].taken == (("b/chat-0", 2), ("chat-0", 1))
+    assert layout.set_of == {"chat-0": "a/chat", "b/chat-0": "b/chat"}
+    assert node_rows(layout)["n0"][4] == [["b/chat-0", 2], ["a/chat-0", 1]]

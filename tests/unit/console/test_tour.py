@@ -64,7 +64,7 @@ async def test_the_story_is_told_to_its_end_and_the_set_stands_on_the_fleet(tour
     await over(tour)
     await seen(tour, lambda: tour.ledger.table("sets").get("default/small", {}).get("ready") == 2)
     taken = [row for row in tour.ledger.table("nodes").values() if row[4]]
-    assert [row[4] for row in taken] == [[["small-0", 8]], [["small-0", 8]]]
+    assert [row[4] for row in taken] == [[["default/small-0", 8]], [["default/small-0", 8]]]
     assert [one["title"] for one in tour.ledger.table("story")["chapters"]] == ["One", "Two"]
     assert any("is placed whole" in note["text"] for note in tour.ledger.table("notes").values())
 

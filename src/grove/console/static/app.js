@@ -29,7 +29,7 @@ function address() {
 
 function header() {
   const [page] = address();
-  fill(top_, h("a", { href: "#/", class: "brand" }, "Grove"),
+  fill(top_, h("a", { href: "#/", class: "brand" }, h("img", { src: "/static/icon.svg", alt: "" }), "Grove"),
     h("nav", { "aria-label": "pages" }, TABS.filter(([name]) => name !== "tour" || kind === "tour").map(([name, title]) =>
       h("a", { href: `#/${name}`, "aria-current": page === name ? "page" : undefined }, title))),
     h("span", { class: "grow" }),
@@ -37,7 +37,7 @@ function header() {
       id: "namespace", placeholder: "all namespaces", value: state.namespace, size: 14,
       onchange: (event) => start(event.target.value.trim()),
     })),
-    h("span", { class: `connection ${state.connection}`, role: "img", "aria-label": state.connection, title: state.connection }),
+    h("span", { class: `connection ${state.connection}`, role: "status", title: "the line to the console" }, state.connection),
     h("button", { type: "button", onclick: turn, "aria-label": "light or dark" }, "◐"),
     h("button", { type: "button", onclick: keys, "aria-label": "keys" }, "?"));
 }

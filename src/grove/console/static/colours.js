@@ -1,43 +1,41 @@
-// One hue a set, a shade a gang. The hues can be told apart by people who see few of them (Okabe and Ito's palette).
+// One hue a set, a shade a gang. The hues can be told apart by people who see few of them (Okabe and Ito's palette);
+// what is no gang (held, reserved, broken) has a pattern or a sign besides its colour.
 
 const HUES = [
-  [0, 114, 178], [230, 159, 0], [0, 158, 115], [204, 121, 167], [86, 180, 233], [213, 94, 0], [180, 170, 40], [120, 120, 200],
+  [0, 114, 178], [230, 159, 0], [0, 158, 115], [204, 121, 167], [86, 180, 233], [213, 94, 0], [150, 140, 20], [110, 110, 200],
 ];
+
+const LIGHT = {
+  ground: "#f4f6f8", boxes: ["#eaeef2", "#f3f6f8", "#ffffff"], edge: "#d3dae1", text: "#17212b", dim: "#5b6773", node: "#ffffff",
+  nodeEdge: "#c2cbd4", free: "#e2e8ed", other: "#8d98a3", mark: "#45505b", broken: "#b3261e", planned: "#8a5a00", plan: "#ffe2a8", chosen: "#111820",
+  veil: "rgb(244 246 248 / 0.72)",
+};
+const DARK = {
+  ground: "#0f1417", boxes: ["#161d22", "#1b2329", "#212a31"], edge: "#323d46", text: "#e7ebee", dim: "#9ba7b3", node: "#2a343c",
+  nodeEdge: "#44515c", free: "#3a4650", other: "#88949f", mark: "#c3ccd4", broken: "#ff7b72", planned: "#ffd24d", plan: "#6b5514", chosen: "#ffffff",
+  veil: "rgb(15 20 23 / 0.72)",
+};
 
 export const dark = () => document.documentElement.dataset.theme === "dark"
   || (!document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
 
-export function theme() {
-  const night = dark();
-  return {
-    ground: night ? "#12161a" : "#f4f5f7", line: night ? "#3a434d" : "#c3c9d0", text: night ? "#e6e9ec" : "#1c2126",
-    dim: night ? "#9aa5b1" : "#56616c", free: night ? "#2a323a" : "#ffffff", broken: night ? "#ff6b6b" : "#b3261e",
-    other: night ? "#7d8894" : "#8a949e", planned: night ? "#ffd24d" : "#8a5a00", chosen: night ? "#ffffff" : "#000000",
-  };
-}
+export const theme = () => (dark() ? DARK : LIGHT);
 
-let order = [];
+let order = new Map();
 
 // Sets get their hues in the order of their names, so that neighbours in a list differ.
 export function colourSets(names) {
-  order = [...new Set(names)].sort();
+  order = new Map([...new Set(names)].sort().map((name, index) => [name, index]));
 }
 
-const shades = new Map();
-
-export function colourOf(set, gang) {
-  const index = order.indexOf(set);
-  if (index < 0) return theme().other;
-  const key = `${index} ${gang} ${dark()}`;
-  if (shades.has(key)) return shades.get(key);
+// `set` and `gang` with their namespaces.
+export function colourOf(set, gang = set) {
+  const index = order.get(set);
+  if (index === undefined) return theme().other;
   const [r, g, b] = HUES[index % HUES.length];
   const numbers = (gang.slice(set.length).match(/\d+/g) ?? ["0"]).map(Number);
   const step = numbers.reduce((sum, one) => sum * 3 + one, 0) % 5;
   const towards = dark() ? 255 : 0;
-  const share = step * 0.11;
-  const mix = (one) => Math.round(one + (towards - one) * share);
-  const colour = `rgb(${mix(r)} ${mix(g)} ${mix(b)})`;
-  if (shades.size > 5000) shades.clear();
-  shades.set(key, colour);
-  return colour;
+  const mix = (one) => Math.round(one + (towards - one) * step * 0.1);
+  return `rgb(${mix(r)} ${mix(g)} ${mix(b)})`;
 }

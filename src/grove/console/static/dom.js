@@ -27,14 +27,24 @@ export function fill(element, ...children) {
   return element;
 }
 
+// Fills an element anew only when what it shows has changed; whoever had the focus in it keeps it.
+export function keep(element, shown, make) {
+  const now = JSON.stringify(shown);
+  if (element.shown === now) return;
+  element.shown = now;
+  const had = [...element.querySelectorAll("button, a")].indexOf(document.activeElement);
+  fill(element, make());
+  if (had >= 0) element.querySelectorAll("button, a")[had]?.focus();
+}
+
 export function link(text, ...path) {
   return h("a", { href: "#/" + path.map(encodeURIComponent).join("/") }, text);
 }
 
-export function table(titles, rows, { caption, empty = "nothing here", numeric = [] } = {}) {
+export function table(titles, rows, { caption, empty = "nothing here", numeric = [], wide = [] } = {}) {
   if (!rows.length) return h("p", { class: "dim" }, empty);
   const cell = (tag, one, index) => h(tag, {
-    class: numeric.includes(index) ? "number" : undefined, scope: tag === "th" ? "col" : undefined,
+    class: numeric.includes(index) ? "number" : wide.includes(index) ? "wide" : undefined, scope: tag === "th" ? "col" : undefined,
   }, one);
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
     h("table", {},

@@ -1,7 +1,8 @@
 // What if: a manifest, a change of scale, a drained node, tried on a copy of the cluster. Nothing is written.
 
 import { ask } from "./api.js";
-import { badge, fill, h, link, many, table } from "./dom.js";
+import { badge, fill, h, many, table } from "./dom.js";
+import { Fleet } from "./picture.js";
 import { rows, state, tell } from "./store.js";
 
 function answer(found) {
@@ -11,25 +12,23 @@ function answer(found) {
       gang.name, badge(gang.answer), `${gang.pods.length}/${gang.pods.length + (gang.unplaced ?? 0)}`, gang.moved ?? "",
       new Set(gang.pods.map((one) => one.node)).size, gang.score === null || gang.score === undefined ? "" : gang.score.toFixed(2), gang.where ?? "",
     ]), { caption: "What would happen", numeric: [2, 3, 4, 5], empty: "no gang of Grove is concerned" }),
-    gangs.filter((gang) => gang.why).slice(0, 3).map((gang) => [
-      h("p", { class: "reason" }, `${gang.name}: ${gang.why}`),
-      (gang.helps ?? []).length > 0 && h("ul", { class: "helps" }, gang.helps.map((help) => h("li", {}, typeof help === "string" ? help : help.text))),
-    ]),
+    gangs.filter((gang) => gang.why).map((gang) => h("div", { class: "card" }, h("p", { class: "reason" }, `${gang.name}: ${gang.why}`),
+      (gang.helps ?? []).length > 0 && [h("h3", {}, "Any one of these would help"), h("ul", { class: "helps" }, gang.helps.map((help) => h("li", {}, typeof help === "string" ? help : help.text)))])),
     (found.preempted ?? []).length > 0 && h("p", { class: "error" }, `would be evicted for it: ${found.preempted.join(", ")}`),
     (found.others ?? []).length > 0 && h("ul", {}, found.others.map((one) => h("li", {}, `${one.namespace}/${one.pod}: ${one.note || (one.fits ? "finds room elsewhere" : "")}`))),
     found.more !== null && found.more !== undefined && h("p", {}, `${many(found.more, "more base gang")} of it would fit after that`),
     found.note && h("p", { class: "dim" }, found.note),
-    gangs.some((gang) => gang.pods.length) && h("p", {}, link("Show it on the fleet", "fleet")),
   ];
 }
 
 export function page(main) {
-  const text = h("textarea", { id: "manifest", rows: 14, spellcheck: "false", placeholder: "paste a PodCliqueSet, or drop a file here", "aria-label": "manifest" });
+  const text = h("textarea", { id: "manifest", rows: 16, spellcheck: "false", placeholder: "paste a PodCliqueSet, or drop a file here" });
   const names = [...rows("sets").keys()].sort();
-  const scale = h("input", { id: "scale", placeholder: "chat/prefill=5", "aria-label": "what to scale, such as chat/prefill=5", list: "sets" });
-  const drain = h("input", { id: "drain", placeholder: "a node", "aria-label": "node to drain", list: "nodes" });
-  const namespace = h("input", { id: "plan-namespace", value: state.namespace || names[0]?.split("/")[0] || "default", "aria-label": "namespace" });
-  const result = h("div", { "aria-live": "polite", id: "result" });
+  const scale = h("input", { id: "scale", placeholder: "chat/prefill=5", list: "sets" });
+  const drain = h("input", { id: "drain", placeholder: "a node", list: "nodes" });
+  const namespace = h("input", { id: "plan-namespace", value: state.namespace || names[0]?.split("/")[0] || "default" });
+  const result = h("div", { "aria-live": "polite", id: "result" }, h("p", { class: "dim" }, "Would it fit now, where, and at whose expense? The answer stands here, and its nodes are outlined below."));
+  const host = h("div");
   const go = async (asked) => {
     fill(result, h("p", { class: "dim" }, "Trying it on a copy of the cluster …"));
     try {
@@ -47,14 +46,16 @@ export function page(main) {
     const file = event.dataTransfer.files[0];
     if (file && file.size < 1000000) text.value = await file.text();
   });
-  const form = (label, input, make) => h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); go(make()); } },
-    h("label", { for: input.id }, label), input, h("button", {}, "Try"));
-  fill(main, h("h1", {}, "Plan"), h("p", { class: "dim" }, "Would it fit now, where, and at whose expense? Nothing is written."),
-    h("div", { class: "row" }, h("label", { for: "plan-namespace" }, "Namespace"), namespace),
-    h("form", { onsubmit: (event) => { event.preventDefault(); go({ manifest: text.value }); } }, h("label", { for: "manifest" }, "A manifest"), text, h("button", {}, "Try")),
-    form("A change of scale", scale, () => ({ scale: [scale.value.trim()] })), form("A drained node", drain, () => ({ drain: [drain.value.trim()] })),
-    h("datalist", { id: "sets" }, names.slice(0, 500).map((one) => h("option", { value: `${one.split("/")[1]}=` }))),
-    h("datalist", { id: "nodes" }, [...rows("nodes").keys()].sort().slice(0, 500).map((one) => h("option", { value: one }))),
-    h("h2", {}, "Answer"), result);
-  return () => {};
+  const form = (label, input, make) => h("form", { onsubmit: (event) => { event.preventDefault(); go(make()); } },
+    h("label", { for: input.id }, label), h("div", { class: "row" }, input, h("button", {}, "Try")));
+  fill(main, h("div", { class: "title" }, h("h1", {}, "Plan ", h("small", {}, "Nothing is written."))), h("div", { class: "plan" },
+    h("div", { class: "card" }, h("label", { for: "plan-namespace" }, "Namespace"), h("div", { class: "row" }, namespace),
+      h("form", { onsubmit: (event) => { event.preventDefault(); go({ manifest: text.value }); } }, h("label", { for: "manifest" }, "A manifest"), text, h("div", { class: "row" }, h("button", { class: "main" }, "Try it"))),
+      form("A change of scale", scale, () => ({ scale: [scale.value.trim()] })), form("A drained node", drain, () => ({ drain: [drain.value.trim()] })),
+      h("datalist", { id: "sets" }, names.slice(0, 500).map((one) => h("option", { value: `${one.split("/")[1]}=` }))),
+      h("datalist", { id: "nodes" }, [...rows("nodes").keys()].sort().slice(0, 500).map((one) => h("option", { value: one })))),
+    h("div", {}, result, host)));
+  const fleet = new Fleet(host, { small: true });
+  if (state.plan) fill(result, answer(state.plan));
+  return () => fleet.stop();
 }

@@ -2,12 +2,12 @@
 
 import { ask } from "./api.js";
 import { age, bar, fill, h, link, table } from "./dom.js";
-import { onChange, state } from "./store.js";
+import { now, onChange, state } from "./store.js";
 
 function lines(found) {
-    return table(["#", "Namespace", "Gang", "Priority", "Pods", "Age", "Waits for"], found.map((one, index) => [
-    index + 1, one.namespace, link(one.name, "why", one.namespace, one.name), one.priority, one.pods, age(one.created), one.waitsFor,
-  ]), { caption: "Waiting gangs in order", numeric: [0, 3, 4], empty: "no gang waits" });
+  return table(["#", "Namespace", "Gang", "Priority", "Pods", "Age", "Waits for"], found.map((one, index) => [
+    index + 1, one.namespace, link(one.name, "why", one.namespace, one.name), one.priority, one.pods, age(one.created, now()), one.waitsFor,
+  ]), { caption: "Waiting gangs in order", numeric: [0, 3, 4, 5], wide: [6], empty: "no gang waits" });
 }
 
 function quotas(queues) {
@@ -22,7 +22,7 @@ function quotas(queues) {
 
 export function page(main) {
   const body = h("div", { "aria-live": "polite" }, h("p", { class: "dim" }, "Asking …"));
-  fill(main, h("h1", {}, "Queue"), body);
+  fill(main, h("div", { class: "title" }, h("h1", {}, "Queue ", h("small", {}, "in the order the scheduler takes them"))), body);
   let busy = false, again = false, timer = null;
   const load = async () => {
     if (busy) {
@@ -31,7 +31,7 @@ export function page(main) {
     }
     busy = true;
     try {
-      const found = await ask("queue", { namespace: state.namespace });
+      const found = await ask("queue", { namespace: state.namespace, now: new Date(now()).toISOString() });
       const queues = await ask("queues").catch(() => []); // who may not see them sees the line all the same
       fill(body, lines(found), quotas(queues));
     } catch (error) {

@@ -1,7 +1,7 @@
 // All sets, worst first.
 
 import { age, badge, fill, h, link, table } from "./dom.js";
-import { onChange, row, rows } from "./store.js";
+import { now, onChange, row, rows } from "./store.js";
 
 // As the command line has it: the worst first.
 const WORST = ["unattended", "cannot fit", "failing", "waiting", "deleting", "paused", "updating", "starting", "scaled to zero", "running"];
@@ -9,7 +9,7 @@ const WORST = ["unattended", "cannot fit", "failing", "waiting", "deleting", "pa
 export function page(main) {
   const filter = h("input", { type: "search", id: "search", placeholder: "filter by name, state or reason", "aria-label": "filter sets" });
   const list = h("div");
-  fill(main, h("h1", {}, "Sets"), h("div", { class: "row" }, filter), list);
+  fill(main, h("div", { class: "title" }, h("h1", {}, "Sets ", h("small", {}, "worst first")), filter), list);
   const draw = () => {
     const text = filter.value.trim().toLowerCase();
     const all = [...rows("sets").values()].filter((one) => !text || JSON.stringify([one.namespace, one.name, one.state, one.why]).toLowerCase().includes(text));
@@ -18,8 +18,8 @@ export function page(main) {
     const shown = all.slice(0, 500);
     fill(list, table(["Namespace", "Name", "State", "Available", "Updated", "Pods ready", "GPUs held", "Restarts", "Age", "Autoscaled", "Why"], shown.map((one) => [
       one.namespace, link(one.name, "set", one.namespace, one.name), badge(one.state), `${one.available}/${one.replicas}`, one.updated,
-      `${one.ready}/${one.pods}`, `${one.held}/${one.asked}`, one.restarts + one.gangRestarts || "", age(one.created), one.autoscaled.join(", "), one.state === "running" ? one.why : link(one.why || "why?", "why", one.namespace, one.name),
-    ]), { caption: "PodCliqueSets, worst first", numeric: [3, 4, 5, 6, 7], empty: text ? "no set matches" : "no PodCliqueSets" }),
+      `${one.ready}/${one.pods}`, `${one.held}/${one.asked}`, one.restarts + one.gangRestarts || "", age(one.created, now()), one.autoscaled.join(", "), one.state === "running" ? one.why : link(one.why || "why?", "why", one.namespace, one.name),
+    ]), { caption: "PodCliqueSets, worst first", numeric: [3, 4, 5, 6, 7, 8], wide: [10], empty: text ? "no set matches" : "no PodCliqueSets" }),
     all.length > shown.length && h("p", { class: "dim" }, `${all.length - shown.length} more; filter to see them`),
     (row("about", "blind") ?? []).length > 0 && h("p", { class: "dim" }, `not seen for lack of rights: ${row("about", "blind").join(", ")}`));
   };

@@ -13,9 +13,13 @@ export function rows(name) {
   return tables.get(name);
 }
 
+// The time on the cluster's clock: a story has one of its own.
+export const now = () => (tables.get("story")?.has("now") ? new Date(tables.get("story").get("now")).getTime() : Date.now());
+
 export const row = (table, key) => rows(table).get(key);
 
-// Calls `heard(names)` with the set of tables that changed; returns how to stop that.
+// Calls `heard(names, keys)` with the set of tables that changed, and of each the keys of the rows that did; `keys` is
+// null where everything may have. Returns how to stop that.
 export function onChange(heard) {
   listeners.add(heard);
   return () => listeners.delete(heard);
@@ -23,7 +27,7 @@ export function onChange(heard) {
 
 export function tell(...names) {
   const changed = new Set(names);
-  for (const heard of [...listeners]) heard(changed);
+  for (const heard of [...listeners]) heard(changed, null);
 }
 
 function hear(kind, id, data, notice) {
@@ -31,7 +35,8 @@ function hear(kind, id, data, notice) {
     notice(data.why);
     return;
   }
-  const changed = new Set(Object.keys(data.put));
+  const changed = new Set([...Object.keys(data.put), ...Object.keys(data.gone)]);
+  const keys = kind === "whole" ? null : new Map();
   if (kind === "whole") {
     for (const name of tables.keys()) changed.add(name);
     tables.clear();
@@ -40,13 +45,14 @@ function hear(kind, id, data, notice) {
   for (const [name, put] of Object.entries(data.put)) {
     const table = rows(name);
     for (const [key, value] of Object.entries(put)) table.set(key, value);
+    keys?.set(name, new Set(Object.keys(put)));
   }
-  for (const [name, keys] of Object.entries(data.gone)) {
-    changed.add(name);
-    for (const key of keys) rows(name).delete(key);
+  for (const [name, gone] of Object.entries(data.gone)) {
+    for (const key of gone) rows(name).delete(key);
+    keys?.set(name, new Set([...(keys.get(name) ?? []), ...gone]));
   }
   revision = id;
-  for (const heard of [...listeners]) heard(changed);
+  for (const heard of [...listeners]) heard(changed, keys);
 }
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));

@@ -9,40 +9,38 @@ const LAYERS = [
   ["gate", "it is its turn"], ["scheduler", "the scheduler runs"], ["gang", "the gang fits the cluster"],
   ["domain", "a domain holds it"], ["node", "nodes take its pods"], ["dependency", "what it starts after is ready"], ["pod", "its pods start"],
 ];
+const SAID = { passed: ["✓", "yes"], stopped: ["✕", "stops here"], beyond: ["", "not reached"] };
 
 function layers(verdict) {
-  const at = LAYERS.findIndex(([name]) => name === verdict.level);
-  const running = verdict.state === "running";
-  return h("ol", { class: "layers", "aria-label": "from the outside in" }, LAYERS.map(([name, text], index) => {
-    const kind = running || (at >= 0 && index < at) ? "passed" : index === at ? "stopped" : "beyond";
-    const word = { passed: "yes", stopped: "here", beyond: "not reached" }[kind];
-    return h("li", { class: kind, "aria-current": kind === "stopped" ? "step" : undefined },
-      h("b", {}, name), " ", h("span", {}, text), " ", h("span", { class: "dim" }, word),
-      kind === "stopped" && h("p", { class: "reason" }, verdict.reason));
+  const at = LAYERS.findIndex(([name]) => name === verdict.level), running = verdict.state === "running";
+  return h("ol", { class: "layers card", "aria-label": "from the outside in" }, LAYERS.map(([name, text], index) => {
+    const kind = running || (at >= 0 && index < at) ? "passed" : index === at ? "stopped" : "beyond", [sign, word] = SAID[kind];
+    return h("li", { class: kind, "aria-current": kind === "stopped" ? "step" : undefined }, h("span", { class: "dot", "aria-hidden": "true" }, sign),
+      h("span", { class: "state" }, word), h("b", {}, name), " ", h("span", {}, text), kind === "stopped" && h("p", { class: "reason" }, verdict.reason));
   }));
 }
 
 function one(verdict) {
-  const advice = verdict.advice ?? [];
+  const advice = verdict.advice ?? [], evidence = verdict.evidence ?? [];
   const sentence = (help) => (help.inPlace ? help.text : `delete it and apply it again with ${help.text}`);
   return h("section", { class: "verdict" },
     h("h2", {}, verdict.gang, " ", badge(verdict.state)),
-    !LAYERS.some(([name]) => name === verdict.level) && verdict.reason && h("p", { class: "reason" }, verdict.reason),
-    layers(verdict),
-    (verdict.evidence ?? []).length > 0 && [h("h3", {}, "Evidence"), h("ul", {}, verdict.evidence.map((line) => h("li", {}, line)))],
-    verdict.next && h("p", {}, h("b", {}, "Next: "), verdict.next),
-    advice.length > 0 && [
-      h("h3", {}, "Any one of these would help"),
-      h("ul", { class: "helps" }, advice.map((help) => h("li", {}, sentence(help), help.path && h("span", { class: "dim" }, ` ${help.path}`),
-        help.command && h("pre", { tabindex: 0, "aria-label": "command" }, help.command)))),
-      h("p", { class: "dim" }, "each tried out on a copy of the cluster"),
-    ]);
+    h("div", {}, !LAYERS.some(([name]) => name === verdict.level) && verdict.reason && h("p", { class: "reason" }, verdict.reason), layers(verdict)),
+    h("div", {},
+      verdict.next && h("div", { class: "card" }, h("h3", {}, "Next"), h("p", {}, verdict.next)),
+      advice.length > 0 && [
+        h("h2", {}, "Any one of these would help ", h("small", {}, "each tried out on a copy of the cluster")),
+        h("ul", { class: "helps card" }, advice.map((help) => h("li", {}, h("b", {}, sentence(help)), help.path && h("div", { class: "dim" }, h("code", {}, help.path)),
+          help.command && h("pre", { tabindex: 0, "aria-label": "command" }, help.command)))),
+      ],
+      evidence.length > 0 && [h("h2", {}, "Evidence"), h("ul", { class: "helps card" }, evidence.map((line) => h("li", {}, line)))]));
 }
 
 export function page(main, [namespace, name]) {
   const body = h("div", { "aria-live": "polite" }, h("p", { class: "dim" }, "Asking …"));
-  const set = row("sets", `${namespace}/${name}`) ? name : row("gangs", `${namespace}/${name}`)?.set;
-  fill(main, h("h1", {}, "Why ", name), h("p", {}, set && link(`the set ${set}`, "set", namespace, set)), body);
+  const gang = row("gangs", `${namespace}/${name}`), set = row("sets", `${namespace}/${name}`) ? name : gang?.set;
+  fill(main, h("div", { class: "title" }, h("h1", {}, "Why ", name, " ", h("small", {}, namespace)), h("p", { class: "links" },
+    set && link(`set ${set}`, "set", namespace, set), gang && link("on the fleet", "gang", namespace, name))), body);
   let busy = false, again = false;
   const load = async () => {
     if (busy) {
@@ -52,10 +50,9 @@ export function page(main, [namespace, name]) {
     busy = true;
     try {
       const found = await ask("why", { namespace, name });
-      const gangs = found.gangs ?? [];
-      const trouble = gangs.filter((gang) => gang.state !== "running");
+      const gangs = found.gangs ?? [], trouble = gangs.filter((gang_) => gang_.state !== "running");
       fill(body, found.note && h("p", {}, found.note),
-        found.state && trouble.length !== 1 && h("p", { class: "reason" }, badge(found.state), ` ${found.reason}`, found.next && h("span", { class: "dim" }, ` · ${found.next}`)),
+        found.state && trouble.length !== 1 && h("p", {}, badge(found.state), ` ${found.reason}`, found.next && h("span", { class: "dim" }, ` · ${found.next}`)),
         (trouble.length ? trouble : gangs).map(one), !gangs.length && !found.state && h("p", {}, "no gangs"));
     } catch (error) {
       fill(body, h("p", { class: "error", role: "alert" }, error.message));
@@ -67,7 +64,7 @@ export function page(main, [namespace, name]) {
     }
   };
   load();
-  const mine = () => JSON.stringify([...rows("gangs")].filter(([key, gang]) => key === `${namespace}/${name}` || gang.set === name));
+  const mine = () => JSON.stringify([...rows("gangs")].filter(([key, other]) => key === `${namespace}/${name}` || (key.startsWith(`${namespace}/`) && other.set === name)));
   let before = mine();
   return onChange((names) => {
     if (!names.has("gangs")) return;
