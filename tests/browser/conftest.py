@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ import pytest
 from aiohttp import web
 
 from grove.cli.console import questions
+from grove.console.ledger import Ledger
 from grove.console.server import Console
-from grove.console.viewers import Owner, Viewer
+from grove.console.viewers import Owner, Question, Viewer, Watched
 
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-component-update",
@@ -63,6 +64,24 @@ class Tab:
         if PICTURES:
             await self.page.wait_for_timeout(300)
             await self.page.screenshot(path=Path(PICTURES) / f"console-{name}.png")
+
+
+class Painted:
+    """A viewer of rows that the test wrote; every question has the same answer."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.answers: Any = {}
+
+    @asynccontextmanager
+    async def watching(self, namespace: str) -> AsyncIterator[Watched]:
+        yield self
+
+    async def still_may(self, watched: Watched) -> bool:
+        return True
+
+    async def answer(self, question: Question, namespace: str, asked: Mapping[str, Any]) -> Any:
+        return self.answers
 
 
 Opened = Callable[..., Awaitable[Tab]]

@@ -16,8 +16,12 @@ const DARK = {
   veil: "rgb(15 20 23 / 0.72)",
 };
 
-export const dark = () => document.documentElement.dataset.theme === "dark"
-  || (!document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
+const night = matchMedia("(prefers-color-scheme: dark)");
+
+export function dark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : night.matches;
+}
 
 export const theme = () => (dark() ? DARK : LIGHT);
 

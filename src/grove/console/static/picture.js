@@ -24,11 +24,13 @@ export class Fleet {
     this.chosen = chosen;
     this.small = small;
     this.canvas = h("canvas", { tabindex: 0, role: "img", class: small ? "fleet small" : "fleet", "aria-label": "the fleet" });
+    this.canvas.fleet = this; // for whoever looks at the page with tools
     this.hint = h("div", { class: "hint", "aria-hidden": "true", hidden: true });
     const button = (label, text, go) => h("button", { type: "button", "aria-label": label, title: label, onclick: go }, text);
     this.legend = h("div", { class: "grow" });
     host.append(h("div", { class: "stage" }, this.canvas, this.hint), h("div", { class: "under" }, this.legend, h("div", { class: "zoom", role: "group", "aria-label": "zoom" },
       button("nearer", "+", () => this.zoom(1.4)), button("farther", "−", () => this.zoom(1 / 1.4)), button("show all", "⤢", () => this.all()))));
+    this.to = theme();
     this.view = { x: 0, y: 0, scale: 0 };
     this.size = { width: 0, height: 0 };
     this.colours = new Map();
@@ -48,6 +50,7 @@ export class Fleet {
       const known = sets.join();
       if (known !== this.known || names.has("theme")) {
         this.known = known;
+        this.to = theme();
         colourSets(sets);
         this.colours.clear();
         this.patterns = null;
@@ -152,11 +155,13 @@ export class Fleet {
       const began = performance.now();
       this.frame();
       this.canvas.dataset.frame = (performance.now() - began).toFixed(1);
+      if (rows("nodes").size) this.canvas.dataset.first ??= performance.now().toFixed(0);
       return undefined;
     });
   }
 
   frame() {
+    this.nodes = rows("nodes");
     const { width, height } = this.size, ratio = devicePixelRatio || 1, c = this.canvas.getContext("2d", { alpha: false });
     if (this.canvas.width !== Math.round(width * ratio) || this.canvas.height !== Math.round(height * ratio)) {
       this.canvas.width = Math.round(width * ratio);
@@ -164,7 +169,7 @@ export class Fleet {
     }
     if (!this.view.scale) this.fit();
     c.setTransform(ratio, 0, 0, ratio, 0, 0);
-    c.fillStyle = theme().ground;
+    c.fillStyle = this.to.ground;
     c.fillRect(0, 0, width, height);
     if (this.tiles.draw(c, this.view, width, height, ratio)) this.draw();
     this.over(c, width, height);
@@ -172,7 +177,7 @@ export class Fleet {
 
   // What is chosen stands out of a veil; what is planned has an outline.
   over(c, width, height) {
-    const { scale } = this.view, x = Math.round(this.view.x), y = Math.round(this.view.y), to = theme(), side = CELL * scale;
+    const { scale } = this.view, x = Math.round(this.view.x), y = Math.round(this.view.y), to = this.to, side = CELL * scale;
     const cells = (names) => names.map((name) => [name, this.layout.cells.get(name)]).filter(([, at]) => at
       && x + at.x * scale < width && y + at.y * scale < height && x + at.x * scale + side > 0 && y + at.y * scale + side > 0);
     const outline = (at, colour, wide) => {
@@ -180,6 +185,7 @@ export class Fleet {
       c.lineWidth = wide;
       c.strokeRect(x + at.x * scale - 1, y + at.y * scale - 1, side + 2, side + 2);
     };
+    if (HEAD * scale * 0.6 < 7.5) this.corners(c, x, y, scale, to);
     if (this.lit.length) {
       c.fillStyle = to.veil;
       c.fillRect(0, 0, width, height);
@@ -195,9 +201,25 @@ export class Fleet {
     if (state.chosen?.node) for (const [, at] of cells([state.chosen.node])) outline(at, to.chosen, 2.5);
   }
 
+  // From so far that boxes have no room for their names, the broadest have them in a corner.
+  corners(c, x, y, scale, to) {
+    const broad = this.layout.boxes.filter((box) => box.depth === 1);
+    if (broad.length > 60) return;
+    c.font = `600 12px ${FONT}`;
+    c.textBaseline = "alphabetic";
+    for (const box of broad) {
+      const wide = c.measureText(box.name).width + 10;
+      if (wide > box.w * scale || box.leaf) continue;
+      c.fillStyle = to.node;
+      c.fillRect(x + box.x * scale, y + box.y * scale, wide, 17);
+      c.fillStyle = to.text;
+      c.fillText(box.name, x + box.x * scale + 5, y + box.y * scale + 13);
+    }
+  }
+
   // One tile: boxes first, then all rectangles of one colour together, then signs and names.
   part(c, x, y, w, h, scale) {
-    const to = theme(), side = CELL * scale, rects = new Map();
+    const to = this.to, side = CELL * scale, rects = new Map();
     c.fillStyle = to.ground;
     c.fillRect(x * scale, y * scale, w * scale, h * scale);
     c.textBaseline = "alphabetic";
@@ -234,7 +256,7 @@ export class Fleet {
   }
 
   cell(c, rects, name, left, top, side) {
-    const one = row("nodes", name) ?? NOTHING, to = theme();
+    const one = this.nodes.get(name) ?? NOTHING, to = this.to;
     const put = (colour, ...rect) => {
       if (!rects.has(colour)) rects.set(colour, []);
       rects.get(colour).push(...rect);
@@ -265,7 +287,7 @@ export class Fleet {
   }
 
   signs(c, name, left, top, side) {
-    const one = row("nodes", name) ?? NOTHING, to = theme(), note = one[3];
+    const one = this.nodes.get(name) ?? NOTHING, to = this.to, note = one[3];
     if (note) {
       if (note !== "cordoned") {
         c.fillStyle = to.veil;
@@ -291,7 +313,7 @@ export class Fleet {
 
   // Each owner's colour is found once; held and reserved are patterns.
   colour(c, who) {
-    const to = theme();
+    const to = this.to;
     if (who === "free") return to.free;
     if (who === "broken") return to.broken;
     if (who === "held" || who === "reserved") {
@@ -314,6 +336,7 @@ export class Fleet {
   }
 
   zoom(factor, px = this.size.width / 2, py = this.size.height / 2) {
+    if (!this.view.scale) this.fit();
     const view = this.view, scale = Math.min(MOST_ZOOM, Math.max(0.02, view.scale * factor));
     view.x = px - (px - view.x) * (scale / view.scale);
     view.y = py - (py - view.y) * (scale / view.scale);
@@ -323,6 +346,7 @@ export class Fleet {
   }
 
   pan(dx, dy) {
+    if (!this.view.scale) this.fit();
     this.view.x += dx;
     this.view.y += dy;
     this.view.touched = true;

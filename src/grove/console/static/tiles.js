@@ -2,7 +2,7 @@
 // tiles; those that are missing are painted within a budget of milliseconds, and until then the last picture, stretched
 // or shrunk, stands in for them.
 
-const SIDE = 256, BUDGET_MS = 7, MOST = 160;
+const SIDE = 128, BUDGET_MS = 6, SPARE = 60;
 
 export class Tiles {
   // `paint(context, x, y, w, h, scale)` draws a part of the world, given in its own units.
@@ -66,9 +66,10 @@ export class Tiles {
       if (tile) c.drawImage(tile.canvas, Math.round(view.x) + column * SIDE, Math.round(view.y) + row * SIDE, SIDE, SIDE);
     }
     if (!late.length) this.old = null;
-    if (this.tiles.size > MOST) {
+    const most = wanted.length + SPARE;
+    if (this.tiles.size > most) {
       const seen = new Set(wanted.map(([column, row]) => `${column} ${row}`));
-      for (const key of [...this.tiles.keys()]) if (!seen.has(key) && this.tiles.size > MOST) this.tiles.delete(key);
+      for (const key of [...this.tiles.keys()]) if (!seen.has(key) && this.tiles.size > most) this.tiles.delete(key);
     }
     return late.length > 0;
   }
