@@ -1,138 +1,55 @@
 """Autoscaling on what engines say, for real: API server, aggregator and HPA controller of Kubernetes, engines faked.
 
-Pods stand on fake nodes; a server on this machine answers for their /metrics pages. Everything between the page and the
-replicas is real: `grove.metrics` reads, registers with the aggregator, and the HPA controller asks it.
+See `tests.support.metered` for what is real and what is not.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import signal
+import socket
 import ssl
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import aiohttp
-import msgspec
 import pytest
 import yaml
-from tests.support.engines import FakeEngines
 from tests.support.manifests import clique, group, pcs
-from tests.support.operating import Binder
+from tests.support.metered import NAMESPACE, QUICK, Metered, another, metered, object_metric
 from tests.support.pages import cumulative, gauge, vllm
 from tests.support.waiting import nothing_missing
 
 from grove.api import labels as key
-from grove.api.core import Event, HorizontalPodAutoscaler, Namespace, Pod, Service
+from grove.api.core import Event, HorizontalPodAutoscaler, Namespace, Service
 from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.crds.install import install
-from grove.kube.clock import SYSTEM
 from grove.kube.config import load_config
 from grove.kube.errors import KubeError, NotFound
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.local.pki import Authority
 from grove.metrics.apiservices import API_SERVICE, CLUSTER_ROLE, OWNER
-from grove.metrics.scrape import Bounds
-from grove.metrics.service import MetricsService, MetricsSettings
+from grove.metrics.readings import SET, Subject
 from grove.metrics.wire import VERSIONS
-from grove.operator.wiring import Operator
-from grove.sim.nodes import FakeNodes
-from grove.sim.topology import Topology
-
-NAMESPACE = "metered"
 
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """Kubernetes with quick autoscalers, which reaches Services by their external name."""
-    options: Any = {
-        "feature_gates": {"HPAScaleToZero": True},
-        "hpa_sync_period_s": 1.0,
-        "hpa_downscale_stabilization_s": 2.0,
-        "aggregator_routing": False,
-    }
-    with ControlPlane(tmp_path_factory.mktemp("metrics"), controller_manager=True, **options) as plane:
+    with ControlPlane(tmp_path_factory.mktemp("metrics"), **QUICK) as plane:
         yield plane
 
 
-class Metered:
-    """A cluster with an operator, engines and a metrics service, and what tests ask of it."""
-
-    def __init__(self, client: HttpClient, engines: FakeEngines, metrics: MetricsService, plane: ControlPlane) -> None:
-        self.client, self.engines, self.metrics, self.plane = client, engines, metrics, plane
-
-    async def pods(self, set_name: str) -> list[Pod]:
-        page = await self.client.list(Pod, NAMESPACE, labels=f"{key.PART_OF}={set_name}")
-        return [pod for pod in page.items if not pod.metadata.is_deleting]
-
-    async def half_placed(self, set_name: str) -> list[str]:
-        """Gangs of which some pods have a node and some have none."""
-        bound: dict[str, Counter[bool]] = {}
-        for pod in await self.pods(set_name):
-            bound.setdefault(pod.metadata.labels[key.POD_GANG], Counter())[pod.is_bound] += 1
-        return [gang for gang, counts in bound.items() if len(counts) > 1]
-
-    async def get_raw(self, path: str, kubeconfig: Path | None = None) -> tuple[int, Any]:
-        """What the API server answers at a path, as admin or another user."""
-        config = load_config(kubeconfig or self.plane.kubeconfig)
-        async with HttpClient(config) as other:
-            try:
-                answer = await other._read("get", Pod.RESOURCE, other._transport.url(path))
-                return 200, msgspec.json.decode(answer.body)
-            except KubeError as error:
-                return getattr(error, "code", 0), str(error)
-
-
-@asynccontextmanager
-async def metered(plane: ControlPlane) -> AsyncIterator[Metered]:
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(HttpClient(load_config(plane.kubeconfig)))
-        await install(client, lambda said: None)
-        await client.create(Namespace, {"metadata": {"name": NAMESPACE}})
-        engines = await stack.enter_async_context(FakeEngines().serving())
-        port = _free_port()
-        settings = MetricsSettings(
-            NAMESPACE, host="127.0.0.1", port=port, service_port=port, bounds=Bounds(interval_s=1.0, timeout_s=0.9)
-        )
-        spec: Json = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
-        await client.create(Service, {"metadata": {"name": "grove-metrics", "namespace": NAMESPACE}, "spec": spec})
-        metrics = MetricsService(client, settings, reach=engines.reach, rng=random.Random(3))
-        nodes = FakeNodes(client, SYSTEM)
-        operator = Operator(client, rng=random.Random(1))
-        binder = Binder(client, NAMESPACE, "", plays_kube=False)
-        placing = asyncio.get_running_loop().create_task(binder.run())
-        try:
-            await stack.enter_async_context(nodes.running())
-            await stack.enter_async_context(operator.running())
-            await stack.enter_async_context(metrics.running())
-            await nodes.add(Topology(racks=2, nodes=8))
-            yield Metered(client, engines, metrics, plane)
-        finally:
-            placing.cancel()
-            await asyncio.gather(placing, return_exceptions=True)
-
-
 def _free_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def object_metric(name: str, kind: str, **target: str) -> Json:
-    about = {"apiVersion": "grove.io/v1alpha1", "kind": kind, "name": "self"}
-    return {"type": "Object", "object": {"describedObject": about, "metric": {"name": name}, "target": target}}
 
 
 async def test_the_autoscaler_follows_the_engines_by_whole_units(plane: ControlPlane) -> None:
@@ -144,12 +61,13 @@ async def test_the_autoscaler_follows_the_engines_by_whole_units(plane: ControlP
         await _to_zero_and_back(world)
         await _security(world)
         await _bad_pages(world)
+        await _two_replicas(world)
 
 
 async def _foreign_api_service(world: Metered) -> None:
     """The external metrics API is somebody else's when ours starts, until they give it up."""
     name = "v1beta1.external.metrics.k8s.io"
-    await nothing_missing(lambda: _registered(world, name))
+    await nothing_missing(lambda: world.unregistered(name))
     await world.client.delete(API_SERVICE, name)
     theirs = {
         "metadata": {"name": name},
@@ -172,15 +90,7 @@ async def _foreign_api_service(world: Metered) -> None:
     stored = await world.client.get(API_SERVICE, name)
     assert stored["spec"]["service"]["name"] == "keda-operator-metrics-apiserver"
     await world.client.delete(API_SERVICE, name)
-    await nothing_missing(lambda: _registered(world, name))
-
-
-async def _registered(world: Metered, name: str) -> str:
-    stored = await world.client.get(API_SERVICE, name)
-    conditions = (stored.get("status") or {}).get("conditions") or ()
-    if stored["spec"]["service"]["name"] != "grove-metrics":
-        return "not ours"
-    return "" if any(one["status"] == "True" for one in conditions) else f"not available: {conditions}"
+    await nothing_missing(lambda: world.unregistered(name))
 
 
 async def _queue_of_forty(world: Metered) -> None:
@@ -210,7 +120,7 @@ async def _queue_of_forty(world: Metered) -> None:
     async def missing(units: int) -> str:
         grp = await world.client.get(PodCliqueScalingGroup, "queue-0-grp", NAMESPACE)
         seen = (grp.spec.replicas, grp.status.available_replicas, len(await world.pods("queue")))
-        return "" if seen == (units, units, 3 * units) else f"{seen} instead of {units} units; {await _told(world)}"
+        return "" if seen == (units, units, 3 * units) else f"{seen}, not {units} units; {await world.complaints()}"
 
     await nothing_missing(lambda: missing(1))
     waiting = 40
@@ -226,17 +136,6 @@ async def _queue_of_forty(world: Metered) -> None:
     waiting = 4
     await nothing_missing(lambda: missing(1))
     await world.client.delete(PodCliqueSet, "queue", NAMESPACE)
-
-
-async def _told(world: Metered) -> str:
-    scalers = await world.client.list(HorizontalPodAutoscaler.RESOURCE, NAMESPACE)
-    said = [
-        f"{one['metadata']['name']}: {condition['message']}"
-        for one in scalers.items
-        for condition in (one.get("status") or {}).get("conditions") or ()
-        if condition["status"] == "False"
-    ]
-    return "; ".join(said)
 
 
 async def _pods_metric_counts_units(world: Metered) -> None:
@@ -268,7 +167,7 @@ async def _pods_metric_counts_units(world: Metered) -> None:
         grp = await world.client.get(PodCliqueScalingGroup, "units-0-grp", NAMESPACE)
         highest = max(highest, grp.spec.replicas)
         seen = (grp.spec.replicas, grp.status.available_replicas)
-        return "" if seen == (units, units) else f"{seen} instead of {units}; {await _told(world)}"
+        return "" if seen == (units, units) else f"{seen} instead of {units}; {await world.complaints()}"
 
     await nothing_missing(lambda: missing(4))
     assert highest == 4, "never by pods"
@@ -306,7 +205,7 @@ async def _external_and_latency(world: Metered) -> None:
 
     async def missing(pods: int) -> str:
         found = len(await world.pods("slow"))
-        return "" if found == pods else f"{found} pods instead of {pods}; {await _told(world)}"
+        return "" if found == pods else f"{found} pods instead of {pods}; {await world.complaints()}"
 
     await nothing_missing(lambda: missing(3))
     status, body = await world.get_raw(
@@ -346,7 +245,7 @@ async def _to_zero_and_back(world: Metered) -> None:
         gangs = await world.client.list(PodGang, NAMESPACE, labels=f"{key.PART_OF}=idle")
         seen = (len(await world.pods("idle")), len(gangs.items), idle.status.available_replicas)
         wanted = (1 + 3 * units, max(1, units), 1)
-        return "" if seen == wanted else f"{seen} instead of {wanted}; {await _told(world)}"
+        return "" if seen == wanted else f"{seen} instead of {wanted}; {await world.complaints()}"
 
     await nothing_missing(lambda: missing(2))
     queued = 0
@@ -423,6 +322,62 @@ async def _bad_pages(world: Metered) -> None:
     await asyncio.sleep(3.0)
     assert await missing() == "", "not once more with every page"
     await world.client.delete(PodCliqueSet, "bad", NAMESPACE)
+
+
+async def _two_replicas(world: Metered) -> None:
+    """Each reads every page, both are asked, and when one ends the other goes on."""
+    waiting = 12
+    world.engines.default = lambda pod: vllm(waiting=waiting)
+    metric = object_metric("grove_requests_waiting", "PodCliqueScalingGroup", type="Value", value="4")
+    scale = {"minReplicas": 1, "maxReplicas": 3, "metrics": [metric]}
+    manifest = pcs(
+        "twice",
+        clique("lead", annotations={"prometheus.io/port": "8000"}),
+        groups=[group("grp", "lead", scale=scale)],
+        namespace=NAMESPACE,
+    )
+    about = f"namespaces/{NAMESPACE}/podcliquesets.grove.io/twice"
+    path = f"/apis/custom.metrics.k8s.io/v1beta2/{about}/grove_requests_waiting"
+
+    async def missing(units: int) -> str:
+        found = len(await world.pods("twice"))
+        return "" if found == units else f"{found} instead of {units}; {await world.complaints()}"
+
+    async with another(world) as second:
+        first = world.metrics
+        assert first.secret.served is not second.secret.served
+        await world.client.create(PodCliqueSet, manifest)
+        await nothing_missing(lambda: missing(3))
+        subject = Subject(NAMESPACE, SET, "twice")
+
+        async def unread() -> str:
+            now = asyncio.get_running_loop().time()
+            seen = [one.readings.find(subject, "grove_requests_waiting", now) for one in world.services]
+            return "" if [one and one.number for one in seen] == [36, 36] else f"{seen}"
+
+        await nothing_missing(unread)
+        assert first.reader.process is not None
+        assert second.reader.process is not None
+        assert first.reader.process.pid != second.reader.process.pid
+        for _ in range(4):
+            assert (await world.get_raw(path))[0] == 200
+
+        async def unasked() -> str:
+            asked = [world.balancer.served[one.port] for one in world.services]
+            await world.get_raw(path)
+            return "" if all(asked) else f"connections: {asked}"
+
+        await nothing_missing(unasked)
+    assert len(world.services) == 1
+
+    async def unserved() -> str:
+        status, body = await world.get_raw(path)
+        return "" if status == 200 else f"{status} {body}"
+
+    await nothing_missing(unserved)
+    waiting = 0
+    await nothing_missing(lambda: missing(1))
+    await world.client.delete(PodCliqueSet, "twice", NAMESPACE)
 
 
 async def test_the_process_needs_the_rights_of_the_chart_and_no_more(plane: ControlPlane) -> None:
