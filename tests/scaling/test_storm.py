@@ -10,9 +10,8 @@ import asyncio
 from collections import Counter
 
 import pytest
-from tests.support.manifests import clique, group, pcs
+from tests.support.storm import EVERY_S, HIGH, LOW, GangWatch, half_placed, most_writes, scaled_set, writes_since
 
-from grove.api import labels as key
 from grove.api.core import Pod
 from grove.api.meta import Resource
 from grove.api.podgang import PodGang
@@ -21,69 +20,22 @@ from grove.plan.world import World, shaped
 from grove.sim.loop import run
 from grove.sim.store import Change
 
-LOW, HIGH, PODS_A_UNIT = 1, 3, 3
-EVERY_S = 15.0
 WINDOW_S = 5.0
 """How long a gang may be seen with some pods bound and some not: its binds are under way."""
 
 
-class GangWatch:
-    """Sees every bind: since when a gang is partly bound, and the longest that any was."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._bound: dict[str, set[str]] = {}
-        self._since: dict[str, float] = {}
-        self.longest_s = 0.0
-        self.pods = self.gangs = 0
-        world.cluster.server.store.listeners.append(self._heard)
-
-    def _heard(self, resource: Resource, change: Change) -> None:
-        if resource == PodGang.RESOURCE and change.type == "ADDED":
-            self.gangs += 1
-        if resource != Pod.RESOURCE:
-            return
-        pod = change.version.view(Pod)
-        gang, uid = pod.metadata.labels.get(key.POD_GANG, ""), pod.metadata.uid
-        bound = self._bound.setdefault(gang, set())
-        if change.type == "ADDED":
-            self.pods += 1
-        if change.type == "DELETED" or pod.metadata.is_deleting:
-            bound.discard(uid)
-            if not bound:
-                self._since.pop(gang, None)
-            return
-        if pod.is_bound and uid not in bound:
-            bound.add(uid)
-            self._judge(gang, len(bound))
-
-    def _judge(self, gang: str, bound: int) -> None:
-        now = self._world.time_s
-        if bound < PODS_A_UNIT:
-            self._since.setdefault(gang, now)
-        elif gang in self._since:
-            self.longest_s = max(self.longest_s, now - self._since.pop(gang))
-
-    def half_placed(self) -> list[str]:
-        """Gangs with some of their pods on nodes and some that stay without."""
-        counts: dict[str, Counter[bool]] = {}
-        for pod in self._world.all(Pod):
-            if not pod.metadata.is_deleting:
-                counts.setdefault(pod.metadata.labels[key.POD_GANG], Counter())[pod.is_bound] += 1
-        return sorted(gang for gang, seen in counts.items() if len(seen) > 1)
-
-
 async def storm(sets: int, flips: int) -> tuple[GangWatch, Counter[tuple[str, str]], int]:
     names = [f"s{number}" for number in range(sets)]
+    watch = GangWatch()
     async with World(shaped(sets * 2, 8), seed=7) as world:
-        watch = GangWatch(world)
+
+        def heard(resource: Resource, change: Change) -> None:
+            if resource == Pod.RESOURCE:
+                watch.see(change.version.view(Pod), world.time_s, is_gone=change.type == "DELETED")
+
+        world.cluster.server.store.listeners.append(heard)
         for name in names:
-            scale = {"minReplicas": LOW, "maxReplicas": HIGH}
-            manifest = pcs(
-                name, clique("lead"), clique("work", PODS_A_UNIT - 1),
-                groups=[group("g", "lead", "work", scale=scale)], metadata={"namespace": "default"},
-            )  # fmt: skip
-            await world.apply(manifest)
+            await world.apply(scaled_set(name))
         assert await world.until(lambda: all(world.is_settled(name) for name in names))
         begun = Counter(world.operator_client.calls)
         replicas = LOW
@@ -97,15 +49,13 @@ async def storm(sets: int, flips: int) -> tuple[GangWatch, Counter[tuple[str, st
                     )
                     tasks.create_task(scaling)
             await asyncio.sleep(EVERY_S)
-            assert watch.half_placed() == []
+            assert half_placed(world.all(Pod)) == []
         assert await world.until(lambda: all(world.is_settled(name) for name in names))
-        reads = {"get", "list", "watch", "serves"}
-        writes = Counter({call: n for call, n in world.operator_client.calls.items() if call[0] not in reads})
-        writes.subtract({call: n for call, n in begun.items() if call[0] not in reads})
+        writes = writes_since(begun, world.operator_client.calls)
         units = sum(one.spec.replicas for one in world.all(PodCliqueScalingGroup))
         assert units == sets * replicas
         assert len(world.all(PodGang)) == units
-        return watch, +writes, sets * flips
+        return watch, writes, sets * flips
 
 
 def bounded(
@@ -117,9 +67,7 @@ def bounded(
         print(f"\n{changes} changes of replicas, {units} units: {writes.total()} writes of the operator, "
               f"{writes.total() / units:.1f} a unit; longest bind {watch.longest_s:.2f} s")  # fmt: skip
     assert watch.longest_s <= WINDOW_S
-    # A unit that comes is 2 cliques, 3 pods, 1 gang with its references and status, 2 cliques' status; one that goes is
-    # their deletion and finalizers. The group's and the set's status are shared by the units of a change.
-    assert writes.total() <= 20 * units + 6 * changes
+    assert writes.total() <= most_writes(changes)
 
 
 def test_twenty_sets_for_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
