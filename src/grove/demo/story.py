@@ -21,7 +21,6 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.demo.chronicle import Chronicle, Note
-from grove.demo.load import Engine
 from grove.demo.scenario import Scenario
 from grove.demo.traffic import Traffic
 from grove.kube.errors import ApiError
@@ -31,6 +30,7 @@ from grove.scheduler.explain.queues import queue_rows
 from grove.scheduler.loop.asked import diagnose
 from grove.show.gangs import Verdict, gang_verdict
 from grove.show.tree import tree_of
+from grove.sim.load import Engine
 from grove.sim.patch import copy_json, json_patch
 
 GPU = "nvidia.com/gpu"

@@ -16,12 +16,13 @@ from grove.api.meta import Json, Key, rfc3339
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.demo.load import Engine, Pipeline, Stage, engine_page, front_page
 from grove.demo.scaling import SYNC_S, Proposal, Recommender, proposal
 from grove.metrics.numbers import numbers_of, wanted_names
 from grove.metrics.page import scan
 from grove.metrics.readings import POD, Readings, Subject
 from grove.plan.world import World
+from grove.sim.engines import EnginePages
+from grove.sim.load import Engine
 
 TICK_S = 5.0
 """How often pages are made and read; three ticks make a look of the autoscalers."""
@@ -37,7 +38,7 @@ class Traffic:
 
     def __init__(self, world: World, say: Say) -> None:
         self._world, self._say = world, say
-        self._pipelines: dict[str, Pipeline] = {}
+        self._pages = EnginePages()
         self._readings = Readings(TICK_S)
         self._recommenders: dict[Key, Recommender] = {}
         self._known: set[tuple[str, str]] = set()
@@ -47,11 +48,7 @@ class Traffic:
         pcs = self._world.find(PodCliqueSet, set_name)
         if pcs is None:
             raise KeyError(set_name)
-        line = self._pipelines.get(set_name)
-        if line is None or engine is not None:
-            served = engine or Engine()
-            line = self._pipelines[set_name] = Pipeline({name: Stage(served) for name in stages_of(pcs)})
-        line.requests_per_second = requests_per_second
+        self._pages.set_load(pcs, requests_per_second, engine)
 
     async def run(self) -> None:
         ticks = 0
@@ -68,20 +65,9 @@ class Traffic:
     def _tick(self) -> None:
         pods = [pod for pod in self._world.all(Pod) if labels.PART_OF in pod.metadata.labels]
         self._follow(pods)
-        for name, line in list(self._pipelines.items()):
-            pcs = self._world.find(PodCliqueSet, name)
-            if pcs is None:
-                del self._pipelines[name]
-                continue
-            mine = [pod for pod in pods if pod.metadata.labels[labels.PART_OF] == name and pod.is_ready]
-            serving = {stage: serving_pods(pcs, stage, mine) for stage in line.stages}
-            line.advance(TICK_S, {stage: len(found) for stage, found in serving.items()})
-            for stage, found in serving.items():
-                for pod in found:
-                    self._read(pod, engine_page(line.stages[stage], len(found)))
-            fronts = front_pods(pcs, mine)
-            for pod in fronts:
-                self._read(pod, front_page(line, len(fronts)))
+        for pod, page in self._pages.advance(TICK_S, self._world.all(PodCliqueSet), pods).items():
+            found = numbers_of(scan(page, wanted_names(())))
+            self._readings.observe(pod.namespace, pod.name, found, self._world.time_s)
 
     def _follow(self, pods: list[Pod]) -> None:
         """Tells the readings which pods there are."""
@@ -93,10 +79,6 @@ class Traffic:
                 self._readings.add_pod(pod.metadata.namespace, pod.metadata.name, pod.metadata.labels)
         self._known = here
 
-    def _read(self, pod: Pod, page: bytes) -> None:
-        found = numbers_of(scan(page, wanted_names(())))
-        self._readings.observe(pod.metadata.namespace, pod.metadata.name, found, self._world.time_s)
-
     # Autoscalers
 
     async def _look(self, scaler: HorizontalPodAutoscaler) -> None:
@@ -105,7 +87,7 @@ class Traffic:
         scaled = self._world.find(kind, target.name, namespace) if kind is not None else None
         if kind is None or scaled is None:
             return
-        if scaled.metadata.labels.get(labels.PART_OF, target.name) not in self._pipelines:
+        if Key(namespace, scaled.metadata.labels.get(labels.PART_OF, target.name)) not in self._pages:
             return
         least = 1 if scaler.spec.min_replicas is None else scaler.spec.min_replicas
         now, replicas = self._world.time_s, scaled.spec.replicas
@@ -145,40 +127,6 @@ class Traffic:
             case _:
                 return None
         return found.number if found is not None else None
-
-
-def stages_of(pcs: PodCliqueSet) -> list[str]:
-    """What serves requests, in the order they pass: groups, and standalone cliques but the front."""
-    template = pcs.spec.template
-    groups = [group.name for group in template.pod_clique_scaling_groups]
-    alone = [clique.name for clique in template.standalone_cliques]
-    if not groups and len(alone) == 1:
-        return alone
-    return [*(name for name in alone if name != front_of(pcs)), *groups]
-
-
-def front_of(pcs: PodCliqueSet) -> str:
-    """The clique that requests come in by: the first standalone one, if others serve."""
-    alone = [clique.name for clique in pcs.spec.template.standalone_cliques]
-    others = len(alone) > 1 or pcs.spec.template.pod_clique_scaling_groups
-    return alone[0] if alone and others else ""
-
-
-def front_pods(pcs: PodCliqueSet, pods: list[Pod]) -> list[Pod]:
-    front = front_of(pcs)
-    return [pod for pod in pods if front and pod.metadata.labels.get(labels.CLIQUE_NAME) == front]
-
-
-def serving_pods(pcs: PodCliqueSet, stage: str, pods: list[Pod]) -> list[Pod]:
-    """The pods that speak for the units of a stage: all of a clique, the measured one of each copy of a group."""
-    group = pcs.spec.template.find_group(stage)
-    clique = pcs.spec.template.metrics_clique_of(group) if group is not None else stage
-    mine = [pod for pod in pods if pod.metadata.labels.get(labels.CLIQUE_NAME) == clique]
-    return mine if group is None else [pod for pod in mine if pod.metadata.labels.get(labels.POD_INDEX) == "0"]
-
-
-def _selector(scaled: Scaled) -> str:
-    return scaled.status.selector if isinstance(scaled, PodCliqueScalingGroup) else scaled.status.hpa_pod_selector
 
 
 def _status(metrics: tuple[Json, ...], proposals: list[Proposal], before: int, after: int, now: str) -> Json:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grove.api.meta import Json
-from grove.demo.load import Engine, Pipeline, Stage, engine_page, front_page
 from grove.demo.scaling import STABLE_S, Proposal, Recommender, proposal
 from grove.metrics.numbers import numbers_of, wanted_names
 from grove.metrics.page import scan
+from grove.sim.load import Engine, Pipeline, Stage, engine_page, front_page
 
 moments = st.lists(st.tuples(st.floats(0, 200), st.integers(0, 12)), min_size=1, max_size=40)
 
