@@ -27,6 +27,9 @@ from grove.api.core import (
     VALIDATING_WEBHOOK_CONFIGURATION,
     Namespace,
     Pod,
+    ResourceClaimTemplate,
+    Role,
+    RoleBinding,
     Secret,
     Service,
 )
@@ -428,3 +431,38 @@ async def test_two_replicas_share_one_certificate(admitted: Admitted) -> None:
 async def test_a_client_can_be_asked_who_it_is(control_plane: ControlPlane) -> None:
     async with HttpClient(load_config(control_plane.client_kubeconfig("jane", ["system:masters"]))) as jane:
         assert await user_of(jane) == "jane"
+
+
+async def test_a_claim_template_of_another_namespace_is_for_those_who_may_read_it(
+    admitted: Admitted, client: HttpClient, fresh_name: str
+) -> None:
+    """A tenant who may edit one namespace does not reach into another through us."""
+    infra = f"{fresh_name}-infra"
+    await client.create(Namespace, {"metadata": {"name": infra}})
+    spec = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}}
+    await client.create(ResourceClaimTemplate.RESOURCE, {"metadata": {"name": "gpu", "namespace": infra}, "spec": spec})
+    edit = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    jane = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}
+    bound = {"metadata": {"name": "jane", "namespace": fresh_name}, "roleRef": edit, "subjects": [jane]}
+    await client.create(RoleBinding, bound)
+    share = [{"name": "gpu", "namespace": infra, "scope": "AllReplicas"}]
+    wanted = changed(plain(), ("metadata.namespace", fresh_name), (f"{T}.resourceSharing", share))
+    try:
+        async with HttpClient(load_config(admitted.plane.client_kubeconfig("jane"))) as tenant:
+            with pytest.raises(Invalid, match=f"may not get resourceclaimtemplates/gpu in namespace {infra}"):
+                await tenant.create(SET, wanted)
+            rule = {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaimtemplates"], "verbs": ["get"]}
+            await client.create(Role, {"metadata": {"name": "reader", "namespace": infra}, "rules": [rule]})
+            role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}
+            meta = {"name": "jane", "namespace": infra}
+            await client.create(RoleBinding, {"metadata": meta, "roleRef": role, "subjects": [jane]})
+
+            async def is_admitted() -> bool:
+                try:
+                    return bool(await tenant.create(SET, wanted, dry_run=True))
+                except Invalid:
+                    return False  # the authorizer hears of a binding a moment later
+
+            await eventually(is_admitted)
+    finally:
+        await client.delete(Namespace, infra)

@@ -65,6 +65,7 @@ from grove.api.pod import (
 __all__ = [
     "COMPUTE_DOMAIN",
     "MUTATING_WEBHOOK_CONFIGURATION",
+    "SUBJECT_ACCESS_REVIEW",
     "VALIDATING_WEBHOOK_CONFIGURATION",
     "Affinity",
     "CSINode",
@@ -136,6 +137,7 @@ COMPUTE_DOMAIN = Resource("resource.nvidia.com", "v1beta1", "ComputeDomain", "co
 VALIDATING_WEBHOOK_CONFIGURATION = Resource(
     "admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", False
 )
+SUBJECT_ACCESS_REVIEW = Resource("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", False)
 MUTATING_WEBHOOK_CONFIGURATION = Resource(
     "admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", False
 )

@@ -16,11 +16,11 @@ from urllib.parse import unquote
 
 import msgspec
 
-from grove.api.meta import Json, Resource
+from grove.api.core import SUBJECT_ACCESS_REVIEW
+from grove.api.meta import Json
 from grove.kube.client import Client
 
 AUTHENTICATION_NAMESPACE, AUTHENTICATION_CONFIG = "kube-system", "extension-apiserver-authentication"
-SUBJECT_ACCESS_REVIEW = Resource("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", False)
 MASTERS = "system:masters"
 """May do everything, on every API server."""
 ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED = "system:anonymous", "system:authenticated", "system:unauthenticated"

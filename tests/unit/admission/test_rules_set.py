@@ -43,12 +43,6 @@ def test_a_broken_rule_is_told_with_its_path_on_update(obj: dict, want: list[str
         pytest.param(
             changed(plain(), ("metadata.name", ABSENT), ("metadata.generateName", "demo-")), id="a generated name"
         ),
-        pytest.param(
-            changed(
-                plain(), (f"{T}.resourceSharing", [{"name": "theirs", "namespace": "infra", "scope": "AllReplicas"}])
-            ),
-            id="someone else's claim template",
-        ),
     ],
 )
 def test_a_good_set_is_admitted(obj: dict) -> None:

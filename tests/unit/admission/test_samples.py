@@ -12,6 +12,8 @@ from tests.support.reviews import binding, faults
 from grove.admission.rules.defaulting import missing_defaults, with_additions
 from grove.admission.rules.lookups import BackendFacts, Known
 from grove.admission.rules.review import Admission
+from grove.admission.rules.sharing import foreign_templates
+from grove.admission.rules.view import SetView
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = sorted((ROOT / "tests" / "data" / "golden").glob("*.json"))
@@ -44,11 +46,12 @@ def test_our_own_samples_are_admitted(file: Path) -> None:
     bindings = {one["metadata"]["name"]: one for one in documents if one["kind"] == "ClusterTopologyBinding"}
     for name in _topologies(documents):
         bindings.setdefault(name, binding(name, **{domain: f"example.com/{domain}" for domain in WELL_KNOWN}))
-    known = Known(topologies=bindings, queues={"default": {"status": {"state": "Open"}}})
     for obj in documents:
         if obj["kind"] == "PodCliqueSet" and obj["apiVersion"] == "grove.io/v1alpha1":
             obj["metadata"].setdefault("namespace", "default")
             full = with_additions(obj, missing_defaults(obj))
+            may_read = dict.fromkeys(foreign_templates(SetView.of(full), "default").values(), True)
+            known = Known(topologies=bindings, queues={"default": {"status": {"state": "Open"}}}, templates=may_read)
             assert faults(ADMISSION, full, lookups=known) == []
 
 

@@ -21,7 +21,7 @@ import grove
 from grove import crds
 from grove.admission.rules.lookups import LISTED
 from grove.admission.serving.registration import ServiceAddress, configurations
-from grove.api.core import COMPUTE_DOMAIN, Event, Pod, Service
+from grove.api.core import COMPUTE_DOMAIN, SUBJECT_ACCESS_REVIEW, Event, Pod, Service
 from grove.api.dynamo import PlacementPodClique, PodGangSet
 from grove.api.env import INIT_CONTAINER_IMAGE
 from grove.api.koordset import KoordPodCliqueSet
@@ -33,7 +33,6 @@ from grove.backends import KNOWN, build_backends, is_topology_aware
 from grove.cli.metrics import metrics
 from grove.config import OperatorConfiguration, load_configuration
 from grove.kube.client import Client
-from grove.metrics.access import SUBJECT_ACCESS_REVIEW
 from grove.metrics.apiservices import API_SERVICE, OWNER
 from grove.metrics.service import SECRET, MetricsService, MetricsSettings
 from grove.operator.shared.children import wanted_access

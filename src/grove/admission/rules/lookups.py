@@ -49,6 +49,10 @@ class Lookups(Protocol):
         """Whether discovery of a metrics API lists a name."""
         ...
 
+    def may_read_template(self, key: Key) -> bool:
+        """Whether the one who asks may read a ResourceClaimTemplate."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Needs:
@@ -61,9 +65,13 @@ class Needs:
     """Kinds in `LISTED`."""
     metrics: frozenset[tuple[str, str]] = frozenset()
     """Metrics APIs and names that their discovery may list."""
+    templates: frozenset[Key] = frozenset()
+    """ResourceClaimTemplates of other namespaces, of which `user` must be allowed to know."""
+    user: Json = field(default_factory=dict)
+    """Who asks, as the review says it."""
 
     def __bool__(self) -> bool:
-        return bool(self.topologies or self.queues or self.sets or self.lists or self.metrics)
+        return bool(self.topologies or self.queues or self.sets or self.lists or self.metrics or self.templates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,7 @@ class Known:
     sets: Mapping[Key, Json | Exception | None] = field(default_factory=dict)
     lists: Mapping[str, list[Json] | Exception | None] = field(default_factory=dict)
     metrics: Mapping[tuple[str, str], bool | Exception | None] = field(default_factory=dict)
+    templates: Mapping[Key, bool | Exception | None] = field(default_factory=dict)
 
     def find_topology(self, name: str) -> Json | None:
         return _answer(self.topologies.get(name))
@@ -91,6 +100,10 @@ class Known:
     def is_listed(self, api: str, name: str) -> bool:
         """What was not asked for counts as listed: a warning less."""
         return _answer(self.metrics.get((api, name), True)) is True
+
+    def may_read_template(self, key: Key) -> bool:
+        """What was not asked for is not allowed."""
+        return _answer(self.templates.get(key)) is True
 
 
 def _answer(found: T | Exception | None) -> T | None:

@@ -24,6 +24,7 @@ from grove.admission.rules.podspec import pod_spec_faults
 from grove.admission.rules.references import listed_kinds, reference_warnings
 from grove.admission.rules.request import TOO_DEEP, Answer, BadReview, Request, envelope
 from grove.admission.rules.sets import general_faults
+from grove.admission.rules.sharing import foreign_template_faults, foreign_templates
 from grove.admission.rules.topology import (
     deprecation_warnings,
     level_keys,
@@ -78,14 +79,14 @@ class Admission:
             if translation is None:
                 return Needs()
             behind = frozenset({dialects.set_key(request.new, translation, request.namespace)})
-            return replace(self._set_needs(SetView.of(translation.manifest)), sets=behind)
+            return replace(self._set_needs(SetView.of(translation.manifest), request), sets=behind)
         try:
             judged = path == VALIDATE_SET and not request.is_untouched and not request.wrong_set
         except RecursionError:
             judged = False  # `review` says so
-        return self._set_needs(request.set) if judged else Needs()
+        return self._set_needs(request.set, request) if judged else Needs()
 
-    def _set_needs(self, new: SetView) -> Needs:
+    def _set_needs(self, new: SetView, request: Request) -> Needs:
         names = {one.topology_name for one in new.constraints} if self.topology_enabled else set()
         said = text(new.annotations.get(SCHEDULER_ANNOTATION))
         chosen = {self.backends.name_of(clique.scheduler_name or said) for clique in new.cliques}
@@ -96,6 +97,8 @@ class Admission:
             queues=frozenset(queues),
             lists=frozenset(lists),
             metrics=metric_questions(new),
+            templates=frozenset(foreign_templates(new, request.namespace).values()),
+            user=mapping(request.raw.get("userInfo")),
         )
 
     def review(self, path: str, review: Any, lookups: Lookups) -> Json:
@@ -140,14 +143,15 @@ class Admission:
         if request.wrong_set:
             return request.refused(request.wrong_set, "PodCliqueSet")
         new, old = request.set, request.stored_set
-        if faults := list(self._set_faults(new, old, lookups)):
+        if faults := list(self._set_faults(new, old, request.namespace, lookups)):
             return request.refused(faults, "PodCliqueSet")
         return Answer(warnings=tuple(self._set_warnings(new, old, lookups))[:MOST_WARNINGS])
 
-    def _set_faults(self, new: SetView, old: SetView | None, lookups: Lookups) -> Iterator[Fault]:
+    def _set_faults(self, new: SetView, old: SetView | None, namespace: str, lookups: Lookups) -> Iterator[Fault]:
         creating = old is None
         yield from shape_faults(new)
-        if creating:
+        if creating:  # what is shared cannot change later
+            yield from foreign_template_faults(new, namespace, lookups)
             yield from new_pack_domain_faults(new)
             yield from topology_faults(new, enabled=self.topology_enabled, lookups=lookups)
         yield from general_faults(new, creating=creating)
@@ -213,7 +217,9 @@ class Admission:
         keeps = stored is not None and not dialects.wants_new_set(request.new)
         behind = dialects.set_behind(translation, stored, request.namespace)
         new, old = SetView.of(behind), SetView.of(stored) if keeps else None
-        of_set = published_check("podcliquesets.grove.io").faults(behind) or list(self._set_faults(new, old, lookups))
+        of_set = published_check("podcliquesets.grove.io").faults(behind) or list(
+            self._set_faults(new, old, request.namespace, lookups)
+        )
         faults = wrong_shape or list(dialects.told(translation, of_set))
         if faults:
             return request.refused(faults, resource.kind, resource.group)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from grove.admission.rules.lookups import LookupFailed, Lookups
 from grove.admission.rules.syntax import label_fault, subdomain_fault
 from grove.admission.rules.view import TEMPLATE, SetView
-from grove.api.faults import Fault, duplicate, invalid, not_found, not_supported, required
+from grove.api.faults import Fault, duplicate, forbidden, internal, invalid, not_found, not_supported, required
 from grove.api.fields import mapping, sequence, text, texts
+from grove.api.meta import Key
 
 SCOPES = ("AllReplicas", "PerReplica")
 
@@ -29,6 +31,34 @@ def sharing_faults(new: SetView) -> Iterator[Fault]:
         for path, entry in _entries(group.path, group.raw):
             yield from _group_filter_faults(path, entry.get("filter"), group.clique_names)
         yield from _list_faults(group.path, group.raw, internal)
+
+
+def foreign_templates(new: SetView, namespace: str) -> dict[str, Key]:
+    """ResourceClaimTemplates that a set of this namespace takes from others, by the path that names each.
+
+    Of names that cannot be names, and of the set's own templates, other rules speak.
+    """
+    internal = {text(mapping(one).get("name")) for one in sequence(new.template.get("resourceClaimTemplates"))}
+    owners = [(TEMPLATE, new.template), *((one.path, one.raw) for one in new.cliques)]
+    owners += ((one.path, one.raw) for one in new.groups)
+    entries = (entry for path, owner in owners for entry in _entries(path, owner))
+    found = ((path, Key(text(entry.get("namespace")), text(entry.get("name")))) for path, entry in entries)
+    return {
+        f"{path}.namespace": key
+        for path, key in found
+        if key.namespace not in ("", namespace) and key.name not in internal
+        if not label_fault(key.namespace) and not subdomain_fault(key.name)
+    }
+
+
+def foreign_template_faults(new: SetView, namespace: str, lookups: Lookups) -> Iterator[Fault]:
+    """Whoever asks must be allowed to read what the operator would copy for them. (Upstream copies for everybody.)"""
+    for path, key in foreign_templates(new, namespace).items():
+        try:
+            if not lookups.may_read_template(key):
+                yield forbidden(path, f"you may not get resourceclaimtemplates/{key.name} in namespace {key.namespace}")
+        except LookupFailed as error:
+            yield internal(path, f"cannot tell whether you may read {key}: {error}")
 
 
 def _template_faults(templates: list[dict[str, Any]]) -> Iterator[Fault]:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from grove.admission.rules.lookups import LISTED, Known, Needs
+from grove.api.core import SUBJECT_ACCESS_REVIEW, ResourceClaimTemplate
 from grove.api.meta import Json, Key, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import ClusterTopologyBinding
@@ -46,14 +47,29 @@ class ClusterReader:
     async def fetch(self, needs: Needs) -> Known:
         if not needs:
             return Known()
-        topologies, queues, sets, lists, metrics = await asyncio.gather(
+        topologies, queues, sets, lists, metrics, templates = await asyncio.gather(
             self._all(needs.topologies, lambda name: self._get(ClusterTopologyBinding.RESOURCE, Key("", name))),
             self._all(needs.queues, lambda name: self._get(VOLCANO_QUEUE, Key("", name))),
             self._all(needs.sets, lambda key: self._get(PodCliqueSet.RESOURCE, key)),
             self._all(needs.lists, lambda kind: self._list(LISTED[kind])),
             self._all(needs.metrics, lambda asked: self._is_listed(*asked)),
+            self._all(needs.templates, lambda key: self._may_read(needs.user, key)),
         )
-        return Known(topologies=topologies, queues=queues, sets=sets, lists=lists, metrics=metrics)
+        return Known(topologies, queues, sets, lists, metrics, templates)
+
+    async def _may_read(self, user: Json, key: Key) -> bool | Exception:
+        resource = ResourceClaimTemplate.RESOURCE
+        asked = {
+            "verb": "get", "group": resource.group, "resource": resource.plural,
+            "namespace": key.namespace, "name": key.name,
+        }  # fmt: skip
+        who = {"user": user.get("username", ""), "groups": user.get("groups") or [], "uid": user.get("uid", "")}
+        body = {"apiVersion": SUBJECT_ACCESS_REVIEW.api_version, "kind": SUBJECT_ACCESS_REVIEW.kind, "metadata": {}}
+        review = {**body, "spec": {**who, "extra": user.get("extra") or {}, "resourceAttributes": asked}}
+        told = await self._answer(lambda: self._client.create(SUBJECT_ACCESS_REVIEW, review))
+        if told is None:
+            return True  # a cluster inside the process, which asks nobody for rights
+        return told if isinstance(told, Exception) else told["status"].get("allowed") is True
 
     async def _is_listed(self, api: str, name: str) -> bool | Exception | None:
         for version, kind in METRICS_APIS[api]:
