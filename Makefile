@@ -9,7 +9,8 @@ WORKERS ?= 4
 PARALLEL := -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit lint bench soak test-node test-browser image test-image crds docs kube-bin clean
+MINUTES ?= 5
+.PHONY: help demo test unit lint bench soak chaos coverage scale test-node test-browser image test-image crds docs kube-bin clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -31,6 +32,10 @@ $(VENV)/dev: $(VENV)/runtime requirements/dev.txt
 
 $(VENV)/browser: $(VENV)/dev requirements/browser.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/browser.txt
+	@touch $@
+
+$(VENV)/coverage: $(VENV)/dev requirements/coverage.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/coverage.txt
 	@touch $@
 
 demo: $(VENV)/runtime ## a whole inference system on a cluster inside the process, live in the terminal
@@ -60,11 +65,26 @@ audit-rbac: $(VENV)/dev ## every right the chart grants was used: the tests on r
 	GROVE_AUDIT_DIR=$(CURDIR)/build/audit $(PYTEST) tests --ignore=tests/unit -m "real and not soak" -p tests.rbac.recording $(PARALLEL)
 	$(BIN)/python -m tests.rbac build/audit
 
+coverage: $(VENV)/coverage ## lines and branches reached by unit, simulator and real tiers together, by room; about 40 minutes
+	@for v in 1.36.3 1.35.4; do $(PYTHON) tools/kube/kube_bin.py $$v > /dev/null || exit 1; done
+	@$(BIN)/coverage erase
+	-$(BIN)/coverage run -m pytest tests -m "not soak" -q -n $(WORKERS)
+	@$(BIN)/coverage combine -q && $(BIN)/coverage json -q -o .coverage.json
+	@$(BIN)/python tools/coverage_by_room.py .coverage.json
+
+scale: $(VENV)/dev ## 1,000 sets on 100, 1,000 and 10,000 nodes of a stock control plane: time, CPU, memory; about 20 minutes
+	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
+	$(BIN)/python -m tests.bench.scale
+
 bench: $(VENV)/dev ## figures, as a table and as bench-results.json
 	$(BIN)/python -m tests.bench
 
 soak: $(VENV)/dev ## long seeded fault runs
 	$(PYTEST) tests -m soak
+
+chaos: $(VENV)/dev ## break everything on a real control plane for MINUTES (5) and watch over the promises; SEED=n plays one again
+	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 test-node: $(VENV)/dev ## start order on a real kubelet with containerd; needs root, installs what is missing, cleans up
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
@@ -93,4 +113,4 @@ kube-bin: ## print the directory with the control plane of version KUBE, buildin
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE)
 
 clean: ## remove what make made here (built control planes in the cache stay)
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-results.json
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage* bench-results.json

@@ -8,23 +8,22 @@ of a clique that is down to its minimum may ever have been taken by an update. A
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support.golden import differences, normalise
+from tests.support.golden import differences
+from tests.support.graphs import read_graph
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import Binder
 
 from grove.api import conditions as words
 from grove.api import labels as key
-from grove.api.core import Namespace, Node, Pod, Service
+from grove.api.core import Namespace, Node, Pod
 from grove.api.meta import Json, Key, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
-from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.client import Client
 from grove.kube.errors import KubeError
@@ -301,32 +300,10 @@ class Run:
                 await self.client.patch(kind, one.metadata.name, patch, FRESH)
             await asyncio.sleep(5)
         await self._converged(FRESH)
-        assert differences(await self._graph(NAMESPACE), await self._graph(FRESH), statuses=False) == []
-
-    async def _graph(self, namespace: str) -> dict[str, Json]:
-        objects: list[Json] = []
-        for kind in (PodClique, PodCliqueScalingGroup, PodGang, Service, Pod):
-            resource = kind.RESOURCE
-            page = await self.client.list(resource, namespace)
-            objects += ({"apiVersion": resource.api_version, "kind": resource.kind, **one} for one in page.items)
-        objects = json.loads(json.dumps(objects).replace(namespace, "here"))
-        ranked(objects)
-        for one in objects:
-            (one["metadata"].get("annotations") or {}).pop(key.INCARNATION, None)
-        return normalise(objects)
-
-
-def ranked(objects: list[Json]) -> None:
-    """Numbers the pods of each clique from 0: after scaling in, survivors keep whatever index they had."""
-    pods: dict[str, list[Json]] = {}
-    for one in objects:
-        if one["kind"] == "Pod":
-            pods.setdefault(one["metadata"]["labels"][key.POD_CLIQUE], []).append(one)
-    for name, members in pods.items():
-        members.sort(key=lambda pod: int(pod["metadata"]["labels"][key.POD_INDEX]))
-        for rank, pod in enumerate(members):
-            pod["metadata"]["labels"][key.POD_INDEX] = str(rank)
-            pod["spec"]["hostname"] = f"{name}-{rank}"
+        assert (
+            differences(await read_graph(self.client, NAMESPACE), await read_graph(self.client, FRESH), statuses=False)
+            == []
+        )
 
 
 def play(seed: int) -> None:

@@ -21,6 +21,7 @@ RECONCILE_SECONDS = Histogram(
 )  # fmt: skip
 ACTIVE = Gauge("controller_runtime_active_workers", "Workers inside a reconcile.", ["controller"])
 DEPTH = Gauge("workqueue_depth", "Keys that wait to be looked at.", ["name"])
+TASKS = Gauge("grove_asyncio_tasks", "Tasks of the process's event loop; one that keeps growing is a leak.")
 
 
 class ControllerMetrics:

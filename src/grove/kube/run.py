@@ -24,6 +24,7 @@ from prometheus_client.exposition import choose_encoder
 
 from grove.kube.errors import KubeError
 from grove.kube.lease import LeadershipLost
+from grove.kube.metrics import TASKS
 
 STOP_S = 4.0
 """Less than the five seconds we promise, so that the promise holds on a busy machine too."""
@@ -50,6 +51,7 @@ def run_process(main: Callable[[], Coroutine[Any, Any, None]], *, verbose: bool 
 
 async def _until_stopped(main: Callable[[], Coroutine[Any, Any, None]], stop_s: float) -> int:
     loop = asyncio.get_running_loop()
+    TASKS.set_function(lambda: float(len(asyncio.all_tasks(loop))))
     work = loop.create_task(main(), name="main")
     stopping = asyncio.Event()
 
