@@ -17,7 +17,7 @@ from grove.kube.errors import KubeError
 from tests.support.manifests import IMAGE, clique, group, pcs
 
 NAMESPACE, FRESH = "grove-chaos", "grove-fresh"
-MOST_SETS = 8
+MOST_SETS = 14
 TOPOLOGY = "fake-nodes"
 
 

@@ -36,7 +36,7 @@ QUOTA_BYTES = 96 * 1024**2
 GANG_TIMEOUT_S, SLACK_S = 15.0, 15.0
 IDLE_S = 12.0
 """Before the first change: what the processes take when there is nothing to do."""
-CLOSED_S = 30.0
+CLOSED_S = 120.0
 """After the last deletion: connections opened for the work are closed when they have been idle for a while."""
 ATTENDED_AFTER_S = 5.0
 ROLE_BINDING = Resource(
