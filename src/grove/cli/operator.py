@@ -169,17 +169,14 @@ async def _admission(
 
 
 def _leadership(client: HttpClient, config: OperatorConfiguration, cluster: ClusterConfig) -> Leadership:
-    import secrets
-    import socket
-
-    from grove.kube.lease import Leadership
+    from grove.kube.lease import Leadership, process_identity
 
     election = config.leader_election
     return Leadership(
         client,
         election.resource_namespace or cluster.namespace or "default",
         election.resource_name,
-        f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(8)}",
+        process_identity(),
         lease_s=election.lease_duration,
         renew_s=election.renew_deadline,
         retry_s=election.retry_period,

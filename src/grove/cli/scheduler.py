@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -58,7 +56,7 @@ def scheduler(
 async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Path | None) -> None:
     from grove.kube.config import load_config
     from grove.kube.http import HttpClient
-    from grove.kube.lease import Leadership
+    from grove.kube.lease import Leadership, process_identity
     from grove.kube.metrics import watch_requests
     from grove.kube.run import probes
     from grove.scheduler.loop.live import Scheduler
@@ -77,7 +75,7 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
             voter = await stack.enter_async_context(HttpClient(cluster, user_agent="grove-scheduler-election"))
             election = config.leader_election
             leadership = Leadership(
-                voter, election.resource_namespace, election.resource_name, f"{socket.gethostname()}_{os.getpid()}",
+                voter, election.resource_namespace, election.resource_name, process_identity(),
                 lease_s=election.lease_duration, renew_s=election.renew_deadline, retry_s=election.retry_period,
             )  # fmt: skip
             client.write_guard = leadership.may_write

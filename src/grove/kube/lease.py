@@ -4,12 +4,18 @@ A standby watches the lease, so it knows of a renewal or a release at once and m
 up. The leader believes in its own lease for `renew_s` after the last renewal it *sent*, less than the `lease_s` others
 grant it: a process that was paused finds its right to write expired before it can use it (`may_write`, which the HTTP
 client asks before every write). The gap is for a write that is already on its way.
+
+A lease may be edited or deleted by anybody. The leader watches it too and stops when it is not named any more. It may
+hear of that late, so standbys grant it the time it had, unless it gave the lease back in its own words.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import secrets
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -23,12 +29,23 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
 from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from grove.kube.informer import Informer
 
 LEASE_S, RENEW_S, RETRY_S = 15.0, 10.0, 2.0
 STOP_S = 2.0
 """How long the work may take to stop, and the release to be written: together well inside a pod's last five seconds."""
 
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
 log = structlog.get_logger(__name__)
+
+
+def process_identity() -> str:
+    """A name for this process in an election: where it runs, for people, and a part that no other process has.
+
+    Host name and process id alone would not do: containers that share their node's name are all process 1.
+    """
+    return f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(8)}"
 
 
 class LeadershipLost(Exception):
@@ -53,8 +70,10 @@ class Leadership:
         self._clock, self._rng = clock, rng or random.Random(random.getrandbits(64))
         self._seen: Lease | None = None
         self._seen_at = 0.0
+        self._granted_until = 0.0
         self._news = asyncio.Event()
         self._leads_until = 0.0
+        self._lost: asyncio.Future[str]
         self._log = log.bind(lease=f"{namespace}/{name}", identity=identity)
 
     def may_write(self) -> bool:
@@ -66,41 +85,41 @@ class Leadership:
 
         Raises LeadershipLost, after the work was cancelled, when the lease cannot be kept.
         """
-        await self.acquire()
-        working = asyncio.ensure_future(work())
-        renewing = asyncio.ensure_future(self._keep())
-        try:
-            await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
-            if renewing.done():
-                self._leads_until = 0.0
-                renewing.result()
-            working.result()
-        finally:
-            for task in (working, renewing):
-                task.cancel()
-            await asyncio.wait((working, renewing), timeout=STOP_S)
-            self._observe_ends(working, renewing)
-            await self._release()
+        followed = Cache(self._client, rng=self._rng)
+        followed.add(Lease, namespace=self._namespace, fields=f"metadata.name={self._name}")
+        followed.on_event(Lease, self._told)
+        async with followed:
+            await self._acquire(followed.informer(Lease))
+            working = asyncio.ensure_future(work())
+            renewing = asyncio.ensure_future(self._keep())
+            try:
+                await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
+                if renewing.done():
+                    self._leads_until = 0.0
+                    renewing.result()
+                working.result()
+            finally:
+                for task in (working, renewing):
+                    task.cancel()
+                await asyncio.wait((working, renewing), timeout=STOP_S)
+                self._observe_ends(working, renewing)
+                await self._release()
 
-    async def acquire(self) -> None:
-        """Returns when the lease is ours; it must be kept from then on, see `lead`."""
-        with_others = Cache(self._client, rng=self._rng)
-        with_others.add(Lease, namespace=self._namespace, fields=f"metadata.name={self._name}")
-        with_others.on_event(Lease, lambda _, new: self._observe(new))
-        async with with_others:
-            told = None
-            while not await self._try():
-                holder = self._seen.spec.holder_identity if self._seen is not None else None
-                if holder and holder != told:
-                    told = holder
-                    self._log.info("standing by", leader=holder)
-                wait = self._expires_in()
-                if with_others.informer(Lease).error is not None or wait <= 0:
-                    wait = min(max(wait, 0.0), self._retry_s) or self._retry_s * self._rng.uniform(0.5, 1.0)
-                self._news.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(wait):
-                        await self._news.wait()
+    async def _acquire(self, watch: Informer[Lease]) -> None:
+        """Returns when the lease is ours."""
+        told = None
+        while not await self._try():
+            holder = self._seen.spec.holder_identity if self._seen is not None else None
+            if holder and holder != told:
+                told = holder
+                self._log.info("standing by", leader=holder)
+            wait = self._expires_in()
+            if watch.error is not None or wait <= 0:
+                wait = min(max(wait, 0.0), self._retry_s) or self._retry_s * self._rng.uniform(0.5, 1.0)
+            self._news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._news.wait()
 
     # Taking
 
@@ -137,38 +156,59 @@ class Leadership:
             before = self._seen.spec
             spec["leaseTransitions"] = (before.lease_transitions or 0) + (before.holder_identity != self.identity)
             taken = await self._patch(self._seen, spec)
+        self._lost = asyncio.get_running_loop().create_future()
         self._hold(taken, began)
         self._log.info("became leader")
         return True
 
+    def _told(self, old: Lease | None, new: Lease | None) -> None:
+        """An event of the watch. Events older than our own last write are not news."""
+        seen, last = self._seen, new or old
+        if seen is not None and last is not None and _is_before(last, seen):
+            return
+        if asyncio.get_running_loop().time() >= self._leads_until:
+            self._observe(new)
+        elif new is None or new.spec.holder_identity != self.identity:
+            self._leads_until = 0.0
+            holder = new.spec.holder_identity or "nobody" if new is not None else "nobody: it was deleted"
+            self._lost.set_result(f"the lease is held by {holder}")
+
     def _observe(self, lease: Lease | None) -> None:
         """Starts the holder's time anew whenever the record changed: only our own clock is trusted, as in client-go."""
         if lease is None or self._seen is None or lease.spec != self._seen.spec:
+            if not _is_handed_on(self._seen, lease):
+                self._granted_until = max(self._granted_until, self._holder_until())
             self._seen_at = asyncio.get_running_loop().time()
             self._news.set()
         self._seen = lease
 
     def _is_held_by_other(self) -> bool:
-        holder = self._seen.spec.holder_identity if self._seen is not None else None
-        return bool(holder) and holder != self.identity and self._expires_in() > 0
+        return self._expires_in() > 0
 
     def _expires_in(self) -> float:
-        if self._seen is None or not self._seen.spec.holder_identity:
+        """How long somebody else may still believe to be the leader: who is named, or who was before an edit."""
+        return max(self._holder_until(), self._granted_until) - asyncio.get_running_loop().time()
+
+    def _holder_until(self) -> float:
+        """Until when the lease is another's by its own words; never, if nobody or we ourselves are named."""
+        spec = self._seen.spec if self._seen is not None else None
+        if spec is None or not spec.holder_identity or spec.holder_identity == self.identity:
             return 0.0
-        granted = self._seen.spec.lease_duration_seconds or self._lease_s
-        return self._seen_at + granted - asyncio.get_running_loop().time()
+        return self._seen_at + (spec.lease_duration_seconds or self._lease_s)
 
     # Keeping
 
     async def _keep(self) -> None:
-        """Renews every `retry_s`; ends with LeadershipLost when `renew_s` went by without success."""
+        """Renews every `retry_s`; ends with LeadershipLost when `renew_s` went by without success, or by an edit."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(min(self._retry_s, max(0.0, self._leads_until - loop.time())))
+            await asyncio.wait((self._lost,), timeout=min(self._retry_s, max(0.0, self._leads_until - loop.time())))
+            if self._lost.done():
+                raise LeadershipLost(self._lost.result())
             try:
                 async with asyncio.timeout_at(self._leads_until):
                     await self._renew()
-            except Conflict:
+            except (Conflict, NotFound):
                 await self._see_who_wrote()
             except (KubeError, TimeoutError) as err:
                 self._log.info("lease not renewed, trying again", error=str(err) or "no answer in time")
@@ -178,14 +218,19 @@ class Leadership:
     async def _renew(self) -> None:
         assert self._seen is not None
         began = asyncio.get_running_loop().time()
-        renewed = await self._patch(self._seen, {"renewTime": _micro_time(self._clock.now())})
+        # With its length: one that somebody changed would decide how long standbys wait.
+        spec = {"renewTime": _micro_time(self._clock.now()), "leaseDurationSeconds": round(self._lease_s)}
+        renewed = await self._patch(self._seen, spec)
         self._hold(renewed, began)
 
     async def _see_who_wrote(self) -> None:
         """Our last renewal may have arrived without its answer; anyone else's name means that we are out."""
         with suppress(KubeError, TimeoutError):
             async with asyncio.timeout_at(self._leads_until):
-                lease = await self._client.get(Lease, self._name, self._namespace)
+                try:
+                    lease = await self._client.get(Lease, self._name, self._namespace)
+                except NotFound:
+                    raise LeadershipLost("the lease was deleted") from None
             if lease.spec.holder_identity != self.identity:
                 raise LeadershipLost(f"the lease is held by {lease.spec.holder_identity or 'nobody'}")
             self._seen = lease
@@ -220,6 +265,24 @@ class Leadership:
                 self._log.warning("work did not stop in time, leaving it behind")
             elif not task.cancelled():
                 task.exception()
+
+
+def _is_before(one: Lease, other: Lease) -> bool:
+    """Whether a state of the lease is older than another; one of an earlier lease of that name always is."""
+    if one.metadata.uid != other.metadata.uid:
+        return (one.metadata.creation_timestamp or _NEVER) < (other.metadata.creation_timestamp or _NEVER)
+    return int(one.metadata.resource_version or 0) < int(other.metadata.resource_version or 0)
+
+
+def _is_handed_on(before: Lease | None, after: Lease | None) -> bool:
+    """Whether the holder renewed its lease or gave it back, as we and client-go do: no name, and a second to live."""
+    if before is None or not before.spec.holder_identity:
+        return True
+    if after is None:
+        return False
+    if after.spec.holder_identity == before.spec.holder_identity:
+        return True
+    return not after.spec.holder_identity and after.spec.lease_duration_seconds == 1
 
 
 def _micro_time(moment: datetime) -> str:

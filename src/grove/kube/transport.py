@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import struct
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, NamedTuple
 
@@ -24,6 +26,21 @@ IDLE_S = 50.0
 
 READ_BYTES = 1 << 18
 """Room for a large list's bytes between the socket and us; aiohttp's default makes it stop and go."""
+
+
+_DISCARD = struct.pack("ii", 1, 0)
+
+
+def _socket(address: tuple[Any, ...]) -> socket.socket:
+    """A socket that takes back what it has not delivered when it is closed.
+
+    Otherwise the kernel would go on sending, for minutes, what a process wrote that was cut off and has ended: a write
+    of a former leader, arriving when the network is back.
+    """
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD)
+    return made
 
 
 class Answer(NamedTuple):
@@ -128,7 +145,7 @@ class Transport:
         if tls is not None and credential.cert:
             load_client_cert(tls, credential, self._config.source or self._config.server)
         connector = aiohttp.TCPConnector(
-            ssl=tls if tls is not None else False, limit=self._pool, keepalive_timeout=IDLE_S
+            ssl=tls if tls is not None else False, limit=self._pool, keepalive_timeout=IDLE_S, socket_factory=_socket
         )
         session = aiohttp.ClientSession(
             connector=connector, timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar(),

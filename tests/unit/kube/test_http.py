@@ -450,3 +450,20 @@ async def test_an_object_that_does_not_decode_is_left_out_of_a_list(api: FakeApi
     api.put("c")
     page = await client.list(Thing)
     assert [t.metadata.name for t in page.items] == ["a", "c"]
+
+
+async def test_a_write_that_is_still_on_its_way_when_its_client_ends_does_not_arrive_later() -> None:
+    """A leader that was cut off ends; its kernel must not go on sending what it wrote when the network comes back."""
+    held: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+    server = await asyncio.start_server(lambda reader, writer: held.put_nowait((reader, writer)), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = HttpClient(ClusterConfig(f"http://127.0.0.1:{port}", Fixed(Credential())), attempts=1)
+    writing = asyncio.create_task(client.create(Thing, {"metadata": {"name": "a", "namespace": "ns"}}))
+    reader, writer = await held.get()
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    await client.close()
+    with pytest.raises(ConnectionResetError):
+        await reader.read()  # to the end, which is not one
+    writer.close()
+    server.close()
