@@ -89,6 +89,17 @@ podAntiAffinity:
 {{- end -}}
 {{- end }}
 
+{{/* Replicas in different zones where nodes name theirs. Call with (dict "given" constraints "selector" labels). */}}
+{{- define "grove.spread" -}}
+{{- $zones := dict "maxSkew" 1 "topologyKey" "topology.kubernetes.io/zone" "whenUnsatisfiable" "ScheduleAnyway" -}}
+{{- $ours := dict "labelSelector" (dict "matchLabels" (fromYaml .selector)) -}}
+{{- $constraints := list -}}
+{{- range (.given | default (list $zones)) -}}
+{{- $constraints = append $constraints (merge (deepCopy .) $ours) -}}
+{{- end -}}
+{{- toYaml $constraints -}}
+{{- end }}
+
 {{/* Whether deployment.env brings its own init image. */}}
 {{- define "grove.hasInitImage" -}}
 {{- range .Values.deployment.env }}{{ if eq .name "GROVE_INIT_CONTAINER_IMAGE" }}yes{{ end }}{{ end -}}

@@ -384,3 +384,31 @@ def test_metrics_are_started_with_arguments_they_know():
     assert service["spec"]["ports"][0]["port"] == defaults["service_port"]
     secret = named(EVERY_OPTION, "Role", "grove:system:grove-metrics-certificate")
     assert secret["rules"][1]["resourceNames"] == [SECRET]
+
+
+# Two of everything
+
+
+@pytest.mark.parametrize("name", ["grove-operator", "grove-scheduler"])
+def test_there_are_two_that_keep_apart_and_are_not_drained_at_once(name: str):
+    deployment = named(INSTALL, "Deployment", name)
+    assert deployment["spec"]["replicas"] == 2
+    budget = named(INSTALL, "PodDisruptionBudget", name)["spec"]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
+    pod = deployment["spec"]["template"]["spec"]
+    (zones,) = pod["topologySpreadConstraints"]
+    (hosts,) = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    apart = {one["topologyKey"]: one["labelSelector"]["matchLabels"] for one in (zones, hosts["podAffinityTerm"])}
+    selector = deployment["spec"]["selector"]["matchLabels"]
+    assert apart == {"topology.kubernetes.io/zone": selector, "kubernetes.io/hostname": selector}
+    assert zones["whenUnsatisfiable"] == "ScheduleAnyway", "one zone must do"
+
+
+def test_a_leader_that_dies_is_replaced_within_fifteen_seconds():
+    """A lease of 15 s would be over after 15 s and the takeover."""
+    for name, load in (("grove-operator-cm", load_configuration), ("grove-scheduler-cm", load_scheduler_configuration)):
+        election = load(named(INSTALL, "ConfigMap", name)["data"]["config.yaml"]).leader_election
+        assert election.lease_duration <= 13
+        assert election.lease_duration - election.renew_deadline >= 3, "time for a write that is on its way"
