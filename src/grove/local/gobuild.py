@@ -23,6 +23,7 @@ from pathlib import Path
 from grove.local.binaries import BinariesError, Say, to_stderr, why_unusable
 
 ETCD_VERSION = "3.6.16"  # one etcd serves every Kubernetes version built here
+HELM_VERSION = "3.16.4"
 MINIMUM_GO = (1, 26)
 KUBERNETES_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 
@@ -64,19 +65,41 @@ def build(version: str, root: Path, *, say: Say = to_stderr) -> Path:
 
 def build_also(program: str, version: str, root: Path, *, say: Say = to_stderr) -> Path:
     """One more program of a release (such as `kubelet`), built next to the others and returned as a file."""
-    target = root / version / program
+
+    def compile_it(go: Path, work: Path, output: Path) -> None:
+        module, flags = _kubernetes_module(go, work, version)
+        _compile(go, module, f"k8s.io/kubernetes/cmd/{program}", output, flags)
+
+    return _built_once(root / version / program, version, root, compile_it, say)
+
+
+def build_helm(root: Path, *, say: Say = to_stderr) -> Path:
+    """The program `helm`, which Kubernetes' own module does not have, built next to the releases."""
+
+    def compile_it(go: Path, work: Path, output: Path) -> None:
+        module = _module_of(work, "helm", f"helm.sh/helm/v3 v{HELM_VERSION}")
+        version = f"-X helm.sh/helm/v3/internal/version.version=v{HELM_VERSION}"
+        _compile(go, module, "helm.sh/helm/v3/cmd/helm", output, f"-s -w {version}")
+
+    return _built_once(root / f"helm-{HELM_VERSION}" / "helm", HELM_VERSION, root, compile_it, say)
+
+
+def _built_once(
+    target: Path, version: str, root: Path, compile_it: Callable[[Path, Path, Path], None], say: Say
+) -> Path:
+    """The program at `target`, compiled into a folder of its own and moved there if it is not there yet."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with _only_builder(root / ".build.lock", say):
         if os.access(target, os.X_OK):
             return target
+        program = target.name
         say(f"building {program} {version} from source into {target} (once; about 3 minutes on two cores)")
         go = find_go(root, say)
         work = root / f".build-{program}-{version}"
         shutil.rmtree(work, ignore_errors=True)  # left by a build that was killed
         work.mkdir()
         try:
-            module, flags = _kubernetes_module(go, work, version)
-            _compile(go, module, f"k8s.io/kubernetes/cmd/{program}", work / program, flags)
+            compile_it(go, work, work / program)
             (work / program).rename(target)
         finally:
             shutil.rmtree(work, ignore_errors=True)
@@ -164,10 +187,7 @@ def _step(number: int, total: int, name: str, say: Say, work: Callable[[], objec
 def _etcd(go: Path, root: Path, work: Path, out: Path) -> None:
     shared = root / f"etcd-{ETCD_VERSION}" / "etcd"
     if not shared.exists():
-        module = work / "etcd"
-        module.mkdir()
-        go_mod = f"module grove.local/etcd\n\ngo 1.26\n\nrequire go.etcd.io/etcd/server/v3 v{ETCD_VERSION}\n"
-        (module / "go.mod").write_text(go_mod)
+        module = _module_of(work, "etcd", f"go.etcd.io/etcd/server/v3 v{ETCD_VERSION}")
         _compile(go, module, "go.etcd.io/etcd/server/v3", work / "etcd.new", "-s -w")
         shared.parent.mkdir(exist_ok=True)
         (work / "etcd.new").rename(shared)
@@ -175,6 +195,14 @@ def _etcd(go: Path, root: Path, work: Path, out: Path) -> None:
         os.link(shared, out / "etcd")
     except OSError:  # a file system without hard links
         shutil.copy2(shared, out / "etcd")
+
+
+def _module_of(work: Path, name: str, required: str) -> Path:
+    """A folder with a go.mod that requires one module, given as `path version`."""
+    module = work / f"{name}-module"
+    module.mkdir()
+    (module / "go.mod").write_text(f"module grove.local/{name}\n\ngo 1.26\n\nrequire {required}\n")
+    return module
 
 
 def _kubernetes_module(go: Path, work: Path, version: str) -> tuple[Path, str]:
