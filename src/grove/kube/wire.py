@@ -88,8 +88,12 @@ class Codec(Generic[T]):
         self._list = msgspec.json.Decoder(_ListOf[kind])  # type: ignore[valid-type]
         self._change = msgspec.json.Decoder(_Change[kind])  # type: ignore[valid-type]
 
-    def object(self, body: bytes) -> T:
-        return self._object.decode(body)
+    def object(self, body: bytes | msgspec.Raw) -> T:
+        try:
+            return self._object.decode(body)
+        except msgspec.ValidationError:
+            # Go writes a slice or a map that nobody filled as null. That means "not there", which the second try reads.
+            return msgspec.convert(_without_nulls(_json.decode(body)), self._object.type)
 
     def page(self, body: bytes) -> Page[T]:
         try:
@@ -133,7 +137,7 @@ class Codec(Generic[T]):
 
     def _lenient(self, raw: msgspec.Raw) -> T | None:
         try:
-            return self._object.decode(raw)
+            return self.object(raw)
         except msgspec.ValidationError as err:
             meta = _named.decode(raw).metadata
             log.error(
@@ -141,6 +145,12 @@ class Codec(Generic[T]):
                 namespace=meta.namespace, name=meta.name, error=str(err),
             )  # fmt: skip
             return None
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
 
 
 def _version_of(obj: Any) -> str:

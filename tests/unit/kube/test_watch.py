@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.kube.api import Thing
 
+from grove.api.node import CSINode
 from grove.kube import errors
 from grove.kube.client import WatchEvent
 from grove.kube.watch import EventReader, LineSplitter
@@ -98,3 +99,14 @@ def test_an_object_that_does_not_decode_is_left_out() -> None:
 
 def test_an_unknown_type_is_left_out() -> None:
     assert read(line("SPARKLED", thing())) == []
+
+
+def test_a_null_where_a_list_is_meant_is_an_empty_list() -> None:
+    """A kubelet without storage drivers writes `drivers: null`; Go has no other word for a slice nobody filled."""
+    node = b'{"metadata":{"name":"worker"},"spec":{"drivers":null}}'
+    codec = codec_of(CSINode)
+    assert codec.object(node).spec.drivers == ()
+    assert [one.metadata.name for one in codec.page(b'{"metadata":{},"items":[%s]}' % node).items] == ["worker"]
+    event = codec.event(b'{"type":"ADDED","object":%s}' % node)
+    assert event is not None
+    assert event.object.spec.drivers == ()
