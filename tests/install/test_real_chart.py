@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from grove.admission.serving.registration import Registration, ServiceAddress
-from grove.api.core import Pod
+from grove.api.core import Lease, Pod, Secret
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -338,12 +338,20 @@ def is_registered(installed: Installed) -> bool:
     return installed.kubectl("get", "validatingwebhookconfigurations", "-o", "name").count("\n") == 3
 
 
-async def test_after_an_uninstall_the_hook_frees_the_cluster_of_webhooks(with_crds: Installed, admin: HttpClient):
+async def test_after_an_uninstall_the_hook_removes_webhooks_and_what_the_processes_made_for_themselves(
+    with_crds: Installed, admin: HttpClient
+):
     gone = ServiceAddress(SYSTEM_NAMESPACE)
     await Registration(admin, gone, authorizer=True, ca_bundle=b"").ensure()
     small = yaml.safe_load((ROOT / "samples/small.yaml").read_text())
     with pytest.raises(KubeError, match="webhook"):
         await admin.create(PodCliqueSet, {**small, "metadata": {"name": "small", "namespace": "team"}})
+
+    made = ("grove-operator-leader-election", "grove-scheduler-leader-election")
+    for name in made:
+        await admin.create(Lease, {"metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}})
+    for name in ("grove-metrics-server-cert", "grove-webhook-server-cert"):
+        await admin.create(Secret, {"metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}})
 
     hook = [one for one in documents(EVERY_OPTION) if "helm.sh/hook" in one["metadata"].get("annotations", {})]
     with_crds.kubectl("apply", "--server-side", "--filename=-", stdin=yaml.safe_dump_all(hook))
@@ -352,4 +360,6 @@ async def test_after_an_uninstall_the_hook_frees_the_cluster_of_webhooks(with_cr
     run(*container["args"], *with_crds.access_of(UNINSTALL))
 
     assert with_crds.kubectl("get", ",".join(CONFIGURATIONS), "-o", "name") == ""
+    left = with_crds.kubectl("get", "leases,secrets", "-n", SYSTEM_NAMESPACE, "-o", "name").split()
+    assert left == ["secret/grove-webhook-server-cert"], "which is cert-manager's here, and not ours to remove"
     await admin.create(PodCliqueSet, {**small, "metadata": {"name": "small", "namespace": "team"}})

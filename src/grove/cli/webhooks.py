@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +13,43 @@ import click
 @click.command()
 @click.option("--remove", is_flag=True, help="Remove the configurations; a running operator would put them back.")
 @click.option(
+    "--also", multiple=True, metavar="lease/NAME|secret/NAME",
+    help="With --remove: what else the processes made for themselves, in the namespace of the cluster's access.",
+)  # fmt: skip
+@click.option(
     "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Which cluster; default as kubectl."
 )
 @click.option("--context", default="", help="The kubeconfig context to use.")
-def webhooks(remove: bool, kubeconfig: Path | None, context: str) -> None:
+def webhooks(remove: bool, also: tuple[str, ...], kubeconfig: Path | None, context: str) -> None:
     """Show where the API server sends PodCliqueSets to be checked, or take that away.
 
     Without an operator behind them the configurations refuse every PodCliqueSet.
     """
-    asyncio.run(_webhooks(remove, kubeconfig, context))
+    for named in also:
+        kind, _, name = named.partition("/")
+        if not remove or kind not in ("lease", "secret") or not name:
+            raise click.UsageError(f"--also {named}: say lease/NAME or secret/NAME, together with --remove")
+    asyncio.run(_webhooks(remove, also, kubeconfig, context))
 
 
-async def _webhooks(remove: bool, kubeconfig: Path | None, context: str) -> None:
+async def _webhooks(remove: bool, also: tuple[str, ...], kubeconfig: Path | None, context: str) -> None:
     from grove.admission.serving.registration import Registration, ServiceAddress, configurations
+    from grove.api.core import Lease, Secret
     from grove.kube.config import load_config
     from grove.kube.errors import NotFound
     from grove.kube.http import HttpClient
 
     nowhere = ServiceAddress("")  # only the names matter here
-    async with HttpClient(load_config(kubeconfig, context), user_agent="grove-webhooks") as client:
+    cluster = load_config(kubeconfig, context)
+    async with HttpClient(cluster, user_agent="grove-webhooks") as client:
         if remove:
             await Registration(client, nowhere).withdraw()
             click.echo("webhook configurations removed")
+            for kind, _, name in (named.partition("/") for named in also):
+                with suppress(NotFound):
+                    resource = (Lease if kind == "lease" else Secret).RESOURCE
+                    await client.delete(resource, name, cluster.namespace or "default")
+                    click.echo(f"{kind} {name} removed")
             return
         for one in configurations(nowhere, authorizer=True, dialects=True, ca_bundle=None):
             try:
