@@ -1,6 +1,7 @@
 """`make image`: builds both images of Grove on a plain Linux machine, without Docker, a daemon or a base image.
 
     python tools/image            dist/grove.tar and dist/grove-initc.tar, each with its SBOM (SPDX) beside it
+    python tools/image roots      the same files unpacked, in dist/grove and dist/grove-initc: what the Dockerfile takes
     python tools/image lock       moves debian.lock to the newest packages that apt knows of
 
 The same commit gives the same digests. Needs apt-get (for packages, as any user), pip and Python 3.11.
@@ -15,7 +16,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 
@@ -90,9 +92,13 @@ def _pyc(code: CodeType, source: bytes) -> bytes:
 
 
 def sources(tree: Tree, *folders: str) -> None:
-    """This checkout's modules and data, as git has them."""
-    listed = subprocess.run(["git", "ls-files", "-z", "src/grove"], cwd=ROOT, capture_output=True, check=True).stdout
-    for name in sorted(filter(None, listed.decode().split("\0"))):
+    """This checkout's modules and data, as git has them; all there are where no git is, as in a Docker build."""
+    listed = subprocess.run(["git", "ls-files", "-z", "src/grove"], cwd=ROOT, capture_output=True, check=False).stdout \
+        if (ROOT / ".git").exists() else b""  # fmt: skip
+    found = [str(path.relative_to(ROOT)) for path in (ROOT / "src/grove").rglob("*") if path.is_file()]
+    for name in sorted(filter(None, listed.decode().split("\0"))) or sorted(found):
+        if "__pycache__" in name:
+            continue
         inside = name.removeprefix("src/")
         if not folders or inside == "grove/__init__.py" or inside.startswith(tuple(f"grove/{one}/" for one in folders)):
             tree.add(f"{HOME}/{inside}", (ROOT / name).read_bytes())
@@ -129,40 +135,60 @@ def config(entry: list[str], command: list[str]) -> dict[str, object]:
     return found | ({"Cmd": command} if command else {})
 
 
-def build(target: Path, cache: Path) -> None:
-    target.mkdir(parents=True, exist_ok=True)
+@dataclass(frozen=True)
+class Contents:
+    """One image: its layers, how it is run, and what is in it by name and version."""
+
+    name: str
+    layers: list[Tree]
+    settings: dict[str, object]
+    parts: list[str]
+
+    @property
+    def reference(self) -> str:
+        return f"{self.name}:{__version__}"
+
+    def write(self, target: Path) -> None:
+        """The image as an archive, with its SBOM beside it."""
+        archive, layers = target / f"{self.name}.tar", [tree.layer() for tree in self.layers]
+        image = write_archive(archive, self.reference, layers, self.settings, "amd64")
+        (target / f"{self.name}.spdx.json").write_text(sbom(self.reference, image.digest, self.parts))
+        print(f"{self.reference}  {image.digest}  {image.compressed / 1e6:.1f} MB compressed  {archive}")
+
+    def unpack(self, target: Path) -> None:
+        """The image's files in a folder of its name."""
+        for tree in self.layers:
+            tree.unpack(target / self.name)
+
+
+MAIN = config([PYTHON, "-m", "grove"], ["--help"])
+STARTUP = config([PYTHON, "-m", "grove.startup"], [])
+
+
+def contents(cache: Path) -> Iterator[Contents]:
+    """Both images."""
     cache.mkdir(parents=True, exist_ok=True)
     own = [f"grove {__version__}"]
 
     base, parts = base_layer(cache, ("both", "main"))
-    libraries = Tree()
+    libraries, grove = Tree(), Tree()
     inside = [add_wheel(libraries, wheel, HOME) for wheel in wheels(ROOT / "requirements" / "runtime.txt", cache)]
-    grove = Tree()
     sources(grove)
     for tree in (base, libraries, grove):
         compiled(tree)
-    written(
-        target, "grove", [base, libraries, grove], config([PYTHON, "-m", "grove"], ["--help"]), parts + inside + own
-    )
+    yield Contents("grove", [base, libraries, grove], MAIN, parts + inside + own)
 
     small, parts = base_layer(cache, ("both",))
     startup = Tree()
     sources(startup, "startup")
     for tree in (small, startup):
         compiled(tree)
-    written(target, "grove-initc", [small, startup], config([PYTHON, "-m", "grove.startup"], []), parts + own)
-
-
-def written(target: Path, name: str, trees: list[Tree], settings: dict[str, object], parts: list[str]) -> None:
-    reference = f"{name}:{__version__}"
-    image = write_archive(target / f"{name}.tar", reference, [tree.layer() for tree in trees], settings, "amd64")
-    (target / f"{name}.spdx.json").write_text(sbom(reference, image.digest, parts))
-    print(f"{reference}  {image.digest}  {image.compressed / 1e6:.1f} MB compressed  {target / (name + '.tar')}")
+    yield Contents("grove-initc", [small, startup], STARTUP, parts + own)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", nargs="?", choices=["build", "lock"], default="build")
+    parser.add_argument("action", nargs="?", choices=["build", "roots", "lock"], default="build")
     parser.add_argument("--target", type=Path, default=ROOT / "dist")
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grove" / "image"
     parser.add_argument("--cache", type=Path, default=default)
@@ -173,8 +199,10 @@ def main() -> int:
     try:
         if given.action == "lock":
             write_lock(locked())
-        else:
-            build(given.target, given.cache)
+            return 0
+        given.target.mkdir(parents=True, exist_ok=True)
+        for image in contents(given.cache):
+            image.unpack(given.target) if given.action == "roots" else image.write(given.target)
     except Missing as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

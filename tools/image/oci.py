@@ -32,6 +32,11 @@ class Tree:
     def add(self, path: str, content: bytes, mode: int = 0o644) -> None:
         self.files[path] = (content, mode)
 
+    def unpack(self, root: Path) -> None:
+        """The files on disk, below a folder."""
+        with tarfile.open(fileobj=io.BytesIO(self.layer())) as tar:
+            tar.extractall(root, filter="fully_trusted")
+
     def layer(self) -> bytes:
         """The layer as an uncompressed tar: every path once, folders before what is in them, nobody's times."""
         folders = dict(self.folders)
@@ -64,7 +69,11 @@ class Image:
 
 
 def write_archive(target: Path, name: str, layers: Sequence[bytes], config: Mapping[str, Any], arch: str) -> Image:
-    """An image as a tar that `ctr images import`, `podman load`, `skopeo` and `crane` read; `name` is its reference."""
+    """An image as a tar that `ctr images import`, `podman load`, `skopeo` and `crane` read; `name` is its reference.
+
+    Kubelets ask containerd for an image by its full name, so a short one is written out for it: `grove:1` is
+    `docker.io/library/grove:1`.
+    """
     blobs: dict[str, bytes] = {}
 
     def blob(content: bytes, media_type: str) -> dict[str, Any]:
@@ -82,7 +91,7 @@ def write_archive(target: Path, name: str, layers: Sequence[bytes], config: Mapp
     }  # fmt: skip
     top = blob(_json(manifest), MANIFEST)
     digest = str(top["digest"])
-    top["annotations"] = {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name}
+    top["annotations"] = {"io.containerd.image.name": full_name(name), "org.opencontainers.image.ref.name": name}
     archive = Tree()
     for key, content in blobs.items():
         archive.add(f"blobs/sha256/{key}", content)
@@ -90,6 +99,15 @@ def write_archive(target: Path, name: str, layers: Sequence[bytes], config: Mapp
     archive.add("oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
     target.write_bytes(archive.layer())
     return Image(digest, sum(one["size"] for one in packed))
+
+
+def full_name(name: str) -> str:
+    """A reference with its registry, as `docker pull` reads it."""
+    first, _, rest = name.partition("/")
+    if not rest:
+        return f"docker.io/library/{name}"
+    is_host = "." in first or ":" in first or first == "localhost"
+    return name if is_host else f"docker.io/{name}"
 
 
 def _json(value: object) -> bytes:

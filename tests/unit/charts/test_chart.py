@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -329,24 +326,6 @@ def test_webhooks_find_the_operators_service():
 
 
 # Images
-
-
-def test_the_init_image_runs_with_what_the_dockerfile_copies_into_it(tmp_path: Path):
-    stage = (ROOT / "Dockerfile").read_text().partition("AS initc")[2].partition("\nFROM")[0]
-    copied = re.findall(r"^COPY (\S+) /opt/grove/(\S+)$", stage, re.MULTILINE)
-    assert len(copied) == 2
-    for source, target in copied:
-        (tmp_path / target).parent.mkdir(parents=True, exist_ok=True)
-        (shutil.copytree if (ROOT / source).is_dir() else shutil.copy)(ROOT / source, tmp_path / target)
-    # -S: without site-packages, as in the image.
-    done = subprocess.run(
-        [sys.executable, "-S", "-m", "grove.startup", "--podcliques=web-0-router:1"],
-        cwd="/", env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (
-        1, "grove startup: cannot read /var/grove/pod-info/namespace: No such file or directory\n",
-    )  # fmt: skip
-    assert 'ENTRYPOINT ["python", "-m", "grove.startup"]' in stage
 
 
 def test_the_build_may_read_what_it_copies():
