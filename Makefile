@@ -10,7 +10,7 @@ PARALLEL := -n $(WORKERS)
 
 .DEFAULT_GOAL := help
 MINUTES ?= 5
-.PHONY: help demo test unit lint bench soak chaos coverage scale test-node test-browser image test-image crds docs kube-bin clean
+.PHONY: help demo test unit lint bench soak chaos coverage scale test-node test-failover test-browser image test-image crds docs kube-bin clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -86,9 +86,14 @@ chaos: $(VENV)/dev ## break everything on a real control plane for MINUTES (5) a
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-test-node: $(VENV)/dev ## start order on a real kubelet with containerd; needs root, installs what is missing, cleans up
+test-node: $(VENV)/dev image ## installed for real, with and without Helm, on a kubelet with containerd: up, down, out; needs root
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
-	$(BIN)/python -m tests.node
+	GROVE_IMAGES=$(CURDIR)/dist $(BIN)/python -m tests.node -v -s
+
+test-failover: $(VENV)/dev ## leaders killed, stopped, cut off, their leases edited: how long nobody decides, and who writes; 6 minutes
+	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
+	@echo "two operators and two schedulers on a control plane of this machine; takes about 6 minutes, installs nothing"
+	$(PYTEST) tests/failover -v -s
 
 test-browser: $(VENV)/browser ## every page of the console in Chromium (apt-get install chromium), with axe-core; needs npm
 	@mkdir -p $(VENV)/axe && cd $(VENV)/axe && (test -f package/axe.min.js || (npm pack --silent axe-core@4.14.0 > /dev/null && tar -xzf axe-core-*.tgz))
