@@ -1,7 +1,8 @@
-"""`make test-node`: install what a node needs, run `tests/node` in namespaces of its own, and leave nothing behind.
+"""`make test-node`: install what a node needs, run `tests/node` in namespaces of their own, and leave nothing behind.
 
-The network, mount and process namespaces end with the tests, and with them every interface, mount, container and file
-under /var. What the kernel shares with everybody is kept here: cgroups are removed, kernel settings put back.
+Each file of tests has namespaces of its own, for network, mounts and processes. They end with the tests, and with them
+every interface, mount, container and file under /var. What the kernel shares with everybody is kept here: cgroups are
+removed, kernel settings put back.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ from grove.local.binaries import BinariesError, cache_root
 from tests.node.runtime import CGROUP, PLUGINS, VERSION
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("containerd", "runc", "containernetworking-plugins", "iproute2")
+PACKAGES = ("containerd", "runc", "containernetworking-plugins", "iproute2", "iptables")
+WORDS = f"""\
+A real node on this machine: API server, controllers, kubelet, containerd, kube-proxy. In namespaces of their own.
+  takes     about 12 minutes on two cores; 10 more the first time, when kubelet, kube-proxy and helm are built
+  installs  Debian's {", ".join(PACKAGES)}, where they are missing; they stay
+  needs     root, Go, 8 GB of disk the first time and 3 GB of memory
+"""
 # What a kubelet sets for the whole machine when it starts.
 KERNEL_SETTINGS = (
     "vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys",
@@ -46,16 +53,26 @@ def main(arguments: list[str]) -> int:
     if (reason := _why_not()) is not None:
         print(f"test-node is skipped: {reason}")
         return 0
+    print(WORDS, flush=True)
     try:
-        gobuild.build_also("kubelet", VERSION, cache_root())
+        for program in ("kubelet", "kube-proxy"):
+            gobuild.build_also(program, VERSION, cache_root())
+        gobuild.build_helm(cache_root())
     except BinariesError as problem:
         print(f"test-node: {problem}", file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, _stop)
+    named = [Path(one).resolve() for one in arguments if one.endswith(".py")]
+    rest = [one for one in arguments if not one.endswith(".py")]
+    return max([_tested(file, rest) for file in named or sorted(Path(__file__).parent.glob("test_*.py"))])
+
+
+def _tested(file: Path, arguments: list[str]) -> int:
+    """The exit code of one file's tests, run in namespaces made for it."""
     with _kernel_settings_kept(), _cgroups(), tempfile.TemporaryDirectory(prefix="grove-node-") as directory:
         for name in ("var", "var-work"):
             (Path(directory) / name).mkdir()
-        tests = [sys.executable, "-m", "pytest", "tests/node", "--basetemp", f"{directory}/tests", *arguments]
+        tests = [sys.executable, "-m", "pytest", str(file), "--basetemp", f"{directory}/tests", *arguments]
         command = ["unshare", *NAMESPACES, "sh", "-c", INSIDE, "sh", directory, *tests]
         return subprocess.run(command, cwd=ROOT, env={**os.environ, "GROVE_NODE": "1"}, check=False).returncode
 
@@ -78,7 +95,7 @@ def _why_not() -> str | None:
 
 
 def _missing() -> list[str]:
-    programs = ("containerd", "ctr", "runc", "ip", "ldd")
+    programs = ("containerd", "ctr", "runc", "ip", "iptables")
     return [name for name in programs if shutil.which(name) is None] + (
         [] if (PLUGINS / "bridge").exists() else [f"{PLUGINS}/bridge"]
     )

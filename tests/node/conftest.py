@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,6 +17,7 @@ from tests.node.runtime import RealNode, api_service, grove, lay_network, startu
 from tests.node.seeing import eventually
 
 # Only in the namespaces that `python -m tests.node` makes; elsewhere a kubelet would be let loose on the machine.
+IMAGES = Path(os.environ.get("GROVE_IMAGES", "dist"))
 collect_ignore_glob = [] if os.environ.get("GROVE_NODE") else ["test_*.py"]
 
 
@@ -36,7 +38,7 @@ def node(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) 
     with api_service(urlsplit(control_plane.server).port or 443):
         ours = []
         try:
-            found.start()
+            found.start(IMAGES / "grove-initc.tar")
             operator = ("operator", directory, *access, "--config", str(config))
             ours.append(grove(*operator, GROVE_INIT_CONTAINER_IMAGE=image))
             ours.append(grove("scheduler", directory, *access, "--port", "0"))

@@ -1,4 +1,4 @@
-"""A real node inside the namespaces that `python -m tests.node` made: containerd, a bridge for pods, and a kubelet.
+"""A real node in the namespaces that `python -m tests.node` made: containerd, a bridge for pods, kubelet, kube-proxy.
 
 Nothing here cleans up but processes: interfaces, mounts and what is written under /var end with the namespaces, and
 the cgroups and kernel settings are put right by whoever made them.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 import socketserver
 import subprocess
@@ -21,9 +20,10 @@ from pathlib import Path
 
 from grove.local import gobuild
 from grove.local.binaries import cache_root, to_stderr
+from grove.local.blueprint import SERVICE_RANGE
 from grove.local.controlplane import ControlPlane
 from grove.local.process import Child, spawn
-from tests.node.images import HERE, pause_image, python_image
+from tests.node.images import program_image
 
 VERSION = "1.36.3"
 NODE = "worker"
@@ -33,6 +33,8 @@ API_ADDRESS = "10.0.0.1"
 CGROUP = "grove-node"
 """All cgroups of the node are below this one, so that they can be found again and removed."""
 PAUSE = "docker.io/library/grove-pause:test"
+SERVE = "docker.io/library/grove-serve:test"
+"""The server that stands for engines, see serve.go."""
 PLUGINS = Path("/usr/lib/cni")
 START_S = 60.0
 
@@ -53,11 +55,31 @@ class RealNode:
         self._socket = directory / "containerd.sock"
         self._children: list[Child] = []
 
-    def start(self) -> None:
+    def start(self, *archives: Path) -> None:
+        """Brings the node up with these images beside the tests' own; nothing else can be pulled."""
         self._containerd()
-        self._images()
+        for archive in (
+            program_image("pause.go", PAUSE, self.directory),
+            program_image("serve.go", SERVE, self.directory),
+            *archives,
+        ):
+            self.ctr("images", "import", str(archive))
         kubelet = gobuild.build_also("kubelet", VERSION, cache_root(), say=to_stderr)
         self._spawn("kubelet", [str(kubelet), *self._kubelet_flags()])
+
+    def start_proxy(self) -> None:
+        """kube-proxy: Services are reached at their cluster addresses, from pods and from the API server."""
+        config = {
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "iptables",
+            "clientConnection": {"kubeconfig": str(self._plane.kubeconfig)}, "hostnameOverride": NODE,
+            "clusterCIDR": POD_RANGE, "iptables": {"masqueradeAll": True},
+            "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+            "healthzBindAddress": "127.0.0.1:10256", "metricsBindAddress": "127.0.0.1:10249",
+        }  # fmt: skip
+        file = self.directory / "kube-proxy.json"
+        file.write_text(json.dumps(config, indent=2))
+        program = gobuild.build_also("kube-proxy", VERSION, cache_root(), say=to_stderr)
+        self._spawn("kube-proxy", [str(program), f"--config={file}", "--v=2"])
 
     def stop(self) -> None:
         for child in reversed(self._children):
@@ -110,20 +132,11 @@ state = "/run/containerd"
         self._spawn("containerd", ["containerd", "--config", str(file)])
         _await(lambda: self._ctr("version").returncode == 0, self.why)
 
-    def _images(self) -> None:
-        pause = self.directory / "pause"
-        go = gobuild.find_go(cache_root(), to_stderr)
-        environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local"}
-        command = [str(go), "build", "-trimpath", "-ldflags=-s -w", "-o", str(pause), str(HERE / "pause.go")]
-        subprocess.run(command, env=environment, cwd=HERE, check=True)
-        for archive, write in (
-            (self.directory / "pause.tar", lambda at: pause_image(PAUSE, pause, at)),
-            (self.directory / "python.tar", lambda at: python_image(startup_image()[1], at)),
-        ):
-            write(archive)
-            imported = self._ctr("images", "import", str(archive))
-            assert imported.returncode == 0, imported.stderr
-            archive.unlink()
+    def ctr(self, *command: str) -> str:
+        """What containerd's own command line says."""
+        done = self._ctr(*command)
+        assert done.returncode == 0, f"ctr {' '.join(command)}: {done.stderr}"
+        return done.stdout
 
     def _ctr(self, *command: str) -> subprocess.CompletedProcess[str]:
         whole = ["ctr", "--address", str(self._socket), "--namespace", "k8s.io", *command]
@@ -152,13 +165,18 @@ state = "/run/containerd"
 
 def lay_network() -> None:
     """The bridge pods are plugged into; its address is the node's, since a kubelet refuses to be at 127.0.0.1."""
-    for command in (
-        f"link add {BRIDGE} type bridge",
-        f"address add {NODE_ADDRESS}/24 dev {BRIDGE}",
-        f"link set {BRIDGE} up",
-        f"address add {API_ADDRESS}/32 dev lo",
-    ):
-        subprocess.run(["ip", *command.split()], check=True)
+    _ip(f"link add {BRIDGE} type bridge")
+    _ip(f"address add {NODE_ADDRESS}/24 dev {BRIDGE}")
+    _ip(f"link set {BRIDGE} up")
+
+
+def route_services() -> None:
+    """A way for packets to cluster addresses, on which kube-proxy turns them to pods."""
+    _ip(f"route add {SERVICE_RANGE} dev {BRIDGE}")
+
+
+def _ip(command: str) -> None:
+    subprocess.run(["ip", *command.split()], check=True)
 
 
 def _await(look: Callable[[], bool], why: Callable[[], str]) -> None:
@@ -170,7 +188,8 @@ def _await(look: Callable[[], bool], why: Callable[[], str]) -> None:
 
 @contextmanager
 def api_service(port: int) -> Iterator[None]:
-    """kube-proxy's part: connections to the Service `kubernetes` are passed on to the API server."""
+    """Without kube-proxy: connections to the Service `kubernetes` are passed on to the API server."""
+    _ip(f"address add {API_ADDRESS}/32 dev lo")
 
     class PassedOn(socketserver.BaseRequestHandler):
         def handle(self) -> None:

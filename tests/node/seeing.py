@@ -15,8 +15,8 @@ from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.kube.errors import KubeError
 from grove.kube.http import HttpClient
-from tests.node.runtime import startup_image
-from tests.node.serve import PORT
+from tests.node.images import PORT
+from tests.node.runtime import SERVE
 
 
 async def eventually(look: Callable[[], Awaitable[Any]], timeout_s: float = 60.0) -> Any:
@@ -39,8 +39,7 @@ def served() -> Json:
     """Fields of a pod spec: one container that runs the tests' server, with a real readiness probe every second."""
     probe = {"httpGet": {"path": "/ready", "port": PORT}, "periodSeconds": 1, "failureThreshold": 1}
     container = {
-        "name": "main", "image": startup_image()[1], "command": ["/usr/local/bin/python", "/opt/serve.py"],
-        "readinessProbe": probe, "resources": {"requests": {"cpu": "50m"}},
+        "name": "main", "image": SERVE, "readinessProbe": probe, "resources": {"requests": {"cpu": "50m"}},
     }  # fmt: skip
     return {"containers": [container], "terminationGracePeriodSeconds": 1}
 

@@ -1,0 +1,39 @@
+// The program of the tests' containers: a server that is not ready until told, and knows when it began.
+//
+// GET /ready is its readiness probe; POST /ready and POST /unready change the answer; GET /began is the time of its
+// start. READY_AFTER (such as 500ms) makes it ready by itself so long after its start.
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+func main() {
+	began := time.Now()
+	var ready atomic.Bool
+	if after, err := time.ParseDuration(os.Getenv("READY_AFTER")); err == nil {
+		time.AfterFunc(after, func() { ready.Store(true) })
+	}
+	http.HandleFunc("/", func(out http.ResponseWriter, asked *http.Request) {
+		switch {
+		case asked.Method == http.MethodPost:
+			ready.Store(asked.URL.Path == "/ready")
+		case asked.URL.Path != "/began" && !ready.Load():
+			out.WriteHeader(http.StatusServiceUnavailable)
+		}
+		fmt.Fprintf(out, "%.3f", float64(began.UnixMilli())/1000)
+	})
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGINT, syscall.SIGTERM)
+	go func() { <-told; os.Exit(0) }()
+	if err := http.ListenAndServe(":8080", nil); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
