@@ -9,7 +9,6 @@ are those of this process's own watch. API server, etcd, scheduler and this proc
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import sys
 import tempfile
@@ -30,7 +29,7 @@ from grove.kube.errors import AlreadyExists
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.sim.topology import Topology
-from tests.bench.figures import Figure
+from tests.bench.figures import Figure, cpu_s
 from tests.bench.planes import stock_plane
 
 SIZES = (10, 50, 100, 500)
@@ -40,7 +39,6 @@ CREATORS = 64
 ROUNDS = 3
 SETS, SET_PODS = 1_000, 4
 """Systems that run already when a gang of a hundred comes to the largest cluster, and how many pods each has."""
-TICK = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -115,11 +113,6 @@ async def scheduler_process(kubeconfig: Path, folder: Path) -> AsyncIterator[asy
         finally:
             child.terminate()
             await child.wait()
-
-
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICK
 
 
 def peak_mb(pid: int) -> float:
