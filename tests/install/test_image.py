@@ -6,11 +6,13 @@ Needs the archives (GROVE_IMAGES, their folder) and root for chroot: `make test-
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Mapping
@@ -117,3 +119,22 @@ def test_what_is_inside_is_written_beside_it(image: Unpacked) -> None:
     inside = {one["name"] for one in bill["packages"]}
     assert {"libc6", "python3.11-minimal", "grove"} <= inside
     assert ("numpy" in inside) == is_main(image)
+
+
+def test_the_dockerfiles_folders_hold_the_same_files(image: Unpacked, tmp_path: Path) -> None:
+    """`tools/image roots` is what the Dockerfile copies from."""
+    tool = Path(__file__).parents[2] / "tools/image"
+    subprocess.run([sys.executable, str(tool), "roots", "--target", str(tmp_path)], check=True)
+    name = "grove" if is_main(image) else "grove-initc"
+    assert files_of(tmp_path / name) == files_of(image.root)
+
+
+def files_of(root: Path) -> dict[str, tuple[int, str | bytes]]:
+    """Every path below a folder with its mode, and where a link leads or what a file holds."""
+
+    def content(path: Path) -> str | bytes:
+        if path.is_symlink():
+            return os.readlink(path)
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else b""
+
+    return {str(path.relative_to(root)): (path.lstat().st_mode, content(path)) for path in root.rglob("*")}

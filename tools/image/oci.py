@@ -33,17 +33,28 @@ class Tree:
         self.files[path] = (content, mode)
 
     def unpack(self, root: Path) -> None:
-        """The files on disk, below a folder."""
-        with tarfile.open(fileobj=io.BytesIO(self.layer())) as tar:
-            tar.extractall(root, filter="fully_trusted")
+        """The files on disk, below a folder, with the same modes and links as in the layer."""
+        for path, mode in sorted(self._every_folder().items()):
+            (root / path).mkdir(parents=True, exist_ok=True)
+            (root / path).chmod(mode)
+        for path, (content, mode) in self.files.items():
+            (root / path).write_bytes(content)
+            (root / path).chmod(mode)
+        for path, target in self.links.items():
+            (root / path).symlink_to(target)
 
-    def layer(self) -> bytes:
-        """The layer as an uncompressed tar: every path once, folders before what is in them, nobody's times."""
+    def _every_folder(self) -> dict[str, int]:
+        """Those named, and those that files and links are in."""
         folders = dict(self.folders)
         for path in (*self.files, *self.links):
             parts = path.split("/")
             for depth in range(1, len(parts)):
                 folders.setdefault("/".join(parts[:depth]), 0o755)
+        return folders
+
+    def layer(self) -> bytes:
+        """The layer as an uncompressed tar: every path once, folders before what is in them, nobody's times."""
+        folders = self._every_folder()
         out = io.BytesIO()
         with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
             for path in sorted({*folders, *self.files, *self.links}):
