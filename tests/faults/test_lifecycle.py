@@ -52,7 +52,7 @@ def workload(rng: random.Random) -> Json:
 
 
 class Conscience:
-    """Looks over the operator's shoulder: takes note of pods and copies it takes although they could not be spared."""
+    """Looks over the operator's shoulder: notes pods and replicas it takes although they could not be spared."""
 
     def __init__(self, inner: Client, cluster: SimCluster) -> None:
         self._inner, self._cluster = inner, cluster
@@ -68,11 +68,11 @@ class Conscience:
 
     async def patch(self, kind: Any, name: str, patch: Any, namespace: str = "", **options: Any) -> Any:
         if kind is PodCliqueScalingGroup and options.get("subresource") == "status":
-            self._judge_copies(Key(namespace, name), patch["status"])
+            self._judge_group_replicas(Key(namespace, name), patch["status"])
         return await self._inner.patch(kind, name, patch, namespace, **options)
 
-    def _judge_copies(self, at: Key, status: Json) -> None:
-        """An update takes copies by raising their incarnation together with the generation they are to have."""
+    def _judge_group_replicas(self, at: Key, status: Json) -> None:
+        """An update takes replicas by raising their incarnation together with the generation they are to have."""
         found = self._cluster.server.store.collection(PodCliqueScalingGroup.RESOURCE).objects.get(at)
         if found is None or "replicaRestarts" not in status:
             return
@@ -85,7 +85,7 @@ class Conscience:
         ]
         whole = self._whole_replicas(group_)
         if sum(index in whole for index in taken) and len(whole) < group_.spec.min_available:
-            self.sins.append(f"{at.name}: copies {taken} were taken with {sorted(whole)} whole")
+            self.sins.append(f"{at.name}: replicas {taken} were taken with {sorted(whole)} whole")
 
     def _whole_replicas(self, group_: PodCliqueScalingGroup) -> set[int]:
         ready: dict[str, int] = {}

@@ -103,5 +103,5 @@ async def test_replicas_of_a_template_count_for_new_objects_only(world: World) -
     await world.available("demo", 2)
 
     sizes = [(await world.get(PodClique, f"demo-{replica}-w")).spec.replicas for replica in (0, 1)]
-    copies = [(await world.get(PodCliqueScalingGroup, f"demo-{replica}-g")).spec.replicas for replica in (0, 1)]
-    assert (sizes, copies) == ([1, 2], [1, 2])
+    replicas = [(await world.get(PodCliqueScalingGroup, f"demo-{replica}-g")).spec.replicas for replica in (0, 1)]
+    assert (sizes, replicas) == ([1, 2], [1, 2])

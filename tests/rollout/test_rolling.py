@@ -73,8 +73,10 @@ async def test_ru8_a_scaling_group_is_recreated_copy_by_copy(world: World) -> No
 
     after = await uids(world)
     assert after.keys() == before.keys()
-    assert {host for host in after if after[host] == before[host]} == {"wl-0-pc-a-0", "wl-0-pc-a-1"}, "copies go whole"
-    assert witness.worst["wl-0/copies"] == 1
+    assert {host for host in after if after[host] == before[host]} == {"wl-0-pc-a-0", "wl-0-pc-a-1"}, (
+        "replicas go whole"
+    )
+    assert witness.worst["wl-0/replicas"] == 1
     assert len(witness.deleted) == 8
     group = await world.get(PodCliqueScalingGroup, "wl-0-sg-x")
     assert group.status.updated_replicas == 2
@@ -96,7 +98,7 @@ async def test_ru9_everything_changes_replica_by_replica(world: World) -> None:
     assert not set(after.values()) & set(before.values())
     assert set((await versions(world)).values()) == {"two"}
     assert witness.worst["replicas"] == 1, "one replica of the set after the other"
-    assert witness.worst["wl-0-pc-a"] == witness.worst["wl-1/copies"] == 1
+    assert witness.worst["wl-0-pc-a"] == witness.worst["wl-1/replicas"] == 1
     assert len(witness.deleted) == 20, "nothing is replaced twice"
     progress = pcs.status.update_progress
     assert progress is not None
@@ -185,7 +187,7 @@ async def test_an_update_ends_when_its_replica_is_scaled_away(world: World, afte
 
 @pytest.mark.simulated
 @pytest.mark.parametrize("after_s", [0.0, 0.3], ids=["RU-15 before", "RU-14 during"])
-async def test_copies_added_to_a_group_are_not_replaced_again(world: World, after_s: float) -> None:
+async def test_group_replicas_added_to_a_group_are_not_replaced_again(world: World, after_s: float) -> None:
     await world.apply(wl2())
     await world.available("wl")
 
@@ -265,7 +267,7 @@ async def test_a_change_in_the_middle_starts_over_and_keeps_to_one_unit(world: W
     found = await versions(world)
     assert {host: version for host, version in found.items() if "pc-b" not in host and version != "three"} == {}
     assert {version for host, version in found.items() if "pc-b" in host} == {"two"}
-    assert witness.worst["replicas"] == witness.worst["wl-0-pc-a"] == witness.worst["wl-1/copies"] == 1
+    assert witness.worst["replicas"] == witness.worst["wl-0-pc-a"] == witness.worst["wl-1/replicas"] == 1
 
 
 @pytest.mark.simulated
@@ -282,7 +284,7 @@ async def test_a_broken_template_takes_one_unit_down_and_its_repair_brings_it_ba
         await asyncio.sleep(40)
         stalled = (await world.get(PodCliqueSet, "wl")).status
         assert condition(stalled.conditions, words.UPDATE_STALLED) == ("True", words.PROGRESS_DEADLINE_EXCEEDED)
-        assert witness.worst["replicas"] == witness.worst["wl-0-pc-a"] == witness.worst["wl-0/copies"] == 1
+        assert witness.worst["replicas"] == witness.worst["wl-0-pc-a"] == witness.worst["wl-0/replicas"] == 1
         await change(world, "wl", "pc-a", "pc-b", to="three")
         pcs = await updated(world, "wl")
 
@@ -305,7 +307,7 @@ async def test_max_unavailable_allows_more_units_but_never_below_the_minimum(wor
 
     assert witness.worst["replicas"] == 2
     assert witness.worst["wl-0-pc-a"] == 2
-    assert witness.worst["wl-0/copies"] == 2, "one may be taken as long as one was there"
+    assert witness.worst["wl-0/replicas"] == 2, "one may be taken as long as one was there"
 
 
 @pytest.mark.simulated
@@ -343,4 +345,4 @@ async def test_an_operator_that_dies_in_the_middle_goes_on_where_it_was(world: W
         await updated(world, "wl")
 
     assert len(witness.deleted) == 20
-    assert witness.worst["replicas"] == witness.worst["wl-0-pc-a"] == witness.worst["wl-1/copies"] == 1
+    assert witness.worst["replicas"] == witness.worst["wl-0-pc-a"] == witness.worst["wl-1/replicas"] == 1

@@ -91,7 +91,7 @@ async def test_gt4_copies_first_then_the_whole_replica(world: World) -> None:
     await asyncio.sleep(25)
     assert await kept(world, before) == before.keys() - first
 
-    # The room of the copy's leader is free again, and would do for one worker of the other copy.
+    # The room of the replica's leader is free again, and would do for one worker of the other replica.
     for node in set(world.nodes.names) - {pod.spec.node_name for pod in await world.pods()}:
         await world.nodes.cordon(node)
     await lose(world, *(f"wl-0-sg-x-1-pc-c-{index}" for index in range(3)))
@@ -111,7 +111,7 @@ async def test_ru9_an_update_finds_room_where_its_own_pods_stood(world: World) -
 
     assert not set((await uids(world)).values()) & set(before.values())
     assert set((await versions(world)).values()) == {"two"}
-    assert witness.worst["wl-0-pc-a"] == witness.worst["wl-0/copies"] == 1
+    assert witness.worst["wl-0-pc-a"] == witness.worst["wl-0/replicas"] == 1
     assert len(witness.deleted) == 10
     gangs = await world.list(PodGang)
     assert [gang.metadata.name for gang in gangs] == ["wl-0"], "gangs outlive their pods"

@@ -181,7 +181,7 @@ async def _scale_both(client: HttpClient, metrics: Metrics) -> None:
     await client.create(PodCliqueSet, manifest)
 
     async def sizes() -> tuple[int, int, int, int]:
-        """Ready pods of the clique, whole copies of the group, PodGangs, and all pods that stay."""
+        """Ready pods of the clique, whole replicas of the group, PodGangs, and all pods that stay."""
         await follow_pods(client, metrics)
         web_now = await client.get(PodClique, "auto-0-web", NAMESPACE)
         grp_now = await client.get(PodCliqueScalingGroup, "auto-0-grp", NAMESPACE)

@@ -139,7 +139,7 @@ async def _queue_of_forty(world: Metered) -> None:
 
 
 async def _pods_metric_counts_units(world: Metered) -> None:
-    """Two copies of three pods, each leader 20 where 10 is wanted: four copies, not twelve."""
+    """Two replicas of three pods, each leader 20 where 10 is wanted: four replicas, not twelve."""
     world.engines.default = lambda pod: vllm(running=20) if "-lead-" in pod else None
     pods = {"metric": {"name": "vllm:num_requests_running"}, "target": {"type": "AverageValue", "averageValue": "10"}}
     scale = {"minReplicas": 2, "maxReplicas": 20, "metrics": [{"type": "Pods", "pods": pods}]}

@@ -15,7 +15,7 @@ from grove.api import labelsets
 from grove.api.core import Pod
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.operator.shared.scale_selectors import group_scale_selector, set_scale_selector
+from grove.operator.shared.layout import group_scale_selector, set_scale_selector
 
 
 @pytest.fixture

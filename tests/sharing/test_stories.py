@@ -30,7 +30,7 @@ def shared(name: str, scope: str, **fields: object) -> Json:
 
 
 def sharing() -> Json:
-    """Two claims of the set, and ten of each replica: four of them in the two copies of `sga`."""
+    """Two claims of the set, and ten of each replica: four of them in the two replicas of `sga`."""
     return pcs(
         "rs",
         clique("router", sharing=[shared("gpu", "AllReplicas")]),

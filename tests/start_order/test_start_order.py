@@ -28,7 +28,7 @@ async def world(cluster: object) -> AsyncIterator[World]:
 
 
 def ordered(startup: str, sg_min: int, after: dict[str, list[str]] | None = None, delay: str = "4h") -> Json:
-    """`pc-a` 2, and two copies of `pc-b` with `pc-c` of which `sg_min` are in the base gang."""
+    """`pc-a` 2, and two replicas of `pc-b` with `pc-c` of which `sg_min` are in the base gang."""
     after = after or {}
     names = [("pc-a", 2), ("pc-b", 1), ("pc-c", 3)]
     return pcs(
@@ -85,8 +85,8 @@ async def in_sequence(world: World, *steps: list[str]) -> None:
         assert last < first, spans
 
 
-def members(name: str, *copies: int) -> list[str]:
-    return [f"wl-0-sg-x-{copy}-{name}" for copy in copies]
+def members(name: str, *replicas: int) -> list[str]:
+    return [f"wl-0-sg-x-{replica}-{name}" for replica in replicas]
 
 
 @pytest.mark.simulated

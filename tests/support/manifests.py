@@ -110,7 +110,7 @@ def pcs(
 
 
 def worked_example(name: str = "demo", namespace: str = "default", **fields: Any) -> Json:
-    """Two replicas of a router beside three copies of a leader with two workers: 22 pods in 6 gangs."""
+    """Two replicas of a router beside three replicas of a leader with two workers: 22 pods in 6 gangs."""
     fields.setdefault("replicas", 2)
     return pcs(
         name,

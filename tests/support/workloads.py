@@ -20,7 +20,7 @@ from tests.support.operating import World
 
 
 def wl1(name: str = "wl", delay: str = "4h", **fields: Any) -> Json:
-    """`pc-a` 2 of 2 beside two needed copies of `pc-b` 1 of 1 with `pc-c` 3 of 3."""
+    """`pc-a` 2 of 2 beside two needed replicas of `pc-b` 1 of 1 with `pc-c` 3 of 3."""
     return pcs(
         name, clique("pc-a", 2), clique("pc-b", 1), clique("pc-c", 3),
         groups=[group("sg-x", "pc-b", "pc-c", replicas=2, min_available=2)], termination_delay=delay, **fields,
@@ -91,8 +91,8 @@ async def updated(world: World, name: str, timeout_s: float = 120.0) -> PodCliqu
 class Witness:
     """Watches pods and keeps how many of each unit were down at the same time, at most.
 
-    A unit is a clique (counted in pods), a group (counted in copies) or the set (counted in replicas). A place in it is
-    down while it had a ready pod before and has none now.
+    A unit is a clique (counted in pods), a group (counted in its replicas) or the set (counted in replicas). A place in
+    it is down while it had a ready pod before and has none now.
     """
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class Witness:
     def _count(self, labels: dict[str, str]) -> None:
         down = [host for host in self.known if not self.ready[host]]
         by_clique: dict[str, int] = {}
-        copies: dict[str, set[str]] = {}
+        of_groups: dict[str, set[str]] = {}
         replicas: set[str] = set()
         for host in down:
             clique_name = self.known[host]
@@ -126,8 +126,9 @@ class Witness:
             parts = clique_name.split("-")
             replicas.add(parts[1])
             if "-sg-x-" in clique_name:
-                copies.setdefault(clique_name.split("-sg-x-")[0], set()).add(clique_name.split("-sg-x-")[1][0])
-        seen = {**by_clique, **{f"{name}/copies": len(one) for name, one in copies.items()}, "replicas": len(replicas)}
+                of_groups.setdefault(clique_name.split("-sg-x-")[0], set()).add(clique_name.split("-sg-x-")[1][0])
+        by_group = {f"{name}/replicas": len(one) for name, one in of_groups.items()}
+        seen = {**by_clique, **by_group, "replicas": len(replicas)}
         for unit, count in seen.items():
             self.worst[unit] = max(self.worst.get(unit, 0), count)
 

@@ -71,7 +71,7 @@ async def recovered(world: World, pods: int = 10) -> None:
     "lost",
     [
         pytest.param("wl-0-pc-a-0", id="GT-1 a pod of a standalone clique that needs all of them"),
-        pytest.param("wl-0-sg-x-0-pc-c-1", id="GT-2 a pod of a group that needs all its copies"),
+        pytest.param("wl-0-sg-x-0-pc-c-1", id="GT-2 a pod of a group that needs all its replicas"),
     ],
 )
 async def test_a_needed_pod_restarts_the_whole_replica(world: World, lost: str) -> None:
@@ -115,7 +115,7 @@ async def test_gt4_copies_restart_alone_until_the_group_is_below_its_minimum(wor
     assert await kept(world, before) == before.keys() - {"wl-0-sg-x-0-pc-c-0"}, "two of three are enough"
 
     await lose(world, "wl-0-sg-x-0-pc-c-1", "wl-0-sg-x-0-pc-c-2")
-    await left_only(world, before, before.keys() - first)  # only the copy that broke
+    await left_only(world, before, before.keys() - first)  # only the replica that broke
     group = await world.get(PodCliqueScalingGroup, "wl-0-sg-x")
     assert group.status.gang_restarts == 1
 
@@ -124,7 +124,7 @@ async def test_gt4_copies_restart_alone_until_the_group_is_below_its_minimum(wor
     assert await kept(world, before) == before.keys() - first - {"wl-0-sg-x-1-pc-c-0"}
 
     await lose(world, "wl-0-sg-x-1-pc-c-1", "wl-0-sg-x-1-pc-c-2")
-    await left_only(world, before, set())  # no copy is left: the whole replica restarts
+    await left_only(world, before, set())  # no replica is left: the whole replica restarts
     await recovered(world)
 
 

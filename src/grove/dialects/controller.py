@@ -49,9 +49,9 @@ from grove.kube.clock import Clock
 from grove.kube.controller import DONE, Result
 from grove.kube.errors import AlreadyExists, Forbidden, Invalid, KubeError, NotFound
 from grove.kube.events import Recorder
+from grove.kube.writes import namespace_ends
 from grove.operator.shared.cluster.sets import SET
 from grove.operator.shared.cluster.status_writer import StatusWriter
-from grove.operator.shared.cluster.writes import namespace_ends
 from grove.operator.shared.diff import finalizer_patch
 
 log = structlog.get_logger(__name__)

@@ -23,9 +23,9 @@ from grove.dialects.placement_controller import PlacementReconciler, Placements
 from grove.dialects.status import NAME_CONFLICT, TRANSLATED
 from grove.kube.cache import Cache
 from grove.kube.controller import Controller
+from grove.kube.writes import unless_namespace_ends
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.status_writer import StatusWriter
-from grove.operator.shared.cluster.writes import unless_namespace_ends
 
 WORKERS = 5
 SETTLE_S = 0.05

@@ -4,7 +4,7 @@ config, credentials     which cluster, and who we are there
 client, http            the protocol everything is written against, and its HTTP side (transport, wire, watch below)
 cache                   objects kept up to date (informer follows one kind, store holds it)
 workqueue, controller   which key to look at next, and looking at it
-expectations            what we wrote and do not see yet
+writes                  many at once, and carefully after trouble
 events, lease           telling users, and being the only one
 run, logs, metrics      the process around it
 """

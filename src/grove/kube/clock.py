@@ -5,6 +5,7 @@ On the simulator's event loop `SYSTEM` is never used: the same call sites get th
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -21,3 +22,8 @@ class SystemClock:
 
 
 SYSTEM = SystemClock()
+
+
+def loop_time() -> float:
+    """The event loop's clock, for what is waited for inside this process."""
+    return asyncio.get_running_loop().time()

@@ -39,10 +39,11 @@ from grove.config import OperatorConfiguration, load_configuration
 from grove.dialects.wiring import Dialects
 from grove.kube.cache import Cache
 from grove.kube.client import Client
-from grove.kube.clock import SYSTEM, Clock
+from grove.kube.clock import SYSTEM, Clock, loop_time
 from grove.kube.controller import Controller, Result
 from grove.kube.events import Recorder
 from grove.kube.workqueue import Workqueue
+from grove.kube.writes import unless_namespace_ends
 from grove.operator.pod.controller import StartupBlockedController
 from grove.operator.podclique.controller import PodCliqueController
 from grove.operator.podcliqueset.controller import PodCliqueSetController
@@ -51,15 +52,13 @@ from grove.operator.scalinggroup.controller import ScalingGroupController
 from grove.operator.shared.cluster.autoscale_events import AutoscaleEvents
 from grove.operator.shared.cluster.backend_discovery import BackendDiscovery
 from grove.operator.shared.cluster.children_writer import Children
-from grove.operator.shared.cluster.claim_writer import SharedClaims
-from grove.operator.shared.cluster.computedomain_writer import ComputeDomain
+from grove.operator.shared.cluster.claim_writer import ComputeDomain, SharedClaims
 from grove.operator.shared.cluster.deps import Deps, GangKey, Queues
 from grove.operator.shared.cluster.optional_kinds import MANAGED, OPTIONAL, OptionalKinds
 from grove.operator.shared.cluster.revision_writer import Revisions
 from grove.operator.shared.cluster.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.sets import SET, Sets, by_set
 from grove.operator.shared.cluster.status_writer import EventBatches, StatusWriter
-from grove.operator.shared.cluster.writes import unless_namespace_ends
 from grove.operator.shared.outcome import SetErrors
 from grove.operator.shared.status_batching import SETTLE_S, StatusBatches
 from grove.operator.topology.controller import TopologyController
@@ -126,7 +125,7 @@ class Operator:
         self, client: Client, config: OperatorConfiguration, clock: Clock, rng: random.Random, namespace: str,
         startup_image: str,
     ) -> Deps:  # fmt: skip
-        cache, queues, batches = self.cache, Queues(), StatusBatches(_loop_time)
+        cache, queues, batches = self.cache, Queues(), StatusBatches(loop_time)
         mnnvl = config.network.auto_mnnvl_enabled
         more: tuple[type[Object], ...] = (ComputeDomain,) if mnnvl else ()
         optional = OptionalKinds(cache, client, namespace, (*OPTIONAL, *more))
@@ -242,7 +241,3 @@ def _controller(
     name: str, reconcile: Callable[[K], Awaitable[Result]], queue: Workqueue[K], workers: int
 ) -> Controller[K]:
     return Controller(name, unless_namespace_ends(reconcile), queue, workers=workers)
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -124,7 +124,7 @@ def test_a_metric_that_nobody_serves_is_told(metric: Json, listed: list[tuple[st
 def test_a_metric_that_counts_pods_of_a_unit_says_which_pod(metric: Json) -> None:
     path = f"{G}.scaleConfig.metrics[0]"
     (note,) = autoscaling_notes(scaled(metric), EVERYTHING)
-    assert note.startswith(f"{path}: of the 3 pods of a copy only pod 0 of clique lead is measured")
+    assert note.startswith(f"{path}: of the 3 pods of a replica only pod 0 of clique lead is measured")
     (other,) = autoscaling_notes(scaled(metric, annotations={METRICS_CLIQUE: "work"}), EVERYTHING)
     assert "pod 0 of clique work is measured" in other
 

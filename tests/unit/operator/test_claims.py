@@ -7,18 +7,16 @@ from tests.support.manifests import clique, group, pcs
 from tests.support.observed import clique_of, group_of, set_of
 
 from grove.api.meta import Json
-from grove.operator.podcliqueset.computedomains import (
-    find_mnnvl_group,
-    surplus_compute_domains,
-    wanted_compute_domains,
-    with_mnnvl_claim,
-)
 from grove.operator.shared.claims import (
     claims_of_pod,
+    find_mnnvl_group,
+    surplus_compute_domains,
     wanted_clique_claims,
+    wanted_compute_domains,
     wanted_group_claims,
     wanted_set_claims,
     with_claims,
+    with_mnnvl_claim,
 )
 from grove.operator.shared.layout import unit_of
 
@@ -101,7 +99,7 @@ def test_a_missing_template_is_named_and_the_rest_goes_on() -> None:
             "d-0-g-1-w",
             {},
             ("d-all-shared", "d-0-each", "d-0-g-all-shared", "d-0-g-1-each"),
-            id="set, then group by its copy",
+            id="set, then group by its replica",
         ),
         pytest.param("d-0-g-1-v", {}, ("d-all-shared", "d-0-each"), id="the group's filter leaves this one out"),
         pytest.param(

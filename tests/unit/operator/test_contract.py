@@ -122,29 +122,29 @@ class Table:
             self._claims_of(fqn, config.get("resourceSharing", ()), range(config["replicas"]), fqn)
             if "scaleConfig" in config:
                 self.facts["HorizontalPodAutoscaler", fqn] = {"owner": self.name, "max": 7, "min": config["replicas"]}
-            for copy in range(config["replicas"]):
-                over = copy - config["minAvailable"]
+            for group_replica in range(config["replicas"]):
+                over = group_replica - config["minAvailable"]
                 gang = base if over < 0 else f"{fqn}-{over}"
                 for name in config["cliqueNames"]:
-                    gangs.setdefault(gang, []).append((f"{fqn}-{copy}-{name}", name))
-                    self._clique(index, name, f"{fqn}-{copy}-{name}", fqn, gang, copy)
+                    gangs.setdefault(gang, []).append((f"{fqn}-{group_replica}-{name}", name))
+                    self._clique(index, name, f"{fqn}-{group_replica}-{name}", fqn, gang, group_replica)
         for gang, members in gangs.items():
             self._gang(index, gang, members)
 
-    def _clique(self, index: int, name: str, fqn: str, owner: str, gang: str, copy: int | None) -> None:
+    def _clique(self, index: int, name: str, fqn: str, owner: str, gang: str, group_replica: int | None) -> None:
         one, base = self.cliques[name], f"{self.name}-{index}"
         config = self.group_of.get(name)
         labels = {
             **one.get("labels", {}), **self.defaults, "app.kubernetes.io/name": fqn, REPLICA: str(index),
-            "app.kubernetes.io/component": "pcs-podclique" if copy is None else "pcsg-podclique",
+            "app.kubernetes.io/component": "pcs-podclique" if group_replica is None else "pcsg-podclique",
             "grove.io/podgang": gang,
         }  # fmt: skip
-        if copy is not None:
-            labels |= {"grove.io/podcliquescalinggroup": owner, COPY: str(copy)}
+        if group_replica is not None:
+            labels |= {"grove.io/podcliquescalinggroup": owner, GROUP_REPLICA_LABEL: str(group_replica)}
         if gang != base:
             labels["grove.io/base-podgang"] = base
         annotations = {key: text for key, text in one.get("annotations", {}).items() if key != "grove.io/topology-name"}
-        parents = list(self._parents(index, name, copy, gang))
+        parents = list(self._parents(index, name, group_replica, gang))
         self.facts["PodClique", fqn] = {
             "owner": owner, "labels": labels, "annotations": annotations, "parents": [parent for parent, _ in parents],
         }  # fmt: skip
@@ -157,7 +157,7 @@ class Table:
                     for entry in config.get("resourceSharing", ())
                     if "filter" not in entry or name in entry["filter"].get("childCliqueNames", ())
                 ]
-                claims += self._used(owner, of_group, copy)
+                claims += self._used(owner, of_group, group_replica)
             claims += self._used(fqn, one.get("resourceSharing", ()), pod)
             self.facts["Pod", f"{fqn}-{pod}"] = {
                 "owner": fqn, "subdomain": base, "claims": claims, "annotations": annotations,
@@ -168,14 +168,14 @@ class Table:
                 },
             }  # fmt: skip
 
-    def _parents(self, index: int, name: str, copy: int | None, gang: str) -> Iterator[tuple[str, int]]:
+    def _parents(self, index: int, name: str, group_replica: int | None, gang: str) -> Iterator[tuple[str, int]]:
         base = f"{self.name}-{index}"
         for parent in self._waits_for(name):
             need = self.cliques[parent]["spec"]["minAvailable"]
             config = self.group_of.get(parent)
-            if gang != base:  # a scaled gang knows only its own copy
+            if gang != base:  # a scaled gang knows only its own replica
                 if config is not None and config is self.group_of[name]:
-                    yield f"{base}-{config['name']}-{copy}-{parent}", need
+                    yield f"{base}-{config['name']}-{group_replica}-{parent}", need
             elif config is None:
                 yield f"{base}-{parent}", need
             else:
@@ -244,7 +244,7 @@ class Table:
                 self.facts["ResourceClaim", f"{prefix}-{place}-{one['name']}"] = {"owner": owner}
 
 
-REPLICA, COPY = "grove.io/podcliqueset-replica-index", "grove.io/podcliquescalinggroup-replica-index"
+REPLICA, GROUP_REPLICA_LABEL = "grove.io/podcliqueset-replica-index", "grove.io/podcliquescalinggroup-replica-index"
 
 
 def keys(constraint: Json | None) -> Json | None:

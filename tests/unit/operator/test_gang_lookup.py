@@ -40,7 +40,7 @@ def test_the_gangs_of_all_replicas_are_the_gangs_of_the_set() -> None:
     "name",
     [
         pytest.param("a-1-12", id="a replica too many"),
-        pytest.param("a-1-0-g-2", id="a copy too many"),
+        pytest.param("a-1-0-g-2", id="a replica too many"),
         pytest.param("a-1-0-x-0", id="no such group"),
         pytest.param("a-2-0", id="of another set"),
         pytest.param("a-1", id="the set itself"),

@@ -370,7 +370,7 @@ def test_one_gang_is_found_as_in_the_whole(name: str) -> None:
     "name",
     [
         pytest.param("demo-2", id="no such replica"),
-        pytest.param("demo-0-grp-2", id="no such copy"),
+        pytest.param("demo-0-grp-2", id="no such replica"),
         pytest.param("other-0", id="another set"),
         pytest.param("demo", id="no replica at all"),
     ],

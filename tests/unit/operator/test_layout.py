@@ -45,7 +45,7 @@ def two_base(replicas: int = 4) -> dict:
         pytest.param(
             4,
             {"d-0": ["d-0-r", "d-0-g-0-w", "d-0-g-1-w"], "d-0-g-0": ["d-0-g-2-w"], "d-0-g-1": ["d-0-g-3-w"]},
-            id="copies from the minimum on are gangs, numbered from 0",
+            id="replicas from the minimum on are gangs, numbered from 0",
         ),
         pytest.param(2, {"d-0": ["d-0-r", "d-0-g-0-w", "d-0-g-1-w"]}, id="at the minimum there is only the base gang"),
         pytest.param(1, {"d-0": ["d-0-r", "d-0-g-0-w"]}, id="below the minimum the base gang has what there is"),

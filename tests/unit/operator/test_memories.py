@@ -7,9 +7,9 @@ import asyncio
 from grove.api.meta import Key, ObjectMeta
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.errors import Forbidden, from_status
+from grove.kube.writes import namespace_ends
 from grove.operator.shared.cluster import status_writer as digests
 from grove.operator.shared.cluster.status_writer import EventBatches
-from grove.operator.shared.cluster.writes import namespace_ends
 from grove.operator.shared.outcome import Outcome, SetErrors
 from grove.operator.shared.status_batching import StatusBatches
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from grove.kube.errors import Forbidden, Invalid, KubeError
-from grove.operator.shared.cluster.writes import Act, in_parallel
+from grove.kube.writes import Act, in_parallel
 
 
 class Crowd:

@@ -99,7 +99,7 @@ def selected(progress: PodCliqueUpdateProgress | None) -> str:
         pytest.param([("oo", [], "-", {"chosen": False})], id="not its turn"),
         pytest.param([("oo", [], "-", {"has_template": False}), ("oo", [0], "0", {"has_template": True})],
                      id="before the clique has the new template there is nothing to replace a pod by"),
-        pytest.param([("oo", [], "-", {"is_member": True})], id="a member waits for its copy"),
+        pytest.param([("oo", [], "-", {"is_member": True})], id="a member waits for its replica"),
         pytest.param([("..", [], "end")], id="pods are new already"),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Whole updates as a scaling group sees them: each row is what was observed next, and which copies are taken then."""
+"""Whole updates as a scaling group sees them: each row is what was observed next, and which replicas are taken then."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ LETTERS = {
 }
 
 
-def copies(text: str) -> list[GroupReplicaState]:
+def states(text: str) -> list[GroupReplicaState]:
     """`o` old and whole, `b` old and broken, `r` taken and not back, `n` back but not ready, `.` new and whole."""
     return [replace(LETTERS[letter], index=index) for index, letter in enumerate(text)]
 
 
 def flying(progress: PodCliqueScalingGroupUpdateProgress | None) -> str:
-    """`-` no update, `0 2` the copies selected, `` open with none, `end` over."""
+    """`-` no update, `0 2` the replicas selected, `` open with none, `end` over."""
     if progress is None:
         return "-"
     found = progress.ready_replica_indices_selected_to_update
@@ -61,11 +61,11 @@ def flying(progress: PodCliqueScalingGroupUpdateProgress | None) -> str:
         pytest.param(
             [("ooo", [0], "0"), ("roo", [], "0"), ("noo", [], "0"), (".oo", [1], "1"), (".ro", [], "1"),
              ("..o", [2], "2"), ("..r", [], "2"), ("...", [], "end"), ("...", [], "end")],
-            id="one copy after the other, lowest first",
+            id="one replica after the other, lowest first",
         ),
         pytest.param(
             [("obo", [1, 0], "0"), ("rro", [], "0"), (".ro", [2], "2"), (".rr", [], "2"), (".n.", [], "end")],
-            id="broken copies go at once and nobody waits for them to be whole",
+            id="broken replicas go at once and nobody waits for them to be whole",
         ),
         pytest.param(
             [("oooo", [0, 1], "0 1", {"max_unavailable": 2}), ("rroo", [], "0 1"), (".roo", [2], "1 2"),
@@ -79,11 +79,11 @@ def flying(progress: PodCliqueScalingGroupUpdateProgress | None) -> str:
         ),
         pytest.param(
             [("obb", [1, 2], "", {"min_available": 2}), ("onr", [], ""), ("o.n", [0], "0"), ("...", [], "end")],
-            id="the minimum must be there before a whole copy goes",
+            id="the minimum must be there before a whole replica goes",
         ),
         pytest.param([("oo", [0], "0"), ("ro.", [], "0"), (".o.", [1], "1"), ("...", [], "end")],
-                     id="a copy added meanwhile is new and not taken"),
-        pytest.param([("ooo", [0], "0"), (".oo", [1], "1"), (".", [], "end")], id="copies in the air are scaled away"),
+                     id="a replica added meanwhile is new and not taken"),
+        pytest.param([("ooo", [0], "0"), (".oo", [1], "1"), (".", [], "end")], id="those in the air are scaled away"),
         pytest.param([("o", [0], "0"), ("", [], "end")], id="scaled to nothing"),
         pytest.param([("...", [], "end")], id="nothing of this group changed"),
         pytest.param(
@@ -94,12 +94,12 @@ def flying(progress: PodCliqueScalingGroupUpdateProgress | None) -> str:
         pytest.param(
             [("oo", [0], "0"), ("bo", [0], "0", {"target": NEWER}), ("ro", [], "0"), (".o", [1], "1"),
              ("..", [], "end")],
-            id="a change in the middle retakes the copy in the air and no other",
+            id="a change in the middle retakes the replica in the air and no other",
         ),
         pytest.param(
             [("oo", [0], "0"), ("oo", [0], "0", {"target": NEWER}), ("ro", [], "0"), (".o", [1], "1"),
              ("..", [], "end")],
-            id="a change while the copy had not even left",
+            id="a change while the replica had not even left",
         ),
         pytest.param(
             [("oo", [0], "0"), ("oo", [], "end", {"rolling": False}), ("oo", [], "end"),
@@ -111,9 +111,9 @@ def flying(progress: PodCliqueScalingGroupUpdateProgress | None) -> str:
     ],
 )  # fmt: skip
 def test_whole_updates(rows: list[Any]) -> None:
-    observed = GroupObserved(target=NEW, realised=OLD, progress=None, copies=())
+    observed = GroupObserved(target=NEW, realised=OLD, progress=None, replicas=())
     for number, (text, take, selected, *rest) in enumerate(rows):
-        observed = replace(observed, copies=copies(text), **(rest[0] if rest else {}))
+        observed = replace(observed, replicas=states(text), **(rest[0] if rest else {}))
         step = next_rollout_step(observed, NOW + timedelta(minutes=number))
         assert (sorted(step.take), flying(step.progress)) == (sorted(take), selected), f"row {number}"
         ended = flying(step.progress) == "end" and observed.rolling and observed.chosen
@@ -121,7 +121,7 @@ def test_whole_updates(rows: list[Any]) -> None:
 
 
 def test_a_group_that_is_what_it_shall_be_has_no_update() -> None:
-    step = next_rollout_step(GroupObserved(NEW, NEW, None, copies("..")), NOW)
+    step = next_rollout_step(GroupObserved(NEW, NEW, None, states("..")), NOW)
     assert (step.progress, step.take) == (None, ())
 
 
@@ -133,14 +133,14 @@ def test_a_group_that_is_what_it_shall_be_has_no_update() -> None:
 def test_what_is_taken_can_be_spared(facts: list[str], budget: int, floor: int) -> None:
     observed = GroupObserved(NEW, OLD, None, (), min_available=floor, max_unavailable=budget)
     for text in facts:
-        observed = replace(observed, copies=copies(text))
+        observed = replace(observed, replicas=states(text))
         step = next_rollout_step(observed, NOW)
-        whole = [index for index in step.take if observed.copies[index].whole]
-        broken = [copy.index for copy in observed.copies if copy.outdated and not copy.whole]
+        whole = [index for index in step.take if observed.replicas[index].whole]
+        broken = [replica.index for replica in observed.replicas if replica.outdated and not replica.whole]
         assert sorted(step.take) == sorted([*whole, *broken])
         assert len(whole) <= budget
         if whole:
-            assert sum(copy.whole for copy in observed.copies) - len(whole) + 1 >= floor
+            assert sum(replica.whole for replica in observed.replicas) - len(whole) + 1 >= floor
         observed = replace(observed, progress=step.progress)
 
 
@@ -162,7 +162,7 @@ CHOSEN: Json = {"updateProgress": {"updateStartedAt": NOW.isoformat(), "currentl
 
 
 def member(
-    of: PodCliqueSet, copy: int, name: str, *, pods_from: PodCliqueSet | None = None, **status: Any
+    of: PodCliqueSet, replica: int, name: str, *, pods_from: PodCliqueSet | None = None, **status: Any
 ) -> PodClique:
     """A member as `of` has it, whose pods are from the templates of `pods_from`."""
     hashes, old = template_hashes(of), template_hashes(pods_from or of)
@@ -171,7 +171,7 @@ def member(
         "currentPodTemplateHash": old[name], "currentPodCliqueSetGenerationHash": HASH,
         "readyReplicas": pods, "scheduledReplicas": pods, "updatedReplicas": pods if old == hashes else 0,
     }  # fmt: skip
-    found = clique_of(of, f"d-0-g-{copy}-{name}", **{**facts, **status})
+    found = clique_of(of, f"d-0-g-{replica}-{name}", **{**facts, **status})
     return structs.replace(found, status=structs.replace(found.status, replicas=pods))
 
 
@@ -179,7 +179,7 @@ def observe(found: list[PodClique], restarts: list[Json] | None = None) -> list[
     now_ = demo("two", **CHOSEN)
     whole = group_of(now_, "d-0-g", replicaRestarts=restarts or [])
     config = now_.spec.template.pod_clique_scaling_groups[0]
-    return list(observe_group(now_, whole, config, found, template_hashes(now_)).copies)
+    return list(observe_group(now_, whole, config, found, template_hashes(now_)).replicas)
 
 
 BEFORE, AFTER = demo(), demo("two")
@@ -191,7 +191,7 @@ BEFORE, AFTER = demo(), demo("two")
         pytest.param(
             [member(BEFORE, 0, "b"), member(BEFORE, 0, "c")], [],
             GroupReplicaState(0, outdated=True, whole=True, new=False),
-            id="a clique has the old template: the copy is outdated",
+            id="a clique has the old template: the replica is outdated",
         ),
         pytest.param(
             [member(AFTER, 0, "b"), member(AFTER, 0, "c")], [],
@@ -222,7 +222,7 @@ BEFORE, AFTER = demo(), demo("two")
         ),
         pytest.param(
             [member(AFTER, 0, "b")], [],
-            GroupReplicaState(0, outdated=False, whole=False, new=False), id="half a copy"
+            GroupReplicaState(0, outdated=False, whole=False, new=False), id="half a replica"
         ),
     ],
 )  # fmt: skip
@@ -233,7 +233,7 @@ def test_a_copy_is_seen(found: list[PodClique], restarts: list[Json], want: Grou
 def test_taking_a_copy_raises_its_incarnation_above_that_of_its_replica() -> None:
     now_ = demo("two", **CHOSEN, replicaRestarts=[{"replicaIndex": 0, "incarnation": 3}])
     whole = group_of(now_, "d-0-g", replicaRestarts=[{"replicaIndex": 1, "incarnation": 1, "gangRestarts": 1}])
-    found = [member(BEFORE, copy, name, incarnation=3) for copy in (0, 1) for name in ("b", "c")]
+    found = [member(BEFORE, replica, name, incarnation=3) for replica in (0, 1) for name in ("b", "c")]
     config = now_.spec.template.pod_clique_scaling_groups[0]
 
     turned = next_group_replicas(now_, whole, config, found, template_hashes(now_), NOW)
@@ -248,7 +248,7 @@ def test_taking_a_copy_raises_its_incarnation_above_that_of_its_replica() -> Non
         pytest.param(None, [], True, ["d-0-g-0-b", "d-0-g-1-b"], id="until its turn a clique keeps its old template"),
         pytest.param(
             None, [{"replicaIndex": 1, "incarnation": 1, "generationHash": HASH}], True, ["d-0-g-0-b"],
-            id="a copy whose turn came gets the new one",
+            id="a replica whose turn came gets the new one",
         ),
         pytest.param(
             None, [{"replicaIndex": 1, "incarnation": 1, "generationHash": HASH}], False, ["d-0-g-0-b", "d-0-g-1-b"],
@@ -263,7 +263,7 @@ def test_frozen(strategy: Json | None, restarts: list[Json], recorded: bool, wan
         groups=[group("g", "b", "c", replicas=2)], strategy=strategy,
     )  # fmt: skip
     now_ = set_of(manifest, currentGenerationHash=HASH)
-    found = [member(BEFORE, copy, name) for copy in (0, 1) for name in ("b", "c")]
+    found = [member(BEFORE, replica, name) for replica in (0, 1) for name in ("b", "c")]
     hashes = template_hashes(now_)
     wanted = {one.metadata.name: hashes[one.metadata.name.rpartition("-")[2]] for one in found}
     whole = group_of(now_, "d-0-g", replicaRestarts=restarts)

@@ -44,7 +44,7 @@ def in_order(min_available: int) -> dict:
                 "demo-0-grp-0-work": ("demo-0-grp-0-lead",),
                 "demo-0-grp-1-work": ("demo-0-grp-1-lead",),
             },
-            id="in order: a scaled copy looks only at itself",
+            id="in order: a scaled replica looks only at itself",
         ),
         pytest.param(
             in_order(2),
@@ -54,7 +54,7 @@ def in_order(min_available: int) -> dict:
                 "demo-0-grp-0-work": ("demo-0-grp-0-lead", "demo-0-grp-1-lead"),
                 "demo-0-grp-1-work": ("demo-0-grp-0-lead", "demo-0-grp-1-lead"),
             },
-            id="in order: base copies wait for the parents of all base copies",
+            id="in order: base replicas wait for the parents of all base replicas",
         ),
         pytest.param(
             pcs(
@@ -66,7 +66,7 @@ def in_order(min_available: int) -> dict:
                 startup=IN_ORDER,
             ),
             {"d-0-r": ("d-0-g-0-a",), "d-0-g-0-b": ("d-0-r",)},
-            id="in order: only the direct predecessor counts, also in a scaled copy",
+            id="in order: only the direct predecessor counts, also in a scaled replica",
         ),
         pytest.param(
             pcs("d", clique("a"), clique("b", starts_after=["c"]), clique("c", starts_after=["a"]), startup=EXPLICIT),

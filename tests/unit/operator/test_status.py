@@ -329,7 +329,7 @@ def test_a_group_that_is_all_right() -> None:
         pytest.param({"scheduled": False}, (2, 2, 2), "False", id="not placed"),
         pytest.param({"ready": False}, (3, 2, 2), "False", id="placed, not ready"),
         pytest.param({"currentPodTemplateHash": "old"}, (3, 3, 2), "False", id="ready, not updated"),
-        pytest.param({"breached": "True"}, (3, 3, 3), "False", id="one copy in breach leaves two"),
+        pytest.param({"breached": "True"}, (3, 3, 3), "False", id="one replica in breach leaves two"),
     ],
 )
 def test_one_copy_lags(changed: Json, counts: tuple[int, int, int], breached: str) -> None:
@@ -344,11 +344,11 @@ def test_one_copy_lags(changed: Json, counts: tuple[int, int, int], breached: st
 @pytest.mark.parametrize(
     ("lost", "breached"),
     [
-        pytest.param(["d-0-g-0-l"], "False", id="one copy incomplete leaves the minimum"),
-        pytest.param(["d-0-g-0-l", "d-0-g-1-w"], "True", id="two copies incomplete are a breach"),
+        pytest.param(["d-0-g-0-l"], "False", id="one replica incomplete leaves the minimum"),
+        pytest.param(["d-0-g-0-l", "d-0-g-1-w"], "True", id="two replicas incomplete are a breach"),
     ],
 )
-def test_copies_with_a_missing_clique_do_not_count(lost: list[str], breached: str) -> None:
+def test_group_replicas_with_a_missing_clique_do_not_count(lost: list[str], breached: str) -> None:
     found = said(group_status_of([whole(name) for name in ALL if name not in lost]), "MinAvailableBreached")
     assert found is not None
     assert found[0] == breached

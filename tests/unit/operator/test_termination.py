@@ -57,7 +57,7 @@ UNKNOWN = [said(words.MIN_AVAILABLE_BREACHED, "Unknown", -100), said(words.WAS_S
 
 
 def demo(replicas: int = 1, limit: str = "", **status: Any) -> PodCliqueSet:
-    """One standalone clique beside a group of three copies that needs one."""
+    """One standalone clique beside a group of three replicas that needs one."""
     annotations = {key.MAX_GANG_RESTARTS: limit} if limit else {}
     manifest = pcs(
         "d", clique("a"), clique("b"), clique("c"), replicas=replicas, termination_delay=f"{DELAY_S}s",
@@ -67,15 +67,15 @@ def demo(replicas: int = 1, limit: str = "", **status: Any) -> PodCliqueSet:
 
 
 def members(observed: PodCliqueSet, **conditions: list[Json]) -> list[PodClique]:
-    """Members of the group, by `copy_clique`: `_0_b` is clique b of copy 0; those not named are fine."""
+    """Members of the group, by `replica_clique`: `_0_b` is clique b of replica 0; those not named are fine."""
     return [
-        clique_of(observed, f"d-0-g-{copy}-{name}", conditions=conditions.get(f"_{copy}_{name}", FINE))
-        for copy in range(3)
+        clique_of(observed, f"d-0-g-{replica}-{name}", conditions=conditions.get(f"_{replica}_{name}", FINE))
+        for replica in range(3)
         for name in ("b", "c")
     ]
 
 
-# One copy of a group
+# One replica of a group
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ def members(observed: PodCliqueSet, **conditions: list[Json]) -> list[PodClique]
         pytest.param({"_1_b": breached(-10)}, [1], None, id="due to the moment"),
         pytest.param({"_1_b": breached(-500)}, [1], None, id="long due"),
         pytest.param({"_1_b": breached(-4), "_1_c": breached(-10)}, [1], None, id="the first clique to be due decides"),
-        pytest.param({"_0_b": breached(-10), "_2_c": breached(-12)}, [0, 2], None, id="each copy for itself"),
+        pytest.param({"_0_b": breached(-10), "_2_c": breached(-12)}, [0, 2], None, id="each replica for itself"),
         pytest.param({"_0_b": breached(-10), "_2_c": breached(-3)}, [0], 7.0, id="one goes, the next one waits"),
         pytest.param({"_1_b": breached(-500, whole_s=None)}, [], None, id="what never was whole is not restarted"),
         pytest.param({"_1_b": breached(-500, whole_s=-3)}, [], 7.0, id="the time counts from when it became whole"),
         pytest.param({"_1_b": UNKNOWN}, [], None, id="not judged during an update"),
     ],
 )
-def test_copies(conditions: dict[str, list[Json]], now_: list[int], wait_s: float | None) -> None:
+def test_group_replicas(conditions: dict[str, list[Json]], now_: list[int], wait_s: float | None) -> None:
     observed = demo()
     verdict = group_replicas_to_restart(
         observed, group_of(observed, "d-0-g", conditions=FINE_GROUP), 0, members(observed, **conditions), NOW
@@ -127,7 +127,7 @@ def test_a_copy_that_is_still_being_restarted_is_not_restarted_again() -> None:
     assert group_replicas_to_restart(observed, whole, 0, found, NOW) == Terminations()
 
 
-def test_copies_beyond_the_replicas_are_on_their_way_out() -> None:
+def test_group_replicas_beyond_the_replicas_are_on_their_way_out() -> None:
     observed = demo()
     whole = group_of(observed, "d-0-g", 2, conditions=FINE_GROUP)
     assert group_replicas_to_restart(observed, whole, 0, members(observed, _2_b=breached(-500)), NOW) == Terminations()
@@ -140,8 +140,8 @@ def test_a_group_whose_replica_is_restarted_is_not_whole_by_what_its_cliques_sai
     observed = demo(replicaRestarts=[{"replicaIndex": 0, "incarnation": 1}], currentGenerationHash="g")
     scheduled = [*FINE, said(words.POD_CLIQUE_SCHEDULED, "True", -100)]
     found = [
-        clique_of(observed, f"d-0-g-{copy}-{name}", conditions=scheduled, readyReplicas=1, incarnation=incarnation)
-        for copy in range(3)
+        clique_of(observed, f"d-0-g-{replica}-{name}", conditions=scheduled, readyReplicas=1, incarnation=incarnation)
+        for replica in range(3)
         for name in ("b", "c")
     ]
     config = observed.spec.template.pod_clique_scaling_groups[0]
@@ -256,7 +256,7 @@ def test_delay(text: str | None, seconds: float) -> None:
 
 
 def test_a_restarted_replica_is_ahead_of_everything_in_it() -> None:
-    """Its copies may have been restarted more often than it was: they must see a higher number all the same."""
+    """Its replicas may have been restarted more often than it was: they must see a higher number all the same."""
     observed = demo(replicaRestarts=[{"replicaIndex": 0, "incarnation": 2}], gangRestarts=2)
     one_clique, one_group = parts(observed, 0, breached(-10), FINE_GROUP)
     one_group = group_of(observed, "d-0-g", replicaRestarts=[{"replicaIndex": 1, "incarnation": 7}])
@@ -342,7 +342,7 @@ def test_a_group_says_that_its_replica_is_restarted_until_it_is_whole_again() ->
 def test_nothing_is_forgotten_and_nothing_comes_early(since: list[tuple[int, int | None]], later: int) -> None:
     """A wait that is waited out ends in a restart, and whoever is restarted was in breach for the whole delay."""
     observed = demo()
-    keys = [f"_{copy}_{name}" for copy in range(3) for name in ("b", "c")]
+    keys = [f"_{replica}_{name}" for replica in range(3) for name in ("b", "c")]
     facts = {k: breached(-b, whole_s=None if w is None else -w) for k, (b, w) in zip(keys, since, strict=True)}
     whole, found = group_of(observed, "d-0-g", conditions=FINE_GROUP), members(observed, **facts)
 

@@ -108,7 +108,7 @@ def _unit_notes(path: str, new: SetView, group: GroupView) -> Iterator[str]:
     measured = text(group.annotations.get(METRICS_CLIQUE)) or next(iter(pods), "")
     if sum(pods.values()) > 1:
         yield (
-            f"{path}: of the {sum(pods.values())} pods of a copy only pod 0 of clique {measured} is measured; "
+            f"{path}: of the {sum(pods.values())} pods of a replica only pod 0 of clique {measured} is measured; "
             f"the annotation {METRICS_CLIQUE} of the group names another, an Object metric about self sums up all"
         )
 

@@ -13,9 +13,9 @@ from grove.api.meta import Key
 from grove.api.podclique import PodClique
 from grove.kube.controller import DONE, Result
 from grove.kube.errors import Conflict, Invalid, NotFound
+from grove.kube.writes import in_parallel
 from grove.operator.pod.plan import BlockedChange, blocked_changes, condition_patch, ready_in_gang
 from grove.operator.shared.cluster.deps import Deps
-from grove.operator.shared.cluster.writes import in_parallel
 from grove.operator.shared.layout import unit_of
 from grove.operator.shared.startup import parent_minimums
 

@@ -16,6 +16,7 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader
+from grove.kube.writes import namespace_ends
 from grove.operator.pod.controller import PARENT
 from grove.operator.podclique.plan import CliquePlan, ObservedClique, plan_clique
 from grove.operator.podclique.pods import pod_index, surplus
@@ -27,7 +28,6 @@ from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_clique
 from grove.operator.shared.cluster.pod_facts import ON_NODE, PodLoads, VanishedNodes, Waits, by_node
 from grove.operator.shared.cluster.pod_writer import PodWriter
 from grove.operator.shared.cluster.sets import SET
-from grove.operator.shared.cluster.writes import namespace_ends
 from grove.operator.shared.diff import finalizer_patch
 from grove.operator.shared.layout import Unit, replica_of, unit_of
 from grove.operator.shared.outcome import COMPLETE, Outcome

@@ -7,7 +7,7 @@
     ended      = nothing is old, nothing in flight
 
 `ready` falls by one with each ready pod taken. A replacement is known by its index, which also keeps the host name; an
-index that scaling took away is not waited for. Members of a scaling group have no update of their own: their copy is
+index that scaling took away is not waited for. Members of a scaling group have no update of their own: their replica is
 recreated whole (`rollout_group`).
 """
 

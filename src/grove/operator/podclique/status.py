@@ -91,6 +91,28 @@ def clique_status(
     return _with_realised_hashes(after, clique, pcs, template_hash)
 
 
+def is_available(clique: PodClique) -> bool:
+    return clique.status.ready_replicas >= floor(clique.spec)
+
+
+def has_hashes(clique: PodClique, template_hash: str, generation: str) -> bool:
+    """Whether a clique has fully become what its template says now."""
+    return (
+        clique.metadata.labels.get(key.POD_TEMPLATE_HASH) == template_hash
+        and clique.status.current_pod_template_hash == template_hash
+        and clique.status.current_pod_clique_set_generation_hash == generation
+    )
+
+
+def is_updated(clique: PodClique, template_hash: str, generation: str) -> bool:
+    """The same, and whole again: enough pods are ready, and they are new ones."""
+    return (
+        has_hashes(clique, template_hash, generation)
+        and is_available(clique)
+        and clique.status.updated_replicas >= floor(clique.spec)
+    )
+
+
 def lost_all_scheduled(before: PodCliqueStatus, after: PodCliqueStatus) -> bool:
     """Whether the last scheduled pod has just gone, which is worth an event; not if an update took it."""
     updating = after.update_progress is not None and after.update_progress.update_ended_at is None

@@ -28,8 +28,7 @@ from grove.operator.podcliqueset.takeover import awaits_takeover, takeover
 from grove.operator.podgang.controller import PodGangController
 from grove.operator.shared.claims import all_sharing, wanted_set_claims
 from grove.operator.shared.cluster.children_writer import Changes
-from grove.operator.shared.cluster.claim_writer import edited_claim_owner
-from grove.operator.shared.cluster.computedomain_writer import ComputeDomain, ComputeDomains
+from grove.operator.shared.cluster.claim_writer import ComputeDomain, ComputeDomains, edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_set
 from grove.operator.shared.cluster.sets import SET, set_key

@@ -33,8 +33,8 @@ from grove.operator.shared.children import (
     wanted_groups,
     wanted_services,
 )
+from grove.operator.shared.layout import PodsOf, no_pods
 from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, with_children, with_outcome
-from grove.operator.shared.scale_selectors import PodsOf, no_pods
 from grove.operator.shared.status_batching import set_news
 from grove.operator.shared.termination import Terminations, as_written, set_replicas_to_restart, with_set_restarts
 

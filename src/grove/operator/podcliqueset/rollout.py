@@ -8,6 +8,10 @@
 A replica is done when every clique and group of it has become what the templates say now, and is whole again. A changed
 hash starts over, with the replicas that are open already. Under OnDelete an update is over the moment it begins; what
 was open when the strategy changed is closed.
+
+Earlier templates are kept as ControllerRevisions, as StatefulSets do: what `rollout undo` goes back to. One is written
+when a set is first seen and whenever what its pods are made from changes; the last few are kept. A template that comes
+back gets the highest number again. Writing them is `shared.cluster.revision_writer`.
 """
 
 from __future__ import annotations
@@ -19,14 +23,17 @@ from datetime import datetime, timedelta
 import msgspec
 
 from grove.api import conditions as words
-from grove.api import names
+from grove.api import labels, labelsets, names
 from grove.api.conditions import TRUE, with_condition, without_condition
+from grove.api.core import ControllerRevision, written_down
 from grove.api.duration import InvalidDuration, format, parse
-from grove.api.meta import is_true
+from grove.api.hashes import generation_hash
+from grove.api.meta import Json, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress, ReplicaUpdate
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.operator.scalinggroup.status import is_updated
+from grove.operator.podclique.status import is_updated
+from grove.operator.shared.diff import owned_by
 from grove.operator.shared.layout import group_floor, min_pods, standalone_units
 from grove.operator.shared.rollout import is_paused, is_rolling, max_unavailable, replica_incarnation, within
 
@@ -227,3 +234,59 @@ def _deadline(pcs: PodCliqueSet) -> timedelta | None:
         return parse(strategy.progress_deadline)
     except InvalidDuration:
         return None
+
+
+KEPT_REVISIONS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionSteps:
+    """What keeps the history right: one to create or to number anew, and those that go."""
+
+    create: Json | None = None
+    renumber: tuple[str, int] | None = None
+    delete: tuple[str, ...] = ()
+
+
+def next_revisions(pcs: PodCliqueSet, kept: Sequence[ControllerRevision]) -> RevisionSteps:
+    """The newest revision is that of the template as it stands, and no more than the limit are kept."""
+    now = generation_hash(pcs.spec.template)
+    ordered = sorted(kept, key=lambda one: (one.revision, one.metadata.name))
+    highest = ordered[-1].revision if ordered else 0
+    current = next((one for one in ordered if one.metadata.labels.get(labels.GENERATION_HASH) == now), None)
+    limit = _revision_limit(pcs)
+    create = None if current is not None else revision_of(pcs, now, highest + 1)
+    renumber = None
+    if current is not None and current.revision < highest:
+        renumber = (current.metadata.name, highest + 1)
+    others = [one for one in ordered if one is not current]
+    over = len(ordered) + (create is not None) - limit
+    return RevisionSteps(create, renumber, tuple(one.metadata.name for one in others[: max(0, over)]))
+
+
+def revision_of(pcs: PodCliqueSet, hash_: str, number: int) -> Json:
+    meta = pcs.metadata
+    own = {**labelsets.component(meta.name, labels.REVISION_COMPONENT), labels.GENERATION_HASH: hash_}
+    return {
+        "apiVersion": "apps/v1", "kind": "ControllerRevision",
+        "metadata": {
+            "name": f"{meta.name}-{hash_}", "namespace": meta.namespace, "labels": own,
+            "ownerReferences": owned_by(pcs),
+        },
+        "data": written_down(made_from(pcs)), "revision": number,
+    }  # fmt: skip
+
+
+def made_from(pcs: PodCliqueSet) -> Json:
+    """What the pods of a set are made from, and nothing that scaling or a strategy is about."""
+    template = pcs.spec.template
+    cliques = [
+        {"name": one.name, "labels": one.labels, "annotations": one.annotations, "podSpec": one.spec.pod_spec}
+        for one in template.cliques
+    ]
+    return {"priorityClassName": template.priority_class_name, "cliques": cliques}
+
+
+def _revision_limit(pcs: PodCliqueSet) -> int:
+    text = pcs.metadata.annotations.get(labels.REVISION_HISTORY_LIMIT, "")
+    return max(1, int(text)) if text.isascii() and text.isdecimal() else KEPT_REVISIONS

@@ -22,9 +22,9 @@ from grove.api.podcliqueset import (
 from grove.api.podgang import PENDING, PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
-from grove.operator.scalinggroup.status import is_available, is_updated
+from grove.operator.podclique.status import is_available, is_updated
 from grove.operator.shared.children import template_hashes
-from grove.operator.shared.layout import group_floor, standalone_units
+from grove.operator.shared.layout import PodsOf, group_floor, no_pods, set_scale_selector, standalone_units
 from grove.operator.shared.outcome import (
     Outcome,
     last_errors,
@@ -33,7 +33,6 @@ from grove.operator.shared.outcome import (
     with_children,
     with_failure,
 )
-from grove.operator.shared.scale_selectors import PodsOf, no_pods, set_scale_selector
 from grove.operator.topology.levels import with_levels_condition
 
 
@@ -76,16 +75,6 @@ def set_status(
         pod_gang_statuses=_gang_entries(gangs),
         current_generation_hash=current,
         update_progress=_with_counts(before.update_progress, replicas),
-    )
-
-
-def with_outcome(status: PodCliqueSetStatus, outcome: Outcome, now: datetime) -> PodCliqueSetStatus:
-    """A status that tells how a pass went and says nothing new about anything else; for a set that cannot go yet."""
-    return msgspec.structs.replace(
-        status,
-        conditions=with_failure(status.conditions, outcome, now),
-        last_errors=last_errors(status.last_errors, outcome, now),
-        last_operation=last_operation(status.last_operation, outcome, now),
     )
 
 

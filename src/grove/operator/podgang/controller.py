@@ -19,13 +19,13 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.backends import Backend, BackendError, GangObjectsState
 from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, NotLeader
+from grove.kube.writes import namespace_ends
 from grove.operator.podgang.gangs import find_gang_layout
 from grove.operator.podgang.plan import GangPlan, ObservedGang, plan_gang
 from grove.operator.shared.cluster.children_writer import Taken, taken
 from grove.operator.shared.cluster.deps import Deps, GangKey
 from grove.operator.shared.cluster.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.sets import SET
-from grove.operator.shared.cluster.writes import namespace_ends
 from grove.operator.shared.diff import is_controlled_by, is_left_behind, needed_patch
 from grove.operator.shared.layout import replica_layouts, replica_of
 from grove.operator.shared.status_batching import SETTLE_S

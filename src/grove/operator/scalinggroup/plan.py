@@ -23,10 +23,9 @@ from grove.operator.scalinggroup.rollout import frozen_members, next_group_repli
 from grove.operator.scalinggroup.status import group_status
 from grove.operator.shared.children import wanted_members
 from grove.operator.shared.claims import FindTemplate, WantedClaims, wanted_group_claims
-from grove.operator.shared.layout import unit_of
+from grove.operator.shared.layout import PodsOf, no_pods, unit_of
 from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, with_children, with_outcome
 from grove.operator.shared.rollout import find_restart, replica_incarnation
-from grove.operator.shared.scale_selectors import PodsOf, no_pods
 from grove.operator.shared.status_batching import group_news
 from grove.operator.shared.termination import (
     Terminations,

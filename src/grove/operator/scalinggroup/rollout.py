@@ -26,7 +26,7 @@ from grove.api.scalinggroup import (
     PodCliqueScalingGroupUpdateProgress,
     ReplicasSelectedToUpdate,
 )
-from grove.operator.scalinggroup.status import has_hashes, is_available
+from grove.operator.podclique.status import has_hashes, is_available
 from grove.operator.shared.layout import group_floor, group_replica_of, member_units, replica_of
 from grove.operator.shared.rollout import (
     find_restart,
@@ -62,7 +62,7 @@ class GroupObserved:
     target: str
     realised: str
     progress: PodCliqueScalingGroupUpdateProgress | None
-    copies: Sequence[GroupReplicaState]
+    replicas: Sequence[GroupReplicaState]
     chosen: bool = True
     rolling: bool = True
     min_available: int = 1
@@ -94,20 +94,20 @@ def next_rollout_step(observed: GroupObserved, now: datetime) -> GroupStep:
         # Closed by a change of strategy that has been taken back since: there is work left.
         progress = msgspec.structs.replace(progress, update_ended_at=None)
 
-    copies = {copy.index: copy for copy in observed.copies}
+    replicas = {replica.index: replica for replica in observed.replicas}
     selected = _selected(progress)
-    flying = [index for index in selected if index in copies and copies[index].is_down]
-    landed = [index for index in selected if index in copies and index not in flying]
-    broken = [copy.index for copy in observed.copies if copy.outdated and not copy.whole]
-    ready = [copy.index for copy in observed.copies if copy.outdated and copy.whole]
-    available = sum(copy.whole for copy in observed.copies)
+    flying = [index for index in selected if index in replicas and replicas[index].is_down]
+    landed = [index for index in selected if index in replicas and index not in flying]
+    broken = [replica.index for replica in observed.replicas if replica.outdated and not replica.whole]
+    ready = [replica.index for replica in observed.replicas if replica.outdated and replica.whole]
+    available = sum(replica.whole for replica in observed.replicas)
     taken: list[int] = []
     for index in ready:
         if len(flying) + len(taken) >= observed.max_unavailable or available < observed.min_available:
             break
         taken.append(index)
         available -= 1
-    if not flying and not broken and not ready and all(copy.new for copy in observed.copies):
+    if not flying and not broken and not ready and all(replica.new for replica in observed.replicas):
         return GroupStep(_ended(progress, now))
     return GroupStep(_with_selection(progress, [*flying, *taken], landed), (*broken, *taken))
 
@@ -127,7 +127,7 @@ def observe_group(
         index = group_replica_of(clique.metadata)
         if index is not None and not clique.metadata.is_deleting:
             live.setdefault(index, {})[clique.metadata.name] = clique
-    copies: list[GroupReplicaState] = []
+    replicas: list[GroupReplicaState] = []
     for index in range(group.spec.replicas):
         units = list(member_units(pcs, replica, config, index))
         pairs = [
@@ -138,7 +138,7 @@ def observe_group(
         restarting = any(
             clique.status.incarnation < group_replica_incarnation(pcs, replica, group, index) for clique, _ in pairs
         )
-        copies.append(
+        replicas.append(
             GroupReplicaState(
                 index,
                 outdated=not told and any(_is_outdated(clique, hash_) for clique, hash_ in pairs),
@@ -150,7 +150,7 @@ def observe_group(
         target=target,
         realised=group.status.current_pod_clique_set_generation_hash,
         progress=group.status.update_progress,
-        copies=copies,
+        replicas=replicas,
         chosen=is_chosen(pcs, replica),
         rolling=is_rolling(pcs),
         min_available=group_floor(group.spec.replicas, config.min_available),
@@ -170,7 +170,7 @@ def next_group_replicas(
     observed = observe_group(pcs, group, config, members, hashes)
     step = next_rollout_step(observed, now)
     replica = replica_of(group.metadata) or 0
-    restarts = within(group.status.replica_restarts, len(observed.copies))
+    restarts = within(group.status.replica_restarts, len(observed.replicas))
     for index in step.take:
         incarnation = group_replica_incarnation(pcs, replica, group, index) + 1
         restarts = restarted_for_update(restarts, index, incarnation, observed.target)

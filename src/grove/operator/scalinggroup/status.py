@@ -8,7 +8,6 @@ from datetime import datetime
 import msgspec
 
 from grove.api import conditions as words
-from grove.api import labels as key
 from grove.api.conditions import FALSE, TRUE, UNKNOWN, with_condition, without_condition
 from grove.api.meta import Condition, find_condition, is_true
 from grove.api.podclique import PodClique
@@ -18,8 +17,15 @@ from grove.api.scalinggroup import (
     PodCliqueScalingGroupStatus,
     PodCliqueScalingGroupUpdateProgress,
 )
-from grove.operator.podclique.status import with_below_minimum
-from grove.operator.shared.layout import floor, group_floor, group_replica_of, member_units
+from grove.operator.podclique.status import has_hashes, is_available, is_updated, with_below_minimum
+from grove.operator.shared.layout import (
+    PodsOf,
+    group_floor,
+    group_replica_of,
+    group_scale_selector,
+    member_units,
+    no_pods,
+)
 from grove.operator.shared.outcome import (
     Outcome,
     last_errors,
@@ -29,7 +35,6 @@ from grove.operator.shared.outcome import (
     with_failure,
 )
 from grove.operator.shared.rollout import group_replica_incarnation
-from grove.operator.shared.scale_selectors import PodsOf, group_scale_selector, no_pods
 
 
 def group_status(
@@ -50,13 +55,13 @@ def group_status(
     `pods_of` gives the pods of a PodClique by its name.
     """
     members = list(members)
-    copies = _whole_replicas(pcs, group, config, replica, members)
+    replicas = _whole_replicas(pcs, group, config, replica, members)
     told = with_children(outcome, ((member, member.status) for member in members))
     generation = pcs.status.current_generation_hash
     hashes = [template_hashes[name] for name in config.clique_names if name in template_hashes]
-    scheduled = [copy for copy in copies.values() if _all_true(copy, words.POD_CLIQUE_SCHEDULED)]
-    available = [copy for copy in scheduled if all(is_available(clique) for clique in copy)]
-    updated = [copy for copy in available if all(map(is_updated, copy, hashes, [generation] * len(copy)))]
+    scheduled = [cliques for cliques in replicas.values() if _all_true(cliques, words.POD_CLIQUE_SCHEDULED)]
+    available = [cliques for cliques in scheduled if all(is_available(clique) for clique in cliques)]
+    updated = [cliques for cliques in available if all(map(is_updated, cliques, hashes, [generation] * len(cliques)))]
     before = group.status
     after = msgspec.structs.replace(
         before,
@@ -68,40 +73,18 @@ def group_status(
         observed_generation=observed_generation(before.observed_generation, group.metadata.generation, outcome),
         last_errors=last_errors(before.last_errors, told, now),
         last_operation=last_operation(before.last_operation, told, now),
-        conditions=with_failure(_conditions(group, config, copies, now), told, now),
-        update_progress=_with_counts(group, copies, config, hashes, generation),
+        conditions=with_failure(_conditions(group, config, replicas, now), told, now),
+        update_progress=_with_counts(group, replicas, config, hashes, generation),
     )
     progress = after.update_progress
-    converged = len(copies) == group.spec.replicas and all(
+    converged = len(replicas) == group.spec.replicas and all(
         has_hashes(clique, hash_, generation)
-        for copy in copies.values()
-        for clique, hash_ in zip(copy, hashes, strict=True)
+        for cliques in replicas.values()
+        for clique, hash_ in zip(cliques, hashes, strict=True)
     )
     if converged and (progress is None or progress.update_ended_at is not None):
         return msgspec.structs.replace(after, current_pod_clique_set_generation_hash=generation)
     return after
-
-
-def is_available(clique: PodClique) -> bool:
-    return clique.status.ready_replicas >= floor(clique.spec)
-
-
-def has_hashes(clique: PodClique, template_hash: str, generation: str) -> bool:
-    """Whether a clique has fully become what its template says now."""
-    return (
-        clique.metadata.labels.get(key.POD_TEMPLATE_HASH) == template_hash
-        and clique.status.current_pod_template_hash == template_hash
-        and clique.status.current_pod_clique_set_generation_hash == generation
-    )
-
-
-def is_updated(clique: PodClique, template_hash: str, generation: str) -> bool:
-    """The same, and whole again: enough pods are ready, and they are new ones."""
-    return (
-        has_hashes(clique, template_hash, generation)
-        and is_available(clique)
-        and clique.status.updated_replicas >= floor(clique.spec)
-    )
 
 
 def _whole_replicas(
@@ -117,24 +100,24 @@ def _whole_replicas(
         for clique in members
         if not clique.metadata.is_deleting and group_replica_of(clique.metadata) is not None
     }
-    copies: dict[int, list[PodClique]] = {}
+    replicas: dict[int, list[PodClique]] = {}
     for index in range(group.spec.replicas):
         units = list(member_units(pcs, replica, config, index))
         incarnation = group_replica_incarnation(pcs, replica, group, index)
         found = [live[unit.fqn] for unit in units if unit.fqn in live]
         found = [clique for clique in found if clique.status.incarnation >= incarnation]
         if len(found) == len(config.clique_names):
-            copies[index] = found
-    return copies
+            replicas[index] = found
+    return replicas
 
 
 def _conditions(
-    group: PodCliqueScalingGroup, config: ScalingGroupConfig, copies: Mapping[int, list[PodClique]], now: datetime
+    group: PodCliqueScalingGroup, config: ScalingGroupConfig, replicas: Mapping[int, list[PodClique]], now: datetime
 ) -> tuple[Condition, ...]:
     conditions = group.status.conditions
     progress = group.status.update_progress
     need = group_floor(group.spec.replicas, config.min_available)
-    healthy = sum(not any(_is_breached(clique) for clique in copy) for copy in copies.values())
+    healthy = sum(not any(_is_breached(clique) for clique in cliques) for cliques in replicas.values())
     if progress is not None and progress.update_ended_at is None:
         status, reason, message = UNKNOWN, words.UPDATE_IN_PROGRESS, "not judged while an update is under way"
     elif healthy < need:
@@ -161,7 +144,7 @@ def _all_true(cliques: Iterable[PodClique], type_: str) -> bool:
 
 def _with_counts(
     group: PodCliqueScalingGroup,
-    copies: Mapping[int, list[PodClique]],
+    replicas: Mapping[int, list[PodClique]],
     config: ScalingGroupConfig,
     hashes: list[str],
     generation: str,
@@ -171,8 +154,8 @@ def _with_counts(
         return None
     done = sum(
         is_updated(clique, hash_, generation)
-        for copy in copies.values()
-        for clique, hash_ in zip(copy, hashes, strict=True)
+        for cliques in replicas.values()
+        for clique, hash_ in zip(cliques, hashes, strict=True)
     )
     total = group.spec.replicas * len(config.clique_names)
     return msgspec.structs.replace(progress, updated_pod_cliques_count=done, total_pod_cliques_count=total)

@@ -17,8 +17,7 @@ from grove.api.meta import Json, Object
 from grove.api.podclique import AutoScalingConfig, PodClique
 from grove.api.podcliqueset import AdoptedHash, PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.operator.podcliqueset.computedomains import find_mnnvl_group, with_mnnvl_claim
-from grove.operator.shared.autoscaling import described
+from grove.operator.shared.claims import find_mnnvl_group, with_mnnvl_claim
 from grove.operator.shared.diff import owned_by
 from grove.operator.shared.layout import (
     Unit,
@@ -49,8 +48,7 @@ def wanted_members(pcs: PodCliqueSet, group: PodCliqueScalingGroup) -> list[Json
     if replica is None or config is None:
         return []
     hashes = template_hashes(pcs)
-    copies = range(group.spec.replicas)
-    units = (unit for index in copies for unit in member_units(pcs, replica, config, index))
+    units = (unit for index in range(group.spec.replicas) for unit in member_units(pcs, replica, config, index))
     return [_clique(pcs, unit, group, hashes) for unit in units]
 
 
@@ -273,3 +271,22 @@ def _metadata(
     if finalizer:
         metadata["finalizers"] = [finalizer]
     return metadata
+
+
+SELF = "self"
+"""What an Object metric of a template is about: the object that is scaled, or with `kind: PodCliqueSet` the set that it
+is part of. A template is unfolded into replicas and cannot name them."""
+
+
+def described(metric: Json, pcs: PodCliqueSet, target: Json) -> Json:
+    """The metric with `self` replaced; `target` is the scaleTargetRef of the autoscaler it stands in."""
+    source = metric.get("object")
+    about: Any = source.get("describedObject") if isinstance(source, dict) else None
+    if source is None or not isinstance(about, dict) or about.get("name") != SELF:
+        return metric
+    if about.get("kind") == PodCliqueSet.RESOURCE.kind:
+        resource = PodCliqueSet.RESOURCE
+        named: Json = {"apiVersion": resource.api_version, "kind": resource.kind, "name": pcs.metadata.name}
+    else:
+        named = dict(target)
+    return {**metric, "object": {**source, "describedObject": named}}

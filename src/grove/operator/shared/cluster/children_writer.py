@@ -16,7 +16,7 @@ from grove.api.meta import Json, Key, Object, Resource
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, NotLeader
-from grove.operator.shared.cluster.writes import Act, in_parallel, namespace_ends
+from grove.kube.writes import Act, in_parallel, namespace_ends
 from grove.operator.shared.diff import ChildPlan, is_controlled_by, is_left_behind, needed_patch, plan_children
 
 

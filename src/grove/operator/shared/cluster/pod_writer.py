@@ -17,9 +17,9 @@ from grove.api.podclique import PodClique
 from grove.kube.cache import Cache
 from grove.kube.client import Client, Patch
 from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from grove.kube.writes import in_parallel
 from grove.operator.podclique.pods import PodPlan, Removal
 from grove.operator.podgang.gangs import gate_removal
-from grove.operator.shared.cluster.writes import in_parallel
 
 
 class PodWriter:

@@ -14,7 +14,7 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.controller import DONE, Controller, Result
 from grove.kube.errors import AlreadyExists, Forbidden, NotFound
-from grove.operator.podcliqueset.revisions import next_steps
+from grove.operator.podcliqueset.rollout import next_revisions
 
 PAGE = 500
 SETTLE_S = 1.0
@@ -57,7 +57,7 @@ class Revisions:
 
     async def _keep(self, pcs: PodCliqueSet) -> None:
         meta = pcs.metadata
-        steps = next_steps(pcs, await self._there(pcs))
+        steps = next_revisions(pcs, await self._there(pcs))
         if steps.create is not None:
             try:
                 await self._client.create(ControllerRevision, steps.create)
