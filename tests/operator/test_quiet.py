@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import AsyncIterator
 
@@ -10,8 +11,15 @@ import pytest
 from tests.support.manifests import clique, group, many_pairs, pcs, worked_example
 from tests.support.operating import World, operating
 
+from grove.api.meta import is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.operator.wiring import Operator
+from grove.scheduler.loop.live import Scheduler
+from grove.sim.cluster import SimCluster
+from grove.sim.loop import run
+from grove.sim.topology import Topology
 
 pytestmark = pytest.mark.older_too
 
@@ -91,6 +99,25 @@ async def test_a_pair_of_pods_costs_few_writes(world: World) -> None:
     assert writes["patch", "podgangs/status"] <= 20
     assert writes["patch", "podcliques/status"] <= 40
     assert writes.total() <= 40 * 4.5
+
+
+def test_operator_and_scheduler_together_write_the_status_of_a_gang_once() -> None:
+    """The scheduler's first word about a gang says for the operator that its pods exist."""
+
+    async def story() -> tuple[int, list[tuple[str, bool]]]:
+        async with SimCluster(nodes=Topology(nodes=5)) as sim:
+            client, ours = sim.client(), [sim.client(user=user) for user in ("grove-operator", "grove-scheduler")]
+            task = asyncio.ensure_future(Scheduler(ours[1], clock=sim.clock).run())
+            async with Operator(ours[0], clock=sim.clock, rng=random.Random(5)).running():
+                await client.create(PodCliqueSet, many_pairs("pairs", 5))
+                await asyncio.sleep(60)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            gangs = [one.status for one in (await client.list(PodGang, "default")).items]
+            said = [(one.phase, is_true(one.conditions, "Initialized")) for one in gangs]
+            return sum(one.calls["patch", "podgangs/status"] for one in ours), said
+
+    assert run(story()) == (5, [("Running", True)] * 5)
 
 
 async def test_two_pods_ready_in_one_moment_are_one_status_write(world: World) -> None:

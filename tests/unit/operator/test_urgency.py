@@ -131,3 +131,20 @@ def test_a_replica_that_an_update_takes_down_is_no_news() -> None:
 )
 def test_gang_news(before: PodGangStatus, after: PodGangStatus, news: bool) -> None:
     assert gang_news(before, after) is news
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "news"),
+    [
+        pytest.param(
+            (), said("Initialized", "True"), False, id="complete: the scheduler will say so"
+        ),
+        pytest.param((), said("Initialized", "False"), True, id="incomplete: its scheduler must not begin"),
+        pytest.param(said("Initialized", "False"), said("Initialized", "True"), True, id="complete at last"),
+    ],
+)
+def test_gang_news_where_the_scheduler_reports(
+    before: tuple[Condition, ...], after: tuple[Condition, ...], news: bool
+) -> None:
+    old, new = PodGangStatus(conditions=before), PodGangStatus(conditions=after)
+    assert gang_news(old, new, scheduler_reports=True) is news

@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from grove.api.meta import Condition, find_condition
+from grove.api.meta import Condition, Key, ObjectMeta, find_condition
 from grove.api.podgang import PodGang, PodGangSpec, PodGangStatus, PodGroup
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import GangState, Verdict
@@ -71,6 +72,27 @@ def test_phase_and_conditions(
     told = said(found, "Ready")
     assert (told[0] if told else None) == is_ready
     assert find_condition(found.conditions, "Initialized") == INITIALIZED
+
+
+@pytest.mark.parametrize(
+    ("maker", "missing", "verdict", "told"),
+    [
+        pytest.param("grove-operator", 0, PLACED, True, id="with the first word about a gang of the operator"),
+        pytest.param("grove-operator", 0, None, False, id="not by itself"),
+        pytest.param("grove-operator", 1, REFUSED, False, id="not while a pod is missing"),
+        pytest.param("", 0, PLACED, False, id="not of a gang that somebody else made"),
+    ],
+)
+def test_that_all_pods_exist_is_said_for_the_operator(
+    maker: str, missing: int, verdict: Verdict | None, told: bool
+) -> None:
+    made = state(group_of={Key("ns", "p"): "a"}, missing={Key("ns", f"m{n}") for n in range(missing)})
+    meta = ObjectMeta(name="g", labels={"app.kubernetes.io/managed-by": maker})
+    made.podgang = structs.replace(made.podgang, metadata=meta, status=PodGangStatus())
+
+    found = status(made, verdict, (2, 1) if verdict is PLACED else (0, 0))
+
+    assert said(found, "Initialized") == (("True", "PodGangPodsCreated", "all pods exist") if told else None)
 
 
 def test_lost_pods_are_told_with_numbers() -> None:

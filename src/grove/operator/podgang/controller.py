@@ -28,7 +28,7 @@ from grove.operator.shared.cluster.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.sets import SET
 from grove.operator.shared.diff import is_controlled_by, is_left_behind, needed_patch
 from grove.operator.shared.layout import replica_layouts, replica_of
-from grove.operator.shared.status_batching import SETTLE_S
+from grove.operator.shared.status_batching import PROGRESS_S, SCHEDULER_FIRST_S, SETTLE_S
 
 TROUBLES = Counter(
     "grove_gang_backend_troubles",
@@ -119,8 +119,9 @@ class PodGangController:
         self, plan: GangPlan, gang: PodGang, backend: Backend, backed: GangObjectsState | None
     ) -> float | None:
         after = plan.status(gang, backend, backed)
-        news = plan.is_news(gang.status, after)
-        wait_s = await self._deps.statuses.write(gang, after, news=news, conditional=True)
+        news = plan.is_news(gang.status, after, backend)
+        limit_s = PROGRESS_S if gang.status.conditions else SCHEDULER_FIRST_S
+        wait_s = await self._deps.statuses.write(gang, after, news=news, wait_s=limit_s, conditional=True)
         if wait_s is None and backed is not None:
             for notice in plan.events(gang, backend, backed):
                 TROUBLES.labels(backend.name, backed.reason).inc()

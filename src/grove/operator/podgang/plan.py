@@ -81,9 +81,11 @@ class GangPlan:
             return gang.status
         return gang_status(gang, wanted, backend, context.pods_of, self.now, backed)
 
-    def is_news(self, before: PodGangStatus, after: PodGangStatus) -> bool:
+    def is_news(self, before: PodGangStatus, after: PodGangStatus, backend: Backend) -> bool:
         """Whether somebody waits for this status; else it may wait for more to report."""
-        return gang_news(before, after) and self.wanted is not None and not self.wanted.incomplete
+        if self.wanted is None or not gang_news(before, after, scheduler_reports=backend.reports_gang_status):
+            return False
+        return backend.reports_gang_status or not self.wanted.incomplete
 
     def events(self, gang: PodGang, backend: Backend, backed: GangObjectsState | None) -> list[Notice]:
         """Once for each time that a gang is not told to its scheduler; `gang` as it was before that was written."""

@@ -58,7 +58,7 @@ def _with_initialized(gang: PodGang, wanted: WantedGang, now: datetime) -> PodGa
     conditions = gang.status.conditions
     short = any(len(group["podReferences"]) < group["minReplicas"] for group in wanted.object["spec"]["podgroups"])
     if not wanted.incomplete or (is_true(conditions, words.INITIALIZED) and not short):
-        status, reason, message = TRUE, words.POD_GANG_PODS_CREATED, "all pods exist"
+        status, reason, message = TRUE, words.POD_GANG_PODS_CREATED, words.ALL_PODS_EXIST
     else:
         # No counts in the message: a gang of a thousand pods would be written a thousand times on its way.
         status, reason, message = FALSE, words.POD_GANG_PODS_CREATION_PENDING, "pods are still being created"

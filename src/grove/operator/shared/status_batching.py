@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 
 from grove.api import conditions as words
 from grove.api.conditions import FALSE, TRUE
-from grove.api.meta import Condition, find_condition
+from grove.api.meta import Condition, find_condition, is_true
 from grove.api.podclique import PodCliqueSpec, PodCliqueStatus, PodCliqueUpdateProgress
 from grove.api.podcliqueset import PodCliqueSetStatus, PodCliqueSetUpdateProgress
 from grove.api.podgang import RUNNING, PodGangStatus
@@ -24,7 +24,8 @@ PROGRESS_S = 1.0
 """How long a status may lag behind while things are on their way and nothing is wrong."""
 FIRST_S = 5.0
 """The same for the first status of a new object: that its pods are not there yet is known to whoever made it."""
-
+SCHEDULER_FIRST_S = 2.0
+"""The same for the first status of a gang whose scheduler reports on it: its own first status says what ours would."""
 NOTHING_YET_S = 30.0
 """The same for an object that nothing has begun for: in a set of a thousand replicas the last one's turn comes late."""
 CROWD_S = 0.05
@@ -39,6 +40,11 @@ class StatusBatches:
         self._now = now
         self._since: dict[Hashable, tuple[float, float]] = {}
         self._crowd: set[Hashable] = set()
+
+    @property
+    def waiting(self) -> int:
+        """Statuses that wait for more to report."""
+        return len(self._crowd)
 
     def wait_s(self, key: Hashable, at_most_s: float, *, yields: bool = False) -> float:
         """Seconds the write of `key` may still wait, counted from the first time this was asked; 0.0 is now.
@@ -108,13 +114,18 @@ def set_news(replicas: int, before: PodCliqueSetStatus, after: PodCliqueSetStatu
     )
 
 
-def gang_news(before: PodGangStatus, after: PodGangStatus) -> bool:
-    """Schedulers and gates wait for Initialized; a gang that runs, or stopped running, is worth a word too."""
+def gang_news(before: PodGangStatus, after: PodGangStatus, *, scheduler_reports: bool = False) -> bool:
+    """Schedulers and gates wait for Initialized; a gang that runs, or stopped running, is worth a word too.
+
+    A scheduler that reports on gangs says with its first status that one is initialized: only that it is not is news.
+    """
 
     def said(status: PodGangStatus, type_: str) -> str:
         found = find_condition(status.conditions, type_)
         return f"{found.status} {found.reason}" if found is not None else ""
 
+    if scheduler_reports and not said(before, words.INITIALIZED):
+        return not is_true(after.conditions, words.INITIALIZED)
     gates = (words.INITIALIZED, words.SCHEDULER_OBJECTS_READY)
     return (
         any(said(before, type_) != said(after, type_) for type_ in gates)

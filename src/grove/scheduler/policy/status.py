@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from grove.api import conditions as words
+from grove.api import labels
 from grove.api.conditions import with_condition, without_condition
 from grove.api.meta import Condition, Json, find_condition, rfc3339
 from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang, PodGangStatus
@@ -78,7 +79,22 @@ def wanted_status(
     conditions = _with_plans(conditions, gang.life, now, say)
     conditions = _with_former_place(conditions, frozenset() if stands else gang.former, now)
     score = gang.score if stands and gang.score is not None else before.placement_score
-    return PodGangStatus(phase=phase, conditions=conditions, placement_score=score)
+    after = PodGangStatus(phase=phase, conditions=conditions, placement_score=score)
+    return after if says_nothing(before, after) else _with_initialized(after, gang, now)
+
+
+def _with_initialized(status: PodGangStatus, gang: GangState, now: datetime) -> PodGangStatus:
+    """With the operator's word that all pods of the gang exist, which it leaves to the first status that is written.
+
+    It makes a gang when its pods are there, and says at once if they are not; so one write a gang is saved.
+    """
+    by_operator = gang.podgang.metadata.labels.get(labels.MANAGED_BY) == labels.OPERATOR
+    if not by_operator or gang.missing or not gang.group_of or find_condition(status.conditions, words.INITIALIZED):
+        return status
+    conditions = with_condition(
+        status.conditions, words.INITIALIZED, words.TRUE, words.POD_GANG_PODS_CREATED, words.ALL_PODS_EXIST, now
+    )
+    return msgspec.structs.replace(status, conditions=conditions)
 
 
 def _with_plans(
