@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
@@ -170,7 +171,9 @@ async def test_gangs_and_services_of_a_deleted_set_go_before_its_pods_and_nothin
     await world.eventually(nothing, 90)
     kinds = [kind for kind, _ in asked]
     assert sorted(kinds[:2]) == ["PodGang", "Service"]
-    assert kinds[2:] == ["Pod"] * 9, "eight at once, and whatever they missed"
+    assert kinds[2:10] == ["Pod"] * 8, "eight at once"
+    assert kinds[-3:] == ["Pod", "PodClique", "PodCliqueScalingGroup"], "whatever they missed"
+    assert Counter(kinds) == {"PodGang": 1, "Service": 1, "Pod": 9, "PodClique": 9, "PodCliqueScalingGroup": 1}
     said = world.writes() - before
     assert not said["patch", "podgangs/status"]
     assert not said["patch", "podcliques/status"]

@@ -136,9 +136,7 @@ def test_gang_news(before: PodGangStatus, after: PodGangStatus, news: bool) -> N
 @pytest.mark.parametrize(
     ("before", "after", "news"),
     [
-        pytest.param(
-            (), said("Initialized", "True"), False, id="complete: the scheduler will say so"
-        ),
+        pytest.param((), said("Initialized", "True"), False, id="complete: the scheduler will say so"),
         pytest.param((), said("Initialized", "False"), True, id="incomplete: its scheduler must not begin"),
         pytest.param(said("Initialized", "False"), said("Initialized", "True"), True, id="complete at last"),
     ],

@@ -27,7 +27,7 @@ from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_clique
 from grove.operator.shared.cluster.pod_facts import ON_NODE, PodLoads, VanishedNodes, Waits, by_node
 from grove.operator.shared.cluster.pod_writer import PodWriter
-from grove.operator.shared.cluster.sets import SET
+from grove.operator.shared.cluster.sets import SET, set_key
 from grove.operator.shared.diff import finalizer_patch
 from grove.operator.shared.layout import Unit, replica_of, unit_of
 from grove.operator.shared.outcome import COMPLETE, Outcome
@@ -187,13 +187,20 @@ class PodCliqueController:
         meta = clique.metadata
         patch = finalizer_patch(meta.finalizers, meta.resource_version, key.CLIQUE_FINALIZER, present=False)
         if patch is not None:
-            if any(not pod.metadata.is_deleting for pod in self._cache.owned(Pod, by=meta.uid)):
+            pods_stay = any(not pod.metadata.is_deleting for pod in self._cache.owned(Pod, by=meta.uid))
+            if pods_stay and not self._goes_with_set(clique):
                 await delete_ahead_of_clique(self._deps.client, clique)
             try:
                 await self._deps.client.patch(PodClique, meta.name, patch, meta.namespace)
             except NotFound:
                 pass
         return DONE
+
+    def _goes_with_set(self, clique: PodClique) -> bool:
+        """Whether its set is going too, and sees to the pods."""
+        found = set_key(clique)
+        pcs = self._cache.get(PodCliqueSet, found) if found is not None else None
+        return pcs is not None and pcs.metadata.is_deleting
 
     def forget(self, uid: str) -> None:
         self._deps.statuses.forget(uid)

@@ -35,13 +35,15 @@ from grove.operator.shared.cluster.sets import SET, set_key
 from grove.operator.shared.diff import finalizer_patch, status_patch
 from grove.operator.shared.layout import replica_of
 from grove.operator.shared.outcome import Outcome, outcome_of, with_outcome
+from grove.operator.shared.rollout import is_updating
 from grove.operator.shared.startup import has_start_order, mounts_token
 from grove.operator.shared.status_batching import PROGRESS_S, SETTLE_S
 
 Part = PodClique | PodCliqueScalingGroup | PodGang
 
-LOOK_COST_S = 0.0002
-"""What a look waits for each replica of the set: ten times what it costs, so it takes a tenth of a core at most."""
+UPDATE_LOOK_S, LOOK_S = 0.0002, 0.001
+"""What a look waits for each replica of the set: ten times what it costs while an update waits for the next step, a
+hundred times while only progress is to be reported."""
 LONGEST_WAIT_S = 1.0
 REPLICA_PROGRESS_S = 0.01
 """How long progress of a set may go unreported for each of its replicas: its status names every gang, and costs so."""
@@ -303,7 +305,8 @@ class PodCliqueSetController:
         """Something about the set is to be reported."""
         pcs = self._cache.get(PodCliqueSet, key_)
         if pcs is not None:
-            self._queue.add(key_, after_s=min(SETTLE_S + LOOK_COST_S * pcs.spec.replicas, LONGEST_WAIT_S))
+            cost_s = UPDATE_LOOK_S if is_updating(pcs) else LOOK_S
+            self._queue.add(key_, after_s=min(SETTLE_S + cost_s * pcs.spec.replicas, LONGEST_WAIT_S))
 
     def _wake_children(self, key_: Key, after_s: float = SETTLE_S) -> None:
         self._children_due.add(key_)

@@ -7,7 +7,8 @@ place and a PodClique's template is found by what it is, never by how its name e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from grove.api import labels as key
 from grove.api import labelsets, names
@@ -18,8 +19,7 @@ from grove.api.podcliqueset import CliqueTemplate, PodCliqueSet, ScalingGroupCon
 from grove.api.scalinggroup import PodCliqueScalingGroup
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPlace:
+class GroupPlace(Struct, frozen=True):
     """Which replica of which scaling group a member clique is in."""
 
     config: ScalingGroupConfig
@@ -27,8 +27,7 @@ class GroupPlace:
     replica: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(Struct, frozen=True):
     """One PodClique a set has: its name, its template, and where in the set it stands."""
 
     fqn: str
@@ -44,8 +43,7 @@ class Unit:
         return self.gang != self.base_gang
 
 
-@dataclass(frozen=True, slots=True)
-class GangLayout:
+class GangLayout(Struct, frozen=True):
     """One PodGang a set has; `units` in the order of its pod groups."""
 
     name: str

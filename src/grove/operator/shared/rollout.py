@@ -18,7 +18,6 @@ from datetime import datetime
 
 import msgspec
 
-from grove.api import labels
 from grove.api import labels as key
 from grove.api.core import Pod
 from grove.api.podclique import PodClique
@@ -34,9 +33,15 @@ def is_rolling(pcs: PodCliqueSet) -> bool:
     return strategy is None or strategy.type != ON_DELETE
 
 
+def is_updating(pcs: PodCliqueSet) -> bool:
+    """Whether an update is open: its next step waits for what the parts of the set say."""
+    progress = pcs.status.update_progress
+    return progress is not None and progress.update_ended_at is None
+
+
 def is_paused(pcs: PodCliqueSet) -> bool:
     """Whether an update may take nothing further down; what is down already comes back new."""
-    return pcs.metadata.annotations.get(labels.ROLLOUT_PAUSED, "").lower() == "true"
+    return pcs.metadata.annotations.get(key.ROLLOUT_PAUSED, "").lower() == "true"
 
 
 def max_unavailable(pcs: PodCliqueSet) -> int:

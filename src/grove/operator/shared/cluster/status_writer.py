@@ -39,14 +39,15 @@ class StatusWriter:
         a lost race is raised as Conflict.
         """
         before: Any = obj
-        version = obj.metadata.resource_version if conditional else ""
-        patch = status_patch(before.status, status, resource_version=version)
         uid = obj.metadata.uid
+        is_new = before.status != status
+        if is_new and not news and (left_s := self._batches.wait_s(uid, wait_s, yields=True)):
+            return left_s
+        version = obj.metadata.resource_version if conditional else ""
+        patch = status_patch(before.status, status, resource_version=version) if is_new else None
         if patch is None:
             self._batches.done(uid)
             return None
-        if not news and (left_s := self._batches.wait_s(uid, wait_s, yields=True)):
-            return left_s
         # Before the write: whoever sees its echo may ask.
         self._remember(uid, getattr(before.status, "conditions", ()), getattr(status, "conditions", ()))
         try:
