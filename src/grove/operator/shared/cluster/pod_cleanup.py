@@ -3,8 +3,9 @@
 The garbage collector would come to the pods last, one by one, after everything between the object and its pods is gone.
 Here PodGangs go first, so that no scheduler reports on gangs that are going, and Services with them, so that no pod
 that goes has its EndpointSlice written. Then the pods and after them their PodCliques, by a few collection deletes at
-once: the API server works each off one by one, and the garbage collector would ask twice about each. It is safe while our finalizer holds the object: until that is off nobody can have made another of
-the same name, whose children would carry the same labels. What fails is left to the garbage collector.
+once: the API server works each off one by one, and the garbage collector would ask twice about each. It is safe while
+our finalizer holds the object: until that is off nobody can have made another of the same name, whose children would
+carry the same labels. What fails is left to the garbage collector.
 """
 
 from __future__ import annotations
