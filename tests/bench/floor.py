@@ -32,6 +32,25 @@ IN_FLIGHT = 64
 NUMBER = "NUMBER"
 
 
+def _condition(type_: str, reason: str) -> Json:
+    when = "2026-01-01T00:00:00Z"
+    return {"type": type_, "status": "True", "reason": reason, "message": "as asked for", "lastTransitionTime": when}
+
+
+_COUNTS = ("replicas", "readyReplicas", "scheduledReplicas", "updatedReplicas")
+STATUSES: dict[str, Json] = {
+    "PodClique": {
+        **dict.fromkeys(_COUNTS, 2), "scheduleGatedReplicas": 0, "observedGeneration": 1,
+        "conditions": [_condition("PodCliqueScheduled", "SufficientScheduledPods")],
+    },
+    "PodGang": {
+        "phase": "Running",
+        "conditions": [_condition("Initialized", "PodGangPodsCreated"), _condition("Scheduled", "GangScheduled")],
+    },
+}  # fmt: skip
+"""One status of each, when all is made; only with `statuses`."""
+
+
 def unavoidable(manifest: Json) -> list[Json]:
     """What is made of a set, in the order to make it, ready to be created."""
     graph = PureGraph(manifest, GroveBackend())
@@ -63,10 +82,13 @@ class Floor:
         self._made: list[Json] = []
         self._nodes: list[str] = []
 
-    async def make(self, systems: list[list[Json]]) -> None:
+    async def make(self, systems: list[list[Json]], *, statuses: bool = False) -> None:
         self._nodes = [node.metadata.name for node in (await self._client.list(Node)).items]
         self._made = [one for system in systems for one in system]
         await self._all(self._one(number, one) for number, one in enumerate(self._made))
+        if statuses:
+            told = [one for one in self._made if one["kind"] in STATUSES]
+            await self._all(self._tell(one) for one in told)
 
     async def remove(self) -> None:
         for first in (True, False):
@@ -78,6 +100,10 @@ class Floor:
         if obj["kind"] == "Pod":
             meta = obj["metadata"]
             await self._client.bind(meta["namespace"], meta["name"], self._nodes[number % len(self._nodes)])
+
+    async def _tell(self, obj: Json) -> None:
+        meta, patch = obj["metadata"], {"status": STATUSES[obj["kind"]]}
+        await self._client.patch(_resource(obj), meta["name"], patch, meta["namespace"], subresource="status")
 
     async def _delete(self, obj: Json) -> None:
         await self._client.delete(_resource(obj), obj["metadata"]["name"], obj["metadata"]["namespace"])
@@ -108,7 +134,7 @@ async def main(kubeconfig: str) -> None:
                 systems = [numbered(one, old, new.replace(NUMBER, str(n)), n) for n in range(order["count"])]
                 print("planned", flush=True)
                 await loop.run_in_executor(None, sys.stdin.readline)
-                await floor.make(systems)
+                await floor.make(systems, statuses=order["statuses"])
             else:
                 await floor.remove()
             print("done", flush=True)

@@ -4,7 +4,8 @@ Everything runs in processes of its own, as it would in a cluster. Times are wal
 user sees, so a busy machine stretches them; CPU seconds and API calls are not stretched. Beside each stands the floor:
 what a bare client takes for the unavoidable writes of the same system, on the same control plane just before. Calls are
 counted by the API server, so nobody's are forgotten. `GROVE_BENCH_REPLICAS`, `GROVE_BENCH_SETS` (0 leaves the many sets
-out) and `GROVE_BENCH_NODES` make it smaller; `GROVE_BENCH_CALLS=1` lists every kind of call.
+out) and `GROVE_BENCH_NODES` make it smaller; `GROVE_BENCH_CALLS=1` lists every kind of call. `GROVE_BENCH_BEFORE` names
+the folder of an earlier checkout, whose operator and scheduler make and delete the same set on the same control plane.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from tests.support.manifests import clique, group, many_pairs, pcs
 REPLICAS = int(os.environ.get("GROVE_BENCH_REPLICAS", "500"))
 NODES = int(os.environ.get("GROVE_BENCH_NODES", "1000"))
 SETS = int(os.environ.get("GROVE_BENCH_SETS", "1000"))
+BEFORE = os.environ.get("GROVE_BENCH_BEFORE", "")
 IDLE_S = 20.0
 SETTLE_S = 5.0
 """What is still on its way when all is there, or gone, belongs to it."""
@@ -56,12 +58,14 @@ TICKS = os.sysconf("SC_CLK_TCK")
 class Process:
     """One of the processes around the API server; `ask` is for the operator, which answers with its own counts."""
 
-    def __init__(self, name: str, *command: str, piped: bool = False) -> None:
+    def __init__(self, name: str, *command: str, piped: bool = False, checkout: str = "") -> None:
         pipe = subprocess.PIPE if piped else subprocess.DEVNULL
         self.name = name
+        env = {**os.environ, "PYTHONPATH": f"{checkout}/src"} if checkout else None
         self.child = subprocess.Popen(
-            [sys.executable, *command], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
-        )
+            [sys.executable, *command],
+            stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=env, cwd=checkout or None,
+        )  # fmt: skip
 
     def read_line(self) -> str:
         assert self.child.stdout is not None
@@ -121,6 +125,13 @@ class Bench:
         while changes:
             changes = 0
             await asyncio.sleep(for_s)
+
+    async def events_end(self) -> None:
+        """Waits until the node controller has greeted every node with an Event, at its own slow rate."""
+        before, now = -1, 0
+        while before != now:
+            before, now = now, (await served(self))["post", "events"]
+            await asyncio.sleep(SETTLE_S)
 
     def pods(self, *, ready: bool = False, ungated: bool = False) -> int:
         found = self.cache.list(Pod)
@@ -194,12 +205,14 @@ def fake_nodes(kubeconfig: Path, count: int) -> Process:
 
 
 @contextmanager
-def operating(bench: Bench, kubeconfig: Path) -> Iterator[None]:
-    """With the operator and grove-scheduler."""
+def operating(bench: Bench, kubeconfig: Path, checkout: str = "") -> Iterator[None]:
+    """With the operator and grove-scheduler, those of another checkout if one is named."""
     where = ["--kubeconfig", str(kubeconfig), "--no-leader-elect", "--port", "0"]
-    bench.operator = Process("operator", "-m", "tests.bench.operator_process", str(kubeconfig), piped=True)
+    process = ["-m", "tests.bench.operator_process", str(kubeconfig)]
+    bench.operator = Process("operator", *process, piped=True, checkout=checkout)
     bench.operator.expect("ready")
-    with running(bench, bench.operator, Process("scheduler", "-m", "grove", "scheduler", *where)):
+    scheduler = Process("scheduler", "-m", "grove", "scheduler", *where, checkout=checkout)
+    with running(bench, bench.operator, scheduler):
         yield
 
 
@@ -214,17 +227,23 @@ class Floor(NamedTuple):
 
 
 class Floors(NamedTuple):
+    """`told` is that of the big set with one status of every clique and gang, which the API promises its users."""
+
     small: Floor
     big: Floor
+    told: Floor
     many: Floor
 
 
-async def floor_of(bench: Bench, bare: Process, manifest: Json, count: int, rename: str, to: str) -> Floor:
+async def floor_of(
+    bench: Bench, bare: Process, manifest: Json, count: int, rename: str, to: str, *, statuses: bool = False
+) -> Floor:
     """Makes `count` systems like this one with a bare client, and deletes them."""
-    bare.say(json.dumps({"do": "make", "set": manifest, "count": count, "rename": rename, "to": to}))
+    order = {"do": "make", "set": manifest, "count": count, "rename": rename, "to": to, "statuses": statuses}
+    bare.say(json.dumps(order))
     await asyncio.to_thread(bare.expect, "planned")
     pods = sum(one["kind"] == "Pod" for one in unavoidable(manifest)) * count
-    cpu, began = bench.cpu_s(), time.perf_counter()
+    calls_before, cpu, began = await served(bench), bench.cpu_s(), time.perf_counter()
     bare.say("")
     await bench.until(lambda: bench.pods() == pods)
     created_s = time.perf_counter() - began
@@ -233,13 +252,16 @@ async def floor_of(bench: Bench, bare: Process, manifest: Json, count: int, rena
     await asyncio.to_thread(bare.expect, "done")
     await asyncio.sleep(SETTLE_S)
     ready_cpu_s = bench.spent_since(cpu)
+    print_calls(f"floor, {pods} pods made", await served(bench) - calls_before)
 
-    cpu, began = bench.cpu_s(), time.perf_counter()
+    calls_before, cpu, began = await served(bench), bench.cpu_s(), time.perf_counter()
     bare.say(json.dumps({"do": "remove"}))
     await bench.until(lambda: not bench.cache.list(Pod))
     gone_s = time.perf_counter() - began
     await asyncio.to_thread(bare.expect, "done")
+    await bench.until(lambda: not bench.cache.list(PodClique))
     await asyncio.sleep(SETTLE_S)
+    print_calls(f"floor, {pods} pods deleted", await served(bench) - calls_before)
     return Floor(created_s, ready_s, ready_cpu_s, gone_s, bench.spent_since(cpu))
 
 
@@ -249,10 +271,12 @@ async def floors(bench: Bench, kubeconfig: Path) -> Floors:
     with running(bench, bare):
         several = [await floor_of(bench, bare, nine_pods(f"f{n}"), 1, f"f{n}", f"f{n}") for n in range(3)]
         small_ = sorted(several, key=lambda one: one.ready_s)[1]
-        big_ = await floor_of(bench, bare, many_pairs("big", 1), REPLICAS, "big-0", f"big-{NUMBER}")
+        pair, names = many_pairs("big", 1), ("big-0", f"big-{NUMBER}")
+        big_ = await floor_of(bench, bare, pair, REPLICAS, *names)
+        told = await floor_of(bench, bare, pair, REPLICAS, *names, statuses=True)
         one = pcs("m0", clique("w", 3))
         many_ = await floor_of(bench, bare, one, SETS, "m0", f"m{NUMBER}") if SETS else big_
-        return Floors(small_, big_, many_)
+        return Floors(small_, big_, told, many_)
 
 
 def writes(after: dict[str, Any], before: dict[str, Any], what: str = "") -> int:
@@ -288,7 +312,7 @@ def calls(spent: Counter[tuple[str, str]], pods: int, results: dict[str, Figure]
             results[f"operator: API calls a pod of all processes, {verb}"] = Figure(verbs[verb] / pods, "")
 
 
-async def big(bench: Bench, floor: Floor, results: dict[str, Figure]) -> None:
+async def big(bench: Bench, floor: Floor, told: Floor, results: dict[str, Figure]) -> None:
     """One set of many replicas of two pods: made, halved, doubled, emptied, filled again."""
     pods, shape = 2 * REPLICAS, f"{REPLICAS} x 2 pods"
     cpu, used, before_all = bench.cpu_s(), bench.operator.ask(), await served(bench)
@@ -307,14 +331,17 @@ async def big(bench: Bench, floor: Floor, results: dict[str, Figure]) -> None:
     results[f"operator: {shape} available, CPU of all processes"] = Figure(
         sum(spent.values()), "s", "<= 1.25 x floor", sum(floor.ready_cpu_s.values())
     )
+    results[f"operator: {shape} available, CPU, beside a floor with one status of each clique and gang"] = Figure(
+        sum(spent.values()), "s", "", sum(told.ready_cpu_s.values())
+    )
     results["operator: CPU a pod"] = Figure((now["cpu_s"] - used["cpu_s"]) / pods * 1000, "ms", "<= 10 ms")
     everybodys = after_all - before_all
     ours = writes(now, used)
     ours += everybodys["post", "pods/binding"]  # the scheduler's, and what others than the operator wrote beside it:
     ours += everybodys["patch", "podgangs/status"] - writes(now, used, "podgangs/status")
     ours += sum(everybodys[verb, "events"] for verb in ("post", "patch")) - writes(now, used, "events")
-    told = everybodys["patch", "podgangs/status"] / REPLICAS
-    results["operator: PodGang status writes a gang, everybody's"] = Figure(told, "", "<= 2")
+    a_gang = everybodys["patch", "podgangs/status"] / REPLICAS
+    results["operator: PodGang status writes a gang, everybody's"] = Figure(a_gang, "", "<= 2")
     results["operator: API writes a pod, operator's"] = Figure(writes(now, used) / pods, "")
     results["operator: API writes a pod, with the scheduler's"] = Figure(ours / pods, "", "<= 6; 17 upstream")
     calls(everybodys, pods, results)
@@ -326,9 +353,8 @@ async def big(bench: Bench, floor: Floor, results: dict[str, Figure]) -> None:
         both, "ms", "", least["bare client"]
     )
     results["operator: memory at its highest"] = Figure(now["peak_mb"], "MB", "< 141 MB")
+    print_calls("operator, made", everybodys)
     if os.environ.get("GROVE_BENCH_CALLS"):
-        for (verb, what), count in sorted(everybodys.items(), key=lambda one: -one[1]):
-            print(f"{verb} {what}: {count} in all", file=sys.stderr)
         for call in sorted(now["calls"]):
             print(f"operator {call}: {now['calls'][call] - used['calls'].get(call, 0)}", file=sys.stderr)
 
@@ -348,20 +374,55 @@ async def big(bench: Bench, floor: Floor, results: dict[str, Figure]) -> None:
         )
         results[f"operator: x 2 pods, {was} -> {replicas} replicas"] = Figure(seconds, "s", "", least_s)
     await asyncio.sleep(SETTLE_S)
+    await deleted(bench, floor, results, "operator")
+
+
+async def deleted(bench: Bench, floor: Floor, results: dict[str, Figure], who: str) -> None:
+    """The big set is deleted, and everything it had made is gone."""
+    shape = f"{REPLICAS} x 2 pods"
     cpu, before_all, began = bench.cpu_s(), await served(bench), time.perf_counter()
     await bench.client.delete(PodCliqueSet, "big", "default")
     await bench.until(lambda: not bench.cache.list(Pod))
-    results[f"operator: {shape} deleted, pods gone"] = Figure(
+    results[f"{who}: {shape} deleted, pods gone"] = Figure(
         time.perf_counter() - began, "s", "<= 1.25 x floor", floor.gone_s
     )
     await bench.until(lambda: not bench.cache.list(PodCliqueSet))
-    results[f"operator: {shape} deleted, set gone"] = Figure(time.perf_counter() - began, "s", "", floor.gone_s)
+    results[f"{who}: {shape} deleted, set gone"] = Figure(time.perf_counter() - began, "s", "", floor.gone_s)
+    await bench.until(lambda: not bench.cache.list(PodClique))
+    results[f"{who}: {shape} deleted, cliques gone"] = Figure(time.perf_counter() - began, "s", "", floor.gone_s)
     await asyncio.sleep(SETTLE_S)
-    results[f"operator: {shape} deleted, CPU of all processes"] = Figure(
+    results[f"{who}: {shape} deleted, CPU of all processes"] = Figure(
         sum(bench.spent_since(cpu).values()), "s", "<= 1.25 x floor", sum(floor.gone_cpu_s.values())
     )
-    told = (await served(bench) - before_all)["patch", "podgangs/status"]
-    results["operator: PodGang status writes while it is deleted"] = Figure(told, "", "0")
+    spent = await served(bench) - before_all
+    results[f"{who}: PodGang status writes while it is deleted"] = Figure(spent["patch", "podgangs/status"], "", "0")
+    print_calls(f"{who}, deleted", spent)
+
+
+def print_calls(what: str, spent: Counter[tuple[str, str]]) -> None:
+    """On request: every kind of call, most frequent first."""
+    if os.environ.get("GROVE_BENCH_CALLS"):
+        found = sorted(spent.items(), key=lambda one: -one[1])
+        print(f"{what}: {', '.join(f'{verb} {kind} {n}' for (verb, kind), n in found)}", file=sys.stderr)
+
+
+async def before(bench: Bench, floor: Floor, results: dict[str, Figure]) -> None:
+    """The same big set by an earlier checkout: made and deleted."""
+    pods, shape = 2 * REPLICAS, f"{REPLICAS} x 2 pods"
+    cpu, used, before_all, began = bench.cpu_s(), bench.operator.ask(), await served(bench), time.perf_counter()
+    await bench.client.create(PodCliqueSet, many_pairs("big", REPLICAS))
+    await bench.until(lambda: bench.available() == REPLICAS)
+    results[f"before: {shape} available"] = Figure(time.perf_counter() - began, "s", "", floor.ready_s)
+    await asyncio.sleep(SETTLE_S)
+    spent, now, everybodys = bench.spent_since(cpu), bench.operator.ask(), await served(bench) - before_all
+    least = sum(floor.ready_cpu_s.values())
+    results[f"before: {shape} available, CPU of all processes"] = Figure(sum(spent.values()), "s", "", least)
+    results["before: CPU a pod, operator"] = Figure((now["cpu_s"] - used["cpu_s"]) / pods * 1000, "ms")
+    results["before: CPU a pod, scheduler"] = Figure(spent["scheduler"] / pods * 1000, "ms")
+    a_gang = everybodys["patch", "podgangs/status"] / REPLICAS
+    results["before: PodGang status writes a gang, everybody's"] = Figure(a_gang, "")
+    results["before: API writes a pod, operator's"] = Figure(writes(now, used) / pods, "")
+    await deleted(bench, floor, results, "before")
 
 
 async def _scale(bench: Bench, replicas: int) -> None:
@@ -421,10 +482,14 @@ async def measure(plane: StockPlane, results: dict[str, Figure]) -> None:
                 await bench.calm(Node)
                 await asyncio.to_thread(plane.settle)
                 await asyncio.sleep(SETTLE_S)
+                await bench.events_end()
                 least = await floors(bench, kubeconfig)
+                if BEFORE:
+                    with operating(bench, kubeconfig, BEFORE):
+                        await before(bench, least.big, results)
                 with operating(bench, kubeconfig):
                     await small(bench, least.small, results)
-                    await big(bench, least.big, results)
+                    await big(bench, least.big, least.told, results)
                     if SETS:
                         await many_sets(bench, least.many, results)
 
