@@ -32,14 +32,17 @@ _ZERO_IS_ABSENT = frozenset(
 )
 
 
-def pod_template_hash(clique: CliqueTemplate, priority_class_name: str = "") -> str:
-    """Hash of what a clique's pods are made from; the set's `priority_class_name` counts where the clique has none."""
-    return _short(_subject(clique, priority_class_name))
+def pod_template_hash(clique: CliqueTemplate, priority_class_name: str = "", *, own_priority: bool = True) -> str:
+    """Hash of what a clique's pods are made from; the set's `priority_class_name` counts where the clique has none.
+
+    Without `own_priority` it is what earlier versions made of it: they heard the set's alone.
+    """
+    return _short(_subject(clique, priority_class_name, own_priority))
 
 
-def generation_hash(template: PodCliqueSetTemplate) -> str:
+def generation_hash(template: PodCliqueSetTemplate, *, own_priority: bool = True) -> str:
     """Hash of all clique templates in their order: when it changes, an update begins."""
-    return _short([_subject(clique, template.priority_class_name) for clique in template.cliques])
+    return _short([_subject(clique, template.priority_class_name, own_priority) for clique in template.cliques])
 
 
 def is_own(name: str) -> bool:
@@ -47,8 +50,8 @@ def is_own(name: str) -> bool:
     return len(name) == _LENGTH and all(letter in _ALPHABET for letter in name)
 
 
-def _subject(clique: CliqueTemplate, priority_class_name: str) -> Json:
-    own = clique.spec.pod_spec.get("priorityClassName")
+def _subject(clique: CliqueTemplate, priority_class_name: str, own_priority: bool) -> Json:
+    own = clique.spec.pod_spec.get("priorityClassName") if own_priority else ""
     pod_spec = {**clique.spec.pod_spec, "priorityClassName": own or priority_class_name}
     return {"labels": clique.labels, "annotations": clique.annotations, "podSpec": pod_spec}
 

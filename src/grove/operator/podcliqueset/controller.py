@@ -24,7 +24,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import Invalid, KubeError, NotFound
 from grove.operator.podcliqueset.plan import ACCESS, CHILDREN, ChildKind, ObservedSet, SetPlan, plan_set
-from grove.operator.podcliqueset.takeover import awaits_takeover, takeover
+from grove.operator.podcliqueset.takeover import takeover
 from grove.operator.podgang.controller import PodGangController
 from grove.operator.shared.claims import all_sharing, wanted_set_claims
 from grove.operator.shared.cluster.children_writer import Changes
@@ -104,7 +104,7 @@ class PodCliqueSetController:
     # Writing
 
     async def _begin(self, pcs: PodCliqueSet) -> PodCliqueSet:
-        """Takes breach of a new set: our finalizer, and the hash that later changes are told by."""
+        """Takes charge of a new set: our finalizer, and the hash that later changes are told by."""
         meta, client = pcs.metadata, self._deps.client
         patch = finalizer_patch(meta.finalizers, meta.resource_version, key.SET_FINALIZER, present=True)
         if patch is not None:
@@ -114,7 +114,7 @@ class PodCliqueSetController:
             status = {"status": {"currentGenerationHash": generation_hash(pcs.spec.template)}}
             answer = await client.patch(PodCliqueSet, meta.name, status, meta.namespace, subresource="status")
             pcs = self._cache.wrote(answer, echo=True)
-        return await self._take_over(pcs) if awaits_takeover(pcs) else pcs
+        return await self._take_over(pcs) if self._sets.awaits_takeover(pcs) else pcs
 
     async def _take_over(self, pcs: PodCliqueSet) -> PodCliqueSet:
         """Remembers what another operator called the templates, before anything else is done to the set."""

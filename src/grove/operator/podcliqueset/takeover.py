@@ -13,6 +13,9 @@ that is not being updated, the label all its cliques have. If every template tha
 has the recorded one; else an update begins. In the middle of an update pods of the new template are thereby kept and
 those of the old one updated. Pure, and the same answer until somebody changes the set: `doctor --takeover` says what
 will happen by this, and the operator does it.
+
+What an earlier version of this operator recorded can be reckoned, and is remembered likewise if it stands for the set
+as it is: an upgrade of the operator touches no pod.
 """
 
 from __future__ import annotations
@@ -46,10 +49,11 @@ class Takeover:
     continues: bool
     kept: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
+    maker: str = "another operator"
 
     @property
     def message(self) -> str:
-        said = "taken over from another operator"
+        said = f"taken over from {self.maker}"
         if self.continues and not self.updated:
             return f"{said}: its pods stay as they are"
         changed = ", ".join(self.updated) or "nothing"
@@ -64,6 +68,14 @@ def awaits_takeover(pcs: PodCliqueSet) -> bool:
     return all(one.used_hash != recorded for one in pcs.status.adopted_hashes)
 
 
+def has_earlier_hash(pcs: PodCliqueSet) -> bool:
+    """Whether an earlier version of this operator recorded the templates as they are, by its own hash of them."""
+    template, recorded = pcs.spec.template, pcs.status.current_generation_hash
+    if any(one.used_hash == recorded for one in pcs.status.adopted_hashes):
+        return False
+    return recorded == generation_hash(template, own_priority=False) != generation_hash(template)
+
+
 def takeover(
     pcs: PodCliqueSet,
     cliques: Iterable[PodClique],
@@ -71,6 +83,8 @@ def takeover(
     gangs: Iterable[PodGang],
 ) -> Takeover:
     """What to remember of a set that awaits it, from all its cliques, groups and gangs."""
+    if has_earlier_hash(pcs):
+        return _from_earlier_version(pcs)
     template, recorded = pcs.spec.template, pcs.status.current_generation_hash
     own = {one.name: pod_template_hash(one, template.priority_class_name) for one in template.cliques}
     wanted = _wanted(pcs, groups)
@@ -94,6 +108,18 @@ def takeover(
     if continues:
         adopted.insert(0, AdoptedHash(own_hash=generation_hash(template), used_hash=recorded))
     return Takeover(tuple(adopted), continues, tuple(kept), tuple(updated))
+
+
+def _from_earlier_version(pcs: PodCliqueSet) -> Takeover:
+    template = pcs.spec.template
+    earlier = generation_hash(template, own_priority=False)
+    adopted = [AdoptedHash(own_hash=generation_hash(template), used_hash=earlier)]
+    for one in template.cliques:
+        own, used = (pod_template_hash(one, template.priority_class_name, own_priority=new) for new in (True, False))
+        if own != used:
+            adopted.append(AdoptedHash(clique_name=one.name, own_hash=own, used_hash=used))
+    kept = tuple(one.name for one in template.cliques)
+    return Takeover(tuple(adopted), continues=True, kept=kept, maker="an earlier version")
 
 
 def _by_template(pcs: PodCliqueSet, cliques: Iterable[PodClique]) -> dict[str, list[PodClique]]:

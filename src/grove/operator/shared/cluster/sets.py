@@ -18,7 +18,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends import Backend, Backends
 from grove.kube.cache import Cache
-from grove.operator.podcliqueset.takeover import awaits_takeover
+from grove.operator.podcliqueset.takeover import awaits_takeover, has_earlier_hash
 from grove.operator.podgang.gangs import GangContext
 from grove.operator.shared.children import set_generation_hash, template_hashes
 from grove.operator.shared.layout import GangLayout, member_units
@@ -55,7 +55,13 @@ class Sets:
         """The set an object is part of, if there is one, it stays, and no other operator's names await adoption."""
         found = set_key(obj)
         pcs = self._cache.get(PodCliqueSet, found) if found is not None else None
-        return None if pcs is None or pcs.metadata.is_deleting or awaits_takeover(pcs) else pcs
+        return None if pcs is None or pcs.metadata.is_deleting or self.awaits_takeover(pcs) else pcs
+
+    def awaits_takeover(self, pcs: PodCliqueSet) -> bool:
+        """Whether the set was last kept by another operator, or an earlier version, whose hashes are not known yet."""
+        if not pcs.status.current_generation_hash or self.is_recorded(pcs):
+            return False
+        return awaits_takeover(pcs) or has_earlier_hash(pcs)
 
     def backend_of(self, pcs: PodCliqueSet) -> Backend | None:
         """The set's scheduler, chosen once; None if it names one that is not enabled here.
