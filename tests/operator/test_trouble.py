@@ -10,6 +10,7 @@ from tests.support.operating import World, condition, operating
 
 from grove.api.core import Pod, Service
 from grove.api.meta import Resource
+from grove.api.node import PriorityClass
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -80,6 +81,22 @@ async def test_pods_above_the_minimum_that_are_refused_are_a_condition_too(world
 
     await world.eventually(told)
     assert len(await world.pods()) == 2
+
+
+async def test_a_priority_class_that_does_not_exist_is_the_reason_of_the_condition(world: World) -> None:
+    name = f"{world.namespace}-later"
+    await world.apply(pcs("ranked", clique("w"), priorityClassName=name))
+
+    async def told() -> bool:
+        parts = (await world.get(PodClique, "ranked-0-w"), await world.get(PodCliqueSet, "ranked"))
+        said = [condition(one.status.conditions, "ReplicaFailure") for one in parts]
+        return said == [("True", "PriorityClassNotFound")] * 2
+
+    await world.eventually(told)
+    await world.client.create(PriorityClass, {"metadata": {"name": name}, "value": 7})
+    await world.available("ranked", timeout_s=90)
+    found = await world.get(PodClique, "ranked-0-w")
+    assert condition(found.status.conditions, "ReplicaFailure") is None
 
 
 async def test_a_gang_that_lost_a_core_pod_for_now_is_no_longer_whole_and_says_so(world: World) -> None:

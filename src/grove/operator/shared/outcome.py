@@ -26,6 +26,9 @@ from grove.api.status import DELETE, ERROR, PROCESSING, RECONCILE, SUCCEEDED, La
 REPLICA_FAILURE = "ReplicaFailure"
 """The condition, named as on a ReplicaSet: something asked for could not be made or removed."""
 FAILED_CREATE, FAILED_DELETE = "FailedCreate", "FailedDelete"
+PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
+_NO_PRIORITY_CLASS = "no PriorityClass with name"
+"""The API server's words when it refuses a pod for that; it has no reason of its own for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,8 @@ def with_failure(conditions: tuple[Condition, ...], outcome: Outcome, now: datet
         return without_condition(conditions, REPLICA_FAILURE)
     code, message = outcome.errors[0]
     reason = FAILED_DELETE if "_DELETE_" in code else FAILED_CREATE
+    if _NO_PRIORITY_CLASS in message:
+        reason = PRIORITY_CLASS_NOT_FOUND
     return with_condition(conditions, REPLICA_FAILURE, TRUE, reason, message, now)
 
 
