@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.support.fleet import GPU, KAI_QUEUE, QUOTA, elastic, install, kai_queue
-from tests.support.gangs import Bench, gang, group, scheduling
+from tests.support.fleet import GPU, KAI_QUEUE, QUOTA, device, elastic, install, kai_queue
+from tests.support.gangs import Bench, gang, group, member_json, scheduling
 
 from grove.api import kai
-from grove.api.koordinator import ElasticQuota
+from grove.api.koordinator import Device, ElasticQuota
 from grove.scheduler.loop import live
 from grove.scheduler.loop.quotas import watch_queues
 
@@ -128,6 +128,42 @@ async def test_a_guest_that_must_not_be_put_out_stays_and_the_owner_waits(cluste
         await bench.apply(gang("owner", group("w", 2), labels=team(bench, "a")))
         await bench.condition("owner", status="False")
         await bench.expect({"guest/w": 4})
+
+
+@pytest.mark.simulated
+async def test_parts_of_gpus_are_counted_as_parts_in_kais_queues(cluster: Any, quotas: Any) -> None:
+    await install(cluster, "Device")
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1, gpus=4)
+        await cluster.client.create(Device, device(node, 4))
+        await quotas(kai_queue(own(bench, "team"), 0.5, 1.5), kai.Queue)
+        for number in range(4):
+            made = gang(f"half{number}", group("w", 1, gpus=0), labels={KAI_QUEUE: own(bench, "team")})
+            await bench.apply(made, pods=False)
+            pod = member_json(made, made.groups[0], 0, bench.namespace)
+            resources = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
+            pod["spec"]["containers"][0]["resources"] = {"requests": resources, "limits": resources}
+            await bench.create_pod(pod)
+        await bench.expect({f"half{number}/w": 1 for number in range(3)})
+        told = await bench.condition("half3", status="False", reason="QuotaExceeded")
+        assert f"queue {own(bench, 'team')} is limited to 1.5 gpu" in told.message
+        policy = bench.scheduler.quotas.policy
+        assert policy is not None
+        assert policy.total(bench.scheduler.view.snapshot)["gpu"] == 4000, "a card of several names is one"
+        await cluster.client.delete(Device, node)
+
+
+@pytest.mark.simulated
+async def test_a_pod_that_asks_for_a_part_in_kais_words_is_told_ours(cluster: Any, quotas: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(1)
+        made = gang("half", group("w", 1, gpus=0))
+        await bench.apply(made, pods=False)
+        pod = member_json(made, made.groups[0], 0, bench.namespace)
+        pod["metadata"]["annotations"] = {"gpu-fraction": "0.5"}
+        await bench.create_pod(pod)
+        told = await bench.condition("half", status="False")
+        assert "annotation gpu-fraction is KAI's: grove-scheduler gives parts of GPUs as" in told.message
 
 
 @pytest.mark.parametrize(

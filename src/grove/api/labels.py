@@ -65,6 +65,8 @@ INCARNATION = "grove.io/incarnation"
 """On a pod: which restart of its gang it was made for; absent before the first."""
 GPU_MEMORY = "grove.io/gpu-memory"
 """On a set or clique: the least memory a card must have (`80Gi`), as a condition on nodes."""
+KAI_FRACTIONS = ("gpu-fraction", "gpu-memory")
+"""Annotations by which KAI gives parts of GPUs; grove-scheduler has other words for that."""
 NETWORK_AFFINITY = "grove.io/network-affinity"
 """On a set: which cliques talk to each other, `prefill=decode:3,…`; mirrored to its PodGangs."""
 SCHEDULER_ANNOTATION = "schedulerName"

@@ -15,6 +15,8 @@ Quantity = str | int | float
 """As found on the wire. A float comes from hand-written YAML (`cpu: 0.5`) and is read by its decimal spelling."""
 
 CPU = "cpu"
+CARDS = "gpu"
+"""GPUs of any vendor as KAI's queues count them, in thousandths."""
 
 _SHAPE = re.compile(
     r"(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?\d{1,3}))?",
@@ -66,6 +68,8 @@ def format_amount(resource: str, value: int) -> str:
     """The inverse of `amount`, in the notation people expect of that resource."""
     if resource == CPU:
         return format_milli(value)
+    if resource == CARDS:
+        return f"{value / 1000:g}"
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
         return format_bytes(value)
     return str(value)

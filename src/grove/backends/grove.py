@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from grove.api.core import Pod
 from grove.api.koordinator import RESERVATION_AFFINITY, RESERVATION_REF, ElasticQuota, Reservation
-from grove.api.labels import GROVE_SCHEDULER, NETWORK_AFFINITY
+from grove.api.labels import GROVE_SCHEDULER, KAI_FRACTIONS, NETWORK_AFFINITY
 from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import EXPLICIT, IN_ORDER, PodCliqueSet
 from grove.api.podgang import PodGang
@@ -35,6 +35,11 @@ class GroveBackend(PlainBackend):
 
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
         found = [Refusal(*one) for one in queue_faults(pcs)]
+        for at, clique in enumerate(pcs.spec.template.cliques):
+            for key in KAI_FRACTIONS:
+                if key in clique.annotations:
+                    why = "is KAI's; with grove-scheduler ask for koordinator.sh/gpu-core and …/gpu-memory-ratio"
+                    found.append(Refusal(f"spec.template.cliques[{at}].annotations[{key}]", why))
         if ref := pcs.metadata.annotations.get(RESERVATION_REF):
             try:
                 reservation_affinity(ref)

@@ -104,6 +104,14 @@ def test_start_order_tells_our_scheduler_who_talks_to_whom(startup: str, said: s
     assert found == ({"grove.io/network-affinity": want} if want else {})
 
 
+def test_parts_of_gpus_in_kais_words_are_refused_with_ours() -> None:
+    one = clique("a")
+    one["annotations"] = {"gpu-fraction": "0.5"}
+    (found,) = GroveBackend().validate(set_of(pcs("x", clique("b"), one)))
+    assert found.path == "spec.template.cliques[1].annotations[gpu-fraction]"
+    assert "koordinator.sh/gpu-core" in found.message
+
+
 def test_our_scheduler_needs_no_topology_object() -> None:
     ours = GroveBackend()
     assert ours.wanted_topology(binding()) is None

@@ -19,7 +19,7 @@ from grove.api import kai
 from grove.api.koordinator import QUOTA_REQUEST, QUOTA_RUNTIME, ElasticQuota
 from grove.api.labels import SCHEDULER_NAME
 from grove.api.meta import Json
-from grove.api.quantity import format_amount
+from grove.api.quantity import CARDS, CPU, format_amount
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import Clock
@@ -227,7 +227,7 @@ class QueueFigures(Collector):
                 for name, family in found.items():
                     amount = getattr(row, name).get(resource)
                     if amount is not None and amount < NO_LIMIT:
-                        family.add_metric([row.name, resource], amount / 1000 if resource == "cpu" else amount)
+                        family.add_metric([row.name, resource], amount / 1000 if resource in (CPU, CARDS) else amount)
         yield from found.values()
 
 

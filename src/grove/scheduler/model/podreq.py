@@ -218,6 +218,9 @@ def _shape(pod: Pod, volumes: tuple[NodeTerms, ...], blocked: str, counted: Requ
     if affinity.node_affinity is not None:
         required = node_terms(affinity.node_affinity.required)
         preferred = tuple((term.weight, _node_term(term.preference)) for term in affinity.node_affinity.preferred)
+    for key in keys.KAI_FRACTIONS:
+        if not blocked and key in pod.metadata.annotations:
+            blocked = f"annotation {key} is KAI's: grove-scheduler gives parts of GPUs as koordinator.sh/gpu-core"
     if least := pod.metadata.annotations.get(keys.GPU_MEMORY):
         required = _with_gpu_memory(required, least)
     near, apart = affinity.pod_affinity, affinity.pod_anti_affinity

@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from grove.api import quantity
 from grove.scheduler.policy.shares import Claim, fair_shares
 
 NO_LIMIT = 2**62
 """Stands for an amount without limit; larger than anything a cluster has."""
-GPU = "gpu"
-"""What KAI's queues count: devices of any vendor."""
-GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
+CARDS = quantity.CARDS
+"""What KAI's queues count, in thousandths: devices of any vendor, whole and shared."""
+THOUSANDTHS = {
+    "nvidia.com/gpu": 1000, "amd.com/gpu": 1000, "gpu.intel.com/i915": 1000, "koordinator.sh/gpu": 10,
+    "koordinator.sh/gpu-core": 10,
+}  # fmt: skip
+"""What one of a resource is of a card."""
 
 Amounts = Mapping[str, int]
 NOTHING: Amounts = {}
@@ -203,6 +208,6 @@ def counted(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, amount in amounts:
         found[name] = found.get(name, 0) + amount
-        if name in GPUS:
-            found[GPU] = found.get(GPU, 0) + amount
+        if name in THOUSANDTHS:
+            found[CARDS] = found.get(CARDS, 0) + amount * THOUSANDTHS[name]
     return found

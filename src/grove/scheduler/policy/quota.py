@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from grove.api.koordinator import DISABLE_PREEMPTIBLE, QUOTA_PREEMPTIBLE
 from grove.api.labels import BASE_POD_GANG, POD_GANG
 from grove.scheduler.model.facts import PodFacts
@@ -25,7 +27,7 @@ from grove.scheduler.model.reasons import (
     Reason,
 )
 from grove.scheduler.model.seams import Applicant, Policy
-from grove.scheduler.policy.queues import NO_LIMIT, NOTHING, Amounts, Queue, QueueTree, counted
+from grove.scheduler.policy.queues import CARDS, NO_LIMIT, NOTHING, THOUSANDTHS, Amounts, Queue, QueueTree, counted
 from grove.scheduler.policy.quota_objects import QueueObjects
 
 if TYPE_CHECKING:
@@ -105,6 +107,11 @@ class Quota(Policy):
             has[name] = int(snapshot.allocatable[row].sum())
             taken[name] = has[name] - int(snapshot.free[row].sum())
         found, used = counted(has.items()), counted(taken.items())
+        if CARDS in found:
+            # Cards are published whole and in parts: on each node, whichever names it has them under.
+            rows = ((at, THOUSANDTHS.get(name, 0)) for at, name in enumerate(snapshot.resources))
+            ways = [snapshot.allocatable[at] * of for at, of in rows if of]
+            found[CARDS] = int(np.maximum.reduce(ways).sum())
         for leaf in {leaf for root in self.tree.roots() for leaf in self.tree.leaves.get(root, ())}:
             for name, amount in counted(snapshot.usage.of(leaf).items()).items():
                 used[name] = used.get(name, 0) - amount

@@ -26,7 +26,7 @@ from grove.api.koordinator import (
 )
 from grove.api.labels import KAI_QUEUE
 from grove.api.quantity import CPU, InvalidQuantity, amount
-from grove.scheduler.policy.queues import GPU, NO_LIMIT, Amounts, Queue, QueueTree
+from grove.scheduler.policy.queues import CARDS, NO_LIMIT, Amounts, Queue, QueueTree
 
 ELASTIC, KAI = ElasticQuota.RESOURCE.kind, kai.Queue.RESOURCE.kind
 MEGABYTE = 10**6
@@ -143,7 +143,7 @@ def _kai(queue: kai.Queue, read: _Reading) -> Queue:
     limit: dict[str, int] = {}
     weight: dict[str, int] = {}
     units: tuple[tuple[str, kai.QueueResource | None, Callable[[float], int]], ...] = (
-        (GPU, given.gpu, lambda number: int(number)),
+        (CARDS, given.gpu, lambda number: round(number * 1000)),
         (CPU, given.cpu, lambda number: int(number)),
         ("memory", given.memory, lambda number: int(number * MEGABYTE)),
     )
