@@ -11,9 +11,12 @@ from tests.support.fleet import GPU, KAI_QUEUE, QUOTA, device, elastic, install,
 from tests.support.gangs import Bench, gang, group, member_json, scheduling
 
 from grove.api import kai
+from grove.api.core import Pod
 from grove.api.koordinator import Device, ElasticQuota
+from grove.api.podgang import PodGang
 from grove.scheduler.loop import live
 from grove.scheduler.loop.quotas import watch_queues
+from grove.sim.topology import HOST, Topology
 
 
 @pytest.fixture
@@ -336,3 +339,23 @@ async def test_quotas_that_are_installed_later_hold_without_a_restart(cluster: A
         await cluster.settle(live.LOOK_S + 1)
         await bench.apply(gang("late", group("w", 2), labels=team(bench, "a")))
         await bench.condition("late", status="False", reason="QuotaExceeded")
+
+
+@pytest.mark.simulated
+async def test_a_limit_holds_while_pods_of_the_queue_are_still_on_their_way_out(cluster: Any, quotas: Any) -> None:
+    async with scheduling(cluster) as bench:
+        nodes = await bench.add_topology(Topology(nodes=2, gpus=2), stop_s=5)
+        here, there = ({"nodeSelector": {HOST: name}} for name in sorted(nodes.names))
+        await quotas(elastic(own(bench, "a"), bench.namespace, 2, 2))
+        await bench.apply(gang("first", group("w", 2, spec=here), labels=team(bench, "a")))
+        await bench.expect({"first/w": 2})
+        await bench.client.delete(PodGang, "first", bench.namespace)
+        for pod in await bench.nodes_of("first"):
+            await bench.client.delete(Pod, pod, bench.namespace)
+        await bench.apply(gang("next", group("w", 1, spec=there), labels=team(bench, "a")))
+        await cluster.settle(1)
+        await bench.add_nodes(1)  # something happens, and the scheduler looks around
+        await cluster.settle(2)
+        placed = {pod.metadata.name for pod in await bench.pods() if pod.spec.node_name}
+        assert placed == {"first-w-0", "first-w-1"}, "they still use what they have"
+        await bench.expect({"next/w": 1})

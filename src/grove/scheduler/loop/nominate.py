@@ -185,7 +185,9 @@ class Nominations:
         self, unit: str, tree: Gang, gang: GangState | None, answer: Victims, decision: str, deadline_s: float
     ) -> None:
         nodes = {pod.node for pod in answer.placement.pods}
-        leaving = {pod.uid for pod in self._view.snapshot.terminating() if pod.node in nodes}
+        snapshot = self._view.snapshot
+        # Who is on his way out elsewhere counts too, where a policy goes by what its accounts have.
+        leaving = {pod.uid for pod in snapshot.terminating() if pod.node in nodes or snapshot.seams.charges(pod)}
         victims = frozenset(leaving.union(pod.uid for pod in answer.pods))
         found = Nomination(unit, gang, tree, answer.placement, victims, deadline_s, decision)
         self._open[unit] = found

@@ -238,6 +238,10 @@ class Seams:
                 return Reason(NOT_ADMITTED, policy.name, parts=(why,))
         return None
 
+    def charges(self, pod: PodFacts) -> bool:
+        """Whether any policy counts the pod in an account."""
+        return any(policy.account(pod) is not None for policy in self.policies)
+
     def may_put_out(self, snapshot: Snapshot, gang: Gang, victim: Running) -> bool:
         for policy in self.policies:
             answer = policy.may_put_out(snapshot, gang, victim)
