@@ -186,3 +186,18 @@ async def test_a_device_that_is_wrong_is_told_on_it_and_its_node_is_left_out(clu
         assert told[0].message.startswith("it lists gpu minor 0 twice")
         await bench.apply(gang("two", group("w", 1)))
         await bench.condition("two", status="False")
+
+
+@pytest.mark.simulated
+async def test_a_card_that_is_not_healthy_is_not_counted_on(cluster: Any, devices: None) -> None:
+    async with scheduling(cluster) as bench:
+        first, second = await bench.add_nodes(2, gpus=4)
+        sick = device(first, 4)
+        sick["spec"]["devices"][0]["health"] = False
+        await cluster.client.create(Device, sick)
+        await cluster.client.create(Device, device(second, 4))
+        await cluster.settle(0.5)
+        await bench.apply(gang("all", group("w", 7)))
+        await bench.expect({"all/w": 7})
+        nodes, given = await bench.nodes_of("all"), await minors(bench)
+        assert sorted(one for pod, cards in given.items() if nodes[pod] == first for one in cards) == [1, 2, 3]

@@ -8,13 +8,15 @@ the kind of request. A node without a Device object is counted as before.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Sequence
+from contextlib import suppress
 from hashlib import sha256
 
 import structlog
 
-from grove.api.core import Pod
+from grove.api.core import Node, Pod
 from grove.api.koordinator import Device
 from grove.api.meta import Key
+from grove.api.quantity import InvalidQuantity, whole
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.events import Recorder
@@ -88,7 +90,19 @@ class Minors(NodeSource):
         cards = len(here.cards) * FULL
         memory = sum(card.size for card in here.cards.values())
         sums = {CORE: cards, RATIO: cards, SHARE: cards, SHARED: cards, MEMORY: memory, RDMA: len(here.rdma) * FULL}
-        return found | sums
+        return found | sums | self._whole_cards(node, here)
+
+    def _whole_cards(self, node: str, here: NodeDevices) -> dict[str, int]:
+        """Cards that the node says it has, no more than are healthy: none while its Device object is wrong."""
+        known: Node | None = self._view.nodes.get(Key("", node))
+        said = known.status.allocatable if known is not None else {}
+        healthy = 0 if here.fault else len(here.cards)
+        found: dict[str, int] = {}
+        for name in GPU_NAMES:
+            with suppress(InvalidQuantity):
+                if name in said:
+                    found[name] = min(whole(said[name]), healthy)
+        return found
 
     def needs(self, pod: Pod) -> Needs:
         if pod.spec.node_name or not self._nodes or not _counts(pod):
