@@ -60,6 +60,9 @@ def _record_planes() -> None:
         log = DIRECTORY / f"{uuid.uuid4().hex}.jsonl"
         flags = [f"--audit-policy-file={policy}", f"--audit-log-path={log}", "--audit-log-maxsize=2000"]
         options["extra_apiserver_args"] = [*options.get("extra_apiserver_args", ()), *flags]
+        if os.environ.get("PYTEST_XDIST_WORKER", "gw0")[-1] in "13579":
+            # As servers were before 1.34: lists are read page by page, not streamed.
+            options["feature_gates"] = {**options.get("feature_gates", {}), "WatchList": False}
         made(self, *args, **options)
 
     def start(self: ControlPlane, *args: Any, **options: Any) -> Any:
