@@ -51,10 +51,11 @@ async def moved_in(world: World, name: str, for_s: float = 1.5) -> tuple[str, Wi
         return all(pod.is_ready for pod in await world.pods())
 
     await world.eventually(ready)
-    before = await raw_pods(world)
+    before, parts = await raw_pods(world), await children(world)
     async with watching(world) as witness:
         await world.start()
         await world.quiet() if for_s == 1.5 else await world.cluster.settle(for_s)
+    assert parts.items() <= (await children(world)).items(), "cliques, groups, gangs, Services and autoscalers stay"
     return objects[0]["metadata"]["name"], witness, before
 
 
@@ -232,6 +233,17 @@ async def test_what_only_a_start_order_needs_goes_unless_a_pod_mounts_it(world: 
     assert await world.names(Secret) == []
     assert "simple1" not in await world.names(ServiceAccount)
     await world.delete(PodCliqueSet, "simple1")
+
+
+@pytest.mark.simulated
+async def test_an_account_that_a_clique_runs_under_stays(world: World) -> None:
+    objects = left_behind("scaled")
+    for clique in objects[0]["spec"]["template"]["cliques"]:
+        clique["spec"]["podSpec"]["serviceAccountName"] = "simple1"
+    await put(world.client, world.namespace, objects, world.nodes.names)
+    await world.start()
+    await world.quiet()
+    assert "simple1" in await world.names(ServiceAccount)
 
 
 @pytest.mark.simulated

@@ -12,10 +12,10 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.takeover import awaits_takeover, takeover
-from grove.operator.shared.children import template_hashes
+from grove.operator.shared.children import template_hashes, wanted_access
 from grove.operator.shared.layout import unit_of
 from grove.operator.shared.rollout import is_paused, is_rolling
-from grove.operator.shared.startup import has_start_order, mounts_token
+from grove.operator.shared.startup import mounts_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Forecast:
 
     `continues`: the update is one the other operator began; else the templates changed after it last looked. `held`
     says why outdated pods stay all the same. `schedulers` are those its gangs were made for. `drops_access`: account,
-    role and token of the set go, since it has no start order and no pod mounts them.
+    role and token of the set go: it has no start order, no clique runs under that account, no pod mounts that token.
     """
 
     stays: int
@@ -63,5 +63,5 @@ def forecast(
         continues=plan.continues,
         held=held,
         schedulers=tuple(sorted(named - {""})),
-        drops_access=not has_start_order(pcs) and not any(mounts_token(pod, pcs.metadata.name) for pod in pods),
+        drops_access=not wanted_access(pcs) and not any(mounts_token(pod, pcs.metadata.name) for pod in pods),
     )

@@ -94,11 +94,13 @@ def wanted_access(pcs: PodCliqueSet) -> list[Json]:
     """What the start-order container needs to watch pods: account, role, binding and token Secret of the set.
 
     None for a set without a start order, which has no use for a long-lived token. (Upstream makes them for every set.)
+    Unless a clique runs under that account, which whoever comes from there may have come to rely on.
     """
-    if not has_start_order(pcs):
-        return []
     pcs_name, role = pcs.metadata.name, names.role(pcs.metadata.name)
     account = names.service_account(pcs_name)
+    runs_as = (one.spec.pod_spec.get("serviceAccountName") for one in pcs.spec.template.cliques)
+    if not has_start_order(pcs) and account not in runs_as:
+        return []
     subject = {"kind": "ServiceAccount", "name": account, "namespace": pcs.metadata.namespace}
     role_ref = {"apiGroup": Role.RESOURCE.group, "kind": Role.RESOURCE.kind, "name": role}
     watch_pods = {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get", "list", "watch"]}
