@@ -46,7 +46,7 @@ def report(result: Result, seed: int) -> int:
     changes = ", ".join(f"{name} {count}" for name, count in sorted(result.changes.items()))
     print(f"{sum(result.changes.values())} changes ({changes}), {sum(result.refused.values())} refused meanwhile")
     print(f"{len(result.faults)} faults; the line: {dict(result.line)}; seen: {dict(result.seen)}")
-    print(f"settled after {result.converged_s:.1f} s, gone after {result.gone_s:.1f} s")
+    print(f"{result.sets} sets settled after {result.converged_s:.1f} s, gone after {result.gone_s:.1f} s")
     for line in result.broken:
         print(f"BROKEN {line}")
     print("every promise was kept" if not result.broken else f"play it again with --seed {seed}")

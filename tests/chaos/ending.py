@@ -61,7 +61,10 @@ async def _until(look: Callable[[], Awaitable[list[str]]]) -> tuple[float, list[
 
 async def unsettled(client: Client, namespace: str) -> list[str]:
     found = []
-    for one in (await client.list(PodCliqueSet, namespace)).items:
+    sets = (await client.list(PodCliqueSet, namespace)).items
+    if not sets:
+        return ["there is no set"]
+    for one in sets:
         status, progress = one.status, one.status.update_progress
         if one.metadata.is_deleting:
             found.append(f"{one.metadata.name} is being deleted")

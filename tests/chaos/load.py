@@ -5,6 +5,7 @@ A change that is refused or gets lost is counted and forgotten, as by a user who
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 
@@ -13,7 +14,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.client import Client
-from grove.kube.errors import KubeError
+from grove.kube.errors import AlreadyExists, KubeError
 from tests.support.manifests import IMAGE, clique, group, pcs
 
 NAMESPACE, FRESH = "grove-chaos", "grove-fresh"
@@ -55,6 +56,22 @@ class Load:
                 self.done[action] += 1
         except (KubeError, TimeoutError):
             self.refused[action] += 1
+
+    async def add_last(self, count: int = 3) -> None:
+        """New sets when everything is over: the system must not only stand but work."""
+        for number in range(count):
+            manifest = drawn_set(f"last{number}", random.Random(number))
+            for _ in range(60):
+                try:
+                    await self._client.create(PodCliqueSet, manifest)
+                    break
+                except AlreadyExists:
+                    break
+                except KubeError:
+                    await asyncio.sleep(0.5)  # admission may still be on its way back
+
+    async def count(self) -> int:
+        return len(await self._names(PodCliqueSet))
 
     async def _create(self, rng: random.Random) -> bool:
         if len(await self._names(PodCliqueSet)) >= MOST_SETS:

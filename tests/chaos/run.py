@@ -57,6 +57,7 @@ class Result:
     refused: Counter[str] = field(default_factory=Counter)
     line: Counter[str] = field(default_factory=Counter)
     seen: Counter[str] = field(default_factory=Counter)
+    sets: int = 0
     converged_s: float = 0.0
     gone_s: float = 0.0
 
@@ -106,7 +107,7 @@ class Run:
         await asyncio.sleep(IDLE_S)
         idle_until_s = time.monotonic() - self._began
         await self._follow(load, faults)
-        await self._end(client, idle_until_s, processes)
+        await self._end(client, load, idle_until_s, processes)
         self.result.samples, self.result.line = processes.samples, line.done
         self.result.changes, self.result.refused, self.result.seen = load.done, load.refused, self._witness.seen
         self.result.broken = [*self._witness.broken, *self.result.broken]
@@ -171,10 +172,12 @@ class Run:
                 await asyncio.sleep(0.5)
         return f"not possible: {last}"
 
-    async def _end(self, client: HttpClient, idle_until_s: float, processes: Processes) -> None:
+    async def _end(self, client: HttpClient, load: Load, idle_until_s: float, processes: Processes) -> None:
         broken = self.result.broken
+        await load.add_last()
         self.result.converged_s, trouble = await ending.until_settled(client)
-        self._say(f"settled {self.result.converged_s:.1f} s after the last fault")
+        self.result.sets = await load.count()
+        self._say(f"{self.result.sets} sets settled {self.result.converged_s:.1f} s after the last fault")
         broken += [f"Convergent: {one}" for one in trouble]
         if not trouble and self.result.converged_s > ending.CONVERGES_S:
             broken.append(f"Convergent: it took {self.result.converged_s:.0f} s")
