@@ -18,7 +18,7 @@ from grove.kube.errors import AlreadyExists, KubeError
 from tests.support.manifests import IMAGE, clique, group, pcs
 
 NAMESPACE, FRESH = "grove-chaos", "grove-fresh"
-MOST_SETS = 14
+MOST_SETS = 12
 TOPOLOGY = "fake-nodes"
 
 

@@ -31,7 +31,8 @@ from tests.chaos.timetable import FAULTS, Step, timetable
 from tests.chaos.witness import Witness
 from tests.support.planes import GrovePlane
 
-SHAPE = Topology(zones=1, blocks=2, racks=3, nodes=4, gpus=8)
+SHAPE = Topology(zones=1, blocks=4, racks=3, nodes=4, gpus=8)
+"""Room for all sets twice: at the end a fresh apply stands beside them."""
 QUOTA_BYTES = 96 * 1024**2
 GANG_TIMEOUT_S, SLACK_S = 15.0, 15.0
 IDLE_S = 12.0
