@@ -18,6 +18,10 @@ from grove.api.meta import Condition, Object
 from grove.show.columns import GAP
 
 OUTSIDE_IN = ("PodCliqueSet", "PodGang", "PodCliqueScalingGroup", "PodClique", "Pod")
+LIFE = ("Created", "Initialized=True", "PodScheduled=True", "Scheduled=True", "Ready=True")
+"""What comes first of what happens within one second."""
+UNSAID = ("PodReadyToStartContainers", "Initialized", "ContainersReady")
+"""Conditions of a pod that say nothing when they are true: that it is ready says more."""
 READABLE = 40
 MOST_NAME = 48
 
@@ -59,7 +63,8 @@ def own_words(kind: str, one: Object) -> Iterator[Moment]:
         yield Moment(meta.deletion_timestamp, kind, meta.name, "Deleting", "", "object")
     conditions: tuple[Condition, ...] = getattr(one, "status").conditions  # noqa: B009
     for condition in conditions:
-        if condition.last_transition_time:
+        unsaid = kind == "Pod" and condition.type in UNSAID and condition.status == "True"
+        if condition.last_transition_time and not unsaid:
             reason = f"{condition.type}={condition.status}"
             text = condition.message or condition.reason
             yield Moment(condition.last_transition_time, kind, meta.name, reason, text, "condition")
@@ -88,9 +93,11 @@ def folded(moments: Iterable[Moment]) -> list[Moment]:
     return together
 
 
-def _order(one: Moment) -> tuple[datetime, int, str, str]:
+def _order(one: Moment) -> tuple[datetime, int, int, str, str, str]:
+    """By the second, outside in, and then what is alike side by side."""
     rank = OUTSIDE_IN.index(one.kind) if one.kind in OUTSIDE_IN else len(OUTSIDE_IN)
-    return one.at.replace(microsecond=0), rank, one.name, one.reason
+    life = LIFE.index(one.reason) if one.reason in LIFE else len(LIFE) - 1
+    return one.at.replace(microsecond=0), rank, life, one.reason, one.message.replace(one.name, ""), one.name
 
 
 def _alike(a: Moment, b: Moment) -> bool:

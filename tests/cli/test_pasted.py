@@ -1,0 +1,98 @@
+"""What advice tells a person to paste, pasted: a shell with kubectl runs it against a real API server, and it helps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.support.asking import World, server
+
+from grove.api.meta import Json
+from grove.api.podcliqueset import PodCliqueSet
+from grove.cli.explain import explain_answer
+from grove.local.controlplane import ControlPlane
+from grove.scheduler.explain import changes as kinds
+from grove.show.advice import Advice
+
+
+class Shell:
+    """A person's shell: kubectl and its plugin on the PATH, and a directory of one's own."""
+
+    def __init__(self, plane: ControlPlane, directory: Path) -> None:
+        self._directory = directory
+        programs = f"{plane.kubectl.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self._environment = os.environ | {"KUBECONFIG": str(plane.kubeconfig), "PATH": programs}
+
+    async def run(self, command: str) -> str:
+        """What it prints; fails if the command does."""
+        process = await asyncio.create_subprocess_shell(
+            command, cwd=self._directory, env=self._environment, stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        said, _ = await asyncio.wait_for(process.communicate(), 120)
+        assert process.returncode == 0, f"{command}\n{said.decode()}"
+        return said.decode()
+
+
+@pytest.fixture
+def shell(real_plane: ControlPlane | None, tmp_path: Path) -> Shell:
+    if real_plane is None:
+        pytest.skip("kubectl needs a server that answers over HTTP")
+    return Shell(real_plane, tmp_path)
+
+
+async def advised(world: World) -> dict[str, Advice]:
+    """By kind, what is advised for a gang of five whole nodes that shall be in one rack of four."""
+    await world.apply(world.system("wide", cliques=[server("worker", 5, 8)]))
+    await world.refused("wide-0")
+    found = await explain_answer(world.client, world.namespace, "wide", now=world.now)
+    [gang] = found.data["gangs"]
+    return {one.kind: one for one in gang.advice}
+
+
+@pytest.mark.parametrize(
+    ("kind", "in_place"),
+    [
+        pytest.param(kinds.RELAX, False, id="another level: deleted and applied again"),
+        pytest.param(kinds.FEWER_PODS, False, id="a lower minimum: deleted and applied again"),
+        pytest.param(kinds.SMALLER_PODS, True, id="smaller pods: in place"),
+    ],
+)
+async def test_the_command_of_an_advice_makes_the_gang_run(
+    world: World, shell: Shell, kind: str, in_place: bool
+) -> None:
+    advice = (await advised(world))[kind]
+    assert advice.in_place == in_place
+    before: Json = await world.client.get(PodCliqueSet.RESOURCE, "wide", world.namespace)
+    await shell.run(advice.command)
+
+    async def changed() -> Any:
+        raw: Json = await world.client.get(PodCliqueSet.RESOURCE, "wide", world.namespace)
+        return raw if raw["spec"] != before["spec"] else None
+
+    after = await world.cluster.eventually(changed, 60)
+    await scheduled(world)
+    assert (after["metadata"]["uid"] == before["metadata"]["uid"]) == in_place
+    for part in ("name", "namespace"):
+        assert after["metadata"][part] == before["metadata"][part]
+    assert without(after["spec"]) == without(before["spec"]), "nothing else changes"
+
+
+async def scheduled(world: World) -> None:
+    async def placed() -> bool:
+        found = await explain_answer(world.client, world.namespace, "wide", now=world.now)
+        return bool(found.data["gangs"]) and all(one.state != "cannot fit" for one in found.data["gangs"])
+
+    await world.cluster.eventually(placed, 60)
+
+
+def without(spec: Json) -> str:
+    """A spec as text without the lines that advice is about."""
+
+    gone = ("required:", "preferred:", "minAvailable:", "nvidia.com/gpu:")
+    return "\n".join(line for line in yaml.safe_dump(spec).splitlines() if not line.strip().startswith(gone))
