@@ -224,6 +224,30 @@ async def test_plan_refuses_what_cannot_fit_and_says_what_would_help(world: Worl
     )
 
 
+@pytest.mark.simulated  # as above
+async def test_plan_tells_a_trouble_that_several_gangs_share_once_and_knows_which_sets_live(world: World) -> None:
+    wide = world.system("wide", cliques=[server("worker", 5, 8)])
+    wide["spec"]["replicas"] = 6
+    again = "delete it and apply it again with required: block"
+    new = text_of(await plan_answer(await copy_cluster(world.client, None), world.namespace, [wide]), 120, world)
+    assert "wide-0, wide-1, wide-2, wide-3 and 2 more cannot fit: no rack has room" in new
+    assert new.count("any one of these") == 1
+    assert again not in new
+    await world.apply(wide)
+    await world.refused("wide-0")
+    lives = text_of(await plan_answer(await copy_cluster(world.client, None), world.namespace, [wide]), 120, world)
+    assert f"- {again} instead of required: rack for wide-0" in lives
+
+
+async def test_plan_lists_what_there_is_when_a_name_is_wrong(world: World) -> None:
+    await world.apply(world.system("chat"))
+    copy = await copy_cluster(world.client, None)
+    with pytest.raises(Unanswered, match=r"there is no PodCliqueSet talk in .*; of PodCliqueSets there are chat$"):
+        await plan_answer(copy, world.namespace, scales=["talk=2"])
+    with pytest.raises(Unanswered, match=r"there is no node nowhere; of Nodes there are .*-n0, .*"):
+        await plan_answer(copy, world.namespace, drains=["nowhere"])
+
+
 async def test_plan_of_a_broken_manifest_tells_what_admission_says(world: World) -> None:
     copy = await copy_cluster(world.client, None)
     broken = world.system("chat")

@@ -27,6 +27,9 @@ RUNNING, FAULT, WAITING, NO_FIT = 0, 2, 3, 4
 AUTHORITIES = "SSL_CERT_FILE"
 """The environment variable by which OpenSSL is told another file of certificate authorities."""
 
+NO_LIMIT_S = 7 * 24 * 3600.0
+"""A week, where a limit is needed and none was wanted."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
@@ -53,6 +56,25 @@ class Options:
     timeout_s: float = 30.0
 
 
+class Timeout(click.ParamType[float]):
+    """A time as kubectl takes it: seconds, or a number with its unit; 0 is no limit."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from grove.api import duration
+
+        if isinstance(value, float):
+            return value
+        try:
+            seconds = float(value) if value.replace(".", "", 1).isdecimal() else duration.parse(value).total_seconds()
+        except duration.InvalidDuration as error:
+            self.fail(f"{error}", param, ctx)
+        if seconds < 0:
+            self.fail(f"{value} is less than nothing", param, ctx)
+        return seconds or NO_LIMIT_S
+
+
 def _flags(*, everywhere: bool, formats: Sequence[str]) -> list[Callable[[F], F]]:
     flags = [
         click.option(
@@ -63,7 +85,13 @@ def _flags(*, everywhere: bool, formats: Sequence[str]) -> list[Callable[[F], F]
         click.option("--context", default="", help="The kubeconfig context to use."),
         click.option("-n", "--namespace", default="", help="The namespace; the context's own if absent."),
         click.option("--as", "impersonate", default="", help="The user to act as."),
-        click.option("--request-timeout", "timeout_s", type=float, default=30.0, help="Seconds to wait for an answer."),
+        click.option(
+            "--request-timeout",
+            "timeout_s",
+            type=Timeout(),
+            default="30s",
+            help="How long to wait for an answer, such as 10s or 2m; 0 for as long as it takes.",
+        ),
     ]
     if everywhere:
         flags.append(click.option("-A", "--all-namespaces", is_flag=True, help="In every namespace."))
@@ -141,7 +169,9 @@ def asked_once(options: Options, ask: Callable[[Client, str], Awaitable[T]]) -> 
 
     async def once() -> T:
         from grove.kube.http import HttpClient
+        from grove.kube.logs import configure_logs
 
+        configure_logs("error", "text")
         config, namespace = resolve(options)
         async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
             return await explained(client, ask(client, namespace))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from grove.cli.access import FAULT, Unanswered
+from grove.cli.access import Unanswered
 
 Json = dict[str, Any]
 
@@ -48,7 +48,9 @@ def convert(file: Any, group: str | None, output: str) -> int:
     if any(not isinstance(one, dict) for one in documents):
         raise Unanswered(f"{file.name}: holds something that is no Kubernetes object")
     results = list(_spoken(documents, group) if group else _as_sets(documents))
-    if documents and not results:
+    if not documents:
+        raise Unanswered(f"{file.name}: there is nothing in it to convert")
+    if not results:
         raise Unanswered("rules alone become nothing: give them in one file with the PodGangSets they are about")
     for one in results:
         for note in one.notes:
@@ -58,7 +60,7 @@ def convert(file: Any, group: str | None, output: str) -> int:
         printed(formatted(objects if len(objects) != 1 else objects[0], "json", as_is=True))
     else:
         printed("---\n".join(one.comments + formatted(one.obj, "yaml", as_is=True) for one in results))
-    return 0 if results else FAULT
+    return 0
 
 
 class Result(NamedTuple):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name", metavar="NAME", shell_complete=complete_sets)
-@click.option("-w", "--watch", is_flag=True, help="Draw it anew whenever something happens.")
+@click.option("-w", "--watch", is_flag=True, help="Go on with what happens next, line by line.")
 @cluster_command()
 def events(options: Options, name: str, watch: bool) -> int:
     """Everything that happened to a set, a gang, a group, a clique or a pod, and to its parts, in order of time.
@@ -95,8 +95,10 @@ def _watch(options: Options, name: str) -> int:
     from grove.cli.access import asked_once
     from grove.cli.following import watch
     from grove.cli.subjects import subject
+    from grove.show.timeline import Moment, painted
 
     asked = asked_once(options, lambda client, namespace: subject(client, namespace, name))
+    told: set[Moment] = set()
 
     async def draw(source: Source) -> Answer | None:
         owner = asked.seen.sets[0].metadata.name if asked.seen.sets else ""
@@ -104,6 +106,11 @@ def _watch(options: Options, name: str) -> int:
         names = {gang.metadata.name for gang in asked.gangs}
         gangs = tuple(gang for gang in seen.gangs if asked.is_set or gang.metadata.name in names)
         happened = source.cache.list(Event, source.namespace or None)
-        return timeline_of(replace(asked, seen=seen, gangs=gangs), happened) if seen.sets else None
+        if not seen.sets:
+            return None
+        found = timeline_of(replace(asked, seen=seen, gangs=gangs), happened)
+        fresh = None if not told else {one for one in found.data if one not in told}
+        told.update(found.data)
+        return replace(found, paint=lambda width: painted(found.data, width, fresh))
 
-    return watch(options, draw, events=True)
+    return watch(options, draw, events=True, in_place=False)

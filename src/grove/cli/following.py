@@ -174,8 +174,11 @@ def _follow(source: Source, namespace: str, *, everywhere: bool, events: bool) -
         source.cache.on_event(one, stir)
 
 
-def watch(options: Options, picture: Picture, *, events: bool = False) -> int:
-    """Draws the picture anew whenever something changes, until there is nothing left to draw or Ctrl-C."""
+def watch(options: Options, picture: Picture, *, events: bool = False, in_place: bool = True) -> int:
+    """Draws the picture anew whenever something changes, until there is nothing left to draw or Ctrl-C.
+
+    Not `in_place`, each picture is what is new, and goes below the one before.
+    """
     import gc
 
     from grove.kube.http import HttpClient
@@ -190,12 +193,12 @@ def watch(options: Options, picture: Picture, *, events: bool = False) -> int:
             HttpClient(config, user_agent="kubectl-grove", timeout_s=options.timeout_s) as client,
             following(client, namespace, options.timeout_s, events=events) as source,
         ):
-            return await drawing(source, picture, options.output)
+            return await drawing(source, picture, options.output, in_place=in_place)
 
     return asyncio.run(run())
 
 
-async def drawing(source: Source, picture: Picture, output: str = "") -> int:
+async def drawing(source: Source, picture: Picture, output: str = "", *, in_place: bool = True) -> int:
     """On a terminal one picture in place; into a pipe one after the other, each that differs from the one before."""
     from rich.live import Live
 
@@ -203,7 +206,7 @@ async def drawing(source: Source, picture: Picture, output: str = "") -> int:
     from grove.cli.terminal import printed, terminal
 
     console, code, before = terminal(), RUNNING, ""
-    in_place = console.is_terminal and not output
+    in_rows, in_place = not in_place and not output, in_place and console.is_terminal and not output
     with Live(console=console, auto_refresh=False, screen=True) if in_place else nullcontext() as live:
         while True:
             source.changed.clear()
@@ -213,6 +216,8 @@ async def drawing(source: Source, picture: Picture, output: str = "") -> int:
             code = found.code
             if live is not None:
                 live.update(found.paint(console.width), refresh=True)
+            elif in_rows:
+                console.print(found.paint(console.width), end="")
             else:
                 text = formatted(found.data, output) if output else _plain(found)
                 if text != before:

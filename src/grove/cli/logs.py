@@ -9,13 +9,15 @@ import click
 from grove.cli.access import Options, Unanswered, asked_once, cluster_command, complete_sets, object_name, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from grove.kube.client import Client
     from grove.show.roles import Player
 
 COMMAND = "grove.exec.command"
 MOST_AT_ONCE = 32
+NO_ADDRESS = "no preferred addresses found"
+"""What the API server says of a node that does not say where its kubelet is."""
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta")
 _WHICH = click.option("--replica", type=click.IntRange(0), help="Of this replica of the set only.")
 _CONTAINER = click.option("-c", "--container", default="", help="The container; the first of the pod if absent.")
@@ -95,7 +97,7 @@ async def _stream(options: Options, found: Sequence[Player], query: dict[str, st
     labels = labels_of(found)
     wide = max(len(label) for label in labels)
     config, _ = resolve(options)
-    failed: list[str] = []
+    failed: dict[str, list[str]] = {}
 
     async def one(client: HttpClient, at: int, player: Player) -> None:
         pod = player.pod
@@ -106,7 +108,7 @@ async def _stream(options: Options, found: Sequence[Player], query: dict[str, st
             async for line in client.log_lines(pod.metadata.namespace, pod.metadata.name, asked):
                 say(console, labels[at].ljust(wide) if len(found) > 1 else "", line, style)
         except KubeError as error:
-            failed.append(f"{pod.metadata.name}: {error}")
+            failed.setdefault(" ".join(str(error).split()), []).append(pod.metadata.name)
 
     async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
         if follow:
@@ -114,9 +116,19 @@ async def _stream(options: Options, found: Sequence[Player], query: dict[str, st
         else:  # in order, so that a pipe gets the same twice
             for at, player in enumerate(found):
                 await one(client, at, player)
-    for text in failed:
-        click.echo(f"error: {' '.join(text.split())}", err=True)
-    return 2 if failed and len(failed) == len(found) else 0
+    for line in told_failures(failed):
+        click.echo(f"error: {line}", err=True)
+    return 2 if sum(map(len, failed.values())) == len(found) else 0
+
+
+def told_failures(failed: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """One line a reason, with the pods that have it."""
+    from grove.show.words import many
+
+    for why, pods in failed.items():
+        more = f" and {many(len(pods) - 1, 'other pod')}" if len(pods) > 1 else ""
+        hint = "; its node has no kubelet that could be asked, as fake nodes have none" if NO_ADDRESS in why else ""
+        yield f"{pods[0]}{more}: {why}{hint}"
 
 
 def labels_of(found: Sequence[Player]) -> list[str]:

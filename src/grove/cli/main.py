@@ -138,7 +138,10 @@ def without_verbose(argv: list[str]) -> tuple[list[str], bool]:
 
 def run(command: click.Command, argv: list[str], *, prog: str = "grove") -> NoReturn:
     """Runs a command; what goes wrong with the cluster or the input is one line on stderr and exit code 2."""
-    from grove.kube.errors import KubeError  # here, so that a command without a cluster does not pay for it
+    from grove.kube.errors import (  # here, so that a command without a cluster does not pay for it
+        KubeError,
+        Unreachable,
+    )
 
     argv, verbose = without_verbose(argv)
     try:
@@ -159,5 +162,8 @@ def run(command: click.Command, argv: list[str], *, prog: str = "grove") -> NoRe
     except (KubeError, OSError) as error:
         if verbose:
             raise
-        click.echo(f"error: {' '.join(str(error).split()) or type(error).__name__}", err=True)
+        text = " ".join(str(error).split()) or type(error).__name__
+        here = isinstance(error, Unreachable) and any(f"//{host}:" in text for host in ("127.0.0.1", "localhost"))
+        hint = "; if it is the cluster of `grove up`, that starts it again" if here else ""
+        click.echo(f"error: {text}{hint}", err=True)
         sys.exit(2)

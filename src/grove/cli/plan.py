@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 PATIENCE_S = 600.0
 """Virtual time in which disruption budgets have let go what they ever will."""
 MOST_TOLD = 3
-"""Gangs whose refusal is told in full; that of the others reads the same but for a name or two."""
+"""Reasons that are told in full; gangs with the same one share it."""
+MOST_NAMED = 4
 
 
 @click.command()
@@ -169,6 +170,7 @@ def _change(
     from grove.api.meta import Key
     from grove.api.podcliqueset import PodCliqueSet
     from grove.cli.dialects import scaled_target
+    from grove.cli.subjects import there_are
 
     there = {
         Key(one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in copy.of(PodCliqueSet.RESOURCE)
@@ -182,12 +184,14 @@ def _change(
         keys = [Key(namespace, target.partition("/")[0]) for target, _ in wanted]
         for key in keys:
             if key not in there:
-                raise Unanswered(f"there is no PodCliqueSet {key.name} in namespace {key.namespace}")
+                names = [one.name for one in there if one.namespace == key.namespace]
+                what = f"there is no PodCliqueSet {key.name} in namespace {key.namespace}"
+                raise Unanswered(what + there_are("PodCliqueSet", names))
         return lambda world: _scale(world, wanted, replica), keys
     nodes = {one["metadata"]["name"] for one in copy.of(Node.RESOURCE)}
     for name in drains:
         if name not in nodes:
-            raise Unanswered(f"there is no node {name}")
+            raise Unanswered(f"there is no node {name}{there_are('Node', nodes)}")
     metas = [one["metadata"] for one in _pods_on(copy, drains)]
     marks = [(meta["namespace"], (meta.get("labels") or {}).get(labels.PART_OF)) for meta in metas]
     keys = sorted({Key(place, name) for place, name in marks if name} & there)
@@ -245,7 +249,7 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
 
     from grove.plan.whatif import MOST_MORE
     from grove.show.columns import indented, table
-    from grove.show.words import many
+    from grove.show.words import alike, listed, many
 
     styles = {"fits": "green", "waits": "yellow", "cannot fit": "bold red"}
     rows = []
@@ -262,18 +266,17 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
         titles = ("GANG", "ANSWER", "PODS", "NEW", "NODES", "SCORE", "WHERE")
         parts.append(table(titles, rows, width, may_go=("NODES", "SCORE"), right=("PODS", "NEW", "NODES", "SCORE")))
     refused = [gang for gang in plan.gangs if gang.why]
-    for gang in refused[:MOST_TOLD]:
-        said = (
-            f"{gang.name} fits, but {gang.why}" if gang.answer == "fits" else f"{gang.name} {gang.answer}: {gang.why}"
-        )
-        parts += indented(said, width, 0, styles["waits" if gang.answer == "fits" else gang.answer])
+    troubles = alike(refused, lambda gang: (gang.answer, gang.why))
+    for together in troubles[:MOST_TOLD]:
+        gang, partly = together[0], together[0].answer == "fits"
+        names = listed([one.name for one in together], MOST_NAMED)
+        said = f"{names} {gang.answer}{', but' if partly else ':'} {gang.why}"
+        parts += indented(said, width, 0, styles["waits" if partly else gang.answer])
         if gang.helps:
             parts += indented("any one of these would make it fit:", width, 2)
             parts += [line for help in gang.helps for line in indented(f"- {help}", width, 4)]
-    if len(refused) > MOST_TOLD:
-        parts += indented(
-            f"{len(refused) - MOST_TOLD} more do not fit or wait; -o json has the reason of each", width, 0
-        )
+    if rest := sum(map(len, troubles[MOST_TOLD:])):
+        parts += indented(f"of {rest} more gangs -o json has the reason", width, 0)
     if show_pods:
         parts += [Text(f"{gang.name}  {one.pod}  {one.node}") for gang in plan.gangs for one in gang.pods]
     if plan.preempted:

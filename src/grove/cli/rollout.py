@@ -18,6 +18,7 @@ from grove.cli.access import (
     object_name,
 )
 from grove.cli.examples import epilog
+from grove.cli.main import help_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,13 +35,15 @@ if TYPE_CHECKING:
     from grove.show.seen import Seen
 
 
-@click.group(epilog=epilog("rollout"))
-def rollout() -> None:
+@click.group(epilog=epilog("rollout"), invoke_without_command=True)
+@click.pass_context
+def rollout(ctx: click.Context) -> None:
     """How an update of a PodCliqueSet goes, what its earlier templates were, and going back to one.
 
     Templates are kept as ControllerRevisions, the last five of a set; the annotation grove.io/revision-history-limit
     on the set asks for another number.
     """
+    help_alone(ctx)
 
 
 def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:

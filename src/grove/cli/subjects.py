@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from grove.cli.access import SET_KINDS, Unanswered
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from grove.api.meta import Object
     from grove.api.podcliqueset import PodCliqueSet
     from grove.api.podgang import PodGang
@@ -128,13 +130,18 @@ async def existing(client: Client, kind: type[Any], namespace: str = "") -> str:
     from grove.kube.errors import KubeError
 
     try:
-        names = sorted(one.metadata.name for one in (await client.list(kind, namespace)).items)
+        names = [one.metadata.name for one in (await client.list(kind, namespace)).items]
     except KubeError:
         return ""
+    return there_are(kind.RESOURCE.kind, names)
+
+
+def there_are(kind: str, names: Collection[str]) -> str:
+    """The first of the names that exist, as the end of a sentence."""
     if not names:
-        return f"; there is no {kind.RESOURCE.kind} at all"
+        return f"; there is no {kind} at all"
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"; of {kind.RESOURCE.kind}s there are {', '.join(names[:MOST_NAMED])}{more}"
+    return f"; of {kind}s there are {', '.join(sorted(names)[:MOST_NAMED])}{more}"
 
 
 async def _find_set(client: Client, namespace: str, name: str, read: Any) -> Seen | None:

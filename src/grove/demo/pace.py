@@ -29,6 +29,7 @@ class PacedLoop(VirtualLoop):
     def __init__(self, *, speed: float = 0.0, frame: Callable[[], None] = lambda: None) -> None:
         super().__init__()
         self.speed, self._frame, self._owed_s = speed, frame, 0.0
+        self._main: asyncio.Task[Any] | None = None
 
     def _jump(self, timeout: float | None) -> None:
         super()._jump(timeout)
@@ -37,8 +38,18 @@ class PacedLoop(VirtualLoop):
         self._owed_s += min(timeout / (PER_SECOND * self.speed), LONGEST_REST_S)
         if self._owed_s >= _LEAST_REST_S:
             self._frame()
-            time.sleep(self._owed_s)
+            self.rest(self._owed_s)
             self._owed_s = 0.0
+
+    def rest(self, seconds: float) -> None:
+        """Lets real time pass; not a moment longer once Ctrl-C asked the whole to end."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and not (self._main and self._main.cancelling()):
+            time.sleep(min(left, _LEAST_REST_S))
+
+    async def as_main(self, main: Coroutine[Any, Any, T]) -> T:
+        self._main = asyncio.current_task()
+        return await main
 
 
 async def idle() -> None:
@@ -57,7 +68,8 @@ def run_paced(
     saved = random.getstate()
     random.seed(seed)
     try:
-        with asyncio.Runner(loop_factory=lambda: PacedLoop(speed=speed, frame=frame)) as runner:
-            return runner.run(main)
+        loop = PacedLoop(speed=speed, frame=frame)
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            return runner.run(loop.as_main(main))
     finally:
         random.setstate(saved)

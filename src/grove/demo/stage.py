@@ -5,6 +5,7 @@ Plain lines depend on the seed alone: no wall time, no width of a terminal, no c
 
 from __future__ import annotations
 
+import asyncio
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from grove.demo.chronicle import Note
+from grove.demo.pace import PacedLoop
 from grove.plan.world import World
 from grove.show.gangs import Verdict
 from grove.show.layout import layout_of
@@ -169,8 +171,9 @@ class Screen:
         return Group(Rule(style="dim"), *lines, Text(f"{LEGEND}   {clock}", style="dim", no_wrap=True))
 
     def _rest(self, seconds: float) -> None:
-        if self._speed:
-            time.sleep(seconds / self._speed)
+        loop = asyncio.get_running_loop()
+        if self._speed and isinstance(loop, PacedLoop):
+            loop.rest(seconds / self._speed)
 
 
 def _racks_height(lines: list[Text]) -> int:

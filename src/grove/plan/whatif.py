@@ -13,6 +13,7 @@ from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import Pod
 from grove.api.meta import Key, find_condition
+from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.plan.displaced import Displaced, bystanders, displaced
 from grove.plan.world import World
@@ -91,7 +92,7 @@ async def planned(
     """
     await asyncio.sleep(_patience_so_far_s(world))
     before = {pod.metadata.uid: pod for pod in world.all(Pod) if pod.is_bound and not pod.metadata.is_deleting}
-    concerned = set(sets)
+    concerned, lived = set(sets), {pcs.metadata.key for pcs in world.all(PodCliqueSet)}
     strangers = bystanders(world, drained, concerned) if drained else []
     await change(world)
     await world.until(lambda: bool(_gangs(world, concerned)), DECIDED_S)
@@ -100,7 +101,9 @@ async def planned(
     seen = world.seen()
     here = {pod.metadata.uid for pod in seen.pods if not pod.metadata.is_deleting}
     seen = replace(seen, pods=[pod for pod in seen.pods if _set_of(pod) in concerned])
-    gangs = tuple(_gang_plan(world, seen, gang, before.keys(), frozenset(drained)) for gang in _gangs(world, concerned))
+    gangs = tuple(
+        _gang_plan(world, seen, gang, before.keys(), lived, frozenset(drained)) for gang in _gangs(world, concerned)
+    )
     gone = [pod for uid, pod in before.items() if uid not in here]
     sent = {pod.metadata.uid for pod in strangers}
     evicted = [pod for pod in gone if _set_of(pod) not in concerned and pod.metadata.uid not in sent]
@@ -149,7 +152,7 @@ def _is_answered(world: World, gang: PodGang) -> bool:
 
 
 def _gang_plan(
-    world: World, seen: Seen, gang: PodGang, before: Container[str], drained: frozenset[str] = frozenset()
+    world: World, seen: Seen, gang: PodGang, before: Container[str], lived: Container[Key], drained: frozenset[str]
 ) -> GangPlan:
     key = gang.metadata.key
     levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
@@ -178,7 +181,8 @@ def _gang_plan(
         return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)
     pcs = seen.find_set(Key(key.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
     changes = [one for one in found.explanation.changes if not drained.intersection(one.nodes)]
-    helps = tuple(_helps(advice_of(change, gang, pcs, levels)) for change in changes)
+    advice = [advice_of(change, gang, pcs, levels) for change in changes]
+    helps = tuple(_helps(one, lives=pcs is not None and pcs.metadata.key in lived) for one in advice)
     why = sentence(named(found.explanation.why, {key: name for name, key in levels}))
     return GangPlan(key.name, key.namespace, NO_FIT, bound, len(pods) - len(bound), why=why, helps=helps, moved=moved)
 
@@ -192,9 +196,10 @@ def _above_minimum(rest: Sequence[Pod]) -> str:
     )
 
 
-def _helps(advice: Advice) -> str:
-    """One line; in a plan nothing lives yet, so what needs a new set needs another manifest, no more."""
-    return f"{advice.text} ({advice.path})" if advice.path else advice.text
+def _helps(advice: Advice, *, lives: bool) -> str:
+    """One line; of a set that does not live yet what needs a new set needs another manifest, no more."""
+    text = advice.sentence if lives else advice.text
+    return f"{text} ({advice.path})" if advice.path else text
 
 
 def _further(world: World, gangs: Sequence[GangPlan]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -12,6 +11,7 @@ from grove.show.advice import Advice
 from grove.show.columns import indented
 from grove.show.gangs import FAILING, NO_FIT, RUNNING, STARTING, Verdict
 from grove.show.verdict import UNATTENDED, Judgement
+from grove.show.words import alike, listed
 
 STYLES = {RUNNING: "green", "scaled to zero": "dim", STARTING: "yellow", NO_FIT: "bold red", FAILING: "red",
           UNATTENDED: "bold red", "updating": "cyan", "paused": "cyan", "deleting": "dim"}  # fmt: skip
@@ -21,7 +21,7 @@ MOST_NAMED = 4
 def explanation(head: Judgement | None, verdicts: Sequence[Verdict], note: str, width: int) -> RenderableType:
     """`head` is the set as a whole, where that was asked about or matters most."""
     parts: list[RenderableType] = []
-    troubles = [one for one in alike(verdicts) if one[0].state != RUNNING]
+    troubles = [one for one in _together(verdicts) if one[0].state != RUNNING]
     if len(troubles) == 1 and head is not None and head.state == troubles[0][0].state:
         head = None  # its one trouble says it all
     if head is not None:
@@ -31,19 +31,16 @@ def explanation(head: Judgement | None, verdicts: Sequence[Verdict], note: str, 
             parts += [line for one in head.evidence for line in indented(one, width, style="dim")]
             if head.next and head.state != RUNNING:
                 parts += indented(f"next: {head.next}", width)
-    for together in troubles or (() if head is not None else alike(verdicts)):
+    for together in troubles or (() if head is not None else _together(verdicts)):
         parts += _told(together, width)
     if note:
         parts.append(Text(note, style="yellow"))
     return Group(*parts) if parts else Text("no gangs")
 
 
-def alike(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
-    """Gangs with the same trouble together, in order of the first of each: what differs is their number alone."""
-    found: dict[tuple[str, str, str], list[Verdict]] = {}
-    for one in verdicts:
-        found.setdefault((one.state, one.level, re.sub(r"\d+", "#", one.reason)), []).append(one)
-    return list(found.values())
+def _together(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
+    """Gangs with the same trouble together."""
+    return alike(verdicts, lambda one: (one.state, one.level, one.reason))
 
 
 def headline(one: Judgement) -> Text:
@@ -61,9 +58,8 @@ def headline_of(name: str, state: str, level: str, reason: str) -> Text:
 
 def _told(together: Sequence[Verdict], width: int) -> list[RenderableType]:
     one = together[0]
-    names = ", ".join(each.gang for each in together[:MOST_NAMED])
-    more = f" and {len(together) - MOST_NAMED} more" if len(together) > MOST_NAMED else ""
-    parts: list[RenderableType] = [headline_of(f"{names}{more}", one.state, one.level, one.reason)]
+    names = listed([each.gang for each in together], MOST_NAMED)
+    parts: list[RenderableType] = [headline_of(names, one.state, one.level, one.reason)]
     for line in one.evidence:
         if line != one.reason:
             parts += indented(line, width, style="dim")

@@ -6,7 +6,7 @@ Parents come before their children where the time is the same, and what repeats 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -107,31 +107,47 @@ def _alike(a: Moment, b: Moment) -> bool:
     )  # fmt: skip
 
 
-def painted(moments: Sequence[Moment], width: int) -> RenderableType:
-    """One line a moment; a message that is longer than its column goes on below it, whole."""
+def painted(moments: Sequence[Moment], width: int, only: Container[Moment] | None = None) -> RenderableType:
+    """One line a moment; a message that is longer than its column goes on below it, whole.
+
+    `only` some of them are shown, without the titles, in columns that are those of all.
+    """
     if not moments:
-        return Text("nothing is known to have happened")
+        return Text("nothing is known to have happened") if only is None else Group()
     rows = [(_when(one), _whom(one), _what(one), one) for one in moments]
     titles = ("TIME", "OBJECT", "WHAT", "MESSAGE")
     wide = [max(len(title), *(len(row[i]) for row in rows)) for i, title in enumerate(titles[:3])]  # type: ignore[arg-type]
     wide[1] = min(wide[1], MOST_NAME) if width < 200 else wide[1]
     lead = sum(wide) + 3 * GAP
-    below = width - lead < READABLE
+    shown = [row for row in rows if only is None or row[3] in only]
+    if width - lead < READABLE:
+        return Group(*(line for when, whom, what, one in shown for line in _narrow(when, whom, what, one, width)))
     head = "".join(title.ljust(size + GAP) for title, size in zip(titles, wide, strict=False)) + titles[3]
-    lines: list[RenderableType] = [Text(head, style="bold", no_wrap=True, overflow="ellipsis")]
-    for when, whom, what, one in rows:
-        style = "bold red" if one.warning else "dim" if one.source in ("object", "condition") else ""
+    lines = [Text(head, style="bold", no_wrap=True, overflow="ellipsis")] if only is None else []
+    for when, whom, what, one in shown:
         line = Text(no_wrap=True, overflow="ignore")
         line.append(when.ljust(wide[0] + GAP), style="dim")
         line.append(whom.ljust(wide[1] + GAP))
-        line.append(what.ljust(wide[2] + GAP) if one.message and not below else what, style=style)
-        room, indent = (width - 4, "    ") if below else (width - lead, " " * lead)
-        message = textwrap.wrap(one.message, max(room, READABLE)) if one.message else []
-        if not below and message:
-            line.append(message.pop(0), style="red" if one.warning else "")
+        line.append(what.ljust(wide[2] + GAP) if one.message else what, style=_style(one))
+        message = textwrap.wrap(one.message, width - lead)
+        line.append(message[0] if message else "", style="red" if one.warning else "")
         lines.append(line)
-        lines += [Text(indent + part, style="red" if one.warning else "", overflow="ignore") for part in message]
+        rest = message[1:]
+        lines += [Text(" " * lead + part, style="red" if one.warning else "", overflow="ignore") for part in rest]
     return Group(*lines)
+
+
+def _narrow(when: str, whom: str, what: str, one: Moment, width: int) -> Iterator[Text]:
+    """Without room for columns: when and what, and below it of whom and in which words, all of it."""
+    first = Text(f"{when}{' ' * GAP}", style="dim", overflow="fold")
+    yield first.append(what, style=_style(one) or "default")
+    told = f"{whom}: {one.message}" if one.message else whom
+    style = "red" if one.warning else ""
+    yield from (Text(f"    {part}", style=style, overflow="fold") for part in textwrap.wrap(told, max(width - 4, 16)))
+
+
+def _style(one: Moment) -> str:
+    return "bold red" if one.warning else "dim" if one.source in ("object", "condition") else ""
 
 
 def _when(one: Moment) -> str:

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def refusal(text: str) -> str:
     """What the API server says about an object it does not take, without the object's name: it shall fit a column."""
     return re.sub(r'^\S+ "[^"]*" is forbidden: ', "", text)
+
+
+def alike(found: Iterable[T], words: Callable[[T], tuple[str, ...]]) -> list[list[T]]:
+    """Those whose words differ in numbers alone together, in order of the first of each."""
+    together: dict[tuple[str, ...], list[T]] = {}
+    for one in found:
+        together.setdefault(tuple(re.sub(r"\d+", "#", word) for word in words(one)), []).append(one)
+    return list(together.values())
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first of the names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def many(count: int, word: str) -> str:

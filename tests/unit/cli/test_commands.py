@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from grove.cli.access import formatted, object_name
+from grove.cli.access import NO_LIMIT_S, Timeout, formatted, object_name
 from grove.cli.main import ASKING, COMMANDS
 
 ROOT = Path(__file__).parents[3]
@@ -64,6 +64,16 @@ def test_help_is_quick() -> None:
             2,
             "error: replicas must be a whole number, 0 or more, not many",
             id="not a number",
+        ),
+        pytest.param(["convert", "/dev/null"], 2, "error: /dev/null: there is nothing in it to convert", id="nothing"),
+        pytest.param(
+            ["status", "--request-timeout", "soon"], 2, "error: Invalid value for '--request-timeout': ", id="no time"
+        ),
+        pytest.param(
+            ["status", "--request-timeout", "-1s"],
+            2,
+            "error: Invalid value for '--request-timeout': ",
+            id="less than no time",
         ),
         pytest.param(["demo", "--scenario", "pyproject.toml"], 2, "error: pyproject.toml: ", id="no scenario"),
     ],
@@ -178,3 +188,33 @@ def test_json_is_spelled_as_kubernetes_spells() -> None:
     assert formatted({"waits_for": [{"can_start": True}], "a/b_c": 1}, "json") == (
         '{\n  "waitsFor": [\n    {\n      "canStart": true\n    }\n  ],\n  "a/bC": 1\n}\n'
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "want"),
+    [("10s", 10.0), ("1m30s", 90.0), ("5", 5.0), ("0.5", 0.5), ("0", NO_LIMIT_S), ("0s", NO_LIMIT_S)],
+)
+def test_a_timeout_is_taken_as_kubectl_takes_it(said: str, want: float) -> None:
+    assert Timeout().convert(said, None, None) == want
+
+
+COMMANDS_WITHOUT_A_CLUSTER = (
+    ["status"], ["tree", "x"], ["explain", "x"], ["queue"], ["doctor"], ["plan", "--scale", "x=2"], ["scale", "x", "2"],
+    ["logs", "x"], ["exec", "x", "--", "ls"], ["events", "x"], ["topology"], ["rollout", "status", "x"],
+    ["status", "-w"], ["explain", "x", "-w"], ["scaleref", "x"],
+)  # fmt: skip
+
+
+def test_a_cluster_that_does_not_answer_is_one_line_whatever_is_asked(tmp_path: Path) -> None:
+    dead = tmp_path / "dead"
+    dead.write_text(
+        "current-context: c\ncontexts: [{name: c, context: {cluster: c}}]\n"
+        'clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]\n'
+    )
+    want = (
+        "error: cannot reach https://127.0.0.1:1: Connection refused; if it is the cluster of `grove up`, that starts "
+        "it again\n"
+    )
+    for args in COMMANDS_WITHOUT_A_CLUSTER:
+        found = grove(*args, KUBECONFIG=str(dead))
+        assert (found.returncode, found.stdout, found.stderr) == (2, "", want), args

@@ -24,6 +24,17 @@ def test_alone_it_is_help(command: click.Command, capsys: pytest.CaptureFixture[
     assert "Asking a cluster" in said.out
 
 
+def test_a_group_alone_is_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    groups = [name for name, command in commands() if isinstance(command, click.Group)]
+    assert groups == ["rollout"]
+    for name in groups:
+        with pytest.raises(SystemExit) as end:
+            run(grove, [name])
+        said = capsys.readouterr()
+        assert (end.value.code, said.err) == (0, "")
+        assert said.out.startswith(f"Usage: grove {name} ")
+
+
 def commands() -> Iterator[tuple[str, click.Command]]:
     ctx = click.Context(grove)
     for name in {**COMMANDS, **ASKING}:

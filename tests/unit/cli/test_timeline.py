@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from grove.api.core import Pod
-from grove.show.timeline import Moment, folded, own_words
+from grove.show.timeline import Moment, folded, own_words, painted
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -49,9 +51,9 @@ def told(*moments: Moment) -> list[str]:
             id="outside in",
         ),
         pytest.param(
-            [moment("Pod", pod, "PodStartupBlocked=False", f"{pod}-parent=1/1") for pod in "ab"]
-            + [moment("Pod", pod, "Waits", f"{pod}=0/1, other {pod}") for pod in "cd"],
-            ["Pod/a +1 PodStartupBlocked=False", "Pod/c +1 Waits"],
+            [moment("Pod", pod, "PodStartupBlocked=False", "router=1/1") for pod in ("p-a", "p-b")]
+            + [moment("Pod", pod, "Waits", f"waits for {pod}") for pod in ("p-c", "p-d")],
+            ["Pod/p-a +1 PodStartupBlocked=False", "Pod/p-c +1 Waits"],
             id="two things that several objects say",
         ),
     ],
@@ -70,3 +72,38 @@ def test_a_pod_says_of_its_conditions_what_is_worth_saying() -> None:
     ]  # fmt: skip
     pod = msgspec.convert({"metadata": {"name": "p"}, "status": {"conditions": conditions}}, Pod)
     assert [one.reason for one in own_words("Pod", pod)] == ["ContainersReady=False", "Ready=True", "PodScheduled=True"]
+
+
+LONG = "no rack has room for default/wide-0 (5 pods); rack z0-b0-r3 comes closest, with room for wide-0-w 4/5 pods"
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 100, 200])
+def test_nothing_is_cut_however_narrow_the_terminal(width: int) -> None:
+    moments = folded(
+        [
+            moment("PodCliqueSet", "chat", "TopologyLevelsUnavailable=False", LONG),
+            moment("Pod", "chat-0-decode-0-decode-worker-abcde", "PodScheduled=True", "it has a node"),
+        ]
+    )
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
+    with console.capture() as captured:
+        console.print(painted(moments, width))
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= width
+    said = "".join("".join(lines).split())
+    for word in ("TopologyLevelsUnavailable=False", "PodScheduled=True", "PodCliqueSet/chat", *LONG.split()):
+        assert word in said
+
+
+def test_what_is_new_is_told_in_the_columns_of_all() -> None:
+    first = moment("Pod", "a-rather-long-name-of-a-pod", "Created")
+    second = moment("Pod", "b", "Ready=True", "said", ms=3000)
+    console = Console(file=io.StringIO(), width=120, color_system=None, highlight=False)
+
+    def shown(only: set[Moment] | None) -> list[str]:
+        with console.capture() as captured:
+            console.print(painted([first, second], 120, only), end="")
+        return captured.get().splitlines()
+
+    assert shown({second}) == shown(None)[-1:]
+    assert shown(set()) == []
