@@ -55,6 +55,26 @@ class Want:
     """`Restricted`: only sets of the node's table; `BestEffort`: those first."""
 
     @property
+    def words(self) -> str:
+        """What it is called among a node's resources, and by people: `2-gpus-at-one-PCIe`; unlike for unlike ones."""
+        parts = [f"{self.cards}-gpu" + ("s" if self.cards != 1 else "")] if self.cards else []
+        if self.cards and self.core != FULL:
+            parts.append(f"of-{self.core}-core")
+        if self.memory:
+            parts.append(f"with-{format_bytes(self.memory)}")
+        if self.ratio not in (0, self.core):
+            parts.append(f"with-{self.ratio}-memory-ratio")
+        elif self.ratio != FULL and self.ratio:
+            parts.append("and-memory")
+        if self.scope:
+            parts.append(f"at-one-{self.scope}")
+        if self.rdma:
+            parts.append(f"{self.rdma}-rdma" + ("-beside-each" if self.same_pcie else ""))
+        if self.partition:
+            parts.append(f"partition-{self.partition}")
+        return "-".join(parts)
+
+    @property
     def is_plain(self) -> bool:
         """Whole cards of any kind: counting cards says how many fit."""
         whole_cards = self.core == FULL and not self.memory and self.ratio in (0, FULL)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Sequence
 from contextlib import suppress
-from hashlib import sha256
 
 import structlog
 
@@ -114,7 +113,7 @@ class Minors(NodeSource):
         if want is None or (want.is_plain and not self._mixed):
             return NO_NEEDS
         self._mix(want)
-        name = f"{PREFIX}{sha256(repr(want).encode()).hexdigest()[:12]}"
+        name = f"{PREFIX}{want.words}"
         if name not in self._wants:
             self._wants[name] = want
             self._stale.update(node.metadata.name for node in self._view.nodes.list())
@@ -201,6 +200,9 @@ class Minors(NodeSource):
             fault = self._nodes[name].fault
             if fault and (before is None or before.fault != fault):
                 self._events.warn(new, "InvalidDevice", f"{fault}; its devices are not given until it is put right")
+            for pod in self._cache.by_index(Pod, AT, name):  # pods may be seen before the devices they have
+                if (want := _want(pod)) is not None:
+                    self._mix(want)
         self._stale.add(name)
         if before is None or new is None:
             self._view.read_anew()
