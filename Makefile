@@ -10,7 +10,7 @@ PARALLEL := -n $(WORKERS)
 
 .DEFAULT_GOAL := help
 MINUTES ?= 5
-.PHONY: help demo test unit lint audit audit-rbac bench soak chaos coverage scale test-node test-failover test-browser image test-image crds docs kube-bin clean
+.PHONY: help demo test unit lint audit audit-rbac bench soak chaos coverage scale test-node test-failover test-browser image test-image crds charts docs kube-bin clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -107,6 +107,9 @@ test-image: $(VENV)/dev image ## the images' own root: what is in them runs, qui
 
 crds: $(VENV)/dev ## write src/grove/crds/*.yaml anew from the Structs
 	$(BIN)/python -m tools.crds.generate
+
+charts: ## render charts/*.yaml anew from charts/grove, with a helm that is built if need be
+	@HELM="$$($(PYTHON) tools/kube/kube_bin.py helm)" sh charts/render.sh
 
 docs: $(VENV)/dev ## write docs/api-reference.md and the pictures in docs/pictures anew
 	$(BIN)/python -m tools.crds.reference

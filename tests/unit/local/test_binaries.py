@@ -164,9 +164,16 @@ def test_a_further_program_is_built_once_and_laid_beside_the_others(
     assert sorted(path.name for path in cache.iterdir()) == [".build.lock", "1.36.3"]
 
 
-def test_the_script_prints_only_the_directory_and_needs_no_package(cache: Path) -> None:
+@pytest.mark.parametrize(("asked", "place"), [
+    pytest.param("1.36.3", "1.36.3", id="a version's directory"),
+    pytest.param("helm", f"helm-{gobuild.HELM_VERSION}/helm", id="helm"),
+])  # fmt: skip
+def test_the_script_prints_only_the_path_and_needs_no_package(asked: str, place: str, cache: Path) -> None:
     fake_programs(cache / "1.36.3", "1.36.3")
+    helm = cache / f"helm-{gobuild.HELM_VERSION}" / "helm"
+    helm.parent.mkdir()
+    helm.touch(0o755)
     script = REPOSITORY / "tools" / "kube" / "kube_bin.py"
     # -S leaves site-packages out, so an import of anything but the standard library would fail.
-    done = subprocess.run([sys.executable, "-S", str(script), "1.36.3"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{cache / '1.36.3'}\n"
+    done = subprocess.run([sys.executable, "-S", str(script), asked], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{cache / place}\n"
