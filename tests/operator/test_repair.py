@@ -154,6 +154,50 @@ async def _edited_and_put_right(world: World, edits: Sequence[Any]) -> None:
     await world.eventually(put_right)
 
 
+@pytest.mark.simulated
+@pytest.mark.parametrize(
+    ("kind", "name", "edit", "path"),
+    [
+        pytest.param(
+            PodGang, "demo-0", {"metadata": {"labels": {"grove.io/scheduler-name": "x"}}},
+            "metadata.labels.grove~1io/scheduler-name", id="a gang",
+        ),
+        pytest.param(
+            PodCliqueScalingGroup, "demo-0-g", {"metadata": {"labels": {"app.kubernetes.io/component": "x"}}},
+            "metadata.labels.app~1kubernetes~1io/component", id="a group",
+        ),
+        pytest.param(PodClique, "demo-0-w", {"spec": {"minAvailable": 1}}, "spec.minAvailable", id="a clique"),
+        pytest.param(
+            PodClique, "demo-0-g-0-m", {"metadata": {"labels": {"grove.io/podgang": "x"}}},
+            "metadata.labels.grove~1io/podgang", id="a member of a group",
+        ),
+    ],
+)  # fmt: skip
+async def test_an_edit_that_comes_while_another_is_put_right_is_put_right_too(
+    world: World, kind: type[Object], name: str, edit: Json, path: str
+) -> None:
+    """The first takes off the labels that say whose the child is, so the second is seen on a child of nobody's; and the
+    answer to our own write shows it, as if we had wanted it."""
+    before = _at(await world.client.get(kind.RESOURCE, name, world.namespace), path)
+    patch, edits = world.operator_client.patch, [edit]
+
+    async def late(of: Any, name_: str, *rest: Any, **more: Any) -> Any:
+        if of is kind and name_ == name and edits:
+            await world.client.patch(kind.RESOURCE, name, edits.pop(), world.namespace)
+        return await patch(of, name_, *rest, **more)
+
+    world.operator_client.patch = late
+    nobodys = dict.fromkeys(("app.kubernetes.io/part-of", "grove.io/podcliquescalinggroup"))
+    await world.client.patch(kind.RESOURCE, name, {"metadata": {"labels": nobodys}}, world.namespace)
+
+    async def put_right() -> bool:
+        found = await world.client.get(kind.RESOURCE, name, world.namespace)
+        named = found["metadata"]["labels"].get("app.kubernetes.io/part-of")
+        return not edits and named == "demo" and _at(found, path) == before
+
+    await world.eventually(put_right)
+
+
 async def test_labels_that_tell_the_place_of_a_pod_are_put_right(world: World) -> None:
     pod = (await world.pods("demo-0-g-1-m"))[0]
     labels = {"grove.io/podgang": "x", "grove.io/base-podgang": None, "grove.io/podclique-pod-index": "7", "mine": "y"}

@@ -25,7 +25,7 @@ from grove.operator.podgang.plan import GangPlan, ObservedGang, plan_gang
 from grove.operator.shared.cluster.children_writer import Taken, taken
 from grove.operator.shared.cluster.deps import Deps, GangKey
 from grove.operator.shared.cluster.scheduler_objects import SchedulerObjects
-from grove.operator.shared.cluster.sets import SET
+from grove.operator.shared.cluster.sets import SET, set_key
 from grove.operator.shared.diff import is_controlled_by, is_left_behind, needed_patch
 from grove.operator.shared.layout import replica_layouts, replica_of
 from grove.operator.shared.status_batching import PROGRESS_S, SCHEDULER_FIRST_S, SETTLE_S
@@ -213,8 +213,8 @@ class PodGangController:
 
 
 def _key_of(gang: PodGang) -> GangKey | None:
-    pcs = gang.metadata.labels.get(key.PART_OF)
-    return GangKey(gang.metadata.namespace, pcs, gang.metadata.name) if pcs else None
+    found = set_key(gang)
+    return GangKey(found.namespace, found.name, gang.metadata.name) if found is not None else None
 
 
 def _gang_of(obj: Object) -> str:

@@ -18,7 +18,7 @@ from grove.operator.scalinggroup.plan import GroupPlan, ObservedGroup, plan_grou
 from grove.operator.shared.cluster.children_writer import Changes
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps
-from grove.operator.shared.cluster.sets import SET
+from grove.operator.shared.cluster.sets import SET, owner_name
 from grove.operator.shared.diff import finalizer_patch
 from grove.operator.shared.layout import group_config_of, replica_of
 from grove.operator.shared.outcome import outcome_of
@@ -123,10 +123,11 @@ class ScalingGroupController:
             self._queue.add(new.key)
 
     def on_clique(self, old: PodClique | None, new: PodClique | None) -> None:
-        # By its old labels too: somebody may have taken off the one that says whose it is.
+        # By its owner too: somebody may have taken off the label that says whose it is.
         for clique in (old, new):
-            group = clique.metadata.labels.get(key.SCALING_GROUP) if clique is not None else None
-            if clique is not None and group:
+            if clique is None:
+                continue
+            if group := clique.metadata.labels.get(key.SCALING_GROUP) or owner_name(clique, PodCliqueScalingGroup):
                 self._queue.add(Key(clique.metadata.namespace, group), after_s=SETTLE_S)
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:

@@ -28,13 +28,19 @@ _Templates = tuple[int, tuple[AdoptedHash, ...]]
 """What the hashes of a set are made from: its generation, and the names it goes by."""
 
 SET = "set"
-"""Index: objects by the key of the set they are part of, as their label says."""
+"""Index: objects by the key of the set they are part of."""
 
 
 def set_key(obj: Object) -> Key | None:
-    """The set an object of ours is part of."""
-    name = obj.metadata.labels.get(key.PART_OF)
+    """The set an object of ours is part of: by its label, or by its owner if somebody took the label off."""
+    name = obj.metadata.labels.get(key.PART_OF) or owner_name(obj, PodCliqueSet)
     return Key(obj.metadata.namespace, name) if name else None
+
+
+def owner_name(obj: Object, kind: type[Object]) -> str:
+    """The name of the object's controller, if that is of this kind; else empty."""
+    owner = obj.metadata.controller
+    return owner.name if owner is not None and owner.kind == kind.RESOURCE.kind else ""
 
 
 def by_set(obj: Object) -> tuple[Key, ...]:
