@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from grove.api import conditions as words
+from grove.api import conditions
 from grove.api.meta import find_condition
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -62,9 +62,10 @@ class SetFigures(Collector):
 
 def observe_ready(old: PodGang | None, new: PodGang | None) -> None:
     """Notes how long a gang took when it is seen to become ready; those that were so before we looked do not count."""
-    if old is None or new is None or _since(old, words.READY) is not None:
+    if old is None or new is None or _since(old, conditions.READY) is not None:
         return
-    ready, placed, created = _since(new, words.READY), _since(new, words.SCHEDULED), new.metadata.creation_timestamp
+    ready, placed = _since(new, conditions.READY), _since(new, conditions.SCHEDULED)
+    created = new.metadata.creation_timestamp
     if ready is not None and placed is not None and created is not None:
         PLACED_SECONDS.observe(max(0.0, (placed - created).total_seconds()))
         READY_SECONDS.observe(max(0.0, (ready - placed).total_seconds()))
@@ -72,7 +73,7 @@ def observe_ready(old: PodGang | None, new: PodGang | None) -> None:
 
 def _since(gang: PodGang, type_: str) -> datetime | None:
     said = find_condition(gang.status.conditions, type_)
-    return said.last_transition_time if said is not None and said.status == words.TRUE else None
+    return said.last_transition_time if said is not None and said.status == conditions.TRUE else None
 
 
 def watch_sets(cache: Cache, clock: Clock, registry: CollectorRegistry = REGISTRY) -> Collector:

@@ -13,17 +13,17 @@ import msgspec
 
 from grove.admission.rules.lookups import LookupFailed, Lookups
 from grove.admission.rules.view import TEMPLATE, CliqueView, SetView
-from grove.api import labels as key
 from grove.api import labelsets, names
 from grove.api.fields import text
 from grove.api.koordinator import QUOTA, RESERVATION_REF, ElasticQuota, Reservation, ReservationOwner
+from grove.api.labels import COMPONENT, GROVE_PREFIX, GROVE_SCHEDULER, KAI_SCHEDULER, KOORDINATOR_SCHEDULER, NAME
 from grove.api.meta import Json, ObjectMeta, OwnerReference
 from grove.api.node import PriorityClass
 from grove.api.pod import Pod
 from grove.api.podclique import PodClique
 from grove.api.reservation_ref import InvalidAnnotation, matching, reservation_affinity
 
-READERS = (key.KOORDINATOR_SCHEDULER, key.GROVE_SCHEDULER)
+READERS = (KOORDINATOR_SCHEDULER, GROVE_SCHEDULER)
 """Schedulers that know these objects."""
 
 
@@ -56,7 +56,7 @@ def _priority_classes(new: SetView, scheduler: str) -> dict[str, str]:
         f"{clique.path}.spec.podSpec.priorityClassName": text(clique.pod_spec.get("priorityClassName"))
         for clique in new.cliques
     }
-    if scheduler != key.KAI_SCHEDULER:
+    if scheduler != KAI_SCHEDULER:
         found[f"{TEMPLATE}.priorityClassName"] = text(new.template.get("priorityClassName"))
     return {path: name for path, name in found.items() if name}
 
@@ -79,7 +79,7 @@ def _quota_warnings(new: SetView, scheduler: str, quotas: list[Json] | None) -> 
     known = {text((one.get("metadata") or {}).get("name")) for one in quotas or ()}
     falls = (
         "koord-scheduler counts its pods against the default quota"
-        if scheduler == key.KOORDINATOR_SCHEDULER
+        if scheduler == KOORDINATOR_SCHEDULER
         else "its gangs wait until there is one"
     )
     for path, name in _quotas(new).items():
@@ -132,4 +132,4 @@ def _may_own(owner: ReservationOwner, pod: Pod) -> bool:
 
 
 def _counts(label: str) -> bool:
-    return label.startswith(key.GROVE_PREFIX) or label in (key.NAME, key.COMPONENT)
+    return label.startswith(GROVE_PREFIX) or label in (NAME, COMPONENT)

@@ -11,9 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from grove.api import conditions as words
-from grove.api import labels as key
-from grove.api.conditions import FALSE, TRUE
+from grove.api import labels
+from grove.api.conditions import (
+    FALSE,
+    POD_STARTUP_BLOCKED,
+    PREREQUISITES_NOT_READY,
+    PREREQUISITES_READY,
+    STARTUP_ORDER,
+    TRUE,
+)
 from grove.api.core import Pod
 from grove.api.meta import Condition, Json, find_condition, is_true, rfc3339
 
@@ -41,9 +47,8 @@ def blocked_changes(
 
 def ready_in_gang(pods: Iterable[Pod], gang: str) -> int:
     """Pods that count for a waiting one: ready, there to stay, and of its own gang."""
-    return sum(
-        pod.is_ready and not pod.metadata.is_deleting and pod.metadata.labels.get(key.POD_GANG) == gang for pod in pods
-    )
+    staying = (pod for pod in pods if pod.is_ready and not pod.metadata.is_deleting)
+    return sum(pod.metadata.labels.get(labels.POD_GANG) == gang for pod in staying)
 
 
 def is_waiting(pod: Pod) -> bool:
@@ -53,9 +58,9 @@ def is_waiting(pod: Pod) -> bool:
 
 def condition_patch(change: BlockedChange, now: datetime) -> list[Json]:
     """The JSON patch of a pod's status that writes this condition, and its readiness gate's, and touches no other."""
-    steps = _condition_steps(change, words.POD_STARTUP_BLOCKED, change.status, now)
+    steps = _condition_steps(change, POD_STARTUP_BLOCKED, change.status, now)
     if _is_gated(change.pod):
-        steps += _condition_steps(change, words.STARTUP_ORDER, FALSE if change.status == TRUE else TRUE, now)
+        steps += _condition_steps(change, STARTUP_ORDER, FALSE if change.status == TRUE else TRUE, now)
     return steps
 
 
@@ -83,14 +88,14 @@ def _change(pod: Pod, blocked: bool, message: str) -> BlockedChange | None:
     conditions = pod.status.conditions
     if pod.metadata.is_deleting or not conditions or not _has_gate(pod):
         return None  # a pod without any condition is about to get one, and there is no list to add ours to yet
-    old = find_condition(conditions, words.POD_STARTUP_BLOCKED)
+    old = find_condition(conditions, POD_STARTUP_BLOCKED)
     if blocked and not _has_started(pod):
-        return _unless_said(pod, old, TRUE, words.PREREQUISITES_NOT_READY, message)
-    if _is_gated(pod) and not is_true(conditions, words.STARTUP_ORDER):
-        return BlockedChange(pod, FALSE, words.PREREQUISITES_READY, message, turned=True)
+        return _unless_said(pod, old, TRUE, PREREQUISITES_NOT_READY, message)
+    if _is_gated(pod) and not is_true(conditions, STARTUP_ORDER):
+        return BlockedChange(pod, FALSE, PREREQUISITES_READY, message, turned=True)
     if old is None or old.status == FALSE:
         return None
-    return _unless_said(pod, old, FALSE, words.PREREQUISITES_READY, message)
+    return _unless_said(pod, old, FALSE, PREREQUISITES_READY, message)
 
 
 def _unless_said(pod: Pod, old: Condition | None, status: str, reason: str, message: str) -> BlockedChange | None:
@@ -100,11 +105,11 @@ def _unless_said(pod: Pod, old: Condition | None, status: str, reason: str, mess
 
 
 def _has_gate(pod: Pod) -> bool:
-    return any(container.name == key.STARTUP_CONTAINER for container in pod.spec.init_containers)
+    return any(container.name == labels.STARTUP_CONTAINER for container in pod.spec.init_containers)
 
 
 def _is_gated(pod: Pod) -> bool:
-    return any(gate.get("conditionType") == words.STARTUP_ORDER for gate in pod.spec.readiness_gates)
+    return any(gate.get("conditionType") == STARTUP_ORDER for gate in pod.spec.readiness_gates)
 
 
 def _has_started(pod: Pod) -> bool:

@@ -5,8 +5,7 @@ Woken by the clique, by its pods, by the nodes they stand on, and by the gangs, 
 
 from __future__ import annotations
 
-from grove.api import conditions as words
-from grove.api import labels as key
+from grove.api import conditions, labels
 from grove.api.conditions import ErrorCode, EventReason
 from grove.api.core import Node, Pod, ResourceClaim
 from grove.api.meta import Key, is_true
@@ -40,7 +39,7 @@ BASE_GANG = "base-gang"
 
 
 def by_base_gang(clique: PodClique) -> tuple[Key, ...]:
-    base = clique.metadata.labels.get(key.BASE_POD_GANG)
+    base = clique.metadata.labels.get(labels.BASE_POD_GANG)
     return (Key(clique.metadata.namespace, base),) if base else ()
 
 
@@ -90,9 +89,9 @@ class PodCliqueController:
         chooses = unit.group is None and clique.spec.replicas > 0
         chooses = chooses and surplus(clique, self._cache.owned(Pod, by=uid)) > 0
         loads = await self._loads.of(clique) if chooses else {}
-        group, pods = clique.metadata.labels.get(key.SCALING_GROUP), self._cache.owned(Pod, by=uid)
+        group, pods = clique.metadata.labels.get(labels.SCALING_GROUP), self._cache.owned(Pod, by=uid)
         gang = self._cache.get(PodGang, Key(namespace, unit.gang))
-        is_gated = any(pod.has_gate(key.POD_GANG_GATE) for pod in pods)
+        is_gated = any(pod.has_gate(labels.POD_GANG_GATE) for pod in pods)
         return ObservedClique(
             self._cache.get(PodClique, clique.key) or clique,
             self._cache.get(PodCliqueSet, pcs.key) or pcs,
@@ -185,7 +184,7 @@ class PodCliqueController:
         """Lets a clique go; its pods follow it by their owner reference."""
         self.forget(clique.metadata.uid)
         meta = clique.metadata
-        patch = finalizer_patch(meta.finalizers, meta.resource_version, key.CLIQUE_FINALIZER, present=False)
+        patch = finalizer_patch(meta.finalizers, meta.resource_version, labels.CLIQUE_FINALIZER, present=False)
         if patch is not None:
             pods_stay = any(not pod.metadata.is_deleting for pod in self._cache.owned(Pod, by=meta.uid))
             if pods_stay and not self._goes_with_set(clique):
@@ -265,7 +264,7 @@ class PodCliqueController:
 
     def _wake_scaled(self, pod: Pod) -> None:
         """A pod of a base gang was placed: gated pods of the gangs that wait for it may go now."""
-        base = Key(pod.metadata.namespace, pod.metadata.labels.get(key.POD_GANG, ""))
+        base = Key(pod.metadata.namespace, pod.metadata.labels.get(labels.POD_GANG, ""))
         gang = self._cache.get(PodGang, base)
         if gang is None or not self._sets.uses_gate(gang):
             return
@@ -275,5 +274,5 @@ class PodCliqueController:
 
 def _gates(gang: PodGang) -> tuple[bool, ...]:
     """What of a gang's status lets its pods go."""
-    kinds = (words.INITIALIZED, words.SCHEDULER_OBJECTS_READY, words.SCHEDULED)
+    kinds = (conditions.INITIALIZED, conditions.SCHEDULER_OBJECTS_READY, conditions.SCHEDULED)
     return tuple(is_true(gang.status.conditions, kind) for kind in kinds)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from grove.api import env, labelsets, names
-from grove.api import labels as key
+from grove.api import env, labels, labelsets, names
 from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
@@ -52,7 +51,7 @@ def build_pod(blueprint: PodBlueprint, index: int, name: str) -> Json:
     )
     spec = with_claims(spec, claims_of_pod(pcs, unit, index))
     minimums = parent_minimums(pcs, unit, clique.spec.starts_after, blueprint.parent_replicas)
-    readiness_gate = pcs.metadata.annotations.get(key.STARTUP_READINESS_GATE) == "true"
+    readiness_gate = pcs.metadata.annotations.get(labels.STARTUP_READINESS_GATE) == "true"
     # Last, so that our own container gets neither the variables nor the claims meant for the user's.
     spec = {
         **with_startup_container(spec, pcs_name, blueprint.startup_image, minimums, readiness_gate=readiness_gate),
@@ -61,7 +60,7 @@ def build_pod(blueprint: PodBlueprint, index: int, name: str) -> Json:
     }
     spec.pop("schedulingGates", None)
     if backend.needs_gate:
-        spec["schedulingGates"] = [{"name": key.POD_GANG_GATE}]
+        spec["schedulingGates"] = [{"name": labels.POD_GANG_GATE}]
     if pcs.spec.template.priority_class_name and not spec.get("priorityClassName") and backend.sets_pod_priority:
         spec["priorityClassName"] = pcs.spec.template.priority_class_name
     metadata: Json = {
@@ -77,10 +76,10 @@ def build_pod(blueprint: PodBlueprint, index: int, name: str) -> Json:
     for label in CARRIED:
         if label in pcs.metadata.labels:
             metadata["labels"].setdefault(label, pcs.metadata.labels[label])
-    if key.GPU_MEMORY in pcs.metadata.annotations:
-        metadata["annotations"].setdefault(key.GPU_MEMORY, pcs.metadata.annotations[key.GPU_MEMORY])
+    if labels.GPU_MEMORY in pcs.metadata.annotations:
+        metadata["annotations"].setdefault(labels.GPU_MEMORY, pcs.metadata.annotations[labels.GPU_MEMORY])
     if blueprint.incarnation:
-        metadata["annotations"][key.INCARNATION] = str(blueprint.incarnation)
+        metadata["annotations"][labels.INCARNATION] = str(blueprint.incarnation)
     pod: Json = {
         "apiVersion": Pod.RESOURCE.api_version,
         "kind": Pod.RESOURCE.kind,

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
 
-from grove.api import labels as key
-from grove.api import names
+from grove.api import labels, names
 from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
@@ -141,7 +140,7 @@ def pod_index(pod: Pod) -> int | None:
     index = names.find_pod_index(pod.spec.hostname)
     if index is not None:
         return index
-    label = pod.metadata.labels.get(key.POD_INDEX, "")
+    label = pod.metadata.labels.get(labels.POD_INDEX, "")
     return int(label) if label.isascii() and label.isdigit() else None
 
 
@@ -161,7 +160,7 @@ def expected_hash(clique: PodClique, pcs: PodCliqueSet) -> str:
     progress = clique.status.update_progress
     if progress is not None and progress.pod_clique_set_generation_hash == pcs.status.current_generation_hash:
         return progress.pod_template_hash
-    return clique.metadata.labels.get(key.POD_TEMPLATE_HASH, "")
+    return clique.metadata.labels.get(labels.POD_TEMPLATE_HASH, "")
 
 
 _PHASE_RANK = {"Unknown": 1, "Running": 2}
@@ -184,7 +183,7 @@ def scale_in_order(
             pod.is_bound,
             _PHASE_RANK.get(pod.status.phase, 0),
             pod.is_ready,
-            pod.metadata.labels.get(key.POD_TEMPLATE_HASH, "") == up_to_date,
+            pod.metadata.labels.get(labels.POD_TEMPLATE_HASH, "") == up_to_date,
             first_stays and index == 0,
             deletion_cost(pod),
             known.get(pod.metadata.name, math.inf),
@@ -199,7 +198,7 @@ def scale_in_order(
 def deletion_cost(pod: Pod) -> int:
     """What its engine or a planner says its loss would cost; 0 if nothing, or nonsense, is said."""
     try:
-        return int(pod.metadata.annotations.get(key.POD_DELETION_COST, "0"))
+        return int(pod.metadata.annotations.get(labels.POD_DELETION_COST, "0"))
     except ValueError:
         return 0
 
@@ -223,16 +222,16 @@ def _wrong_labels(blueprint: PodBlueprint, pod: Pod) -> Json:
     """
     unit, index = blueprint.unit, pod_index(pod)
     place: dict[str, str | None] = {
-        key.PART_OF: blueprint.pcs.metadata.name,
-        key.REPLICA_INDEX: str(unit.replica),
-        key.POD_CLIQUE: unit.fqn,
-        key.POD_GANG: unit.gang,
-        key.BASE_POD_GANG: unit.base_gang if unit.is_scaled else None,
-        key.SCALING_GROUP: unit.group.fqn if unit.group is not None else None,
-        key.SCALING_GROUP_REPLICA_INDEX: str(unit.group.replica) if unit.group is not None else None,
+        labels.PART_OF: blueprint.pcs.metadata.name,
+        labels.REPLICA_INDEX: str(unit.replica),
+        labels.POD_CLIQUE: unit.fqn,
+        labels.POD_GANG: unit.gang,
+        labels.BASE_POD_GANG: unit.base_gang if unit.is_scaled else None,
+        labels.SCALING_GROUP: unit.group.fqn if unit.group is not None else None,
+        labels.SCALING_GROUP_REPLICA_INDEX: str(unit.group.replica) if unit.group is not None else None,
     }
     if index is not None:
-        place[key.POD_INDEX] = str(index)
+        place[labels.POD_INDEX] = str(index)
     found = pod.metadata.labels
     return {label: value for label, value in place.items() if found.get(label) != value}
 

@@ -19,7 +19,7 @@ from datetime import datetime
 
 import msgspec
 
-from grove.api import labels as key
+from grove.api import labels
 from grove.api.core import Pod
 from grove.api.podclique import PodClique, PodCliqueStatus, PodCliqueUpdateProgress, PodsSelectedToUpdate
 from grove.api.podcliqueset import PodCliqueSet
@@ -133,7 +133,7 @@ def observe_clique(pcs: PodCliqueSet, clique: PodClique, pods: Iterable[Pod], te
         chosen=is_chosen(pcs, replica),
         has_template=has_template(clique, template_hash),
         rolling=is_rolling(pcs),
-        is_member=key.SCALING_GROUP in clique.metadata.labels,
+        is_member=labels.SCALING_GROUP in clique.metadata.labels,
         max_unavailable=max_unavailable(pcs),
     )
 
@@ -181,7 +181,7 @@ def _pod_state(pod: Pod, template_hash: str) -> PodState:
     return PodState(
         pod.metadata.name,
         pod_index(pod),
-        old=pod.metadata.labels.get(key.POD_TEMPLATE_HASH) != template_hash,
+        old=pod.metadata.labels.get(labels.POD_TEMPLATE_HASH) != template_hash,
         ready=pod.is_ready and not pod.is_finished,
         created=created.timestamp() if created is not None else 0.0,
         uid=pod.metadata.uid,

@@ -12,10 +12,22 @@ from datetime import datetime
 
 import msgspec
 
-from grove.api import conditions as words
-from grove.api import labels as key
-from grove.api import labelsets
-from grove.api.conditions import FALSE, TRUE, UNKNOWN, with_condition, without_condition
+from grove.api import labels, labelsets
+from grove.api.conditions import (
+    FALSE,
+    INSUFFICIENT_READY_PODS,
+    INSUFFICIENT_SCHEDULED_PODS,
+    MIN_AVAILABLE_BREACHED,
+    POD_CLIQUE_SCHEDULED,
+    SCHEDULED_REPLICAS_BELOW_MIN_AVAILABLE,
+    SUFFICIENT_READY_PODS,
+    SUFFICIENT_SCHEDULED_PODS,
+    TRUE,
+    UNKNOWN,
+    UPDATE_IN_PROGRESS,
+    with_condition,
+    without_condition,
+)
 from grove.api.core import ContainerStatus, Pod
 from grove.api.meta import Condition
 from grove.api.podclique import PodClique, PodCliqueStatus
@@ -74,7 +86,7 @@ def clique_status(
     counts = count_pods(pods)
     before = clique.status
     updated = _updated_pods(clique, pods)
-    is_member = key.SCALING_GROUP in clique.metadata.labels
+    is_member = labels.SCALING_GROUP in clique.metadata.labels
     after = msgspec.structs.replace(
         before,
         observed_generation=observed_generation(before.observed_generation, clique.metadata.generation, outcome),
@@ -98,7 +110,7 @@ def is_available(clique: PodClique) -> bool:
 def has_hashes(clique: PodClique, template_hash: str, generation: str) -> bool:
     """Whether a clique has fully become what its template says now."""
     return (
-        clique.metadata.labels.get(key.POD_TEMPLATE_HASH) == template_hash
+        clique.metadata.labels.get(labels.POD_TEMPLATE_HASH) == template_hash
         and clique.status.current_pod_template_hash == template_hash
         and clique.status.current_pod_clique_set_generation_hash == generation
     )
@@ -124,14 +136,14 @@ def _conditions(clique: PodClique, counts: PodCounts, now: datetime) -> tuple[Co
     enough = counts.scheduled >= need
     conditions = with_condition(
         clique.status.conditions,
-        words.POD_CLIQUE_SCHEDULED,
+        POD_CLIQUE_SCHEDULED,
         TRUE if enough else FALSE,
-        words.SUFFICIENT_SCHEDULED_PODS if enough else words.INSUFFICIENT_SCHEDULED_PODS,
+        SUFFICIENT_SCHEDULED_PODS if enough else INSUFFICIENT_SCHEDULED_PODS,
         f"at least {need} pods have a node" if enough else f"fewer than {need} pods have a node",
         now,
     )
     status, reason, message = _breach(clique, counts, need)
-    conditions = with_condition(conditions, words.MIN_AVAILABLE_BREACHED, status, reason, message, now)
+    conditions = with_condition(conditions, MIN_AVAILABLE_BREACHED, status, reason, message, now)
     return with_below_minimum(conditions, clique.spec.replicas, clique.spec.floor, now)
 
 
@@ -148,12 +160,12 @@ def with_below_minimum(
 def _breach(clique: PodClique, counts: PodCounts, need: int) -> tuple[str, str, str]:
     progress = clique.status.update_progress
     if progress is not None and progress.update_ended_at is None:
-        return UNKNOWN, words.UPDATE_IN_PROGRESS, "not judged while an update is under way"
+        return UNKNOWN, UPDATE_IN_PROGRESS, "not judged while an update is under way"
     if counts.scheduled < need:
-        return TRUE, words.SCHEDULED_REPLICAS_BELOW_MIN_AVAILABLE, f"fewer than {need} pods have a node"
+        return TRUE, SCHEDULED_REPLICAS_BELOW_MIN_AVAILABLE, f"fewer than {need} pods have a node"
     if counts.scheduled - counts.errored - counts.started_not_ready < need:
-        return TRUE, words.INSUFFICIENT_READY_PODS, f"fewer than {need} pods are ready or still starting"
-    return FALSE, words.SUFFICIENT_READY_PODS, f"at least {need} pods are ready or still starting"
+        return TRUE, INSUFFICIENT_READY_PODS, f"fewer than {need} pods are ready or still starting"
+    return FALSE, SUFFICIENT_READY_PODS, f"at least {need} pods are ready or still starting"
 
 
 def _updated_pods(clique: PodClique, pods: Iterable[Pod]) -> int | None:
@@ -162,11 +174,11 @@ def _updated_pods(clique: PodClique, pods: Iterable[Pod]) -> int | None:
     target = (
         progress.pod_template_hash
         if progress is not None
-        else clique.metadata.labels.get(key.POD_TEMPLATE_HASH) or clique.status.current_pod_template_hash
+        else clique.metadata.labels.get(labels.POD_TEMPLATE_HASH) or clique.status.current_pod_template_hash
     )
     if not target:
         return None
-    return sum(pod.metadata.labels.get(key.POD_TEMPLATE_HASH) == target for pod in pods)
+    return sum(pod.metadata.labels.get(labels.POD_TEMPLATE_HASH) == target for pod in pods)
 
 
 def _with_realised_hashes(
@@ -178,7 +190,7 @@ def _with_realised_hashes(
         return status
     if progress is not None:
         template, generation = progress.pod_template_hash, progress.pod_clique_set_generation_hash
-    elif clique.metadata.labels.get(key.POD_TEMPLATE_HASH) == template_hash:
+    elif clique.metadata.labels.get(labels.POD_TEMPLATE_HASH) == template_hash:
         template, generation = template_hash, pcs.status.current_generation_hash
     else:
         return status

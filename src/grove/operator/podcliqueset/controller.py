@@ -11,8 +11,7 @@ import asyncio
 
 from msgspec import structs
 
-from grove.api import labels as key
-from grove.api import names
+from grove.api import labels, names
 from grove.api.conditions import ErrorCode, EventReason
 from grove.api.core import HorizontalPodAutoscaler, Pod, ResourceClaim, Secret, ServiceAccount
 from grove.api.hashes import generation_hash
@@ -106,7 +105,7 @@ class PodCliqueSetController:
     async def _begin(self, pcs: PodCliqueSet) -> PodCliqueSet:
         """Takes charge of a new set: our finalizer, and the hash that later changes are told by."""
         meta, client = pcs.metadata, self._deps.client
-        patch = finalizer_patch(meta.finalizers, meta.resource_version, key.SET_FINALIZER, present=True)
+        patch = finalizer_patch(meta.finalizers, meta.resource_version, labels.SET_FINALIZER, present=True)
         if patch is not None:
             pcs = self._cache.wrote(await client.patch(PodCliqueSet, meta.name, patch, meta.namespace))
         if not pcs.status.current_generation_hash:
@@ -275,7 +274,7 @@ class PodCliqueSetController:
         """Lets a set go; its children follow it by their owner references."""
         self.forget(pcs.metadata.uid)
         meta = pcs.metadata
-        patch = finalizer_patch(meta.finalizers, meta.resource_version, key.SET_FINALIZER, present=False)
+        patch = finalizer_patch(meta.finalizers, meta.resource_version, labels.SET_FINALIZER, present=False)
         if patch is None:
             return DONE
         try:
@@ -326,14 +325,14 @@ class PodCliqueSetController:
         """A child that comes was made by us; one that goes or is edited may have to be put right."""
         if old is None or (new is not None and not _is_edited(old, new)):
             return
-        if key.SCALING_GROUP in old.metadata.labels:
+        if labels.SCALING_GROUP in old.metadata.labels:
             return  # a member; its group sees to it
         if (found := set_key(old)) is not None:
             self._wake_children(found)
 
     def on_part(self, old: Part | None, new: Part | None) -> None:
         part = new or old
-        if part is None or key.SCALING_GROUP in part.metadata.labels:
+        if part is None or labels.SCALING_GROUP in part.metadata.labels:
             return  # a member counts through its group
         if old is not None and new is not None and old.status == new.status:
             return
@@ -346,7 +345,7 @@ class PodCliqueSetController:
         # The last pod of a replica that goes lets its ComputeDomains go, and the last with a start order its token.
         if self._domains.enabled or found in self._access_in_use:
             self._wake_children(found)
-        elif key.CLIQUE_NAME not in old.metadata.labels:
+        elif labels.CLIQUE_NAME not in old.metadata.labels:
             # The last pod of an older operator may be gone: the selector can be that of units now.
             self.wake(found)
 
@@ -369,7 +368,7 @@ def _is_changed(old: PodCliqueSet, new: PodCliqueSet) -> bool:
         or before.deletion_timestamp != after.deletion_timestamp
         or before.labels != after.labels
         or before.annotations != after.annotations
-        or (key.SET_FINALIZER in before.finalizers and key.SET_FINALIZER not in after.finalizers)
+        or (labels.SET_FINALIZER in before.finalizers and labels.SET_FINALIZER not in after.finalizers)
         or (bool(old.status.current_generation_hash) and not new.status.current_generation_hash)
     )
 

@@ -14,8 +14,13 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from grove.api import conditions as words
-from grove.api.conditions import ErrorCode, EventReason
+from grove.api.conditions import (
+    GANG_RESTARTS_EXHAUSTED,
+    TOPOLOGY_LEVELS_UNAVAILABLE,
+    UPDATE_STALLED,
+    ErrorCode,
+    EventReason,
+)
 from grove.api.core import HorizontalPodAutoscaler, Role, RoleBinding, Secret, Service, ServiceAccount
 from grove.api.meta import Condition, Json, Object, find_condition
 from grove.api.podclique import PodClique
@@ -137,11 +142,11 @@ class SetPlan:
     def events(self, after: PodCliqueSetStatus) -> list[Notice]:
         """What is said when the status is written."""
         pcs, before, said = self.observed.pcs, self.observed.pcs.status, list[Notice]()
-        for type_ in (words.GANG_RESTARTS_EXHAUSTED, words.UPDATE_STALLED):
+        for type_ in (GANG_RESTARTS_EXHAUSTED, UPDATE_STALLED):
             found = find_condition(after.conditions, type_)
             if found is not None and find_condition(before.conditions, type_) is None:
                 said.append(Notice(pcs, found.reason, found.message, warning=True))
-        old, new = (find_condition(one.conditions, words.TOPOLOGY_LEVELS_UNAVAILABLE) for one in (before, after))
+        old, new = (find_condition(one.conditions, TOPOLOGY_LEVELS_UNAVAILABLE) for one in (before, after))
         if new is not None and new.status != "False" and (old is None or old.status != new.status):
             said.append(Notice(pcs, new.reason, new.message, warning=True))
         for one in self.terminated.now:

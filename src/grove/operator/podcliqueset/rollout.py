@@ -22,9 +22,15 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from grove.api import conditions as words
 from grove.api import labels, labelsets, names
-from grove.api.conditions import TRUE, with_condition, without_condition
+from grove.api.conditions import (
+    MIN_AVAILABLE_BREACHED,
+    PROGRESS_DEADLINE_EXCEEDED,
+    TRUE,
+    UPDATE_STALLED,
+    with_condition,
+    without_condition,
+)
 from grove.api.core import ControllerRevision, written_down
 from grove.api.duration import InvalidDuration, format, parse
 from grove.api.hashes import generation_hash
@@ -151,9 +157,7 @@ def with_progress_time(
     """
     deadline, progress = _deadline(pcs), status.update_progress
     if deadline is None or progress is None or progress.update_ended_at is not None or is_paused(pcs):
-        return msgspec.structs.replace(
-            status, conditions=without_condition(status.conditions, words.UPDATE_STALLED)
-        ), None
+        return msgspec.structs.replace(status, conditions=without_condition(status.conditions, UPDATE_STALLED)), None
     units = sum(clique.status.updated_replicas for clique in cliques)
     units += sum(
         group.status.update_progress.updated_pod_cliques_count for group in groups if group.status.update_progress
@@ -162,13 +166,11 @@ def with_progress_time(
         progress = msgspec.structs.replace(progress, updated_units_count=units, last_progress_time=now)
     last = progress.last_progress_time or now
     left_s = (last + deadline - now).total_seconds()
-    conditions = without_condition(status.conditions, words.UPDATE_STALLED)
+    conditions = without_condition(status.conditions, UPDATE_STALLED)
     if left_s <= 0:
         which = ", ".join(str(one.replica_index) for one in progress.currently_updating) or "none"
         message = f"no pod became up to date for {format(deadline)}; being updated: replica {which}"
-        conditions = with_condition(
-            status.conditions, words.UPDATE_STALLED, TRUE, words.PROGRESS_DEADLINE_EXCEEDED, message, now
-        )
+        conditions = with_condition(status.conditions, UPDATE_STALLED, TRUE, PROGRESS_DEADLINE_EXCEEDED, message, now)
     status = msgspec.structs.replace(status, update_progress=progress, conditions=conditions)
     return status, left_s if left_s > 0 else None
 
@@ -217,7 +219,7 @@ def _replica_state(
         members = filter(None, map(template.find_clique, group.spec.clique_names))
         scheduled += group.status.scheduled_replicas * sum(min_pods(member) for member in members)
     said = (*(clique.status.conditions for clique in own), *(group.status.conditions for group in own_groups))
-    breach = any(is_true(conditions, words.MIN_AVAILABLE_BREACHED) for conditions in said)
+    breach = any(is_true(conditions, MIN_AVAILABLE_BREACHED) for conditions in said)
     return ReplicaState(index, done, scheduled, breach)
 
 

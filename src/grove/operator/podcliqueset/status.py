@@ -7,9 +7,17 @@ from datetime import datetime
 
 import msgspec
 
-from grove.api import conditions as words
 from grove.api import names
-from grove.api.conditions import FALSE, TRUE, with_condition, without_condition
+from grove.api.conditions import (
+    DISRUPTION_TARGET,
+    FALSE,
+    INITIALIZED,
+    SCHEDULED,
+    TRUE,
+    UNHEALTHY,
+    with_condition,
+    without_condition,
+)
 from grove.api.hashes import generation_hash
 from grove.api.meta import Condition, Resource
 from grove.api.podclique import PodClique
@@ -131,10 +139,10 @@ def _gang_entries(gangs: Iterable[PodGang]) -> tuple[PodGangStatusEntry, ...]:
 
 
 _TROUBLES = {
-    (words.INITIALIZED, FALSE),
-    (words.SCHEDULED, FALSE),
-    (words.UNHEALTHY, TRUE),
-    (words.DISRUPTION_TARGET, TRUE),
+    (INITIALIZED, FALSE),
+    (SCHEDULED, FALSE),
+    (UNHEALTHY, TRUE),
+    (DISRUPTION_TARGET, TRUE),
 }
 
 

@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from grove.api import labels as key
 from grove.api.hashes import generation_hash, is_own, pod_template_hash
+from grove.api.labels import POD_TEMPLATE_HASH
 from grove.api.meta import Json
 from grove.api.podclique import PodClique, PodCliqueSpec
 from grove.api.podcliqueset import AdoptedHash, CliqueTemplate, PodCliqueSet
@@ -175,4 +175,4 @@ def _is_updating(pcs: PodCliqueSet) -> bool:
 
 
 def _label(clique: PodClique) -> str:
-    return clique.metadata.labels.get(key.POD_TEMPLATE_HASH, "")
+    return clique.metadata.labels.get(POD_TEMPLATE_HASH, "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from prometheus_client import Counter
 
-from grove.api import labels as key
+from grove.api import labels
 from grove.api.conditions import ErrorCode, EventReason
 from grove.api.core import Pod
 from grove.api.meta import Key, Object
@@ -203,8 +203,8 @@ class PodGangController:
 
     def _wake(self, obj: Object) -> None:
         found = obj.metadata.labels
-        if key.POD_GANG in found and key.PART_OF in found:
-            gang_key = GangKey(obj.metadata.namespace, found[key.PART_OF], found[key.POD_GANG])
+        if labels.POD_GANG in found and labels.PART_OF in found:
+            gang_key = GangKey(obj.metadata.namespace, found[labels.PART_OF], found[labels.POD_GANG])
             self._add(gang_key, after_s=SETTLE_S)
 
     def _add(self, gang_key: GangKey | None, after_s: float = 0.0) -> None:
@@ -218,7 +218,7 @@ def _key_of(gang: PodGang) -> GangKey | None:
 
 
 def _gang_of(obj: Object) -> str:
-    return obj.metadata.labels.get(key.POD_GANG, "")
+    return obj.metadata.labels.get(labels.POD_GANG, "")
 
 
 def _is_leaving(old: Object, new: Object) -> bool:

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from grove.api import conditions as words
-from grove.api import labels as key
-from grove.api import labelsets, names
+from grove.api import conditions, labels, labelsets, names
 from grove.api.core import Pod
 from grove.api.meta import Json, is_true
 from grove.api.podclique import PodClique
@@ -143,7 +141,7 @@ def referenced(pods: Iterable[Pod], gang: str) -> list[Pod]:
         for pod in pods
         if not pod.metadata.is_deleting
         and pod.status.phase != "Failed"
-        and pod.metadata.labels.get(key.POD_GANG) == gang
+        and pod.metadata.labels.get(labels.POD_GANG) == gang
     )
     return sorted(belong, key=lambda pod: pod.metadata.name)
 
@@ -161,14 +159,14 @@ def may_be_ungated(pods: Iterable[Pod], clique_fqn: str, gang: PodGang | None, *
 
     Upstream looks at the name only, so a pod can start before its gang is whole; we want both.
     """
-    if gang is None or not base_scheduled or not is_true(gang.status.conditions, words.INITIALIZED):
+    if gang is None or not base_scheduled or not is_true(gang.status.conditions, conditions.INITIALIZED):
         return []
     group = next((one for one in gang.spec.podgroups if one.name == clique_fqn), None)
     listed = {ref.name for ref in group.pod_references} if group is not None else set()
     return [
         pod
         for pod in pods
-        if pod.has_gate(key.POD_GANG_GATE) and not pod.metadata.is_deleting and pod.metadata.name in listed
+        if pod.has_gate(labels.POD_GANG_GATE) and not pod.metadata.is_deleting and pod.metadata.name in listed
     ]
 
 
@@ -177,10 +175,10 @@ def gate_removal(pod: Pod, node_labels: Mapping[str, str] = {}) -> Sequence[Json
 
     `node_labels` are what its node must have from now on: a node affinity can be added as long as a pod is gated.
     """
-    position = next(at for at, gate in enumerate(pod.spec.scheduling_gates) if gate.name == key.POD_GANG_GATE)
+    position = next(at for at, gate in enumerate(pod.spec.scheduling_gates) if gate.name == labels.POD_GANG_GATE)
     path = f"/spec/schedulingGates/{position}"
     return [
-        {"op": "test", "path": f"{path}/name", "value": key.POD_GANG_GATE},
+        {"op": "test", "path": f"{path}/name", "value": labels.POD_GANG_GATE},
         *_bound_to(pod, node_labels),
         {"op": "remove", "path": path},
     ]

@@ -10,8 +10,19 @@ from datetime import datetime
 
 import msgspec
 
-from grove.api import conditions as words
-from grove.api.conditions import FALSE, SCHEDULER_OBJECTS_READY, TRUE, with_condition, without_condition
+from grove.api.conditions import (
+    ALL_PODS_EXIST,
+    FALSE,
+    INITIALIZED,
+    POD_GANG_PODS_CREATED,
+    POD_GANG_PODS_CREATION_PENDING,
+    READY,
+    SCHEDULED,
+    SCHEDULER_OBJECTS_READY,
+    TRUE,
+    with_condition,
+    without_condition,
+)
 from grove.api.meta import Condition, find_condition, is_true
 from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang, PodGangStatus
 from grove.backends import Backend, GangObjectsState, base
@@ -57,12 +68,12 @@ def _with_initialized(gang: PodGang, wanted: WantedGang, now: datetime) -> PodGa
     """
     conditions = gang.status.conditions
     short = any(len(group["podReferences"]) < group["minReplicas"] for group in wanted.object["spec"]["podgroups"])
-    if not wanted.incomplete or (is_true(conditions, words.INITIALIZED) and not short):
-        status, reason, message = TRUE, words.POD_GANG_PODS_CREATED, words.ALL_PODS_EXIST
+    if not wanted.incomplete or (is_true(conditions, INITIALIZED) and not short):
+        status, reason, message = TRUE, POD_GANG_PODS_CREATED, ALL_PODS_EXIST
     else:
         # No counts in the message: a gang of a thousand pods would be written a thousand times on its way.
-        status, reason, message = FALSE, words.POD_GANG_PODS_CREATION_PENDING, "pods are still being created"
-    conditions = with_condition(conditions, words.INITIALIZED, status, reason, message, now)
+        status, reason, message = FALSE, POD_GANG_PODS_CREATION_PENDING, "pods are still being created"
+    conditions = with_condition(conditions, INITIALIZED, status, reason, message, now)
     return msgspec.structs.replace(gang.status, conditions=conditions)
 
 
@@ -78,7 +89,7 @@ def _with_derived_progress(status: PodGangStatus, gang: PodGang, pods_of: PodsOf
             unready.append(group.name)
     conditions = with_condition(
         status.conditions,
-        words.SCHEDULED,
+        SCHEDULED,
         FALSE if unplaced else TRUE,
         GANG_WAITS if unplaced else GANG_PLACED,
         f"not on nodes yet: {', '.join(unplaced)}" if unplaced else "every group has its minimum on nodes",
@@ -86,7 +97,7 @@ def _with_derived_progress(status: PodGangStatus, gang: PodGang, pods_of: PodsOf
     )
     conditions = with_condition(
         conditions,
-        words.READY,
+        READY,
         FALSE if unready else TRUE,
         GANG_NOT_READY if unready else GANG_READY,
         f"not ready yet: {', '.join(unready)}" if unready else "every group has its minimum ready",

@@ -5,7 +5,7 @@ Woken by the group, by its member cliques and by its set.
 
 from __future__ import annotations
 
-from grove.api import labels as key
+from grove.api import labels
 from grove.api.conditions import ErrorCode, EventReason
 from grove.api.core import Pod, ResourceClaim
 from grove.api.meta import Key
@@ -101,7 +101,7 @@ class ScalingGroupController:
         """Lets a group go; its cliques follow it by their owner reference."""
         self.forget(group.metadata.uid)
         meta = group.metadata
-        patch = finalizer_patch(meta.finalizers, meta.resource_version, key.GROUP_FINALIZER, present=False)
+        patch = finalizer_patch(meta.finalizers, meta.resource_version, labels.GROUP_FINALIZER, present=False)
         if patch is not None:
             try:
                 await self._deps.client.patch(PodCliqueScalingGroup, meta.name, patch, meta.namespace)
@@ -127,13 +127,13 @@ class ScalingGroupController:
         for clique in (old, new):
             if clique is None:
                 continue
-            if group := clique.metadata.labels.get(key.SCALING_GROUP) or owner_name(clique, PodCliqueScalingGroup):
+            if group := clique.metadata.labels.get(labels.SCALING_GROUP) or owner_name(clique, PodCliqueScalingGroup):
                 self._queue.add(Key(clique.metadata.namespace, group), after_s=SETTLE_S)
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        if old is not None and new is None and key.CLIQUE_NAME not in old.metadata.labels:
+        if old is not None and new is None and labels.CLIQUE_NAME not in old.metadata.labels:
             # The last pod of an older operator may be gone: the selector can be that of units now.
-            group = old.metadata.labels.get(key.SCALING_GROUP)
+            group = old.metadata.labels.get(labels.SCALING_GROUP)
             if group:
                 self._queue.add(Key(old.metadata.namespace, group), after_s=SETTLE_S)
 

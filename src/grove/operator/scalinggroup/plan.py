@@ -12,7 +12,7 @@ from datetime import datetime
 
 from msgspec import structs
 
-from grove.api import conditions as words
+from grove.api import conditions
 from grove.api.conditions import EventReason
 from grove.api.meta import Condition, Json, find_condition
 from grove.api.podclique import PodClique
@@ -103,7 +103,7 @@ class GroupPlan:
         if before.scheduled_replicas > 0 and after.scheduled_replicas == 0:
             message = "no replica of this group is scheduled any more"
             said.append(Notice(group, EventReason.ALL_SCHEDULED_REPLICAS_LOST, message, warning=True))
-        for type_ in (BELOW_MINIMUM, words.GANG_RESTARTS_EXHAUSTED):
+        for type_ in (BELOW_MINIMUM, conditions.GANG_RESTARTS_EXHAUSTED):
             found = find_condition(after.conditions, type_)
             if found is not None and find_condition(before.conditions, type_) is None:
                 said.append(Notice(group, found.reason, found.message, warning=True))

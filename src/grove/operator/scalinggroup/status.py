@@ -7,8 +7,19 @@ from datetime import datetime
 
 import msgspec
 
-from grove.api import conditions as words
-from grove.api.conditions import FALSE, TRUE, UNKNOWN, with_condition, without_condition
+from grove.api.conditions import (
+    FALSE,
+    GANG_TERMINATION_IN_PROGRESS,
+    INSUFFICIENT_AVAILABLE_GROUP_REPLICAS,
+    MIN_AVAILABLE_BREACHED,
+    POD_CLIQUE_SCHEDULED,
+    SUFFICIENT_AVAILABLE_GROUP_REPLICAS,
+    TRUE,
+    UNKNOWN,
+    UPDATE_IN_PROGRESS,
+    with_condition,
+    without_condition,
+)
 from grove.api.meta import Condition, find_condition, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
@@ -59,7 +70,7 @@ def group_status(
     told = with_children(outcome, ((member, member.status) for member in members))
     generation = pcs.status.current_generation_hash
     hashes = [template_hashes[name] for name in config.clique_names if name in template_hashes]
-    scheduled = [cliques for cliques in replicas.values() if _all_true(cliques, words.POD_CLIQUE_SCHEDULED)]
+    scheduled = [cliques for cliques in replicas.values() if _all_true(cliques, POD_CLIQUE_SCHEDULED)]
     available = [cliques for cliques in scheduled if all(is_available(clique) for clique in cliques)]
     updated = [cliques for cliques in available if all(map(is_updated, cliques, hashes, [generation] * len(cliques)))]
     before = group.status
@@ -119,22 +130,22 @@ def _conditions(
     need = group_floor(group.spec.replicas, config.min_available)
     healthy = sum(not any(_is_breached(clique) for clique in cliques) for cliques in replicas.values())
     if progress is not None and progress.update_ended_at is None:
-        status, reason, message = UNKNOWN, words.UPDATE_IN_PROGRESS, "not judged while an update is under way"
+        status, reason, message = UNKNOWN, UPDATE_IN_PROGRESS, "not judged while an update is under way"
     elif healthy < need:
-        status, reason = TRUE, words.INSUFFICIENT_AVAILABLE_GROUP_REPLICAS
+        status, reason = TRUE, INSUFFICIENT_AVAILABLE_GROUP_REPLICAS
         message = f"fewer than {need} replicas are whole"
     else:
-        status, reason = FALSE, words.SUFFICIENT_AVAILABLE_GROUP_REPLICAS
+        status, reason = FALSE, SUFFICIENT_AVAILABLE_GROUP_REPLICAS
         message = f"at least {need} replicas are whole"
-    conditions = with_condition(conditions, words.MIN_AVAILABLE_BREACHED, status, reason, message, now)
+    conditions = with_condition(conditions, MIN_AVAILABLE_BREACHED, status, reason, message, now)
     if status == FALSE:
-        conditions = without_condition(conditions, words.GANG_TERMINATION_IN_PROGRESS)
+        conditions = without_condition(conditions, GANG_TERMINATION_IN_PROGRESS)
     return with_below_minimum(conditions, group.spec.replicas, config.min_available, now)
 
 
 def _is_breached(clique: PodClique) -> bool:
     """A clique that has not said anything yet is not healthy either: its pods are not there."""
-    found = find_condition(clique.status.conditions, words.MIN_AVAILABLE_BREACHED)
+    found = find_condition(clique.status.conditions, MIN_AVAILABLE_BREACHED)
     return found is None or found.status == TRUE
 
 

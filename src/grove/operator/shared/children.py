@@ -10,9 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from grove.api import env, labelsets, names
-from grove.api import labels as key
 from grove.api.core import HorizontalPodAutoscaler, Role, RoleBinding, Secret, Service, ServiceAccount
 from grove.api.hashes import generation_hash, pod_template_hash
+from grove.api.labels import (
+    AUTOSCALER,
+    CLIQUE_FINALIZER,
+    GROUP_COMPONENT,
+    GROUP_FINALIZER,
+    HEADLESS_SERVICE,
+    ROLE,
+    ROLE_BINDING,
+    SERVICE_ACCOUNT,
+    SERVICE_ACCOUNT_NAME,
+    TOKEN_SECRET,
+)
 from grove.api.meta import Json, Object
 from grove.api.podclique import AutoScalingConfig, PodClique
 from grove.api.podcliqueset import AdoptedHash, PodCliqueSet
@@ -78,7 +89,7 @@ def wanted_services(pcs: PodCliqueSet) -> list[Json]:
             Service,
             pcs,
             names.headless_service(pcs.metadata.name, replica),
-            key.HEADLESS_SERVICE,
+            HEADLESS_SERVICE,
             replica=replica,
             spec={
                 "clusterIP": "None",
@@ -105,15 +116,15 @@ def wanted_access(pcs: PodCliqueSet) -> list[Json]:
     role_ref = {"apiGroup": Role.RESOURCE.group, "kind": Role.RESOURCE.kind, "name": role}
     watch_pods = {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get", "list", "watch"]}
     return [
-        _child(ServiceAccount, pcs, account, key.SERVICE_ACCOUNT, automountServiceAccountToken=True),
-        _child(Role, pcs, role, key.ROLE, rules=[watch_pods]),
-        _child(RoleBinding, pcs, role, key.ROLE_BINDING, roleRef=role_ref, subjects=[subject]),
+        _child(ServiceAccount, pcs, account, SERVICE_ACCOUNT, automountServiceAccountToken=True),
+        _child(Role, pcs, role, ROLE, rules=[watch_pods]),
+        _child(RoleBinding, pcs, role, ROLE_BINDING, roleRef=role_ref, subjects=[subject]),
         _child(
             Secret,
             pcs,
             names.token_secret(pcs_name),
-            key.TOKEN_SECRET,
-            annotations={key.SERVICE_ACCOUNT_NAME: account},
+            TOKEN_SECRET,
+            annotations={SERVICE_ACCOUNT_NAME: account},
             type="kubernetes.io/service-account-token",
         ),
     ]
@@ -168,7 +179,7 @@ def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, s
     if template.spec.auto_scaling_config is not None:
         spec["autoScalingConfig"] = _scaling(template.spec.auto_scaling_config)
     metadata = _metadata(
-        pcs, unit.fqn, labels, labelsets.clique_annotations(template.annotations), key.CLIQUE_FINALIZER, owner
+        pcs, unit.fqn, labels, labelsets.clique_annotations(template.annotations), CLIQUE_FINALIZER, owner
     )
     return {
         "apiVersion": PodClique.RESOURCE.api_version,
@@ -197,9 +208,9 @@ def _groups(pcs: PodCliqueSet) -> Iterator[Json]:
                 "metadata": _metadata(
                     pcs,
                     fqn,
-                    labelsets.replica_component(pcs_name, key.GROUP_COMPONENT, fqn, replica),
+                    labelsets.replica_component(pcs_name, GROUP_COMPONENT, fqn, replica),
                     labelsets.group_annotations(config.annotations, pcs.metadata.annotations),
-                    key.GROUP_FINALIZER,
+                    GROUP_FINALIZER,
                     pcs,
                 ),
                 "spec": {
@@ -223,7 +234,7 @@ def _autoscaler(pcs: PodCliqueSet, kind: type[Object], fqn: str, scaling: AutoSc
         "metrics": [described(one, pcs, target) for one in scaling.metrics]
         or [{"type": "Resource", "resource": _CPU_80}],
     }
-    return _child(HorizontalPodAutoscaler, pcs, names.autoscaler(fqn), key.AUTOSCALER, spec=spec)
+    return _child(HorizontalPodAutoscaler, pcs, names.autoscaler(fqn), AUTOSCALER, spec=spec)
 
 
 def _scaling(config: AutoScalingConfig) -> Json:

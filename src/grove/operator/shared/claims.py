@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from grove.api import labels as key
 from grove.api import labelsets, names
 from grove.api.core import COMPUTE_DOMAIN
+from grove.api.labels import COMPUTE_DOMAIN_FINALIZER, MNNVL_CLAIM, MNNVL_GROUP, MNNVL_NONE, REPLICA_INDEX
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import (
@@ -197,8 +197,8 @@ def find_mnnvl_group(pcs: PodCliqueSet, template: CliqueTemplate) -> str | None:
     """The group a clique is in: the first annotation of clique, scaling group, set; None if it is in none."""
     group = pcs.spec.template.find_group_of(template.name)
     for level in (template.annotations, group.annotations if group else {}, pcs.metadata.annotations):
-        if named := level.get(key.MNNVL_GROUP):
-            return None if named == key.MNNVL_NONE else named
+        if named := level.get(MNNVL_GROUP):
+            return None if named == MNNVL_NONE else named
     return None
 
 
@@ -222,7 +222,7 @@ def surplus_compute_domains(
         domain
         for domain in observed
         if domain["metadata"]["name"] not in wanted
-        and domain["metadata"].get("labels", {}).get(key.REPLICA_INDEX) not in in_use
+        and domain["metadata"].get("labels", {}).get(REPLICA_INDEX) not in in_use
         and any(ref.get("uid") == pcs.metadata.uid for ref in domain["metadata"].get("ownerReferences") or ())
     ]
 
@@ -230,13 +230,13 @@ def surplus_compute_domains(
 def with_mnnvl_claim(pod_spec: Json, pcs_name: str, replica: int, group: str | None) -> Json:
     """A copy of a pod spec whose GPU containers join the group's domain; unchanged if there is nothing to join."""
     claims = pod_spec.get("resourceClaims") or ()
-    if group is None or not _has_gpus(pod_spec) or any(claim.get("name") == key.MNNVL_CLAIM for claim in claims):
+    if group is None or not _has_gpus(pod_spec) or any(claim.get("name") == MNNVL_CLAIM for claim in claims):
         return pod_spec
     claim = {
-        "name": key.MNNVL_CLAIM,
+        "name": MNNVL_CLAIM,
         "resourceClaimTemplateName": names.compute_domain(pcs_name, replica, group),
     }
-    joined = [{"name": key.MNNVL_CLAIM}]
+    joined = [{"name": MNNVL_CLAIM}]
     return {
         **pod_spec,
         "resourceClaims": [*claims, claim],
@@ -257,7 +257,7 @@ def _compute_domain(pcs: PodCliqueSet, replica: int, group: str) -> Json:
             "name": name,
             "namespace": pcs.metadata.namespace,
             "labels": labelsets.compute_domain(pcs.metadata.name, replica, name, group),
-            "finalizers": [key.COMPUTE_DOMAIN_FINALIZER],
+            "finalizers": [COMPUTE_DOMAIN_FINALIZER],
             "ownerReferences": owned_by(pcs),
         },
         "spec": {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": name}}},

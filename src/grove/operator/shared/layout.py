@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct
 
-from grove.api import labels as key
-from grove.api import labelsets, names
+from grove.api import labels, labelsets, names
 from grove.api.core import Pod
 from grove.api.meta import ObjectMeta
 from grove.api.podclique import PodClique, PodCliqueSpec
@@ -106,13 +105,13 @@ def member_units(pcs: PodCliqueSet, replica: int, config: ScalingGroupConfig, gr
 def unit_of(pcs: PodCliqueSet, clique: PodClique) -> Unit | None:
     """What a PodClique is in its set, read from its labels; None when the set has no such clique (any more)."""
     meta = clique.metadata
-    replica = _index(meta, key.REPLICA_INDEX)
+    replica = _index(meta, labels.REPLICA_INDEX)
     if replica is None:
         return None
-    group_fqn = meta.labels.get(key.SCALING_GROUP)
+    group_fqn = meta.labels.get(labels.SCALING_GROUP)
     if group_fqn is None:
         return next((unit for unit in standalone_units(pcs, replica) if unit.fqn == meta.name), None)
-    group_replica = _index(meta, key.SCALING_GROUP_REPLICA_INDEX)
+    group_replica = _index(meta, labels.SCALING_GROUP_REPLICA_INDEX)
     config = group_config_of(pcs, group_fqn, replica)
     if group_replica is None or config is None:
         return None
@@ -126,11 +125,11 @@ def group_config_of(pcs: PodCliqueSet, group_fqn: str, replica: int) -> ScalingG
 
 def replica_of(meta: ObjectMeta) -> int | None:
     """The replica of its set an object belongs to."""
-    return _index(meta, key.REPLICA_INDEX)
+    return _index(meta, labels.REPLICA_INDEX)
 
 
 def group_replica_of(meta: ObjectMeta) -> int | None:
-    return _index(meta, key.SCALING_GROUP_REPLICA_INDEX)
+    return _index(meta, labels.SCALING_GROUP_REPLICA_INDEX)
 
 
 def gang_layouts(pcs: PodCliqueSet, group_replicas: GroupReplicas) -> Iterator[GangLayout]:
@@ -213,8 +212,8 @@ def set_scale_selector(pcs: PodCliqueSet, pods_of: PodsOf) -> str:
 def _all_labelled(cliques: Iterable[str], pods_of: PodsOf) -> bool:
     """Whether no first pod of these PodCliques that stays lacks the label; one that does not exist yet will have it."""
     return all(
-        key.CLIQUE_NAME in pod.metadata.labels
+        labels.CLIQUE_NAME in pod.metadata.labels
         for fqn in cliques
         for pod in pods_of(fqn)
-        if pod.metadata.labels.get(key.POD_INDEX) == "0" and not pod.metadata.is_deleting
+        if pod.metadata.labels.get(labels.POD_INDEX) == "0" and not pod.metadata.is_deleting
     )

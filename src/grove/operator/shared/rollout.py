@@ -18,7 +18,7 @@ from datetime import datetime
 
 import msgspec
 
-from grove.api import labels as key
+from grove.api import labels
 from grove.api.core import Pod
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import ON_DELETE, PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress
@@ -41,7 +41,7 @@ def is_updating(pcs: PodCliqueSet) -> bool:
 
 def is_paused(pcs: PodCliqueSet) -> bool:
     """Whether an update may take nothing further down; what is down already comes back new."""
-    return pcs.metadata.annotations.get(key.ROLLOUT_PAUSED, "").lower() == "true"
+    return pcs.metadata.annotations.get(labels.ROLLOUT_PAUSED, "").lower() == "true"
 
 
 def max_unavailable(pcs: PodCliqueSet) -> int:
@@ -126,11 +126,11 @@ def incarnation_in_effect(
 
 
 def has_template(clique: PodClique, template_hash: str) -> bool:
-    return clique.metadata.labels.get(key.POD_TEMPLATE_HASH) == template_hash
+    return clique.metadata.labels.get(labels.POD_TEMPLATE_HASH) == template_hash
 
 
 def pod_incarnation(pod: Pod) -> int:
-    value = pod.metadata.annotations.get(key.INCARNATION, "")
+    value = pod.metadata.annotations.get(labels.INCARNATION, "")
     return int(value) if value.isascii() and value.isdigit() else 0
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
-from grove.api import conditions as words
-from grove.api import labels as key
-from grove.api import names
+from grove.api import conditions, labels, names
 from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podcliqueset import EXPLICIT, IN_ORDER, CliqueTemplate, PodCliqueSet
@@ -72,25 +70,25 @@ def with_startup_container(
         return pod_spec
     resources = _startup_resources(pod_spec)
     container = {
-        "name": key.STARTUP_CONTAINER,
+        "name": labels.STARTUP_CONTAINER,
         "image": image,
         "args": [f"--podcliques={fqn}:{count}" for fqn, count in minimums],
         **({"resources": resources} if resources else {}),
         "securityContext": _startup_security(pod_spec),
         "volumeMounts": [
-            {"name": key.POD_INFO_VOLUME, "mountPath": key.POD_INFO_MOUNT_PATH, "readOnly": True},
-            {"name": key.TOKEN_VOLUME, "mountPath": key.TOKEN_MOUNT_PATH, "readOnly": True},
+            {"name": labels.POD_INFO_VOLUME, "mountPath": labels.POD_INFO_MOUNT_PATH, "readOnly": True},
+            {"name": labels.TOKEN_VOLUME, "mountPath": labels.TOKEN_MOUNT_PATH, "readOnly": True},
         ],
     }
-    gate = {"conditionType": words.STARTUP_ORDER}
+    gate = {"conditionType": conditions.STARTUP_ORDER}
     volumes = [
-        {"name": key.TOKEN_VOLUME, "secret": {"secretName": names.token_secret(pcs_name), "defaultMode": 420}},
+        {"name": labels.TOKEN_VOLUME, "secret": {"secretName": names.token_secret(pcs_name), "defaultMode": 420}},
         {
-            "name": key.POD_INFO_VOLUME,
+            "name": labels.POD_INFO_VOLUME,
             "downwardAPI": {
                 "items": [
                     {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}},
-                    {"path": "podgangname", "fieldRef": {"fieldPath": f"metadata.labels['{key.POD_GANG}']"}},
+                    {"path": "podgangname", "fieldRef": {"fieldPath": f"metadata.labels['{labels.POD_GANG}']"}},
                 ]
             },
         },

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from grove.api import conditions as words
+from grove.api import conditions
 from grove.api.conditions import FALSE, TRUE
 from grove.api.meta import Condition, find_condition, is_true
 from grove.api.podclique import PodCliqueSpec, PodCliqueStatus, PodCliqueUpdateProgress
@@ -71,7 +71,12 @@ class StatusBatches:
 Conditions = tuple[Condition, ...]
 
 _SLOW_TO_JUDGE = frozenset(
-    {words.MIN_AVAILABLE_BREACHED, words.POD_CLIQUE_SCHEDULED, words.WAS_SCHEDULED, words.WAS_HEALTHY}
+    {
+        conditions.MIN_AVAILABLE_BREACHED,
+        conditions.POD_CLIQUE_SCHEDULED,
+        conditions.WAS_SCHEDULED,
+        conditions.WAS_HEALTHY,
+    }
 )
 """Conditions that come while things start, and say no more than that they do: their first appearance is no news."""
 
@@ -124,9 +129,9 @@ def gang_news(before: PodGangStatus, after: PodGangStatus, *, scheduler_reports:
         found = find_condition(status.conditions, type_)
         return f"{found.status} {found.reason}" if found is not None else ""
 
-    if scheduler_reports and not said(before, words.INITIALIZED):
-        return not is_true(after.conditions, words.INITIALIZED)
-    gates = (words.INITIALIZED, words.SCHEDULER_OBJECTS_READY)
+    if scheduler_reports and not said(before, conditions.INITIALIZED):
+        return not is_true(after.conditions, conditions.INITIALIZED)
+    gates = (conditions.INITIALIZED, conditions.SCHEDULER_OBJECTS_READY)
     return (
         any(said(before, type_) != said(after, type_) for type_ in gates)
         or (before.phase == RUNNING) != (after.phase == RUNNING)
@@ -144,7 +149,7 @@ def _turned(before: Conditions, after: Conditions) -> bool:
         if old is None:
             if condition.type not in _SLOW_TO_JUDGE:
                 return True
-        elif {old.status, condition.status} == {TRUE, FALSE} and condition.type == words.MIN_AVAILABLE_BREACHED:
+        elif {old.status, condition.status} == {TRUE, FALSE} and condition.type == conditions.MIN_AVAILABLE_BREACHED:
             if condition.status == TRUE:
                 return True
         elif old.status != condition.status and condition.type not in _SLOW_TO_JUDGE:

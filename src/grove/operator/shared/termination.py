@@ -16,10 +16,23 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from grove.api import conditions as words
-from grove.api import labels as key
-from grove.api import names
-from grove.api.conditions import FALSE, TRUE, with_condition, without_condition
+from grove.api import labels, names
+from grove.api.conditions import (
+    FALSE,
+    GANG_RESTARTS_EXHAUSTED,
+    GANG_TERMINATION_ACTIVE,
+    GANG_TERMINATION_IN_PROGRESS,
+    MAXIMUM_REACHED,
+    MIN_AVAILABLE_BREACHED,
+    MINIMUM_WAS_HEALTHY,
+    MINIMUM_WAS_SCHEDULED,
+    POD_CLIQUE_SCHEDULED,
+    TRUE,
+    WAS_HEALTHY,
+    WAS_SCHEDULED,
+    with_condition,
+    without_condition,
+)
 from grove.api.duration import InvalidDuration, parse
 from grove.api.meta import Condition, ObjectMeta, find_condition, is_true
 from grove.api.podclique import PodClique, PodCliqueStatus
@@ -93,7 +106,7 @@ def termination_delay(pcs: PodCliqueSet) -> timedelta:
 
 def max_gang_restarts(pcs: PodCliqueSet) -> int | None:
     """How often a gang may be restarted; None without the annotation, which means as often as it takes."""
-    value = pcs.metadata.annotations.get(key.MAX_GANG_RESTARTS, "").strip()
+    value = pcs.metadata.annotations.get(labels.MAX_GANG_RESTARTS, "").strip()
     return int(value) if value.isascii() and value.isdigit() else None
 
 
@@ -109,7 +122,7 @@ def group_replicas_to_restart(
 
     `group` carries its status of now: whether the group keeps its minimum without the breached replicas.
     """
-    found = find_condition(group.status.conditions, words.MIN_AVAILABLE_BREACHED)
+    found = find_condition(group.status.conditions, MIN_AVAILABLE_BREACHED)
     if found is None or found.status != FALSE:
         return Terminations()
     breaches: dict[int, list[Breach]] = {}
@@ -196,10 +209,10 @@ def with_clique_memory(status: PodCliqueStatus, incarnation: int, now: datetime)
     """A clique's status that remembers whether its minimum was ever on nodes since the last restart."""
     conditions = status.conditions
     if status.incarnation != incarnation:
-        conditions = without_condition(conditions, words.WAS_SCHEDULED)
-    if is_true(conditions, words.POD_CLIQUE_SCHEDULED):
+        conditions = without_condition(conditions, WAS_SCHEDULED)
+    if is_true(conditions, POD_CLIQUE_SCHEDULED):
         message = "its minimum has had nodes since the last restart"
-        conditions = with_condition(conditions, words.WAS_SCHEDULED, TRUE, words.MINIMUM_WAS_SCHEDULED, message, now)
+        conditions = with_condition(conditions, WAS_SCHEDULED, TRUE, MINIMUM_WAS_SCHEDULED, message, now)
     return msgspec.structs.replace(status, conditions=conditions, incarnation=incarnation)
 
 
@@ -209,16 +222,16 @@ def with_group_memory(
     """The same for a group, about the incarnation of its set replica; says so while the replica is being restarted."""
     conditions = status.conditions
     if status.incarnation != incarnation:
-        conditions = without_condition(conditions, words.WAS_HEALTHY)
+        conditions = without_condition(conditions, WAS_HEALTHY)
         message = "the whole replica of the set is being restarted"
         conditions = with_condition(
-            conditions, words.GANG_TERMINATION_IN_PROGRESS, TRUE, words.GANG_TERMINATION_ACTIVE, message, now
+            conditions, GANG_TERMINATION_IN_PROGRESS, TRUE, GANG_TERMINATION_ACTIVE, message, now
         )
-    breach = find_condition(conditions, words.MIN_AVAILABLE_BREACHED)
+    breach = find_condition(conditions, MIN_AVAILABLE_BREACHED)
     if breach is not None and breach.status == FALSE and status.incarnation == incarnation:
-        conditions = without_condition(conditions, words.GANG_TERMINATION_IN_PROGRESS)
+        conditions = without_condition(conditions, GANG_TERMINATION_IN_PROGRESS)
         message = "its minimum has been whole since the last restart"
-        conditions = with_condition(conditions, words.WAS_HEALTHY, TRUE, words.MINIMUM_WAS_HEALTHY, message, now)
+        conditions = with_condition(conditions, WAS_HEALTHY, TRUE, MINIMUM_WAS_HEALTHY, message, now)
     return msgspec.structs.replace(status, conditions=conditions, incarnation=incarnation)
 
 
@@ -255,7 +268,7 @@ def _clique_breach(
 ) -> Breach | None:
     if clique.metadata.is_deleting or clique.status.incarnation < wanted_incarnation(pcs, clique, group):
         return None
-    return _breach(clique.metadata, clique.status.conditions, words.WAS_SCHEDULED, moment)
+    return _breach(clique.metadata, clique.status.conditions, WAS_SCHEDULED, moment)
 
 
 def _group_breach(pcs: PodCliqueSet, replica: int, group: PodCliqueScalingGroup, moment: Moment) -> Breach | None:
@@ -263,13 +276,13 @@ def _group_breach(pcs: PodCliqueSet, replica: int, group: PodCliqueScalingGroup,
     conditions = group.status.conditions
     if group.status.incarnation < replica_incarnation(pcs, replica):
         return None
-    if is_true(conditions, words.GANG_TERMINATION_IN_PROGRESS):
+    if is_true(conditions, GANG_TERMINATION_IN_PROGRESS):
         return None
-    return _breach(group.metadata, conditions, words.WAS_HEALTHY, moment)
+    return _breach(group.metadata, conditions, WAS_HEALTHY, moment)
 
 
 def _breach(part: ObjectMeta, conditions: Conditions, memory: str, moment: Moment) -> Breach | None:
-    breach, whole = find_condition(conditions, words.MIN_AVAILABLE_BREACHED), find_condition(conditions, memory)
+    breach, whole = find_condition(conditions, MIN_AVAILABLE_BREACHED), find_condition(conditions, memory)
     if breach is None or breach.status != TRUE or whole is None or whole.status != TRUE:
         return None
     breached_at, whole_at = moment(part.uid, breach), moment(part.uid, whole)
@@ -278,11 +291,11 @@ def _breach(part: ObjectMeta, conditions: Conditions, memory: str, moment: Momen
 
 def _with_exhausted(conditions: Conditions, verdict: Terminations, limit: int | None, now: datetime) -> Conditions:
     if not verdict.exhausted:
-        return without_condition(conditions, words.GANG_RESTARTS_EXHAUSTED)
+        return without_condition(conditions, GANG_RESTARTS_EXHAUSTED)
     which = ", ".join(map(str, verdict.exhausted))
-    message = f"replica {which} stays in breach after {limit} restarts, all that {key.MAX_GANG_RESTARTS} allows"
-    return with_condition(conditions, words.GANG_RESTARTS_EXHAUSTED, TRUE, words.MAXIMUM_REACHED, message, now)
+    message = f"replica {which} stays in breach after {limit} restarts, all that {labels.MAX_GANG_RESTARTS} allows"
+    return with_condition(conditions, GANG_RESTARTS_EXHAUSTED, TRUE, MAXIMUM_REACHED, message, now)
 
 
 def _is_of(obj: PodClique | PodCliqueScalingGroup, replica: int) -> bool:
-    return obj.metadata.labels.get(key.REPLICA_INDEX) == str(replica)
+    return obj.metadata.labels.get(labels.REPLICA_INDEX) == str(replica)

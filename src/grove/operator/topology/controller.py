@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from grove.api import conditions as words
+from grove.api import conditions
 from grove.api.conditions import EventReason
 from grove.api.meta import Json, Key, Object, Resource
 from grove.api.podcliqueset import PodCliqueSet
@@ -65,7 +65,7 @@ class TopologyController:
             binding, self._backends, lambda name, _: found[name], failed=tuple(errors), now=self._deps.clock.now()
         )
         await self._statuses.write(binding, status, news=True)
-        match became(binding.status.conditions, status.conditions, words.SCHEDULER_TOPOLOGY_DRIFT):
+        match became(binding.status.conditions, status.conditions, conditions.SCHEDULER_TOPOLOGY_DRIFT):
             case "True":
                 self._deps.events.warn(
                     binding, EventReason.TOPOLOGY_DRIFT_DETECTED, "schedulers know other levels than this"

@@ -11,8 +11,20 @@ from datetime import datetime
 
 import msgspec
 
-from grove.api import conditions as words
-from grove.api.conditions import with_condition, without_condition
+from grove.api.conditions import (
+    ALL_CLUSTER_TOPOLOGY_LEVELS_AVAILABLE,
+    CLUSTER_TOPOLOGY_LEVELS_UNAVAILABLE,
+    CLUSTER_TOPOLOGY_NOT_FOUND,
+    DRIFT,
+    IN_SYNC,
+    SCHEDULER_TOPOLOGY_DRIFT,
+    TOPOLOGY_AWARE_SCHEDULING_DISABLED,
+    TOPOLOGY_LEVELS_UNAVAILABLE,
+    TOPOLOGY_NAME_MISSING,
+    TOPOLOGY_NOT_FOUND,
+    with_condition,
+    without_condition,
+)
 from grove.api.meta import Condition, Json, find_condition
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import (
@@ -64,26 +76,26 @@ def with_levels_condition(
 
     def say(status: str, reason: str, message: str) -> Conditions:
         return with_condition(
-            conditions, words.TOPOLOGY_LEVELS_UNAVAILABLE, status, reason, message, now, pcs.metadata.generation
+            conditions, TOPOLOGY_LEVELS_UNAVAILABLE, status, reason, message, now, pcs.metadata.generation
         )
 
     if not enabled:
         if not domains:
-            return without_condition(conditions, words.TOPOLOGY_LEVELS_UNAVAILABLE)
+            return without_condition(conditions, TOPOLOGY_LEVELS_UNAVAILABLE)
         message = f"topology-aware scheduling is switched off; not applied: {', '.join(domains)}"
-        return say("Unknown", words.TOPOLOGY_AWARE_SCHEDULING_DISABLED, message)
+        return say("Unknown", TOPOLOGY_AWARE_SCHEDULING_DISABLED, message)
     if not domains:
-        return say("False", words.ALL_CLUSTER_TOPOLOGY_LEVELS_AVAILABLE, "no topology constraint is set")
+        return say("False", ALL_CLUSTER_TOPOLOGY_LEVELS_AVAILABLE, "no topology constraint is set")
     name = topology_name(pcs)
     if not name:
-        return say("Unknown", words.TOPOLOGY_NAME_MISSING, "no constraint names a ClusterTopologyBinding")
+        return say("Unknown", TOPOLOGY_NAME_MISSING, "no constraint names a ClusterTopologyBinding")
     if binding is None:
-        return say("Unknown", words.CLUSTER_TOPOLOGY_NOT_FOUND, f"ClusterTopologyBinding {name} does not exist")
+        return say("Unknown", CLUSTER_TOPOLOGY_NOT_FOUND, f"ClusterTopologyBinding {name} does not exist")
     missing = [domain for domain in domains if binding.find_key(domain) is None]
     if missing:
         message = f"ClusterTopologyBinding {name} has no level {', '.join(missing)}; those constraints are not applied"
-        return say("True", words.CLUSTER_TOPOLOGY_LEVELS_UNAVAILABLE, message)
-    return say("False", words.ALL_CLUSTER_TOPOLOGY_LEVELS_AVAILABLE, f"all levels are in ClusterTopologyBinding {name}")
+        return say("True", CLUSTER_TOPOLOGY_LEVELS_UNAVAILABLE, message)
+    return say("False", ALL_CLUSTER_TOPOLOGY_LEVELS_AVAILABLE, f"all levels are in ClusterTopologyBinding {name}")
 
 
 def became(before: Conditions, after: Conditions, type_: str) -> str:
@@ -142,15 +154,15 @@ def _with_drift(
 ) -> Conditions:
     conditions = binding.status.conditions
     if not entries:
-        return without_condition(conditions, words.SCHEDULER_TOPOLOGY_DRIFT)
+        return without_condition(conditions, SCHEDULER_TOPOLOGY_DRIFT)
     apart = [entry.scheduler_name for entry in entries if not entry.in_sync]
     if unavailable:
-        status, reason = "Unknown", words.TOPOLOGY_NOT_FOUND
+        status, reason = "Unknown", TOPOLOGY_NOT_FOUND
         message = f"not enabled or not topology-aware: {', '.join(unavailable)}"
     elif apart:
-        status, reason, message = "True", words.DRIFT, f"levels differ: {', '.join(apart)}"
+        status, reason, message = "True", DRIFT, f"levels differ: {', '.join(apart)}"
     else:
-        status, reason, message = "False", words.IN_SYNC, "all schedulers know the same levels"
+        status, reason, message = "False", IN_SYNC, "all schedulers know the same levels"
     return with_condition(
-        conditions, words.SCHEDULER_TOPOLOGY_DRIFT, status, reason, message, now, binding.metadata.generation
+        conditions, SCHEDULER_TOPOLOGY_DRIFT, status, reason, message, now, binding.metadata.generation
     )

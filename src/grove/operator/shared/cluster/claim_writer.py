@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from grove.api import labels as key
+from grove.api import labels
 from grove.api.conditions import ErrorCode
 from grove.api.core import COMPUTE_DOMAIN, ResourceClaim, ResourceClaimTemplate
 from grove.api.meta import Json, Key, Object
@@ -165,8 +165,8 @@ class ComputeDomains:
             await self._release(domain)
 
     async def _list(self, pcs: PodCliqueSet) -> list[Json]:
-        labels = f"{key.PART_OF}={pcs.metadata.name},{key.COMPONENT}={key.COMPUTE_DOMAIN}"
-        page = await self._client.list(COMPUTE_DOMAIN, pcs.metadata.namespace, labels=labels)
+        selector = f"{labels.PART_OF}={pcs.metadata.name},{labels.COMPONENT}={labels.COMPUTE_DOMAIN}"
+        page = await self._client.list(COMPUTE_DOMAIN, pcs.metadata.namespace, labels=selector)
         return [domain for domain in page.items if _is_owned(domain, pcs)]
 
     async def _create(self, domain: Json) -> None:
@@ -179,7 +179,7 @@ class ComputeDomains:
         meta = domain["metadata"]
         try:
             patch = finalizer_patch(
-                meta.get("finalizers") or (), meta["resourceVersion"], key.COMPUTE_DOMAIN_FINALIZER, present=False
+                meta.get("finalizers") or (), meta["resourceVersion"], labels.COMPUTE_DOMAIN_FINALIZER, present=False
             )
             if patch is not None:
                 await self._client.patch(COMPUTE_DOMAIN, meta["name"], patch, meta["namespace"])
@@ -194,7 +194,7 @@ def _may_have_had(pcs: PodCliqueSet) -> bool:
     template = pcs.spec.template
     groups, cliques = template.pod_clique_scaling_groups, template.cliques
     levels = (pcs.metadata.annotations, *(one.annotations for one in groups), *(one.annotations for one in cliques))
-    return any(key.MNNVL_GROUP in level for level in levels)
+    return any(labels.MNNVL_GROUP in level for level in levels)
 
 
 def _is_owned(domain: Json, pcs: PodCliqueSet) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import structlog
 
-from grove.api import labels as key
+from grove.api import labels
 from grove.api.core import HorizontalPodAutoscaler, ResourceClaim
 from grove.api.meta import Object
 from grove.kube.cache import Cache
@@ -18,7 +18,7 @@ from grove.kube.store import Handler
 
 log = structlog.get_logger(__name__)
 
-MANAGED = f"{key.MANAGED_BY}={key.OPERATOR}"
+MANAGED = f"{labels.MANAGED_BY}={labels.OPERATOR}"
 OPTIONAL: tuple[type[Object], ...] = (HorizontalPodAutoscaler, ResourceClaim)
 
 

@@ -15,8 +15,7 @@ from collections.abc import Iterable
 
 import structlog
 
-from grove.api import labels as key
-from grove.api import labelsets
+from grove.api import labels, labelsets
 from grove.api.core import Pod, Service
 from grove.api.meta import Object
 from grove.api.podclique import PodClique
@@ -42,7 +41,7 @@ async def delete_ahead_of_set(client: Client, pcs: PodCliqueSet) -> None:
     await asyncio.gather(*(_delete_all(client, pcs, kind, selector) for kind in (PodGang, Service)))
     replicas = [str(index) for index in range(pcs.spec.replicas)]
     chunks = [replicas[start::AT_ONCE] for start in range(min(AT_ONCE, len(replicas)))] if len(replicas) > 1 else []
-    parts = [f"{selector},{key.REPLICA_INDEX} in ({','.join(chunk)})" for chunk in chunks]
+    parts = [f"{selector},{labels.REPLICA_INDEX} in ({','.join(chunk)})" for chunk in chunks]
     await asyncio.gather(*(_delete_in_turn(client, pcs, (Pod, PodClique), part) for part in parts))
     # And those of replicas that were scaled away.
     await _delete_in_turn(client, pcs, (Pod, PodClique, PodCliqueScalingGroup), selector)
@@ -50,7 +49,7 @@ async def delete_ahead_of_set(client: Client, pcs: PodCliqueSet) -> None:
 
 async def delete_ahead_of_clique(client: Client, clique: PodClique) -> None:
     """The pods of a clique that goes."""
-    selector = f"{key.POD_CLIQUE}={clique.metadata.name}"
+    selector = f"{labels.POD_CLIQUE}={clique.metadata.name}"
     if await _has_children(client, clique, Pod, selector):
         await _delete_all(client, clique, Pod, selector)
 

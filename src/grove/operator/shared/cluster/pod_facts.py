@@ -13,8 +13,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from grove.api import labels as key
-from grove.api import quantity
+from grove.api import labels, quantity
 from grove.api.core import Node, Pod
 from grove.api.meta import Json, Key, Resource
 from grove.api.podclique import PodClique
@@ -109,7 +108,7 @@ class Waits:
         return {
             parent: count
             for container in containers
-            if container["name"] == key.STARTUP_CONTAINER
+            if container["name"] == labels.STARTUP_CONTAINER
             for parent, count in waited_for(container.get("args") or ())
         }
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from grove.api import labels as key
+from grove.api import labels
 from grove.api.core import Pod
 from grove.api.meta import Json, Key, Object, Resource
 from grove.api.podcliqueset import PodCliqueSet
@@ -166,8 +166,8 @@ class SchedulerObjects:
         owner, found = old.metadata.controller, old.metadata.labels
         if owner is not None:
             self.forget(owner.uid)
-        if key.PART_OF in found and key.POD_GANG in found:
-            self._queue.add(GangKey(old.metadata.namespace, found[key.PART_OF], found[key.POD_GANG]))
+        if labels.PART_OF in found and labels.POD_GANG in found:
+            self._queue.add(GangKey(old.metadata.namespace, found[labels.PART_OF], found[labels.POD_GANG]))
 
 
 def _differ(old: Object, new: Object) -> bool:

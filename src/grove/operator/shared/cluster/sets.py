@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grove.api import labels as key
-from grove.api import names
+from grove.api import labels, names
 from grove.api.core import Pod
 from grove.api.meta import Key, Object
 from grove.api.podclique import PodClique
@@ -33,7 +32,7 @@ SET = "set"
 
 def set_key(obj: Object) -> Key | None:
     """The set an object of ours is part of: by its label, or by its owner if somebody took the label off."""
-    name = obj.metadata.labels.get(key.PART_OF) or owner_name(obj, PodCliqueSet)
+    name = obj.metadata.labels.get(labels.PART_OF) or owner_name(obj, PodCliqueSet)
     return Key(obj.metadata.namespace, name) if name else None
 
 
