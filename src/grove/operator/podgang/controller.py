@@ -154,11 +154,18 @@ class PodGangController:
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
-        if pod is None or (old is not None and new is not None and not _matters(old, new)):
+        if pod is None or (old is not None and new is not None and not self._matters(old, new)):
             return
         self._wake(pod)
         if old is not None and _gang_of(old) != _gang_of(pod):
             self._wake(old)
+
+    def _matters(self, old: Pod, new: Pod) -> bool:
+        """Whether the gang may list other pods; or is further, where its scheduler does not say that itself."""
+        backend = self._deps.backends.find(new.spec.scheduler_name)
+        return _is_listed_otherwise(old, new) or (
+            (backend is None or not backend.reports_gang_status) and _is_further(old, new)
+        )
 
     def on_clique(self, old: PodClique | None, new: PodClique | None) -> None:
         clique = new or old
@@ -225,12 +232,18 @@ def _is_leaving(old: Object, new: Object) -> bool:
     return new.metadata.is_deleting and not old.metadata.is_deleting
 
 
-def _matters(old: Pod, new: Pod) -> bool:
+def _is_listed_otherwise(old: Pod, new: Pod) -> bool:
+    return (
+        old.metadata.labels != new.metadata.labels
+        or (old.status.phase == "Failed") != (new.status.phase == "Failed")
+        or _is_leaving(old, new)
+    )
+
+
+def _is_further(old: Pod, new: Pod) -> bool:
     return (
         old.is_scheduled != new.is_scheduled
         or old.is_ready != new.is_ready
         or old.status.phase != new.status.phase
-        or old.metadata.labels != new.metadata.labels
         or old.is_gated != new.is_gated
-        or _is_leaving(old, new)
     )
