@@ -185,7 +185,10 @@ async def test_a_device_that_is_wrong_is_told_on_it_and_its_node_is_left_out(clu
         told = [one for one in (await cluster.client.list(Event)).items if one.reason == "InvalidDevice"]
         assert told[0].message.startswith("it lists gpu minor 0 twice")
         await bench.apply(gang("two", group("w", 1)))
-        await bench.condition("two", status="False")
+        waits = await bench.condition("two", status="False")
+        assert "1 insufficient minors.grove.io/valid-Device-object" in waits.message
+        await cluster.client.patch(Device, first, {"spec": {"devices": device(first, 2)["spec"]["devices"]}})
+        await bench.expect({"one/w": 1, "two/w": 1})
 
 
 @pytest.mark.simulated

@@ -209,6 +209,15 @@ async def test_a_reservation_that_nobody_can_use_is_told_so(cluster: Any, reserv
             return found and found[0].message
 
         assert await cluster.eventually(told) == "no owner is named: no pod can ever use it"
+        waits = gang("waits", group("w", 1), labels=RED)
+        await bench.apply(waits, pods=False)
+        pod = member_json(waits, waits.groups[0], 0, bench.namespace)
+        pod["metadata"]["annotations"] = {AFFINITY: json.dumps({"name": own(bench, "void")})}
+        await bench.create_pod(pod)
+        kept = await bench.condition("waits", status="False")
+        assert "no reservation that it asks for is free and for it" in kept.message
+        await bench.apply(gang("others", group("w", 1)))
+        await bench.condition("others", status="False")  # its room is taken all the same
 
 
 @pytest.mark.simulated

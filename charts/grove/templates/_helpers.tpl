@@ -48,6 +48,13 @@ app.kubernetes.io/component: {{ .component }}
 {{- range $key, $value := .Values.topologyAwareScheduling -}}
 {{- $_ := set $config.topologyAwareScheduling $key $value -}}
 {{- end -}}
+{{- if eq (toString (dig "featureGates" "GroveIntegration" true .Values.scheduler.config)) "false" -}}
+{{- range $config.scheduler.profiles -}}
+{{- if eq .name "grove-scheduler" -}}
+{{- $_ := set . "config" (merge (dict "groveIntegration" false) (default dict .config)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if .Values.dialects.enabled -}}
 {{- $_ := set $config "dialects" (dict "enabled" true) -}}
 {{- end -}}

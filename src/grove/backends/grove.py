@@ -26,15 +26,28 @@ NAME = GROVE_SCHEDULER
 RULES: tuple[Json, ...] = (reads(ElasticQuota.RESOURCE), reads(Reservation.RESOURCE))
 
 
+OFF = (
+    "the feature gate GroveIntegration of grove-scheduler is off, so it would place the pods one by one: sets for it "
+    "are refused until the gate is on again"
+)
+
+
 class GroveBackend(PlainBackend):
+    """`takes_gangs` is False while the scheduler's feature gate is off."""
+
     name = NAME
     needs_gate = False
     reports_gang_status = True
     topology_resource: Resource | None = None
     topology_served = topology_frozen = False
 
+    def __init__(self, takes_gangs: bool = True) -> None:
+        self.takes_gangs = takes_gangs
+
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
         found = [Refusal(*one) for one in queue_faults(pcs)]
+        if not self.takes_gangs:
+            found.append(Refusal("spec", OFF))
         for at, clique in enumerate(pcs.spec.template.cliques):
             for key in KAI_FRACTIONS:
                 if key in clique.annotations:
@@ -88,5 +101,7 @@ def links_by_start_order(pcs: PodCliqueSet) -> str:
 
 
 def build(options: Json, path: str) -> GroveBackend:
-    Options(options, path).finish()
-    return GroveBackend()
+    given = Options(options, path)
+    takes_gangs = given.flag("groveIntegration", True)
+    given.finish()
+    return GroveBackend(takes_gangs)

@@ -112,6 +112,19 @@ def test_parts_of_gpus_in_kais_words_are_refused_with_ours() -> None:
     assert "koordinator.sh/gpu-core" in found.message
 
 
+def test_while_the_gate_of_our_scheduler_is_off_new_sets_are_refused_and_those_that_run_may_be_edited() -> None:
+    profile = (
+        "profiles: [{name: grove-scheduler, config: {groveIntegration: false}}], defaultProfileName: grove-scheduler"
+    )
+    backend = build_backends(load_configuration(f"scheduler: {{{profile}}}").scheduler).find("grove-scheduler")
+    assert backend is not None
+    admission = Admission(backends=BackendFacts.of([backend], "grove-scheduler"))
+    body = pcs("x", clique("a"))
+    (fault,) = faults(admission, body)
+    assert "the feature gate GroveIntegration of grove-scheduler is off" in fault
+    assert faults(admission, {**body, "spec": {**body["spec"], "replicas": 2}}, body) == []
+
+
 def test_our_scheduler_needs_no_topology_object() -> None:
     ours = GroveBackend()
     assert ours.wanted_topology(binding()) is None

@@ -234,6 +234,13 @@ def operator_config(file: Path) -> OperatorConfiguration:
     return load_configuration(named(file, "ConfigMap", "grove-operator-cm")["data"]["config.yaml"])
 
 
+def test_admission_knows_that_the_gate_of_the_scheduler_is_off():
+    (ours,) = (one for one in operator_config(EVERY_OPTION).scheduler.profiles if one.name == "grove-scheduler")
+    assert ours.config == {"groveIntegration": False}
+    (ours,) = (one for one in operator_config(INSTALL).scheduler.profiles if one.name == "grove-scheduler")
+    assert ours.config is None
+
+
 def test_a_renamed_scheduler_account_is_still_exempt_from_the_guard():
     assert operator_config(EVERY_OPTION).authorizer.exempt_service_account_user_names == (
         "system:serviceaccount:dynamo-system:dynamo-operator",

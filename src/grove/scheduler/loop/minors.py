@@ -48,6 +48,8 @@ from grove.scheduler.model.podreq import pod_requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal, Vacancy
 
 PREFIX = "minors.grove.io/"
+VALID = f"{PREFIX}valid-Device-object"
+"""What a node lacks whose Device object is wrong, while there is such a node: so gangs that wait are told."""
 WITHOUT = 2**40
 """What a node without a Device object counts as having: its plain resources decide."""
 AT = "devices at"
@@ -66,6 +68,8 @@ class Minors(NodeSource):
         self._promised: dict[str, tuple[str, Allotment]] = {}
         self._notes = PodNotes(client, ALLOCATED, "its devices")
         self._stale: set[str] = set()
+        self._faulty = False
+        """Whether any Device object is wrong."""
         self._mixed = False
         """Whether anybody was ever met who wants less than whole cards, or certain ones: from then on counting cards
         does not say whether a whole one is free."""
@@ -82,9 +86,11 @@ class Minors(NodeSource):
             return {}
         here = self._nodes.get(node)
         if here is None:
-            return dict.fromkeys(self._wants, WITHOUT)
+            return {VALID: WITHOUT, **dict.fromkeys(self._wants, WITHOUT)}
+        if here.fault:
+            return {**dict.fromkeys(self._wants, WITHOUT), VALID: 0}
         free = self._free(node)
-        found = {name: free.room(want) for name, want in self._wants.items()}
+        found = {VALID: WITHOUT, **{name: free.room(want) for name, want in self._wants.items()}}
         # What the device plugin may not publish: the sums, for plain counting not to be in the way.
         cards = len(here.cards) * FULL
         memory = sum(card.size for card in here.cards.values())
@@ -92,15 +98,14 @@ class Minors(NodeSource):
         return found | sums | self._whole_cards(node, here)
 
     def _whole_cards(self, node: str, here: NodeDevices) -> dict[str, int]:
-        """Cards that the node says it has, no more than are healthy: none while its Device object is wrong."""
+        """Cards that the node says it has, no more than are healthy."""
         known: Node | None = self._view.nodes.get(Key("", node))
         said = known.status.allocatable if known is not None else {}
-        healthy = 0 if here.fault else len(here.cards)
         found: dict[str, int] = {}
         for name in GPU_NAMES:
             with suppress(InvalidQuantity):
                 if name in said:
-                    found[name] = min(whole(said[name]), healthy)
+                    found[name] = min(whole(said[name]), len(here.cards))
         return found
 
     def needs(self, pod: Pod) -> Needs:
@@ -110,14 +115,15 @@ class Minors(NodeSource):
             want = want_of(pod_requests(pod), pod.metadata.annotations)
         except InvalidWant as error:
             return Needs(blocked=str(error))
+        valid = ((VALID, 1),) if self._faulty else ()
         if want is None or (want.is_plain and not self._mixed):
-            return NO_NEEDS
+            return Needs(valid) if valid else NO_NEEDS
         self._mix(want)
         name = f"{PREFIX}{want.words}"
         if name not in self._wants:
             self._wants[name] = want
             self._stale.update(node.metadata.name for node in self._view.nodes.list())
-        return Needs(((name, 1),))
+        return Needs(((name, 1), *valid))
 
     def _mix(self, want: Want) -> None:
         if not want.is_plain and not self._mixed:
@@ -195,6 +201,7 @@ class Minors(NodeSource):
         assert device is not None
         name = device.metadata.name
         before = self._nodes.pop(name, None)
+        fault = ""
         if new is not None:
             self._nodes[name] = read_devices(new)
             fault = self._nodes[name].fault
@@ -204,7 +211,10 @@ class Minors(NodeSource):
                 if (want := _want(pod)) is not None:
                     self._mix(want)
         self._stale.add(name)
-        if before is None or new is None:
+        faulty = any(one.fault for one in self._nodes.values()) if fault or (before and before.fault) else self._faulty
+        if before is None or new is None or faulty != self._faulty:
+            self._faulty = faulty
+            self._stale.update(self._nodes)
             self._view.read_anew()
         self._view.relief.add(name)
         self._view.wake()
