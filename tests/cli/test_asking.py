@@ -239,6 +239,17 @@ async def test_plan_tells_a_trouble_that_several_gangs_share_once_and_knows_whic
     assert f"- {again} instead of required: rack for wide-0" in lives
 
 
+async def test_gangs_that_run_are_told_together_only_if_they_say_the_same(world: World) -> None:
+    groups = [{"name": "pair", "cliqueNames": ["leader"], "replicas": 3, "minAvailable": 1}]
+    parts = [server("front", 2, 1), server("leader", 1, 1)]
+    await world.apply(world.system("chat", required="block", cliques=parts, podCliqueScalingGroups=groups))
+    await world.available("chat")
+    answer = await explain_answer(world.client, world.namespace, "chat-0-pair", now=world.now)
+    assert text_of(answer, 200, world).splitlines() == [
+        "chat-0: running · 3 pods ready", "chat-0-pair-0, chat-0-pair-1: running · 1 pod ready",
+    ]  # fmt: skip
+
+
 async def test_plan_lists_what_there_is_when_a_name_is_wrong(world: World) -> None:
     await world.apply(world.system("chat"))
     copy = await copy_cluster(world.client, None)

@@ -104,6 +104,7 @@ async def test_history_has_the_last_five_and_says_which_is_in_effect(world: Worl
     assert [(row["revision"], row["images"][0], row["inEffect"]) for row in answer.data] == [
         (number, f"leader=example/c:{number}", number == 7) for number in range(3, 8)
     ]
+    assert "example/c:7 (leader, worker)" in text_of(answer, 200, world)
     whole = await history_answer(world.client, world.namespace, "chat", world.now, 5)
     assert whole.data["cliques"][0]["podSpec"]["containers"][0]["image"] == "example/c:5"
     with pytest.raises(Unanswered, match="there is no revision 1 of chat; kept are 3, 4, 5, 6, 7"):

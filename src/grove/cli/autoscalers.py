@@ -53,7 +53,10 @@ def scaler_table(lines: list[ScalerLine], width: int, *, everywhere: bool = Fals
     rows = [
         (
             line.namespace, line.name,
-            f"{line.current}" if line.current == line.desired else f"{line.current} → {line.desired}",
+            # One that wants 0 while its least is more has not reckoned anything.
+            f"{line.current}"
+            if line.desired in (line.current, 0 if line.least else -1)
+            else f"{line.current} → {line.desired}",
             f"{line.least}–{line.most}", ", ".join(line.measures), line.why,
         )
         for line in lines

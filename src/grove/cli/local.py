@@ -112,8 +112,9 @@ def _start(directory: Path, wanted: Wanted) -> dict[str, list[str]]:
             asyncio.run(ready.await_leader(state.kubeconfig, started[name]))
             _say(f"{name}{', with admission' if name == 'grove-operator' else ''}; it leads")
     if wanted.nodes:
-        asyncio.run(ready.await_nodes(state.kubeconfig, wanted.nodes))
-        _say(f"{wanted.nodes} fake GPU nodes")
+        there = asyncio.run(ready.await_nodes(state.kubeconfig, 1 if is_up else wanted.nodes))
+        other = f"; for {wanted.nodes} of them `grove down` first" if there != wanted.nodes else ""
+        _say(f"{there} fake GPU nodes{other}")
     _say(f"ready after {time.monotonic() - begun:.1f} s; logs are in {directory / 'logs'}. Next:")
     _say(f"  export KUBECONFIG={state.kubeconfig}")
     if shutil.which("kubectl") is None:

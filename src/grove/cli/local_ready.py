@@ -92,7 +92,8 @@ def _not_ready(child: Child, how: str) -> click.ClickException:
     return click.ClickException(f"{child.name} {how}; {child.log} says:\n{child.log_tail()}")
 
 
-async def await_nodes(kubeconfig: Path, count: int) -> None:
+async def await_nodes(kubeconfig: Path, count: int) -> int:
+    """Returns when there are so many nodes or more, and how many there are."""
     from grove.api.core import Node
     from grove.kube.cache import Cache
 
@@ -105,5 +106,6 @@ async def await_nodes(kubeconfig: Path, count: int) -> None:
                 while len(cache.list(Node)) < count:
                     await changed.wait()
                     changed.clear()
+                return len(cache.list(Node))
         except TimeoutError:
             raise click.ClickException(f"after {READY_S:.0f} s there are not {count} nodes yet") from None

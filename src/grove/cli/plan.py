@@ -249,7 +249,7 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
 
     from grove.plan.whatif import MOST_MORE
     from grove.show.columns import indented, table
-    from grove.show.words import alike, listed, many
+    from grove.show.words import alike, listed, many, unnumbered
 
     styles = {"fits": "green", "waits": "yellow", "cannot fit": "bold red"}
     rows = []
@@ -266,7 +266,7 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
         titles = ("GANG", "ANSWER", "PODS", "NEW", "NODES", "SCORE", "WHERE")
         parts.append(table(titles, rows, width, may_go=("NODES", "SCORE"), right=("PODS", "NEW", "NODES", "SCORE")))
     refused = [gang for gang in plan.gangs if gang.why]
-    troubles = alike(refused, lambda gang: (gang.answer, gang.why))
+    troubles = alike(refused, lambda gang: (gang.answer, unnumbered(gang.why)))
     for together in troubles[:MOST_TOLD]:
         gang, partly = together[0], together[0].answer == "fits"
         names = listed([one.name for one in together], MOST_NAMED)

@@ -148,12 +148,20 @@ async def history_answer(
         titles = ("REVISION", "HASH", "AGE", "IN EFFECT", "IMAGES")
         cells = [
             (str(row["revision"]), row["hash"], age(row["created"], now), "yes" if row["inEffect"] else "",
-             ", ".join(row["images"]))
+             _by_image(row["images"]))
             for row in rows
         ]  # fmt: skip
         return table(titles, cells, width)
 
     return Answer(rows, paint)
+
+
+def _by_image(images: Sequence[str]) -> str:
+    """`clique=image` of each, with the cliques of one image together."""
+    together: dict[str, list[str]] = {}
+    for clique, _, image in (one.partition("=") for one in images):
+        together.setdefault(image, []).append(clique)
+    return "; ".join(f"{image} ({', '.join(cliques)})" for image, cliques in together.items())
 
 
 def _line(one: ControllerRevision, current: str) -> dict[str, Any]:
@@ -302,12 +310,13 @@ async def pause_answer(client: Client, namespace: str, name: str, *, paused: boo
     from grove.show.rollouts import is_paused
 
     pcs, _ = await _kept(client, namespace, name)
-    state, name = "paused" if paused else "not paused", pcs.metadata.name
+    state, name = "are paused" if paused else "go on", pcs.metadata.name
     if is_paused(pcs) == paused:
-        return _said({"name": name, "paused": paused}, f"updates of {name} are {state} already", False)
+        was = "are paused already" if paused else "are not paused"
+        return _said({"name": name, "paused": paused}, f"updates of {name} {was}", False)
     patch = {"metadata": {"annotations": {labels.ROLLOUT_PAUSED: "true" if paused else None}}}
     await client.patch(PodCliqueSet, name, patch, namespace, dry_run=dry_run)
-    return _said({"name": name, "paused": paused}, f"updates of {name} are {state} now", dry_run)
+    return _said({"name": name, "paused": paused}, f"updates of {name} {state} now", dry_run)
 
 
 @_command("restart")

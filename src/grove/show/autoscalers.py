@@ -51,6 +51,8 @@ def _line(scaler: HorizontalPodAutoscaler, seen: Seen) -> ScalerLine | None:
     if scaled is None:
         return None
     set_name = scaled.metadata.labels.get(labels.PART_OF, scaled.metadata.name)
+    if seen.find_set(Key(scaler.metadata.namespace, set_name)) is None:
+        return None  # only some sets were asked for
     status = scaler.status
     return ScalerLine(
         scaler.metadata.namespace,

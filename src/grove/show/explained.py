@@ -11,7 +11,7 @@ from grove.show.advice import Advice
 from grove.show.columns import indented
 from grove.show.gangs import FAILING, NO_FIT, RUNNING, STARTING, Verdict
 from grove.show.verdict import UNATTENDED, Judgement
-from grove.show.words import alike, listed
+from grove.show.words import alike, listed, unnumbered
 
 STYLES = {RUNNING: "green", "scaled to zero": "dim", STARTING: "yellow", NO_FIT: "bold red", FAILING: "red",
           UNATTENDED: "bold red", "updating": "cyan", "paused": "cyan", "deleting": "dim"}  # fmt: skip
@@ -39,8 +39,10 @@ def explanation(head: Judgement | None, verdicts: Sequence[Verdict], note: str, 
 
 
 def _together(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
-    """Gangs with the same trouble together."""
-    return alike(verdicts, lambda one: (one.state, one.level, one.reason))
+    """Gangs with the same trouble together, and of those that run the ones that say the same."""
+    return alike(
+        verdicts, lambda one: (one.state, one.level, one.reason if one.state == RUNNING else unnumbered(one.reason))
+    )
 
 
 def headline(one: Judgement) -> Text:

@@ -15,11 +15,16 @@ def refusal(text: str) -> str:
     return re.sub(r'^\S+ "[^"]*" is forbidden: ', "", text)
 
 
+def unnumbered(text: str) -> str:
+    """A text by which those that differ in numbers alone are the same."""
+    return re.sub(r"\d+", "#", text)
+
+
 def alike(found: Iterable[T], words: Callable[[T], tuple[str, ...]]) -> list[list[T]]:
-    """Those whose words differ in numbers alone together, in order of the first of each."""
+    """Those with the same words together, in order of the first of each."""
     together: dict[tuple[str, ...], list[T]] = {}
     for one in found:
-        together.setdefault(tuple(re.sub(r"\d+", "#", word) for word in words(one)), []).append(one)
+        together.setdefault(words(one), []).append(one)
     return list(together.values())
 
 

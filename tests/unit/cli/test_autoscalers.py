@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -119,6 +120,15 @@ def test_autoscalers_of_anything_else_are_not_shown() -> None:
         ),
     )
     assert autoscaler_lines([deployment, scaler([CPU], None, target="gone")], seen()) == []
+
+
+def test_autoscalers_of_sets_that_were_not_asked_for_are_not_shown() -> None:
+    assert autoscaler_lines([scaler([CPU], [CPU_NOW])], dataclasses.replace(seen(), sets=[])) == []
+
+
+def test_one_that_has_not_reckoned_yet_wants_nothing() -> None:
+    lines = autoscaler_lines([scaler([QUEUE], None, current=2, desired=0)], seen())
+    assert "2 → 0" not in drawn(scaler_table(lines, 100))
 
 
 def drawn(picture: Any, width: int = 120) -> str:
