@@ -13,10 +13,11 @@ from grove.api.core import HorizontalPodAutoscaler
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.demo.performance import perform
-from grove.demo.scenario import BadScenario, Scenario, load_scenario, read_scenario
+from grove.demo.scenario import BadScenario, Scenario, load_manifests, load_scenario, read_scenario
+from grove.demo.simulation import Ground, simulate
 from grove.demo.stage import Plain
 from grove.demo.story import StoryFailed
-from grove.plan.world import World
+from grove.plan.world import World, shaped
 from grove.sim.loop import run
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -113,3 +114,17 @@ def test_engines_may_be_slow_or_quick() -> None:
 
     assert highest(quick) == 1
     assert highest(slow) == 8
+
+
+def test_a_simulation_has_load_too_and_the_whole_system_grows_by_what_users_feel() -> None:
+    """`grove simulate` with the sample's own autoscaler of the set: out when users wait, in when they do not, once."""
+    rush: list[dict[str, object]] = [
+        {"load": {"set": "elastic", "requestsPerSecond": 200}}, {"after": "10m"},
+        {"load": {"set": "elastic", "requestsPerSecond": 1}}, {"after": "20m"},
+    ]  # fmt: skip
+    scenario = read_scenario({"steps": rush}, lambda name: {})
+    manifests = load_manifests(SAMPLES / "autoscaling.yaml")
+    outcome = run(simulate(Ground(tuple(shaped(64))), manifests, scenario, seed=1, patience_s=600), seed=1)
+    assert outcome.is_whole
+    told = "\n".join(note.text for note in outcome.timeline)
+    assert re.findall(r"elastic is scaled from (\d) to (\d): grove_e2e_p95_seconds", told) == [("1", "2"), ("2", "1")]

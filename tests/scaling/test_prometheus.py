@@ -27,8 +27,6 @@ from grove.metrics.numbers import numbers_of, wanted_names
 from grove.metrics.page import scan
 from grove.metrics.readings import GROUP, Readings, Subject
 
-pytestmark = pytest.mark.soak
-
 FAMILY = "vllm:e2e_request_latency_seconds"
 PODS, PAGES, EVERY_S = 6, 12, 10
 SEEDS = range(5)

@@ -11,7 +11,7 @@ from grove.api import labels
 from grove.api.core import Pod
 from grove.api.meta import Key
 from grove.api.podcliqueset import PodCliqueSet
-from grove.sim.load import Engine, Pipeline, Stage, engine_page, front_page
+from grove.sim.load import Engine, Latency, Pipeline, Stage, engine_page, front_page
 
 
 class EnginePages:
@@ -19,6 +19,8 @@ class EnginePages:
 
     def __init__(self) -> None:
         self._pipelines: dict[Key, Pipeline] = {}
+        self._own: dict[Key, Latency] = {}
+        """By pod."""
 
     def __contains__(self, key: Key) -> bool:
         """Whether a set has a load, be it none a second."""
@@ -41,22 +43,36 @@ class EnginePages:
         for pod in pods:
             if pod.is_ready and labels.PART_OF in pod.metadata.labels:
                 ready.setdefault(Key(pod.metadata.namespace, pod.metadata.labels[labels.PART_OF]), []).append(pod)
-        return {
+        pages = {
             pod: page
             for key, line in self._pipelines.items()
-            for pod, page in _advanced(line, seconds, known[key], ready.get(key, []))
+            for pod, page in self._advanced(line, seconds, known[key], ready.get(key, []))
         }
+        self._own = {pod: self._own[pod] for pod in pages}
+        return pages
 
+    def _advanced(
+        self, line: Pipeline, seconds: float, pcs: PodCliqueSet, pods: list[Pod]
+    ) -> Iterator[tuple[Key, bytes]]:
+        serving = {stage: serving_pods(pcs, stage, pods) for stage in line.stages}
+        before = {name: list(stage.latency.counts) for name, stage in line.stages.items()}
+        whole = list(line.latency.counts)
+        line.advance(seconds, {stage: len(found) for stage, found in serving.items()})
+        for name, found in serving.items():
+            stage = line.stages[name]
+            for pod, own in self._grown(found, before[name], stage.latency):
+                yield pod, engine_page(stage, len(found), own)
+        fronts = front_pods(pcs, pods)
+        for pod, own in self._grown(fronts, whole, line.latency):
+            yield pod, front_page(line, len(fronts), own)
 
-def _advanced(line: Pipeline, seconds: float, pcs: PodCliqueSet, pods: list[Pod]) -> Iterator[tuple[Key, bytes]]:
-    serving = {stage: serving_pods(pcs, stage, pods) for stage in line.stages}
-    line.advance(seconds, {stage: len(found) for stage, found in serving.items()})
-    for stage, found in serving.items():
-        for pod in found:
-            yield pod.metadata.key, engine_page(line.stages[stage], len(found))
-    fronts = front_pods(pcs, pods)
-    for pod in fronts:
-        yield pod.metadata.key, front_page(line, len(fronts))
+    def _grown(self, pods: list[Pod], before: list[float], now: Latency) -> Iterator[tuple[Key, Latency]]:
+        """Each pod's own counters with its share of what was new: a pod that comes begins at nothing, as they do."""
+        grown = [(count - past) / len(pods) for count, past in zip(now.counts, before, strict=True)] if pods else []
+        for pod in pods:
+            own = self._own.setdefault(pod.metadata.key, Latency())
+            own.add(grown)
+            yield pod.metadata.key, own
 
 
 def stages_of(pcs: PodCliqueSet) -> list[str]:

@@ -38,6 +38,9 @@ class Latency:
             if seconds <= bound:
                 self.counts[index] += requests
 
+    def add(self, grown: list[float]) -> None:
+        self.counts = [count + more for count, more in zip(self.counts, grown, strict=True)]
+
 
 @dataclass(slots=True)
 class Stage:
@@ -103,18 +106,18 @@ class Pipeline:
         return sum(stage.waiting + stage.running for stage in self.stages.values())
 
 
-def engine_page(stage: Stage, units: int) -> bytes:
-    """What one unit of a stage shows: its share, in the words of vLLM."""
+def engine_page(stage: Stage, units: int, latency: Latency) -> bytes:
+    """What one unit of a stage shows: its share of the gauges and its own histogram, in the words of vLLM."""
     share = 1.0 / units
     gauges = {
         "vllm:num_requests_waiting": stage.waiting * share,
         "vllm:num_requests_running": stage.running * share,
         "vllm:kv_cache_usage_perc": stage.usage(units),
     }
-    return _page(gauges, "vllm:e2e_request_latency_seconds", [count * share for count in stage.latency.counts])
+    return _page(gauges, "vllm:e2e_request_latency_seconds", latency)
 
 
-def front_page(pipeline: Pipeline, fronts: int) -> bytes:
+def front_page(pipeline: Pipeline, fronts: int, latency: Latency) -> bytes:
     """What one pod of the front shows: requests that no stage has taken yet, and how long the whole took."""
     share = 1.0 / fronts
     first = next(iter(pipeline.stages.values()), Stage())
@@ -122,13 +125,14 @@ def front_page(pipeline: Pipeline, fronts: int) -> bytes:
         "dynamo_frontend_queued_requests": first.waiting * share,
         "dynamo_frontend_inflight_requests": pipeline.in_system * share,
     }
-    name = "dynamo_frontend_request_duration_seconds"
-    return _page(gauges, name, [count * share for count in pipeline.latency.counts])
+    return _page(gauges, "dynamo_frontend_request_duration_seconds", latency)
 
 
-def _page(gauges: dict[str, float], histogram: str, counts: list[float]) -> bytes:
+def _page(gauges: dict[str, float], histogram: str, latency: Latency) -> bytes:
     lines = [line for name, value in gauges.items() for line in (f"# TYPE {name} gauge", f"{name} {value}")]
     lines.append(f"# TYPE {histogram} histogram")
     uppers = [*map(str, BOUNDS), "+Inf"]
-    lines += [f'{histogram}_bucket{{le="{upper}"}} {count}' for upper, count in zip(uppers, counts, strict=True)]
+    lines += [
+        f'{histogram}_bucket{{le="{upper}"}} {count}' for upper, count in zip(uppers, latency.counts, strict=True)
+    ]
     return ("\n".join(lines) + "\n").encode()

@@ -15,6 +15,7 @@ from grove.api.meta import Json, Key
 from grove.api.podcliqueset import PodCliqueSet
 from grove.metrics.numbers import numbers_of, wanted_names
 from grove.metrics.page import scan
+from grove.metrics.readings import SET, Readings, Subject
 from grove.plan.world import World, shaped
 from grove.sim.engines import EnginePages, front_of, stages_of
 from grove.sim.loop import run
@@ -70,6 +71,32 @@ def test_a_load_shows_on_the_pages_of_those_that_serve() -> None:
     assert 0 < waiting(shown[Key("default", "p")]) < before, "the same queue, getting shorter"
     assert engines.advance(1.0, [], pods) == {}
     assert TWO_STAGES.metadata.key not in engines
+
+
+def test_what_was_slow_an_hour_ago_is_not_told_again_when_another_front_comes_or_goes() -> None:
+    """Counters are each pod's own: one that comes begins at nothing, and those that stay take nobody's past over."""
+    engines, readings = EnginePages(), Readings(5.0)
+    fronts, engine = [pod("r0", "router"), pod("r1", "router")], pod("p", "pre")
+    for one in fronts:
+        readings.add_pod("default", one.metadata.name, one.metadata.labels)
+    now = 0.0
+
+    def p95(requests: float, ticks: int, routers: int) -> float:
+        nonlocal now
+        engines.set_load(TWO_STAGES, requests)
+        for _ in range(ticks):
+            now += 5.0
+            pods = [*fronts[:routers], engine, pod("l", "lead")]
+            for key, page in engines.advance(5.0, [TWO_STAGES], pods).items():
+                readings.observe(key.namespace, key.name, numbers_of(scan(page, wanted_names(()))), now)
+        found = readings.find(Subject("default", SET, "d"), "grove_e2e_p95_seconds", now)
+        assert found is not None
+        return found.number
+
+    assert p95(20.0, 60, 1) > 40
+    assert p95(1.0, 120, 1) < 10, "long after the rush"
+    assert p95(1.0, 2, 2) < 10, "a second front"
+    assert p95(1.0, 2, 1) < 10, "and the first one alone again"
 
 
 @pytest.mark.parametrize(

@@ -56,12 +56,12 @@ def test_what_one_stage_served_is_the_load_of_the_next_and_the_front_measures_th
 def test_pages_are_read_as_those_of_engines() -> None:
     stage = Stage(Engine(1.0, 10))
     stage.advance(1.0, 30.0, 2)
-    gauges, histograms = numbers_of(scan(engine_page(stage, 2), wanted_names(())))
+    gauges, histograms = numbers_of(scan(engine_page(stage, 2, stage.latency), wanted_names(())))
     assert gauges["grove_requests_waiting"].value == 5.0, "half of those that wait"
     assert gauges["grove_kv_cache_usage"].value == 1.0
     assert histograms["e2e"][1][math.inf] == 0
     line = Pipeline({"a": stage})
-    gauges, _ = numbers_of(scan(front_page(line, 1), wanted_names(())))
+    gauges, _ = numbers_of(scan(front_page(line, 1, line.latency), wanted_names(())))
     assert (gauges["grove_requests_waiting"].value, gauges["grove_requests_waiting"].rank) == (10.0, 1)
 
 
