@@ -34,7 +34,8 @@ def test_up_runs_a_sample_and_down_leaves_no_process(tmp_path: Path):
         kubeconfig = Path(up.stdout.strip())
         assert kubeconfig.is_file()
         processes = {one["name"]: one["pid"] for one in json.loads((directory / "state.json").read_text())["processes"]}
-        assert {"etcd", "kube-apiserver", "grove-nodes", "grove-operator", "grove-scheduler"} <= set(processes)
+        beside = {"grove-nodes", "grove-operator", "grove-scheduler", "grove-metrics"}
+        assert {"etcd", "kube-apiserver", *beside} <= set(processes)
 
         again = grove("up", "--nodes", "16", "--dir", directory)
         assert again.returncode == 0

@@ -38,6 +38,8 @@ def _say(line: str) -> None:
 @click.option("--nodes", default=64, show_default=True, type=click.IntRange(0, 10_000), help="How many fake GPU nodes.")
 @click.option("--operator/--no-operator", default=True, show_default=True, help="Also run Grove's operator.")
 @click.option("--scheduler/--no-scheduler", default=True, show_default=True, help="Also run Grove's scheduler.")
+@click.option("--metrics/--no-metrics", default=True, show_default=True,
+              help="Also run Grove's metrics API, with numbers of simulated engines.")  # fmt: skip
 @click.option("--device-class", "classes", multiple=True, metavar="NAME",
               help="Also give each fake node eight devices of this class; may be given several times.")  # fmt: skip
 @click.option("--dialects", is_flag=True, help="Also take manifests of grove.dynamo.ai/v1 and grove.ai/v1alpha1.")
@@ -50,6 +52,7 @@ def up(
     nodes: int,
     operator: bool,
     scheduler: bool,
+    metrics: bool,
     classes: tuple[str, ...],
     dialects: bool,
     foreground: bool,
@@ -63,7 +66,7 @@ def up(
     directory = directory.expanduser()
     if action == "status":
         raise click.exceptions.Exit(status(directory))
-    wanted = Wanted(version, nodes, operator, scheduler, classes, dialects)
+    wanted = Wanted(version, nodes, operator, scheduler, metrics and nodes > 0, classes, dialects)
     if not foreground:
         _start(directory, wanted)
         return
@@ -82,6 +85,7 @@ class Wanted:
     nodes: int
     operator: bool
     scheduler: bool
+    metrics: bool
     classes: tuple[str, ...]
     dialects: bool
 
@@ -97,12 +101,16 @@ def _start(directory: Path, wanted: Wanted) -> dict[str, list[str]]:
     if wanted.dialects and is_up:
         raise click.ClickException("its operator is up already; `grove down` first, then again with --dialects")
     try:
-        state = controlplane.up(directory, wanted.version, say=_say)
+        # Without routing of its own the API server reaches a Service by its external name, `localhost`.
+        state = controlplane.up(directory, wanted.version, say=_say, aggregator_routing=False)
     except (BinariesError, controlplane.ControlPlaneError) as error:
         raise click.ClickException(str(error)) from error
     asyncio.run(ready.prepare(state.kubeconfig, wanted.dialects, _say))
     config = operator_config(directory, dialects=None if is_up else wanted.dialects)
-    commands = _beside(state.kubeconfig, config, wanted)
+    ports = MetricsPorts.of(directory)
+    if wanted.metrics:
+        asyncio.run(ready.expose_metrics(state.kubeconfig, ports.api))
+    commands = _beside(state.kubeconfig, config, ports, wanted)
     started = {name: controlplane.accompany(directory, name, command) for name, command in commands.items()}
     if wanted.operator:
         # A set that is applied before admission is registered would be stored undefaulted and unchecked.
@@ -123,13 +131,14 @@ def _start(directory: Path, wanted: Wanted) -> dict[str, list[str]]:
     return commands
 
 
-def _beside(kubeconfig: Path, config: OperatorConfig, wanted: Wanted) -> dict[str, list[str]]:
+def _beside(kubeconfig: Path, config: OperatorConfig, ports: MetricsPorts, wanted: Wanted) -> dict[str, list[str]]:
     """The command of each program that runs beside the control plane."""
     grove, access = [sys.executable, "-m", "grove"], ["--kubeconfig", str(kubeconfig)]
     found: dict[str, list[str]] = {}
     if wanted.nodes:
         devices = [word for name in wanted.classes for word in ("--device-class", name)]
-        found["grove-nodes"] = [*grove, "nodes", *access, "--count", str(wanted.nodes), *devices]
+        pages = ["--pages-port", str(ports.pages)] if wanted.metrics else []
+        found["grove-nodes"] = [*grove, "nodes", *access, "--count", str(wanted.nodes), *devices, *pages]
     if wanted.scheduler:
         found["grove-scheduler"] = [*grove, "scheduler", *access, "--port", "0", "--leader-elect"]
     if wanted.operator:
@@ -137,6 +146,12 @@ def _beside(kubeconfig: Path, config: OperatorConfig, wanted: Wanted) -> dict[st
         image = ["env", "GROVE_INIT_CONTAINER_IMAGE=grove-initc"]
         served = ["--config", str(config.path), "--webhook-url", f"https://127.0.0.1:{config.webhooks}"]
         found["grove-operator"] = [*image, *grove, "operator", *access, *served]
+    if wanted.metrics:
+        found["grove-metrics"] = [
+            *grove, "metrics", *access, "--namespace", ready.NAMESPACE, "--bind-address", "127.0.0.1",
+            "--port", str(ports.api), "--service-port", str(ports.api), "--probe-port", str(ports.probe),
+            "--pages-port", str(ports.pages), "--interval", "5", "--dcgm-namespace", "", "--log-format", "text",
+        ]  # fmt: skip
     return found
 
 
@@ -190,6 +205,22 @@ def status(directory: Path) -> int:
     if not all(child.alive() for child in state.children):
         click.echo("`grove up` starts again what has ended")
     return 0 if fine else 1
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsPorts:
+    """Of the metrics API, its probe, and the pages of engines that do not run; kept in a file, as objects name them."""
+
+    api: int
+    probe: int
+    pages: int
+
+    @classmethod
+    def of(cls, directory: Path) -> MetricsPorts:
+        path = directory / "metrics-ports"
+        if not path.exists():
+            path.write_text(" ".join(map(str, free_ports(3))) + "\n")
+        return cls(*map(int, path.read_text().split()))
 
 
 @dataclass(frozen=True, slots=True)

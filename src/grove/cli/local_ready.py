@@ -50,6 +50,21 @@ async def prepare(kubeconfig: Path, dialects: bool, say: Callable[[str], None]) 
             pass
 
 
+async def expose_metrics(kubeconfig: Path, port: int) -> None:
+    """The Service that leads the aggregator to `grove metrics` on this machine."""
+    from grove.api.core import Service
+    from grove.api.meta import Json
+    from grove.kube.errors import AlreadyExists
+    from grove.metrics.apiservices import METRICS
+
+    spec: Json = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
+    async with _connected(kubeconfig) as client:
+        try:
+            await client.create(Service, {"metadata": {"name": METRICS, "namespace": NAMESPACE}, "spec": spec})
+        except AlreadyExists:
+            await client.patch(Service, METRICS, {"spec": spec}, NAMESPACE)
+
+
 def await_probe(child: Child, port: int) -> None:
     """Returns when the process says on its probe that it is ready."""
     deadline = time.monotonic() + READY_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +14,7 @@ import click
 if TYPE_CHECKING:
     from grove.kube.config import ClusterConfig
     from grove.metrics.service import MetricsSettings
+    from grove.metrics.targets import Target
 
 
 @click.command()
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
               help="Where DCGM exporters run; empty: GPU use is not read.")  # fmt: skip
 @click.option("--dcgm-selector", default="app=nvidia-dcgm-exporter", show_default=True,
               help="Labels of the DCGM exporters' pods.")  # fmt: skip
+@click.option("--pages-port", default=0, hidden=True, type=click.IntRange(0, 65535),
+              help="Read all pages at this port of this machine, as /NAMESPACE/POD.")  # fmt: skip
 @click.option(
     "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
 )
@@ -52,7 +56,7 @@ def metrics(
     ctx: click.Context, kubeconfig: Path | None, context: str, namespace: str, bind_address: str, port: int,
     probe_port: int, service: str, service_port: int, register: bool, interval_s: float, timeout_s: float,
     page_bytes: int, concurrent: int, raw_names: tuple[str, ...], dcgm_namespace: str, dcgm_selector: str,
-    log_level: str, log_format: Literal["json", "text"],
+    pages_port: int, log_level: str, log_format: Literal["json", "text"],
 ) -> None:  # fmt: skip
     """Read engines' own /metrics pages and serve them to autoscalers as custom and external metrics."""
     from grove.kube.config import load_config
@@ -78,10 +82,10 @@ def metrics(
         dcgm_selector=dcgm_selector,
     )
     verbose = bool(ctx.find_root().params.get("verbose"))
-    sys.exit(run_process(lambda: serve(cluster, settings, probe_port), verbose=verbose))
+    sys.exit(run_process(lambda: serve(cluster, settings, probe_port, pages_port), verbose=verbose))
 
 
-async def serve(cluster: ClusterConfig, settings: MetricsSettings, probe_port: int) -> None:
+async def serve(cluster: ClusterConfig, settings: MetricsSettings, probe_port: int, pages_port: int = 0) -> None:
     from grove import __version__
     from grove.kube.http import HttpClient
     from grove.kube.run import probes
@@ -89,7 +93,14 @@ async def serve(cluster: ClusterConfig, settings: MetricsSettings, probe_port: i
     from grove.metrics.service import MetricsService
 
     async with HttpClient(cluster, user_agent=f"grove-metrics/{__version__}") as client:
-        service = MetricsService(client, settings)
+        service = MetricsService(client, settings, reach=partial(_on_this_machine, pages_port))
         more = partial(page_slices, service.readings)
         async with probes(probe_port, host=settings.host, ready=lambda: service.is_ready, more=more):
             await service.run()
+
+
+def _on_this_machine(port: int, target: Target) -> Target:
+    """Where the page of a pod that does not run is served instead; with port 0 the pod's own."""
+    if not port:
+        return target
+    return replace(target, address="127.0.0.1", port=port, path=f"/{target.namespace}/{target.pod}", scheme="http")

@@ -26,18 +26,23 @@ PER_RACK, RACKS_PER_BLOCK, BLOCKS_PER_ZONE = 4, 4, 2
 @click.option("--start-delay", "start_s", default=0.5, show_default=True, help="Seconds from bound to Ready.")
 @click.option("--device-class", "classes", multiple=True, metavar="NAME",
               help="Also give each node eight devices of this class; may be given several times.")  # fmt: skip
+@click.option("--pages-port", default=0, type=click.IntRange(0, 65535),
+              help="Also answer for the pods' pages of metrics at this port, as /NAMESPACE/POD.")  # fmt: skip
 def nodes(
-    kubeconfig: Path | None, context: str, count: int, gpus: int, start_s: float, classes: tuple[str, ...]
-) -> None:
+    kubeconfig: Path | None, context: str, count: int, gpus: int, start_s: float, classes: tuple[str, ...],
+    pages_port: int,
+) -> None:  # fmt: skip
     """Create fake nodes in zones, blocks and racks, bind a topology to them, and run what is placed on them."""
     from grove.kube.run import run_process
 
-    sys.exit(run_process(lambda: _run(kubeconfig, context, count, gpus, start_s, classes)))
+    sys.exit(run_process(lambda: _run(kubeconfig, context, count, gpus, start_s, classes, pages_port)))
 
 
 async def _run(
-    kubeconfig: Path | None, context: str, count: int, gpus: int, start_s: float, classes: tuple[str, ...]
-) -> None:
+    kubeconfig: Path | None, context: str, count: int, gpus: int, start_s: float, classes: tuple[str, ...],
+    pages_port: int,
+) -> None:  # fmt: skip
+    import asyncio
     from itertools import islice
 
     from grove.api.topology import ClusterTopologyBinding
@@ -46,6 +51,7 @@ async def _run(
     from grove.kube.errors import AlreadyExists
     from grove.kube.http import HttpClient
     from grove.sim.nodes import FakeNodes
+    from grove.sim.pages import PageServer
     from grove.sim.topology import LEVELS, Topology
 
     zones = max(1, math.ceil(count / (PER_RACK * RACKS_PER_BLOCK * BLOCKS_PER_ZONE)))
@@ -62,7 +68,10 @@ async def _run(
         await fake.add(islice(shape.objects(), count))
         await _furnish(client, fake.names, classes)
         click.echo(f"{count} nodes with {gpus} GPUs each, in {zones} zones; running what is bound to them", err=True)
-        await fake.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fake.run())
+            if pages_port:
+                group.create_task(PageServer(client).run(pages_port))
 
 
 async def _furnish(client: Client, nodes: Sequence[str], classes: Sequence[str]) -> None:
