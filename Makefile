@@ -10,7 +10,7 @@ PARALLEL := -n $(WORKERS)
 
 .DEFAULT_GOAL := help
 MINUTES ?= 5
-.PHONY: help demo test unit lint audit audit-rbac bench soak chaos coverage scale test-node test-failover test-browser image test-image crds charts docs kube-bin clean
+.PHONY: help demo test unit lint audit audit-rbac bench soak chaos coverage scale test-node test-failover test-keda test-browser image test-image crds charts docs kube-bin clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -94,6 +94,11 @@ test-failover: $(VENV)/dev ## leaders killed, stopped, cut off, their leases edi
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
 	@echo "two operators and two schedulers on a control plane of this machine; takes about 6 minutes, installs nothing"
 	$(PYTEST) tests/failover -v -s
+
+test-keda: $(VENV)/dev ## real KEDA takes a group to zero and back by Grove's numbers; builds KEDA once, twenty minutes
+	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
+	$(BIN)/python -m tests.keda.build
+	$(PYTEST) tests/keda -m soak -v -s
 
 test-browser: $(VENV)/browser ## every page of the console in Chromium (apt-get install chromium), with axe-core; needs npm
 	@mkdir -p $(VENV)/axe && cd $(VENV)/axe && (test -f package/axe.min.js || (npm pack --silent axe-core@4.14.0 > /dev/null && tar -xzf axe-core-*.tgz))
