@@ -126,6 +126,7 @@ async def keda(plane: ControlPlane, port: int, logs: Path) -> AsyncIterator[None
         f"--metrics-service-address={inside}", f"--cert-dir={certificates}",
         f"--tls-cert-file={certificates}/tls.crt", f"--tls-private-key-file={certificates}/tls.key",
         f"--authentication-kubeconfig={config}", f"--authorization-kubeconfig={config}",
+        f"--lister-kubeconfig={config}",
         log=logs / "adapter.log", **environment,
     )  # fmt: skip
     async with operator, adapter:
@@ -204,7 +205,8 @@ async def to_zero_and_back(world: Metered, name: str, trigger: Json, logs: Path)
         wanted = (units, 1 + 3 * units, max(1, units))
         if seen == wanted:
             return ""
-        return f"{seen}, not {wanted}; {await world.complaints()}; {tail(logs / 'operator.log')}"
+        told = [tail(logs / f"{program}.log") for program in ("operator", "adapter")]
+        return f"{seen}, not {wanted}; {await world.complaints()}; {told}"
 
     await nothing_missing(lambda: missing(1))
     await world.client.create(SCALED_OBJECT, scaled_object(name, trigger))
