@@ -19,6 +19,7 @@ from typing import Any
 from aiohttp import web
 
 from grove.api import labels as key
+from grove.kube.run import loop_factory
 from grove.metrics.access import Aggregator, Ask, User
 from grove.metrics.exposition import page_slices
 from grove.metrics.messages import FromReader, PageRead
@@ -159,6 +160,8 @@ if __name__ == "__main__":
     if sys.argv[1] == "engines":
         asyncio.run(engines())
     elif sys.argv[1] == "idle":
-        asyncio.run(idle())
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(idle())
     else:
-        asyncio.run(reader(int(sys.argv[2]), int(sys.argv[3])))
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(reader(int(sys.argv[2]), int(sys.argv[3])))

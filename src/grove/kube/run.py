@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 def run_process(main: Callable[[], Coroutine[Any, Any, None]], *, verbose: bool = False, stop_s: float = STOP_S) -> int:
     """Runs `main` to its end or to the first signal; the exit code."""
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(_until_stopped(main, stop_s))
     except KubeError as err:
         if verbose:
@@ -95,7 +95,7 @@ def _first_of(group: BaseExceptionGroup[Any]) -> BaseException:
     return first
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """uvloop where it is installed: a sixth less CPU for a small request."""
     try:
         import uvloop

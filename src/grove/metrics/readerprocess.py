@@ -85,7 +85,7 @@ class ReaderProcess:
             process = await asyncio.create_subprocess_exec(*command, pass_fds=(theirs.fileno(),), stdin=DEVNULL)
         self.process = process
         STARTS.inc()
-        stream, writer = await asyncio.open_connection(sock=ours)
+        stream, writer = await asyncio.open_unix_connection(sock=ours)
         try:
             self._outbox = [Names(self._raw), *(Follow(key[0], target) for key, target in self._targets.items())]
             self._has_mail.set()
