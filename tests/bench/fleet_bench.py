@@ -10,8 +10,9 @@ import gc
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from grove.api.koordinator import QUOTA
 from grove.scheduler.cluster.snapshot import Snapshot, cluster
@@ -130,7 +131,7 @@ def _reclaim() -> float:
         gang = f"bench/set-{number}"
         members = [pod(f"set-{number}-{i}", 0, gang, node=names[2 * number + i]) for i in range(2)]
         for one in members:
-            fleet.add_pod(replace(one, created_s=float(number)))
+            fleet.add_pod(msgspec.structs.replace(one, created_s=float(number)))
         running.append(Running(gang, 0, tuple(members), {"w": 2}))
     owner = wanted("owner", 1, 13)
     quota.ask({f"{ELASTIC}/t1": {GPU: 104}})

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import Pod
@@ -214,10 +216,12 @@ def _further(world: World, gangs: Sequence[GangPlan]) -> int:
     except BadGang:
         return 0
     mine = [view.facts(pod) for pod, _ in view.members(state)]
-    grouped = [replace(pod, group=group) for pod, (_, group) in zip(mine, view.members(state), strict=True)]
+    grouped = [
+        msgspec.structs.replace(pod, group=group) for pod, (_, group) in zip(mine, view.members(state), strict=True)
+    ]
     snapshot = view.snapshot.copy()
     for number in range(MOST_MORE):
-        twins = [replace(pod, uid=f"{pod.uid}+{number}") for pod in grouped]
+        twins = [msgspec.structs.replace(pod, uid=f"{pod.uid}+{number}") for pod in grouped]
         answer = place(snapshot, tree.unbound(twins))
         if not isinstance(answer, Placement) or answer.unplaced:
             return number

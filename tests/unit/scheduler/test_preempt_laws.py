@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+import msgspec
 import pytest
 from tests.support.scheduler.cases import LEVELS, random_case
 from tests.support.scheduler.checker import exists, faults
@@ -34,7 +35,7 @@ def crowded(seed: int):
     units: list[Running] = []
     while loose:
         size = min(len(loose), rng.choice((1, 1, 2, 3)))
-        members = [replace(p, group="x", priority=0) for p in loose[:size]]
+        members = [msgspec.structs.replace(p, group="x", priority=0) for p in loose[:size]]
         loose = loose[size:]
         minimum = rng.randint(1, size)
         units.append(Running(f"u{len(units)}", rng.choice((1, 1, 2, 2, PRIORITY, 9)), tuple(members), {"x": minimum}))

@@ -26,6 +26,13 @@ MOST_DERIVED = 4096
 T = TypeVar("T")
 
 
+def running_sum(values: Ints) -> Ints:
+    """Sums of the first 0, 1, 2 … values: the sum over a run is the difference of two of them."""
+    sums = np.zeros(values.size + 1, dtype=np.int64)
+    values.cumsum(out=sums[1:])
+    return sums
+
+
 class Column:
     """Values of one label key, coded: `ids[row]` indexes `values`, -1 where the node has no such label."""
 

@@ -120,7 +120,7 @@ class PodCounts:
     def copy(self) -> PodCounts:
         twin = PodCounts.__new__(PodCounts)
         twin.namespaces = self.namespaces
-        twin._scopes, twin._terms = dict(self._scopes), dict(self._terms)
+        twin._scopes, twin._terms = self._scopes.copy(), self._terms.copy()
         twin._owned, self._owned = set(), set()
         twin._scope_index, twin._term_index, twin._terms_of = self._scope_index, self._term_index, self._terms_of
         return twin
@@ -186,8 +186,6 @@ class Usage:
         self.add(pod, -1)
 
     def copy(self) -> Usage:
-        if not self.charges:
-            return self
         twin = Usage.__new__(Usage)
         twin._accounts, twin._sums, twin.state = self._accounts, dict(self._sums), self.state
         twin.charges = True

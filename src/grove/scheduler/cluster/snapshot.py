@@ -205,14 +205,15 @@ class Snapshot:
     def copy(self) -> Snapshot:
         """A twin that shares everything until one of the two is written to."""
         twin = Snapshot.__new__(Snapshot)
-        twin.topologies, twin.seams, twin.usage = self.topologies, self.seams, self.usage.copy()
+        twin.topologies, twin.seams = self.topologies, self.seams
+        twin.usage = self.usage.copy() if self.usage.charges else self.usage
         twin.resources, twin._resource_row = self.resources, self._resource_row
         twin.free, twin.allocatable, twin.nodes = self.free, self.allocatable, self.nodes
         twin.counts, twin._pods = self.counts.copy(), self._pods.copy()
         twin.version = self.version
-        twin._homeless = {name: dict(pods) for name, pods in self._homeless.items()}
+        twin._homeless = {name: dict(pods) for name, pods in self._homeless.items()} if self._homeless else {}
         twin._ports, twin._amounts = self._ports, self._amounts
-        twin._leaving, twin._on = dict(self._leaving), None
+        twin._leaving, twin._on = self._leaving.copy(), None
         self._owns_free = self._owns_nodes = False
         twin._owns_free = twin._owns_nodes = False
         return twin

@@ -62,7 +62,7 @@ class Tree:
 
     def rows_in(self, level: int, domain: int) -> npt.NDArray[np.int64]:
         starts, ends, numbers = self.runs[level]
-        at = int(np.searchsorted(numbers, domain))
+        at = int(numbers.searchsorted(domain))
         if at == numbers.size or numbers[at] != domain:
             return self.order[:0]
         return self.order[starts[at] : ends[at]]

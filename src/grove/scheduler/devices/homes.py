@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from grove.api.meta import Key
@@ -162,7 +163,7 @@ def _fits(free: Ints, need: Ints) -> Mask:
 def bound_to(pod: PodFacts, nodes: Iterable[str]) -> PodFacts:
     """The pod, to be placed on a node that is each of these."""
     terms = tuple((NodeTerm(names=(Requirement("metadata.name", "In", frozenset((node,))),)),) for node in nodes)
-    return replace(pod, shape=replace(pod.shape, volumes=(*pod.shape.volumes, *terms))) if terms else pod
+    return pod.shaped(replace(pod.shape, volumes=(*pod.shape.volumes, *terms))) if terms else pod
 
 
 def at_homes(gang: Gang, lots: Sequence[Lot], homes: Sequence[str]) -> Gang:
@@ -174,6 +175,8 @@ def at_homes(gang: Gang, lots: Sequence[Lot], homes: Sequence[str]) -> Gang:
             if number == 0:
                 asked = counted(lot.claims.values())
                 asked.update(dict(moved.shape.requests))
-                moved = replace(moved, shape=replace(moved.shape, requests=tuple(sorted(asked.items()))))
+                moved = msgspec.structs.replace(
+                    moved, shape=replace(moved.shape, requests=tuple(sorted(asked.items())))
+                )
             changed[pod.uid] = moved
     return gang.with_pods(changed)

@@ -228,7 +228,7 @@ class _Trial:
         assert isinstance(group, PodGroup)
 
         def fits(fewer: int) -> bool:
-            pods = tuple(replace(pod, shape=_less_of(pod.shape, resource, fewer)) for pod in group.pods)
+            pods = tuple(pod.shaped(_less_of(pod.shape, resource, fewer)) for pod in group.pods)
             return self._fits(self._snapshot, self._gang.with_root(_with(self._gang.root, path, pods=pods)))
 
         return fits

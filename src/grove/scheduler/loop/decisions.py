@@ -298,7 +298,11 @@ def at_best_homes(view: View, gang: Gang) -> Gang:
     if homes is not None:
         return at_homes(gang, found, homes)
     lot = sites.lacking(found) or found[0]
-    return gang.with_pods({pod.uid: replace(pod, shape=replace(pod.shape, blocked=lack(lot))) for pod in lot.users})
+    return gang.with_pods({pod.uid: _blocked(pod, lack(lot)) for pod in lot.users})
+
+
+def _blocked(pod: PodFacts, why: str) -> PodFacts:
+    return pod.shaped(replace(pod.shape, blocked=why))
 
 
 def at_cleared_homes(view: View, gang: Gang, pods: Sequence[PodFacts]) -> Iterator[Gang]:

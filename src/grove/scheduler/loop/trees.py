@@ -98,7 +98,7 @@ def _near_peers(
     ]  # fmt: skip
     around = Neighbourhood(links, stand, sum(not pod.node for pod in facts.values()), zones)
     return {
-        key: pod if pod.node else replace(pod, shape=replace(pod.shape, network=around.of(pod.labels)))
+        key: pod if pod.node else pod.shaped(replace(pod.shape, network=around.of(pod.labels)))
         for key, pod in facts.items()
     }
 

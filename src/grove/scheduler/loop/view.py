@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+import msgspec
+
 from grove.api import labels
 from grove.api.core import Node, Pod, PodDisruptionBudget, PriorityClass
 from grove.api.meta import Key, find_condition
@@ -215,15 +217,15 @@ class View:
             counted=counted,
         )
         if not pod.spec.node_name and (ways := [one for one in needs if one.instead]):
-            facts = replace(facts, shape=_instead(facts.shape, counted, ways[0]))
+            facts = facts.shaped(_instead(facts.shape, counted, ways[0]))
         gang = self.gangs.get(self.gang_of.get(pod.metadata.key, ""))
         if gang is None:
-            return facts if self.takes_gangs or not facts.gang else replace(facts, gang="", group="")
+            return facts if self.takes_gangs or not facts.gang else msgspec.structs.replace(facts, gang="", group="")
         group = gang.group_of[pod.metadata.key]
         priority = max(gang.priority, facts.priority)
         if (facts.gang, facts.group, facts.priority) == (gang.name, group, priority):
             return facts
-        return replace(facts, gang=gang.name, group=group, priority=priority)
+        return msgspec.structs.replace(facts, gang=gang.name, group=group, priority=priority)
 
     def read_node(self, node: Node) -> NodeFacts:
         """The facts of a node, what the sources count on it among what it has."""
@@ -407,7 +409,9 @@ class View:
     def _without_counted(self, pod: PodFacts) -> PodFacts:
         """The pod without what sources count: what was set aside for it is not free on the node any more."""
         rest = tuple(item for item in pod.shape.requests if not item[0].startswith(self._counted))
-        return pod if len(rest) == len(pod.shape.requests) else replace(pod, shape=replace(pod.shape, requests=rest))
+        if len(rest) == len(pod.shape.requests):
+            return pod
+        return pod.shaped(replace(pod.shape, requests=rest))
 
 
 def _instead(shape: Shape, counted: Requests, needs: Needs) -> Shape:

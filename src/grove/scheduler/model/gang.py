@@ -261,7 +261,7 @@ def zone_wishes(text: str, levels: Mapping[str, str]) -> Wishes:
 
 
 def wishing(pod: PodFacts, wishes: Wishes) -> PodFacts:
-    return replace(pod, shape=_wishing(pod.shape, wishes)) if wishes else pod
+    return pod.shaped(_wishing(pod.shape, wishes)) if wishes else pod
 
 
 @lru_cache(maxsize=4096)

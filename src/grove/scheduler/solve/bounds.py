@@ -100,14 +100,14 @@ def within_segments(running: Ints, segments: Segments, first: int, last: int, lo
 
 def running_sums(capacities: Ints) -> Ints:
     sums = np.zeros((capacities.shape[0], capacities.shape[1] + 1), dtype=np.int64)
-    np.cumsum(capacities, axis=1, out=sums[:, 1:])
+    capacities.cumsum(axis=1, out=sums[:, 1:])
     return sums
 
 
 def fewest_needed(capacity: Ints, need: int) -> int:
     """How many of these domains it takes at least to hold `need`; one more than there are if all do not."""
     descending = np.sort(capacity)[::-1]
-    reached = np.searchsorted(np.cumsum(descending), need)
+    reached = descending.cumsum().searchsorted(need)
     return int(reached) + 1
 
 
@@ -118,11 +118,11 @@ def fewest_per_parent(capacity: Ints, parent: Ints, parents: int, need: int) -> 
         return counts
     order = np.lexsort((-capacity, parent))
     owner = parent[order]
-    sums = np.cumsum(capacity[order])
-    first = np.searchsorted(owner, np.arange(parents))
+    sums = capacity[order].cumsum()
+    first = owner.searchsorted(np.arange(parents))
     base = np.where(first > 0, sums[np.maximum(first - 1, 0)], 0)
     enough = sums - base[owner] >= need
-    at = np.flatnonzero(enough)
+    at = enough.nonzero()[0]
     owners, where = np.unique(owner[at], return_index=True)
     counts[owners] = at[where] - first[owners] + 1
     return counts

@@ -141,7 +141,7 @@ class _Exact:
                 # Held to a wish that is narrower than its requirement: a host may be outside every rack.
                 fits = fits[self._problem.tree.domains[part.level][self._problem.positions[starts[fits]]] >= 0]
             if fits.size > 1:
-                fits = fits[np.argsort(-held[weighed.scarce(held), fits], kind="stable")]
+                fits = fits[(-held[weighed.scarce(held), fits]).argsort(kind="stable")]
             found = [(int(starts[d]), int(ends[d])) for d in fits]
             self._candidates[at, outer] = found
         return found

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints, Mask
+from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
 from grove.scheduler.solve.problem import Part, Problem, positions_of
 from grove.scheduler.solve.state import ROWS_A_STEP, State
 
@@ -109,7 +109,7 @@ def _pack(state: State, option: int, slots: Ints, count: int, low: int, high: in
         first, last = segments.within(at, end)
         if last - first < 2 and (last == first or segments.ends[first] - segments.starts[first] == end - at):
             continue
-        running = np.concatenate([[0], np.cumsum(slots[at - low : end - low])])
+        running = running_sum(slots[at - low : end - low])
         starts, ends = segments.starts[first:last] - at, segments.ends[first:last] - at
         sums = running[ends] - running[starts]
         chosen = _tightest(state, option, sums, count, inner, first, last)
@@ -130,7 +130,7 @@ def _pack(state: State, option: int, slots: Ints, count: int, low: int, high: in
 
 def _tightest(state: State, option: int, sums: Ints, count: int, level: int, first: int, last: int) -> int:
     """The domain with the least room that holds all, broken ones before whole ones; -1 if none does."""
-    fits = np.flatnonzero(sums >= count)
+    fits = (sums >= count).nonzero()[0]
     if fits.size == 0:
         return -1
     if fits.size > 1:
@@ -142,12 +142,12 @@ def _tightest(state: State, option: int, sums: Ints, count: int, level: int, fir
 def _largest_first(sums: Ints, count: int) -> tuple[list[int], int, int]:
     """Domains to use up wholly, the one for the rest (the tightest that holds it, or -1), and how many are the rest."""
     full: list[int] = []
-    order = np.argsort(-sums, kind="stable")
+    order = (-sums).argsort(kind="stable")
     for d in order:
         rest = order[len(full) :]
         fits = rest[sums[rest] >= count]
         if fits.size:
-            return full, int(fits[np.argmin(sums[fits])]), count
+            return full, int(fits[sums[fits].argmin()]), count
         full.append(int(d))
         count -= int(sums[d])
     return full, -1, count
@@ -155,17 +155,17 @@ def _largest_first(sums: Ints, count: int) -> tuple[list[int], int, int]:
 
 def _on_hosts(slots: Ints, count: int) -> Ints:
     """Pods a host: one host if it holds all, the tightest such; else the fullest hosts first."""
-    fits = np.flatnonzero(slots >= count)
+    fits = (slots >= count).nonzero()[0]
     if fits.size:
         pods = np.zeros_like(slots)
-        pods[fits[np.argmin(slots[fits])]] = count
+        pods[fits[slots[fits].argmin()]] = count
         return pods
-    return _in_order(slots, count, np.argsort(slots, kind="stable"))
+    return _in_order(slots, count, slots.argsort(kind="stable"))
 
 
 def _in_order(slots: Ints, count: int, order: Ints) -> Ints:
     taken = slots[order]
-    before = np.cumsum(taken) - taken
+    before = taken.cumsum() - taken
     pods = np.zeros_like(slots)
     pods[order] = np.clip(count - before, 0, taken)
     return pods
@@ -203,13 +203,13 @@ def _level_out(slots: Ints, count: int) -> Ints:
             low = middle + 1
     pods = np.minimum(slots, low)
     surplus = int(pods.sum()) - count
-    at_top = np.flatnonzero(pods == low)
+    at_top = (pods == low).nonzero()[0]
     pods[at_top[at_top.size - surplus :]] -= 1
     return pods
 
 
 def _put(state: State, option: int, start: int, pods: Ints) -> None:
-    at = np.flatnonzero(pods)
+    at = pods.nonzero()[0]
     if at.size:
         state.put(option, at + start, pods[at])
 
@@ -236,9 +236,9 @@ def _home_rows(problem: Problem, state: State, part: Part, open_rows: Mask) -> M
     placed = [at for option, at, _ in state.placed if problem.options[option].group in part.groups]
     if placed:
         # Core pods are together, so the first one tells the domain.
-        homes = np.searchsorted(segments.starts, placed[0][:1], side="right") - 1
+        homes = segments.starts.searchsorted(placed[0][:1], side="right") - 1
     elif part.domains is not None:
-        homes = np.flatnonzero(np.isin(segments.ids, sorted(part.domains)))
+        homes = np.isin(segments.ids, sorted(part.domains)).nonzero()[0]
     else:
         homes = np.arange(segments.ids.size)
     mask = np.zeros(problem.size, dtype=np.bool_)
@@ -246,7 +246,7 @@ def _home_rows(problem: Problem, state: State, part: Part, open_rows: Mask) -> M
         room = np.zeros(problem.size, dtype=np.int64)
         for o in (o for g in part.groups for o in problem.groups[g].options):
             room += state.room(o, 0, problem.size) * open_rows
-        running = np.concatenate([[0], np.cumsum(room)])
+        running = running_sum(room)
         home = homes[np.argmax(running[segments.ends[homes]] - running[segments.starts[homes]])]
         mask[segments.starts[home] : segments.ends[home]] = True
     return mask
@@ -275,8 +275,8 @@ def _fill_near(problem: Problem, state: State, group: int, open_rows: Mask) -> N
         order = np.lexsort((tight, -near, liked))
         taken = slots[order]
         pods = np.zeros_like(slots)
-        pods[order] = np.clip(wanted - (np.cumsum(taken) - taken), 0, taken)
-        at = np.flatnonzero(pods)
+        pods[order] = np.clip(wanted - (taken.cumsum() - taken), 0, taken)
+        at = pods.nonzero()[0]
         state.put(option, at, pods[at])
 
 

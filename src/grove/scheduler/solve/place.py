@@ -250,7 +250,7 @@ def _as_placed(pod: PodFacts, problem: Problem, option: int) -> PodFacts:
     chosen = problem.groups[problem.options[option].group].options
     nth = [o for o in chosen if problem.options[o].kind == problem.options[option].kind].index(option)
     requests = (shape.requests, *shape.alternatives)[nth]
-    return replace(pod, shape=replace(shape, requests=requests, alternatives=()))
+    return pod.shaped(replace(shape, requests=requests, alternatives=()))
 
 
 def _answer(problem: Problem, state: State, named: tuple[list[PodFacts], int]) -> Placement:

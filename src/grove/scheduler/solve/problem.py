@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints, Mask
+from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.cluster.topology import Tree
 from grove.scheduler.filters.fit import PLENTY, allowed_mask, liking, open_mask, open_rows, room
@@ -91,7 +91,7 @@ class Segments:
 
     def within(self, low: int, high: int) -> tuple[int, int]:
         """Indices of the first domain inside the run and of the one after the last."""
-        return int(np.searchsorted(self.starts, low)), int(np.searchsorted(self.starts, high))
+        return int(self.starts.searchsorted(low)), int(self.starts.searchsorted(high))
 
 
 class Problem:
@@ -134,7 +134,7 @@ class Problem:
         if found is None:
             starts, ends, ids = self.tree.runs[level]
             if self.size < self.tree.order.size:
-                starts, ends = np.searchsorted(self.positions, starts), np.searchsorted(self.positions, ends)
+                starts, ends = self.positions.searchsorted(starts), self.positions.searchsorted(ends)
                 some = starts < ends
                 starts, ends, ids = starts[some], ends[some], ids[some]
             found = self._segments[level] = Segments(starts, ends, ids)
@@ -142,7 +142,7 @@ class Problem:
 
     def idle_in(self, option: int, level: int, first: int, last: int) -> Ints:
         """Room for the option in some candidate domains if nothing ran there, nodes that are full now included."""
-        at = np.searchsorted(self.tree.runs[level][2], self.segments(level).ids[first:last])
+        at = self.tree.runs[level][2].searchsorted(self.segments(level).ids[first:last])
         return self.idle(option, level)[at]
 
     def idle(self, option: int, level: int) -> Ints:
@@ -163,7 +163,7 @@ class Problem:
             """Running sums in topology order: one pass serves all levels."""
             capacity = snapshot.allocatable[np.array([r for r, _ in asked], dtype=np.int64)[:, None], tree.order]
             slots = np.minimum(room(capacity, np.array([amount for _, amount in asked], dtype=np.int64)), limit)
-            return np.concatenate([[0], np.cumsum(slots * allowed_mask(snapshot, shape)[tree.order])])
+            return running_sum(slots * allowed_mask(snapshot, shape)[tree.order])
 
         key = ("idle", tree.keys, shape, limit, asked)
         running = snapshot.nodes.derived(key, sums, by_amounts=True)
@@ -175,21 +175,22 @@ def state_problem(
     snapshot: Snapshot, gang: Gang, closed: Collection[str] = (), free: Ints | None = None, cost: Ints | None = None
 ) -> Problem | NoFit:
     """The problem, or the answer if it is one at a glance. `free` and `cost` replace the snapshot's, for what-ifs."""
-    for group in gang.groups():
+    gang_groups, keys = tuple(gang.groups()), gang.keys()
+    for group in gang_groups:
         if group.missing:
             numbers = {"minimum": group.minimum, "pods": len(group.pods) + len(group.bound)}
             return NoFit(gang.name, Reason(MISSING_PODS, group.name, numbers), True, version=snapshot.version)
-    tree = snapshot.tree(gang.keys(), gang.topology)
-    for key in sorted(gang.keys()):
+    tree = snapshot.tree(keys, gang.topology)
+    for key in sorted(keys):
         if key != HOSTNAME and not (snapshot.nodes.column(key).ids[: snapshot.nodes.rows] >= 0).any():
             return NoFit(gang.name, Reason(UNKNOWN_LEVEL, key), True, version=snapshot.version)
     problem = Problem(snapshot, gang, tree)
     scope = open_rows(snapshot, gang, tree, closed)
-    relations = Relations(snapshot, [pod for group in gang.groups() for pod in group.pods])
+    relations = Relations(snapshot, [pod for group in gang_groups for pod in group.pods])
     problem.coupled = relations.coupled
     masks: list[Mask] = []
     amounts: list[tuple[tuple[int, int], ...]] = []
-    for group in gang.groups():
+    for group in gang_groups:
         index = len(problem.groups)
         classes = relations.classes(group.pods)
         homes = positions_of(problem, group.bound) if group.bound else None
@@ -258,7 +259,7 @@ def _find_seats(problem: Problem) -> None:
     for entry, group in zip(problem.groups, problem.gang.groups(), strict=True):
         if group.seats:
             left = Counter(row_of[name] for name in group.seats if name in row_of)
-            at = np.flatnonzero(np.isin(problem.rows, list(left)))
+            at = np.isin(problem.rows, list(left)).nonzero()[0]
             entry.seats = {int(i): left[int(problem.rows[i])] for i in at}
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.cluster.nodes import Ints, running_sum
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask, room
 from grove.scheduler.model.facts import HOSTNAME, Shape
@@ -88,7 +88,7 @@ class _Standing:
             starts, ends, _ = problem.tree.runs[level]
             for r, total in self._totals(standing).items():
                 capacity = problem.snapshot.allocatable[r][problem.tree.order]
-                running = np.concatenate([[0], np.cumsum(capacity)])
+                running = running_sum(capacity)
                 best = max(best, fewest_needed(running[ends] - running[starts], total))
         return best
 
@@ -110,7 +110,7 @@ def _sums(domains: Ints, values: Ints) -> Ints:
     """Sums by domain; equal numbers are adjacent."""
     if domains.size == 0:
         return values
-    starts = np.concatenate([[0], np.flatnonzero(domains[1:] != domains[:-1]) + 1])
+    starts = np.concatenate([[0], (domains[1:] != domains[:-1]).nonzero()[0] + 1])
     sums: Ints = np.add.reduceat(values, starts)
     return sums
 
@@ -124,7 +124,7 @@ def slots_by_domain(snapshot: Snapshot, shape: Shape, key: str = HOSTNAME, topol
     request = np.array([amount for _, amount in snapshot.amounts(shape.requests)], dtype=np.int64)
     slots = room(snapshot.free[rows, : snapshot.nodes.rows], request) * allowed_mask(snapshot, shape)
     starts, ends, domains = tree.runs[level]
-    running = np.concatenate([[0], np.cumsum(slots[tree.order])])
+    running = running_sum(slots[tree.order])
     held = running[ends] - running[starts]
     return {snapshot.domain_name(tree, level, int(d)): int(n) for d, n in zip(domains, held, strict=True)}
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints, Mask
+from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
 from grove.scheduler.solve.bounds import Bound, bounds_for
 from grove.scheduler.solve.exact import exact_placement
 from grove.scheduler.solve.fill import fill_group
@@ -128,7 +128,7 @@ class Search:
         """0 where the gang and those expected to join it have room by plain sums, else 1."""
         lacks = np.zeros(starts.size, dtype=np.int64)
         for resource, need in self._headroom:
-            held = np.concatenate([[0], np.cumsum(np.maximum(self._state.free[resource], 0))])
+            held = running_sum(np.maximum(self._state.free[resource], 0))
             lacks |= held[ends] - held[starts] < need
         return lacks
 
@@ -171,11 +171,11 @@ class Search:
             around[run.low : run.high] = outer == run.level or np.isin(
                 tree.domains[outer][here], tree.domains[outer][homes]
             )
-            others = np.flatnonzero(~home & around[starts])
+            others = (~home & around[starts]).nonzero()[0]
             if (held[:, others].sum(axis=1) >= missing).all():
                 self._state.spend(SCOPE_STEPS * weighed.need.size * ROWS_A_STEP)
                 for chosen in domain_sets(held[:, others], np.maximum(missing, 0)):
-                    both = np.union1d(np.flatnonzero(home), others[chosen])
+                    both = np.union1d(home.nonzero()[0], others[chosen])
                     inner = self._around(run, level, starts[both], ends[both])
                     yield from self._in_domains(part, inner, starts[both], ends[both])
             elif outer > run.level and (tree.domains[level][here][around[run.low : run.high]] < 0).any():
@@ -193,7 +193,7 @@ class Search:
         low, high = int(starts.min()), int(ends.max())
         for outer in range(level, run.level, -1):
             segments = self._problem.segments(outer)
-            at = int(np.searchsorted(segments.starts, low, side="right")) - 1
+            at = int(segments.starts.searchsorted(low, side="right")) - 1
             if at >= 0 and segments.ends[at] >= high:
                 return Run(int(segments.starts[at]), int(segments.ends[at]), outer)
         return run
@@ -244,7 +244,7 @@ class Search:
         fits = weighed.fitting(held)
         scarce = weighed.scarce(held)
         option = self._problem.groups[weighed.bounds[scarce].groups[0]].options[0]
-        now = np.concatenate([[0], np.cumsum(self._state.room(option, run.low, run.high))])
+        now = running_sum(self._state.room(option, run.low, run.high))
         low, high = segments.starts[first:last][fits], segments.ends[first:last][fits]
         idle = self._problem.idle_in(option, level, first, last)[fits]
         whole = idle <= now[high - run.low] - now[low - run.low]

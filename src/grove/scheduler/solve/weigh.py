@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
 from grove.scheduler.solve.bounds import Bound, fewest_needed, fewest_per_parent, running_sums
 from grove.scheduler.solve.problem import Problem
 from grove.scheduler.solve.state import State
@@ -35,17 +35,18 @@ class Weighed:
 
     def fitting(self, held: Ints) -> Ints:
         """Indices of the runs that pass every bound."""
-        return np.flatnonzero((held >= self.need[:, None]).all(axis=0))
+        fits: Mask = np.logical_and.reduce(held >= self.need[:, None], axis=0)
+        return fits.nonzero()[0]
 
     def scarce(self, held: Ints) -> int:
         """The bound that leaves least to spare over all these runs: tightness is measured by it."""
-        return int(np.argmax(self.need / np.maximum(held.sum(axis=1), 1)))
+        return int((self.need / np.maximum(held.sum(axis=1), 1)).argmax())
 
     def fewest(self, prefer: int, starts: Ints, ends: Ints) -> Ints:
         """A bound, for each run (in rising order), on how many domains of the preferred level it takes."""
         inner = self._problem.segments(prefer)
         a, b = inner.within(self._low, self._high)
-        parent = np.searchsorted(starts, inner.starts[a:b], side="right") - 1
+        parent = starts.searchsorted(inner.starts[a:b], side="right") - 1
         inside = (parent >= 0) & (inner.ends[a:b] <= ends[np.maximum(parent, 0)])
         held = self.held(inner.starts[a:b], inner.ends[a:b])
         found = np.ones(starts.size, dtype=np.int64)
@@ -73,9 +74,9 @@ class Weighed:
         found = np.zeros(starts.size, dtype=np.int64)
         for i, (low, high) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             price = cost[low:high]
-            order = np.argsort(price, kind="stable")
-            filled = np.cumsum(capacity[low - self._low : high - self._low][order])
-            used = int(np.searchsorted(filled, self.need[bound])) + 1
+            order = price.argsort(kind="stable")
+            filled = capacity[low - self._low : high - self._low][order].cumsum()
+            used = int(filled.searchsorted(self.need[bound])) + 1
             found[i] = int(price[order][:used].sum())
         return found
 
@@ -94,7 +95,7 @@ def liking(
         room, soft = state.room(group.options[0], low, high), soft[low:high]
         left = np.full(starts.size, group.need, dtype=np.int64)
         for value in np.unique(soft)[::-1][:MOST_WISHES]:
-            held = np.concatenate([[0], np.cumsum(room * (soft == value))])
+            held = running_sum(room * (soft == value))
             got = np.minimum(left, held[ends - low] - held[starts - low])
             found += int(value) * got
             left -= got
@@ -129,8 +130,8 @@ def _orders(held: Ints, need: Ints) -> Iterator[Ints]:
     for t in range(held.shape[0]):
         yield np.lexsort((-useful, -held[t]))
     if held.shape[0] > 1:
-        yield np.argsort(-share.min(axis=0), kind="stable")
-        yield np.argsort(-useful, kind="stable")
+        yield (-share.min(axis=0)).argsort(kind="stable")
+        yield (-useful).argsort(kind="stable")
         yield _by_cover(held, need)
 
 
@@ -142,7 +143,7 @@ def _by_cover(held: Ints, need: Ints) -> Ints:
     while left.any() and (missing > 0).any():
         gains = (np.minimum(held, np.maximum(missing, 0)[:, None]) / np.maximum(need, 1)[:, None]).sum(axis=0)
         gains[~left] = -1.0
-        best = int(np.argmax(gains))
+        best = int(gains.argmax())
         order.append(best)
         left[best] = False
         missing = missing - held[:, best]
@@ -151,7 +152,8 @@ def _by_cover(held: Ints, need: Ints) -> Ints:
 
 def _prefix(held: Ints, need: Ints, order: Ints) -> Ints:
     """The shortest beginning of the order that passes every test; empty if the whole does not."""
-    enough = np.flatnonzero((np.cumsum(held[:, order], axis=1) >= need[:, None]).all(axis=0))
+    holds: Mask = np.logical_and.reduce(held[:, order].cumsum(axis=1) >= need[:, None], axis=0)
+    enough = holds.nonzero()[0]
     return order[: int(enough[0]) + 1] if enough.size else order[:0]
 
 
@@ -160,6 +162,6 @@ def _tight_last(held: Ints, need: Ints, chosen: Ints) -> Ints:
     base = held[:, chosen[:-1]].sum(axis=1)
     fits = (base[:, None] + held >= need[:, None]).all(axis=0)
     fits[chosen[:-1]] = False
-    options = np.flatnonzero(fits)
-    best = options[np.argmin(held[:, options].sum(axis=0))]
+    options = fits.nonzero()[0]
+    best = options[held[:, options].sum(axis=0).argmin()]
     return np.append(chosen[:-1], best)
