@@ -10,7 +10,8 @@ import asyncio
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from grove.api.core import Container, Pod, PodSpec, ResourceRequirements
@@ -27,7 +28,7 @@ from grove.scheduler.model.gang import Branch, Gang, PodGroup, single
 from grove.scheduler.model.podreq import read_pod
 from grove.scheduler.solve.place import place
 from tests.bench.figures import Figure
-from tests.support.scheduler.cases import unending_case
+from tests.support.scheduler.adversarial import expensive
 
 ZONE, BLOCK, RACK, HOST = "bench/zone", "bench/block", "bench/rack", "kubernetes.io/hostname"
 GPU = "nvidia.com/gpu"
@@ -235,10 +236,8 @@ def measure() -> Iterable[tuple[str, float, str, float]]:
     yield "snapshot copy, 10000 nodes", median_ms(snapshot.copy, 99) * 1000, "µs", 20.0
 
 
-async def longest_stall(in_place_steps: int) -> float:
-    """Milliseconds an event loop stood still, at most, while a gang was decided that takes the whole budget."""
-    nodes, wanted = unending_case(378)
-    decider = Decider(cluster(nodes), "bench", in_place_steps=in_place_steps)
+async def longest_stall(work: Callable[[], Awaitable[object]]) -> float:
+    """Milliseconds an event loop stood still, at most, while this was done on it."""
     longest, last, loop = 0.0, time.perf_counter(), asyncio.get_running_loop()
 
     def beat() -> None:
@@ -248,18 +247,48 @@ async def longest_stall(in_place_steps: int) -> float:
         loop.call_later(0.001, beat)
 
     beat()
-    _, answer = await decider.place(wanted, Budget())
-    assert isinstance(answer, NoFit)
+    await asyncio.sleep(0.01)
+    await work()
+    await asyncio.sleep(0)
     beat()
     return longest * 1000
 
 
+def stalls(in_place_steps: int = IN_PLACE_STEPS) -> Iterator[tuple[str, float]]:
+    """The longest stall of the event loop for each gang made to be expensive, and for victims among 16,000 pods.
+
+    The least of five: what a busy machine adds is no work of ours. The same loop with nothing to decide comes first.
+    """
+
+    def least(work: Callable[[], Awaitable[object]]) -> float:
+        return min(asyncio.run(longest_stall(work)) for _ in range(5))
+
+    yield "nothing to decide", least(lambda: asyncio.sleep(0.05))
+    for name, make in expensive():
+        snapshot, wanted = make()
+        decider = Decider(snapshot, "bench", in_place_steps=in_place_steps)
+        yield name, least(partial(decider.place, wanted, Budget()))
+    snapshot, _ = full(2_000)
+    index = RunningIndex()
+    for pod in snapshot.pods():
+        index.add(pod)
+    hero = gang("hero", group("worker", 250, 8), priority=10)
+    decider = Decider(snapshot, "bench", in_place_steps=in_place_steps)
+
+    async def victims() -> None:
+        await decider.preempt(hero, index.units(lambda _: None, below=hero.priority), (), Budget())
+
+    yield "victims for 250 pods among 16,000", least(victims)
+
+
 def run(results: dict[str, Figure]) -> None:
-    stalls = [
-        statistics.median([asyncio.run(longest_stall(steps)) for _ in range(5)]) for steps in (10**9, IN_PLACE_STEPS)
-    ]
-    results["loop: longest stall while a gang of the whole budget is decided"] = Figure(
-        round(stalls[1], 1), "ms", f"≤ 50 (in place {stalls[0]:.0f})"
+    by_case = dict(stalls())
+    floor = by_case.pop("nothing to decide")
+    for name, stall in sorted(by_case.items(), key=lambda item: -item[1]):
+        print(f"    longest stall of the event loop: {stall:6.1f} ms  {name}")
+    worst = max(by_case, key=by_case.__getitem__)
+    results[f"loop: longest stall, {len(by_case)} expensive decisions ({worst})"] = Figure(
+        round(by_case[worst], 1), "ms", f"≤ 50 (nothing to decide {floor:.1f})"
     )
     for name, value, unit, aim in measure():
         results[f"core: {name}"] = Figure(round(value, 3), unit, f"≤ {aim:g}")

@@ -8,7 +8,9 @@ most important first. Which of several nodes another scheduler would choose is n
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
 
 from grove.api import labels
 from grove.api.core import Pod
@@ -58,7 +60,7 @@ def displaced(world: World, pods: Sequence[Pod], controllers: Mapping[str, str])
         elif not controller:
             found.append(Displaced(meta.namespace, meta.name, node, None, "nobody would make it again"))
         else:
-            facts = replace(view.read(pod), uid=f"{meta.uid}+", node="")
+            facts = msgspec.structs.replace(view.read(pod), uid=f"{meta.uid}+", node="")
             open_nodes = feasible_nodes(room, facts)
             if open_nodes:
                 room.add_pod(facts.on(open_nodes[0]))

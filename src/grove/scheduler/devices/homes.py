@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
 import numpy as np
 
 from grove.api.meta import Key
@@ -175,8 +174,6 @@ def at_homes(gang: Gang, lots: Sequence[Lot], homes: Sequence[str]) -> Gang:
             if number == 0:
                 asked = counted(lot.claims.values())
                 asked.update(dict(moved.shape.requests))
-                moved = msgspec.structs.replace(
-                    moved, shape=replace(moved.shape, requests=tuple(sorted(asked.items())))
-                )
+                moved = moved.shaped(replace(moved.shape, requests=tuple(sorted(asked.items()))))
             changed[pod.uid] = moved
     return gang.with_pods(changed)

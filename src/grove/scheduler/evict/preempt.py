@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice, product
 
+import msgspec
+
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.vacancies import NO_VACANCIES, Vacancies
 from grove.scheduler.evict.victims import (
@@ -201,7 +203,7 @@ class _Trial:
             more = gone.union(pod.uid for pod in pods)
             if pods and all(len(more & b.uids) <= b.allowed for b in self._budgets):
                 for others in self._allowed(rest, more):
-                    yield [replace(part, pods=pods), *others]
+                    yield [msgspec.structs.replace(part, pods=pods), *others]
         yield from self._allowed(rest, gone)
 
     def _within_budgets(self, pods: Sequence[PodFacts], gone: frozenset[str]) -> tuple[PodFacts, ...]:

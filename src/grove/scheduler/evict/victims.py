@@ -7,9 +7,13 @@ not what runs. Nothing here asks whether the gang then fits: `preempt` does, bef
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeVar
 
+import msgspec
 import numpy as np
 
 from grove.api.selector import Selector
@@ -20,14 +24,13 @@ from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import PodFacts, Requests
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(msgspec.Struct, frozen=True):
     """A gang that runs, or a pod of nobody's (a gang of one). `minimums` are per pod group, by name."""
 
     name: str
     priority: int
     pods: tuple[PodFacts, ...]
-    minimums: Mapping[str, int] = field(default_factory=dict)
+    minimums: Mapping[str, int] = msgspec.field(default_factory=dict)
     preemptible: bool = True
 
 
@@ -236,6 +239,9 @@ class _Given:
         return found
 
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 POD = "pod:"
 """Units that are single pods are called `pod:namespace/name`, so that a gang may have the same name."""
 
@@ -245,13 +251,13 @@ Terms = tuple[Mapping[str, int], bool]
 
 class RunningIndex:
     def __init__(self) -> None:
-        self._pods: dict[str, dict[str, PodFacts]] = {}
-        """By unit and uid; a gang is called by its name even before its PodGang is seen."""
         self._of: dict[str, PodFacts] = {}
-        self._by_priority: dict[int, dict[str, None]] = {}
-        self._priorities: dict[str, dict[int, int]] = {}
-        """By unit, how many of its pods have which priority."""
-        self._single: dict[str, Running] = {}
+        self._gangs: dict[str, dict[str, PodFacts]] = {}
+        """By gang and uid; a gang is called by its name even before its PodGang is seen."""
+        self._ranks: dict[str, Counter[int]] = {}
+        """By gang, how many of its pods have which priority: its own is the highest."""
+        self._alone: dict[int, dict[str, Running]] = {}
+        """Pods of no gang, by priority and uid: most of what runs, so that listing them has to be cheap."""
         self._by_namespace: dict[str, dict[str, PodFacts]] = {}
         self._covered: dict[str, tuple[Selector, frozenset[str]]] = {}
         self._stale: set[str] = set()
@@ -261,28 +267,31 @@ class RunningIndex:
         """Counts a pod, instead of what was known of it."""
         self.remove(pod.uid)
         self._of[pod.uid] = pod
-        unit = _unit(pod)
-        self._pods.setdefault(unit, {})[pod.uid] = pod
+        if pod.gang:
+            self._gangs.setdefault(pod.gang, {})[pod.uid] = pod
+            self._ranks.setdefault(pod.gang, Counter())[pod.priority] += 1
+        else:
+            self._alone.setdefault(pod.priority, {})[pod.uid] = _alone(pod)
         self._by_namespace.setdefault(pod.namespace, {})[pod.uid] = pod
         self._stale.add(pod.namespace)
-        self._count(unit, pod.priority, 1)
 
     def remove(self, uid: str) -> None:
         pod = self._of.pop(uid, None)
         if pod is None:
             return
-        unit = _unit(pod)
-        del self._pods[unit][uid]
+        if pod.gang:
+            _drop(self._gangs, pod.gang, uid)
+            ranks = self._ranks[pod.gang] = self._ranks[pod.gang] - Counter((pod.priority,))
+            if not ranks:
+                del self._ranks[pod.gang]
+        else:
+            _drop(self._alone, pod.priority, uid)
         del self._by_namespace[pod.namespace][uid]
-        self._single.pop(uid, None)
         self._stale.add(pod.namespace)
-        if not self._pods[unit]:
-            del self._pods[unit]
-        self._count(unit, pod.priority, -1)
 
     def lowest_priority(self) -> int | None:
         """The least priority of any unit; None when nothing runs."""
-        return min(self._by_priority, default=None)
+        return min((*self._alone, *map(max, self._ranks.values())), default=None)
 
     def units(
         self, terms: Callable[[str], Terms | None], *, below: int | None = None, without: Collection[str] = ()
@@ -292,22 +301,25 @@ class RunningIndex:
         `terms` are a gang's; None for one that does not exist, whose pods then stand for themselves.
         """
         found: list[Running] = []
-        for priority, names in self._by_priority.items():
-            if below is not None and priority >= below:
+        for priority, alone in self._alone.items():
+            if below is None or priority < below:
+                found += alone.values()
+        if without:
+            found = [unit for unit in found if unit.pods[0].uid not in without]
+        for name, pods in self._gangs.items():
+            if below is not None and max(self._ranks[name]) >= below:
                 continue
-            for name in names:
-                pods = self._pods[name]
-                known = None if name.startswith(POD) else terms(name)
-                if known is None:
-                    found += (self._alone(pod) for uid, pod in pods.items() if uid not in without)
-                    continue
-                members = sorted(
-                    (pod for uid, pod in pods.items() if uid not in without), key=lambda pod: (pod.name, pod.uid)
+            members = [pod for uid, pod in pods.items() if uid not in without]
+            known = terms(name)
+            if known is None:
+                found += map(_alone, members)
+            elif members:
+                members.sort(key=lambda pod: (pod.name, pod.uid))
+                found.append(
+                    Running(name, max(pod.priority for pod in members), tuple(members), known[0], preemptible=known[1])
                 )
-                if members:
-                    highest = max(pod.priority for pod in members)
-                    found.append(Running(name, highest, tuple(members), known[0], preemptible=known[1]))
-        return sorted(found, key=lambda unit: unit.name)
+        found.sort(key=attrgetter("name"))
+        return found
 
     def budgets(self, budgets: Iterable[tuple[str, str, Selector, int]]) -> list[DisruptionBudget]:
         """Budgets, given as (namespace, name, selector, pods that may go now), with the pods they cover."""
@@ -325,29 +337,12 @@ class RunningIndex:
         self._stale.clear()
         return found
 
-    def _alone(self, pod: PodFacts) -> Running:
-        made = self._single.get(pod.uid)
-        if made is None:
-            made = self._single[pod.uid] = Running(f"{POD}{pod.namespace}/{pod.name}", pod.priority, (pod,))
-        return made
 
-    def _count(self, unit: str, priority: int, by: int) -> None:
-        counts = self._priorities.setdefault(unit, {})
-        before = max(counts, default=None)
-        counts[priority] = counts.get(priority, 0) + by
-        if not counts[priority]:
-            del counts[priority]
-        now = max(counts, default=None)
-        if now != before:
-            if before is not None:
-                del self._by_priority[before][unit]
-                if not self._by_priority[before]:
-                    del self._by_priority[before]
-            if now is not None:
-                self._by_priority.setdefault(now, {})[unit] = None
-        if now is None:
-            del self._priorities[unit]
+def _alone(pod: PodFacts) -> Running:
+    return Running(f"{POD}{pod.namespace}/{pod.name}", pod.priority, (pod,))
 
 
-def _unit(pod: PodFacts) -> str:
-    return pod.gang or f"{POD}{pod.namespace}/{pod.name}"
+def _drop(kept: dict[K, dict[str, V]], key: K, uid: str) -> None:
+    del kept[key][uid]
+    if not kept[key]:
+        del kept[key]
