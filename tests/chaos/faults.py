@@ -305,6 +305,7 @@ class Faults:
 
 
 def holder_pid(identity: str) -> int:
-    """The process id in a lease's holder, `host_pid`; 0 when it is not on this machine."""
-    host, _, pid = identity.rpartition("_")
+    """The process id in the holder of the scheduler's lease, `host_pid_letters`; 0 when nobody of this machine does."""
+    host, _, rest = identity.partition("_")
+    pid = rest.partition("_")[0]
     return int(pid) if pid.isdigit() and host == os.uname().nodename else 0

@@ -30,7 +30,9 @@ def _gpus(count: int) -> Json:
 
 def drawn_set(name: str, rng: random.Random) -> Json:
     """One of the shapes people run: alone, leader and workers in order, prefill and decode close together."""
-    close = {"topologyConstraint": {"topologyName": TOPOLOGY, "pack": {"required": rng.choice(("block", "rack"))}}}
+    # Preferred only: a scaled gang that must be where its base gang is may find that full, and rightly wait for ever.
+    pack = {"required": "zone", "preferred": rng.choice(("block", "rack"))}
+    close = {"topologyConstraint": {"topologyName": TOPOLOGY, "pack": pack}}
     shapes = [
         pcs(name, clique("web", rng.randint(1, 3), min_available=1, **_gpus(1)), replicas=rng.randint(1, 2),
             namespace=NAMESPACE),

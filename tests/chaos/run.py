@@ -112,6 +112,9 @@ class Run:
         self.result.samples, self.result.line = processes.samples, line.done
         self.result.changes, self.result.refused, self.result.seen = load.done, load.refused, self._witness.seen
         self.result.broken = [*self._witness.broken, *self.result.broken]
+        for what in ("placements", "attended seconds"):
+            if not self._witness.seen[what]:
+                self.result.broken.append(f"nothing was proven: no {what}")
 
     async def _furnish(self, client: HttpClient, nodes: FakeNodes, faults: Faults) -> None:
         for namespace in (SYSTEM, NAMESPACE, FRESH):

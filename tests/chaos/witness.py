@@ -67,6 +67,7 @@ class Witness:
 
     def attended(self, seconds: float) -> None:
         """So much time has passed in which the scheduler could work."""
+        self.seen["attended seconds"] += round(seconds)
         for key in list(self._partial_s):
             self._partial_s[key] += seconds
             if self._partial_s[key] > self._deadline_s:
