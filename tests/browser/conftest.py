@@ -109,10 +109,14 @@ async def opened(chromium: str) -> AsyncIterator[Opened]:
         browser = await playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         tabs: list[Tab] = []
 
-        async def opens(url: str, owner: Owner, *, width: int = 1280, theme: str = "light") -> Tab:
+        async def opens(url: str, owner: Owner | None, *, width: int = 1280, theme: str = "light") -> Tab:
             context = await browser.new_context(viewport={"width": width, "height": 860}, color_scheme=theme)
             tab = Tab(await context.new_page(), url)
             tabs.append(tab)
+            if owner is None:
+                await tab.page.goto(url)
+                await tab.page.wait_for_selector("#token")
+                return tab
             await tab.page.goto(f"{url}/#link={owner.new_link()}")
             await tab.page.wait_for_selector(".connection.live")
             return tab

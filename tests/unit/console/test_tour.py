@@ -48,6 +48,17 @@ async def tour() -> AsyncIterator[Tour]:
     await showing.stop()
 
 
+@pytest.fixture
+async def chaptered() -> AsyncIterator[Tour]:
+    """Chapters of so many words that nobody reads them while a test waits."""
+    chapters = [{"chapter": name, "text": "word " * 10_000} for name in ("One", "Two")]
+    plot = story(chapters[0], {"apply": MANIFEST}, chapters[1], {"wait": "small"}, {"chapter": "Three"})
+    showing = Tour(plot, speed=1.0)
+    async with showing.watching(""):
+        yield showing
+    await showing.stop()
+
+
 async def seen(tour: Tour, holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while not holds():
@@ -98,3 +109,29 @@ async def test_there_is_no_such_button(tour: Tour, asked: dict[str, object]) -> 
     await over(tour)
     with pytest.raises(Unanswerable):
         await tour.act(asked)
+
+
+async def test_a_chapter_gives_time_to_read_which_the_next_button_skips(chaptered: Tour) -> None:
+    table = chaptered.ledger.table
+    await seen(chaptered, lambda: table("story").get("chapter") == 0)
+    assert not table("notes"), "nothing happens before it was read"
+    await chaptered.act({"verb": "next"})
+    await seen(chaptered, lambda: table("story")["chapter"] == 1)
+    assert not any("is running" in note["text"] for note in table("notes").values())
+    await chaptered.act({"verb": "next"})
+    await seen(chaptered, lambda: table("story")["chapter"] == 2)
+    await over(chaptered)
+
+
+async def test_the_tour_starts_again_from_the_beginning(tour: Tour) -> None:
+    await over(tour)
+    await tour.act({"verb": "restart"})
+    await seen(tour, lambda: tour.ledger.table("story")["state"] == "playing")
+    await over(tour)
+    assert tour.ledger.table("sets")["default/small"]["ready"] == 2
+
+
+async def test_the_page_is_told_what_may_be_scaled(tour: Tour) -> None:
+    await over(tour)
+    assert tour.ledger.table("story")["groups"] == []
+    assert tour.ledger.table("story")["now"].endswith("Z")

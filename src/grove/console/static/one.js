@@ -49,7 +49,7 @@ function eventTable(moments) {
 
 export function page(main, [namespace, name]) {
   const key = `${namespace}/${name}`, shut = new Map();
-  const head = h("div"), tree = h("div", { class: "card" }), picture = h("div"), events = h("div"), update = h("div", { class: "card" });
+  const head = h("div"), tree = h("div", { class: "card" }), picture = h("div"), events = h("div", { class: "events" }), update = h("div", { class: "card" });
   const starts = h("button", { type: "button", "aria-pressed": "false", onclick: () => {
     const pressed = starts.getAttribute("aria-pressed") !== "true";
     starts.setAttribute("aria-pressed", String(pressed));

@@ -25,14 +25,14 @@ function victim() {
 
 export function page(main) {
   const steps = h("ol", { class: "steps", "aria-label": "chapters" }), player = h("div", { class: "player", role: "group", "aria-label": "pace" });
-  const clock = h("span", { class: "dim" }), chapter = h("section", { class: "card chapter", "aria-live": "polite" });
+  const clock = h("span", { class: "dim clock" }), chapter = h("section", { class: "card chapter", "aria-live": "polite" });
   const notes = h("ol", { class: "notes", "aria-label": "what happened", tabindex: 0 });
   const breaking = h("div", { class: "breaking", role: "group", "aria-label": "break something" });
   const sets = h("div", { class: "cards" }), host = h("div"), problem = h("p", { class: "error", role: "alert" });
   const subtitle = h("p", { class: "dim" });
   fill(main, h("div", { class: "title" }, h("div", {}, h("h1", {}, "The tour"), subtitle), h("div", { class: "player" }, player, clock)), steps,
     h("div", { class: "tour" },
-      h("div", {}, chapter, h("section", { class: "card" }, h("h3", {}, "What happens"), notes)),
+      h("div", {}, chapter, h("section", { class: "card happens" }, h("h3", {}, "What happens"), notes)),
       h("div", {}, sets, host, h("section", { class: "card" }, h("h3", {}, "Break it yourself"),
         h("p", { class: "dim" }, "Nothing here is real but Grove itself: its operator and its scheduler run in this process, on a cluster in memory."), problem, breaking))));
   const choose = (one) => {
@@ -48,7 +48,7 @@ export function page(main) {
   const drawPlayer = (over, paused, speed) => keep(player, [over, paused, speed], () => [
     button(paused ? "▶ Play" : "❚❚ Pause", { verb: paused ? "play" : "pause" }, { class: "main" }),
     h("span", { class: "speeds", role: "group", "aria-label": "speed" }, SPEEDS.map(([value, text]) => button(text, { verb: "speed", speed: value }, { "aria-pressed": String(value === speed), title: `speed ${value}` }))),
-    over === "playing" && button("Next chapter ⏭", { verb: "next" }), button("Start again", { verb: "restart" })]);
+    over === "playing" && button("Next chapter ›", { verb: "next" }), button("Start again", { verb: "restart" })]);
   const drawBreaking = () => {
     const { node: picked, gang } = state.chosen ?? {}, node = picked ?? victim(), lost = [...rows("nodes")].filter(([, one]) => one[3]);
     const groups = row("story", "groups") ?? [], [set, group, replicas] = groups[0] ?? [];

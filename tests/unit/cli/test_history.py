@@ -1,0 +1,119 @@
+"""The life of a set as a picture: what its pods went through, and the moments that changed it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from grove.api import labels
+from grove.api.core import Event, Pod
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.show.history import History, history_of
+from grove.show.seen import Seen
+
+START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def at(seconds: float) -> str:
+    return (START + timedelta(seconds=seconds)).isoformat()
+
+
+def said(**when: float) -> list[dict[str, str]]:
+    return [{"type": type_, "status": "True", "lastTransitionTime": at(second)} for type_, second in when.items()]
+
+
+def meta(name: str, created: float, **more: str) -> dict[str, Any]:
+    own = {labels.PART_OF: "chat", **more}
+    return {"name": name, "namespace": "a", "creationTimestamp": at(created), "labels": own}
+
+
+def pod(name: str, clique: str, created: float, *, restarts: int = 0, **when: float) -> Pod:
+    status = {"conditions": said(**when), "containerStatuses": [{"name": "c", "restartCount": restarts}]}
+    raw = {"metadata": meta(name, created, **{labels.POD_CLIQUE: clique}), "spec": {"containers": []}, "status": status}
+    return msgspec.convert(raw, Pod)
+
+
+def clique(name: str) -> PodClique:
+    return msgspec.convert(
+        {"metadata": meta(name, 0), "spec": {"replicas": 1, "podSpec": {"containers": []}}}, PodClique
+    )
+
+
+def gang(name: str, created: float, base: str = "", **when: float) -> PodGang:
+    own = {labels.BASE_POD_GANG: base} if base else {}
+    raw = {"metadata": meta(name, created, **own), "spec": {"podgroups": []}, "status": {"conditions": said(**when)}}
+    return msgspec.convert(raw, PodGang)
+
+
+def event(about: str, second: float, reason: str, *, warning: bool = False, message: str = "") -> Event:
+    raw = {
+        "metadata": {"name": "e", "namespace": "a"}, "involvedObject": {"kind": "Pod", "name": about},
+        "reason": reason, "message": message, "type": "Warning" if warning else "Normal", "lastTimestamp": at(second),
+    }  # fmt: skip
+    return msgspec.convert(raw, Event)
+
+
+def story(*events: Event, status: dict[str, Any] | None = None) -> History:
+    template = {"cliques": [{"name": "leader", "spec": {"podSpec": {"containers": []}}}]}
+    raw = {"metadata": meta("chat", 0), "spec": {"replicas": 1, "template": template}, "status": status or {}}
+    pcs = msgspec.convert(raw, PodCliqueSet)
+    seen = Seen(
+        sets=[pcs], cliques=[clique("chat-0-worker"), clique("chat-0-leader")],
+        gangs=[
+            gang("chat-0", 0, Scheduled=1, Ready=9),
+            gang("chat-0-g-0", 0.5, "chat-0", Scheduled=2),
+            gang("chat-0-g-1", 60, "chat-0"),
+        ],
+        pods=[
+            pod("chat-0-worker-a", "chat-0-worker", 0.2, PodScheduled=1.1, Ready=9),
+            pod("chat-0-worker-b", "chat-0-worker", 0.4, PodScheduled=1.3, Ready=9),
+            pod("chat-0-worker-c", "chat-0-worker", 60, restarts=2),
+            pod("chat-0-leader-a", "chat-0-leader", 0, PodScheduled=1, Ready=4),
+        ],
+    )  # fmt: skip
+    return history_of(seen, pcs, events, START + timedelta(seconds=100))
+
+
+def test_lanes_are_in_the_order_of_their_start_and_pods_that_went_together_are_one_span() -> None:
+    lanes = story().lanes
+    assert [lane.clique for lane in lanes] == ["chat-0-leader", "chat-0-worker"]
+    worker = lanes[1].spans
+    assert [(span.pods, span.placed is not None, span.ready is not None, span.failed) for span in worker] == [
+        (2, True, True, False), (1, False, False, True),
+    ]  # fmt: skip
+
+
+def test_marks_tell_of_creation_placement_readiness_and_scaling() -> None:
+    assert [(mark.kind, mark.text) for mark in story().marks] == [
+        ("created", "chat is created"), ("placed", "chat-0 is placed"), ("placed", "chat-0-g-0 is placed"),
+        ("ready", "chat-0 is ready"), ("scaled", "chat-0-g-1 is added"),
+    ]  # fmt: skip
+
+
+def test_a_gang_that_was_there_before_its_base_was_placed_is_no_scaling() -> None:
+    assert "chat-0-g-0 is added" not in [mark.text for mark in story().marks]
+
+
+def test_an_update_has_its_beginning_and_its_end() -> None:
+    progress = {"updateProgress": {"updateStartedAt": at(30), "updateEndedAt": at(50)}}
+    updated = [(mark.at, mark.text) for mark in story(status=progress).marks if mark.kind == "updated"]
+    assert updated == [
+        (START + timedelta(seconds=30), "an update begins"), (START + timedelta(seconds=50), "the update is over"),
+    ]  # fmt: skip
+
+
+def test_events_tell_of_failures_and_autoscalers_also_of_pods_that_are_gone() -> None:
+    told = story(
+        event("chat-0-worker-gone1", 40, "BackOff", warning=True, message="it crashes"),
+        event("chat", 20, "ScaledByAutoscaler", message="from 1 to 2"),
+        event("chat", 21, "Pulled"),
+        event("other-0-w-1", 40, "BackOff", warning=True),
+    )
+    marks = [(mark.kind, mark.text) for mark in told.marks if mark.kind in ("failed", "scaled")]
+    assert marks == [
+        ("scaled", "from 1 to 2"), ("failed", "chat-0-worker-gone1: it crashes"), ("scaled", "chat-0-g-1 is added"),
+    ]  # fmt: skip
