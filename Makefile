@@ -120,7 +120,7 @@ docs: $(VENV)/dev ## write docs/api-reference.md and the pictures in docs/pictur
 	$(BIN)/python -m tools.crds.reference
 	$(BIN)/python tools/pictures.py
 	$(BIN)/python tools/dashboard.py
-	@if command -v chromium > /dev/null; then $(MAKE) --no-print-directory $(VENV)/browser && GROVE_PICTURES=docs/pictures $(PYTEST) tests/browser -q -k every_page; else echo "no Chromium here: the console's pictures stay as they are"; fi
+	@if command -v chromium > /dev/null; then $(MAKE) --no-print-directory $(VENV)/browser && $(BIN)/python tools/screenshots.py; else echo "no Chromium here: the console's pictures stay as they are"; fi
 
 kube-bin: ## print the directory with the control plane of version KUBE, building it if needed
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE)

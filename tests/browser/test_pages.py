@@ -66,8 +66,6 @@ async def test_every_page_has_its_words_and_makes_no_complaint(opened: Opened, w
     for path in PAGES:
         await tab.go(path)
         await tab.page.get_by_text(words[path]).first.wait_for()
-        if path in ("tour", "fleet", "why/default/wide"):
-            await tab.picture(path.split("/")[0])
 
 
 async def test_why_a_gang_waits_and_what_helps_is_two_clicks_away(opened: Opened, waiting: Showing) -> None:

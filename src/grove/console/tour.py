@@ -24,7 +24,7 @@ from grove.console.rows import fleet_rows, gang_row, node_rows, set_rows
 from grove.console.viewers import Later, Question, Unanswerable, Watched
 from grove.demo.chronicle import Note
 from grove.demo.pace import LONGEST_REST_S, PER_SECOND, PacedLoop, idle
-from grove.demo.scenario import BadScenario, Scenario, Step, read_scenario
+from grove.demo.scenario import BadScenario, Scenario, read_scenario
 from grove.demo.stage import verdict_lines
 from grove.demo.story import Story, StoryFailed
 from grove.plan.world import World, binding, shaped
@@ -57,7 +57,10 @@ BREAKING = (
 
 
 class PausableLoop(PacedLoop):
-    """A paced loop that can stand still and that other threads can call at any time: a call ends a rest at once."""
+    """A paced loop that can stand still and that other threads can call at any time: a call ends a rest at once.
+
+    It stands still while it is paused, and while somebody reads; questions are answered all the same.
+    """
 
     def __init__(self, *, speed: float, frame: Callable[[], None]) -> None:
         super().__init__(speed=speed, frame=frame)
@@ -69,10 +72,14 @@ class PausableLoop(PacedLoop):
         self._called = threading.Event()
         self._left_s: float | None = None
         """What is left of a rest that a call ended."""
+        self._reader: asyncio.Future[None] | None = None
+        self._reading_s = 0.0
 
-    def rest(self, seconds: float) -> None:
-        """Time to read, before anything else happens; half of it at twice the speed."""
-        self._owed_s += seconds / (self.speed or 1.0)
+    async def read(self, seconds: float) -> None:
+        """Time to read, of spectators and not of the cluster; half of it at twice the speed."""
+        if seconds and not self.skipping:
+            self._reader, self._reading_s = self.create_future(), seconds / (self.speed or 1.0)
+            await self._reader
 
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
         handle = super().call_soon_threadsafe(callback, *args, context=context)
@@ -80,28 +87,63 @@ class PausableLoop(PacedLoop):
         return handle
 
     def _jump(self, timeout: float | None) -> None:
-        if timeout is not None and not self.asked and self._rests(timeout):
-            return  # somebody called: time stands still until they have been answered
+        if timeout is not None and not self.asked and (self._reads() or self._rests(timeout)):
+            return  # somebody called or reads: time stands still meanwhile
         super(PacedLoop, self)._jump(timeout)
+
+    def _reads(self) -> bool:
+        reader = self._reader
+        if reader is None:
+            return False
+        if not self.skipping and not reader.done():
+            was_paused = self.paused
+            _, took_s = self._waited(self._reading_s)
+            self._reading_s -= 0.0 if was_paused else took_s
+        if self.skipping or self._reading_s <= 0 or reader.done():
+            self._reader = None
+            if not reader.done():
+                reader.set_result(None)
+        return True
 
     def _rests(self, timeout: float) -> bool:
         if self._left_s is None:
             self._owed_s += min(timeout / (PER_SECOND * (self.speed or 1.0)), LONGEST_REST_S)
         else:
-            self._owed_s, self._left_s = self._owed_s + self._left_s, None
+            self._owed_s, self._left_s = self._left_s, None
         if self.skipping:
             self._owed_s = 0.0
         if self._owed_s < _LEAST_REST_S and not self.paused:
             return False
-        self._frame()
-        began_s, owed_s = time.monotonic(), self._owed_s
-        called = self._called.wait(None if self.paused else owed_s)
-        self._called.clear()
-        self._owed_s = 0.0
+        owed_s, self._owed_s = self._owed_s, 0.0
+        called, took_s = self._waited(owed_s)
         if called or self.paused:
-            self._left_s = max(0.0, owed_s - (time.monotonic() - began_s))
+            self._left_s = max(0.0, owed_s - took_s)
             return True
         return False
+
+    def _waited(self, seconds: float) -> tuple[bool, float]:
+        """Draws, then waits until somebody calls, at most so long (for ever if paused); whether they did, how long."""
+        self._frame()
+        began_s = time.monotonic()
+        called = self._called.wait(None if self.paused else seconds)
+        self._called.clear()
+        return called, time.monotonic() - began_s
+
+
+class _ReadStory(Story):
+    """A story with time to read after what has to be read."""
+
+    def __init__(self, world: World, audience: Tour) -> None:
+        super().__init__(world, audience)
+        self._tour = audience
+
+    async def play(self, scenario: Scenario) -> None:
+        try:
+            for step in scenario.steps:
+                await self.do(step)
+                await self._tour.was_read()
+        finally:
+            self._end_traffic()
 
 
 class Tour:
@@ -126,6 +168,7 @@ class Tour:
         self._story: Story | None = None
         self._ended = threading.Event()
         self._told: list[Note] = []
+        self._unread_s = 0.0
         self._chapter = -1
         self._explained: dict[str, Any] = {}
         self._state = "playing"
@@ -240,7 +283,7 @@ class Tour:
         objects = [(ClusterTopologyBinding, binding())]
         async with World(shaped(self._nodes, self._plot.gpus), seed=self._seed, objects=objects) as world:
             self._world = world
-            self._story = Story(world, self)
+            self._story = _ReadStory(world, self)
             self._publish()
             try:
                 await self._story.play(self._plot)
@@ -257,7 +300,7 @@ class Tour:
         assert self._story is not None
         try:
             step = read_scenario({"steps": [{verb: dict(args)}]}, lambda name: {}).steps[0]
-            await self._story.play(Scenario((Step(step.verb, step.args),)))
+            await self._story.do(step)
         except (StoryFailed, BadScenario) as error:
             raise Unanswerable(str(error)) from error
         self._publish()
@@ -293,27 +336,31 @@ class Tour:
 
     # The audience of the story
 
+    async def was_read(self) -> None:
+        """Returns when spectators had time for what was last said."""
+        assert self._loop is not None
+        seconds, self._unread_s = self._unread_s, 0.0
+        await self._loop.read(seconds)
+
     def chapter(self, title: str, text: str) -> None:
         assert self._loop is not None
         self._chapter += 1
         self._explained = {}
         self._loop.skipping = False
         self._publish()
-        self._loop.rest(READ_S * len(title + text))
+        self._unread_s += READ_S * len(title + text)
 
     def tell(self, note: Note) -> None:
         self._told.append(note)
 
     def explain(self, verdict: Verdict) -> None:
-        assert self._loop is not None
         self._explained = {"gang": verdict.gang, "lines": verdict_lines(verdict)}
         self._publish()
-        self._loop.rest(READ_S * sum(map(len, self._explained["lines"])))
+        self._unread_s += READ_S * sum(map(len, self._explained["lines"]))
 
     def picture(self, world: World) -> None:
-        assert self._loop is not None
         self._publish()
-        self._loop.rest(LOOK_S)
+        self._unread_s += LOOK_S
 
 
 def _groups(seen: Seen) -> list[list[Any]]:

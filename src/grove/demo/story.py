@@ -21,7 +21,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.demo.chronicle import Chronicle, Note
-from grove.demo.scenario import Scenario
+from grove.demo.scenario import Scenario, Step
 from grove.demo.traffic import Traffic
 from grove.kube.errors import ApiError
 from grove.plan.strict import faults_of
@@ -76,9 +76,12 @@ class Story:
     async def play(self, scenario: Scenario) -> None:
         try:
             for step in scenario.steps:
-                await getattr(self, f"_{step.verb}")(**step.args)
+                await self.do(step)
         finally:
             self._end_traffic()
+
+    async def do(self, step: Step) -> None:
+        await getattr(self, f"_{step.verb}")(**step.args)
 
     def _end_traffic(self) -> None:
         """No requests after the last step: otherwise autoscalers would go on, and a story never settle."""

@@ -76,6 +76,14 @@ function aboutSet(key) {
     h("ul", { class: "plain" }, gangs.slice(0, 30).map((gang) => h("li", {}, gangLink(gang), " ", badge(row("gangs", gang).phase || "Pending")))));
 }
 
+// What stands beside the picture while nothing is chosen: how to use it, and who waits for a place.
+function nothingChosen() {
+  const waiting = [...rows("gangs")].filter(([, gang]) => gang.placed === false);
+  return [h("p", { class: "dim" }, "Click a node to see who is on it, and all of its gang. Wheel or + and − zoom, arrows pan, 0 shows all, Esc lets go."),
+    waiting.length > 0 && h("section", {}, h("h3", {}, `${many(waiting.length, "gang")} ${waiting.length === 1 ? "waits" : "wait"}`),
+      h("ul", { class: "plain" }, waiting.slice(0, 6).map(([key, gang]) => h("li", {}, gangLink(key), " ", link("why", "why", ...key.split("/")), h("div", { class: "dim few" }, gang.message)))))];
+}
+
 function levels() {
   const found = row("fleet", "levels") ?? [];
   if (!found.length) return h("p", { class: "dim" }, "no ClusterTopologyBinding: gangs cannot ask for racks or blocks yet");
@@ -96,7 +104,7 @@ export function page(main, [namespace, name]) {
     fleet.choose(one);
     fill(side, one ? [one.gang ? aboutGang(one.gang) : null, one.set ? aboutSet(one.set) : null, one.node ? aboutNode(one.node) : null,
       h("p", {}, h("button", { type: "button", onclick: () => choose(null) }, "show all"))]
-      : h("p", { class: "dim" }, "Click a node to see who is on it, and all of its gang. Wheel or + and − zoom, arrows pan, 0 shows all, Esc lets go."));
+      : nothingChosen());
     fill(fleet.legend, legend(choose));
   };
   const fleet = new Fleet(host, { chosen: choose });
@@ -126,7 +134,7 @@ export function page(main, [namespace, name]) {
     if (names.has("fleet") || names.has("about")) redraw();
     const others = rows("gangs").size !== known || keys === null;
     known = rows("gangs").size;
-    if (others || ((names.has("nodes") || names.has("gangs")) && state.chosen)) choose(state.chosen);
+    if (others || names.has("gangs") || (names.has("nodes") && state.chosen)) choose(state.chosen);
   });
   return () => {
     stop();
