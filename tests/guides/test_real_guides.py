@@ -9,22 +9,19 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import shutil
 import stat
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-import yaml
-from tests.rbac.rights import accounts, documents
 from tests.support.backend_schemas import definitions
 from tests.support.gang_schedulers import Koordinator
 from tests.support.go_operator import left_behind, put
 from tests.support.guides import PAGES, Block, blocks, file_in
+from tests.support.installed import Grove, give_accounts, stopped
 from tests.support.manifests import clique, pcs
 from tests.support.planes import GrovePlane
 
@@ -32,20 +29,16 @@ from grove.api import labels as key
 from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
-from grove.config import load_configuration
 from grove.kube.clock import SYSTEM
 from grove.kube.config import load_config
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
-from grove.operator.wiring import Operator
-from grove.scheduler.loop.live import Scheduler
 from grove.sim.nodes import FakeNodes
 from grove.sim.topology import Topology
 
 pytestmark = pytest.mark.real
 
 ROOT = Path(__file__).parents[2]
-ACCESS = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount")
 
 
 def open_kind(group: str, version: str, kind: str, plural: str) -> Json:
@@ -77,61 +70,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     policy.write_text(file_in("audit-policy", "audit-policy.yaml"))
     audit = [f"--audit-policy-file={policy}", f"--audit-log-path={log}", "--audit-log-maxsize=1000"]
     with GrovePlane(directory / "kube", "1.36.3", controller_manager=True, extra_apiserver_args=audit) as plane:
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "grove-system"}}
-        access = [one for one in documents() if one["kind"] in ACCESS]
-        text = yaml.safe_dump_all([namespace, *access, *OTHERS]).replace("gang-scheduler", "grove-scheduler")
-        command = [plane.kubectl, "--kubeconfig", plane.kubeconfig, "apply", "--server-side", "-f", "-"]
-        subprocess.run(command, input=text, text=True, capture_output=True, check=True)
+        give_accounts(plane, *OTHERS)
         yield plane
-
-
-class Grove:
-    """Operator and scheduler as the chart would run them with these values."""
-
-    def __init__(self, plane: ControlPlane) -> None:
-        self._plane = plane
-        self.profiles, self.default, self.scheduler = ["grove-scheduler", "default-scheduler"], "grove-scheduler", True
-        self._stack: AsyncExitStack | None = None
-
-    async def start(self) -> None:
-        await self.stop()
-        self._stack = stack = AsyncExitStack()
-        named = ", ".join(f"{{name: {one}}}" for one in self.profiles)
-        config = load_configuration(f"scheduler: {{profiles: [{named}], defaultProfileName: {self.default}}}\n")
-        operator = Operator(await self._client(stack, "operator"), config, startup_image="grove-initc:test")
-        await stack.enter_async_context(operator.running())
-        if self.scheduler:
-            running = asyncio.ensure_future(Scheduler(await self._client(stack, "scheduler")).run())
-            stack.push_async_callback(_ended, running)
-
-    async def stop(self) -> None:
-        if self._stack is not None:
-            await self._stack.aclose()
-            self._stack = None
-
-    async def obey(self, helm: str) -> None:
-        """What the cluster's processes do when Helm was told this."""
-        if re.search(r"helm uninstall grove(-operator)? ", helm):
-            await self.stop()
-            return
-        if found := re.search(r"profiles=(\[.*?\])'", helm):
-            self.profiles = [one["name"] for one in json.loads(found[1])]
-        if found := re.search(r"defaultProfileName=([\w-]+)", helm):
-            self.default = found[1]
-        if found := re.search(r"--set scheduler\.enabled=(\w+)", helm):
-            self.scheduler = found[1] == "true"
-        await self.start()
-
-    async def _client(self, stack: AsyncExitStack, component: str) -> HttpClient:
-        user = accounts(documents())[component].replace("gang-scheduler", "grove-scheduler")
-        groups = ["system:serviceaccounts", "system:serviceaccounts:grove-system"]
-        config = load_config(self._plane.client_kubeconfig(user, groups))
-        return await stack.enter_async_context(HttpClient(config, user_agent=f"grove-{component}"))
-
-
-async def _ended(task: asyncio.Future[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 class Reader:
@@ -217,7 +157,7 @@ async def reader(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Reader]:
         stack.push_async_callback(grove.stop)
         reader = Reader(plane, grove, admin, nodes, tmp_path)
         yield reader
-        if grove._stack is None:
+        if not grove.runs:
             await grove.start()
         await reader.shell("kubectl delete podcliquesets --all --wait --timeout=120s")
         for name in list(nodes.names):
@@ -269,7 +209,7 @@ async def test_to_koordinator_and_back(reader: Reader) -> None:
         )
         assert (await reader.pods("trial")).keys() == running
     finally:
-        await _ended(koordinator)
+        await stopped(koordinator)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import aiohttp
 import pytest
 import yaml
 
+from grove.local.blueprint import Blueprint
 from grove.local.controlplane import ControlPlane
 from grove.metrics.service import MetricsService
 from grove.operator.wiring import Operator
@@ -50,30 +51,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _record_planes() -> None:
-    made, started = ControlPlane.__init__, ControlPlane.start
-    access = yaml.safe_dump_all([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "grove-system"}}]
-                                + [one for one in documents() if one["kind"] in ACCESS])  # fmt: skip
+    command, started = Blueprint.apiserver, ControlPlane.start
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "grove-system"}}
+    access = yaml.safe_dump_all([namespace, *(one for one in documents() if one["kind"] in ACCESS)])
+    policy = DIRECTORY / "policy.yaml"
+    policy.write_text(yaml.safe_dump(POLICY))
 
-    def make(self: ControlPlane, *args: Any, **options: Any) -> None:
-        policy = DIRECTORY / "policy.yaml"
-        policy.write_text(yaml.safe_dump(POLICY))
+    def apiserver(self: Blueprint) -> list[str]:
         log = DIRECTORY / f"{uuid.uuid4().hex}.jsonl"
         flags = [f"--audit-policy-file={policy}", f"--audit-log-path={log}", "--audit-log-maxsize=2000"]
-        options["extra_apiserver_args"] = [*options.get("extra_apiserver_args", ()), *flags]
         if os.environ.get("PYTEST_XDIST_WORKER", "gw0")[-1] in "13579":
             # As servers were before 1.34: lists are read page by page, not streamed.
-            options["feature_gates"] = {**options.get("feature_gates", {}), "WatchList": False}
-        made(self, *args, **options)
+            flags.append("--feature-gates=WatchList=false")
+        told = command(self)
+        return told if any(one.startswith("--audit-") for one in told) else [*told, *flags]
 
-    def start(self: ControlPlane, *args: Any, **options: Any) -> Any:
-        answer = started(self, *args, **options)
+    def start(self: ControlPlane) -> None:
+        started(self)
         subprocess.run(
             [self.kubectl, "--kubeconfig", self.kubeconfig, "apply", "--server-side", "--force-conflicts", "-f", "-"],
             input=access, text=True, capture_output=True, check=True,
         )  # fmt: skip
-        return answer
 
-    ControlPlane.__init__ = make  # type: ignore[method-assign]
+    Blueprint.apiserver = apiserver  # type: ignore[method-assign]
     ControlPlane.start = start  # type: ignore[method-assign]
 
 

@@ -1,0 +1,109 @@
+"""Sets told to KAI, Koordinator and Volcano on a real API server: the operator's own account may do all of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from grove.api.core import Event
+from grove.api.meta import Json, Resource
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.topology import ClusterTopologyBinding
+from grove.kube.clock import SYSTEM
+from grove.kube.config import load_config
+from grove.kube.http import HttpClient
+from grove.local.controlplane import ControlPlane
+from grove.sim.nodes import FakeNodes
+from grove.sim.topology import LEVELS, Topology
+from tests.support.backend_schemas import definitions
+from tests.support.gang_schedulers import GangScheduler, Kai, Koordinator, Volcano
+from tests.support.installed import Grove, give_accounts, stopped
+from tests.support.manifests import clique, pcs
+from tests.support.planes import GrovePlane
+
+pytestmark = pytest.mark.real
+
+SCHEDULERS: dict[str, type[GangScheduler]] = {
+    "kai-scheduler": Kai, "koord-scheduler": Koordinator, "volcano": Volcano,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with GrovePlane(tmp_path_factory.mktemp("schedulers"), "1.36.3", controller_manager=True) as plane:
+        give_accounts(plane, *(one for name in ("kai", "koord", "volcano") for one in definitions(name)))
+        yield plane
+
+
+@pytest.fixture
+async def admin(plane: ControlPlane) -> AsyncIterator[HttpClient]:
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(HttpClient(load_config(plane.kubeconfig)))
+        nodes = FakeNodes(client, SYSTEM)
+        await stack.enter_async_context(nodes.running())
+        await nodes.add(Topology(racks=1, nodes=4))
+        for stand_in in SCHEDULERS.values():
+            task = asyncio.ensure_future(stand_in(client, "default").run())
+            stack.push_async_callback(stopped, task)
+        grove = Grove(plane)
+        grove.profiles = ["grove-scheduler", "default-scheduler", *SCHEDULERS]
+        await grove.start()
+        stack.push_async_callback(grove.stop)
+        yield client
+
+
+async def until(what: str, holds: Callable[[], Awaitable[bool]]) -> None:
+    try:
+        async with asyncio.timeout(180):
+            while not await holds():  # noqa: ASYNC110
+                await asyncio.sleep(0.2)
+    except TimeoutError:
+        raise AssertionError(f"not in time: {what}") from None
+
+
+def wanted(name: str, scheduler: str) -> Json:
+    made = pcs(name, clique("lead"), clique("work", 2), scheduler=scheduler)
+    made["metadata"].setdefault("labels", {})["kai.scheduler/queue"] = "default"
+    return made
+
+
+async def test_every_scheduler_is_told_by_the_operators_own_account(admin: HttpClient) -> None:
+    levels = [{"domain": domain, "key": key} for domain, key in LEVELS]
+    await admin.create(ClusterTopologyBinding, {"metadata": {"name": "racks"}, "spec": {"levels": levels}})
+    for scheduler in SCHEDULERS:
+        await admin.create(PodCliqueSet, wanted(scheduler, scheduler))
+
+    async def available(name: str) -> bool:
+        status = (await admin.get(PodCliqueSet, name, "default")).status
+        return status.available_replicas == status.updated_replicas == 1
+
+    for scheduler in SCHEDULERS:
+        await until(f"{scheduler} placed its set", lambda name=scheduler: available(name))  # type: ignore[misc]
+
+    topology = Resource("kai.scheduler", "v1alpha1", "Topology", "topologies", namespaced=False)
+    narrower = {"spec": {"levels": levels[-2:]}}
+    await admin.patch(ClusterTopologyBinding, "racks", narrower)
+
+    async def follows() -> bool:
+        found: Json = await admin.get(topology, "racks")
+        return len(found["spec"]["levels"]) == 2
+
+    await until("KAI's topology follows the binding", follows)
+    for scheduler in SCHEDULERS:
+        set_: Json = await admin.get(PodCliqueSet.RESOURCE, scheduler, "default")
+        cliques = set_["spec"]["template"]["cliques"]
+        cliques[1]["spec"]["podSpec"]["containers"][0]["env"] = [{"name": "V", "value": "2"}]
+        await admin.patch(PodCliqueSet, scheduler, {"spec": {"template": {"cliques": cliques}}}, "default")
+        await until(f"{scheduler} placed the new pods", lambda name=scheduler: available(name))  # type: ignore[misc]
+        await admin.delete(PodCliqueSet, scheduler, "default")
+
+    async def gone() -> bool:
+        return not (await admin.list(PodCliqueSet, "default")).items
+
+    await until("all sets are gone", gone)
+    await admin.delete(ClusterTopologyBinding, "racks")
+    told = [one.message for one in (await admin.list(Event, "default")).items]
+    assert [one for one in told if "forbidden" in one.lower()] == []
