@@ -19,11 +19,11 @@ from grove.api.reservation_ref import InvalidAnnotation, reservation_affinity
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends.base import PlainBackend, PodSite, Refusal, TopologySync
 from grove.backends.options import Options
-from grove.backends.rights import reads
+from grove.backends.rights import lists
 from grove.backends.uniform import queue_faults
 
 NAME = GROVE_SCHEDULER
-RULES: tuple[Json, ...] = (reads(ElasticQuota.RESOURCE), reads(Reservation.RESOURCE))
+RULES: tuple[Json, ...] = (lists(ElasticQuota.RESOURCE), lists(Reservation.RESOURCE))
 
 
 OFF = (

@@ -33,13 +33,13 @@ from grove.backends.koord_annotations import TIMEOUT, ZONE
 from grove.backends.koord_topology import DEFAULT, NETWORK_TOPOLOGY, network_drift, network_topology
 from grove.backends.kube_objects import LABEL_LENGTH, object_meta, shortened
 from grove.backends.options import Options
-from grove.backends.rights import keeps, reads
+from grove.backends.rights import keeps, lists
 from grove.backends.uniform import mixed_labels, qos_faults
 
 NAME = key.KOORDINATOR_SCHEDULER
 ALIASES = frozenset({"koordinator-scheduler"})
 POD_GROUP = Resource("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", "podgroups")
-RULES = (keeps(POD_GROUP), keeps(NETWORK_TOPOLOGY), reads(ElasticQuota.RESOURCE), reads(Reservation.RESOURCE))
+RULES = (keeps(POD_GROUP), keeps(NETWORK_TOPOLOGY), lists(ElasticQuota.RESOURCE), lists(Reservation.RESOURCE))
 
 _PREFIX = "gang.scheduling.koordinator.sh/"
 GROUPS, TOTAL, MODE, MATCH = (f"{_PREFIX}{name}" for name in ("groups", "total-number", "mode", "match-policy"))

@@ -30,7 +30,6 @@ from grove.backends.rights import KEEP, rule
 NAME = DEFAULT_SCHEDULER
 RULES = (
     rule(kube_api.GROUP, ("workloads", "podgroups", "compositepodgroups"), KEEP),
-    rule(kube_api.GROUP, ("podgroups/status",), ("get",)),
     rule("", ("pods",), ("create",)),
 )
 AUTO, REQUIRED, OFF = "Auto", "Required", "Off"

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from grove.api.meta import Json, Resource
 
 KEEP = ("get", "list", "watch", "create", "patch", "delete")
-READ = ("get", "list", "watch")
 
 
 def keeps(resource: Resource) -> Json:
@@ -15,8 +14,9 @@ def keeps(resource: Resource) -> Json:
     return rule(resource.group, (resource.plural,), KEEP)
 
 
-def reads(resource: Resource) -> Json:
-    return rule(resource.group, (resource.plural,), READ)
+def lists(resource: Resource) -> Json:
+    """For objects that are looked at now and then, all at once."""
+    return rule(resource.group, (resource.plural,), ("list",))
 
 
 def rule(group: str, resources: Iterable[str], verbs: Iterable[str], *names: str) -> Json:

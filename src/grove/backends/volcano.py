@@ -21,7 +21,7 @@ from grove.backends.base import Answers, GangObjects, PlainBackend, PodSite, Que
 from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.kube_objects import object_meta
 from grove.backends.options import Options
-from grove.backends.rights import READ, keeps, reads, rule
+from grove.backends.rights import keeps, lists, rule
 
 NAME = key.VOLCANO_SCHEDULER
 POD_GROUP = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
@@ -30,8 +30,8 @@ DEFAULT_QUEUE = "default"
 _CRD = f"{POD_GROUP.plural}.{POD_GROUP.group}"
 RULES = (
     keeps(POD_GROUP),
-    rule(POD_GROUP.group, ("queues",), READ),
-    reads(HYPER_NODE),
+    rule(POD_GROUP.group, ("queues",), ("get",)),
+    lists(HYPER_NODE),
     rule(CustomResourceDefinition.RESOURCE.group, (CustomResourceDefinition.RESOURCE.plural,), ("get",), _CRD),
 )
 

@@ -30,7 +30,8 @@ from grove.backends import KNOWN, build_backends, is_topology_aware
 from grove.cli.metrics import metrics
 from grove.config import OperatorConfiguration, load_configuration
 from grove.kube.client import Client
-from grove.metrics.apiservices import API_SERVICE, OWNER
+from grove.metrics.apiservices import API_SERVICE, OWNER, wanted_services
+from grove.metrics.apiservices import ServiceAddress as MetricsAddress
 from grove.metrics.service import SECRET, MetricsService, MetricsSettings
 from grove.operator.shared.children import wanted_access
 from grove.operator.shared.cluster.optional_kinds import OPTIONAL
@@ -145,9 +146,9 @@ def test_rights_for_other_schedulers_come_with_their_profiles():
 
 
 def test_compute_domains_can_be_let_go_when_they_are_not_made_any_more():
-    assert needed(COMPUTE_DOMAIN, "get", "list", "patch", "delete") <= held(INSTALL, OPERATOR)
+    assert needed(COMPUTE_DOMAIN, "list", "patch", "delete") <= held(INSTALL, OPERATOR)
     assert not needed(COMPUTE_DOMAIN, "create") <= held(INSTALL, OPERATOR)
-    assert needed(COMPUTE_DOMAIN, *CHANGE) <= held(EVERY_OPTION, OPERATOR)
+    assert needed(COMPUTE_DOMAIN, "list", "watch", "create", "patch", "delete") <= held(EVERY_OPTION, OPERATOR)
 
 
 def test_children_of_a_set_that_goes_are_deleted_by_collection():
@@ -187,7 +188,7 @@ def test_no_rule_has_a_wildcard(file: Path):
 def test_who_keeps_sets_for_dialects_may_do_so(file: Path):
     allowed = held(file, OPERATOR)
     for kind in (PodGangSet, PlacementPodClique, KoordPodCliqueSet):
-        assert needed(kind.RESOURCE, "get", "list", "watch", "patch") <= allowed
+        assert needed(kind.RESOURCE, "list", "watch") <= allowed
         assert ("patch", kind.RESOURCE.group, f"{kind.RESOURCE.plural}/status") in allowed
     assert needed(PodCliqueSet.RESOURCE, *CHANGE) <= allowed
     by_name = [rule for rule in named(file, "ClusterRole", OPERATOR)["rules"] if "resourceNames" in rule]
@@ -348,10 +349,18 @@ def test_metrics_have_the_rights_they_use_and_are_off_by_default():
     assert not [d for d in documents(INSTALL) if "grove-metrics" in d["metadata"]["name"]]
     service = MetricsService(cast("Client", None), MetricsSettings("grove-system"))
     wanted = {right for cache in (service._pods, service._gpus) for kind in followed(cache)
-              for right in needed(kind.RESOURCE, "get", "list", "watch")}  # fmt: skip
+              for right in needed(kind.RESOURCE, "list", "watch")}  # fmt: skip
     wanted |= needed(SUBJECT_ACCESS_REVIEW, "create") | needed(Event.RESOURCE, "create", "patch")
-    wanted |= needed(API_SERVICE, "get", "list", "watch", "create", "patch")
+    wanted |= needed(API_SERVICE, "list", "watch", "create")
     assert held(EVERY_OPTION, role) == wanted
+    (by_name,) = (
+        one
+        for one in named(EVERY_OPTION, "ClusterRole", role)["rules"]
+        if one["resources"] == ["apiservices"] and "resourceNames" in one
+    )
+    assert by_name["verbs"] == ["get", "patch"]
+    ours = {one["metadata"]["name"] for one in wanted_services(MetricsAddress("grove-system"), b"")}
+    assert set(by_name["resourceNames"]) == ours, "and no APIService of anybody else"
     assert role == OWNER, "the APIServices go with the chart"
 
 
