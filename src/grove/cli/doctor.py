@@ -47,7 +47,7 @@ async def takeover_answer(client: Client, namespace: str, now: datetime) -> Answ
     return await _answer(
         [
             ("server", lambda: checks_installed.server(client)),
-            ("kinds", lambda: checks_installed.kinds(client)),
+            ("kinds", lambda: checks_takeover.definitions(client)),
             ("operator", lambda: checks_takeover.rivals(client, now)),
             ("takeover", lambda: checks_takeover.takeovers(client, namespace)),
         ]

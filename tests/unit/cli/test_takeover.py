@@ -12,7 +12,7 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.doctor import takeover_answer
 from grove.cli.findings import Finding
-from grove.sim.cluster import SimCluster
+from grove.sim.cluster import SimCluster, own_crds
 from grove.sim.loop import run
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
@@ -74,6 +74,22 @@ def test_a_forecast(left: str, change: Json | None, name: str, state: str, text:
 
 def test_it_names_the_schedulers_that_have_to_stay_enabled() -> None:
     assert "default-scheduler places 1 set" in said("scaled")["scheduler"].text
+
+
+def test_an_older_operator_with_fewer_kinds_is_no_hindrance() -> None:
+    async def ask() -> list[Finding]:
+        without = [one for one in own_crds() if "clustertopology" not in one["metadata"]["name"]]
+        async with SimCluster(definitions=without) as cluster:
+            client = cluster.client()
+            await client.create(Node, {"metadata": {"name": "n"}})
+            await client.create(Namespace, {"metadata": {"name": "app"}})
+            await put(client, "app", left_behind("scaled"), ["n"])
+            found: list[Finding] = (await takeover_answer(client, "", NOW)).data
+            return found
+
+    found = {one.check: one for one in run(ask())}
+    assert (found["kinds"].state, found["app/simple1"].state) == ("warning", "ok")
+    assert "clustertopologybindings.grove.io" in found["kinds"].text
 
 
 def test_it_warns_of_an_operator_that_still_runs() -> None:
