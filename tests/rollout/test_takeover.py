@@ -11,7 +11,7 @@ import pytest
 from tests.support.go_operator import left_behind, put
 from tests.support.mortal import DyingClient
 from tests.support.operating import KUBE, World, operating
-from tests.support.workloads import Witness, change, uids, updated, watching
+from tests.support.workloads import Witness, change, uids, updated, versions, watching, wl1, wl2
 
 from grove.api import labels as key
 from grove.api.conditions import EventReason
@@ -32,6 +32,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.errors import KubeError
 from grove.operator.wiring import Operator
 
+OWN_LENGTH = 10
 CHILDREN: tuple[type[Object], ...] = (PodClique, PodCliqueScalingGroup, PodGang, Service, HorizontalPodAutoscaler)
 
 
@@ -251,3 +252,69 @@ async def test_the_token_that_pods_of_a_start_order_mount_stays_as_it_is(world: 
     await moved_in(world, "start-order")
     assert "simple2-ic-sat" in await world.names(Secret)
     assert "simple2" in await world.names(ServiceAccount)
+
+
+def renamed(hash_: str) -> str:
+    """A name as the other operator would give it: another alphabet of digits, twice as long."""
+    return f"{hash_}{hash_[::-1]}"
+
+
+async def disguise(world: World) -> None:
+    """Makes what our operator left look like the other's: its names for hashes, and nothing that only ours writes."""
+    for kind in (PodCliqueSet, PodClique, PodCliqueScalingGroup, Pod):
+        for obj in (await world.client.list(kind.RESOURCE, world.namespace)).items:
+            meta, status = obj["metadata"], obj.get("status") or {}
+            label = (meta.get("labels") or {}).get(key.POD_TEMPLATE_HASH)
+            if label and len(label) == OWN_LENGTH:
+                patch = {"metadata": {"labels": {key.POD_TEMPLATE_HASH: renamed(label)}}}
+                await world.client.patch(kind, meta["name"], patch, world.namespace)
+            if kind is Pod:
+                continue
+            told: Json = dict.fromkeys(("replicaRestarts", "incarnation", "adoptedHashes", "lastOperation"))
+            for name in ("currentGenerationHash", "currentPodTemplateHash", "currentPodCliqueSetGenerationHash"):
+                if status.get(name):
+                    told[name] = renamed(status[name])
+            progress = status.get("updateProgress") or {}
+            hashes = {
+                n: renamed(v) for n, v in progress.items() if n in ("podTemplateHash", "podCliqueSetGenerationHash")
+            }
+            if hashes:
+                told["updateProgress"] = hashes
+            await world.client.patch(kind, meta["name"], {"status": told}, world.namespace, subresource="status")
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("seed", range(6))
+async def test_sets_of_any_shape_keep_their_pods_and_an_open_update_keeps_its_new_ones(world: World, seed: int) -> None:
+    rng = random.Random(seed)
+    await world.start()
+    manifest = rng.choice([wl1, wl2])(name="any", replicas=rng.randint(1, 3))
+    await world.apply(manifest)
+    await world.available("any")
+    if rng.random() < 0.5:
+        await world.scale(PodCliqueScalingGroup, "any-0-sg-x", 3)
+        await world.quiet()
+    updating = seed % 2 == 1
+    if updating:
+        world.nodes.start_s = 0.5
+        await change(world, "any", "pc-a", "pc-c")
+        await asyncio.sleep(rng.uniform(0.5, 4.0))
+    await world.stop()
+    await world.eventually(lambda: _all_ready(world))
+    told = await versions(world)
+    before = {pod.metadata.uid: pod.spec.hostname for pod in await world.pods()}
+    await disguise(world)
+
+    await world.start()
+    if updating:
+        await updated(world, "any")
+    await world.quiet()
+
+    after = {pod.metadata.uid for pod in await world.pods()}
+    gone = {host for uid, host in before.items() if uid not in after}
+    if not updating:
+        assert gone == set()
+        return
+    assert not gone & {host for host, version in told.items() if version == "two"}, "pods of the new template stay"
+    now = await versions(world)
+    assert {version for host, version in now.items() if "pc-b" not in host} == {"two"}
