@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -11,8 +12,9 @@ from tests.support.fleet import GPU, KAI_QUEUE, QUOTA, device, elastic, install,
 from tests.support.gangs import Bench, gang, group, member_json, scheduling
 
 from grove.api import kai
-from grove.api.core import Pod
+from grove.api.core import CustomResourceDefinition, Pod
 from grove.api.koordinator import Device, ElasticQuota
+from grove.api.meta import Object, Resource
 from grove.api.podgang import PodGang
 from grove.scheduler.loop import live
 from grove.scheduler.loop.quotas import watch_queues
@@ -336,7 +338,7 @@ async def test_quotas_that_are_installed_later_hold_without_a_restart(cluster: A
         await bench.expect({"free/w": 1})
         await install(cluster, "ElasticQuota")
         await cluster.client.create(ElasticQuota, elastic(own(bench, "a"), bench.namespace, 0, 2))
-        await cluster.settle(live.LOOK_S + 1)
+        await cluster.settle(live.RETRY_S + 1)  # its definition tells
         await bench.apply(gang("late", group("w", 2), labels=team(bench, "a")))
         await bench.condition("late", status="False", reason="QuotaExceeded")
 
@@ -359,3 +361,28 @@ async def test_a_limit_holds_while_pods_of_the_queue_are_still_on_their_way_out(
         placed = {pod.metadata.name for pod in await bench.pods() if pod.spec.node_name}
         assert placed == {"first-w-0", "first-w-1"}, "they still use what they have"
         await bench.expect({"next/w": 1})
+
+
+async def test_a_kind_that_is_installed_later_is_told_by_its_definition(cluster: Any) -> None:
+    class Late(Object):
+        RESOURCE: ClassVar[Resource] = Resource("late.example.com", "v1", "Late", "lates", namespaced=False)
+
+    there = asyncio.Event()
+    kinds = live.OptionalKinds(cluster.client, {Late: there.set})
+    looking = asyncio.get_running_loop().create_task(kinds.keep_looking())
+    await cluster.settle(0.5)
+    assert not there.is_set()
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    body = {
+        "metadata": {"name": str(Late.RESOURCE)},
+        "spec": {
+            "group": "late.example.com", "scope": "Cluster",
+            "names": {"kind": "Late", "plural": "lates", "singular": "late", "listKind": "LateList"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }  # fmt: skip
+    await cluster.client.create(CustomResourceDefinition.RESOURCE, body)
+    async with asyncio.timeout(live.LOOK_S - 5):  # sooner than by asking now and then
+        await there.wait()
+        await looking
+    await cluster.client.delete(CustomResourceDefinition, str(Late.RESOURCE))

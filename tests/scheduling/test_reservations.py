@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 from collections.abc import AsyncIterator
@@ -237,3 +238,47 @@ async def test_nobody_is_put_out_of_a_reservation_whose_room_would_not_become_fr
         await bench.condition("other", status="False", reason="Unschedulable")
         await cluster.settle(30)
         assert pod.metadata.uid in {one.metadata.uid for one in await bench.pods()}, "its going would help nobody"
+
+
+async def test_a_reservation_that_an_earlier_scheduler_wrote_on_a_pod_is_taken_off_where_it_is_not_used(
+    cluster: Any, reservations: None
+) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(1)
+        made = gang("late", group("w", 1))
+        await bench.apply(made, pods=False)
+        pod = member_json(made, made.groups[0], 0, bench.namespace)
+        pod["metadata"]["annotations"] = {ALLOCATED: json.dumps({"name": own(bench, "gone"), "uid": "u"})}
+        await bench.create_pod(pod)
+        await bench.expect({"late/w": 1})
+        (found,) = await bench.pods()
+        assert ALLOCATED not in found.metadata.annotations
+
+
+async def test_a_reservation_that_ends_while_its_pod_is_bound_keeps_its_room_for_it(
+    cluster: Any, reservations: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_bind = asyncio.Event()
+    bind = type(cluster.client).bind
+
+    async def slowly(self: Any, namespace: str, pod: str, node: str, **more: Any) -> None:
+        if pod.startswith("mine"):
+            await may_bind.wait()
+        await bind(self, namespace, pod, node, **more)
+
+    monkeypatch.setattr(type(cluster.client), "bind", slowly)
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1)
+        name = await standing(cluster, reservation(own(bench, "short")), node)
+        await cluster.settle(0.5)
+        await bench.apply(gang("mine", group("w", 1), labels=RED))
+
+        async def is_written() -> bool:
+            return any(ALLOCATED in pod.metadata.annotations for pod in await bench.pods())
+
+        await cluster.eventually(is_written)
+        await cluster.client.delete(Reservation, name)
+        await bench.apply(gang("other", group("w", 1)))
+        await bench.condition("other", status="False", reason="Unschedulable")
+        may_bind.set()
+        await bench.expect({"mine/w": 1})

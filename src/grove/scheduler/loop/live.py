@@ -10,17 +10,18 @@ are tasks beside it. Cancelling `run` stops everything; what was half done is fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any, cast
 
 import structlog
 
 from grove.api import kai
+from grove.api.core import CustomResourceDefinition
 from grove.api.koordinator import Device, ElasticQuota, Reservation
 from grove.api.meta import Object
 from grove.kube.cache import Cache
-from grove.kube.client import Client
+from grove.kube.client import Client, WatchEvent
 from grove.kube.clock import SYSTEM, Clock
 from grove.kube.errors import ConnectionLost, KubeError, TooManyRequests, Unavailable
 from grove.kube.events import Recorder
@@ -46,7 +47,9 @@ SYNC_S = 120.0
 LONG_CYCLE_S, LONGEST_REST_S = 0.1, 1.0
 RETRY_S = 1.0
 LOOK_S = 30.0
-"""How often is looked for kinds that are not there."""
+"""How often is asked for kinds that are not there, where their definitions cannot be watched."""
+WATCH_S = 300.0
+SERVED_SOON = 10
 
 log = structlog.get_logger(__name__)
 
@@ -234,9 +237,9 @@ class Scheduler:
 class OptionalKinds:
     """Kinds that a cluster may lack: quotas, queues, reservations, devices. What lacks is off, and the rest works.
 
-    What is served when the scheduler starts is in step before anything is decided. What is installed later is found by
-    asking now and then, since no event tells a scheduler without rights on definitions; no restart is needed. `kinds`
-    says what to do when a kind is there: have a cache follow it and listen.
+    What is served when the scheduler starts is in step before anything is decided. What is installed later is told by
+    the events of its definition, and where those may not be seen found by asking now and then; no restart is needed.
+    `kinds` says what to do when a kind is there: have a cache follow it and listen.
     """
 
     def __init__(self, client: Client, kinds: Mapping[type[Object], Callable[[], None]]) -> None:
@@ -254,13 +257,33 @@ class OptionalKinds:
 
     async def keep_looking(self) -> None:
         """Follows what is installed later; ends when nothing is missing."""
-        while self._missing:
-            await asyncio.sleep(LOOK_S)
+        async with asyncio.TaskGroup() as tasks:
             for kind in list(self._missing):
-                try:
+                tasks.create_task(self._wait_for(kind))
+
+    async def _wait_for(self, kind: type[Object]) -> None:
+        while kind in self._missing:
+            try:
+                await self._watch_for(kind)
+            except KubeError as error:
+                log.debug("cannot watch for a kind", kind=kind.RESOURCE.kind, error=str(error))
+                await asyncio.sleep(LOOK_S)
+                with suppress(KubeError):
                     await self._find(kind)
-                except KubeError as error:
-                    log.debug("cannot tell whether a kind is served", kind=kind.RESOURCE.kind, error=str(error))
+
+    async def _watch_for(self, kind: type[Object]) -> None:
+        """Returns when a kind is followed, or the server has ended the watch on its definition."""
+        stream = self._client.watch(
+            CustomResourceDefinition, fields=f"metadata.name={kind.RESOURCE}", initial_events=True, timeout_s=WATCH_S
+        )
+        async with aclosing(cast(AsyncGenerator[WatchEvent[CustomResourceDefinition], None], stream)) as events:
+            async for event in events:
+                if event.object is not None and event.type != "DELETED" and event.object.is_established:
+                    for _ in range(SERVED_SOON):
+                        await self._find(kind)
+                        if kind not in self._missing:
+                            return
+                        await asyncio.sleep(RETRY_S)  # it is accepted a moment before it is served
 
     async def _find(self, kind: type[Object]) -> None:
         if await self._client.serves(kind):
