@@ -163,6 +163,38 @@ def test_what_is_counted_as_room_can_be_given_and_comes_back(state: list[tuple[i
     assert here.allot(want) is None
 
 
+few_cards = st.lists(st.tuples(st.sampled_from([30, 50, 100]), st.sampled_from([40, 80])), min_size=1, max_size=4)
+small_wants = st.builds(
+    Want, st.integers(1, 3), st.sampled_from([30, 50, 100]), st.sampled_from([0, 40]), st.just(0),
+    scope=st.sampled_from(["", "PCIe", "NUMANode"]),
+)  # fmt: skip
+
+
+def most_pods(here: NodeDevices, want: Want) -> int:
+    """The referee: the most pods that any way of giving cards away serves, one after the other."""
+    best = 0
+    for chosen in combinations(sorted(here.cards), want.cards):
+        cards = [here.cards[minor] for minor in chosen]
+        one = Allotment(tuple((c.minor, want.core, want.memory or c.size * want.core // FULL) for c in cards))
+        places = {card.pcie if want.scope == "PCIe" else card.numa for card in cards}
+        here.take(one)
+        if all(c.core >= 0 and c.memory >= 0 for c in cards) and (not want.scope or len(places) == 1):
+            best = max(best, 1 + most_pods(here, want))
+        here.take(one, -1)
+    return best
+
+
+@given(few_cards, small_wants)
+def test_as_many_pods_of_a_kind_get_cards_as_any_way_of_giving_them_away_serves(
+    state: list[tuple[int, int]], want: Want
+) -> None:
+    here = NodeDevices({
+        minor: Card(minor, "", str(minor // 2), minor // 4, 80, core, memory)
+        for minor, (core, memory) in enumerate(state)
+    })  # fmt: skip
+    assert here.room(want) == most_pods(here, want)
+
+
 def test_a_device_with_two_equal_minors_gives_nothing() -> None:
     body = device("n", 2)
     body["spec"]["devices"][1]["minor"] = 0

@@ -246,13 +246,21 @@ class NodeDevices:
             return want.memory
         return card.size * (want.ratio or want.core) // FULL
 
+    def _serves(self, want: Want, card: Card) -> int:
+        """How many such pods a card could serve, one after the other."""
+        by_core = card.core // want.core if want.core else MOST_SETS
+        memory = self._memory(want, card)
+        return min(by_core, card.memory // memory) if memory else by_core
+
     def _sets(self, want: Want) -> Iterator[tuple[Card, ...]]:
         """Sets of cards that fit, best first: the fullest place, then lower minors."""
         if not want.cards:
             yield ()
             return
         fits = [c for c in self.cards.values() if c.core >= want.core and c.memory >= self._memory(want, c)]
-        fits.sort(key=lambda c: (c.core, c.memory, c.minor))
+        # Parts of several cards each: whoever takes them from the emptiest cards leaves most for the next.
+        parts = want.cards > 1 and any(self._serves(want, card) > 1 for card in fits)
+        fits.sort(key=lambda c: (-self._serves(want, c), c.minor) if parts else (c.core, c.memory, c.minor))
         table = self.partitions.get(want.cards, ()) if want.partition or self.partitions else ()
         by_minor = {card.minor: card for card in fits}
         if want.partition:
@@ -262,7 +270,7 @@ class NodeDevices:
             if want.partition == "Restricted":
                 return
         looked = 0
-        for place in self._places(want, fits):
+        for place in [fits] if parts and not want.scope else self._places(want, fits):
             for chosen in combinations(place, want.cards):
                 looked += 1
                 if looked > MOST_SETS:
