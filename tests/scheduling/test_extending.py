@@ -16,7 +16,7 @@ from grove.scheduler.evict.victims import Running
 from grove.scheduler.explain.explanation import explain
 from grove.scheduler.model.answers import NoFit, Placement
 from grove.scheduler.model.reasons import NOT_ADMITTED
-from grove.scheduler.model.seams import Applicant
+from grove.scheduler.model.seams import Applicant, Policy
 from grove.scheduler.solve.place import place
 from grove.scheduler.standard import STANDARD
 from grove.show.reasons import sentence
@@ -129,3 +129,27 @@ def test_a_shape_that_asks_for_what_a_source_counts_is_told_by_its_name():
     answer = explain(snapshot, kit.gang(kit.group("g", 2, 0, extra={Licences.counts: 1})))
     assert f"wants 2 {Licences.counts}, 1 free in the cluster" in sentence(answer.why)
     assert GPU not in sentence(answer.why)
+
+
+class Favourite(Policy):
+    """Whoever is named goes first; who that is may change while gangs wait."""
+
+    name = "favourite"
+
+    def __init__(self, gang: str) -> None:
+        self.gang = gang
+
+    def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
+        return (not who.name.endswith(self.gang),)
+
+
+async def test_the_queue_is_ordered_by_the_ranks_of_now_not_of_when_gangs_came(cluster: Any) -> None:
+    policy = Favourite("first")
+    async with scheduling(cluster, seams=STANDARD.joined(policies=[policy])) as bench:
+        for name in ("first", "second"):
+            await bench.apply(gang(name, group("w", 1)))
+        for name in ("first", "second"):
+            await bench.condition(name, reason="Unschedulable")
+        policy.gang = "second"
+        await bench.add_nodes(1)
+        await bench.expect({"second/w": 1})

@@ -9,17 +9,23 @@ import pytest
 from click.testing import CliRunner
 
 from grove.api.core import Taint, Toleration
+from grove.api.koordinator import QUOTA
 from grove.api.selector import Requirement, Selector
 from grove.cli.scheduler import replay as replay_command
+from grove.scheduler.evict.preempt import Victims
 from grove.scheduler.evict.victims import DisruptionBudget, Running
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.model.answers import Budget, Placement
 from grove.scheduler.model.facts import HostPort, NodeFacts, NodeTerm, PodFacts, PodScope, PodTerm, Shape, Spread
 from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup
+from grove.scheduler.policy.queues import Queue, QueueTree
+from grove.scheduler.policy.quota import FixedUse, Quota
+from grove.scheduler.policy.quota_objects import ELASTIC, QueueObjects
 from grove.scheduler.replay.journal import JOURNAL, BadJournal, Journal, RecordedSnapshot, replay
+from grove.scheduler.standard import STANDARD
 from grove.sim.loop import run
 
-RACK = "rack"
+RACK, CARD = "rack", "nvidia.com/gpu"
 
 
 def shape(gpus: int, **fields: object) -> Shape:
@@ -124,3 +130,52 @@ def test_something_else_is_not_a_journal(tmp_path: Path) -> None:
         list(replay(tmp_path))
     with pytest.raises(BadJournal, match="there is no journal"):
         list(replay(tmp_path / "empty"))
+
+
+async def day_of_queues(directory: Path) -> list[bool]:
+    """A gang is let in by its queue, the next is kept out; then the queue grows, and a loan is called back."""
+    journal = Journal(directory)
+    snapshot = RecordedSnapshot(journal)
+    decider = Decider(snapshot, "day", journal)
+    for n in range(2):
+        snapshot.add_node(NodeFacts(f"n{n}", {CARD: 4, "pods": 20}, {"kubernetes.io/hostname": f"n{n}"}))
+
+    def queues(red: int, blue: int) -> None:
+        tree = QueueTree([
+            Queue(f"{ELASTIC}/{name}", guaranteed={CARD: gpus}, limit={CARD: gpus * 2}, weight={CARD: 1}, tree="t")
+            for name, gpus in (("red", red), ("blue", blue))
+        ])  # fmt: skip
+        quota = Quota(QueueObjects(tree, kinds=frozenset((ELASTIC,))))
+        quota.ask({f"{ELASTIC}/red": {CARD: 4}})
+        snapshot.use(STANDARD.joined(policies=[quota, FixedUse(quota)]))
+
+    def wanted(name: str, queue: str, pods: int) -> Gang:
+        labels, card = {QUOTA: queue}, Shape(((CARD, 1), ("pods", 1)))
+        made = tuple(PodFacts(f"{name}-{n}", "ns", f"{name}-{n}", card, labels, gang=name) for n in range(pods))
+        return Gang(name, Branch(name, (PodGroup("g", pods, made),)), labels=labels)
+
+    fits = []
+    for name, queue, pods in (("one", "blue", 8), ("two", "red", 4)):
+        queues(4 if name == "two" else 1, 4)
+        _, answer = await decider.place(wanted(name, queue, pods), Budget())
+        fits.append(isinstance(answer, Placement))
+        if isinstance(answer, Placement):
+            snapshot.assume(answer)
+    units = [Running("one", 0, tuple(sorted(snapshot.pods(), key=lambda pod: pod.uid)), {"g": 4})]
+    _, found = await decider.preempt(wanted("two", "red", 4), units, (), Budget())
+    fits.append(isinstance(found, Victims))
+    queues(1, 1)
+    _, answer = await decider.place(wanted("three", "blue", 3), Budget())
+    fits.append(isinstance(answer, Placement))
+    journal.close()
+    return fits
+
+
+def test_queues_that_change_between_decisions_are_replayed_as_they_were(tmp_path: Path) -> None:
+    assert run(day_of_queues(tmp_path)) == [True, False, True, False]
+    again = list(replay(tmp_path))
+    assert [one for one in again if not one.is_same] == []
+    assert [one.recorded["reason"] for one in again if one.recorded.get("reason")] == ["NoSuitableNode", "NotAdmitted"]
+    without = [line for line in (tmp_path / JOURNAL).read_text().splitlines() if '"op":"seams"' not in line]
+    (tmp_path / JOURNAL).write_text("\n".join(without) + "\n")
+    assert [one.is_same for one in replay(tmp_path)] != [True] * 4, "the queues decided"

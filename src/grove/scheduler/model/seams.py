@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Collection, Hashable, Iterable, Mapping, 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from grove.api.meta import Json
 from grove.scheduler.model.facts import NodeTerms, PodFacts, Requests, Shape
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import NOT_ADMITTED, Reason
@@ -146,8 +147,8 @@ class Policy(Protocol):
     name: str
     reclaims: bool = False
     """Whether it ever lets a unit put out one that is not of lower priority."""
-    moves: bool = False
-    """Whether ranks change as units come and go; they are then looked at again before each decision."""
+    moves: bool = True
+    """Whether ranks may change while units wait; then the queue is put in order once a turn by the ranks of now."""
 
     def account(self, pod: PodFacts) -> str | None:
         """The account a pod is charged to; `snapshot.usage.of(account)` has the sum over the pods on nodes."""
@@ -171,6 +172,10 @@ class Policy(Protocol):
         A unit may be part of a running one: pods above its minimum that go alone.
         """
         return ()
+
+    def remembered(self, snapshot: Snapshot) -> Json | None:
+        """What it goes by beside the snapshot, for the journal of a run; None if that is nothing."""
+        return None
 
 
 PREFERRED_NODES, PREFERRED_PODS, SOFT_TAINTS = "preferredNodes", "preferredPods", "softTaints"
@@ -251,7 +256,7 @@ class Seams:
 
     @property
     def moves(self) -> bool:
-        return any(policy.moves for policy in self.policies)
+        return any(policy.moves and type(policy).rank is not Policy.rank for policy in self.policies)
 
     def rounds(self, snapshot: Snapshot, gang: Gang, running: Sequence[Running]) -> list[Sequence[Running]]:
         return [units for policy in self.policies for units in policy.rounds(snapshot, gang, running)]

@@ -180,6 +180,7 @@ class ByPriority(Policy):
     """The higher priority goes first, and may put out the lower."""
 
     name = "priority"
+    moves = False
 
     def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
         return (-who.priority,)

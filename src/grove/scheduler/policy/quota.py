@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from grove.api.koordinator import DISABLE_PREEMPTIBLE, QUOTA_PREEMPTIBLE
 from grove.api.labels import BASE_POD_GANG, POD_GANG
+from grove.api.meta import Json
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import (
@@ -69,7 +71,7 @@ class Quota(Policy):
     """`now_s` is the time pods' creation is compared with, for queues that leave what is young alone."""
 
     name = "quota"
-    reclaims = moves = True
+    reclaims = True
 
     def __init__(self, objects: QueueObjects, now_s: Callable[[], float] = lambda: 0.0) -> None:
         self._now_s = now_s
@@ -225,6 +227,24 @@ class Quota(Policy):
             units = [*alone, *taken]
             if units and (not found or len(units) != len(found[-1]) or {*names} != {u.name for u in found[-1]}):
                 found.append(units)
+        return found
+
+    def remembered(self, snapshot: Snapshot) -> Json:
+        looks_at_age = any(queue.min_runtime_s for queue in self.tree.queues.values())
+        return {
+            "queues": [msgspec.to_builtins(queue) for queue in self.tree.queues.values()], "faults": self.tree.faults,
+            "totals": self.tree.totals, "ofNamespace": self.objects.of_namespace, "default": self.objects.default,
+            "kinds": sorted(self.objects.kinds), "waiting": self.waiting, "shares": self.shares(snapshot),
+            "now": self._now_s() if looks_at_age else 0.0,
+        }  # fmt: skip
+
+    @classmethod
+    def recalled(cls, told: Json) -> Quota:
+        """The policy as it was when it was asked to remember."""
+        tree = QueueTree((msgspec.convert(queue, Queue) for queue in told["queues"]), told["faults"], told["totals"])
+        objects = QueueObjects(tree, told["ofNamespace"], told["default"], frozenset(told["kinds"]))
+        found = cls(objects, lambda: float(told["now"]))
+        found.waiting, found._shares = told["waiting"], told["shares"]
         return found
 
     # Parts of it

@@ -7,8 +7,8 @@ environment, no annotations. A replay needs no cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,8 +21,11 @@ from grove.scheduler.evict.victims import DisruptionBudget, Running
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import NodeFacts, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup
+from grove.scheduler.model.seams import Policy
+from grove.scheduler.policy.quota import FixedUse, Quota
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.referee import find_referee
+from grove.scheduler.standard import STANDARD
 
 JOURNAL = "journal.jsonl"
 FORMAT = 1
@@ -42,6 +45,9 @@ class Journal:
         self._file: IO[bytes] = (directory / JOURNAL).open("wb")
         self._shapes: dict[Shape, int] = {}
         self._held: list[Json] | None = None
+        self.snapshot: Snapshot | None = None
+        """What decisions are made on; its policies are written down where they are not those of the last decision."""
+        self._seams = b""
         self._write({"op": "journal", "format": FORMAT})
 
     def write(self, line: Json) -> None:
@@ -79,6 +85,7 @@ class Journal:
     def decided(
         self, decision: str, gang: Gang, budget: Budget, closed: tuple[str, ...], answer: Placement | NoFit
     ) -> None:
+        self._write_seams()
         asked = {"gang": self._gang(gang), "steps": budget.steps, "exact": budget.referee is not None, "closed": closed}
         self._write({"op": "place", "decision": decision, **asked, "answer": placement_digest(answer)})
         self._file.flush()
@@ -87,6 +94,7 @@ class Journal:
         self, decision: str, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget],
         budget: Budget, closed: tuple[str, ...], answer: Victims | NoVictims,
     ) -> None:  # fmt: skip
+        self._write_seams()
         units = [[u.name, u.priority, [p.uid for p in u.pods], dict(u.minimums), u.preemptible] for u in running]
         allowed = [[b.name, b.allowed, sorted(b.uids)] for b in budgets]
         asked = {"gang": self._gang(gang), "steps": budget.steps, "exact": budget.referee is not None,
@@ -102,6 +110,16 @@ class Journal:
     def go_on(self) -> None:
         held, self._held = self._held or [], None
         for line in held:
+            self._write(line)
+
+    def _write_seams(self) -> None:
+        if self.snapshot is None:
+            return
+        seams = self.snapshot.seams
+        told = {one.name: told for one in seams.policies if (told := one.remembered(self.snapshot)) is not None}
+        line = {"op": "seams", "weights": dict(seams.weights), "policies": told}
+        if (written := _encode(line)) != self._seams:
+            self._seams = written
             self._write(line)
 
     def _gang(self, gang: Gang) -> Json:
@@ -131,6 +149,7 @@ class RecordedSnapshot(Snapshot):
         super().__init__()
         self._journal = journal
         self._inside = False
+        journal.snapshot = self
 
     def add_node(self, node: NodeFacts) -> None:
         with _Outermost(self) as outermost:
@@ -231,6 +250,10 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
             snapshot.set_topology(line["name"], None if line["keys"] is None else tuple(line["keys"]))
         case "namespace":
             snapshot.set_namespace(line["name"], line["labels"])
+        case "seams":
+            policies = [one for name, told in line["policies"].items() for one in RECALLED[name](told)]
+            seams = STANDARD.joined(policies=policies, weights=line["weights"])
+            snapshot.use(replace(snapshot.seams, policies=seams.policies, weights=seams.weights))
         case "place":
             gang = _gang(line["gang"], shapes)
             answer = place(snapshot, gang, _budget(line), closed=line["closed"])
@@ -244,6 +267,15 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
             yield Replayed(line["decision"], "preempt", gang.name, _recorded(line), _plain(victims_digest(found)))
         case other:
             raise BadJournal(f"unknown line {other!r}")
+
+
+def _quota(told: Json) -> list[Policy]:
+    quota = Quota.recalled(told)
+    return [quota, FixedUse(quota)]
+
+
+RECALLED: dict[str, Callable[[Json], list[Policy]]] = {Quota.name: _quota}
+"""How policies are made again from what they remembered."""
 
 
 def _budget(line: Json) -> Budget:
