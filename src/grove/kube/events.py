@@ -1,7 +1,9 @@
 """Tells users what happened to their objects: Events that `kubectl describe` shows, never holding up a reconcile.
 
 The same thing said again raises the count of the Event there is; an object that says too many different things with one
-reason gets one combined Event. A task of its own writes them; when it cannot keep up, the oldest unsaid are dropped.
+reason gets one combined Event. Good news of many siblings (five hundred gangs of one set are placed) stands for itself
+a few times, and is then summed up on their owner. A task of its own writes them; when it cannot keep up, the oldest
+unsaid are dropped.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ WINDOW_S = 600.0
 """The same words within this time are one Event."""
 SIMILAR = 10
 """So many different messages of one object and reason stand for themselves; the rest is combined."""
+SIBLINGS, SIBLINGS_S, SUM_S = 20, 60.0, 5.0
+"""So many siblings may say the same good thing in a minute; what the others say is summed up on their owner."""
 UNSAID = 1000
 REMEMBERED = 4096
 MESSAGE_BYTES = 1024
@@ -72,6 +76,17 @@ class _Variety:
     messages: set[str] = field(default_factory=set)
 
 
+@dataclass(slots=True)
+class _Siblings:
+    """Objects of one owner that told the same reason: since when, how many, and of those not written the last one."""
+
+    owner: _Subject
+    began: float
+    told: int = 0
+    unwritten: int = 0
+    last: str = ""
+
+
 class Recorder:
     """Takes Events from anywhere on the loop; `run` writes them until it is cancelled."""
 
@@ -88,15 +103,17 @@ class Recorder:
         self._clock, self._rng = clock, rng or random.Random(random.getrandbits(64))
         self._said: OrderedDict[_Topic, _Said] = OrderedDict()
         self._variety: OrderedDict[tuple[_Subject, EventKind, str], _Variety] = OrderedDict()
+        self._siblings: OrderedDict[tuple[str, str], _Siblings] = OrderedDict()
         self._unsaid: OrderedDict[_Topic, None] = OrderedDict()
         self._news = asyncio.Event()
         self.dropped = 0
 
     def normal(self, about: Object, reason: str, message: str) -> None:
-        self._record(about, "Normal", reason, message)
+        if not self._is_summed_up(about, reason, message):
+            self._record(_subject_of(about), "Normal", reason, message)
 
     def warn(self, about: Object, reason: str, message: str) -> None:
-        self._record(about, "Warning", reason, message)
+        self._record(_subject_of(about), "Warning", reason, message)
 
     async def run(self) -> None:
         while True:
@@ -107,12 +124,39 @@ class Recorder:
 
     async def flush(self) -> None:
         """Writes what is unsaid now; for the end of a process."""
+        for key in list(self._siblings):
+            self._sum_up(key)
         while self._unsaid:
             await self._write_next()
 
-    def _record(self, about: Object, kind: EventKind, reason: str, message: str) -> None:
-        meta, res = about.metadata, about.RESOURCE
-        subject = _Subject(res.api_version, res.kind, meta.namespace, meta.name, meta.uid)
+    def _is_summed_up(self, about: Object, reason: str, message: str) -> bool:
+        owner, loop = about.metadata.controller, asyncio.get_running_loop()
+        if owner is None:
+            return False
+        key = (owner.uid, reason)
+        found = self._siblings.get(key)
+        if found is None or (loop.time() - found.began >= SIBLINGS_S and not found.unwritten):
+            subject = _Subject(owner.api_version, owner.kind, about.metadata.namespace, owner.name, owner.uid)
+            found = self._siblings[key] = _Siblings(subject, loop.time())
+            _trim(self._siblings, REMEMBERED)
+        found.told += 1
+        if found.told <= SIBLINGS:
+            return False
+        if not found.unwritten:
+            loop.call_later(SUM_S, self._sum_up, key)
+        found.unwritten += 1
+        found.last = f"{about.RESOURCE.kind} {about.metadata.name}: {message}"
+        return True
+
+    def _sum_up(self, key: tuple[str, str]) -> None:
+        found = self._siblings.get(key)
+        if found is None or not found.unwritten:
+            return
+        more = f" (and {found.unwritten - 1} more)" if found.unwritten > 1 else ""
+        found.unwritten = 0
+        self._record(found.owner, "Normal", key[1], f"{found.last}{more}")
+
+    def _record(self, subject: _Subject, kind: EventKind, reason: str, message: str) -> None:
         now, when = asyncio.get_running_loop().time(), rfc3339(self._clock.now())
         topic = _Topic(subject, kind, reason, message)
         said = self._said.get(topic)
@@ -120,7 +164,7 @@ class Recorder:
             topic = self._combined(topic, now)
             said = self._said.get(topic)
         if said is None or now - said.began >= WINDOW_S:
-            name = f"{meta.name[:200]}.{self._rng.getrandbits(64):016x}"
+            name = f"{subject.name[:200]}.{self._rng.getrandbits(64):016x}"
             said = self._said[topic] = _Said(name, when, when, now)
             _trim(self._said, REMEMBERED)
         said.count += 1
@@ -177,6 +221,11 @@ class Recorder:
             "firstTimestamp": said.first, "lastTimestamp": said.last, "source": {"component": self._component},
             "reportingComponent": self._component, "reportingInstance": self._instance,
         })  # fmt: skip
+
+
+def _subject_of(about: Object) -> _Subject:
+    meta, res = about.metadata, about.RESOURCE
+    return _Subject(res.api_version, res.kind, meta.namespace, meta.name, meta.uid)
 
 
 def _trim(entries: OrderedDict[Any, Any], most: int) -> None:

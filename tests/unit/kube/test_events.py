@@ -8,9 +8,9 @@ import pytest
 from tests.unit.kube.api import Thing
 
 from grove.api.core import Event
-from grove.api.meta import ObjectMeta
+from grove.api.meta import ObjectMeta, OwnerReference
 from grove.kube.errors import ConnectionLost
-from grove.kube.events import UNSAID, Recorder
+from grove.kube.events import SIBLINGS, UNSAID, Recorder
 from grove.sim.client import SimClient
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import run
@@ -182,3 +182,46 @@ def test_a_server_that_fails_does_not_stop_the_recorder() -> None:
             task.cancel()
 
     run(main())
+
+
+def owned(name: str) -> Thing:
+    owner = OwnerReference(api_version="test.grove.io/v1", kind="Thing", name="all", uid="uid-all", controller=True)
+    return Thing(metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}", owner_references=(owner,)))
+
+
+def test_good_news_of_many_siblings_is_summed_up_on_their_owner() -> None:
+    async def story(cluster: SimCluster, client: SimClient, recorder: Recorder) -> None:
+        for number in range(500):
+            recorder.normal(owned(f"t{number}"), "Placed", f"on node {number}")
+        await asyncio.sleep(60)
+        found = await events_of(client)
+        of_owner = [one for one in found if one.involved_object.name == "all"]
+        assert len(found) == SIBLINGS + 1
+        assert [one.message for one in of_owner] == [f"Thing t499: on node 499 (and {499 - SIBLINGS} more)"]
+
+    tell(story)
+
+
+def test_trouble_of_siblings_and_news_of_few_stand_for_themselves() -> None:
+    async def story(cluster: SimCluster, client: SimClient, recorder: Recorder) -> None:
+        for number in range(50):
+            recorder.warn(owned(f"t{number}"), "Lost", f"on node {number}")
+        for minute in range(3):
+            for number in range(SIBLINGS):
+                recorder.normal(owned(f"t{number}"), "Placed", f"on node {number}, minute {minute}")
+            await asyncio.sleep(61)
+        found = await events_of(client)
+        assert len(found) == 50 + 3 * SIBLINGS
+        assert not any(one.involved_object.name == "all" for one in found)
+
+    tell(story)
+
+
+def test_what_is_to_be_summed_up_is_written_when_the_process_ends() -> None:
+    async def story(cluster: SimCluster, client: SimClient, recorder: Recorder) -> None:
+        for number in range(SIBLINGS + 1):
+            recorder.normal(owned(f"t{number}"), "Placed", "well")
+        await recorder.flush()
+        assert len(await events_of(client)) == SIBLINGS + 1
+
+    tell(story, writing=False)
