@@ -101,15 +101,24 @@ async def test_a_pair_of_pods_costs_few_writes(world: World) -> None:
     assert writes.total() <= 40 * 4.5
 
 
-def test_operator_and_scheduler_together_write_the_status_of_a_gang_once() -> None:
+@pytest.mark.parametrize(
+    ("pairs", "apart_s"),
+    [
+        pytest.param(5, 0.0, id="ready at once"),
+        pytest.param(20, 0.15, id="a crowd that takes six seconds"),
+    ],
+)
+def test_operator_and_scheduler_together_write_the_status_of_a_gang_once(pairs: int, apart_s: float) -> None:
     """The scheduler's first word about a gang says for the operator that its pods exist."""
 
     async def story() -> tuple[int, list[tuple[str, bool]]]:
         async with SimCluster(nodes=Topology(nodes=5)) as sim:
+            turns = iter(range(2 * pairs))
+            sim.nodes.start_s = lambda _pod: apart_s * next(turns)
             client, ours = sim.client(), [sim.client(user=user) for user in ("grove-operator", "grove-scheduler")]
             task = asyncio.ensure_future(Scheduler(ours[1], clock=sim.clock).run())
             async with Operator(ours[0], clock=sim.clock, rng=random.Random(5)).running():
-                await client.create(PodCliqueSet, many_pairs("pairs", 5))
+                await client.create(PodCliqueSet, many_pairs("pairs", pairs))
                 await asyncio.sleep(60)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -117,7 +126,7 @@ def test_operator_and_scheduler_together_write_the_status_of_a_gang_once() -> No
             said = [(one.phase, is_true(one.conditions, "Initialized")) for one in gangs]
             return sum(one.calls["patch", "podgangs/status"] for one in ours), said
 
-    assert run(story()) == (5, [("Running", True)] * 5)
+    assert run(story()) == (pairs, [("Running", True)] * pairs)
 
 
 async def test_two_pods_ready_in_one_moment_are_one_status_write(world: World) -> None:

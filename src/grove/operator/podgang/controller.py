@@ -6,17 +6,20 @@ nobody wants any more are removed here.
 
 from __future__ import annotations
 
+import math
+
 from prometheus_client import Counter
 
 from grove.api import labels
-from grove.api.conditions import ErrorCode, EventReason
+from grove.api.conditions import SCHEDULED, ErrorCode, EventReason
 from grove.api.core import Pod
-from grove.api.meta import Key, Object
+from grove.api.meta import Key, Object, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.backends import Backend, BackendError, GangObjectsState
+from grove.kube.clock import loop_time
 from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, NotLeader
 from grove.kube.writes import namespace_ends
@@ -28,7 +31,7 @@ from grove.operator.shared.cluster.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.sets import SET, set_key
 from grove.operator.shared.diff import is_controlled_by, is_left_behind, needed_patch
 from grove.operator.shared.layout import replica_layouts, replica_of
-from grove.operator.shared.status_batching import PROGRESS_S, SCHEDULER_FIRST_S, SETTLE_S
+from grove.operator.shared.status_batching import BUSY_SCHEDULER_S, PROGRESS_S, SCHEDULER_FIRST_S, SETTLE_S
 
 TROUBLES = Counter(
     "grove_gang_backend_troubles",
@@ -43,6 +46,7 @@ class PodGangController:
     def __init__(self, deps: Deps, objects: SchedulerObjects) -> None:
         self._deps, self._objects = deps, objects
         self._cache, self._sets, self._queue = deps.cache, deps.sets, deps.queues.gangs
+        self._scheduler_spoke_s = -math.inf
         self._cache.on_event(Pod, self.on_pod)
         self._cache.on_event(PodClique, self.on_clique)
         self._cache.on_event(PodCliqueScalingGroup, self.on_group)
@@ -120,13 +124,18 @@ class PodGangController:
     ) -> float | None:
         after = plan.status(gang, backend, backed)
         news = plan.is_news(gang.status, after, backend)
-        limit_s = PROGRESS_S if gang.status.conditions else SCHEDULER_FIRST_S
+        limit_s = PROGRESS_S if gang.status.conditions else self._scheduler_first_s()
         wait_s = await self._deps.statuses.write(gang, after, news=news, wait_s=limit_s, conditional=True)
         if wait_s is None and backed is not None:
             for notice in plan.events(gang, backend, backed):
                 TROUBLES.labels(backend.name, backed.reason).inc()
                 self._deps.tell([notice])
         return wait_s
+
+    def _scheduler_first_s(self) -> float:
+        """How long a gang's scheduler may take to say the first word about it."""
+        is_at_work = loop_time() - self._scheduler_spoke_s < BUSY_SCHEDULER_S
+        return BUSY_SCHEDULER_S if is_at_work else SCHEDULER_FIRST_S
 
     async def _remove(self, plan: GangPlan) -> None:
         gang = plan.observed.gang
@@ -199,6 +208,8 @@ class PodGangController:
             return
         if new is None:
             self._deps.statuses.forget(gang.metadata.uid)
+        elif old is not None and _has_verdict(new) and not _has_verdict(old):
+            self._scheduler_spoke_s = loop_time()
         # By its old labels too: somebody may have taken off the one that says whose it is.
         for one in (old, new):
             if one is not None:
@@ -222,6 +233,10 @@ class PodGangController:
 def _key_of(gang: PodGang) -> GangKey | None:
     found = set_key(gang)
     return GangKey(found.namespace, found.name, gang.metadata.name) if found is not None else None
+
+
+def _has_verdict(gang: PodGang) -> bool:
+    return find_condition(gang.status.conditions, SCHEDULED) is not None
 
 
 def _gang_of(obj: Object) -> str:

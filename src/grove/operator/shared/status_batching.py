@@ -24,8 +24,10 @@ PROGRESS_S = 1.0
 """How long a status may lag behind while things are on their way and nothing is wrong."""
 FIRST_S = 5.0
 """The same for the first status of a new object: that its pods are not there yet is known to whoever made it."""
-SCHEDULER_FIRST_S = 2.0
-"""The same for the first status of a gang whose scheduler reports on it: its own first status says what ours would."""
+SCHEDULER_FIRST_S, BUSY_SCHEDULER_S = 2.0, 15.0
+"""The same for the first status of a gang whose scheduler reports on it: its own first status says what ours would.
+Longer while the scheduler is seen at work: where many gangs start at once it waits some seconds for each to be ready.
+"""
 NOTHING_YET_S = 30.0
 """The same for an object that nothing has begun for: in a set of a thousand replicas the last one's turn comes late."""
 CROWD_S = 0.05
