@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from tests.support.manifests import clique, pcs, worked_example
@@ -145,6 +146,29 @@ async def test_pods_of_a_removed_clique_go_with_one_request(world: World) -> Non
     await world.quiet()
     assert (world.writes() - before)["deletecollection", "pods"] == 1
     assert (world.writes() - before)["delete", "pods"] == 0
+
+
+@pytest.mark.simulated
+async def test_gangs_and_services_of_replicas_that_are_scaled_away_go_before_their_pods(world: World) -> None:
+    """Else every pod that goes costs an EndpointSlice and a PodGang status."""
+    await world.apply(pcs("many", clique("a"), clique("b"), replicas=20))
+    await world.available("many")
+    asked: list[str] = []
+    delete = world.operator_client.delete
+
+    async def note(kind: type[Object], *rest: Any, **more: Any) -> None:
+        asked.append(kind.__name__)
+        await delete(kind, *rest, **more)
+
+    world.operator_client.delete = note
+    await world.scale(PodCliqueSet, "many", 5)
+
+    async def gone() -> bool:
+        return len(await world.list(Pod)) == 10
+
+    await world.eventually(gone)
+    assert Counter(asked) == {"PodGang": 15, "Service": 15, "PodClique": 30}
+    assert set(asked[:30]) == {"PodGang", "Service"}
 
 
 @pytest.mark.simulated

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from grove.api import labels, names
 from grove.api.conditions import ErrorCode, EventReason
-from grove.api.core import HorizontalPodAutoscaler, Pod, ResourceClaim, Secret, ServiceAccount
+from grove.api.core import HorizontalPodAutoscaler, Pod, ResourceClaim, Secret, Service, ServiceAccount
 from grove.api.hashes import generation_hash
 from grove.api.meta import Json, Key, Object
 from grove.api.podclique import PodClique
@@ -175,13 +175,19 @@ class PodCliqueSetController:
     async def _sync_all(self, plan: SetPlan) -> list[Changes]:
         """All kinds of children at once: trouble with one does not stop the rest.
 
-        Only the token Secret comes after the account: Kubernetes deletes the token of an account that is not there.
+        Only the token Secret comes after the account: Kubernetes deletes the token of an account that is not there. And
+        where replicas go, their gangs and Services go before their pods: else every pod that goes is reported on a
+        PodGang and an EndpointSlice that are about to go too.
         """
         pcs, kinds = plan.observed.pcs, dict(plan.children)
         autoscaler = kinds.pop(HorizontalPodAutoscaler)
         if self._is_access_in_use(pcs):
             kinds = {kind: child for kind, child in kinds.items() if kind not in ACCESS}
         token = kinds.pop(Secret, None)
+        done: dict[type[Object], Changes] = {}
+        if self._has_surplus_services(pcs):
+            self._pass_on(pcs)
+            done[Service] = await self._sync(pcs, Service, kinds.pop(Service))
         async with asyncio.TaskGroup() as group:
             tasks = {kind: group.create_task(self._sync(pcs, kind, child)) for kind, child in kinds.items()}
             if token is not None:
@@ -189,9 +195,14 @@ class PodCliqueSetController:
             tasks[HorizontalPodAutoscaler] = group.create_task(self._sync_autoscalers(pcs, autoscaler))
             tasks[ResourceClaim] = group.create_task(self._sync_claims(pcs))
             tasks[ComputeDomain] = group.create_task(self._domains.sync(pcs, self._replicas_with_pods(pcs)))
-        for kind, task in tasks.items():
-            self._tell(pcs, kind, task.result())
-        return [task.result() for task in tasks.values()]
+        done |= {kind: task.result() for kind, task in tasks.items()}
+        for kind, changes in done.items():
+            self._tell(pcs, kind, changes)
+        return list(done.values())
+
+    def _has_surplus_services(self, pcs: PodCliqueSet) -> bool:
+        found = (replica_of(one.metadata) for one in self._cache.owned(Service, by=pcs.metadata.uid))
+        return any(replica is not None and replica >= pcs.spec.replicas for replica in found)
 
     async def _sync(
         self, pcs: PodCliqueSet, kind: type[Object], child: ChildKind, without: tuple[str, ...] = ()
