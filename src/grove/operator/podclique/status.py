@@ -33,7 +33,7 @@ from grove.api.meta import Condition
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.operator.shared.layout import floor
-from grove.operator.shared.outcome import Outcome, last_errors, last_operation, observed_generation, with_failure
+from grove.operator.shared.outcome import Outcome, with_outcome
 
 BELOW_MINIMUM = "BelowMinAvailable"
 """The condition of a clique or group that runs, as it was asked to, with less than its minAvailable."""
@@ -89,17 +89,16 @@ def clique_status(
     is_member = labels.SCALING_GROUP in clique.metadata.labels
     after = msgspec.structs.replace(
         before,
-        observed_generation=observed_generation(before.observed_generation, clique.metadata.generation, outcome),
-        last_errors=last_errors(before.last_errors, outcome, now),
-        last_operation=last_operation(before.last_operation, outcome, now),
+        observed_generation=clique.metadata.generation,
         replicas=counts.present,
         ready_replicas=counts.ready,
         scheduled_replicas=counts.scheduled,
         schedule_gated_replicas=counts.gated,
         updated_replicas=before.updated_replicas if updated is None else updated,
         hpa_pod_selector="" if is_member else labelsets.clique_selector(pcs.metadata.name, clique.metadata.name),
-        conditions=with_failure(_conditions(clique, counts, now), outcome, now),
+        conditions=_conditions(clique, counts, now),
     )
+    after = with_outcome(after, before, outcome, outcome, now)
     return _with_realised_hashes(after, clique, pcs, template_hash)
 
 

@@ -33,14 +33,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.operator.podclique.status import is_available, is_updated
 from grove.operator.shared.children import template_hashes
 from grove.operator.shared.layout import PodsOf, group_floor, no_pods, set_scale_selector, standalone_units
-from grove.operator.shared.outcome import (
-    Outcome,
-    last_errors,
-    last_operation,
-    observed_generation,
-    with_children,
-    with_failure,
-)
+from grove.operator.shared.outcome import Outcome, with_children, with_outcome
 from grove.operator.topology.levels import with_levels_condition
 
 
@@ -70,12 +63,10 @@ def set_status(
     told = with_children(outcome, (*of_cliques, *of_groups))
     conditions = with_levels_condition(before.conditions, pcs, binding, enabled=topology_enabled, now=now)
     replicas = [_Replica(pcs, index, live_cliques, live_groups, hashes, current) for index in range(pcs.spec.replicas)]
-    return msgspec.structs.replace(
+    after = msgspec.structs.replace(
         before,
-        observed_generation=observed_generation(before.observed_generation, pcs.metadata.generation, outcome),
-        conditions=with_failure(conditions, told, now),
-        last_errors=last_errors(before.last_errors, told, now),
-        last_operation=last_operation(before.last_operation, told, now),
+        observed_generation=pcs.metadata.generation,
+        conditions=conditions,
         replicas=pcs.spec.replicas,
         available_replicas=sum(replica.is_available for replica in replicas),
         updated_replicas=sum(replica.is_available and replica.is_updated for replica in replicas),
@@ -84,6 +75,7 @@ def set_status(
         current_generation_hash=current,
         update_progress=_with_counts(before.update_progress, replicas),
     )
+    return with_outcome(after, before, outcome, told, now)
 
 
 class _Replica:

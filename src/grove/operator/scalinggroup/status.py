@@ -37,14 +37,7 @@ from grove.operator.shared.layout import (
     member_units,
     no_pods,
 )
-from grove.operator.shared.outcome import (
-    Outcome,
-    last_errors,
-    last_operation,
-    observed_generation,
-    with_children,
-    with_failure,
-)
+from grove.operator.shared.outcome import Outcome, with_children, with_outcome
 from grove.operator.shared.rollout import group_replica_incarnation
 
 
@@ -81,12 +74,11 @@ def group_status(
         available_replicas=len(available),
         updated_replicas=len(updated),
         selector=group_scale_selector(pcs, group, config, pods_of),
-        observed_generation=observed_generation(before.observed_generation, group.metadata.generation, outcome),
-        last_errors=last_errors(before.last_errors, told, now),
-        last_operation=last_operation(before.last_operation, told, now),
-        conditions=with_failure(_conditions(group, config, replicas, now), told, now),
+        observed_generation=group.metadata.generation,
+        conditions=_conditions(group, config, replicas, now),
         update_progress=_with_counts(group, replicas, config, hashes, generation),
     )
+    after = with_outcome(after, before, outcome, told, now)
     progress = after.update_progress
     converged = len(replicas) == group.spec.replicas and all(
         has_hashes(clique, hash_, generation)

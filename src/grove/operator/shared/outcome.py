@@ -90,7 +90,7 @@ def with_children(outcome: Outcome, children: Iterable[tuple[Object, HasErrors]]
     return replace(outcome, errors=outcome.errors + told) if told else outcome
 
 
-def last_errors(before: tuple[LastError, ...], outcome: Outcome, now: datetime) -> tuple[LastError, ...]:
+def _last_errors(before: tuple[LastError, ...], outcome: Outcome, now: datetime) -> tuple[LastError, ...]:
     """The errors of this pass and no older ones; one that was there already keeps its time."""
     since = {(one.code, one.description): one.observed_at for one in before}
     return tuple(
@@ -99,7 +99,7 @@ def last_errors(before: tuple[LastError, ...], outcome: Outcome, now: datetime) 
     )
 
 
-def last_operation(before: LastOperation | None, outcome: Outcome, now: datetime) -> LastOperation:
+def _last_operation(before: LastOperation | None, outcome: Outcome, now: datetime) -> LastOperation:
     """What the operator did last; the one before if nothing about it changed."""
     if outcome.errors:
         state, description = ERROR, outcome.errors[0][1]
@@ -113,7 +113,7 @@ def last_operation(before: LastOperation | None, outcome: Outcome, now: datetime
     return LastOperation(type=kind, state=state, description=description, last_update_time=now)
 
 
-def with_failure(conditions: tuple[Condition, ...], outcome: Outcome, now: datetime) -> tuple[Condition, ...]:
+def _with_failure(conditions: tuple[Condition, ...], outcome: Outcome, now: datetime) -> tuple[Condition, ...]:
     """The conditions with `ReplicaFailure` among them while something is refused, and without it otherwise."""
     if not outcome.errors:
         return without_condition(conditions, REPLICA_FAILURE)
@@ -122,11 +122,6 @@ def with_failure(conditions: tuple[Condition, ...], outcome: Outcome, now: datet
     if _NO_PRIORITY_CLASS in message:
         reason = PRIORITY_CLASS_NOT_FOUND
     return with_condition(conditions, REPLICA_FAILURE, TRUE, reason, message, now)
-
-
-def observed_generation(before: int | None, generation: int, outcome: Outcome) -> int | None:
-    """Moves only when a pass is complete: until then the last generation that was."""
-    return generation if outcome.is_complete else before
 
 
 S = TypeVar("S", PodCliqueStatus, PodCliqueScalingGroupStatus, PodCliqueSetStatus)
@@ -140,9 +135,9 @@ def with_outcome(status: S, before: S, outcome: Outcome, told: Outcome, now: dat
     return structs.replace(
         status,
         observed_generation=status.observed_generation if outcome.is_complete else before.observed_generation,
-        conditions=with_failure(status.conditions, told, now),
-        last_errors=last_errors(before.last_errors, told, now),
-        last_operation=last_operation(before.last_operation, told, now),
+        conditions=_with_failure(status.conditions, told, now),
+        last_errors=_last_errors(before.last_errors, told, now),
+        last_operation=_last_operation(before.last_operation, told, now),
     )
 
 
