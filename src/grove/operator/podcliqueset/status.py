@@ -32,7 +32,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.operator.podclique.status import is_available, is_updated
 from grove.operator.shared.children import template_hashes
-from grove.operator.shared.layout import PodsOf, group_floor, no_pods, set_scale_selector, standalone_units
+from grove.operator.shared.layout import PodsOf, group_floor, no_pods, set_scale_selector, standalone_names
 from grove.operator.shared.outcome import Outcome, with_children, with_outcome
 from grove.operator.topology.levels import with_levels_condition
 
@@ -62,7 +62,11 @@ def set_status(
     of_groups = ((one, one.status) for one in live_groups.values())
     told = with_children(outcome, (*of_cliques, *of_groups))
     conditions = with_levels_condition(before.conditions, pcs, binding, enabled=topology_enabled, now=now)
-    replicas = [_Replica(pcs, index, live_cliques, live_groups, hashes, current) for index in range(pcs.spec.replicas)]
+    names_of = standalone_names(pcs)
+    replicas = [
+        _Replica(pcs, index, names_of(index), live_cliques, live_groups, hashes, current)
+        for index in range(pcs.spec.replicas)
+    ]
     after = msgspec.structs.replace(
         before,
         observed_generation=pcs.metadata.generation,
@@ -85,17 +89,17 @@ class _Replica:
         self,
         pcs: PodCliqueSet,
         index: int,
+        standalone: Sequence[tuple[str, str]],
         cliques: Mapping[str, PodClique],
         groups: Mapping[str, PodCliqueScalingGroup],
         hashes: Mapping[str, str],
         generation: str,
     ) -> None:
-        units = list(standalone_units(pcs, index))
         configs = pcs.spec.template.pod_clique_scaling_groups
-        found = [(cliques[unit.fqn], hashes[unit.template.name]) for unit in units if unit.fqn in cliques]
+        found = [(cliques[fqn], hashes[template]) for fqn, template in standalone if fqn in cliques]
         fqns = (names.scaling_group(pcs.metadata.name, index, config.name) for config in configs)
         self._groups = [groups[fqn] for fqn in fqns if fqn in groups]
-        self.cliques_total, self.groups_total = len(units), len(configs)
+        self.cliques_total, self.groups_total = len(standalone), len(configs)
         self.cliques_updated = sum(is_updated(clique, hash_, generation) for clique, hash_ in found)
         self.groups_updated = sum(
             group.status.current_pod_clique_set_generation_hash == generation for group in self._groups

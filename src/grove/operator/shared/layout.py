@@ -83,6 +83,12 @@ def live_replicas(groups: Iterable[PodCliqueScalingGroup]) -> GroupReplicas:
     return of
 
 
+def standalone_names(pcs: PodCliqueSet) -> Callable[[int], list[tuple[str, str]]]:
+    """For every replica, the names of its standalone PodCliques and of their templates; the templates are read once."""
+    pcs_name, templates = pcs.metadata.name, [one.name for one in pcs.spec.template.standalone_cliques]
+    return lambda replica: [(names.clique(pcs_name, replica, template), template) for template in templates]
+
+
 def standalone_units(pcs: PodCliqueSet, replica: int) -> Iterator[Unit]:
     gang = names.base_gang(pcs.metadata.name, replica)
     for template in pcs.spec.template.standalone_cliques:

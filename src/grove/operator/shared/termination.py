@@ -38,7 +38,7 @@ from grove.api.meta import Condition, ObjectMeta, find_condition, is_true
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
-from grove.operator.shared.layout import group_replica_of, standalone_units
+from grove.operator.shared.layout import group_replica_of, standalone_names
 from grove.operator.shared.rollout import (
     Restarts,
     find_restart,
@@ -150,8 +150,9 @@ def set_replicas_to_restart(
     found = {group.metadata.name: group for group in groups if not group.metadata.is_deleting}
     configs = pcs.spec.template.pod_clique_scaling_groups
     breaches: dict[int, list[Breach]] = {}
+    names_of = standalone_names(pcs)
     for replica in range(pcs.spec.replicas):
-        units = [unit.fqn for unit in standalone_units(pcs, replica)]
+        units = [fqn for fqn, _ in names_of(replica)]
         if not all(fqn in live for fqn in units):
             continue
         fqns = (names.scaling_group(pcs.metadata.name, replica, config.name) for config in configs)
@@ -266,9 +267,12 @@ def _backoff(count: int) -> timedelta:
 def _clique_breach(
     pcs: PodCliqueSet, clique: PodClique, group: PodCliqueScalingGroup | None, moment: Moment
 ) -> Breach | None:
-    if clique.metadata.is_deleting or clique.status.incarnation < wanted_incarnation(pcs, clique, group):
+    if clique.metadata.is_deleting:
         return None
-    return _breach(clique.metadata, clique.status.conditions, WAS_SCHEDULED, moment)
+    breach = _breach(clique.metadata, clique.status.conditions, WAS_SCHEDULED, moment)
+    if breach is None or clique.status.incarnation < wanted_incarnation(pcs, clique, group):
+        return None
+    return breach
 
 
 def _group_breach(pcs: PodCliqueSet, replica: int, group: PodCliqueScalingGroup, moment: Moment) -> Breach | None:
