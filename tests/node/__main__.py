@@ -72,7 +72,7 @@ def _tested(file: Path, arguments: list[str]) -> int:
     with _kernel_settings_kept(), _cgroups(), tempfile.TemporaryDirectory(prefix="grove-node-") as directory:
         for name in ("var", "var-work"):
             (Path(directory) / name).mkdir()
-        tests = [sys.executable, "-m", "pytest", str(file), "--basetemp", f"{directory}/tests", *arguments]
+        tests = [sys.executable, "-m", "pytest", "-x", str(file), "--basetemp", f"{directory}/tests", *arguments]
         command = ["unshare", *NAMESPACES, "sh", "-c", INSIDE, "sh", directory, *tests]
         return subprocess.run(command, cwd=ROOT, env={**os.environ, "GROVE_NODE": "1"}, check=False).returncode
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -101,10 +102,10 @@ def is_content(on: Installation) -> None:
 
 def is_refused_and_defaulted(on: Installation) -> None:
     """Admission answers through the Service: a bad set is refused with its field, a good one is filled up."""
-    bad = workload("small.yaml")
-    bad["spec"]["template"]["cliques"][0]["spec"]["replicas"] = -1
+    bad = workload("mpi.yaml") | {"metadata": {"name": "bad"}}
+    bad["spec"]["template"]["cliques"][1]["spec"]["startsAfter"] = ["nobody"]
     said = on.kubectl("apply", "-n", TEAM, "--dry-run=server", "-f-", stdin=yaml.safe_dump(bad), fails=True)
-    assert "replicas" in said
+    assert re.search(r"admission webhook .* denied the request.*startsAfter.*nobody", said, re.DOTALL), said
     good = workload("small.yaml") | {"metadata": {"name": "trial"}}
     out = on.kubectl("apply", "-n", TEAM, "--dry-run=server", "-o", "json", "-f-", stdin=yaml.safe_dump(good))
     assert json.loads(out)["spec"]["template"]["cliques"][0]["spec"]["minAvailable"] == 2
