@@ -401,6 +401,15 @@ def test_there_are_two_that_keep_apart_and_are_not_drained_at_once(name: str):
     assert zones["whenUnsatisfiable"] == "ScheduleAnyway", "one zone must do"
 
 
+def test_whatever_has_several_replicas_has_a_budget_that_finds_them():
+    for file in (INSTALL, EVERY_OPTION):
+        several = [d for d in documents(file) if d["kind"] == "Deployment" and d["spec"]["replicas"] > 1]
+        budgets = {d["metadata"]["name"]: d["spec"] for d in documents(file) if d["kind"] == "PodDisruptionBudget"}
+        assert budgets.keys() == {one["metadata"]["name"] for one in several}
+        for one in several:
+            assert budgets[one["metadata"]["name"]]["selector"] == one["spec"]["selector"]
+
+
 def test_a_leader_that_dies_is_replaced_within_fifteen_seconds():
     """A lease of 15 s would be over after 15 s and the takeover."""
     for name, load in (("grove-operator-cm", load_configuration), ("grove-scheduler-cm", load_scheduler_configuration)):
