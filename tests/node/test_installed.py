@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -105,7 +104,8 @@ def is_refused_and_defaulted(on: Installation) -> None:
     bad = workload("mpi.yaml") | {"metadata": {"name": "bad"}}
     bad["spec"]["template"]["cliques"][1]["spec"]["startsAfter"] = ["nobody"]
     said = on.kubectl("apply", "-n", TEAM, "--dry-run=server", "-f-", stdin=yaml.safe_dump(bad), fails=True)
-    assert re.search(r"admission webhook .* denied the request.*startsAfter.*nobody", said, re.DOTALL), said
+    assert "startsAfter" in said, said  # which no schema can know
+    assert "no such clique" in said
     good = workload("small.yaml") | {"metadata": {"name": "trial"}}
     out = on.kubectl("apply", "-n", TEAM, "--dry-run=server", "-o", "json", "-f-", stdin=yaml.safe_dump(good))
     assert json.loads(out)["spec"]["template"]["cliques"][0]["spec"]["minAvailable"] == 2
