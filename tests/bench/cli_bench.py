@@ -40,6 +40,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("tree", "s000"), ("explain", "s000"), ("explain", "wide"), ("queue", "-A"), ("topology",),
     ("topology", "--no-nodes", "-o", "json"), ("events", "s000"), ("scaleref", "s000"), ("doctor",),
     ("plan", "-f", str(ROOT / "samples" / "disaggregated.yaml")), ("plan", "--drain", "z0-b0-r0-n0"),
+    ("plan", "--scale", "s000=2"), ("scale", "s000", "2", "--dry-run"), ("rollout", "history", "s000"),
+    ("queue", "--tree"), ("status", "s000"),
 )  # fmt: skip
 
 

@@ -1,14 +1,17 @@
 // The program of the tests' containers: a server that is not ready until told, and knows when it began.
 //
 // GET /ready is its readiness probe; POST /ready and POST /unready change the answer; GET /began is the time of its
-// start. READY_AFTER (such as 500ms) makes it ready by itself so long after its start.
+// start. READY_AFTER (such as 500ms) makes it ready by itself so long after its start. It writes what it is told to
+// its log. `serve echo WORDS` says the words and what it reads, and ends with 7.
 package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -16,6 +19,13 @@ import (
 
 func main() {
 	began := time.Now()
+	if len(os.Args) > 1 && os.Args[1] == "echo" {
+		fmt.Println(strings.Join(os.Args[2:], " "))
+		io.Copy(os.Stdout, os.Stdin)
+		os.Exit(7)
+	}
+	name, _ := os.Hostname()
+	fmt.Println("serving as", name)
 	var ready atomic.Bool
 	if after, err := time.ParseDuration(os.Getenv("READY_AFTER")); err == nil {
 		time.AfterFunc(after, func() { ready.Store(true) })
@@ -24,6 +34,7 @@ func main() {
 		switch {
 		case asked.Method == http.MethodPost:
 			ready.Store(asked.URL.Path == "/ready")
+			fmt.Println("told", asked.URL.Path)
 		case asked.URL.Path != "/began" && !ready.Load():
 			out.WriteHeader(http.StatusServiceUnavailable)
 		}

@@ -176,6 +176,9 @@ class Blueprint:
             "tls-cert-file": pki / "apiserver.crt",
             "tls-private-key-file": pki / "apiserver.key",
             "client-ca-file": self.authority_file,
+            # As whom it asks a kubelet for logs, where there is one.
+            "kubelet-client-certificate": pki / "admin.crt",
+            "kubelet-client-key": pki / "admin.key",
             "authorization-mode": "RBAC",
             # Without it a single open watch holds up the server's end for a minute.
             "shutdown-watch-termination-grace-period": "1s",
