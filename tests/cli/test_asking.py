@@ -15,7 +15,7 @@ from tests.support.asking import World, server, text_of
 from grove.api.core import Pod
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.cli.access import Unanswered, explained, formatted
+from grove.cli.access import Unanswered, explained, formatted, show
 from grove.cli.doctor import doctor_answer
 from grove.cli.events import events_answer
 from grove.cli.explain import explain_answer, queue_answer
@@ -247,6 +247,69 @@ async def test_gangs_that_run_are_told_together_only_if_they_say_the_same(world:
     answer = await explain_answer(world.client, world.namespace, "chat-0-pair", now=world.now)
     assert text_of(answer, 200, world).splitlines() == [
         "chat-0: running · 3 pods ready", "chat-0-pair-0, chat-0-pair-1: running · 1 pod ready",
+    ]  # fmt: skip
+
+
+async def test_a_tree_has_whole_names_of_pods_and_says_which_instance_a_gang_is(world: World) -> None:
+    groups = [{"name": "pair", "cliqueNames": ["leader"], "replicas": 3, "minAvailable": 1}]
+    parts = [server("front", 1, 1), server("leader", 1, 1)]
+    await world.apply(world.system("chat", required="block", cliques=parts, podCliqueScalingGroups=groups))
+    await world.available("chat")
+    tree = await tree_answer(world.client, world.namespace, "chat", now=world.now)
+    wide, narrow = text_of(tree, 300, world), text_of(tree, 80, world)
+    pods = [pod.metadata.name for pod in (await world.client.list(Pod, world.namespace)).items]
+    assert len(pods) == 4
+    for name in pods:
+        assert name in wide
+        assert name in narrow
+    assert "chat-0-pair-0 (instance 1)" in wide
+    assert "chat-0-pair-1 (instance 2)" in wide
+
+
+async def test_what_is_told_speaks_of_levels_not_of_labels_and_is_whole_in_a_pipe(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await world.apply(world.system("wide", cliques=[server("worker", 5, 8)]))
+    await world.refused("wide-0")
+    client, namespace = world.client, world.namespace
+    answers = {
+        "status": await status_answer(client, namespace, "", world.now),
+        "tree": await tree_answer(client, namespace, "wide", now=world.now),
+        "explain": await explain_answer(client, namespace, "wide", now=world.now),
+        "queue": await queue_answer(client, namespace, world.now),
+        "events": await events_answer(client, namespace, "wide"),
+    }
+    for name, answer in answers.items():
+        capsys.readouterr()
+        show(answer)
+        said = capsys.readouterr().out
+        assert "comes closest, with room for wide-0-worker 4/5 pods" in said, name
+        assert "\u2026" not in said, f"{name} is cut"
+        assert "no rack has room" in said, name
+        assert "topology.kubernetes.io/" not in said, f"{name} speaks of a label"
+
+
+async def test_a_wrong_topology_is_told_with_those_there_are(world: World) -> None:
+    with pytest.raises(Unanswered, match=rf"there is no ClusterTopologyBinding nope .*{world.cluster.namespace}"):
+        await topology_answer(world.client, "nope")
+
+
+async def test_status_can_be_sorted_and_widened(world: World) -> None:
+    await world.apply(world.system("a-small", cliques=[server("one", 1, 1)]))
+    await world.available("a-small")
+    await world.apply(world.system("b-large", cliques=[server("one", 2, 8)]))
+    await world.available("b-large")
+
+    async def names(order: str) -> list[str]:
+        found = await status_answer(world.client, world.namespace, "", world.now, order=order)
+        return [row.name for row in found.data]
+
+    assert await names("name") == await names("state") == ["a-small", "b-large"]
+    assert await names("gpus") == await names("pods") == ["b-large", "a-small"]
+    assert set(await names("age")) == set(await names("restarts")) == {"a-small", "b-large"}
+    wide = text_of(await status_answer(world.client, world.namespace, "", world.now, wide=True), 200, world)
+    assert wide.splitlines()[0].split() == [
+        "NAMESPACE", "NAME", "STATE", "AVAILABLE", "PODS", "GPUS", "AGE", "UPDATED", "RESTARTS", "AUTOSCALED", "WHY",
     ]  # fmt: skip
 
 
