@@ -13,12 +13,7 @@ from pathlib import Path
 
 import click
 
-from grove.cli import local_ready as ready
-from grove.local import controlplane
-from grove.local.binaries import BinariesError, find_or_build
 from grove.local.ports import free_ports
-from grove.local.state import State
-from grove.local.supervise import supervise
 
 DEFAULT_DIR = Path("~/.grove/local")
 
@@ -63,6 +58,8 @@ def up(
     It returns when the operator and the scheduler lead and the nodes are there. Where it runs already, what has died
     of it is started again. `grove up status` says what runs; `grove up --foreground` stays and looks after it.
     """
+    from grove.local.supervise import supervise
+
     directory = directory.expanduser()
     if action == "status":
         raise click.exceptions.Exit(status(directory))
@@ -93,6 +90,10 @@ class Wanted:
 def _start(directory: Path, wanted: Wanted) -> dict[str, list[str]]:
     """Starts what is not up yet and returns when all of it is at work; the commands of what runs beside the plane."""
     import asyncio
+
+    from grove.cli import local_ready as ready
+    from grove.local import controlplane
+    from grove.local.binaries import BinariesError, find_or_build
 
     begun = time.monotonic()
     is_up = controlplane.status(directory) is not None
@@ -133,6 +134,8 @@ def _start(directory: Path, wanted: Wanted) -> dict[str, list[str]]:
 
 def _beside(kubeconfig: Path, config: OperatorConfig, ports: MetricsPorts, wanted: Wanted) -> dict[str, list[str]]:
     """The command of each program that runs beside the control plane."""
+    from grove.cli.local_ready import NAMESPACE
+
     grove, access = [sys.executable, "-m", "grove"], ["--kubeconfig", str(kubeconfig)]
     found: dict[str, list[str]] = {}
     if wanted.nodes:
@@ -148,7 +151,7 @@ def _beside(kubeconfig: Path, config: OperatorConfig, ports: MetricsPorts, wante
         found["grove-operator"] = [*image, *grove, "operator", *access, *served]
     if wanted.metrics:
         found["grove-metrics"] = [
-            *grove, "metrics", *access, "--namespace", ready.NAMESPACE, "--bind-address", "127.0.0.1",
+            *grove, "metrics", *access, "--namespace", NAMESPACE, "--bind-address", "127.0.0.1",
             "--port", str(ports.api), "--service-port", str(ports.api), "--probe-port", str(ports.probe),
             "--pages-port", str(ports.pages), "--interval", "5", "--dcgm-namespace", "", "--log-format", "text",
         ]  # fmt: skip
@@ -158,6 +161,9 @@ def _beside(kubeconfig: Path, config: OperatorConfig, ports: MetricsPorts, wante
 @contextlib.contextmanager
 def _until_told(directory: Path) -> Iterator[None]:
     """Takes the cluster down when the work in it ends, on Ctrl-C, on a polite kill, or when the terminal is closed."""
+
+    from grove.local import controlplane
+    from grove.local.state import State
 
     def ended(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -180,6 +186,8 @@ def _until_told(directory: Path) -> Iterator[None]:
 @directory_option
 def down(directory: Path) -> None:
     """Stop the local cluster that `grove up` started; its data goes, its logs stay."""
+    from grove.local import controlplane
+
     if not controlplane.down(directory.expanduser(), say=_say):
         raise click.exceptions.Exit(1)
 
@@ -187,6 +195,9 @@ def down(directory: Path) -> None:
 def status(directory: Path) -> int:
     """What runs of it, and who leads; 0 all of it, 1 nothing or not all."""
     import asyncio
+
+    from grove.cli import local_ready as ready
+    from grove.local.state import State
 
     state = State.load(directory)
     if state is None:
@@ -239,6 +250,8 @@ def operator_config(directory: Path, *, dialects: bool | None) -> OperatorConfig
     """
     import yaml
 
+    from grove.cli.local_ready import NAMESPACE
+
     path = directory / "operator.yaml"
     if not path.exists():
         webhooks, health, metrics = free_ports(3)
@@ -248,7 +261,7 @@ def operator_config(directory: Path, *, dialects: bool | None) -> OperatorConfig
             "kind": "OperatorConfiguration",
             "logFormat": "text",
             # Nobody else stands for election here; the lease is how `doctor` knows that somebody is at work.
-            "leaderElection": {"enabled": True, "resourceNamespace": ready.NAMESPACE},
+            "leaderElection": {"enabled": True, "resourceNamespace": NAMESPACE},
             "topologyAwareScheduling": {"enabled": True},
             "server": {
                 "webhooks": {"bindAddress": loopback, "port": webhooks},

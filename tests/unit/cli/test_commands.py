@@ -41,10 +41,11 @@ def test_kubectl_grove_offers_the_questions_only() -> None:
     assert "  operator " not in found.stdout
 
 
-def test_help_is_quick() -> None:
+@pytest.mark.parametrize("command", [*ASKING, "up", "down", "demo", "simulate"])
+def test_help_is_quick(command: str) -> None:
     """What takes long to import is imported by what needs it only."""
     said = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "grove.cli.kubectl", "tree", "--help"],
+        [sys.executable, "-X", "importtime", "-m", "grove", command, "--help"],
         capture_output=True, text=True, check=True, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
     )  # fmt: skip
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in said.stderr.splitlines()}
