@@ -47,7 +47,7 @@ ROWS: dict[str, list[tuple[str, str, list[tuple[str, str]]]]] = {
         ("Reconcile errors", "ops", [
             ('sum by (controller) (rate(controller_runtime_reconcile_total{result="error"}[5m]))', "{{controller}}")]),
         ("Work queues", "short", [("max by (name) (workqueue_depth)", "{{name}}")]),
-        ("Requests to the API server", "reqps", [
+        ("Writes to the API server", "reqps", [
             ('sum by (verb) (rate(grove_api_requests_total{verb!~"get|list|watch"}[5m]))', "{{verb}}")]),
         ("Memory", "bytes", [("process_resident_memory_bytes{job=~\".*grove.*\"}", "{{pod}}")]),
         ("CPU", "short", [("rate(process_cpu_seconds_total{job=~\".*grove.*\"}[5m])", "{{pod}}")]),

@@ -217,3 +217,22 @@ async def test_a_page_that_fell_behind_is_told_so_and_drawn_anew(opened: Opened)
         await tab.page.get_by_text("this page fell behind and was drawn anew").wait_for()
         assert await tab.row("nodes", "a") is None
         assert await tab.row("nodes", f"n{HISTORY + 1}") is not None
+
+
+async def test_a_live_page_does_not_take_the_focus_away(opened: Opened) -> None:
+    viewer = Painted()
+
+    def row(name: str, ready: int) -> dict[str, Any]:
+        numbers = dict.fromkeys(("replicas", "available", "updated", "asked", "held", "restarts", "gangRestarts"), 1)
+        words = {"namespace": "a", "name": name, "state": "starting", "why": f"{ready} of 9 pods ready", "created": ""}
+        return {**numbers, **words, "pods": 9, "ready": ready, "autoscaled": [], "resource": "nvidia.com/gpu"}
+
+    viewer.ledger.replace({"sets": {f"a/{name}": row(name, 0) for name in ("one", "two")}})
+    async with serving(viewer, "local") as (url, owner):
+        tab = await opened(url, owner)
+        await tab.go("sets")
+        await tab.page.focus("text=two")
+        for ready in range(1, 4):
+            viewer.ledger.record({"sets": {"a/one": row("one", ready)}}, {})
+            await tab.page.get_by_text(f"{ready} of 9 pods ready").wait_for()
+            assert await tab.page.evaluate("document.activeElement.textContent") == "two"

@@ -21,20 +21,46 @@ function put(element, children) {
   }
 }
 
+const FOCUSED = "a, button, input, [tabindex]";
+const called = (one) => `${one.tagName} ${one.getAttribute("href") ?? one.getAttribute("aria-label") ?? one.textContent}`;
+
+// Whoever has the focus keeps it, if there is such a one afterwards: a page that is live must not throw a keyboard out.
 export function fill(element, ...children) {
+  const had = element.contains(document.activeElement) && document.activeElement !== element ? document.activeElement : null;
+  const name = had && called(had), index = had ? [...element.querySelectorAll(FOCUSED)].indexOf(had) : -1;
   element.replaceChildren();
   put(element, children);
+  if (had) {
+    const all = [...element.querySelectorAll(FOCUSED)];
+    (all.find((one) => called(one) === name) ?? all[index])?.focus({ preventScroll: true });
+  }
   return element;
 }
 
-// Fills an element anew only when what it shows has changed; whoever had the focus in it keeps it.
+// Fills an element anew only when what it shows has changed.
 export function keep(element, shown, make) {
   const now = JSON.stringify(shown);
   if (element.shown === now) return;
   element.shown = now;
-  const had = [...element.querySelectorAll("button, a")].indexOf(document.activeElement);
   fill(element, make());
-  if (had >= 0) element.querySelectorAll("button, a")[had]?.focus();
+}
+
+// The same, where the elements themselves are the best word for what they show: nothing is said twice to a screen reader.
+export function settle(element, ...children) {
+  const made = document.createElement("div");
+  put(made, children);
+  if (made.innerHTML !== element.innerHTML) fill(element, [...made.childNodes]);
+}
+
+// Calls a function at most this often, and once after the last time it was wanted.
+export function calmly(draw, ms = 400) {
+  let timer = null, last = 0;
+  const now = () => {
+    timer = null;
+    last = performance.now();
+    draw();
+  };
+  return { draw: () => { timer ??= setTimeout(now, Math.max(0, last + ms - performance.now())); }, stop: () => clearTimeout(timer) };
 }
 
 export function link(text, ...path) {

@@ -1,7 +1,7 @@
 // The page of the fleet: the picture, its legend, what is chosen as text beside it, and how large a gang still fits.
 
 import { colourOf } from "./colours.js";
-import { badge, bar, fill, h, link, many } from "./dom.js";
+import { badge, bar, calmly, fill, h, link, many, settle } from "./dom.js";
 import { Fleet, sayings, swatch } from "./picture.js";
 import { onChange, row, rows, state } from "./store.js";
 
@@ -102,10 +102,10 @@ export function page(main, [namespace, name]) {
     h("h2", {}, "How large a gang still fits"), bottom);
   const choose = (one) => {
     fleet.choose(one);
-    fill(side, one ? [one.gang ? aboutGang(one.gang) : null, one.set ? aboutSet(one.set) : null, one.node ? aboutNode(one.node) : null,
+    settle(side, one ? [one.gang ? aboutGang(one.gang) : null, one.set ? aboutSet(one.set) : null, one.node ? aboutNode(one.node) : null,
       h("p", {}, h("button", { type: "button", onclick: () => choose(null) }, "show all"))]
       : nothingChosen());
-    fill(fleet.legend, legend(choose));
+    settle(fleet.legend, legend(choose));
   };
   const fleet = new Fleet(host, { chosen: choose });
   choose(namespace && name ? { gang: `${namespace}/${name}` } : null);
@@ -122,22 +122,24 @@ export function page(main, [namespace, name]) {
   search.addEventListener("input", find);
   const redraw = () => {
     const blind = row("about", "blind") ?? [];
-    fill(bottom, blind.includes("nodes") ? h("p", {}, "You may not list nodes, so there is no fleet to show.") : levels(),
+    settle(bottom, blind.includes("nodes") ? h("p", {}, "You may not list nodes, so there is no fleet to show.") : levels(),
       blind.includes("pods") && h("p", {}, "You may not list pods: what runs where is not shown."),
       state.plan && h("p", {}, "Outlined: where the plan would put pods. ", h("button", {
         type: "button", onclick: () => { state.plan = null; fleet.light(); choose(state.chosen); redraw(); },
       }, "forget the plan")));
   };
   redraw();
+  const live = calmly(() => choose(state.chosen), 250);
   let known = rows("gangs").size;
   const stop = onChange((names, keys) => {
     if (names.has("fleet") || names.has("about")) redraw();
     const others = rows("gangs").size !== known || keys === null;
     known = rows("gangs").size;
-    if (others || names.has("gangs") || (names.has("nodes") && state.chosen)) choose(state.chosen);
+    if (others || names.has("gangs") || (names.has("nodes") && state.chosen)) live.draw();
   });
   return () => {
     stop();
+    live.stop();
     fleet.stop();
     state.chosen = null;
   };

@@ -1,7 +1,7 @@
 // Who waits for a place, in the order the scheduler takes them.
 
 import { ask } from "./api.js";
-import { age, bar, fill, h, link, table } from "./dom.js";
+import { age, bar, fill, h, link, settle, table } from "./dom.js";
 import { now, onChange, state } from "./store.js";
 
 function lines(found) {
@@ -33,7 +33,7 @@ export function page(main) {
     try {
       const found = await ask("queue", { namespace: state.namespace, now: new Date(now()).toISOString() });
       const queues = await ask("queues").catch(() => []); // who may not see them sees the line all the same
-      fill(body, lines(found), quotas(queues));
+      settle(body, lines(found), quotas(queues));
     } catch (error) {
       fill(body, h("p", { class: "error", role: "alert" }, error.message));
     }

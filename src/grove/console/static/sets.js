@@ -1,6 +1,6 @@
 // All sets, worst first.
 
-import { age, badge, fill, h, link, table } from "./dom.js";
+import { age, badge, calmly, fill, h, link, settle, table } from "./dom.js";
 import { now, onChange, row, rows } from "./store.js";
 
 // As the command line has it: the worst first.
@@ -16,7 +16,7 @@ export function page(main) {
     const rank = (one) => (WORST.indexOf(one.state) + 1) || WORST.length;
     all.sort((a, b) => rank(a) - rank(b) || a.namespace.localeCompare(b.namespace) || a.name.localeCompare(b.name));
     const shown = all.slice(0, 500);
-    fill(list, table(["Namespace", "Name", "State", "Available", "Updated", "Pods ready", "GPUs held", "Restarts", "Age", "Autoscaled", "Why"], shown.map((one) => [
+    settle(list, table(["Namespace", "Name", "State", "Available", "Updated", "Pods ready", "GPUs held", "Restarts", "Age", "Autoscaled", "Why"], shown.map((one) => [
       one.namespace, link(one.name, "set", one.namespace, one.name), badge(one.state), `${one.available}/${one.replicas}`, one.updated,
       `${one.ready}/${one.pods}`, `${one.held}/${one.asked}`, one.restarts + one.gangRestarts || "", age(one.created, now()), one.autoscaled.join(", "), one.state === "running" ? one.why : link(one.why || "why?", "why", one.namespace, one.name),
     ]), { caption: "PodCliqueSets, worst first", numeric: [3, 4, 5, 6, 7, 8], wide: [10], empty: text ? "no set matches" : "no PodCliqueSets" }),
@@ -25,6 +25,11 @@ export function page(main) {
   };
   filter.addEventListener("input", draw);
   draw();
-  return onChange((names) => (names.has("sets") || names.has("about")) && draw());
+  const live = calmly(draw);
+  const stop = onChange((names) => (names.has("sets") || names.has("about")) && live.draw());
+  return () => {
+    stop();
+    live.stop();
+  };
 }
 
