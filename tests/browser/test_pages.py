@@ -223,9 +223,16 @@ async def test_a_live_page_does_not_take_the_focus_away(opened: Opened) -> None:
     viewer = Painted()
 
     def row(name: str, ready: int) -> dict[str, Any]:
-        numbers = dict.fromkeys(("replicas", "available", "updated", "asked", "held", "restarts", "gangRestarts"), 1)
+        counted = ("replicas", "available", "updated", "asked", "held", "restarts", "gangRestarts")
         words = {"namespace": "a", "name": name, "state": "starting", "why": f"{ready} of 9 pods ready", "created": ""}
-        return {**numbers, **words, "pods": 9, "ready": ready, "autoscaled": [], "resource": "nvidia.com/gpu"}
+        return {
+            **dict.fromkeys(counted, 1),
+            **words,
+            "pods": 9,
+            "ready": ready,
+            "autoscaled": [],
+            "resource": "nvidia.com/gpu",
+        }
 
     viewer.ledger.replace({"sets": {f"a/{name}": row(name, 0) for name in ("one", "two")}})
     async with serving(viewer, "local") as (url, owner):
