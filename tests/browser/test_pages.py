@@ -222,7 +222,7 @@ async def test_a_page_that_fell_behind_is_told_so_and_drawn_anew(opened: Opened)
 async def test_a_live_page_does_not_take_the_focus_away(opened: Opened) -> None:
     viewer = Painted()
 
-    def row(name: str, ready: int) -> dict[str, Any]:
+    def row(name: str, ready: int) -> dict[str, object]:
         counted = ("replicas", "available", "updated", "asked", "held", "restarts", "gangRestarts")
         words = {"namespace": "a", "name": name, "state": "starting", "why": f"{ready} of 9 pods ready", "created": ""}
         return {
