@@ -5,6 +5,7 @@ The commands' answers are compared as text, with the test's own prefix and the r
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import timedelta
 from typing import Any
@@ -12,17 +13,20 @@ from typing import Any
 import pytest
 from tests.support.asking import World, server, text_of
 
-from grove.api.core import Pod
+from grove.api.core import Event, Pod
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.cli.access import Unanswered, explained, formatted, show
 from grove.cli.doctor import doctor_answer
-from grove.cli.events import events_answer
+from grove.cli.events import events_answer, events_picture
 from grove.cli.explain import explain_answer, queue_answer
+from grove.cli.following import drawing, following
 from grove.cli.plan import plan_answer
 from grove.cli.scale import fit_lines, scale_answer, scaleref_answer
+from grove.cli.subjects import subject
 from grove.cli.topology import topology_answer
 from grove.cli.tree import status_answer, tree_answer
+from grove.kube.errors import Forbidden
 from grove.plan.copying import copy_cluster
 
 
@@ -287,6 +291,46 @@ async def test_what_is_told_speaks_of_levels_not_of_labels_and_is_whole_in_a_pip
         assert "\u2026" not in said, f"{name} is cut"
         assert "no rack has room" in said, name
         assert "topology.kubernetes.io/" not in said, f"{name} speaks of a label"
+
+
+async def test_watched_events_go_on_line_by_line(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    await world.apply(world.system("chat", cliques=[server("one", 1, 1)]))
+    await world.available("chat")
+    asked = await subject(world.client, world.namespace, "chat")
+    printed: list[str] = []
+
+    async def told(words: str) -> bool:
+        lines = capsys.readouterr().out.splitlines()
+        printed.extend(line for line in lines if not re.match(r"\d{4}-", line))  # the operator's own log is there too
+        return any(words in line for line in printed)
+
+    async with following(world.client, world.namespace, events=True) as source:
+        watching = asyncio.get_running_loop().create_task(drawing(source, events_picture(asked), in_place=False))
+        try:
+            await world.cluster.eventually(lambda: told("Ready=True"))
+            assert printed[0].split() == ["TIME", "OBJECT", "WHAT", "MESSAGE"]
+            before = len(printed)
+            for number in (1, 2):
+                about = {"kind": "PodCliqueSet", "name": "chat", "namespace": world.namespace}
+                event = {
+                    "metadata": {"name": f"e{number}", "namespace": world.namespace}, "involvedObject": about,
+                    "reason": "Something", "message": f"happened the {number}. time", "type": "Normal",
+                    "lastTimestamp": f"2026-01-01T00:00:0{number}Z",
+                }  # fmt: skip
+                await world.client.create(Event, event)
+                await world.cluster.eventually(lambda number=number: told(f"happened the {number}. time"))  # type: ignore[misc]
+            fresh = printed[before:]
+            assert sum("Something" in line for line in fresh) == 2, "each once"
+            assert not any("Created" in line for line in fresh), "what was told is not told again"
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+
+async def test_a_right_that_is_missing_later_is_told_as_that(world: World) -> None:
+    with pytest.raises(Forbidden, match="you may not"):
+        async with following(world.client, world.namespace):
+            raise Forbidden("you may not", code=403)
 
 
 async def test_a_wrong_topology_is_told_with_those_there_are(world: World) -> None:

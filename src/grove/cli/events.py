@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from grove.api.core import Event
     from grove.api.meta import Object
-    from grove.cli.following import Source
+    from grove.cli.following import Picture, Source
     from grove.cli.subjects import Subject
     from grove.kube.client import Client
 
@@ -89,15 +89,21 @@ def _concerns(event: Event, about: dict[tuple[str, str], Object], cliques: set[s
 
 
 def _watch(options: Options, name: str) -> int:
-    from dataclasses import replace
-
-    from grove.api.core import Event
     from grove.cli.access import asked_once
     from grove.cli.following import watch
     from grove.cli.subjects import subject
-    from grove.show.timeline import Moment, painted
 
     asked = asked_once(options, lambda client, namespace: subject(client, namespace, name))
+    return watch(options, events_picture(asked), events=True, in_place=False)
+
+
+def events_picture(asked: Subject) -> Picture:
+    """The timeline, and from then on what is new in it."""
+    from dataclasses import replace
+
+    from grove.api.core import Event
+    from grove.show.timeline import Moment, painted
+
     told: set[Moment] = set()
 
     async def draw(source: Source) -> Answer | None:
@@ -113,4 +119,4 @@ def _watch(options: Options, name: str) -> int:
         told.update(found.data)
         return replace(found, paint=lambda width: painted(found.data, width, fresh))
 
-    return watch(options, draw, events=True, in_place=False)
+    return draw

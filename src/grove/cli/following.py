@@ -124,11 +124,15 @@ async def following(
     source = Source(client, scheduler.cache, namespace, scheduler)
     source.has_autoscalers = has_autoscalers = await _may_read_autoscalers(client, namespace)
     _follow(source, namespace, everywhere=True, events=events)
+    is_in_step = False
     try:
         async with scheduler.following():
+            is_in_step = True
             yield source
             return
     except Forbidden as error:
+        if is_in_step:
+            raise  # a right that only the question itself needs
         note = f"you may not see what the scheduler sees ({error}); this is what it wrote on the objects"
     cache = Cache(client)
     source = Source(client, cache, namespace)
