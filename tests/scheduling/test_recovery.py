@@ -213,3 +213,22 @@ async def test_a_place_that_a_gang_may_take_over_is_known_after_a_restart_too(cl
         assert set((await bench.nodes_of("new")).values()) == {large}
         found = (await bench.podgang("new")).status.conditions
         assert "FormerPlace" not in {one.type for one in found}, "it has its place"
+
+
+async def test_a_pod_that_was_lost_comes_back_to_its_node_after_a_restart_too(cluster: Any) -> None:
+    async with scheduling(cluster) as bench:
+        (large,) = await bench.add_nodes(1, gpus=8)
+        made = gang("sys", group("w", 1), labels={"grove.io/scheduler-name": "grove-scheduler"})
+        await bench.apply(made)
+        await bench.expect({"sys/w": 1})
+        await bench.add_nodes(1)  # which a gang of one pod would take rather
+        await bench.client.delete(Pod, "sys-w-0", bench.namespace, grace_period_s=0)
+        noted = await bench.condition("sys", "SeatsKept", status="True", reason="PodsLost")
+        assert noted.message == f"w: {large}"
+        await bench.stop()
+        await bench.start()
+        await bench.create_pods(made)
+        await bench.expect({"sys/w": 1})
+        assert set((await bench.nodes_of("sys")).values()) == {large}
+        found = (await bench.podgang("sys")).status.conditions
+        assert "SeatsKept" not in {one.type for one in found}, "it is whole"

@@ -17,6 +17,7 @@ from grove.kube.cache import Cache
 from grove.scheduler.evict.victims import POD
 from grove.scheduler.loop.view import View
 from grove.scheduler.policy.gangs import GangState, base_of, is_initialized
+from grove.scheduler.policy.status import kept_seats
 
 SOON_S = 0.05
 
@@ -147,7 +148,7 @@ class Follower:
         name = str(new.metadata.key)
         gang = self._view.gangs.get(name)
         if gang is None:
-            gang = self._view.gangs[name] = GangState(name, new)
+            gang = self._view.gangs[name] = GangState(name, new, seats=kept_seats(new))
             self._mark_scaled(name)
         before = gang.group_of
         gang.adopt(new)
@@ -163,7 +164,6 @@ class Follower:
         if gang is None:
             return
         self._view.scaled_of.get(gang.base, set()).discard(gang.name)
-        self._view.seats.pop(gang.name, None)
         for key in gang.group_of:
             self._unrefer(gang, key)
         self._refer_rivals(gang)

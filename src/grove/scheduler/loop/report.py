@@ -41,6 +41,7 @@ from grove.scheduler.policy.status import (
     says_nothing,
     status_patch,
     wanted_status,
+    with_seats,
 )
 
 POD_SCHEDULED = "PodScheduled"
@@ -153,6 +154,7 @@ class Reporter:
         again = Result(after_s=self._unsettled_s(gang))
         if says_nothing(current.status, wanted) or (again.after_s and is_just_starting(current.status, wanted)):
             return again
+        wanted = with_seats(wanted, gang.seats, self._clock.now())
         try:
             self._written[name] = await self._client.patch(
                 PodGang, current.metadata.name, status_patch(current, wanted), current.metadata.namespace,

@@ -78,7 +78,7 @@ def tree_of(view: View, gang: GangState, strategy: Strategy, *, placed: bool = T
         headroom=_headroom(view, gang),
         strategy=strategy,
         former=former_nodes(view, gang),
-        seats={group: tuple(left) for group, left in view.seats.get(gang.name, {}).items()},
+        seats={group: tuple(left) for group, left in gang.seats.items()},
     )
 
 

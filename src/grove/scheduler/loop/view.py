@@ -34,7 +34,7 @@ from grove.scheduler.policy.gangs import GangState, Look, says_placed
 from grove.scheduler.volumes.claims import claim_names
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
-MOST_PLACES, MOST_SEATS = 4096, 1024
+MOST_PLACES = 4096
 
 
 class View:
@@ -75,8 +75,6 @@ class View:
         """Whether some waiting pod's place depends on other pods, so that any of them coming or going may help."""
         self.places: dict[str, frozenset[str]] = {}
         """Nodes of gangs that stood, by name, after they are gone too; the oldest are forgotten."""
-        self.seats: dict[str, dict[str, list[str]]] = {}
-        """By gang and group, nodes that pods of it left lately and that no other pod of it took since."""
         self.takes_gangs, self.wake, self._bandwidth_label = takes_gangs, wake, bandwidth_label
         self.levels: dict[str, dict[str, str]] = {}
         """Node label keys by the names of the levels, of every topology."""
@@ -303,9 +301,8 @@ class View:
         """Counts pods on the nodes chosen for them, before anybody is asked to bind."""
         for pod in pods:
             self.reserved[pod.uid] = pod.node
-            left = self.seats.get(pod.gang, {}).get(pod.group, [])
-            if pod.node in left:
-                left.remove(pod.node)
+            if (gang := self.gangs.get(pod.gang)) is not None:
+                gang.take_seat(pod.group, pod.node)
             self.put(self._without_counted(pod))
 
     def has_room(self, pods: Iterable[PodFacts]) -> bool:
@@ -339,12 +336,10 @@ class View:
             self.confirmed[uid] = node
 
     def vacate(self, uid: str) -> None:
-        """A pod is about to leave, or has left: its seat is kept for the one that comes in its stead."""
+        """A pod is about to leave, or has left."""
         pod = self.snapshot.find_pod(uid)
-        if pod is not None and pod.gang in self.gangs:
-            left = self.seats.setdefault(pod.gang, {}).setdefault(pod.group, [])
-            left.append(pod.node)
-            del left[:-MOST_SEATS]
+        if pod is not None and (gang := self.gangs.get(pod.gang)) is not None:
+            gang.vacate(pod.group, pod.node)
 
     def remember_place(self, gang: GangState) -> None:
         """Notes where a gang stands, for one that may take its place over later."""

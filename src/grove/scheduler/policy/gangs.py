@@ -41,6 +41,7 @@ PREEMPTING = "Preempting"
 HELD_FOR_OTHERS = words.NODES_HELD_FOR_OTHERS
 NO_PLACE = (UNSCHEDULABLE, HELD_FOR_OTHERS)
 
+MOST_SEATS = 1024
 MOST_NAMED = 3
 """Missing pods that are named."""
 
@@ -78,6 +79,8 @@ class GangState:
     priority: int = 0
     former: frozenset[str] = frozenset()
     """Nodes of the gang whose place it may take over."""
+    seats: dict[str, list[str]] = field(default_factory=dict)
+    """By group, nodes that pods of it left lately and that no other pod of it took since."""
     score: float | None = None
     verdict: Verdict | None = None
     life: Life = field(default_factory=Life)
@@ -132,6 +135,16 @@ class GangState:
 
     def lost(self, pod: Key) -> None:
         self.missing.add(pod)
+
+    def vacate(self, group: str, node: str) -> None:
+        """A pod is about to leave, or has left: its seat is kept for the one that comes in its stead."""
+        left = self.seats.setdefault(group, [])
+        left.append(node)
+        del left[:-MOST_SEATS]
+
+    def take_seat(self, group: str, node: str) -> None:
+        if node in (left := self.seats.get(group, [])):
+            left.remove(node)
 
     def refer(self, missing: set[Key], claimed: dict[Key, str]) -> None:
         """Which of the pods it names do not exist, and which are others'."""

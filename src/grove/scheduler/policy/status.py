@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -129,6 +129,26 @@ def former_place(podgang: PodGang) -> frozenset[str]:
     """The same as it was written."""
     said = find_condition(podgang.status.conditions, words.FORMER_PLACE)
     return frozenset(said.message.split()) if said is not None else frozenset()
+
+
+def with_seats(status: PodGangStatus, seats: Mapping[str, Sequence[str]], now: datetime) -> PodGangStatus:
+    """The status with the seats of a gang that lacks pods, as far as it is written anyway: they are worth no write of
+    their own, and without them a scheduler that starts would not know which nodes to go back to."""
+    text = "; ".join(f"{group}: {' '.join(nodes)}" for group, nodes in sorted(seats.items()) if nodes)
+    if status.phase != PENDING or not text or len(text) > MOST_NAMES:
+        conditions = without_condition(status.conditions, words.SEATS_KEPT)
+    else:
+        conditions = with_condition(
+            status.conditions, words.SEATS_KEPT, words.TRUE, PODS_LOST, text, now.replace(microsecond=0)
+        )
+    return msgspec.structs.replace(status, conditions=conditions)
+
+
+def kept_seats(podgang: PodGang) -> dict[str, list[str]]:
+    """The same as it was written, by group."""
+    said = find_condition(podgang.status.conditions, words.SEATS_KEPT)
+    parts = (part.partition(": ") for part in said.message.split("; ")) if said is not None else ()
+    return {group: nodes.split() for group, _, nodes in parts}
 
 
 def says_nothing(before: PodGangStatus, after: PodGangStatus) -> bool:
