@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.gangs import Bench, gang, group, scheduling
+from tests.support.gangs import Bench, gang, group, priorities, scheduling
 
 from grove.api.core import (
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
     PodDisruptionBudget,
-    PriorityClass,
     StorageClass,
 )
 from grove.api.labels import GANG_TIMEOUT
 from grove.api.meta import Json, find_condition
 from grove.api.podgang import PodGang
 
-pytestmark = pytest.mark.simulated
-
 
 @pytest.fixture
 async def classes(cluster: Any) -> AsyncIterator[None]:
-    for name, value in (("low", 100), ("high", 1000)):
-        await cluster.client.create(PriorityClass, {"metadata": {"name": name}, "value": value})
-    yield
-    for name in ("low", "high"):
-        await cluster.client.delete(PriorityClass, name)
+    async with priorities(cluster, low=100, high=1000):
+        yield
 
 
 def on_a_volume(name: str) -> Json:
@@ -55,6 +50,7 @@ async def remove(bench: Bench, name: str, *, pods: bool = True) -> None:
             await bench.client.delete(Pod, pod.metadata.name, bench.namespace, grace_period_s=0)
 
 
+@pytest.mark.simulated
 async def test_an_attempt_for_a_gang_that_is_gone_does_nothing_to_the_next_of_its_name(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(3)
@@ -72,6 +68,7 @@ async def test_an_attempt_for_a_gang_that_is_gone_does_nothing_to_the_next_of_it
         await bench.expect({"work/w": 2})
 
 
+@pytest.mark.simulated
 async def test_what_was_reserved_for_a_gang_that_is_gone_is_free_at_once(cluster: Any) -> None:
     """Its pods live on: nobody takes them for placed, and their node is given to others."""
     async with scheduling(cluster) as bench:
@@ -85,6 +82,7 @@ async def test_what_was_reserved_for_a_gang_that_is_gone_is_free_at_once(cluster
         await bench.expect({"next/w": 2})
 
 
+@pytest.mark.simulated
 async def test_the_same_pods_under_a_new_podgang_are_placed_for_that_one(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(2)
@@ -122,7 +120,7 @@ async def test_nobody_is_evicted_for_a_preemptor_that_is_gone(cluster: Any, clas
         await remove(bench, "high", pods=pods)
         await bench.cluster.settle(1)
         await bench.client.delete(PodDisruptionBudget, "guard", bench.namespace)
-        await bench.expect({"low/w": 2}, quiet_s=60)
+        await bench.expect({"low/w": 2}, quiet_s=60 if cluster.is_sim else 5)
 
         async def spared() -> Any:
             return find_condition((await bench.podgang("low")).status.conditions, "DisruptionTarget") is None
@@ -130,6 +128,7 @@ async def test_nobody_is_evicted_for_a_preemptor_that_is_gone(cluster: Any, clas
         await cluster.eventually(spared)
 
 
+@pytest.mark.simulated
 async def test_a_preemptor_of_the_same_name_is_another(cluster: Any, classes: None) -> None:
     """The first asked for both nodes; the second needs one, and takes the gang that costs least."""
     async with scheduling(cluster) as bench:
@@ -150,3 +149,43 @@ async def test_a_preemptor_of_the_same_name_is_another(cluster: Any, classes: No
         await asyncio.sleep(1)
         await bench.client.delete(PodDisruptionBudget, "guard", bench.namespace)
         await bench.expect({"large/w": 2, "high/w": 1}, quiet_s=60)
+
+
+STEPS = 14
+
+
+async def test_whatever_comes_and_goes_under_one_name_the_gang_that_stays_has_its_place(cluster: Any) -> None:
+    """Made, deleted, made again, pods lost, the scheduler restarted, in an order that the seed says.
+
+    The laws of it are in `test_identity_laws`, by the thousand; this is one life of them that a real server lives too.
+    """
+    rng = random.Random(7)
+    made, smaller = gang("work", group("w", 2), group("v", 1)), gang("work", group("w", 1))
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(3)
+        current = None
+        for _ in range(STEPS):
+            act = rng.choice(("replace", "replace", "lose a pod", "restart", "wait"))
+            if act == "replace":
+                if current is not None:
+                    await remove(bench, "work", pods=rng.random() < 0.8)
+                    await clear_pods(bench)
+                current = rng.choice((made, smaller))
+                await bench.apply(current)
+            elif act == "lose a pod" and current is not None:
+                lost = rng.choice(sorted(pod.metadata.name for pod in await bench.pods()))
+                await bench.client.delete(Pod, lost, bench.namespace, grace_period_s=0)
+                await bench.create_pods(current, only=[lost])
+            elif act == "restart":
+                await bench.stop()
+                await bench.start()
+            else:
+                await bench.cluster.settle(rng.choice((0.1, 0.5, 1.0)))
+        assert current is not None
+        await bench.expect({f"work/{part.name}": part.pods for part in current.groups})
+        await bench.condition("work", status="True", reason="GangScheduled")
+
+
+async def clear_pods(bench: Bench) -> None:
+    for pod in await bench.pods():
+        await bench.client.delete(Pod, pod.metadata.name, bench.namespace, grace_period_s=0)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from tests.support.gangs import gang, group, scheduling
+from tests.support.gangs import gang, group, priorities, scheduling
 
-from grove.api.core import PodDisruptionBudget, PriorityClass
+from grove.api.core import PodDisruptionBudget
 from grove.cli.explain import explain_answer, queue_answer
 from grove.scheduler.model.config import Seconds
-
-pytestmark = pytest.mark.simulated
 
 
 async def asked(bench: Any, name: str) -> tuple[str, str]:
@@ -23,12 +20,12 @@ async def asked(bench: Any, name: str) -> tuple[str, str]:
 
 
 async def test_a_gang_kept_out_by_a_hold_is_told_for_whom_by_every_command(cluster: Any) -> None:
-    async with scheduling(cluster, hold_after=Seconds(10)) as bench:
+    async with scheduling(cluster, hold_after=Seconds(3)) as bench:
         await bench.add_nodes(2)
         await bench.apply(gang("there", group("w", 1)))
         await bench.expect({"there/w": 1})
         await bench.apply(gang("large", group("w", 2)))
-        await bench.cluster.settle(20)
+        await bench.condition("large", "NodesHeld", status="True")
         await bench.apply(gang("small", group("w", 1)))
         await bench.condition("small", reason="NodesHeldForOthers")
         for said in await asked(bench, "small"):
@@ -38,9 +35,7 @@ async def test_a_gang_kept_out_by_a_hold_is_told_for_whom_by_every_command(clust
 
 
 async def test_a_gang_that_waits_for_its_victims_is_told_which_by_every_command(cluster: Any) -> None:
-    for name, value in (("low", 100), ("high", 1000)):
-        await cluster.client.create(PriorityClass, {"metadata": {"name": name}, "value": value})
-    async with scheduling(cluster) as bench:
+    async with priorities(cluster, low=100, high=1000), scheduling(cluster) as bench:
         await bench.add_nodes(2)
         await bench.apply(gang("low", group("w", 2), priority_class="low"))
         await bench.expect({"low/w": 2})

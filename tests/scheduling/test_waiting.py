@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.support.gangs import Gang, gang, gang_json, group, member_json, pod_json
+from tests.support.gangs import Gang, gang, gang_json, group, member_json, pod_json, scheduling
 
 from grove.api.core import Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from grove.api.meta import Json, find_condition
@@ -296,3 +296,22 @@ def test_what_is_held_is_written_on_both_gangs() -> None:
     assert told.message.startswith("it would fit, but nodes are held for default/large since ")
     assert pod.message == told.message
     assert after is False
+
+
+async def test_within_a_few_releases_the_elder_gang_has_its_nodes_on_any_cluster(cluster: Any) -> None:
+    """Four nodes with gangs of one pod that come and go, one at a time: a gang of two is not overtaken for ever."""
+    async with scheduling(cluster, gang_timeout=Seconds(7200), hold_after=Seconds(3600)) as bench:
+        await bench.add_nodes(4)
+        for number in range(4):
+            await bench.apply(gang(f"small-{number}", group("w", 1)))
+        await bench.expect({f"small-{number}/w": 1 for number in range(4)})
+        await bench.apply(gang("large", group("w", 2)))
+        await bench.condition("large", reason="Unschedulable")
+        for number in range(12):
+            await bench.apply(gang(f"small-{number + 4}", group("w", 1)))
+            await bench.client.delete(PodGang, f"small-{number}", bench.namespace)
+            await bench.client.delete(Pod, f"small-{number}-w-0", bench.namespace, grace_period_s=0)
+            await cluster.settle(2)
+            if len(await bench.nodes_of("large")) == 2:
+                return
+        raise AssertionError("overtaken twelve times")

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from grove.api import labels
-from grove.api.core import Event, Node, Pod
+from grove.api.core import Event, Node, Pod, PriorityClass
 from grove.api.meta import Json, find_condition
 from grove.api.podgang import PodGang
 from grove.kube.errors import NotFound
@@ -119,6 +119,18 @@ def member_json(gang: Gang, group: Group, number: int, namespace: str) -> Json:
     if gang.base:
         pod["metadata"]["labels"][labels.BASE_POD_GANG] = gang.base
     return pod
+
+
+@asynccontextmanager
+async def priorities(cluster: Any, **values: int) -> AsyncIterator[None]:
+    """PriorityClasses of these names, gone afterwards: they belong to the whole cluster."""
+    for name, value in values.items():
+        await cluster.client.create(PriorityClass, {"metadata": {"name": name}, "value": value})
+    try:
+        yield
+    finally:
+        for name in values:
+            await cluster.client.delete(PriorityClass, name)
 
 
 class Bench:
