@@ -1,9 +1,10 @@
-"""The way of one PodCliqueSet through the operator, from apply to Ready: `python -m tests.walk`.
+"""The way of one PodCliqueSet through the operator, and of one PodGang through the scheduler: `python -m tests.walk`.
 
 A plain set is applied in a simulated cluster, and every module of ours that runs a function meanwhile is noted in the
 order of its first call, with the first function called. What the API server, nodes and scheduler do is not the operator
 and left out (`grove.sim`). So are the values it speaks in (`grove.api`) and what every controller stands on
-(`grove.kube`): they are read once and then known. So is `wiring`, which has built everything before.
+(`grove.kube`): they are read once and then known. So is `wiring`, which has built everything before. The same for a
+PodGang of three pods, from the watch event to its pods bound and its status written.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from grove.api.core import Namespace
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import run
 from tests.support.cluster import Cluster
+from tests.support.gangs import gang, group, scheduling
 from tests.support.manifests import clique, pcs
 from tests.support.operating import operating
 
@@ -66,9 +68,29 @@ async def walk(*left_out: str) -> dict[str, str]:
             return found.met
 
 
+async def walk_of_a_gang() -> dict[str, str]:
+    """What of the scheduler is met between a PodGang's watch event and its status, by module."""
+    random.seed(0)
+    async with AsyncExitStack() as stack:
+        sim = await stack.enter_async_context(SimCluster())
+        cluster = Cluster(sim.client(), sim.clock, sim, stack)
+        cluster.namespace = NAMESPACE
+        await cluster.client.create(Namespace, {"metadata": {"name": NAMESPACE}})
+        async with scheduling(cluster) as bench:
+            await bench.add_nodes(4)
+            await asyncio.sleep(1)
+            with Walk("grove.sim", "grove.api", "grove.kube", "grove.show") as found:
+                await bench.apply(gang("one", group("w", 2), group("v", 1)))
+                await bench.condition("one", status="True")
+            return found.met
+
+
 def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     for number, (module, function) in enumerate(run(walk(*LEFT_OUT)).items(), 1):
+        print(f"{number:3}  {module:55} {function}")
+    print()
+    for number, (module, function) in enumerate(run(walk_of_a_gang()).items(), 1):
         print(f"{number:3}  {module:55} {function}")
 
 
