@@ -63,6 +63,7 @@ audit-rbac: $(VENV)/dev ## every right the chart grants was used: the tests on r
 	@$(PYTHON) tools/kube/kube_bin.py 1.36.3 > /dev/null
 	@rm -rf build/audit && mkdir -p build/audit
 	GROVE_AUDIT_DIR=$(CURDIR)/build/audit $(PYTEST) tests --ignore=tests/unit --ignore=tests/kube -m "not soak" -k real -p tests.rbac.recording $(PARALLEL)
+	GROVE_AUDIT_DIR=$(CURDIR)/build/audit $(PYTEST) tests/rbac -p tests.rbac.recording
 	$(BIN)/python -m tests.rbac build/audit
 
 coverage: $(VENV)/coverage ## lines and branches reached by unit, simulator and real tiers together, by room; about 40 minutes

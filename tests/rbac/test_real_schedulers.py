@@ -24,7 +24,7 @@ from tests.support.installed import Grove, give_accounts, stopped
 from tests.support.manifests import clique, pcs
 from tests.support.planes import GrovePlane
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.soak]
 
 SCHEDULERS: dict[str, type[GangScheduler]] = {
     "kai-scheduler": Kai, "koord-scheduler": Koordinator, "volcano": Volcano,

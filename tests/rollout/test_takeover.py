@@ -76,8 +76,17 @@ async def told(world: World, about: str) -> list[str]:
     return [one.message for one in events if one.involved_object.name == about and one.reason == EventReason.TAKEN_OVER]
 
 
-@pytest.mark.parametrize("name", ["scaled", "groups", "start-order"])
-async def test_a_settled_set_is_taken_over_with_all_its_pods(world: World, name: str) -> None:
+async def test_a_settled_set_is_taken_over_with_all_its_pods(world: World) -> None:
+    await is_taken_over_whole(world, "scaled")
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("name", ["groups", "start-order"])
+async def test_a_set_of_another_shape_too(world: World, name: str) -> None:
+    await is_taken_over_whole(world, name)
+
+
+async def is_taken_over_whole(world: World, name: str) -> None:
     there = left_behind(name)
     names = {(one["kind"], one["metadata"]["name"]) for one in there}
 
@@ -126,6 +135,7 @@ async def test_a_set_in_the_middle_of_an_update_is_updated_to_its_end_and_no_fur
     assert await told(world, "simple1") == [expected]
 
 
+@pytest.mark.simulated
 async def test_a_change_after_the_takeover_updates_what_changed_and_nothing_else(world: World) -> None:
     await moved_in(world, "scaled")
     before = await uids(world)
