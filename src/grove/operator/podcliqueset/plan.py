@@ -127,8 +127,8 @@ class SetPlan:
         if outcome != COMPLETE:
             of_cliques = ((one, one.status) for one in seen.cliques)
             of_groups = ((one, one.status) for one in seen.groups)
-            told = with_children(outcome, (*of_cliques, *of_groups))
-            after = with_outcome(after, seen.pcs.status, outcome, told, self.now)
+            shown = with_children(outcome, (*of_cliques, *of_groups))
+            after = with_outcome(after, seen.pcs.status, outcome, shown, self.now)
         conditions = with_features_condition(after.conditions, outcome.missing, generation, self.now)
         return structs.replace(after, conditions=conditions)
 

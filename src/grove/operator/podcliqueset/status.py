@@ -60,7 +60,7 @@ def set_status(
     hashes = template_hashes(pcs)
     of_cliques = ((one, one.status) for one in live_cliques.values())
     of_groups = ((one, one.status) for one in live_groups.values())
-    told = with_children(outcome, (*of_cliques, *of_groups))
+    shown = with_children(outcome, (*of_cliques, *of_groups))
     conditions = with_levels_condition(before.conditions, pcs, binding, enabled=topology_enabled, now=now)
     names_of = standalone_names(pcs)
     replicas = [
@@ -79,7 +79,7 @@ def set_status(
         current_generation_hash=current,
         update_progress=_with_counts(before.update_progress, replicas),
     )
-    return with_outcome(after, before, outcome, told, now)
+    return with_outcome(after, before, outcome, shown, now)
 
 
 class _Replica:

@@ -92,11 +92,11 @@ class PodGangController:
         if plan.act != "write":
             return DONE
         gang = await self._write(plan)
-        told = await self._objects.sync(gang, pcs, backend, lambda: plan.pods_of(gang))
-        backed, look_s = plan.doubted(gang, backend, told)
-        wait_s = await self._write_status(plan, gang, backend, backed)
-        if backed is not None and backed.retry:
-            raise Taken(backed.message)
+        state = await self._objects.sync(gang, pcs, backend, lambda: plan.pods_of(gang))
+        state, look_s = plan.doubted(gang, backend, state)
+        wait_s = await self._write_status(plan, gang, backend, state)
+        if state is not None and state.retry:
+            raise Taken(state.message)
         return Result(after_s=earliest(wait_s, look_s))
 
     async def _write(self, plan: GangPlan) -> PodGang:
@@ -120,15 +120,15 @@ class PodGangController:
         return self._cache.wrote(gang, echo=True)
 
     async def _write_status(
-        self, plan: GangPlan, gang: PodGang, backend: Backend, backed: GangObjectsState | None
+        self, plan: GangPlan, gang: PodGang, backend: Backend, state: GangObjectsState | None
     ) -> float | None:
-        after = plan.status(gang, backend, backed)
+        after = plan.status(gang, backend, state)
         news = plan.is_news(gang.status, after, backend)
         limit_s = PROGRESS_S if gang.status.conditions else self._scheduler_first_s()
         wait_s = await self._deps.statuses.write(gang, after, news=news, wait_s=limit_s, conditional=True)
-        if wait_s is None and backed is not None:
-            for notice in plan.events(gang, backend, backed):
-                TROUBLES.labels(backend.name, backed.reason).inc()
+        if wait_s is None and state is not None:
+            for notice in plan.events(gang, backend, state):
+                TROUBLES.labels(backend.name, state.reason).inc()
                 self._deps.tell([notice])
         return wait_s
 

@@ -68,18 +68,18 @@ class GangPlan:
         return [pod for pods in found for pod in pods]
 
     def doubted(
-        self, gang: PodGang, backend: Backend, backed: GangObjectsState | None
+        self, gang: PodGang, backend: Backend, state: GangObjectsState | None
     ) -> tuple[GangObjectsState | None, float | None]:
         """How far another scheduler is told, in the light of what it did; and when to look whether it does."""
-        doubt_s = backend.doubt_s(gang, self.pods_of(gang), self.now) if backed is not None else None
-        return (NOT_ENFORCED, None) if doubt_s == 0.0 else (backed, doubt_s)
+        doubt_s = backend.doubt_s(gang, self.pods_of(gang), self.now) if state is not None else None
+        return (NOT_ENFORCED, None) if doubt_s == 0.0 else (state, doubt_s)
 
-    def status(self, gang: PodGang, backend: Backend, backed: GangObjectsState | None) -> PodGangStatus:
+    def status(self, gang: PodGang, backend: Backend, state: GangObjectsState | None) -> PodGangStatus:
         """The status of a gang that is as wanted; `gang` is what is there now."""
         wanted, context = self.wanted, self.observed.context
         if wanted is None or context is None:
             return gang.status
-        return gang_status(gang, wanted, backend, context.pods_of, self.now, backed)
+        return gang_status(gang, wanted, backend, context.pods_of, self.now, state)
 
     def is_news(self, before: PodGangStatus, after: PodGangStatus, backend: Backend) -> bool:
         """Whether somebody waits for this status; else it may wait for more to report."""
@@ -87,15 +87,15 @@ class GangPlan:
             return False
         return backend.reports_gang_status or not self.wanted.incomplete
 
-    def events(self, gang: PodGang, backend: Backend, backed: GangObjectsState | None) -> list[Notice]:
+    def events(self, gang: PodGang, backend: Backend, state: GangObjectsState | None) -> list[Notice]:
         """Once for each time that a gang is not told to its scheduler; `gang` as it was before that was written."""
-        if backed is None or not is_trouble(backed.reason):
+        if state is None or not is_trouble(state.reason):
             return []
         before = find_condition(gang.status.conditions, SCHEDULER_OBJECTS_READY)
-        if before is not None and before.reason == backed.reason:
+        if before is not None and before.reason == state.reason:
             return []
-        reason = backend.event_reasons.get(backed.reason, backed.reason)
-        message = f"PodGang {gang.metadata.name}: {backed.message}"
+        reason = backend.event_reasons.get(state.reason, state.reason)
+        message = f"PodGang {gang.metadata.name}: {state.message}"
         return [Notice(self.observed.pcs, reason, message, warning=True)]
 
 

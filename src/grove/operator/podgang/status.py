@@ -42,17 +42,17 @@ def gang_status(
     backend: Backend,
     pods_of: PodsOf,
     now: datetime,
-    backed: GangObjectsState | None = None,
+    state: GangObjectsState | None = None,
 ) -> PodGangStatus:
     """What the operator would write on a PodGang that exists; equal to what it has if there is nothing to say.
 
-    `backed` says how far another scheduler was told of the gang, if it is told by objects of its own.
+    `state` says how far another scheduler was told of the gang, if it is told by objects of its own.
     """
     status = _with_initialized(gang, wanted, now)
-    if backed is not None:
-        told = TRUE if backed.ready else FALSE
+    if state is not None:
+        status_ = TRUE if state.ready else FALSE
         conditions = with_condition(
-            status.conditions, SCHEDULER_OBJECTS_READY, told, backed.reason, backed.message, now
+            status.conditions, SCHEDULER_OBJECTS_READY, status_, state.reason, state.message, now
         )
         status = msgspec.structs.replace(status, conditions=conditions)
     if not backend.reports_gang_status:

@@ -88,8 +88,8 @@ class GroupPlan:
     def status(self, outcome: Outcome = COMPLETE) -> PodCliqueScalingGroupStatus:
         if outcome == COMPLETE:
             return self.complete
-        told = with_children(outcome, ((member, member.status) for member in self.observed.members))
-        return with_outcome(self.complete, self.observed.group.status, outcome, told, self.now)
+        shown = with_children(outcome, ((member, member.status) for member in self.observed.members))
+        return with_outcome(self.complete, self.observed.group.status, outcome, shown, self.now)
 
     def is_news(self, after: PodCliqueScalingGroupStatus) -> bool:
         """Whether somebody waits for this status; else it may wait for more to report."""

@@ -60,7 +60,7 @@ def group_status(
     """
     members = list(members)
     replicas = _whole_replicas(pcs, group, config, replica, members)
-    told = with_children(outcome, ((member, member.status) for member in members))
+    shown = with_children(outcome, ((member, member.status) for member in members))
     generation = pcs.status.current_generation_hash
     hashes = [template_hashes[name] for name in config.clique_names if name in template_hashes]
     scheduled = [cliques for cliques in replicas.values() if _all_true(cliques, POD_CLIQUE_SCHEDULED)]
@@ -78,7 +78,7 @@ def group_status(
         conditions=_conditions(group, config, replicas, now),
         update_progress=_with_counts(group, replicas, config, hashes, generation),
     )
-    after = with_outcome(after, before, outcome, told, now)
+    after = with_outcome(after, before, outcome, shown, now)
     progress = after.update_progress
     converged = len(replicas) == group.spec.replicas and all(
         has_hashes(clique, hash_, generation)

@@ -86,8 +86,8 @@ def with_children(outcome: Outcome, children: Iterable[tuple[Object, HasErrors]]
         if not child.metadata.is_deleting
         for error in status.last_errors
     )
-    told = tuple(islice(found, MOST_ERRORS))
-    return replace(outcome, errors=outcome.errors + told) if told else outcome
+    shown = tuple(islice(found, MOST_ERRORS))
+    return replace(outcome, errors=outcome.errors + shown) if shown else outcome
 
 
 def _last_errors(before: tuple[LastError, ...], outcome: Outcome, now: datetime) -> tuple[LastError, ...]:
@@ -127,17 +127,17 @@ def _with_failure(conditions: tuple[Condition, ...], outcome: Outcome, now: date
 S = TypeVar("S", PodCliqueStatus, PodCliqueScalingGroupStatus, PodCliqueSetStatus)
 
 
-def with_outcome(status: S, before: S, outcome: Outcome, told: Outcome, now: datetime) -> S:
+def with_outcome(status: S, before: S, outcome: Outcome, shown: Outcome, now: datetime) -> S:
     """A status that was made for a complete pass, as it is after one that went like `outcome`.
 
-    `told` is the outcome with what is wrong further down, which is shown and does not hold the generation back.
+    `shown` is the outcome with what is wrong further down, which is shown and does not hold the generation back.
     """
     return structs.replace(
         status,
         observed_generation=status.observed_generation if outcome.is_complete else before.observed_generation,
-        conditions=_with_failure(status.conditions, told, now),
-        last_errors=_last_errors(before.last_errors, told, now),
-        last_operation=_last_operation(before.last_operation, told, now),
+        conditions=_with_failure(status.conditions, shown, now),
+        last_errors=_last_errors(before.last_errors, shown, now),
+        last_operation=_last_operation(before.last_operation, shown, now),
     )
 
 

@@ -119,8 +119,12 @@ def incarnation_in_effect(
     """
     index = group_replica_of(clique.metadata)
     if group is not None and index is not None:
-        told = find_restart(group.status.replica_restarts, index).generation_hash
-        if told and told == pcs.status.current_generation_hash and not has_template(clique, template_hash):
+        restarted_for = find_restart(group.status.replica_restarts, index).generation_hash
+        if (
+            restarted_for
+            and restarted_for == pcs.status.current_generation_hash
+            and not has_template(clique, template_hash)
+        ):
             return clique.status.incarnation
     return wanted_incarnation(pcs, clique, group)
 

@@ -47,13 +47,13 @@ class PodWriter:
             self._next_round(uid)
         held = await in_parallel([partial(self._ungate, one, plan.node_labels) for one in plan.ungate], careful=careful)
         lost = await in_parallel([partial(self._relabel, *one) for one in plan.relabel], careful=careful)
-        told = (
+        by_code = (
             (ErrorCode.CREATE_POD, refused),
             (ErrorCode.DELETE_POD, kept),
             (ErrorCode.REMOVE_GATE, held),
             (ErrorCode.BUILD_POD, lost),
         )
-        errors = [(code, error) for code, found in told for error in found]
+        errors = [(code, error) for code, found in by_code for error in found]
         if errors:
             self._troubled.add(uid)
         else:

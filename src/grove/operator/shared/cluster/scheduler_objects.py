@@ -1,7 +1,7 @@
 """Objects beside a PodGang by which other schedulers learn of it, such as a PodGroup; ours needs none.
 
 What they are is the backend's word, what to do about each is decided by `grove.backends.steps`; here it is done, in
-order, and followed: an object that somebody deletes or edits wakes its gang. While a gang's telling stays the same,
+order, and followed: an object that somebody deletes or edits wakes its gang. While what a gang needs stays the same,
 nothing is read or written.
 """
 
@@ -46,7 +46,7 @@ class SchedulerObjects:
         self._client, self._cache, self._queue, self._on_missing = client, cache, queue, on_missing
         self._namespace = namespace
         self._followed: set[Resource] = set()
-        self._told: dict[str, tuple[GangObjects, GangObjectsState | None]] = {}
+        self._written: dict[str, tuple[GangObjects, GangObjectsState | None]] = {}
         cache.on_event(PodGang, lambda old, new: self.forget(old.metadata.uid) if old and not new else None)
 
     def follow(self, backends: Iterable[Backend]) -> None:
@@ -65,27 +65,27 @@ class SchedulerObjects:
         if not backend.needs_gate:
             return None  # it reads PodGangs itself
         members = pods()
-        telling = backend.gang_objects(gang, pcs, members)
+        objects = backend.gang_objects(gang, pcs, members)
         uid = gang.metadata.uid
-        known = self._told.get(uid)
-        if known is not None and known[0] == telling:
+        known = self._written.get(uid)
+        if known is not None and known[0] == objects:
             return known[1]
-        if telling is NO_OBJECTS:
+        if objects is NO_OBJECTS:
             return None
-        backed = await self._tell(gang, backend, telling, bool(members))
-        if not backed.retry:
-            self._told[uid] = (telling, backed)
-        return backed
+        state = await self._write(gang, backend, objects, bool(members))
+        if not state.retry:
+            self._written[uid] = (objects, state)
+        return state
 
     def forget(self, uid: str) -> None:
-        self._told.pop(uid, None)
+        self._written.pop(uid, None)
 
-    async def _tell(self, gang: PodGang, backend: Backend, telling: GangObjects, in_use: bool) -> GangObjectsState:
+    async def _write(self, gang: PodGang, backend: Backend, objects: GangObjects, in_use: bool) -> GangObjectsState:
         made: dict[tuple[str, str], str] = {}
         troubles: list[Step] = []
-        for wanted in telling.objects:
+        for wanted in objects.objects:
             resource = _resource_of(wanted, backend)
-            step, live = await self._put(gang, wanted, resource, backend, telling.create, made, in_use)
+            step, live = await self._put(gang, wanted, resource, backend, objects.create, made, in_use)
             if live is not None:
                 made[wanted["kind"], wanted["metadata"]["name"]] = live["metadata"]["uid"]
             if step.act in ("conflict", "keep", "replace"):
@@ -94,10 +94,10 @@ class SchedulerObjects:
                 troubles.append(lost)
             if step.act in ("conflict", "replace"):
                 break  # what comes after may refer to it
-        if telling.create and telling.objects and not troubles:
-            await self._prune(gang, backend, telling.objects)
+        if objects.create and objects.objects and not troubles:
+            await self._prune(gang, backend, objects.objects)
         if not troubles:
-            return GangObjectsState(telling.ready, telling.reason, telling.message)
+            return GangObjectsState(objects.ready, objects.reason, objects.message)
         worst = troubles[-1]
         if worst.act == "replace":
             return GangObjectsState(False, REPLACING, "an older object is being replaced")
