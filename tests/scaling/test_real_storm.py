@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 
 import pytest
+from tests.support.metered import ended
 from tests.support.planes import GrovePlane
 from tests.support.storm import EVERY_S, HIGH, LOW, GangWatch, half_placed, most_writes, scaled_set, writes_since
 from tests.support.waiting import nothing_missing
@@ -61,7 +62,8 @@ async def test_a_storm_leaves_every_gang_whole_and_writes_no_more_than_what_chan
         nodes = FakeNodes(clients["nodes"], SYSTEM)
         await stack.enter_async_context(nodes.running())
         await nodes.add(Topology(racks=10, nodes=max(2, SETS // 5)))
-        await stack.enter_async_context(Scheduler(clients["scheduler"]).running())
+        deciding = asyncio.get_running_loop().create_task(Scheduler(clients["scheduler"]).run())
+        stack.push_async_callback(ended, deciding)
         await stack.enter_async_context(Operator(clients["operator"], rng=random.Random(1)).running())
         watch, cache = GangWatch(), Cache(client)
         created = 0

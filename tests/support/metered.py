@@ -168,7 +168,7 @@ async def metered(
         operator = Operator(client, rng=random.Random(1))
         binder = Binder(client, NAMESPACE, "", plays_kube=False)
         placing = asyncio.get_running_loop().create_task(binder.run())
-        stack.push_async_callback(_ended, placing)
+        stack.push_async_callback(ended, placing)
         await stack.enter_async_context(fakes.running())
         await stack.enter_async_context(operator.running())
         world = Metered(client, plane, engines, balancer, services, operator)
@@ -192,7 +192,8 @@ async def another(world: Metered, interval_s: float = 1.0) -> AsyncIterator[Metr
         world.services.remove(service)
 
 
-async def _ended(task: asyncio.Task[Any]) -> None:
+async def ended(task: asyncio.Task[Any]) -> None:
+    """Ends a task and returns when it has."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

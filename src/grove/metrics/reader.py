@@ -43,6 +43,8 @@ THOROUGH_EVERY = 30
 """Every so many pages of a pod one is searched for names that have no TYPE line."""
 SEND_EVERY_S = 0.05
 COUNT_EVERY_S = 1.0
+MOST_UNSENT = 20_000
+"""Messages kept for a serving process that does not listen; what it misses is absent there, as it should be."""
 NICENESS = 5
 """Where there is too little CPU for both, answers come before pages."""
 
@@ -130,7 +132,12 @@ async def serve(pair: socket.socket) -> None:
     outbox: list[FromReader] = []
     (begin,) = messages.to_reader.decode(await messages.read_frame(stream))
     assert isinstance(begin, Begin)
-    reader = PageReader(Bounds(begin.interval_s, begin.timeout_s, begin.page_bytes, begin.concurrent), outbox.append)
+
+    def tell(message: FromReader) -> None:
+        if len(outbox) < MOST_UNSENT:
+            outbox.append(message)
+
+    reader = PageReader(Bounds(begin.interval_s, begin.timeout_s, begin.page_bytes, begin.concurrent), tell)
 
     async def listen() -> None:
         while True:
