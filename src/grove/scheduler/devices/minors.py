@@ -29,6 +29,10 @@ HINT, JOINT = "scheduling.koordinator.sh/device-allocate-hint", "scheduling.koor
 PARTITION_SPEC, PARTITIONS = "scheduling.koordinator.sh/gpu-partition-spec", "scheduling.koordinator.sh/gpu-partitions"
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 FULL = 100
+PREFIX = "minors.grove.io/"
+"""How the names of what is counted of nodes' devices begin."""
+FREE_CORE = f"{PREFIX}core"
+"""Free parts of all cards together: pods that ask in different ways compete for them."""
 MOST_SETS = 5000
 """Sets of minors that are looked at for one pod; eight cards have seventy of four."""
 
@@ -211,6 +215,11 @@ class NodeDevices:
                 found.take(Allotment(((card.minor, FULL, card.size),)))
                 unknown -= 1
         return found
+
+    @property
+    def core(self) -> int:
+        """Free parts of all cards together."""
+        return sum(max(0, card.core) for card in self.cards.values())
 
     def allot(self, want: Want) -> Allotment | None:
         """The minors for one pod, or None. Nothing is taken yet."""
@@ -420,7 +429,7 @@ class MinorsVacancy:
         if used is None or not any(uid in used.by_pod for uid in uids):
             return {}
         before, after = self._room(used, ()), self._room(used, uids)
-        return {name: after[name] - before[name] for name in self._wants}
+        return {name: after[name] - before[name] for name in after}
 
     def _room(self, used: Used, gone: Collection[str]) -> dict[str, int]:
         """Nodes of a fleet are much alike: each situation is worked out once."""
@@ -430,5 +439,6 @@ class MinorsVacancy:
         key = (used.kind, tuple(taken), unknown)
         if key not in self._known:
             free = used.devices.without(taken, unknown)
-            self._known[key] = {name: free.room(want) for name, want in self._wants.items()}
+            room = {name: free.room(want) for name, want in self._wants.items()}
+            self._known[key] = {FREE_CORE: free.core, **room}
         return self._known[key]

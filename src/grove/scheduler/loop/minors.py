@@ -22,10 +22,12 @@ from grove.kube.events import Recorder
 from grove.scheduler.devices.minors import (
     ALLOCATED,
     CORE,
+    FREE_CORE,
     FULL,
     GPU_NAMES,
     MEMORY,
     NAMES,
+    PREFIX,
     RATIO,
     RDMA,
     SHARE,
@@ -47,7 +49,6 @@ from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.podreq import pod_requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal, Vacancy
 
-PREFIX = "minors.grove.io/"
 VALID = f"{PREFIX}valid-Device-object"
 """What a node lacks whose Device object is wrong, while there is such a node: so gangs that wait are told."""
 WITHOUT = 2**40
@@ -86,11 +87,11 @@ class Minors(NodeSource):
             return {}
         here = self._nodes.get(node)
         if here is None:
-            return {VALID: WITHOUT, **dict.fromkeys(self._wants, WITHOUT)}
+            return {VALID: WITHOUT, FREE_CORE: WITHOUT, **dict.fromkeys(self._wants, WITHOUT)}
         if here.fault:
-            return {**dict.fromkeys(self._wants, WITHOUT), VALID: 0}
+            return {FREE_CORE: WITHOUT, **dict.fromkeys(self._wants, WITHOUT), VALID: 0}
         free = self._free(node)
-        found = {VALID: WITHOUT, **{name: free.room(want) for name, want in self._wants.items()}}
+        found = {VALID: WITHOUT, FREE_CORE: free.core, **{name: free.room(want) for name, want in self._wants.items()}}
         # What the device plugin may not publish: the sums, for plain counting not to be in the way.
         cards = len(here.cards) * FULL
         memory = sum(card.size for card in here.cards.values())
@@ -123,7 +124,8 @@ class Minors(NodeSource):
         if name not in self._wants:
             self._wants[name] = want
             self._stale.update(node.metadata.name for node in self._view.nodes.list())
-        return Needs(((name, 1), *valid))
+        core = ((FREE_CORE, want.cards * want.core),) if want.cards and want.core else ()
+        return Needs(((name, 1), *core, *valid))
 
     def _mix(self, want: Want) -> None:
         if not want.is_plain and not self._mixed:
@@ -191,7 +193,7 @@ class Minors(NodeSource):
         return Used(devices, devices.kind, by_pod, tuple(promised))
 
     def vacancy(self, asked: Collection[str], nodes: Collection[str]) -> Vacancy | None:
-        wants = {name: self._wants[name] for name in asked if name in self._wants}
+        wants = {name: self._wants[name] for name in sorted(asked) if name in self._wants}
         if not wants:
             return None
         return MinorsVacancy({node: self._used(node) for node in nodes if node in self._nodes}, wants)
