@@ -28,7 +28,7 @@ from grove.scheduler.cluster.nodes import Mask
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.cel import NotUnderstood
 from grove.scheduler.devices.devices import SHARED
-from grove.scheduler.devices.homes import Lot, Open, at_homes, bound_to, lots
+from grove.scheduler.devices.homes import Lot, Open, at_homes, bound_to, kept_off, lots
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
 from grove.scheduler.evict.vacancies import NO_VACANCIES, Vacancies
 from grove.scheduler.evict.victims import DisruptionBudget, Running
@@ -38,6 +38,7 @@ from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import NO_DEVICES, SHARED_HOME, Reason
+from grove.scheduler.reserve.slots import outside
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.state import TakesLong, hurried
 
@@ -195,23 +196,43 @@ class Sharing:
     async def place(
         self, unit: str, gang: Gang, closed: Collection[str], to_bind: Callable[[Placement], Sequence[PodFacts]]
     ) -> Found:
-        """`Decider.place`, with devices set aside for the pods that will be bound.
+        """`Decider.place`, with what sources give set aside for the pods that will be bound.
 
-        Where counting devices was too hopeful (claims of several kinds met on one node) it is tried without that node.
+        Where counting was too hopeful (pods that ask in different ways met on one node) it is tried with a pod kept off
+        that node, then with all of them, then with pods that do without reservations.
         """
-        barred: dict[str, str] = {}
-        while True:
-            found = await self._place(unit, gang, (*closed, *barred))
-            if isinstance(found.answer, Placement):
-                refusal = self._view.take(to_bind(found.answer))
-                if refusal is None:
-                    return found
-                barred[refusal.node] = refusal.why
-            if barred and (isinstance(found.answer, NoFit) or len(barred) > MOST_BARRED):
-                why = next(iter(barred.values()))
-                return Found(found.decision, NoFit(gang.name, _no_devices(why), False, version=found.answer.version))
-            if isinstance(found.answer, NoFit):
+        outside_ = _outside_reservations(gang)
+        ways = [(gang, True), (gang, False), *([(outside_, True)] if outside_ is not gang else ())]
+        was_by_node = False
+        for tree, by_pod in ways:
+            if was_by_node and not by_pod:
+                continue  # no source knew which pod was one too many: the nodes were left out already
+            found, why, was_by_node = await self._try(unit, tree, closed, to_bind, by_pod=by_pod)
+            if not why:
                 return found
+        return Found(found.decision, NoFit(gang.name, _no_devices(why), False, version=found.answer.version))
+
+    async def _try(
+        self, unit: str, gang: Gang, closed: Collection[str], to_bind: Callable[[Placement], Sequence[PodFacts]], *,
+        by_pod: bool,
+    ) -> tuple[Found, str, bool]:  # fmt: skip
+        """An answer; why it is none yet, if a source has refused what was counted on; whether nodes were left out."""
+        barred: set[str] = set()
+        why = ""
+        for _ in range(MOST_BARRED):
+            found = await self._place(unit, gang, (*closed, *sorted(barred)))
+            if isinstance(found.answer, NoFit):
+                break
+            refusal = self._view.take(to_bind(found.answer))
+            if refusal is None:
+                return found, "", bool(barred)
+            why = refusal.why
+            pod = next((pod for group in gang.groups() for pod in group.pods if pod.uid == refusal.uid), None)
+            if by_pod and pod is not None:
+                gang = gang.with_pods({pod.uid: kept_off(pod, refusal.node)})
+            else:
+                barred.add(refusal.node)
+        return found, why, bool(barred)
 
     async def _place(self, unit: str, gang: Gang, closed: tuple[str, ...]) -> Found:
         """With the users of each shared claim on one node that can serve it."""
@@ -320,6 +341,15 @@ def at_cleared_homes(view: View, gang: Gang, pods: Sequence[PodFacts]) -> Iterat
 
 def lack(lot: Lot) -> str:
     return f'no node with room has the free devices that the shared resourceclaim "{lot.name}" asks for'
+
+
+def _outside_reservations(gang: Gang) -> Gang:
+    """The gang with pods that do without reservations, as far as they may; the same if nothing is changed by that."""
+    changed: dict[str, PodFacts | None] = {}
+    for pod in (pod for group in gang.groups() for pod in group.pods):
+        if (shape := outside(pod.shape)) is not pod.shape and shape != pod.shape:
+            changed[pod.uid] = pod.shaped(shape)
+    return gang.with_pods(changed)
 
 
 def _no_devices(why: str) -> Reason:

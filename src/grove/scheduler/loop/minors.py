@@ -148,7 +148,7 @@ class Minors(NodeSource):
             if found is None:
                 for uid in made:
                     self.release(uid)
-                return Refusal(facts.node, here.fault or "its free devices are not those that are asked for")
+                return Refusal(facts.node, here.fault or "its free devices are not those that are asked for", facts.uid)
             self._promised[facts.uid] = (facts.node, found)
             self._stale.add(facts.node)
             made.append(facts.uid)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -31,10 +31,10 @@ from grove.kube.events import Recorder
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.notes import PodNotes
 from grove.scheduler.loop.view import View
-from grove.scheduler.model.facts import PODS, PodFacts, Shape
+from grove.scheduler.model.facts import PODS, PodFacts, Requests, Shape
 from grove.scheduler.model.podreq import pod_requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal, Vacancy
-from grove.scheduler.reserve.slots import SLOT, Held, ReservationsVacancy, Slots, may_use, slots_for
+from grove.scheduler.reserve.slots import SLOT, Guest, Held, ReservationsVacancy, Slots, housed, may_use, slots_for
 from grove.scheduler.reserve.status import expiry_of, owners_status
 
 USED = "reservation"
@@ -49,8 +49,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Promise:
+    """What a pod on its way uses; empty where it turned out to need no reservation."""
+
     reservation: str
-    slots: str
+    node: str
 
 
 class Reservations(NodeSource):
@@ -115,21 +117,73 @@ class Reservations(NodeSource):
 
     def reserve(self, pods: Sequence[PodFacts]) -> Refusal | None:
         made: list[str] = []
+        by_node: dict[str, list[PodFacts]] = {}
         for pod in pods:
-            slot = next((name for name, _ in pod.shape.requests if name.startswith(SLOT)), "")
-            if not slot or pod.uid in self._promised:
+            by_node.setdefault(pod.node, []).append(pod)
+        for node, here in by_node.items():
+            guests = [pod for pod in here if _slot(pod.shape.requests) and pod.uid not in self._promised]
+            if not guests:
                 continue
-            here = self._on.get(pod.node, {})
-            found = self._slots[slot].pick(here.values()) if slot in self._slots else None
-            if found is None:
+            chosen = self._as_planned(node, guests) or self._in_any_way(node, guests, here)
+            if chosen is None:
                 for uid in made:
                     self.release(uid)
-                return Refusal(pod.node, "its reservations are used up")
-            found.users[pod.uid] = dict(pod.shape.used)
-            self._promised[pod.uid] = Promise(found.name, slot)
-            self._stale.add(pod.node)
-            made.append(pod.uid)
+                return Refusal(node, "its reservations are used up", guests[-1].uid)
+            self._promise(node, guests, chosen)
+            made += chosen
         return None
+
+    def _as_planned(self, node: str, guests: Sequence[PodFacts]) -> dict[str, Held | None] | None:
+        """Reservations as the search has counted on them; None if they are not there for all of them at once."""
+        here = [replace(one, users=dict(one.users)) for one in self._on.get(node, {}).values()]
+        found: dict[str, Held | None] = {}
+        for pod in guests:
+            slots = self._slots.get(_slot(pod.shape.requests))
+            one = slots.pick(here) if slots is not None else None
+            if one is None:
+                return None
+            one.users[pod.uid] = dict(pod.shape.used)
+            found[pod.uid] = one
+        return found
+
+    def _in_any_way(
+        self, node: str, guests: Sequence[PodFacts], here: Sequence[PodFacts]
+    ) -> dict[str, Held | None] | None:
+        """Any other way to house them: what one uses of a reservation the next has to do without."""
+        snapshot = self._view.snapshot
+        row = snapshot.nodes.row_of.get(node)
+        if row is None:
+            return None
+        free = {name: int(snapshot.free[r, row]) for r, name in enumerate(snapshot.resources)}
+        counted = {pod.uid for pod in guests} | self._promised.keys()
+        for other in (pod for pod in here if pod.uid not in counted):
+            for resource, asked_for in other.shape.requests:
+                free[resource] = free.get(resource, 0) - asked_for
+        asked = []
+        for pod in guests:
+            known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name))
+            if known is None:
+                return None
+            needs = self.needs(known)
+            usable = frozenset(name for way in needs.instead for name in self._slots[_slot(way)].reservations)
+            asked.append(Guest(pod.uid, pod.shape.used, usable, needs.only))
+        return housed(asked, list(self._on.get(node, {}).values()), free)
+
+    def _promise(self, node: str, guests: Sequence[PodFacts], chosen: Mapping[str, Held | None]) -> None:
+        """Keeps what was chosen for pods on their way, and what they need of the node beyond what was counted."""
+        for pod in guests:
+            self._promised[pod.uid] = Promise(one.name if (one := chosen[pod.uid]) is not None else "", node)
+        for uid, one in chosen.items():  # in the order in which they use what is there
+            pod = next(pod for pod in guests if pod.uid == uid)
+            held = self._on[node][one.name] if one is not None else None
+            rest = held.rest_for(pod.shape.used) if held is not None else pod.shape.used
+            if held is not None:
+                held.users[uid] = dict(pod.shape.used)
+            counted = dict(pod.shape.requests)
+            more = tuple((name, need) for name, amount in rest or () if (need := amount - counted.get(name, 0)) > 0)
+            if more:
+                self._view.snapshot.add_pod(PodFacts(f"{PROMISE}{uid}", "", node, Shape(more), node=node))
+        self._stale.add(node)
 
     def release(self, uid: str) -> None:
         promise = self._promised.pop(uid, None)
@@ -261,6 +315,8 @@ class Reservations(NodeSource):
             self._notes.forget(uid)
             if promise is not None:
                 self._view.snapshot.remove_pod(f"{PROMISE}{uid}")
+                if not promise.reservation:
+                    del self._promised[uid]
         name = promise.reservation if promise is not None else _allocated(pod)
         if not name:
             return
@@ -336,6 +392,11 @@ class Reservations(NodeSource):
 def _said(one: Reservation) -> tuple[object, ...]:
     """What of a reservation decides who may use it and what it has."""
     return one.spec, one.metadata.labels, one.status.phase, one.status.node_name, one.status.allocatable
+
+
+def _slot(requests: Requests) -> str:
+    """The place in reservations among requests, if there is one."""
+    return next((name for name, _ in requests if name.startswith(SLOT)), "")
 
 
 def _hold_uid(one: Reservation) -> str:

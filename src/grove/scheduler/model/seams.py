@@ -63,10 +63,11 @@ NO_NEEDS = Needs()
 
 
 class Refusal(NamedTuple):
-    """A node that cannot give what was counted on, and why."""
+    """A node that cannot give what was counted on, and why; `uid` is of the pod that was one too many, if one was."""
 
     node: str
     why: str
+    uid: str = ""
 
 
 class Vacancy(Protocol):

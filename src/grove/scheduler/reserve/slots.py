@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from typing import NamedTuple
 
 from grove.api.koordinator import RESERVATION_ORDER, Reservation
 from grove.api.pod import Pod, Toleration
 from grove.api.reservation_ref import is_meant, tolerations
 from grove.scheduler.filters.taints import tolerates
-from grove.scheduler.model.facts import PODS, Requests
+from grove.scheduler.model.facts import PODS, Requests, Shape
 
 SLOT = "reservation.grove.io/"
 """How the names of counted places begin, among a node's resources."""
 RESTRICTED = "Restricted"
 MOST_SLOTS = 10_000
+MOST_STEPS = 5_000
+"""Uses of reservations that are tried for the pods of one node."""
 
 
 @dataclass(slots=True)
@@ -135,6 +138,55 @@ class ReservationsVacancy:
                 for resource, left in then.items():
                     found[resource] = found.get(resource, 0) + now[resource] - left
         return found
+
+
+class Guest(NamedTuple):
+    """A pod that may use some reservations of its node, or has to."""
+
+    uid: str
+    requests: Requests
+    usable: frozenset[str]
+    must: bool = False
+
+
+def housed(
+    guests: Sequence[Guest], held: Sequence[Held], free: Mapping[str, int], steps: int = MOST_STEPS
+) -> dict[str, Held | None] | None:
+    """Which reservation each guest of a node uses, or none, so that the node has the rest for all; None if no way is
+    found within the steps. Every order of using a reservation is tried, as each leaves the next something else."""
+    left = [steps]
+    users = {one.name: dict(one.users) for one in held}
+    found: dict[str, Held | None] = {}
+
+    def settle(open_: tuple[Guest, ...], free: Mapping[str, int]) -> bool:
+        if not open_:
+            return True
+        for guest in open_:
+            others = tuple(one for one in open_ if one is not guest)
+            for one in (*(one for one in held if one.name in guest.usable), *(() if guest.must else (None,))):
+                left[0] -= 1
+                if left[0] < 0:
+                    return False
+                now = replace(one, users=users[one.name]) if one is not None else None
+                rest = now.rest_for(guest.requests) if now is not None else guest.requests
+                if rest is None or any(free.get(name, 0) < amount for name, amount in rest):
+                    continue
+                if one is not None:
+                    users[one.name][guest.uid] = dict(guest.requests)
+                found[guest.uid] = one
+                if settle(others, {**free, **{name: free.get(name, 0) - amount for name, amount in rest}}):
+                    return True
+                if one is not None:
+                    del users[one.name][guest.uid]
+        return False
+
+    return found if settle(tuple(guests), free) else None
+
+
+def outside(shape: Shape) -> Shape:
+    """The shape without the ways that use a reservation; as it is, if it has no other way."""
+    ways = [one for one in (shape.requests, *shape.alternatives) if not any(name.startswith(SLOT) for name, _ in one)]
+    return replace(shape, requests=ways[0], alternatives=tuple(ways[1:])) if ways else shape
 
 
 def slots_for(requests: Requests, usable: Iterable[Held]) -> list[Slots]:
