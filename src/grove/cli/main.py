@@ -140,7 +140,6 @@ def run(command: click.Command, argv: list[str], *, prog: str = "grove") -> NoRe
     """Runs a command; what goes wrong with the cluster or the input is one line on stderr and exit code 2."""
     from grove.kube.errors import (  # here, so that a command without a cluster does not pay for it
         KubeError,
-        Unreachable,
     )
 
     argv, verbose = without_verbose(argv)
@@ -163,7 +162,15 @@ def run(command: click.Command, argv: list[str], *, prog: str = "grove") -> NoRe
         if verbose:
             raise
         text = " ".join(str(error).split()) or type(error).__name__
-        here = isinstance(error, Unreachable) and any(f"//{host}:" in text for host in ("127.0.0.1", "localhost"))
-        hint = "; if it is the cluster of `grove up`, that starts it again" if here else ""
-        click.echo(f"error: {text}{hint}", err=True)
+        click.echo(f"error: {text}{_local_hint(text)}", err=True)
         sys.exit(2)
+
+
+def _local_hint(text: str) -> str:
+    """What helps if the cluster that is not found is, or could be, that of `grove up`."""
+    if text.startswith("cannot reach ") and any(f"//{host}:" in text for host in ("127.0.0.1", "localhost")):
+        return "; if it is the cluster of `grove up`, that starts it again"
+    local = os.path.expanduser("~/.grove/local")
+    if text.startswith("no cluster: ") and os.path.exists(f"{local}/state.json"):
+        return f"; `grove up` has one: export KUBECONFIG={local}/kubeconfig"
+    return ""

@@ -199,11 +199,7 @@ def test_a_timeout_is_taken_as_kubectl_takes_it(said: str, want: float) -> None:
     assert Timeout().convert(said, None, None) == want
 
 
-COMMANDS_WITHOUT_A_CLUSTER = (
-    ["status"], ["tree", "x"], ["explain", "x"], ["queue"], ["doctor"], ["plan", "--scale", "x=2"], ["scale", "x", "2"],
-    ["logs", "x"], ["exec", "x", "--", "ls"], ["events", "x"], ["topology"], ["rollout", "status", "x"],
-    ["status", "-w"], ["explain", "x", "-w"], ["scaleref", "x"],
-)  # fmt: skip
+WAYS_TO_ASK = (["status"], ["status", "-w"], ["doctor"], ["logs", "x"], ["plan", "--scale", "x=2"], ["scale", "x", "2"])
 
 
 def test_a_cluster_that_does_not_answer_is_one_line_whatever_is_asked(tmp_path: Path) -> None:
@@ -216,6 +212,18 @@ def test_a_cluster_that_does_not_answer_is_one_line_whatever_is_asked(tmp_path: 
         "error: cannot reach https://127.0.0.1:1: Connection refused; if it is the cluster of `grove up`, that starts "
         "it again\n"
     )
-    for args in COMMANDS_WITHOUT_A_CLUSTER:
+    for args in WAYS_TO_ASK:
         found = grove(*args, KUBECONFIG=str(dead))
         assert (found.returncode, found.stdout, found.stderr) == (2, "", want), args
+
+
+def test_without_a_kubeconfig_the_cluster_of_grove_up_is_offered_while_it_is_there(tmp_path: Path) -> None:
+    offered = f"; `grove up` has one: export KUBECONFIG={tmp_path}/.grove/local/kubeconfig\n"
+    assert not grove("status", HOME=str(tmp_path)).stderr.endswith(offered)
+    state = tmp_path / ".grove" / "local" / "state.json"
+    state.parent.mkdir(parents=True)
+    state.write_text("{}")
+    found = grove("status", HOME=str(tmp_path))
+    assert found.returncode == 2
+    assert found.stderr.startswith("error: no cluster: ")
+    assert found.stderr.endswith(offered)
