@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -118,4 +119,4 @@ async def opened(chromium: str) -> AsyncIterator[Opened]:
         await browser.close()
         # The server of a test is gone before its browser, which complains of the broken line.
         said = [(tab, one) for tab in tabs for one in tab.complaints if "net::ERR_" not in one]
-        assert [one for tab, one in said if not (tab.may_be_refused and "status of 403" in one)] == []
+        assert [one for tab, one in said if not (tab.may_be_refused and re.search(r"status of (403|422)", one))] == []

@@ -61,7 +61,7 @@ async def test_every_page_has_its_words_and_makes_no_complaint(opened: Opened, w
     words = {
         "tour": "A gang that does not fit", "fleet": "How large a gang still fits", "sets": "wide",
         "set/default/chat": "chat-0-prefill-0", "why/default/wide": "cannot fit", "queue": "wide-0",
-        "plan": "Nothing is written", "object/Node/-/z0-b0-r0-n0": "nvidia.com/gpu",
+        "plan": "Nothing is written.", "object/Node/-/z0-b0-r0-n0": "nvidia.com/gpu",
     }  # fmt: skip
     for path in PAGES:
         await tab.go(path)
@@ -77,6 +77,29 @@ async def test_why_a_gang_waits_and_what_helps_is_two_clicks_away(opened: Opened
     await tab.page.get_by_text("Any one of these would help").wait_for()
     assert await tab.page.locator(".layers .stopped").count() == 1
     assert await tab.page.locator(".helps li").count() >= 1
+
+
+async def test_what_ifs_are_answered_and_drawn(opened: Opened, waiting: Showing) -> None:
+    url, owner, tour = waiting
+    tab = await opened(url, owner)
+    await over(tour)
+    await tab.go("plan")
+    await tab.page.fill("#scale", "chat/prefill=5")
+    await tab.page.press("#scale", "Enter")
+    await tab.page.locator("#result td", has_text="fits").first.wait_for()
+    planned = "document.querySelector('canvas').fleet.planned.size"
+    assert await tab.page.evaluate(planned) > 0
+    node = next(name for name, row in tour.ledger.table("nodes").items() if row[4])
+    await tab.page.fill("#drain", node)
+    await tab.page.press("#drain", "Enter")
+    await tab.page.locator("#result tr", has_text="chat-0").first.wait_for()
+    tab.may_be_refused = True
+    await tab.page.fill("#manifest", "kind: Nothing")
+    await tab.page.click("text=Try it")
+    await tab.page.get_by_text("there is no PodCliqueSet in it").wait_for()
+    await tab.page.fill("#scale", "chat/prefill=12")
+    await tab.page.press("#scale", "Enter")
+    await tab.page.get_by_text("Any one of these would help").or_(tab.page.locator("#result .reason")).first.wait_for()
 
 
 async def test_a_node_that_fails_is_in_the_picture_within_a_second(opened: Opened, waiting: Showing) -> None:

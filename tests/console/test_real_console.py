@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession, web
+from tests.console.test_process import printed_link, started
 from tests.support.manifests import clique, pcs
 
 from grove.api.core import Namespace, Node
@@ -187,3 +188,42 @@ async def test_what_the_page_shows_is_what_the_command_line_prints(
         await client.delete(Node, f"{fresh_name}-n")
         await seen.until(lambda tables: f"{fresh_name}-n" not in tables["nodes"])
     door.kubectl("delete", "clusterrolebinding", f"admin-{fresh_name}")
+
+
+async def test_a_proxy_may_bring_the_token_in_a_header_of_its_own(
+    control_plane: ControlPlane, door: Door, two_teams: Teams
+) -> None:
+    red, _ = two_teams
+    door.kubectl("create", "role", "look", "-n", red, *VIEW)
+    token = door.token(red, "viewer", "rolebinding", "look", "-n", red, "--role=look")
+    config = replace(load_config(control_plane.kubeconfig), credentials=Fixed(Credential()))
+    guests = Guests(config, door.followings)
+    app = Console(guests, questions(), token_header="X-Forwarded-Access-Token").application()
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        for headers, want in (({"X-Forwarded-Access-Token": token}, (True, 200)), ({}, (False, 401))):
+            async with door.http.get(f"{url}/api/mode", headers=headers) as answer:
+                knows = (await answer.json())["signedIn"]
+            body = json.dumps({"namespace": red, "name": f"only-{red}"})
+            async with door.http.post(f"{url}/api/ask/tree", data=body, headers=headers) as answer:
+                assert (knows, answer.status) == want
+    finally:
+        await runner.cleanup()
+        await guests.close()
+
+
+async def test_grove_console_has_the_rights_of_its_kubeconfig(
+    control_plane: ControlPlane, door: Door, two_teams: Teams
+) -> None:
+    words = ("console", "--no-open", "--kubeconfig", str(control_plane.kubeconfig))
+    async with started(*words) as process:
+        url, link = await printed_link(process)
+        async with door.http.post(f"{url}/api/session", data=json.dumps({"link": link})) as answer:
+            session = (await answer.json())["session"]
+        headers = {"Authorization": f"Bearer {session}"}
+        async with door.http.get(f"{url}/api/stream", headers=headers) as stream:
+            both = {f"{team}/only-{team}" for team in two_teams}
+            await Seen(stream).until(lambda tables: both <= set(tables.get("sets", {})))

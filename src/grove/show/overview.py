@@ -26,7 +26,7 @@ from grove.show.words import age
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One set. `asked` and `held` are accelerators: of all pods it wants, and of those that have a node."""
+    """One set. `scheduled` pods have a node; `asked` and `held` are accelerators of all that it wants, and of those."""
 
     namespace: str
     name: str
@@ -44,6 +44,7 @@ class Row:
     autoscaled: tuple[str, ...]
     created: datetime | None
     resource: str
+    scheduled: int = 0
 
 
 def rows_of(sets: Sequence[Judgement], seen: Seen, order: str = "state", resource: str = "") -> list[Row]:
@@ -54,24 +55,27 @@ def rows_of(sets: Sequence[Judgement], seen: Seen, order: str = "state", resourc
     for one in sets:
         pcs = by_key[Key(one.namespace, one.name)]
         assert one.tree is not None
-        asked, held, restarts = _amounts(seen, pcs, resource)
+        asked, held, scheduled, restarts = _amounts(seen, pcs, resource)
         found.append(Row(
             one.namespace, one.name, one.state, one.reason, pcs.spec.replicas, pcs.status.available_replicas,
             pcs.status.updated_replicas, one.tree.count.wanted, one.tree.count.ready, asked, held, restarts,
             pcs.status.gang_restarts, tuple(_autoscaled(seen, pcs)), pcs.metadata.creation_timestamp, resource,
+            scheduled,
         ))  # fmt: skip
     return sorted(found, key=SORTS[order or "state"])  # type: ignore[arg-type]
 
 
-def _amounts(seen: Seen, pcs: PodCliqueSet, resource: str) -> tuple[int, int, int]:
-    asked = held = restarts = 0
+def _amounts(seen: Seen, pcs: PodCliqueSet, resource: str) -> tuple[int, int, int, int]:
+    asked = held = scheduled = restarts = 0
     for clique in seen.of_set(seen.cliques, pcs):
         each = _request(msgspec.json.encode(clique.spec.pod_spec), resource)
         asked += each * clique.spec.replicas
         for pod in seen.pods_of_clique.get(clique.metadata.key, ()):
-            held += each if pod.is_bound and not pod.is_finished else 0
+            if pod.is_bound and not pod.is_finished:
+                held += each
+                scheduled += 1
             restarts += sum(status.restart_count for status in pod.status.container_statuses)
-    return asked, held, restarts
+    return asked, held, scheduled, restarts
 
 
 @lru_cache(maxsize=512)

@@ -1,8 +1,8 @@
-// One hue a set, a shade a gang. The hues can be told apart by people who see few of them (Okabe and Ito's palette);
+// One hue a set, a shade a gang. The hues can be told apart by people who see few of them (six are Okabe and Ito's);
 // what is no gang (held, reserved, broken) has a pattern or a sign besides its colour.
 
 const HUES = [
-  [0, 114, 178], [230, 159, 0], [0, 158, 115], [204, 121, 167], [86, 180, 233], [213, 94, 0], [150, 140, 20], [110, 110, 200],
+  [0, 114, 178], [230, 159, 0], [0, 158, 115], [204, 121, 167], [86, 180, 233], [213, 94, 0], [125, 75, 25], [140, 60, 220],
 ];
 
 const LIGHT = {

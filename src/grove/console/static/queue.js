@@ -1,13 +1,18 @@
 // Who waits for a place, in the order the scheduler takes them.
 
 import { ask } from "./api.js";
-import { age, bar, fill, h, link, settle, table } from "./dom.js";
-import { now, onChange, state } from "./store.js";
+import { age, bar, fill, h, link, many, settle, table } from "./dom.js";
+import { now, onChange, row, state } from "./store.js";
+
+function held(one) {
+  const count = row("gangs", `${one.namespace}/${one.name}`)?.held ?? 0;
+  return count ? link(many(count, "node"), "gang", one.namespace, one.name) : "";
+}
 
 function lines(found) {
-  return table(["#", "Namespace", "Gang", "Priority", "Pods", "Age", "Waits for"], found.map((one, index) => [
-    index + 1, one.namespace, link(one.name, "why", one.namespace, one.name), one.priority, one.pods, age(one.created, now()), one.waitsFor,
-  ]), { caption: "Waiting gangs in order", numeric: [0, 3, 4, 5], wide: [6], empty: "no gang waits" });
+  return table(["#", "Namespace", "Gang", "Priority", "Pods", "Age", "Held for it", "Waits for"], found.map((one, index) => [
+    index + 1, one.namespace, link(one.name, "why", one.namespace, one.name), one.priority, one.pods, age(one.created, now()), held(one), one.waitsFor,
+  ]), { caption: "Waiting gangs in order", numeric: [0, 3, 4, 5], wide: [7], empty: "no gang waits" });
 }
 
 function quotas(queues) {

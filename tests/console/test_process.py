@@ -1,0 +1,67 @@
+"""`grove demo --web` as a newcomer starts it: a process that prints a link, and a page behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from aiohttp import ClientSession
+
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"(http://127\.0\.0\.1:\d+)/#link=(\S+)")
+
+
+@asynccontextmanager
+async def started(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "grove", *words, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def printed_link(process: asyncio.subprocess.Process) -> tuple[str, str]:
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        while True:
+            line = (await process.stdout.readline()).decode()
+            assert line, "it ended"
+            if found := LINK.search(line):
+                return found[1], found[2]
+
+
+async def test_the_tour_is_behind_a_link_that_works_once() -> None:
+    async with started("demo", "--web", "--no-open") as process, ClientSession(read_bufsize=2**22) as http:
+        url, link = await printed_link(process)
+        async with http.get(url) as page:
+            assert (page.status, "script-src 'self'" in page.headers["Content-Security-Policy"]) == (200, True)
+        async with http.post(f"{url}/api/session", data=json.dumps({"link": link})) as answer:
+            session = (await answer.json())["session"]
+        _, fresh = await printed_link(process)
+        assert fresh != link
+        async with http.post(f"{url}/api/session", data=json.dumps({"link": link})) as answer:
+            assert answer.status == 401
+        headers = {"Authorization": f"Bearer {session}"}
+        async with http.get(f"{url}/api/stream", headers=headers) as stream:
+            nodes: dict[str, object] = {}
+            async with asyncio.timeout(60):
+                while len(nodes) < 64:
+                    line = (await stream.content.readline()).decode()
+                    if line.startswith("data: "):
+                        nodes |= json.loads(line.removeprefix("data: "))["put"].get("nodes", {})
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(60):
+            _, said = await process.communicate()
+        assert (process.returncode, session in said.decode()) == (0, False)
