@@ -21,8 +21,8 @@ from grove.metrics.targets import Target
 READS = Counter("grove_metrics_page_reads", "Pages of engines that were read, by outcome.", ["outcome"])
 STARTS = Counter("grove_metrics_reader_starts", "Starts of the process that reads pages; more than one is trouble.")
 _GOOD, _BAD = READS.labels("read"), READS.labels("failed")
-SILENCE_S = 15.0
-"""A reader that says nothing for so long is ended; it speaks every second."""
+SILENCE_S, START_S = 15.0, 60.0
+"""A reader that says nothing for so long is ended; it speaks every second, once it has started."""
 RESTART_S = (0.5, 2.0)
 """The pause before the next start, drawn between these."""
 END_S = 1.0
@@ -35,8 +35,11 @@ log = structlog.get_logger(__name__)
 class ReaderProcess:
     """Targets may be told before it runs and while it does; a new process is told all of them."""
 
-    def __init__(self, bounds: Bounds, hear: Callable[[FromReader], None], rng: random.Random | None = None) -> None:
-        self._bounds, self._hear = bounds, hear
+    def __init__(
+        self, bounds: Bounds, hear: Callable[[FromReader], None], rng: random.Random | None = None, *,
+        silence_s: float = SILENCE_S,
+    ) -> None:  # fmt: skip
+        self._bounds, self._hear, self._silence_s = bounds, hear, silence_s
         self._rng = rng or random.Random(random.getrandbits(64))
         self._targets: dict[tuple[What, str, str], Target] = {}
         self._raw: tuple[str, ...] = ()
@@ -109,9 +112,11 @@ class ReaderProcess:
             await writer.drain()
 
     async def _listen(self, stream: asyncio.StreamReader) -> None:
+        limit_s = START_S
         while True:
-            async with asyncio.timeout(SILENCE_S):
+            async with asyncio.timeout(limit_s):
                 body = await messages.read_frame(stream)
+            limit_s = self._silence_s
             for number, message in enumerate(messages.from_reader.decode(body)):
                 if isinstance(message, Counted):
                     _GOOD.inc(message.read)

@@ -11,9 +11,8 @@ from contextlib import asynccontextmanager
 from tests.support.engines import FakeEngines
 from tests.support.pages import gauge, vllm
 
-from grove.metrics import readerprocess
 from grove.metrics.messages import FromReader, GpusRead, PageFault, PageRead
-from grove.metrics.readerprocess import ReaderProcess
+from grove.metrics.readerprocess import SILENCE_S, ReaderProcess
 from grove.metrics.scrape import Bounds
 from grove.metrics.targets import Target
 
@@ -23,9 +22,9 @@ BOUNDS = Bounds(interval_s=0.2, timeout_s=5.0)
 class Heard:
     """A reader beside engines, and what it said."""
 
-    def __init__(self, engines: FakeEngines) -> None:
+    def __init__(self, engines: FakeEngines, silence_s: float) -> None:
         self.engines, self.messages = engines, list[FromReader]()
-        self.reader = ReaderProcess(BOUNDS, self.messages.append)
+        self.reader = ReaderProcess(BOUNDS, self.messages.append, silence_s=silence_s)
 
     def target(self, pod: str) -> Target:
         return self.engines.reach(Target("n", pod, "10.0.0.1", 1))
@@ -44,9 +43,9 @@ class Heard:
 
 
 @asynccontextmanager
-async def heard() -> AsyncIterator[Heard]:
+async def heard(silence_s: float = SILENCE_S) -> AsyncIterator[Heard]:
     async with FakeEngines().serving() as engines:
-        heard = Heard(engines)
+        heard = Heard(engines, silence_s)
         running = asyncio.get_running_loop().create_task(heard.reader.run())
         try:
             yield heard
@@ -96,17 +95,12 @@ async def test_a_reader_that_dies_is_started_anew_and_knows_everything() -> None
 
 
 async def test_a_reader_that_hangs_is_started_anew() -> None:
-    async with heard() as world:
+    async with heard(silence_s=3.0) as world:
         world.engines.default = lambda pod: vllm()
         world.reader.follow("engine", world.target("a"))
         await world.until(lambda: world.pages("a"))
         first = world.pid
-        silence, readerprocess.SILENCE_S = readerprocess.SILENCE_S, 0.1
-        try:
-            os.kill(first, signal.SIGSTOP)
-            await world.until(lambda: world.pid != first)
-        finally:
-            readerprocess.SILENCE_S = silence
+        os.kill(first, signal.SIGSTOP)
         await world.until(lambda: world.pid not in (0, first))
 
 
