@@ -97,9 +97,8 @@ class Recorder:
         *,
         clock: Clock = SYSTEM,
         rng: random.Random | None = None,
-        instance: str = "",
     ) -> None:
-        self._client, self._component, self._instance = client, component, instance or component
+        self._client, self._component = client, component
         self._clock, self._rng = clock, rng or random.Random(random.getrandbits(64))
         self._said: OrderedDict[_Topic, _Said] = OrderedDict()
         self._variety: OrderedDict[tuple[_Subject, EventKind, str], _Variety] = OrderedDict()
@@ -219,7 +218,7 @@ class Recorder:
             "metadata": {"name": said.name, "namespace": namespace}, "involvedObject": involved,
             "type": topic.type, "reason": topic.reason, "message": _cut(said.message), "count": said.count,
             "firstTimestamp": said.first, "lastTimestamp": said.last, "source": {"component": self._component},
-            "reportingComponent": self._component, "reportingInstance": self._instance,
+            "reportingComponent": self._component, "reportingInstance": self._component,
         })  # fmt: skip
 
 

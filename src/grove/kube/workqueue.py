@@ -69,13 +69,13 @@ class Workqueue(Generic[K]):
         else:
             self._enqueue(key, priority)
 
-    def retry(self, key: K, *, priority: int = 0, at_least_s: float = 0.0) -> float:
+    def retry(self, key: K, *, at_least_s: float = 0.0) -> float:
         """Adds `key` after its back-off, which doubles with each call until `forget`; returns the delay."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         # The exponent is capped before it can overflow a float: 2**64 is past any maximum.
         delay = max(at_least_s, min(self._backoff_s * 2.0 ** min(failures, 64), self._max_backoff_s))
-        self.add(key, priority=priority, after_s=delay)
+        self.add(key, after_s=delay)
         return delay
 
     def forget(self, key: K) -> None:

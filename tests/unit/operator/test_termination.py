@@ -97,7 +97,7 @@ def members(observed: PodCliqueSet, **conditions: list[Json]) -> list[PodClique]
 def test_group_replicas(conditions: dict[str, list[Json]], now_: list[int], wait_s: float | None) -> None:
     observed = demo()
     verdict = group_replicas_to_restart(
-        observed, group_of(observed, "d-0-g", conditions=FINE_GROUP), 0, members(observed, **conditions), NOW
+        observed, group_of(observed, "d-0-g", conditions=FINE_GROUP), members(observed, **conditions), NOW
     )
     assert ([one.index for one in verdict.now], verdict.wait_s) == (now_, wait_s)
 
@@ -114,7 +114,7 @@ def test_no_copy_goes_alone_while(conditions: list[Json]) -> None:
     observed = demo()
     found = members(observed, _1_b=breached(-500))
     assert (
-        group_replicas_to_restart(observed, group_of(observed, "d-0-g", conditions=conditions), 0, found, NOW)
+        group_replicas_to_restart(observed, group_of(observed, "d-0-g", conditions=conditions), found, NOW)
         == Terminations()
     )
 
@@ -124,13 +124,13 @@ def test_a_copy_that_is_still_being_restarted_is_not_restarted_again() -> None:
     restarts = [{"replicaIndex": 1, "incarnation": 1}]
     whole = group_of(observed, "d-0-g", conditions=FINE_GROUP, replicaRestarts=restarts)
     found = members(observed, _1_b=breached(-500))  # its status is still about incarnation 0
-    assert group_replicas_to_restart(observed, whole, 0, found, NOW) == Terminations()
+    assert group_replicas_to_restart(observed, whole, found, NOW) == Terminations()
 
 
 def test_group_replicas_beyond_the_replicas_are_on_their_way_out() -> None:
     observed = demo()
     whole = group_of(observed, "d-0-g", 2, conditions=FINE_GROUP)
-    assert group_replicas_to_restart(observed, whole, 0, members(observed, _2_b=breached(-500)), NOW) == Terminations()
+    assert group_replicas_to_restart(observed, whole, members(observed, _2_b=breached(-500)), NOW) == Terminations()
 
 
 @pytest.mark.parametrize(("incarnation", "want"), [(0, ("True", 0)), (1, ("False", 3))])
@@ -346,13 +346,13 @@ def test_nothing_is_forgotten_and_nothing_comes_early(since: list[tuple[int, int
     facts = {k: breached(-b, whole_s=None if w is None else -w) for k, (b, w) in zip(keys, since, strict=True)}
     whole, found = group_of(observed, "d-0-g", conditions=FINE_GROUP), members(observed, **facts)
 
-    now_ = group_replicas_to_restart(observed, whole, 0, found, NOW)
+    now_ = group_replicas_to_restart(observed, whole, found, NOW)
     for one in now_.now:
         mine = since[2 * one.index : 2 * one.index + 2]
         assert any(w is not None and min(b, w) >= DELAY_S for b, w in mine)
     if now_.wait_s is not None:
-        then = group_replicas_to_restart(observed, whole, 0, found, NOW + timedelta(seconds=now_.wait_s))
+        then = group_replicas_to_restart(observed, whole, found, NOW + timedelta(seconds=now_.wait_s))
         assert len(then.now) > len(now_.now)
     else:
-        after = group_replicas_to_restart(observed, whole, 0, found, NOW + timedelta(seconds=later))
+        after = group_replicas_to_restart(observed, whole, found, NOW + timedelta(seconds=later))
         assert [one.index for one in after.now] == [one.index for one in now_.now]

@@ -70,7 +70,7 @@ def autoscaling_notes(new: SetView, lookups: Lookups) -> Iterator[str]:
         for path, metric in _metrics(target):
             if target.group is not None and metric.get("type") in _COUNT_PODS:
                 yield from _unit_notes(path, new, target.group)
-            asked = _asked(metric, target.kind)
+            asked = _asked(metric)
             if asked is not None and not _is_served(asked, lookups):
                 yield f"{path}: no metrics API of this cluster serves {asked.name.rpartition('/')[2]}"
 
@@ -80,7 +80,7 @@ def metric_questions(new: SetView) -> frozenset[tuple[str, str]]:
     questions: set[tuple[str, str]] = set()
     for target in _targets(new):
         for _, metric in _metrics(target):
-            asked = _asked(metric, target.kind)
+            asked = _asked(metric)
             if asked is not None:
                 questions |= {(asked.api, name) for name in _names(asked)}
     return frozenset(questions)
@@ -113,7 +113,7 @@ def _unit_notes(path: str, new: SetView, group: GroupView) -> Iterator[str]:
         )
 
 
-def _asked(metric: Json, kind: str) -> Asked | None:
+def _asked(metric: Json) -> Asked | None:
     """The name that an autoscaler will ask for; None where this cannot be told."""
     match metric.get("type"):
         case "Resource" | "ContainerResource":

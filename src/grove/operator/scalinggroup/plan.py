@@ -132,7 +132,7 @@ def plan_group(observed: ObservedGroup, now: datetime) -> GroupPlan:
     )
     after = with_group_memory(after, replica_incarnation(pcs, observed.replica), now)
     judged = structs.replace(group, status=after)
-    terminated = group_replicas_to_restart(pcs, judged, observed.replica, members, now, observed.moment)
+    terminated = group_replicas_to_restart(pcs, judged, members, now, observed.moment)
     after = with_group_restarts(pcs, judged, observed.replica, terminated, now)
     return GroupPlan(
         observed,

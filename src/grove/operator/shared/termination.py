@@ -113,7 +113,6 @@ def max_gang_restarts(pcs: PodCliqueSet) -> int | None:
 def group_replicas_to_restart(
     pcs: PodCliqueSet,
     group: PodCliqueScalingGroup,
-    replica: int,
     members: Iterable[PodClique],
     now: datetime,
     moment: Moment = as_written,
