@@ -182,7 +182,7 @@ class Cycle:
         found = await self._sharing.place(name, unit.tree, closed, unit.to_bind)
         if asides != self._decider.asides and not self._still_holds(unit, found.answer, labels_version):
             for pod in unit.to_bind(found.answer) if isinstance(found.answer, Placement) else ():
-                self._view.give_back(pod.uid)
+                self._view.sources.give_back(pod.uid)
             self._queue.retry(name, asyncio.get_running_loop().time())
         elif isinstance(found.answer, Placement):
             self._accept(unit, found.answer, found.decision, heap)

@@ -30,9 +30,10 @@ from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.loop.bind import Attempt, Binder, Committer
 from grove.scheduler.loop.cycle import Cycle
 from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Aside, Decider, Tape
+from grove.scheduler.loop.evictions import Evictions
 from grove.scheduler.loop.follow import Follower
 from grove.scheduler.loop.minors import Minors
-from grove.scheduler.loop.nominate import Evictions, Nominations
+from grove.scheduler.loop.nominate import Nominations
 from grove.scheduler.loop.quotas import Quotas
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.reservations import Reservations
@@ -79,7 +80,7 @@ class Scheduler:
         self.quotas = Quotas(self.cache, client, self.view, self._events, clock, name=config.scheduler_name)
         self.view.quotas = self.quotas.ask
         self.reservations = Reservations(self.cache, client, self.view, self._events, clock)
-        self.view.add_source(self.reservations)
+        self.view.sources.join(self.reservations)
         reserving = Reserving(
             client,
             self.view,
@@ -91,7 +92,7 @@ class Scheduler:
         )
         self.view.before_turn.append(reserving.turn)
         minors = Minors(self.cache, client, self.view, self._events)
-        self.view.add_source(minors)
+        self.view.sources.join(minors)
 
         def follow_reservations() -> None:
             self.reservations.follow()
@@ -109,7 +110,7 @@ class Scheduler:
         self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle, say=sentence)
         binder = Binder(
             client, turns=turns, fits=self._fits,
-            prepare=[source.prepare for source in self.view.sources],
+            prepare=[source.prepare for source in self.view.sources.all],
         )  # fmt: skip
         self._committer = Committer(
             client, self.view, binder, self.reporter, self._events, clock, spawn=self._spawn, ended=self._ended

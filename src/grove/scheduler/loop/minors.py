@@ -176,7 +176,7 @@ class Minors(NodeSource):
     def _free(self, node: str) -> NodeDevices:
         """The devices of a node as they are free now."""
         used = self._used(node)
-        left = [one for uid, one in used.by_pod.items() if uid not in self._view.making_way]
+        left = [one for uid, one in used.by_pod.items() if uid not in self._view.sources.making_way]
         taken = [one for one in left if isinstance(one, Allotment)]
         return used.devices.without([*taken, *used.promised], sum(one for one in left if isinstance(one, int)))
 

@@ -19,17 +19,16 @@ from grove.api.meta import Key, find_condition
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.evict.vacancies import Vacancies
-from grove.scheduler.evict.victims import Running, RunningIndex
+from grove.scheduler.evict.victims import RunningIndex
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.filters.selectors import terms_mask
 from grove.scheduler.loop.claims import DeviceClaims
 from grove.scheduler.loop.claimwrite import ClaimWriter
+from grove.scheduler.loop.sources import Sources
 from grove.scheduler.loop.storage import Attachments, Storage
-from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts, Requests, Shape
-from grove.scheduler.model.gang import Gang
-from grove.scheduler.model.podreq import read_node, read_pod
-from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
+from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts
+from grove.scheduler.model.podreq import read_node
+from grove.scheduler.model.seams import Refusal
 from grove.scheduler.policy.gangs import GangState, Look, says_placed
 from grove.scheduler.volumes.claims import claim_names
 
@@ -90,18 +89,14 @@ class View:
             self._meets,
             self.pods.get,
             ClaimWriter(client, turns).write,
-            lambda: self.making_way,
+            lambda: self.sources.making_way,
         )
         own = (
             Storage(cache, client, turns, self.help_anybody, self._meets),
             Attachments(cache, self.help_anybody, self.pods.get),
             self.claims,
         )
-        snapshot.use(snapshot.seams.joined(sources=own))
-        self.sources = snapshot.seams.sources
-        self._counted = tuple(source.counts for source in self.sources if source.counts)
-        self.making_way: frozenset[str] = frozenset()
-        """Uids of pods that leave for those a place is being taken for."""
+        self.sources = Sources(snapshot, own)
         self.before_turn: list[Callable[[], None]] = []
         """Called before anything is decided, when everything is up to date."""
         self.quotas: Callable[[Iterable[str]], None] = lambda units: None
@@ -109,12 +104,6 @@ class View:
         self._name = scheduler_name
         self.running = RunningIndex()
         self._facts: dict[Key, PodFacts] = {}
-
-    def add_source(self, source: NodeSource) -> None:
-        """Has one more thing counted on nodes."""
-        self.snapshot.use(self.snapshot.seams.joined(sources=[source]))
-        self.sources = self.snapshot.seams.sources
-        self._counted = tuple(one.counts for one in self.sources if one.counts)
 
     # Reading
 
@@ -204,18 +193,7 @@ class View:
 
     def read(self, pod: Pod) -> PodFacts:
         """The facts of a pod as the objects around it make them now."""
-        needs = [found for source in self.sources if (found := source.needs(pod)) is not NO_NEEDS]
-        counted: Requests = ()
-        if needs and not pod.spec.node_name:  # what a bound pod uses is counted on its node
-            counted = tuple(item for one in needs for item in one.requests)
-        facts = read_pod(
-            pod,
-            volumes=tuple(terms for one in needs for terms in one.nodes),
-            blocked=next((one.blocked for one in needs if one.blocked), ""),
-            counted=counted,
-        )
-        if not pod.spec.node_name and (ways := [one for one in needs if one.instead]):
-            facts = facts.shaped(_instead(facts.shape, counted, ways[0]))
+        facts = self.sources.read(pod)
         gang = self.gangs.get(self.gang_of.get(pod.metadata.key, ""))
         if gang is None:
             return facts if self.takes_gangs or not facts.gang else msgspec.structs.replace(facts, gang="", group="")
@@ -228,7 +206,7 @@ class View:
     def read_node(self, node: Node) -> NodeFacts:
         """The facts of a node, what the sources count on it among what it has."""
         facts = read_node(node, self._bandwidth_label)
-        more = {name: free for source in self.sources for name, free in source.amounts(facts.name).items()}
+        more = self.sources.amounts(facts.name)
         return replace(facts, allocatable={**facts.allocatable, **more}) if more else facts
 
     def _recount(self, nodes: Iterable[str]) -> None:
@@ -261,41 +239,18 @@ class View:
     def take(self, pods: Sequence[PodFacts], going: Iterable[PodFacts] = ()) -> Refusal | None:
         """Has every source set aside what pods need on the nodes chosen for them, or none: then says which node.
 
-        What pods in `going` use counts as free: they leave before anything is bound.
+        What pods in `going` use counts as free.
         """
-        self.making_way = frozenset(pod.uid for pod in going)
-        try:
-            return self._take(pods)
-        finally:
-            self.making_way = frozenset()
-
-    def _take(self, pods: Sequence[PodFacts]) -> Refusal | None:
-        for source in self.sources:
-            refused = source.reserve(pods)
-            if refused is not None:
-                for pod in pods:
-                    self.give_back(pod.uid)
-                return refused
-        self.refresh()
-        return None
-
-    def vacancies(self, gang: Gang, running: Iterable[Running]) -> Vacancies:
-        """What sources would have on the nodes of these units without them, as far as it matters to a gang."""
-        asked = {name for group in gang.groups() for pod in group.pods for name, _ in pod.shape.requests}
-        nodes = {pod.node for unit in running for pod in unit.pods}
-        nodes.update(pod.node for pod in self.snapshot.terminating())
-        found = (source.vacancy(asked, nodes) for source in self.sources)
-        return Vacancies([one for one in found if one is not None])
+        with self.sources.without(going):
+            refused = self.sources.take(pods)
+            if refused is None:
+                self.refresh()
+            return refused
 
     def refresh(self) -> None:
         """Brings what sources count on nodes up to date."""
-        for source in self.sources:
+        for source in self.sources.all:
             self._recount(source.refresh())
-
-    def give_back(self, uid: str) -> None:
-        """Sources forget what they set aside for a pod."""
-        for source in self.sources:
-            source.release(uid)
 
     def reserve(self, pods: Collection[PodFacts]) -> None:
         """Counts pods on the nodes chosen for them, before anybody is asked to bind."""
@@ -303,12 +258,12 @@ class View:
             self.reserved[pod.uid] = pod.node
             if (gang := self.gangs.get(pod.gang)) is not None:
                 gang.take_seat(pod.group, pod.node)
-            self.put(self._without_counted(pod))
+            self.put(self.sources.without_counted(pod))
 
     def has_room(self, pods: Iterable[PodFacts]) -> bool:
         """Whether pods for which sources have set aside what they need still fit on their nodes, all at once."""
         twin = self.snapshot.copy()
-        for pod in map(self._without_counted, pods):
+        for pod in map(self.sources.without_counted, pods):
             row = twin.nodes.row_of.get(pod.node)
             asked = twin.amounts(pod.shape.requests)
             if row is None or not allowed_mask(twin, pod.shape)[row] or any(twin.free[r, row] < n for r, n in asked):
@@ -321,7 +276,7 @@ class View:
         node = self.reserved.pop(uid, None)
         if uid in self.confirmed:
             return
-        self.give_back(uid)
+        self.sources.give_back(uid)
         if node is not None:
             self.drop(uid)
             self.relief.add(node)
@@ -400,19 +355,3 @@ class View:
     def drop(self, uid: str) -> None:
         self.running.remove(uid)
         self.snapshot.remove_pod(uid)
-
-    def _without_counted(self, pod: PodFacts) -> PodFacts:
-        """The pod without what sources count: what was set aside for it is not free on the node any more."""
-        rest = tuple(item for item in pod.shape.requests if not item[0].startswith(self._counted))
-        if len(rest) == len(pod.shape.requests):
-            return pod
-        return pod.shaped(replace(pod.shape, requests=rest))
-
-
-def _instead(shape: Shape, counted: Requests, needs: Needs) -> Shape:
-    """The shape with the request sets of a source before its own, which is left out if it does not do."""
-    own = tuple(item for item in shape.requests if item not in counted)
-    ways = [tuple(sorted((*one, *counted))) for one in needs.instead]
-    if not needs.only:
-        ways.append(shape.requests)
-    return replace(shape, requests=ways[0], alternatives=tuple(ways[1:]), charged=own)

@@ -1,0 +1,107 @@
+"""Evicts pods through the Eviction API, patiently, as long as somebody wants their room; gangs are marked first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from grove.api.core import Pod
+from grove.api.meta import Key
+from grove.kube.client import Client
+from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader, TooManyRequests
+from grove.scheduler.loop.bind import Spawn
+from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.policy.gangs import GangState
+from grove.scheduler.policy.life import Evicting, EvictionEnded
+
+RETRY_S, MAX_RETRY_S = 0.25, 10.0
+
+log = structlog.get_logger(__name__)
+
+
+class Evictions:
+    def __init__(self, client: Client, view: View, reporter: Reporter, *, spawn: Spawn) -> None:
+        self._client, self._view, self._reporter, self._spawn = client, view, reporter, spawn
+        self._evicting: set[str] = set()
+        """Pods that go alone, by uid, for which a task is at work."""
+
+    def evict_alone(self, pod: PodFacts, still_wanted: Callable[[], bool]) -> None:
+        if pod.uid not in self._evicting:
+            self._evicting.add(pod.uid)
+            self._spawn(self._evict_single(pod, still_wanted))
+
+    def evict_gang(
+        self, victim: GangState, pods: list[PodFacts], because: str, still_wanted: Callable[[], bool]
+    ) -> None:
+        victim.tell(Evicting(because))
+        self._spawn(self._mark_and_evict(victim, pods, still_wanted))
+
+    async def _mark_and_evict(self, victim: GangState, pods: list[PodFacts], still_wanted: Callable[[], bool]) -> None:
+        pause_s = RETRY_S
+        is_spared = False
+        try:
+            while self._view.is_current(victim) and still_wanted():
+                try:
+                    await self._reporter.write_status(victim.name)
+                    break
+                except NotLeader:
+                    return
+                except KubeError as err:
+                    log.info("victim not marked yet, trying again", gang=victim.name, error=str(err))
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(MAX_RETRY_S, pause_s * 2)
+            is_spared = not await self._evict(pods, victim.name, still_wanted)
+        finally:
+            victim.tell(EvictionEnded(is_spared))
+            self._view.mark(victim.name)
+
+    async def _evict_single(self, pod: PodFacts, still_wanted: Callable[[], bool]) -> None:
+        try:
+            await self._evict([pod], pod.name, still_wanted)
+        finally:
+            self._evicting.discard(pod.uid)
+
+    async def _evict(self, pods: list[PodFacts], who: str, still_wanted: Callable[[], bool]) -> bool:
+        """Evicts these pods while somebody wants their room; whether all are on their way out.
+
+        A gang of which some have gone when nobody wants the rest any more is repaired like any other that lost pods.
+        """
+        left = list(pods)
+        pause_s = RETRY_S
+        try:
+            while left:
+                refused: list[PodFacts] = []
+                for pod in left:
+                    if not still_wanted():
+                        return False
+                    if not await self._evict_one(pod):
+                        refused.append(pod)
+                left = refused
+                if left:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(MAX_RETRY_S, pause_s * 2)
+        except NotLeader:
+            log.info("eviction stopped, not the leader any more", unit=who)
+        return True
+
+    async def _evict_one(self, pod: PodFacts) -> bool:
+        """Whether the pod is on its way out; False to ask again later."""
+        try:
+            await self._client.evict(pod.namespace, pod.name, uid=pod.uid)
+        except (NotFound, Conflict):
+            known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name))
+            return known is None or known.metadata.uid != pod.uid or known.metadata.is_deleting
+        except TooManyRequests as err:
+            log.info("eviction refused for now", pod=f"{pod.namespace}/{pod.name}", reason=str(err))
+            return False
+        except NotLeader:
+            raise
+        except KubeError as err:
+            log.warning("eviction failed, trying again", pod=f"{pod.namespace}/{pod.name}", error=str(err))
+            return False
+        self._view.leaving.add(pod.uid)
+        return True

@@ -1,0 +1,100 @@
+"""The sources behind the seam, asked together: what they count on nodes, what pods need of it, and who has it.
+
+The list itself is the snapshot's. What a source counts is among a node's resources under names of its own; what was set
+aside for a pod is not free there any more, so a pod that has its place no longer counts by those names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from grove.api.core import Pod
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.evict.vacancies import Vacancies
+from grove.scheduler.evict.victims import Running
+from grove.scheduler.model.facts import PodFacts, Requests, Shape
+from grove.scheduler.model.gang import Gang
+from grove.scheduler.model.podreq import read_pod
+from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
+
+
+class Sources:
+    def __init__(self, snapshot: Snapshot, own: Iterable[NodeSource]) -> None:
+        self._snapshot = snapshot
+        self.making_way: frozenset[str] = frozenset()
+        """Uids of pods that leave for those a place is being taken for."""
+        self.join(*own)
+
+    def join(self, *sources: NodeSource) -> None:
+        """Has more things counted on nodes."""
+        self._snapshot.use(self._snapshot.seams.joined(sources=sources))
+        self.all = self._snapshot.seams.sources
+        self._counted = tuple(one.counts for one in self.all if one.counts)
+
+    def read(self, pod: Pod) -> PodFacts:
+        """The facts of a pod, with what it needs of the sources."""
+        needs = [found for source in self.all if (found := source.needs(pod)) is not NO_NEEDS]
+        counted: Requests = ()
+        if needs and not pod.spec.node_name:  # what a bound pod uses is counted on its node
+            counted = tuple(item for one in needs for item in one.requests)
+        facts = read_pod(
+            pod,
+            volumes=tuple(terms for one in needs for terms in one.nodes),
+            blocked=next((one.blocked for one in needs if one.blocked), ""),
+            counted=counted,
+        )
+        if not pod.spec.node_name and (ways := [one for one in needs if one.instead]):
+            facts = facts.shaped(_instead(facts.shape, counted, ways[0]))
+        return facts
+
+    def amounts(self, node: str) -> dict[str, int]:
+        """What is free on a node now, by the sources' names."""
+        return {name: free for source in self.all for name, free in source.amounts(node).items()}
+
+    @contextmanager
+    def without(self, going: Iterable[PodFacts]) -> Iterator[None]:
+        """Inside, what these pods use counts as free: they leave before anything is bound."""
+        self.making_way = frozenset(pod.uid for pod in going)
+        try:
+            yield
+        finally:
+            self.making_way = frozenset()
+
+    def take(self, pods: Sequence[PodFacts]) -> Refusal | None:
+        """Sets aside what pods need on the nodes chosen for them, or nothing: then says which node cannot give it."""
+        for source in self.all:
+            refused = source.reserve(pods)
+            if refused is not None:
+                for pod in pods:
+                    self.give_back(pod.uid)
+                return refused
+        return None
+
+    def give_back(self, uid: str) -> None:
+        """Forgets what was set aside for a pod."""
+        for source in self.all:
+            source.release(uid)
+
+    def vacancies(self, gang: Gang, running: Iterable[Running]) -> Vacancies:
+        """What there would be on the nodes of these units without them, as far as it matters to a gang."""
+        asked = {name for group in gang.groups() for pod in group.pods for name, _ in pod.shape.requests}
+        nodes = {pod.node for unit in running for pod in unit.pods}
+        nodes.update(pod.node for pod in self._snapshot.terminating())
+        found = (source.vacancy(asked, nodes) for source in self.all)
+        return Vacancies([one for one in found if one is not None])
+
+    def without_counted(self, pod: PodFacts) -> PodFacts:
+        """The pod without what sources count."""
+        rest = tuple(item for item in pod.shape.requests if not item[0].startswith(self._counted))
+        return pod if len(rest) == len(pod.shape.requests) else pod.shaped(replace(pod.shape, requests=rest))
+
+
+def _instead(shape: Shape, counted: Requests, needs: Needs) -> Shape:
+    """The shape with the request sets of a source before its own, which is left out if it does not do."""
+    own = tuple(item for item in shape.requests if item not in counted)
+    ways = [tuple(sorted((*one, *counted))) for one in needs.instead]
+    if not needs.only:
+        ways.append(shape.requests)
+    return replace(shape, requests=ways[0], alternatives=tuple(ways[1:]), charged=own)
