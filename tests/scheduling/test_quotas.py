@@ -17,7 +17,10 @@ from grove.api.koordinator import Device, ElasticQuota
 from grove.api.meta import Object, Resource
 from grove.api.podgang import PodGang
 from grove.scheduler.loop import live
+from grove.scheduler.loop.asked import diagnose
 from grove.scheduler.loop.quotas import watch_queues
+from grove.scheduler.model.reasons import MAY_CALL_BACK
+from grove.show.reasons import sentence
 from grove.sim.topology import HOST, Topology
 
 
@@ -118,6 +121,41 @@ async def test_nothing_is_taken_from_a_queue_within_its_share(cluster: Any, quot
         await bench.apply(gang("b2", group("w", 1), labels=team(bench, "b")))
         await bench.expect({"a1/w": 2, "b1/w": 2})
         await bench.condition("b2", status="False")
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize(
+    ("running", "fixed", "wanted", "words"),
+    [
+        pytest.param(
+            "b", False, 1, "it would have more than its share, so nothing is called back", id="it has its share"
+        ),
+        pytest.param("", True, 1, "have above theirs may be called back for it", id="others have more than theirs"),
+        pytest.param("b", False, 5, "it would have more than its share", id="it asks for more than its share"),
+    ],
+)
+async def test_explain_says_whether_calling_back_would_help(
+    cluster: Any, quotas: Any, running: str, fixed: bool, wanted: int, words: str
+) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(4)
+        root = await quotas(elastic(own(bench, "root"), bench.namespace, 4, 4, total=4))
+        await quotas(elastic(own(bench, "a"), bench.namespace, 2, 4, parent=root))
+        await quotas(elastic(own(bench, "b"), bench.namespace, 2, 8, parent=root))
+        kept = {"scheduling.koordinator.sh/disable-preemptible": "true"} if fixed else {}
+        first = 2 if running else 4
+        await bench.apply(gang("a1", group("w", first), labels={**team(bench, "a"), **kept}))
+        if running:
+            await bench.apply(gang("b1", group("w", 2), labels=team(bench, running)))
+        await cluster.settle(2)
+        await bench.apply(gang("b2", group("w", wanted), labels=team(bench, "b")))
+        await bench.condition("b2", status="False")
+        view = bench.scheduler.view
+        found = diagnose(view, view.gangs[f"{bench.namespace}/b2"], most=0).explanation
+        assert found is not None
+        (said,) = [sentence(one) for one in found.findings if one.kind == MAY_CALL_BACK]
+        assert said.startswith(f"queue {own(bench, 'b')} uses {2 if running else 0} of its share of 2 nvidia.com/gpu")
+        assert words in said
 
 
 @pytest.mark.simulated

@@ -25,7 +25,7 @@ def level_of(reason: Reason) -> str:
 
 _LEVELS = {
     kinds.CLOSEST: "domain", kinds.NO_DOMAIN: "domain", kinds.PINNED: "domain", kinds.NO_PACKING: "domain",
-    kinds.NODES_FOR: "node", kinds.NO_NODE: "node", kinds.SCORED: "score",
+    kinds.NODES_FOR: "node", kinds.NO_NODE: "node", kinds.SCORED: "score", kinds.MAY_CALL_BACK: "queue",
 }  # fmt: skip
 
 
@@ -184,6 +184,18 @@ def _holds_more(reason: Reason) -> str:
     return f"{reason.subject} holds {used} with {own} guaranteed"
 
 
+def _may_call_back(reason: Reason) -> str:
+    """Whether calling back what others borrowed would help."""
+    name = reason.names.get("resource", "")
+    used, share, wanted = (format_amount(name, reason.number(one)) for one in ("used", "share", "wanted"))
+    text = f"queue {reason.subject} uses {used} of its share of {share} {name}"
+    if reason.names.get("over"):
+        return f"{text}: with {wanted} more it would have more than its share, so nothing is called back for it"
+    if not (lenders := reason.names.get("from", "")):
+        return f"{text}, and nobody has more than theirs: there is nothing to call back"
+    return f"{text}: what {lenders} have above theirs may be called back for it"
+
+
 def _timed_out(reason: Reason) -> str:
     limit_s = reason.numbers.get("seconds", 0.0)
     if not reason.parts:
@@ -219,6 +231,7 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.QUEUE_INVALID: lambda one: f"queue {one.subject} cannot be used: {one.names.get('why', '')}",
     kinds.QUEUE_NOT_LEAF: lambda one: f"queue {one.subject} has queues below it; gangs run in those",
     kinds.HOLDS_MORE: _holds_more,
+    kinds.MAY_CALL_BACK: _may_call_back,
     kinds.SCORED: lambda one: f"{one.subject}: {one.number('got')} for this placement, {one.number('most')} at most",
     kinds.WANTS: _wants,
     kinds.NODES_FOR: _nodes_for,

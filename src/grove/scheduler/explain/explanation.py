@@ -78,6 +78,7 @@ def explain(
     if closest is not None:
         findings.append(closest)
     findings += nodes_for_groups(snapshot, gang, held)
+    findings += snapshot.seams.outlooks(snapshot, gang)
     why = gate or answer.why.with_parts(*([closest] if closest else ()))
     if held and gate is None and isinstance(place(snapshot, gang, budget), Placement):
         why = Reason(HELD, ", ".join(sorted(set(held.values()))), {"nodes": len(held)})

@@ -28,6 +28,7 @@ QUEUE_MISSING = "QueueDoesNotExist"
 QUEUE_INVALID = "QueueInvalid"
 QUEUE_NOT_LEAF = "QueueNotLeaf"
 HOLDS_MORE = "HoldsMoreThanGuaranteed"
+MAY_CALL_BACK = "MayCallBack"
 
 # Parts of such an answer.
 WANTS = "Wants"

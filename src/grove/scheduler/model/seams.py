@@ -159,6 +159,10 @@ class Policy(Protocol):
         """Why these pending pods of a gang may not run now, all of them together; None if they may."""
         return None
 
+    def outlook(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> Reason | None:
+        """What may be taken from others for these pods, while there is no room for them; for explanations."""
+        return None
+
     def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
         """Where a unit stands in the queue, smaller first; policies listed earlier are compared first."""
         return ()
@@ -243,6 +247,12 @@ class Seams:
             if (why := policy.refusal(snapshot, gang, pods)) is not None:
                 return Reason(NOT_ADMITTED, policy.name, parts=(why,))
         return None
+
+    def outlooks(self, snapshot: Snapshot, gang: Gang) -> list[Reason]:
+        """What policies have to say to a gang that finds no room."""
+        pods = [pod for group in gang.groups() for pod in group.pods[: group.need]]
+        found = (policy.outlook(snapshot, gang, pods) for policy in self.policies if pods)
+        return [one for one in found if one is not None]
 
     def charges(self, pod: PodFacts) -> bool:
         """Whether any policy counts the pod in an account."""

@@ -21,6 +21,7 @@ from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import (
     HOLDS_MORE,
+    MAY_CALL_BACK,
     QUEUE_INVALID,
     QUEUE_MISSING,
     QUEUE_NOT_LEAF,
@@ -157,6 +158,26 @@ class Quota(Policy):
                     numbers = {"used": fixed.get(resource, 0), "limit": most, "wanted": wanted}
                     return Reason(QUOTA_EXCEEDED, path[0].short, numbers, {"resource": resource, "rule": "guaranteed"})
         return self._kept_for_siblings(snapshot, usage, path, wants)
+
+    def outlook(self, snapshot: Snapshot, gang: Gang, pods: Sequence[PodFacts]) -> Reason | None:
+        """Whether the queue's share entitles the pods to room that others have, and who has more than theirs."""
+        name = self.account(pods[0])
+        if name is None or self._unusable(name) is not None:
+            return None
+        wants = counted(item for pod in pods for item in pod.shape.used)
+        queue, share = self.tree.queues[name], self.shares(snapshot)[name]
+        used = self._reading(snapshot).below(name)
+        asked = sorted(r for r in queue.resources if wants.get(r))
+        if not asked:
+            return None
+        over = [r for r in asked if used.get(r, 0) + wants[r] > share.get(r, 0)]
+        resource = (over or asked)[0]
+        numbers = {"used": used.get(resource, 0), "share": share.get(resource, 0), "wanted": wants[resource]}
+        lenders = sorted(self.tree.queues[one].short for one in self._lenders(snapshot, name, wants))
+        return Reason(
+            MAY_CALL_BACK, queue.short, numbers,
+            {"resource": resource, "over": "yes" if over else "", "from": ", ".join(lenders[:MOST_HOLDERS])},
+        )  # fmt: skip
 
     def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
         name = self.objects.queue_of(who.name.removeprefix("pod:").partition("/")[0], who.labels)
