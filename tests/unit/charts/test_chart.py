@@ -414,5 +414,5 @@ def test_a_leader_that_dies_is_replaced_within_fifteen_seconds():
     """A lease of 15 s would be over after 15 s and the takeover."""
     for name, load in (("grove-operator-cm", load_configuration), ("grove-scheduler-cm", load_scheduler_configuration)):
         election = load(named(INSTALL, "ConfigMap", name)["data"]["config.yaml"]).leader_election
-        assert election.lease_duration <= 13
+        assert election.lease_duration <= 12
         assert election.lease_duration - election.renew_deadline >= 3, "time for a write that is on its way"
