@@ -46,10 +46,24 @@ HELD: tuple[Held, ...] = (
     ),
     Held(
         "operator", "get",
-        "services serviceaccounts roles.rbac.* rolebindings.rbac.* horizontalpodautoscalers.* podcliquescalinggroups.*"
-        " resourceclaims.* podgroups.* topologies.* clusternetworktopologies.* workloads.*",
+        "services serviceaccounts roles.rbac.* rolebindings.rbac.* horizontalpodautoscalers.* podcliques.*"
+        " podcliquescalinggroups.* podgangs.* resourceclaims.* podgroups.* workloads.*",
         "read when a create finds the name taken although the cache does not show it, which takes a race",
     ),
+    Held(
+        "operator", "patch delete", "podgroups.scheduling.* workloads.scheduling.k8s.io",
+        "for objects of a gang that others changed, or that it is not told by any more since its mapping changed",
+    ),
+    Held("operator", "patch", "resourceclaims.*", "puts back labels of a shared claim that somebody edited"),
+    Held(
+        "operator", "patch delete", "controllerrevisions.apps",
+        "numbers a template anew that comes back, and removes the oldest beyond the limit of the history",
+    ),
+    Held(
+        "operator", "get", "pods/grove_requests_waiting.custom.metrics.k8s.io",
+        "asked once the number of running requests has been answered, which takes engines and an aggregated API",
+    ),
+    Held("scheduler", "get", "pods", "read when a binding was answered with a conflict, which takes a race"),
 )  # fmt: skip
 
 

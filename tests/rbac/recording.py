@@ -19,6 +19,7 @@ import aiohttp
 import pytest
 import yaml
 
+from grove.admission.serving.service import WebhookService
 from grove.local.blueprint import Blueprint
 from grove.local.controlplane import ControlPlane
 from grove.metrics.service import MetricsService
@@ -47,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     _act_as(Operator, users["operator"])
     _act_as(Scheduler, users["scheduler"])
     _act_as(MetricsService, users["metrics"])
+    _act_as(WebhookService, users["operator"], "start", "run", "lead")
     _impersonate()
 
 
@@ -60,9 +62,6 @@ def _record_planes() -> None:
     def apiserver(self: Blueprint) -> list[str]:
         log = DIRECTORY / f"{uuid.uuid4().hex}.jsonl"
         flags = [f"--audit-policy-file={policy}", f"--audit-log-path={log}", "--audit-log-maxsize=2000"]
-        if os.environ.get("PYTEST_XDIST_WORKER", "gw0")[-1] in "13579":
-            # As servers were before 1.34: lists are read page by page, not streamed.
-            flags.append("--feature-gates=WatchList=false")
         told = command(self)
         return told if any(one.startswith("--audit-") for one in told) else [*told, *flags]
 
@@ -77,17 +76,20 @@ def _record_planes() -> None:
     ControlPlane.start = start  # type: ignore[method-assign]
 
 
-def _act_as(component: Any, user: str) -> None:
-    run: Callable[..., Any] = component.run
+def _act_as(component: Any, user: str, *methods: str) -> None:
+    for name in methods or ("run",):
+        setattr(component, name, _acting_as(user, getattr(component, name)))
 
+
+def _acting_as(user: str, method: Callable[..., Any]) -> Callable[..., Any]:
     async def acting(self: Any, *args: Any, **options: Any) -> Any:
         token = _acting.set(user)
         try:
-            return await run(self, *args, **options)
+            return await method(self, *args, **options)
         finally:
             _acting.reset(token)
 
-    component.run = acting
+    return acting
 
 
 def _impersonate() -> None:

@@ -102,8 +102,11 @@ def use_of(event: Mapping[str, Any], users: Mapping[str, str]) -> Use | None:
 
 
 def is_used(right: Right, used: Iterable[Use]) -> bool:
+    """`list` counts as used where `watch` was: who follows a kind lists it where the server does not stream lists."""
+    verbs = (right.verb, "watch") if right.verb == "list" else (right.verb,)
     return any(
-        (one.component, one.group, one.verb) == (right.component, right.group, right.verb)
+        (one.component, one.group) == (right.component, right.group)
+        and one.verb in verbs
         and right.resource in (one.resource, "*")
         and (not right.names or one.name in right.names)
         for one in used

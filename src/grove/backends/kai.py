@@ -38,7 +38,7 @@ NAME = key.KAI_SCHEDULER
 AUTO, GROVE, PODGROUPER = "auto", "grove", "podgrouper"
 POD_GROUP = Resource("scheduling.run.ai", "v2alpha2", "PodGroup", "podgroups")
 TOPOLOGY = Resource("kai.scheduler", "v1alpha1", "Topology", "topologies", namespaced=False)
-RULES = (keeps(POD_GROUP), keeps(TOPOLOGY))
+RULES = (keeps(POD_GROUP), keeps(TOPOLOGY, never="patch"))
 MAX_LEVELS = 16
 NEVER_STALE = "-1s"
 """Staleness is gang termination, which Grove does itself, after the set's own termination delay."""

@@ -39,7 +39,12 @@ from grove.backends.uniform import mixed_labels, qos_faults
 NAME = key.KOORDINATOR_SCHEDULER
 ALIASES = frozenset({"koordinator-scheduler"})
 POD_GROUP = Resource("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", "podgroups")
-RULES = (keeps(POD_GROUP), keeps(NETWORK_TOPOLOGY), lists(ElasticQuota.RESOURCE), lists(Reservation.RESOURCE))
+RULES = (
+    keeps(POD_GROUP),
+    keeps(NETWORK_TOPOLOGY, never="delete"),
+    lists(ElasticQuota.RESOURCE),
+    lists(Reservation.RESOURCE),
+)
 
 _PREFIX = "gang.scheduling.koordinator.sh/"
 GROUPS, TOTAL, MODE, MATCH = (f"{_PREFIX}{name}" for name in ("groups", "total-number", "mode", "match-policy"))

@@ -9,9 +9,9 @@ from grove.api.meta import Json, Resource
 KEEP = ("get", "list", "watch", "create", "patch", "delete")
 
 
-def keeps(resource: Resource) -> Json:
-    """For objects that Grove makes."""
-    return rule(resource.group, (resource.plural,), KEEP)
+def keeps(resource: Resource, *, never: str = "") -> Json:
+    """For objects that Grove makes; `never` is a verb that is not needed for them."""
+    return rule(resource.group, (resource.plural,), (verb for verb in KEEP if verb != never))
 
 
 def lists(resource: Resource) -> Json:

@@ -55,6 +55,10 @@ def test_a_line_of_the_log(fields: dict[str, Any], use: Use | None) -> None:
     [
         pytest.param(PATCH_PODS, Use("operator", "", "pods", "patch"), True, id="used"),
         pytest.param(PATCH_PODS, Use("operator", "", "pods", "delete"), False, id="another verb"),
+        pytest.param(Right("operator", "", "pods", "list"), Use("operator", "", "pods", "watch"), True, id="followed"),
+        pytest.param(
+            Right("operator", "", "pods", "watch"), Use("operator", "", "pods", "list"), False, id="only listed"
+        ),
         pytest.param(PATCH_PODS, Use("scheduler", "", "pods", "patch"), False, id="another component"),
         pytest.param(PATCH_PODS, Use("operator", "", "pods/status", "patch"), False, id="a subresource"),
         pytest.param(PATCH_PODS, Use("operator", "metrics.k8s.io", "pods", "patch"), False, id="another group"),
