@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.kube.clock import SYSTEM
 from grove.kube.config import load_config
-from grove.kube.errors import KubeError
+from grove.kube.errors import AlreadyExists, KubeError
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.local.ports import free_ports
@@ -347,11 +347,14 @@ async def test_after_an_uninstall_the_hook_removes_webhooks_and_what_the_process
     with pytest.raises(KubeError, match="webhook"):
         await admin.create(PodCliqueSet, {**small, "metadata": {"name": "small", "namespace": "team"}})
 
-    made = ("grove-operator-leader-election", "grove-scheduler-leader-election")
-    for name in made:
-        await admin.create(Lease, {"metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}})
-    for name in ("grove-metrics-server-cert", "grove-webhook-server-cert"):
-        await admin.create(Secret, {"metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}})
+    made = {
+        Lease: ("grove-operator-leader-election", "grove-scheduler-leader-election"),
+        Secret: ("grove-metrics-server-cert", "grove-webhook-server-cert"),
+    }
+    for kind, names in made.items():
+        for name in names:
+            with suppress(AlreadyExists):  # left by processes of the tests before
+                await admin.create(kind.RESOURCE, {"metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}})
 
     hook = [one for one in documents(EVERY_OPTION) if "helm.sh/hook" in one["metadata"].get("annotations", {})]
     with_crds.kubectl("apply", "--server-side", "--filename=-", stdin=yaml.safe_dump_all(hook))
