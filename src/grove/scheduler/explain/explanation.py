@@ -7,10 +7,9 @@ and `queue` are answered with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from types import MappingProxyType
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from grove.scheduler.explain.changes import Change, smallest_changes
 from grove.scheduler.explain.reasons import nodes_for_groups, scarcest, scores_of
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.gang import Gang
-from grove.scheduler.model.reasons import CLOSEST, FITS, GROUP_ROOM, HELD, TOGETHER, Reason
+from grove.scheduler.model.reasons import CLOSEST, FITS, GROUP_ROOM, TOGETHER, Reason
 from grove.scheduler.solve.bounds import bounds_for, running_sums, within_segments
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.problem import Part, Problem, state_problem
@@ -39,9 +38,6 @@ class Explanation:
     why: Reason
     findings: tuple[Reason, ...]
     changes: tuple[Change, ...]
-    closest_domain: str = ""
-    closest_nodes: tuple[str, ...] = ()
-    """Nodes of the domain that comes closest to holding the gang; what to hold for one that waits long."""
     proven: bool = True
     version: int = 0
 
@@ -56,57 +52,46 @@ def explain(
     running: Sequence[Running] = (),
     *,
     gate: Reason | None = None,
-    held: Mapping[str, str] = MappingProxyType({}),
     most: int = 5,
-    budget: Budget = TRIAL,
 ) -> Explanation:
-    """Why a gang waits. `gate` is why it is not considered yet; whoever is in `running` may be asked to leave.
-
-    `held` are nodes the scheduler holds for others, and for whom. A gang that would fit but for them is kept waiting by
-    them and by nothing else.
-    """
-    answer = place(snapshot, gang, budget, closed=tuple(held))
+    """Why a gang waits. `gate` is why it is not considered yet; whoever is in `running` may be asked to leave."""
+    answer = place(snapshot, gang, TRIAL)
     if isinstance(answer, Placement):
         why = gate or Reason(FITS, numbers={"pods": answer.core, "score": answer.score})
-        nodes = tuple(sorted({pod.node for pod in answer.pods}))
         liked = tuple(scores_of(snapshot, answer))
-        return Explanation(gang.name, gate is None, why, liked, (), answer.domain, nodes, True, snapshot.version)
+        return Explanation(gang.name, gate is None, why, liked, (), True, snapshot.version)
     total = scarcest(snapshot, gang)
     pods = sum(group.need for group in gang.groups())
     findings = [Reason(TOGETHER, gang.name, {"pods": pods}, parts=(total,) if total else ())]
-    domain, nodes, closest = closest_domain(snapshot, gang)
+    closest = closest_domain(snapshot, gang)
     if closest is not None:
         findings.append(closest)
-    findings += nodes_for_groups(snapshot, gang, held)
+    findings += nodes_for_groups(snapshot, gang)
     findings += snapshot.seams.outlooks(snapshot, gang)
     why = gate or answer.why.with_parts(*([closest] if closest else ()))
-    if held and gate is None and isinstance(place(snapshot, gang, budget), Placement):
-        why = Reason(HELD, ", ".join(sorted(set(held.values()))), {"nodes": len(held)})
-    changes = smallest_changes(snapshot, gang, running, most, budget)
-    return Explanation(gang.name, False, why, tuple(findings), changes, domain, nodes, answer.proven, snapshot.version)
+    changes = smallest_changes(snapshot, gang, running, most, TRIAL)
+    return Explanation(gang.name, False, why, tuple(findings), changes, answer.proven, snapshot.version)
 
 
-def closest_domain(snapshot: Snapshot, gang: Gang) -> tuple[str, tuple[str, ...], Reason | None]:
-    """The domain of the gang's outermost requirement that comes closest to holding it: name, nodes and numbers."""
+def closest_domain(snapshot: Snapshot, gang: Gang) -> Reason | None:
+    """The domain of the gang's outermost requirement that comes closest to holding it, with numbers."""
     problem = state_problem(snapshot, gang)
     if isinstance(problem, NoFit) or problem.size == 0:
-        return "", (), None
+        return None
     part = _outermost(problem.root)
     if part is None:
-        return "", (), None
+        return None
     bounds = bounds_for(problem, tuple(part.groups))
     segments = problem.segments(part.level)
     if segments.starts.size == 0:
-        return "", (), None
+        return None
     capacities = State(problem, 1).capacities(bounds, 0, problem.size)
     held = within_segments(running_sums(capacities), segments, 0, segments.starts.size, 0)
     need = np.array([bound.need for bound in bounds], dtype=np.int64)
     share = np.minimum(held / need[:, None], 1.0)
     best = int(np.lexsort((np.arange(share.shape[1]), -share.sum(axis=0), -share.min(axis=0)))[0])
     name = snapshot.domain_name(problem.tree, part.level, int(segments.ids[best]))
-    rows = problem.tree.rows_in(part.level, int(segments.ids[best]))
-    nodes = tuple(sorted(snapshot.nodes.names(rows)))
-    return name, nodes, _closest(problem, part, name, held[:, best], need)
+    return _closest(problem, part, name, held[:, best], need)
 
 
 def _closest(problem: Problem, part: Part, name: str, held: Ints, need: Ints) -> Reason:
@@ -134,10 +119,6 @@ class Diagnosis:
     placed: bool
     gate: Reason | None = None
     explanation: Explanation | None = None
-
-    @property
-    def cannot_fit(self) -> bool:
-        return not self.placed and self.gate is None and self.explanation is not None and not self.explanation.fits
 
 
 @dataclass(frozen=True, slots=True)

@@ -335,7 +335,7 @@ class Cycle:
         if closed and await self._would_fit(unit.tree):
             verdict = Verdict(False, HELD_FOR_OTHERS, kept_out_by(closed))
         else:
-            _, _, closest = closest_domain(self._view.snapshot, unit.tree)
+            closest = closest_domain(self._view.snapshot, unit.tree)
             why = named(answer.why.with_parts(*([closest] if closest else ())), self._spoken(unit.tree))
             kept_out = answer.why.parts[0].kind if answer.reason == kinds.NOT_ADMITTED and answer.why.parts else ""
             verdict = Verdict(False, QUOTA_REASONS.get(kept_out, UNSCHEDULABLE), why)

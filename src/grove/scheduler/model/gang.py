@@ -131,11 +131,9 @@ class Gang:
         return replace(self, root=root)
 
 
-def gang_of(
-    name: str, groups: Iterable[Branch | PodGroup], *, required: str = "", preferred: str = "", priority: int = 0
-) -> Gang:
-    """A gang of these parts under one constraint."""
-    return Gang(name, Branch(name, tuple(groups), required, preferred), priority)
+def gang_of(name: str, groups: Iterable[Branch | PodGroup]) -> Gang:
+    """A gang of these parts, without a constraint or a priority."""
+    return Gang(name, Branch(name, tuple(groups)))
 
 
 def single(pod: PodFacts, strategy: Strategy = "pack") -> Gang:
