@@ -89,14 +89,14 @@ class DeviceClaims(NodeSource):
         """Free devices of a node, by what was ever asked for."""
         return free_amounts(self._devices.local.get(node, ()), self._taken(), self._asked, self._sets, self._copies)
 
-    def vacancy(self, asked: Collection[str], nodes: Collection[str]) -> Vacancy | None:
+    def vacancy(self, asked: Collection[str], nodes: Callable[[], Collection[str]]) -> Vacancy | None:
         if not any(name.startswith(DEVICES) for name in asked):
             return None
         given: dict[str, list[tuple[frozenset[DeviceId], frozenset[str]]]] = {}
         for key, ids in self._given.items():
             for node in self._devices.nodes_of(ids):
                 given.setdefault(node, []).append((frozenset(ids), self._users(key)))
-        devices = {node: tuple(self._devices.local.get(node, ())) for node in nodes}
+        devices = {node: tuple(self._devices.local.get(node, ())) for node in nodes()}
         return ClaimsVacancy(devices, frozenset(self._taken()), given, dict(self._asked), dict(self._sets))
 
     def _users(self, key: Key) -> frozenset[str]:

@@ -7,7 +7,7 @@ the kind of request. A node without a Device object is counted as before.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 
 import structlog
@@ -192,11 +192,11 @@ class Minors(NodeSource):
         promised = [one for uid, (where, one) in self._promised.items() if where == node and uid not in by_pod]
         return Used(devices, devices.kind, by_pod, tuple(promised))
 
-    def vacancy(self, asked: Collection[str], nodes: Collection[str]) -> Vacancy | None:
+    def vacancy(self, asked: Collection[str], nodes: Callable[[], Collection[str]]) -> Vacancy | None:
         wants = {name: self._wants[name] for name in sorted(asked) if name in self._wants}
         if not wants:
             return None
-        return MinorsVacancy({node: self._used(node) for node in nodes if node in self._nodes}, wants)
+        return MinorsVacancy({node: self._used(node) for node in nodes() if node in self._nodes}, wants)
 
     def _changed(self, old: Device | None, new: Device | None) -> None:
         device = new or old

@@ -211,9 +211,11 @@ class Reservations(NodeSource):
             metrics.RESERVATION_USED.inc()
         return trouble
 
-    def vacancy(self, asked: Collection[str], nodes: Collection[str]) -> Vacancy | None:
+    def vacancy(self, asked: Collection[str], nodes: Callable[[], Collection[str]]) -> Vacancy | None:
+        if all(one.once or not one.users for one in self._held.values()):
+            return None
         found: dict[str, list[Held]] = {}
-        for node in nodes:
+        for node in nodes():
             for one in self._on.get(node, {}).values():
                 users = {user: used for user, used in one.users.items() if user in self._bound}
                 if users and not one.once:

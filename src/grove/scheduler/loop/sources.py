@@ -77,11 +77,14 @@ class Sources:
         for source in self.all:
             source.release(uid)
 
-    def vacancies(self, gang: Gang, running: Iterable[Running]) -> Vacancies:
+    def vacancies(self, gang: Gang, running: Sequence[Running]) -> Vacancies:
         """What there would be on the nodes of these units without them, as far as it matters to a gang."""
         asked = {name for group in gang.groups() for pod in group.pods for name, _ in pod.shape.requests}
-        nodes = {pod.node for unit in running for pod in unit.pods}
-        nodes.update(pod.node for pod in self._snapshot.terminating())
+
+        def nodes() -> set[str]:
+            leaving = self._snapshot.terminating()
+            return {pod.node for pods in (leaving, *(unit.pods for unit in running)) for pod in pods}
+
         found = (source.vacancy(asked, nodes) for source in self.all)
         return Vacancies([one for one in found if one is not None])
 

@@ -7,7 +7,7 @@ not need to say it inherits. `docs/extending-scheduler.md` has an example of eac
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -110,8 +110,11 @@ class NodeSource(Protocol):
         """What must happen in the cluster before the pod is bound: nothing, or a wait that ends with the trouble."""
         return None
 
-    def vacancy(self, asked: Collection[str], nodes: Collection[str]) -> Vacancy | None:
-        """What would come free on these nodes, of these resources and whatever else matters, if pods left them."""
+    def vacancy(self, asked: Collection[str], nodes: Callable[[], Collection[str]]) -> Vacancy | None:
+        """What would come free on these nodes, of these resources and whatever else matters, if pods left them.
+
+        Which nodes is worked out when it is asked: most sources have nothing to say to most gangs.
+        """
         return None
 
     def refresh(self) -> Collection[str]:
