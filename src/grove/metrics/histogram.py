@@ -36,7 +36,9 @@ def quantile(q: float, bounds: Sequence[float], counts: Sequence[float] | Counts
     below = rising[at - 1] if at else 0.0
     start = bounds[at - 1] if at else 0.0
     inside = rising[at] - below
-    return start + (bounds[at] - start) * (rank - below) / inside if inside else bounds[at]
+    if not inside:
+        return bounds[at]
+    return min(bounds[at], start + (bounds[at] - start) * (rank - below) / inside)  # rounding may lead out of it
 
 
 def summed(parts: Iterable[tuple[Bounds, Counts]]) -> tuple[Bounds, Counts] | None:

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.pages import cumulative, gauge, histogram, vllm
@@ -42,6 +42,7 @@ def test_quantile(q: float, bounds: tuple[float, ...], counts: tuple[float, ...]
     assert quantile(q, bounds, counts) == want
 
 
+@example([1.0, 1.0, 1.0, 0.0625, 0.0625, 0.0625], 0.5)
 @given(st.lists(st.floats(0.01, 20), min_size=1, max_size=60), st.sampled_from([0.5, 0.95, 0.99]))
 def test_a_quantile_lies_in_the_bucket_that_holds_it(observed: list[float], q: float) -> None:
     bounds = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, INF)
