@@ -26,6 +26,7 @@ from grove.kube.clock import SYSTEM
 from grove.kube.config import load_config
 from grove.kube.errors import KubeError
 from grove.kube.http import HttpClient
+from grove.local.binaries import to_stderr
 from grove.local.controlplane import ControlPlane
 from grove.local.ports import free_ports
 from grove.local.process import Child, spawn
@@ -69,7 +70,7 @@ def run(results: dict[str, Figure]) -> None:
 
 async def _measured(plane: ControlPlane, folder: Path) -> tuple[list[Cost], list[Cost]]:
     async with HttpClient(load_config(plane.kubeconfig)) as client:
-        await install(client)
+        await install(client, to_stderr)
         await client.create(Namespace, {"metadata": {"name": NS}})
         nodes = FakeNodes(client, SYSTEM)
         await nodes.add(Topology(racks=5, nodes=20))
