@@ -16,10 +16,13 @@ export function page(main) {
     const rank = (one) => (WORST.indexOf(one.state) + 1) || WORST.length;
     all.sort((a, b) => rank(a) - rank(b) || a.namespace.localeCompare(b.namespace) || a.name.localeCompare(b.name));
     const shown = all.slice(0, 500);
-    settle(list, table(["Namespace", "Name", "State", "Available", "Updated", "Scheduled", "Pods ready", "GPUs held", "Restarts", "Age", "Autoscaled", "Why"], shown.map((one) => [
+    const autoscaled = shown.some((one) => one.autoscaled.length); // a column of nothing takes room from the reasons
+    const titles = ["Namespace", "Name", "State", "Available", "Updated", "Scheduled", "Pods ready", "GPUs held", "Restarts", "Age", autoscaled && "Autoscaled", "Why"].filter(Boolean);
+    settle(list, table(titles, shown.map((one) => [
       one.namespace, link(one.name, "set", one.namespace, one.name), badge(one.state), `${one.available}/${one.replicas}`, one.updated,
-      `${one.scheduled}/${one.pods}`, `${one.ready}/${one.pods}`, `${one.held}/${one.asked}`, one.restarts + one.gangRestarts || "", age(one.created, now()), one.autoscaled.join(", "), one.state === "running" ? one.why : link(one.why || "why?", "why", one.namespace, one.name),
-    ]), { caption: "PodCliqueSets, worst first", numeric: [3, 4, 5, 6, 7, 8, 9], wide: [11], empty: text ? "no set matches" : "no PodCliqueSets" }),
+      `${one.scheduled}/${one.pods}`, `${one.ready}/${one.pods}`, `${one.held}/${one.asked}`, one.restarts + one.gangRestarts || "", age(one.created, now()),
+      ...(autoscaled ? [one.autoscaled.join(", ")] : []), one.state === "running" ? one.why : link(one.why || "why?", "why", one.namespace, one.name),
+    ]), { caption: "PodCliqueSets, worst first", numeric: [3, 4, 5, 6, 7, 8, 9], wide: [titles.length - 1], empty: text ? "no set matches" : "no PodCliqueSets" }),
     all.length > shown.length && h("p", { class: "dim" }, `${all.length - shown.length} more; filter to see them`),
     (row("about", "blind") ?? []).length > 0 && h("p", { class: "dim" }, `not seen for lack of rights: ${row("about", "blind").join(", ")}`));
   };
