@@ -18,7 +18,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.cli.explain import explain_answer
 from grove.kube.errors import Invalid
 from grove.plan.world import World, binding, shaped
-from grove.scheduler.explain import changes as kinds
+from grove.scheduler.model import changes as kinds
 from grove.show.advice import Advice
 from grove.show.gangs import Verdict
 from grove.sim.loop import run

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -17,8 +18,6 @@ from grove.api import labels
 from grove.api.meta import Key, find_condition, is_true
 from grove.api.podclique import PodClique
 from grove.api.podgang import PodGang
-from grove.scheduler.explain.explanation import Diagnosis
-from grove.scheduler.filters.taints import hard_taints_tolerated
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.podreq import NOT_READY, UNREACHABLE, UNSCHEDULABLE, read_node
 from grove.scheduler.model.reasons import Reason, named
@@ -29,6 +28,9 @@ from grove.show.seen import Seen
 from grove.show.tree import STARTING as SILENT
 from grove.show.tree import State, Twig, tree_of
 from grove.show.words import many, refusal
+
+if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
+    from grove.scheduler.explain.explanation import Diagnosis
 
 RUNNING, STARTING, WAITING, FAILING, NO_FIT = "running", "starting", "waiting", "failing", "cannot fit"
 PREEMPTING = "Preempting"
@@ -132,6 +134,8 @@ def _nobody_selected(seen: Seen, gang: PodGang) -> str:
 
 def _shut_nodes(seen: Seen, gang: PodGang) -> dict[str, list[str]]:
     """Nodes that are closed to the gang's pods, by what closes them."""
+    from grove.scheduler.filters.taints import hard_taints_tolerated  # here, as above
+
     pods = seen.pods_of_gang.get(gang.metadata.key, [])
     found: dict[str, list[str]] = {}
     for node in seen.nodes if pods else ():

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from grove.scheduler.explain.explanation import InLine
 from grove.scheduler.model.reasons import Reason
 from grove.show.columns import indented, table
 from grove.show.gangs import NO_FIT, WAITING, Verdict
 from grove.show.verdict import Judgement
 from grove.show.words import age
+
+if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
+    from grove.scheduler.explain.explanation import InLine
 
 MOST_NAMED = 5
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from grove.api.quantity import format_amount
 from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.facts import SLOT
 from grove.scheduler.model.reasons import Reason
-from grove.scheduler.reserve.slots import SLOT
 
 
 def sentence(reason: Reason) -> str:

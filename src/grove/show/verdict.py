@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from grove.api import labels
 from grove.api.meta import Key
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.scheduler.explain.explanation import Diagnosis
 from grove.show.gangs import (
     FAILING,
     NO_FIT,
@@ -32,6 +32,9 @@ from grove.show.rollouts import PAUSED, UPDATING, rollout_of
 from grove.show.seen import Seen
 from grove.show.tree import Twig, tree_of
 from grove.show.words import counted, many
+
+if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
+    from grove.scheduler.explain.explanation import Diagnosis
 
 UNATTENDED, DELETING, ZERO = "unattended", "deleting", "scaled to zero"
 WORST_FIRST = (UNATTENDED, NO_FIT, FAILING, WAITING, DELETING, PAUSED, UPDATING, STARTING, ZERO, RUNNING)

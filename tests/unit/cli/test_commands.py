@@ -52,6 +52,15 @@ def test_help_is_quick(command: str) -> None:
     assert imported & {"aiohttp", "cryptography", "msgspec", "numpy", "prometheus_client", "rich", "yaml"} == set()
 
 
+def test_what_judges_a_set_does_not_bring_the_solver_along() -> None:
+    modules = "grove.cli.judged, grove.show.verdict, grove.show.paint, grove.show.rollouts, grove.show.timeline"
+    found = subprocess.run(
+        [sys.executable, "-c", f"import sys, {modules}; print(sorted({{'numpy', 'aiohttp'}} & set(sys.modules)))"],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    assert found.stdout == "[]\n"
+
+
 @pytest.mark.parametrize(
     ("args", "code", "line"),
     [

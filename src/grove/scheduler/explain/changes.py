@@ -6,8 +6,8 @@ always one that works. Sizes within a kind are found by doubling and halving: wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +17,17 @@ from grove.scheduler.evict.victims import Running
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.filters.taints import Taints, hard_taints_tolerated
 from grove.scheduler.model.answers import Budget, Placement
+from grove.scheduler.model.changes import (
+    ADD_NODES,
+    END_OTHER,
+    FEWER_PODS,
+    RELAX,
+    RESTART,
+    SMALLER_PODS,
+    UNCORDON,
+    UNTAINT,
+    Change,
+)
 from grove.scheduler.model.facts import HOSTNAME, NodeFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup
 from grove.scheduler.model.podreq import UNSCHEDULABLE
@@ -24,32 +35,6 @@ from grove.scheduler.solve.place import place
 
 MOST_TRIES = 24
 """Nodes, gangs or domains tried one by one before a kind is given up."""
-
-
-UNCORDON, UNTAINT, RELAX, FEWER_PODS = "uncordon", "untaint", "relax", "fewer-pods"
-SMALLER_PODS, END_OTHER, ADD_NODES, RESTART = "smaller-pods", "end-other", "add-nodes", "restart"
-NEEDS_NEW_SET = frozenset({RELAX, FEWER_PODS})
-"""What admission refuses to change on a set that lives."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One change, as a value; `show.advice` has the words and the command.
-
-    `subject` is what is changed: a node, a group, a part under a constraint, a gang; `size` is how much of it.
-    """
-
-    kind: str
-    size: int
-    subject: str = ""
-    nodes: tuple[str, ...] = ()
-    numbers: Mapping[str, int] = field(default_factory=dict)
-    names: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def in_place(self) -> bool:
-        """Whether it can be made while the set lives."""
-        return self.kind not in NEEDS_NEW_SET
 
 
 def smallest_changes(

@@ -16,9 +16,10 @@ import numpy as np
 from grove.scheduler.cluster.nodes import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.victims import Running
-from grove.scheduler.explain.changes import Change, smallest_changes
+from grove.scheduler.explain.changes import smallest_changes
 from grove.scheduler.explain.reasons import nodes_for_groups, scarcest, scores_of
 from grove.scheduler.model.answers import Budget, NoFit, Placement
+from grove.scheduler.model.changes import Change
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import CLOSEST, FITS, GROUP_ROOM, TOGETHER, Reason
 from grove.scheduler.solve.bounds import bounds_for, running_sums, within_segments

@@ -12,7 +12,7 @@ import numpy as np
 from grove.scheduler.cluster.nodes import Ints, NodeTable
 from grove.scheduler.filters.interpod import pods_near
 from grove.scheduler.filters.selectors import term_mask
-from grove.scheduler.model.facts import HOSTNAME, Network, Shape
+from grove.scheduler.model.facts import HOSTNAME, SLOT, Network, Shape
 from grove.scheduler.model.podreq import BANDWIDTH
 from grove.scheduler.model.seams import (
     GPU_CAPABILITY,
@@ -24,7 +24,6 @@ from grove.scheduler.model.seams import (
     RESERVED,
     Score,
 )
-from grove.scheduler.reserve.slots import SLOT
 
 if TYPE_CHECKING:
     from grove.scheduler.cluster.snapshot import Snapshot

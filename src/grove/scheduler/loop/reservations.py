@@ -31,10 +31,10 @@ from grove.kube.events import Recorder
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.notes import PodNotes
 from grove.scheduler.loop.view import View
-from grove.scheduler.model.facts import PODS, PodFacts, Requests, Shape
+from grove.scheduler.model.facts import PODS, SLOT, PodFacts, Requests, Shape
 from grove.scheduler.model.podreq import pod_requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal, Vacancy
-from grove.scheduler.reserve.slots import SLOT, Guest, Held, ReservationsVacancy, Slots, housed, may_use, slots_for
+from grove.scheduler.reserve.slots import Guest, Held, ReservationsVacancy, Slots, housed, may_use, slots_for
 from grove.scheduler.reserve.status import expiry_of, owners_status
 
 USED = "reservation"

@@ -18,6 +18,8 @@ from grove.api.selector import NOTHING, Requirement, Selector
 Requests: TypeAlias = tuple[tuple[str, int], ...]
 """(resource, amount) sorted by name: CPU in thousandths of a core, memory in bytes, other things in whole units."""
 
+SLOT = "reservation.grove.io/"
+"""How the names of counted places begin, among a node's resources."""
 PODS = "pods"
 HOSTNAME = "kubernetes.io/hostname"
 NO_LABELS: Mapping[str, str] = {}

@@ -16,10 +16,8 @@ from grove.api.koordinator import RESERVATION_ORDER, Reservation
 from grove.api.pod import Pod, Toleration
 from grove.api.reservation_ref import is_meant, tolerations
 from grove.scheduler.filters.taints import tolerates
-from grove.scheduler.model.facts import PODS, Requests, Shape
+from grove.scheduler.model.facts import PODS, SLOT, Requests, Shape
 
-SLOT = "reservation.grove.io/"
-"""How the names of counted places begin, among a node's resources."""
 RESTRICTED = "Restricted"
 MOST_SLOTS = 10_000
 MOST_STEPS = 5_000
