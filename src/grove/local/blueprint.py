@@ -176,7 +176,8 @@ class Blueprint:
             "tls-cert-file": pki / "apiserver.crt",
             "tls-private-key-file": pki / "apiserver.key",
             "client-ca-file": self.authority_file,
-            # As whom it asks a kubelet for logs, where there is one.
+            # As whom and where it asks a kubelet for logs, where there is one; names of nodes mean nothing here.
+            "kubelet-preferred-address-types": "InternalIP",
             "kubelet-client-certificate": pki / "admin.crt",
             "kubelet-client-key": pki / "admin.key",
             "authorization-mode": "RBAC",
