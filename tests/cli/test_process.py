@@ -97,25 +97,59 @@ def test_kubectl_finds_the_plugin(control_plane: ControlPlane, namespace: str, t
     assert (found.returncode, found.stdout, found.stderr) == (0, "no PodCliqueSets\n", "")
 
 
-def test_a_watched_tree_is_drawn_again_and_ends_with_ctrl_c(control_plane: ControlPlane, namespace: str) -> None:
-    kubectl = [str(control_plane.kubectl), "--kubeconfig", str(control_plane.kubeconfig), "-n", namespace]
-    sample = str(ROOT / "samples" / "small.yaml")
-    subprocess.run([*kubectl, "apply", "-f", sample], check=True, capture_output=True)
-    watching = subprocess.Popen(
-        [sys.executable, "-m", "grove.cli.kubectl", "tree", "small", "--watch", "-n", namespace, "--kubeconfig",
-         str(control_plane.kubeconfig)],
+def watch(plane: ControlPlane, namespace: str, *command: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "grove.cli.kubectl", *command, "--watch", "-n", namespace, "--kubeconfig",
+         str(plane.kubeconfig)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"},
         # A run in the background hands down an ignored SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
-    assert watching.stdout is not None
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> str:
+    assert process.stdout is not None
     seen = ""
-    while "small" not in seen:
-        line = watching.stdout.readline()
+    while words not in seen:
+        line = process.stdout.readline()
         assert line, seen
         seen += line
-    assert "the operator has not seen it yet" in seen
+    return seen
+
+
+def test_watched_events_go_on_line_by_line(control_plane: ControlPlane, namespace: str) -> None:
+    kubectl = [str(control_plane.kubectl), "--kubeconfig", str(control_plane.kubeconfig), "-n", namespace]
+    sample = str(ROOT / "samples" / "small.yaml")
+    subprocess.run([*kubectl, "apply", "-f", sample], check=True, capture_output=True)
+    watching = watch(control_plane, namespace, "events", "small")
+    assert read_until(watching, "Created").splitlines()[0].split() == ["TIME", "OBJECT", "WHAT", "MESSAGE"]
+    for number in (1, 2):
+        event = {
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": f"e{number}", "namespace": namespace},
+            "involvedObject": {"kind": "PodCliqueSet", "name": "small", "namespace": namespace},
+            "reason": "Something", "message": f"happened the {number}. time", "type": "Normal",
+            "lastTimestamp": f"2026-01-01T00:00:0{number}Z",
+        }  # fmt: skip
+        subprocess.run(
+            [*kubectl, "create", "-f", "-"], input=json.dumps(event), text=True, check=True, capture_output=True
+        )
+        said = read_until(watching, "Something")
+        assert [line.split()[1:] for line in said.splitlines()] == [
+            ["PodCliqueSet/small", "Something", "happened", "the", f"{number}.", "time"]
+        ]
+    watching.send_signal(signal.SIGINT)
+    rest, errors = watching.communicate(timeout=20)
+    assert (watching.returncode, rest, errors) == (130, "", "\nstopped\n")
+    subprocess.run([*kubectl, "delete", "pcs", "small"], check=True, capture_output=True)
+
+
+def test_a_watched_tree_is_drawn_again_and_ends_with_ctrl_c(control_plane: ControlPlane, namespace: str) -> None:
+    kubectl = [str(control_plane.kubectl), "--kubeconfig", str(control_plane.kubeconfig), "-n", namespace]
+    sample = str(ROOT / "samples" / "small.yaml")
+    subprocess.run([*kubectl, "apply", "-f", sample], check=True, capture_output=True)
+    watching = watch(control_plane, namespace, "tree", "small")
+    assert "the operator has not seen it yet" in read_until(watching, "small")
     watching.send_signal(signal.SIGINT)
     _, errors = watching.communicate(timeout=20)
     assert (watching.returncode, errors) == (130, "\nstopped\n")
