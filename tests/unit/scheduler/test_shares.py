@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.model.facts import NodeFacts
 from grove.scheduler.policy.queues import NO_LIMIT, Queue, QueueTree
+from grove.scheduler.policy.quota import Quota
+from grove.scheduler.policy.quota_objects import QueueObjects
 from grove.scheduler.policy.shares import Claim, fair_shares, poured
 
 
@@ -137,3 +141,17 @@ def test_in_any_tree_children_share_no_more_than_their_parent_has(
             assert sum(found[name]["gpu"] for name in below) <= found[parent]["gpu"]
     for one in queues:
         assert 0 <= found[one.name]["gpu"] <= one.limit.get("gpu", NO_LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("amounts", "cards"),
+    [
+        pytest.param({"nvidia.com/gpu": 4}, 4000, id="cards, in thousandths"),
+        pytest.param({"gpu": 4}, 4, id="a resource that is merely called so is itself"),
+    ],
+)
+def test_what_is_to_be_shared_is_what_the_nodes_have(amounts: dict[str, int], cards: int) -> None:
+    snapshot = Snapshot()
+    snapshot.add_node(NodeFacts("n1", {**amounts, "pods": 20}))
+    quota = Quota(QueueObjects(QueueTree([])))
+    assert quota.total(snapshot)["gpu"] == cards

@@ -110,10 +110,9 @@ class Quota(Policy):
             has[name] = int(snapshot.allocatable[row].sum())
             taken[name] = has[name] - int(snapshot.free[row].sum())
         found, used = counted(has.items()), counted(taken.items())
-        if CARDS in found:
-            # Cards are published whole and in parts: on each node, whichever names it has them under.
-            rows = ((at, THOUSANDTHS.get(name, 0)) for at, name in enumerate(snapshot.resources))
-            ways = [snapshot.allocatable[at] * of for at, of in rows if of]
+        # Cards are published whole and in parts: on each node, whichever names it has them under.
+        rows = ((at, THOUSANDTHS.get(name, 0)) for at, name in enumerate(snapshot.resources))
+        if ways := [snapshot.allocatable[at] * of for at, of in rows if of]:
             found[CARDS] = int(np.maximum.reduce(ways).sum())
         for leaf in {leaf for root in self.tree.roots() for leaf in self.tree.leaves.get(root, ())}:
             for name, amount in counted(snapshot.usage.of(leaf).items()).items():
