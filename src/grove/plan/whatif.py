@@ -98,7 +98,8 @@ async def planned(
     strangers = bystanders(world, drained, concerned) if drained else []
     await change(world)
     await world.until(lambda: bool(_gangs(world, concerned)), DECIDED_S)
-    await world.until(lambda: all(_is_answered(world, gang) for gang in _gangs(world, concerned)), DECIDED_S)
+    stand: set[str] = set()
+    await world.until(lambda: all(_is_answered(world, gang, stand) for gang in _gangs(world, concerned)), DECIDED_S)
     await asyncio.sleep(2.0)  # pods above a minimum follow their gang
     seen = world.seen()
     here = {pod.metadata.uid for pod in seen.pods if not pod.metadata.is_deleting}
@@ -145,12 +146,16 @@ def _owner(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{gang}" if gang else f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
-def _is_answered(world: World, gang: PodGang) -> bool:
+def _is_answered(world: World, gang: PodGang, stand: set[str]) -> bool:
+    """Whether the scheduler has refused a gang or placed all of it. Those in `stand` are placed; it is added to."""
+    if gang.metadata.uid in stand:
+        return True
     said = find_condition(gang.status.conditions, words.SCHEDULED)
-    if said is None:
-        return False
-    pods = world.pods_of(gang.metadata.name)
-    return said.status != words.TRUE or all(pod.is_bound for pod in pods)
+    if said is None or said.status != words.TRUE:
+        return said is not None
+    if all(pod.is_bound for pod in world.pods_of(gang.metadata.name)):
+        stand.add(gang.metadata.uid)  # asked at every write: hundreds of gangs that stand are not looked up again
+    return gang.metadata.uid in stand
 
 
 def _gang_plan(

@@ -1,0 +1,38 @@
+"""A plan of many gangs: what stands is not looked up again at every write."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.manifests import clique, group, pcs
+
+from grove.cli.plan import plan_answer
+from grove.plan.copying import copy_cluster
+from grove.plan.whatif import Plan
+from grove.plan.world import World
+from grove.sim.loop import run
+from grove.sim.topology import Topology
+
+GANGS = 40
+
+
+def test_pods_are_looked_up_a_few_times_a_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    pods_of = World.pods_of
+
+    def counted(self: World, gang: str) -> list[object]:
+        nonlocal asked
+        asked += 1
+        return pods_of(self, gang)  # type: ignore[return-value]
+
+    monkeypatch.setattr(World, "pods_of", counted)
+
+    async def planned() -> Plan:
+        async with World(Topology(nodes=4).objects(), seed=1) as world:
+            copy, now = await copy_cluster(world.client, None), world.cluster.clock.now()
+        manifest = pcs("many", clique("lead"), groups=[group("inst", "lead", replicas=GANGS)])
+        plan: Plan = (await plan_answer(copy, "default", [manifest], now=now)).data
+        return plan
+
+    plan = run(planned(), seed=1)
+    assert [one.answer for one in plan.gangs] == ["fits"] * GANGS
+    assert asked <= 2 * GANGS, "each gang is looked up until it stands, and not again"
