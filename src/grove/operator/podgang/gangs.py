@@ -24,6 +24,7 @@ from grove.operator.shared.layout import (
     GangLayout,
     GroupReplicas,
     Unit,
+    find_scaled_layout,
     gang_layouts,
     min_pods,
     replica_layouts,
@@ -108,14 +109,16 @@ def wanted_gang(context: GangContext, layout: GangLayout, existing: PodGang | No
 
 
 def find_gang_layout(pcs: PodCliqueSet, name: str, group_replicas: GroupReplicas) -> GangLayout | None:
-    """The layout of the gang of this name, without unfolding the gangs of other replicas.
+    """The layout of the gang of this name, without unfolding its siblings: a set may have hundreds.
 
     None when the set does not want it (any more).
     """
     replica = find_replica(pcs.metadata.name, name)
     if replica is None or replica >= pcs.spec.replicas:
         return None
-    return next((one for one in replica_layouts(pcs, replica, group_replicas) if one.name == name), None)
+    if name == names.base_gang(pcs.metadata.name, replica):
+        return next(replica_layouts(pcs, replica, group_replicas))
+    return find_scaled_layout(pcs, replica, name, group_replicas)
 
 
 def find_replica(pcs_name: str, gang: str) -> int | None:

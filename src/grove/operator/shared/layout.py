@@ -168,6 +168,19 @@ def replica_layouts(pcs: PodCliqueSet, replica: int, group_replicas: GroupReplic
     yield from scaled
 
 
+def find_scaled_layout(pcs: PodCliqueSet, replica: int, name: str, group_replicas: GroupReplicas) -> GangLayout | None:
+    """The scaled gang of this name as `replica_layouts` has it, found by its number."""
+    for config in pcs.spec.template.pod_clique_scaling_groups:
+        fqn = names.scaling_group(pcs.metadata.name, replica, config.name)
+        number = name.removeprefix(f"{fqn}-")
+        if name.startswith(f"{fqn}-") and number.isascii() and number.isdigit():
+            index = int(number) + config.min_available
+            if index < group_replicas(fqn, config) and names.scaled_gang(fqn, index, config.min_available) == name:
+                members = tuple(member_units(pcs, replica, config, index))
+                return GangLayout(name, replica, members, GroupPlace(config, fqn, index))
+    return None
+
+
 def _index(meta: ObjectMeta, label: str) -> int | None:
     value = meta.labels.get(label, "")
     return int(value) if value.isascii() and value.isdigit() else None
