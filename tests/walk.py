@@ -13,7 +13,8 @@ import asyncio
 import logging
 import random
 import sys
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import FrameType
 from typing import Any
 
@@ -52,37 +53,36 @@ class Walk:
         sys.setprofile(None)
 
 
-async def walk(*left_out: str) -> dict[str, str]:
-    """What is met between apply and Ready, by module."""
+@asynccontextmanager
+async def simulated() -> AsyncIterator[Cluster]:
     random.seed(0)
     async with AsyncExitStack() as stack:
         sim = await stack.enter_async_context(SimCluster())
         cluster = Cluster(sim.client(), sim.clock, sim, stack)
         cluster.namespace = NAMESPACE
         await cluster.client.create(Namespace, {"metadata": {"name": NAMESPACE}})
-        async with operating(cluster) as world:
-            await asyncio.sleep(1)
-            with Walk(*left_out) as found:
-                await world.apply(pcs("chat", clique("router", 2), clique("worker", 3)))
-                await world.available("chat")
-            return found.met
+        yield cluster
+
+
+async def walk(*left_out: str) -> dict[str, str]:
+    """What is met between apply and Ready, by module."""
+    async with simulated() as cluster, operating(cluster) as world:
+        await asyncio.sleep(1)
+        with Walk(*left_out) as found:
+            await world.apply(pcs("chat", clique("router", 2), clique("worker", 3)))
+            await world.available("chat")
+        return found.met
 
 
 async def walk_of_a_gang() -> dict[str, str]:
     """What of the scheduler is met between a PodGang's watch event and its status, by module."""
-    random.seed(0)
-    async with AsyncExitStack() as stack:
-        sim = await stack.enter_async_context(SimCluster())
-        cluster = Cluster(sim.client(), sim.clock, sim, stack)
-        cluster.namespace = NAMESPACE
-        await cluster.client.create(Namespace, {"metadata": {"name": NAMESPACE}})
-        async with scheduling(cluster) as bench:
-            await bench.add_nodes(4)
-            await asyncio.sleep(1)
-            with Walk("grove.sim", "grove.api", "grove.kube", "grove.show") as found:
-                await bench.apply(gang("one", group("w", 2), group("v", 1)))
-                await bench.condition("one", status="True")
-            return found.met
+    async with simulated() as cluster, scheduling(cluster) as bench:
+        await bench.add_nodes(4)
+        await asyncio.sleep(1)
+        with Walk("grove.sim", "grove.api", "grove.kube", "grove.show") as found:
+            await bench.apply(gang("one", group("w", 2), group("v", 1)))
+            await bench.condition("one", status="True")
+        return found.met
 
 
 def main() -> None:

@@ -20,8 +20,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -469,29 +469,36 @@ async def clear(bench: Bench) -> None:
     await bench.until(lambda: not bench.cache.list(PodCliqueSet) and not bench.cache.list(Pod))
 
 
-async def measure(plane: StockPlane, results: dict[str, Figure]) -> None:
+@asynccontextmanager
+async def with_nodes(plane: StockPlane, nodes: int) -> AsyncIterator[tuple[Bench, Path]]:
+    """A plane with Grove's kinds and so many fake nodes, greeted by all controllers; and a kubeconfig for it."""
     async with HttpClient(load_config(plane.kubeconfig)) as admin:
         await install(admin, lambda said: None)
         kubeconfig = await token_kubeconfig(admin, plane.directory)
     async with HttpClient(load_config(kubeconfig)) as client:
         bench = Bench(plane, client)
         async with bench.cache:
-            with running(bench, fake_nodes(kubeconfig, NODES)):
+            with running(bench, fake_nodes(kubeconfig, nodes)):
                 await bench.cache.wait_synced()
-                await bench.until(lambda: len(bench.cache.list(Node)) == NODES)
+                await bench.until(lambda: len(bench.cache.list(Node)) == nodes)
                 await bench.calm(Node)
                 await asyncio.to_thread(plane.settle)
-                await asyncio.sleep(SETTLE_S)
-                await bench.events_end()
-                least = await floors(bench, kubeconfig)
-                if BEFORE:
-                    with operating(bench, kubeconfig, BEFORE):
-                        await before(bench, least.big, results)
-                with operating(bench, kubeconfig):
-                    await small(bench, least.small, results)
-                    await big(bench, least.big, least.told, results)
-                    if SETS:
-                        await many_sets(bench, least.many, results)
+                yield bench, kubeconfig
+
+
+async def measure(plane: StockPlane, results: dict[str, Figure]) -> None:
+    async with with_nodes(plane, NODES) as (bench, kubeconfig):
+        await asyncio.sleep(SETTLE_S)
+        await bench.events_end()
+        least = await floors(bench, kubeconfig)
+        if BEFORE:
+            with operating(bench, kubeconfig, BEFORE):
+                await before(bench, least.big, results)
+        with operating(bench, kubeconfig):
+            await small(bench, least.small, results)
+            await big(bench, least.big, least.told, results)
+            if SETS:
+                await many_sets(bench, least.many, results)
 
 
 def run(results: dict[str, Figure]) -> None:

@@ -20,14 +20,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from grove.api.core import Node
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
-from grove.crds.install import install
-from grove.kube.config import load_config
-from grove.kube.http import HttpClient
 from grove.kube.logs import configure_logs
-from tests.bench.operator_bench import SETTLE_S, Bench, clear, fake_nodes, operating, running, token_kubeconfig
+from tests.bench.operator_bench import SETTLE_S, Bench, clear, operating, with_nodes
 from tests.bench.planes import StockPlane, stock_plane
 from tests.support.manifests import clique, group, pcs
 
@@ -115,20 +111,10 @@ def _memory_mb(pid: int) -> float:
 
 
 async def measure(plane: StockPlane, nodes: int, sets: int, column: Column) -> None:
-    async with HttpClient(load_config(plane.kubeconfig)) as admin:
-        await install(admin, lambda said: None)
-        kubeconfig = await token_kubeconfig(admin, plane.directory)
-    async with HttpClient(load_config(kubeconfig)) as client:
-        bench = Bench(plane, client)
-        async with bench.cache:
-            with running(bench, fake_nodes(kubeconfig, nodes)):
-                await bench.cache.wait_synced()
-                await bench.until(lambda: len(bench.cache.list(Node)) == nodes)
-                await bench.calm(Node)
-                await asyncio.to_thread(plane.settle)
-                with operating(bench, kubeconfig):
-                    await asyncio.sleep(SETTLE_S)
-                    await Growth(bench, sets, column).tell()
+    async with with_nodes(plane, nodes) as (bench, kubeconfig):
+        with operating(bench, kubeconfig):
+            await asyncio.sleep(SETTLE_S)
+            await Growth(bench, sets, column).tell()
 
 
 def show(columns: dict[int, Column], sets: int) -> None:

@@ -13,16 +13,15 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-import structlog
 from tests.support.fleet import definitions, device
 from tests.support.gangs import gang, gang_json, group, member_json
+from tests.support.judging import judged
 
 from grove.api.core import Node, Pod
 from grove.api.koordinator import Device
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.live import Scheduler
 from grove.sim.cluster import SimCluster, own_crds
-from grove.sim.loop import run
 from grove.sim.topology import Topology
 
 CORE, RATIO, GPU = "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio", "nvidia.com/gpu"
@@ -113,21 +112,13 @@ def left_of(nodes: Iterable[str], cards: int, pods: Iterable[Any]) -> Free:
     return free
 
 
-def judged(seeds: Iterable[int]) -> dict[int, list[str]]:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    try:
-        return {seed: wrong for seed in seeds if (wrong := run(verdicts(seed), seed=seed))}
-    finally:
-        structlog.reset_defaults()
-
-
 @pytest.mark.simulated
 def test_a_gang_gets_its_cards_exactly_when_some_way_of_giving_them_exists() -> None:
-    assert judged(range(40)) == {}
+    assert judged(verdicts, range(40)) == {}
 
 
 @pytest.mark.soak
 @pytest.mark.simulated
 @pytest.mark.parametrize("part", range(10))
 def test_the_same_of_a_thousand_fleets(part: int) -> None:
-    assert judged(range(100 + part * 100, 200 + part * 100)) == {}
+    assert judged(verdicts, range(100 + part * 100, 200 + part * 100)) == {}

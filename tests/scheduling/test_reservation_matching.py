@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import structlog
 from tests.support.fleet import GPU, definitions, reservation
 from tests.support.gangs import gang, gang_json, group, member_json
+from tests.support.judging import judged
 
 from grove.api.core import Node, Pod
 from grove.api.koordinator import Reservation
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.live import Scheduler
 from grove.sim.cluster import SimCluster, own_crds
-from grove.sim.loop import run
 from grove.sim.topology import Topology
 
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
@@ -138,17 +137,9 @@ def is_valid(pods: Iterable[Any], fleet: Fleet) -> bool:
     return min(left.values()) >= 0
 
 
-def judged(seeds: Iterable[int]) -> dict[int, list[str]]:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    try:
-        return {seed: wrong for seed in seeds if (wrong := run(verdicts(seed), seed=seed))}
-    finally:
-        structlog.reset_defaults()
-
-
 @pytest.mark.simulated
 def test_a_gang_is_placed_exactly_when_some_way_of_using_reservations_exists() -> None:
-    assert judged(range(60)) == {}
+    assert judged(verdicts, range(60)) == {}
 
 
 @pytest.mark.soak
@@ -156,7 +147,7 @@ def test_a_gang_is_placed_exactly_when_some_way_of_using_reservations_exists() -
 @pytest.mark.parametrize("part", range(10))
 def test_of_a_thousand_fleets_nothing_is_used_twice_and_hardly_a_way_is_missed(part: int) -> None:
     """Which of several pods is one too many is guessed, so that a way may be missed: two in seven hundred are known."""
-    found = judged(range(100 + part * 100, 200 + part * 100))
+    found = judged(verdicts, range(100 + part * 100, 200 + part * 100))
     missed = {seed for seed, wrong in found.items() if all(one.endswith("not placed") for one in wrong)}
     assert {seed: wrong for seed, wrong in found.items() if seed not in missed} == {}
     assert len(missed) <= 1, f"seeds {sorted(missed)}"
