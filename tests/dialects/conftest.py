@@ -14,6 +14,7 @@ from grove.api.dynamo import PlacementPodClique, PodGangSet
 from grove.api.koordset import KoordPodCliqueSet
 from grove.crds.install import install
 from grove.scheduler.loop.live import Scheduler
+from grove.show.reasons import sentence
 from grove.sim.topology import Topology
 
 DIALECTS = "dialects: {enabled: true}\n"
@@ -42,7 +43,9 @@ async def forget(world: World) -> None:
 async def world(speaking: Cluster) -> AsyncIterator[World]:
     async with operating(speaking, config=DIALECTS + TOPOLOGY, nodes=Topology(racks=4, nodes=4)) as world:
         world.binder.allow(0)
-        scheduling = asyncio.get_running_loop().create_task(Scheduler(world.client, clock=speaking.clock).run())
+        scheduling = asyncio.get_running_loop().create_task(
+            Scheduler(world.client, clock=speaking.clock, say=sentence).run()
+        )
         try:
             yield world
             await forget(world)

@@ -31,6 +31,7 @@ from grove.api.podgang import PodGang
 from grove.kube.errors import AlreadyExists
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
+from grove.show.reasons import sentence
 from grove.sim.cluster import SimCluster, own_crds
 from grove.sim.loop import run
 from grove.sim.store import Change
@@ -151,7 +152,7 @@ async def season(seed: int) -> None:
             await client.create(ElasticQuota, body)
         live: dict[str, Gang] = {}
         tasks = [
-            asyncio.ensure_future(Scheduler(sim.client(user="grove-scheduler"), config, sim.clock).run()),
+            asyncio.ensure_future(Scheduler(sim.client(user="grove-scheduler"), config, sim.clock, say=sentence).run()),
             asyncio.ensure_future(keep_pods(client, live)),
         ]
         for number in range(STEPS):

@@ -26,6 +26,7 @@ from grove.api.podgang import PodGang
 from grove.kube.errors import KubeError
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import Preemption, SchedulerConfiguration, Seconds
+from grove.show.reasons import sentence
 from grove.sim.cluster import SimCluster
 from grove.sim.crash import Process
 from grove.sim.faults import ROUGH, Faults
@@ -341,7 +342,7 @@ async def live_through(seed: int, *, is_slow: bool = False) -> list[str]:
         for name, value in (("low", 10), ("high", 1000), (RIVAL, 5000)):
             await sim.client().create(PriorityClass, {"metadata": {"name": name}, "value": value})
         process = Process(
-            lambda client: witness.watch_over(Scheduler(client, config, sim.clock, aside=aside)).run(),
+            lambda client: witness.watch_over(Scheduler(client, config, sim.clock, aside=aside, say=sentence)).run(),
             lambda: faults.client(sim.client(user="grove-scheduler")),
             rng=random.Random(seed), mean_life_s=12.0,
         )  # fmt: skip
@@ -391,7 +392,7 @@ async def _unplaced(story: Story, config: SchedulerConfiguration) -> list[str]:
         for pod in (await story.client.list(Pod, NAMESPACE)).items
         if not pod.metadata.is_deleting
     }
-    fresh = Scheduler(story.sim.client(user="fresh"), config, story.sim.clock)
+    fresh = Scheduler(story.sim.client(user="fresh"), config, story.sim.clock, say=sentence)
     task = asyncio.ensure_future(fresh.run())
     await asyncio.sleep(30)
     task.cancel()
@@ -454,7 +455,7 @@ async def _history(seed: int) -> list[tuple[float, str, str]]:
 
         sim.server.store.listeners.append(note)
         faults = Faults(ROUGH, seed=seed)
-        scheduler = Scheduler(faults.client(sim.client()), SchedulerConfiguration(), sim.clock)
+        scheduler = Scheduler(faults.client(sim.client()), SchedulerConfiguration(), sim.clock, say=sentence)
         task = asyncio.ensure_future(scheduler.run())
         for number in range(3):
             made = gang(f"g{number}", group("a", 3), group("b", 2, 1), required=RACK)

@@ -17,6 +17,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.operator.wiring import Operator
 from grove.scheduler.loop.live import Scheduler
+from grove.show.reasons import sentence
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import run
 from grove.sim.topology import Topology
@@ -116,7 +117,7 @@ def test_operator_and_scheduler_together_write_the_status_of_a_gang_once(pairs: 
             turns = iter(range(2 * pairs))
             sim.nodes.start_s = lambda _pod: apart_s * next(turns)
             client, ours = sim.client(), [sim.client(user=user) for user in ("grove-operator", "grove-scheduler")]
-            task = asyncio.ensure_future(Scheduler(ours[1], clock=sim.clock).run())
+            task = asyncio.ensure_future(Scheduler(ours[1], clock=sim.clock, say=sentence).run())
             async with Operator(ours[0], clock=sim.clock, rng=random.Random(5)).running():
                 await client.create(PodCliqueSet, many_pairs("pairs", pairs))
                 await asyncio.sleep(60)

@@ -11,6 +11,7 @@ import pytest
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.scheduler.loop.live import Scheduler
+from grove.show.reasons import sentence
 from tests.rbac.rights import documents, granted
 from tests.support.operating import World, operating
 from tests.support.workloads import change, updated, wl2
@@ -34,7 +35,7 @@ def asked_for_more(component: str, calls: Counter[tuple[str, str]]) -> set[tuple
 
 async def test_a_set_lives_from_its_creation_to_its_end_on_granted_rights(world: World) -> None:
     theirs = world.cluster.sim.client(user="system:serviceaccount:grove-system:grove-scheduler")
-    scheduling = asyncio.ensure_future(Scheduler(theirs, clock=world.cluster.clock).run())
+    scheduling = asyncio.ensure_future(Scheduler(theirs, clock=world.cluster.clock, say=sentence).run())
     try:
         await world.apply(wl2(startup="CliqueStartupTypeInOrder"))
         await world.available("wl")

@@ -20,6 +20,7 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.live import Scheduler
+from grove.show.reasons import sentence
 from grove.sim.topology import HOST, Topology
 
 pytestmark = pytest.mark.simulated
@@ -31,7 +32,9 @@ async def world(cluster: object) -> AsyncIterator[World]:
     async with operating(cluster, nodes=Topology(racks=2, nodes=5, pods=1)) as world:
         world.binder.allow(0)  # the real one places them
         world.nodes.start_s = 0.5
-        scheduling = asyncio.get_running_loop().create_task(Scheduler(world.client, clock=world.cluster.clock).run())
+        scheduling = asyncio.get_running_loop().create_task(
+            Scheduler(world.client, clock=world.cluster.clock, say=sentence).run()
+        )
         try:
             yield world
         finally:

@@ -32,6 +32,7 @@ from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.operator.wiring import Operator
 from grove.scheduler.loop.live import Scheduler
+from grove.show.reasons import sentence
 from grove.sim.nodes import FakeNodes
 from grove.sim.topology import Topology
 
@@ -62,7 +63,7 @@ async def test_a_storm_leaves_every_gang_whole_and_writes_no_more_than_what_chan
         nodes = FakeNodes(clients["nodes"], SYSTEM)
         await stack.enter_async_context(nodes.running())
         await nodes.add(Topology(racks=10, nodes=max(2, SETS // 5)))
-        deciding = asyncio.get_running_loop().create_task(Scheduler(clients["scheduler"]).run())
+        deciding = asyncio.get_running_loop().create_task(Scheduler(clients["scheduler"], say=sentence).run())
         stack.push_async_callback(ended, deciding)
         await stack.enter_async_context(Operator(clients["operator"], rng=random.Random(1)).running())
         watch, cache = GangWatch(), Cache(client)

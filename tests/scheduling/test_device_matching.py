@@ -21,6 +21,7 @@ from grove.api.core import Node, Pod
 from grove.api.koordinator import Device
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.live import Scheduler
+from grove.show.reasons import sentence
 from grove.sim.cluster import SimCluster, own_crds
 from grove.sim.topology import Topology
 
@@ -71,7 +72,9 @@ async def verdicts(seed: int) -> list[str]:
         nodes = sorted(node.metadata.name for node in (await client.list(Node)).items)
         for node in nodes:
             await client.create(Device, device(node, cards, pcie=2))
-        running = asyncio.ensure_future(Scheduler(sim.client(user="grove-scheduler"), clock=sim.clock).run())
+        running = asyncio.ensure_future(
+            Scheduler(sim.client(user="grove-scheduler"), clock=sim.clock, say=sentence).run()
+        )
         for number in range(4):
             kinds = tuple(rng.choice(sorted(KINDS)) for _ in range(rng.randint(1, 3)))
             before = left_of(nodes, cards, (await client.list(Pod, "default")).items)

@@ -34,6 +34,7 @@ from grove.kube.errors import KubeError, NotFound, NotLeader
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.policy.life import ENGAGED, Phase
+from grove.show.reasons import sentence
 from grove.sim.client import SimClient
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import VirtualLoop
@@ -187,7 +188,7 @@ class Lives(RuleBasedStateMachine):
         self.leader = Leader(self.sim.server, user="grove-scheduler", latency_s=0.001)
         self.leader.world = self.world
         aside = self._think if self.thinks_s else None
-        self.scheduler = Scheduler(self.leader, SchedulerConfiguration(), self.sim.clock, aside=aside)
+        self.scheduler = Scheduler(self.leader, SchedulerConfiguration(), self.sim.clock, aside=aside, say=sentence)
         self.running = asyncio.ensure_future(self.scheduler.run())
 
     async def _think(self, work: Callable[[], Any]) -> Any:

@@ -17,6 +17,7 @@ from grove.api import labels as key
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.scheduler.loop.live import Scheduler
+from grove.show.reasons import sentence
 from grove.sim.topology import HOST, Topology
 
 
@@ -24,7 +25,9 @@ from grove.sim.topology import HOST, Topology
 async def world(cluster: object) -> AsyncIterator[World]:
     async with operating(cluster, nodes=Topology(nodes=1, pods=0)) as world:
         world.binder.allow(0)
-        scheduling = asyncio.get_running_loop().create_task(Scheduler(world.client, clock=world.cluster.clock).run())
+        scheduling = asyncio.get_running_loop().create_task(
+            Scheduler(world.client, clock=world.cluster.clock, say=sentence).run()
+        )
         try:
             yield world
         finally:

@@ -25,6 +25,7 @@ from grove.local.controlplane import ControlPlane
 from grove.scheduler.filters.fit import feasible_nodes
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import GROVE_INTEGRATION, SchedulerConfiguration
+from grove.show.reasons import sentence
 
 pytestmark = pytest.mark.real
 
@@ -264,7 +265,7 @@ async def _store(client: HttpClient, row: VolumeRow) -> None:
 
 async def _ours(client: HttpClient, row: Row) -> list[str]:
     """Nodes where grove-scheduler would put the row's pod, with the cluster read as it reads it."""
-    looking = Scheduler(client, SchedulerConfiguration(feature_gates={GROVE_INTEGRATION: False}))
+    looking = Scheduler(client, SchedulerConfiguration(feature_gates={GROVE_INTEGRATION: False}), say=sentence)
     async with looking.following():
         return feasible_nodes(looking.view.snapshot, looking.view.read(msgspec.convert(row.pod, Pod, strict=False)))
 

@@ -17,6 +17,7 @@ from grove.kube.clock import Clock
 from grove.kube.errors import Forbidden
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
+from grove.show.reasons import sentence
 from grove.sim.client import SimClient
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import run
@@ -64,7 +65,9 @@ def test_a_pod_that_may_not_be_bound_takes_its_gang_back_and_nobody_else() -> No
         async with SimCluster(nodes=Topology(nodes=6, gpus=1)) as sim:
             mine = Refusing(sim.server)
             mine.refused = frozenset({"bad-w-2"})
-            task = asyncio.ensure_future(Scheduler(mine, SchedulerConfiguration(bind_concurrency=1), sim.clock).run())
+            task = asyncio.ensure_future(
+                Scheduler(mine, SchedulerConfiguration(bind_concurrency=1), sim.clock, say=sentence).run()
+            )
             client = sim.client()
             await apply(client, gang("bad", group("w", 3)))
             await apply(client, gang("good", group("w", 3)))
@@ -86,7 +89,7 @@ def test_surplus_that_may_not_be_bound_costs_the_gang_nothing() -> None:
         async with SimCluster(nodes=Topology(nodes=6, gpus=1)) as sim:
             mine = Refusing(sim.server)
             mine.refused = frozenset({"work-w-2"})
-            task = asyncio.ensure_future(Scheduler(mine, SchedulerConfiguration(), sim.clock).run())
+            task = asyncio.ensure_future(Scheduler(mine, SchedulerConfiguration(), sim.clock, say=sentence).run())
             client = sim.client()
             await apply(client, gang("work", group("w", 3, 2)))
             await asyncio.sleep(20)
@@ -106,7 +109,7 @@ def test_an_eviction_that_was_cut_short_is_finished_by_the_next_scheduler() -> N
                 await client.create(PriorityClass, {"metadata": {"name": name}, "value": value})
             first = Refusing(sim.server)
             first.evictions_left = 1
-            task = asyncio.ensure_future(Scheduler(first, SchedulerConfiguration(), sim.clock).run())
+            task = asyncio.ensure_future(Scheduler(first, SchedulerConfiguration(), sim.clock, say=sentence).run())
             await apply(client, gang("low", group("w", 4), priority_class="low"))
             await asyncio.sleep(3)
             await apply(client, gang("high", group("w", 4), priority_class="high"))
@@ -115,7 +118,9 @@ def test_an_eviction_that_was_cut_short_is_finished_by_the_next_scheduler() -> N
             await asyncio.gather(task, return_exceptions=True)
             half = len(await on_nodes(client, "low"))
             await client.delete(PodGang, "high", NAMESPACE)
-            task = asyncio.ensure_future(Scheduler(sim.client(), SchedulerConfiguration(), sim.clock).run())
+            task = asyncio.ensure_future(
+                Scheduler(sim.client(), SchedulerConfiguration(), sim.clock, say=sentence).run()
+            )
             await asyncio.sleep(5)
             rest = len(await on_nodes(client, "low"))
             task.cancel()
@@ -151,7 +156,7 @@ def test_a_clock_that_jumps_delays_no_deadline_and_stops_nobody(jump: timedelta)
             nodes = sorted(node.metadata.name for node in (await client.list(Node)).items)
             await apply(client, gang("half", group("w", 3), annotations={GANG_TIMEOUT: "30s"}))
             await client.bind(NAMESPACE, "half-w-0", nodes[0])
-            task = asyncio.ensure_future(Scheduler(sim.client(), SchedulerConfiguration(), clock).run())
+            task = asyncio.ensure_future(Scheduler(sim.client(), SchedulerConfiguration(), clock, say=sentence).run())
             await asyncio.sleep(5)
             clock.wrong = jump
             await apply(client, gang("fine", group("w", 1)))

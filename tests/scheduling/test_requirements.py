@@ -27,6 +27,7 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration
+from grove.show.reasons import sentence
 from grove.sim.topology import RACK, Topology
 
 RED = {"team": "red"}
@@ -38,7 +39,9 @@ async def world(cluster: Any) -> AsyncIterator[World]:
     """The operator and grove-scheduler together."""
     async with operating(cluster, nodes=Topology(nodes=4)) as world:
         world.binder.allow(0)
-        task = asyncio.get_running_loop().create_task(Scheduler(world.client, clock=world.cluster.clock).run())
+        task = asyncio.get_running_loop().create_task(
+            Scheduler(world.client, clock=world.cluster.clock, say=sentence).run()
+        )
         try:
             yield world
         finally:

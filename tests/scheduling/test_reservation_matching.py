@@ -21,6 +21,7 @@ from grove.api.core import Node, Pod
 from grove.api.koordinator import Reservation
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.live import Scheduler
+from grove.show.reasons import sentence
 from grove.sim.cluster import SimCluster, own_crds
 from grove.sim.topology import Topology
 
@@ -90,7 +91,9 @@ async def verdicts(seed: int) -> list[str]:
             await client.patch(Reservation, f"r{number}", {"status": status}, subresource="status")
             fleet[f"r{number}"] = Room(node, gpus, once, policy == "Restricted")
             fleet[node] = Room(node, fleet[node].left - gpus)
-        running = asyncio.ensure_future(Scheduler(sim.client(user="grove-scheduler"), clock=sim.clock).run())
+        running = asyncio.ensure_future(
+            Scheduler(sim.client(user="grove-scheduler"), clock=sim.clock, say=sentence).run()
+        )
         pods = tuple(rng.randint(1, 3) for _ in range(rng.randint(1, 3)))
         owners, required = rng.random() < 0.7, rng.random() < 0.3
         made = gang("g", *(group(f"w{i}", 1, gpus=n) for i, n in enumerate(pods)), labels=RED if owners else {})

@@ -15,6 +15,7 @@ from grove.api.meta import Json, find_condition
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
+from grove.show.reasons import sentence
 from grove.sim.client import SimClient
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import run
@@ -26,7 +27,9 @@ NAMESPACE = "default"
 @asynccontextmanager
 async def world(nodes: int, gpus: int = 1, **config: Any) -> AsyncIterator[tuple[SimCluster, SimClient, Scheduler]]:
     async with SimCluster(nodes=Topology(nodes=nodes, gpus=gpus)) as sim:
-        scheduler = Scheduler(sim.client(user="grove-scheduler"), SchedulerConfiguration(**config), sim.clock)
+        scheduler = Scheduler(
+            sim.client(user="grove-scheduler"), SchedulerConfiguration(**config), sim.clock, say=sentence
+        )
         task = asyncio.ensure_future(scheduler.run())
         await asyncio.sleep(1)
         try:

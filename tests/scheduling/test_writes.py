@@ -13,6 +13,7 @@ from grove.api.core import Event, Pod
 from grove.api.meta import find_condition
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.live import Scheduler
+from grove.show.reasons import sentence
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import run
 from grove.sim.topology import RACK, Topology
@@ -26,7 +27,7 @@ async def cost(made: Gang, ready_after_s: float) -> tuple[dict[str, int], PodGan
     async with SimCluster(nodes=Topology(racks=2, nodes=4, gpus=8)) as sim:
         sim.nodes.start_s = ready_after_s
         ours, client = sim.client(user="grove-scheduler"), sim.client()
-        task = asyncio.ensure_future(Scheduler(ours, clock=sim.clock).run())
+        task = asyncio.ensure_future(Scheduler(ours, clock=sim.clock, say=sentence).run())
         await asyncio.sleep(1)
         before = Counter(ours.calls)
         await client.create(PodGang, gang_json(made, NAMESPACE))
@@ -83,7 +84,9 @@ def test_a_pair_that_starts_slowly_is_said_to_be_starting_meanwhile() -> None:
         async with SimCluster(nodes=Topology(nodes=2)) as sim:
             sim.nodes.start_s = 300.0
             client = sim.client()
-            task = asyncio.ensure_future(Scheduler(sim.client(user="grove-scheduler"), clock=sim.clock).run())
+            task = asyncio.ensure_future(
+                Scheduler(sim.client(user="grove-scheduler"), clock=sim.clock, say=sentence).run()
+            )
             await asyncio.sleep(1)
             made = gang("g", group("a", 2))
             await client.create(PodGang, gang_json(made, NAMESPACE))
@@ -106,7 +109,7 @@ def test_pairs_that_start_in_a_crowd_are_told_once_each() -> None:
             turns = iter(range(40))
             sim.nodes.start_s = lambda _pod: 0.15 * next(turns)
             ours, client = sim.client(user="grove-scheduler"), sim.client()
-            task = asyncio.ensure_future(Scheduler(ours, clock=sim.clock).run())
+            task = asyncio.ensure_future(Scheduler(ours, clock=sim.clock, say=sentence).run())
             await asyncio.sleep(1)
             made = [gang(f"g{n}", group("a", 2)) for n in range(20)]
             for one in made:

@@ -22,6 +22,7 @@ from grove.config import load_configuration
 from grove.kube.http import HttpClient
 from grove.operator.wiring import Operator
 from grove.scheduler.loop.live import Scheduler
+from grove.show.reasons import sentence
 from grove.sim.topology import LEVELS, Topology
 
 CONFIG = "topologyAwareScheduling: {enabled: true}\n"
@@ -124,7 +125,7 @@ async def asking(cluster: Any) -> AsyncIterator[World]:
             await client("operator"), load_configuration(CONFIG), clock=cluster.clock, rng=random.Random(5),
             startup_image="grove/startup:test",
         )  # fmt: skip
-        scheduler = Scheduler(await client("scheduler"), clock=cluster.clock)
+        scheduler = Scheduler(await client("scheduler"), clock=cluster.clock, say=sentence)
         loop, ready = asyncio.get_running_loop(), asyncio.Event()
         found.tasks["scheduler"] = loop.create_task(scheduler.run())
         found.tasks["operator"] = loop.create_task(operator.run(on_ready=ready.set))

@@ -27,6 +27,7 @@ from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.seams import Seams
 from grove.scheduler.standard import STANDARD
+from grove.show.reasons import sentence
 from grove.sim.nodes import FakeNodes
 from grove.sim.topology import HOST, Topology
 
@@ -147,7 +148,9 @@ class Bench:
     # The scheduler
 
     async def start(self) -> None:
-        self.scheduler = Scheduler(self.client, self.config, self.cluster.clock, snapshot=Snapshot(seams=self.seams))
+        self.scheduler = Scheduler(
+            self.client, self.config, self.cluster.clock, snapshot=Snapshot(seams=self.seams), say=sentence
+        )
         self._running = asyncio.get_running_loop().create_task(self.scheduler.run())
         while not self.scheduler.is_ready:
             if self._running.done():

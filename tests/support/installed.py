@@ -17,6 +17,7 @@ from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.operator.wiring import Operator
 from grove.scheduler.loop.live import Scheduler
+from grove.show.reasons import sentence
 from tests.rbac.rights import accounts, documents
 
 ACCESS = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount")
@@ -57,7 +58,7 @@ class Grove:
         operator = Operator(await self._client(stack, "operator"), config, startup_image="grove-initc:test")
         await stack.enter_async_context(operator.running())
         if self.scheduler:
-            running = asyncio.ensure_future(Scheduler(await self._client(stack, "scheduler")).run())
+            running = asyncio.ensure_future(Scheduler(await self._client(stack, "scheduler"), say=sentence).run())
             stack.push_async_callback(stopped, running)
 
     async def stop(self) -> None:

@@ -119,8 +119,9 @@ async def following(
     from grove.kube.cache import Cache
     from grove.kube.errors import Forbidden
     from grove.scheduler.loop.live import Scheduler
+    from grove.show.reasons import sentence
 
-    scheduler = Scheduler(client, await settings_of(client))
+    scheduler = Scheduler(client, await settings_of(client), say=sentence)
     source = Source(client, scheduler.cache, namespace, scheduler)
     source.has_autoscalers = has_autoscalers = await _may_read_autoscalers(client, namespace)
     _follow(source, namespace, everywhere=True, events=events)

@@ -111,8 +111,9 @@ def diagnosed(scheduler: Scheduler, gangs: Sequence[PodGang], most: int) -> dict
 async def looking(client: Client, given: SchedulerConfiguration | None = None) -> AsyncIterator[Scheduler]:
     """The cluster as the scheduler sees it, read once; nothing is decided or written."""
     from grove.scheduler.loop.live import Scheduler
+    from grove.show.reasons import sentence
 
-    scheduler = Scheduler(client, given or await settings_of(client))
+    scheduler = Scheduler(client, given or await settings_of(client), say=sentence)
     async with scheduler.following():
         yield scheduler
 

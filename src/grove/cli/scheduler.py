@@ -63,6 +63,7 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
     from grove.scheduler.loop.metrics import watch_headroom
     from grove.scheduler.loop.quotas import watch_queues
     from grove.scheduler.replay.journal import Journal, RecordedSnapshot
+    from grove.show.reasons import sentence
 
     cluster = load_config(kubeconfig, context=context)
     async with AsyncExitStack() as stack:
@@ -84,7 +85,7 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
             stack.callback(journal.close)
         running = Scheduler(
             client, config, tune_gc=True, tape=journal,
-            snapshot=RecordedSnapshot(journal) if journal is not None else None,
+            snapshot=RecordedSnapshot(journal) if journal is not None else None, say=sentence,
         )  # fmt: skip
         watch_headroom(running.view.snapshot)
         watch_queues(running.quotas, running.view)

@@ -36,6 +36,7 @@ from grove.plan.devices import ClaimMaker, classes_in, furnish
 from grove.plan.guests import definitions as guests
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration
+from grove.show.reasons import sentence
 from grove.show.seen import Seen
 from grove.sim.admission import Hook
 from grove.sim.cluster import SimCluster
@@ -117,7 +118,7 @@ class World:
             rng=random.Random(self.rng.getrandbits(64)), startup_image="grove/startup:simulated",
         )  # fmt: skip
         self.scheduler_client = self.cluster.client(user=_SCHEDULER)
-        self.scheduler = Scheduler(self.scheduler_client, settings, self.cluster.clock)
+        self.scheduler = Scheduler(self.scheduler_client, settings, self.cluster.clock, say=sentence)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

@@ -38,6 +38,7 @@ from grove.operator.shared.cluster.optional_kinds import OPTIONAL
 from grove.operator.wiring import Operator
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import load_configuration as load_scheduler_configuration
+from grove.show.reasons import sentence
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/grove"
@@ -106,7 +107,7 @@ async def test_each_process_may_follow_every_kind_that_it_follows(file: Path):
     client: Any = object()
     for role, kinds in (
         (OPERATOR, {*followed(Operator(client).cache), *OPTIONAL}),
-        (SCHEDULER, {*followed(Scheduler(client).cache)}),
+        (SCHEDULER, {*followed(Scheduler(client, say=sentence).cache)}),
     ):
         assert len(kinds) > 5
         for kind in kinds:

@@ -1,6 +1,6 @@
 """The running scheduler: caches, view, queue, cycle, binder and reporter wired together, over any `Client`.
 
-    scheduler = Scheduler(client)
+    scheduler = Scheduler(client, say=sentence)
     await scheduler.run()
 
 One task decides (`Cycle`), woken by events and by one timer for the next exact moment; binding, eviction and reporting
@@ -41,8 +41,8 @@ from grove.scheduler.loop.reserving import Reserving
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.queue import Backoff, Queue
-from grove.show.reasons import sentence
 
 SYNC_S = 120.0
 LONG_CYCLE_S, LONGEST_REST_S = 0.1, 1.0
@@ -56,14 +56,16 @@ log = structlog.get_logger(__name__)
 
 
 class Scheduler:
-    """Schedules until cancelled. `snapshot` and `tape` record a run; `tune_gc` is for a process of its own.
+    """Schedules until cancelled. `say` has the words for reasons, which are values in here.
 
+    `snapshot` and `tape` record a run; `tune_gc` is for a process of its own.
     `aside` makes all decisions beside the event loop, in its own way, not only those that take long in a thread.
     """
 
     def __init__(
         self, client: Client, config: SchedulerConfiguration = SchedulerConfiguration(), clock: Clock = SYSTEM, *,
-        snapshot: Snapshot | None = None, tape: Tape | None = None, tune_gc: bool = False, aside: Aside | None = None,
+        say: Callable[[Reason], str], snapshot: Snapshot | None = None, tape: Tape | None = None,
+        tune_gc: bool = False, aside: Aside | None = None,
     ) -> None:  # fmt: skip
         self.config, self._client = config, client
         self.cache = Cache(client, tune_gc=tune_gc)
@@ -88,7 +90,7 @@ class Scheduler:
             clock,
             name=config.scheduler_name,
             spawn=self._spawn,
-            say=sentence,
+            say=say,
         )
         self.view.before_turn.append(reserving.turn)
         minors = Minors(self.cache, client, self.view, self._events)
@@ -107,7 +109,7 @@ class Scheduler:
                 Device: minors.follow,
             },
         )
-        self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle, say=sentence)
+        self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle, say=say)
         binder = Binder(
             client, turns=turns, fits=self._fits,
             prepare=[source.prepare for source in self.view.sources.all],
