@@ -16,6 +16,7 @@ from grove.api.core import Event, PriorityClass
 from grove.api.koordinator import Reservation
 
 RED = {"team": "red"}
+POOL = {"pool": "p"}
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
 AFFINITY = "scheduling.koordinator.sh/reservation-affinity"
 OURS = {"template": {"schedulerName": "grove-scheduler"}}
@@ -282,3 +283,27 @@ async def test_a_reservation_that_ends_while_its_pod_is_bound_keeps_its_room_for
         await bench.condition("other", status="False", reason="Unschedulable")
         may_bind.set()
         await bench.expect({"mine/w": 1})
+
+
+@pytest.mark.simulated
+async def test_whoever_preempts_finds_the_way_that_suits_all_its_pods(cluster: Any, reservations: None) -> None:
+    """The small pod fits into either reservation, the large one only beside it into the first."""
+    async with scheduling(cluster) as bench:
+        for name, value in (("low", 10), ("high", 100)):
+            await cluster.client.create(PriorityClass, {"metadata": {"name": name}, "value": value})
+        (first,) = await bench.add_nodes(1, gpus=4)
+        (second,) = await bench.add_nodes(1, gpus=2)
+        await standing(cluster, reservation(own(bench, "a"), labels=POOL, allocateOnce=False), first)
+        restricted = reservation(own(bench, "b"), gpus=2, labels=POOL, allocatePolicy="Restricted")
+        await standing(cluster, restricted, second, 2)
+        await cluster.settle(0.5)
+        await bench.apply(gang("under", group("w", 1, gpus=3), priority_class="low"))
+        await bench.expect({"under/w": 1})
+        high = gang("red", group("small", 1), group("large", 1, gpus=3), labels=RED, priority_class="high")
+        await bench.apply(high, pods=False)
+        for part in high.groups:
+            pod = member_json(high, part, 0, bench.namespace)
+            pod["metadata"]["annotations"] = {AFFINITY: json.dumps({"reservationSelector": {"pool": "p"}})}
+            await bench.create_pod(pod)
+        await bench.expect({"red/small": 1, "red/large": 1})
+        assert await users(bench) == {"red-small-0": own(bench, "b"), "red-large-0": own(bench, "a")}

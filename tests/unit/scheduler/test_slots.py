@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -50,33 +52,26 @@ reservations = st.lists(
 )  # fmt: skip
 
 
-def brute_force(found: list[Held], wants: int, rest: int) -> int:
-    """The referee: pods are put in one by one, each where it needs exactly `rest` of the node, until none can be."""
-    left = {one.name: [one.amounts[GPU] - sum(u[GPU] for u in one.users.values()), bool(one.users)] for one in found}
-    count = 0
-    while True:
-        for one in found:
-            room, is_used = left[one.name]
-            if one.once and is_used:
-                continue
-            short = max(0, wants - room)
-            if short != rest or short == wants or (short and one.reservation.spec.allocate_policy == "Restricted"):
-                continue
-            left[one.name] = [max(0, room - wants), True]
-            count += 1
-            break
-        else:
-            return count
+def brute_force(found: list[Held], wants: int) -> Counter[int]:
+    """The referee: how many pods need so much of the node, put in one by one until none is given anything."""
+    count: Counter[int] = Counter()
+    for one in found:
+        left = one.amounts[GPU] - sum(used[GPU] for used in one.users.values())
+        is_used = bool(one.users)
+        while left and not (one.once and is_used):
+            short = max(0, wants - left)
+            if short and one.reservation.spec.allocate_policy == "Restricted":
+                break
+            count[short] += 1
+            left, is_used = max(0, left - wants), True
+    return count
 
 
 @given(reservations, st.integers(1, 6))
 def test_as_many_places_as_brute_force_finds(shapes: list[tuple], wants: int) -> None:
     found = [held(f"r{i}", g, once=once, policy=p, used=u) for i, (g, once, p, u) in enumerate(shapes)]
-    for slots in slots_for(((GPU, wants),), found):
-        rest = dict(slots.rest).get(GPU, 0)
-        mine = [one for one in found if one.name in slots.reservations]
-        # Reservations that a pod leaves another rest in are of another group; brute force over these alone is exact.
-        assert slots.on(found) == brute_force(mine, wants, rest)
+    ways = slots_for(((GPU, wants),), found)
+    assert {dict(one.rest).get(GPU, 0): one.on(found) for one in ways} == brute_force(found, wants)
 
 
 @given(reservations, st.integers(1, 6), st.integers(0, 12))

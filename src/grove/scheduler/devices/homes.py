@@ -165,12 +165,6 @@ def bound_to(pod: PodFacts, nodes: Iterable[str]) -> PodFacts:
     return pod.shaped(replace(pod.shape, volumes=(*pod.shape.volumes, *terms))) if terms else pod
 
 
-def kept_off(pod: PodFacts, node: str) -> PodFacts:
-    """The pod, to be placed anywhere but there."""
-    other = NodeTerm(names=(Requirement("metadata.name", "NotIn", frozenset((node,))),))
-    return pod.shaped(replace(pod.shape, volumes=(*pod.shape.volumes, (other,))))
-
-
 def at_homes(gang: Gang, lots: Sequence[Lot], homes: Sequence[str]) -> Gang:
     """The gang with its sharing pods at home; the first user of a lot asks for the shared devices."""
     changed: dict[str, PodFacts | None] = {}

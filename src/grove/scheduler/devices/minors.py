@@ -33,6 +33,8 @@ PREFIX = "minors.grove.io/"
 """How the names of what is counted of nodes' devices begin."""
 FREE_CORE = f"{PREFIX}core"
 """Free parts of all cards together: pods that ask in different ways compete for them."""
+MOST_STEPS = 2000
+"""Sets of minors that are tried for all pods of one node together."""
 MOST_SETS = 5000
 """Sets of minors that are looked at for one pod; eight cards have seventy of four."""
 
@@ -223,13 +225,39 @@ class NodeDevices:
 
     def allot(self, want: Want) -> Allotment | None:
         """The minors for one pod, or None. Nothing is taken yet."""
-        if self.fault:
+        return next(self._allotments(want), None)
+
+    def allot_all(self, wants: Sequence[Want], steps: int = MOST_STEPS) -> list[Allotment] | None:
+        """The minors for several pods at once, best for the first; None if no way is found within the steps."""
+        left, failed = [steps], set[object]()
+
+        def rest(number: int) -> list[Allotment] | None:
+            if number == len(wants):
+                return []
+            devices = (*self.cards.values(), *self.rdma.values())
+            state = (number, tuple((one.core, one.memory) for one in devices))
+            if state in failed:
+                return None
+            for one in self._allotments(wants[number]):
+                left[0] -= 1
+                if left[0] < 0:
+                    break
+                self.take(one)
+                found = rest(number + 1)
+                self.take(one, -1)
+                if found is not None:
+                    return [one, *found]
+            failed.add(state)
             return None
-        for chosen in self._sets(want):
+
+        return rest(0)
+
+    def _allotments(self, want: Want) -> Iterator[Allotment]:
+        """Ways to give a pod its minors, best first."""
+        for chosen in self._sets(want) if not self.fault else ():
             nics = self._nics(want, chosen)
             if nics is not None:
-                return Allotment(tuple((c.minor, want.core, self._memory(want, c)) for c in chosen), nics)
-        return None
+                yield Allotment(tuple((c.minor, want.core, self._memory(want, c)) for c in chosen), nics)
 
     def take(self, one: Allotment, sign: int = 1) -> None:
         for minor, core, memory in one.cards:

@@ -28,7 +28,7 @@ from grove.scheduler.cluster.nodes import Mask
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.cel import NotUnderstood
 from grove.scheduler.devices.devices import SHARED
-from grove.scheduler.devices.homes import Lot, Open, at_homes, bound_to, kept_off, lots
+from grove.scheduler.devices.homes import Lot, Open, at_homes, bound_to, lots
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
 from grove.scheduler.evict.vacancies import NO_VACANCIES, Vacancies
 from grove.scheduler.evict.victims import DisruptionBudget, Running
@@ -38,6 +38,7 @@ from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import NO_DEVICES, SHARED_HOME, Reason
+from grove.scheduler.reserve.apart import Attempts
 from grove.scheduler.reserve.slots import outside
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.state import TakesLong, hurried
@@ -170,8 +171,8 @@ TRIES = 32
 MOST_TRIES = 1024
 """Choices that are tried at all before a gang waits for a change."""
 
-MOST_BARRED = 16
-"""Nodes that are tried without, one after the other, when their devices turn out not to be enough."""
+MOST_APART = 64
+"""Ways of keeping pods apart that are tried when sources cannot give what was counted on."""
 
 MOST_CLEARED = 8
 """Choices of homes for which victims are looked for."""
@@ -198,41 +199,25 @@ class Sharing:
     ) -> Found:
         """`Decider.place`, with what sources give set aside for the pods that will be bound.
 
-        Where counting was too hopeful (pods that ask in different ways met on one node) it is tried with a pod kept off
-        that node, then with all of them, then with pods that do without reservations.
+        Where counting was too hopeful (pods that ask in different ways met on one node) pods are kept apart; when there
+        are too many ways to do that, pods do without reservations.
         """
-        outside_ = _outside_reservations(gang)
-        ways = [(gang, True), (gang, False), *([(outside_, True)] if outside_ is not gang else ())]
-        was_by_node = False
-        for tree, by_pod in ways:
-            if was_by_node and not by_pod:
-                continue  # no source knew which pod was one too many: the nodes were left out already
-            found, why, was_by_node = await self._try(unit, tree, closed, to_bind, by_pod=by_pod)
-            if not why:
-                return found
-        return Found(found.decision, NoFit(gang.name, _no_devices(why), False, version=found.answer.version))
-
-    async def _try(
-        self, unit: str, gang: Gang, closed: Collection[str], to_bind: Callable[[Placement], Sequence[PodFacts]], *,
-        by_pod: bool,
-    ) -> tuple[Found, str, bool]:  # fmt: skip
-        """An answer; why it is none yet, if a source has refused what was counted on; whether nodes were left out."""
-        barred: set[str] = set()
         why = ""
-        for _ in range(MOST_BARRED):
-            found = await self._place(unit, gang, (*closed, *sorted(barred)))
-            if isinstance(found.answer, NoFit):
-                break
-            refusal = self._view.take(to_bind(found.answer))
-            if refusal is None:
-                return found, "", bool(barred)
-            why = refusal.why
-            pod = next((pod for group in gang.groups() for pod in group.pods if pod.uid == refusal.uid), None)
-            if by_pod and pod is not None:
-                gang = gang.with_pods({pod.uid: kept_off(pod, refusal.node)})
-            else:
-                barred.add(refusal.node)
-        return found, why, bool(barred)
+        outside_ = _outside_reservations(gang)
+        for tree in (gang,) if outside_ is gang else (gang, outside_):
+            attempts = Attempts(tree, MOST_APART)
+            for apart in attempts:
+                found = await self._place(unit, apart, tuple(closed))
+                if isinstance(found.answer, NoFit):
+                    if not why:
+                        return found
+                    continue
+                refusal = self._view.take(to_bind(found.answer))
+                if refusal is None:
+                    return found
+                why = refusal.why
+                attempts.refused(refusal)
+        return Found(found.decision, NoFit(gang.name, _no_devices(why), False, version=found.answer.version))
 
     async def _place(self, unit: str, gang: Gang, closed: tuple[str, ...]) -> Found:
         """With the users of each shared claim on one node that can serve it."""

@@ -136,22 +136,23 @@ class Minors(NodeSource):
 
     def reserve(self, pods: Sequence[PodFacts]) -> Refusal | None:
         made: list[str] = []
+        by_node: dict[str, dict[str, Want]] = {}
         for facts in pods:
-            if facts.uid in self._promised or facts.node not in self._nodes:
-                continue
-            pod: Pod | None = self._view.pods.get(Key(facts.namespace, facts.name))
-            want = _want(pod) if pod is not None else None
-            if want is None:
-                continue
-            here = self._free(facts.node)
-            found = here.allot(want)
+            if facts.uid not in self._promised and facts.node in self._nodes:
+                pod: Pod | None = self._view.pods.get(Key(facts.namespace, facts.name))
+                if pod is not None and (want := _want(pod)) is not None:
+                    by_node.setdefault(facts.node, {})[facts.uid] = want
+        for node, wants in by_node.items():
+            free = self._free(node)
+            found = free.allot_all(list(wants.values()))
             if found is None:
                 for uid in made:
                     self.release(uid)
-                return Refusal(facts.node, here.fault or "its free devices are not those that are asked for", facts.uid)
-            self._promised[facts.uid] = (facts.node, found)
-            self._stale.add(facts.node)
-            made.append(facts.uid)
+                return Refusal(node, free.fault or "its free devices are not those that are asked for", tuple(wants))
+            for uid, one in zip(wants, found, strict=True):
+                self._promised[uid] = (node, one)
+                made.append(uid)
+            self._stale.add(node)
         return None
 
     def release(self, uid: str) -> None:

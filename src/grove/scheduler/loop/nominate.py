@@ -35,8 +35,11 @@ from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import LEAVING, Reason
 from grove.scheduler.policy.gangs import PREEMPTING, GangState, Verdict
 from grove.scheduler.policy.life import Nominated, NominationDropped, Phase
+from grove.scheduler.reserve.apart import Attempts
 from grove.scheduler.solve.place import place
 
+MOST_APART = 8
+"""Ways of keeping pods apart for which victims are looked for."""
 MOST_NAMED = 3
 
 log = structlog.get_logger(__name__)
@@ -114,30 +117,34 @@ class Nominations:
         base = gang.base if gang is not None else ""
         below = None if self._view.snapshot.seams.reclaims else tree.priority
         running = [one for one in running_units(self._view, below) if one.name != base]  # nobody evicts its own base
-        asides = self._decider.asides
-        decision, answer = await self._victims(tree, running, budget, closed)
-        if answer is None:
-            return False
-        if not isinstance(answer, Victims):
-            log.debug(
-                "nobody to preempt",
-                unit=unit,
-                decision=decision,
-                reason=answer.reason,
-                message=self._reporter.say(answer.why),
-            )
-            if self._is_unsettled(below, running):
+        attempts = Attempts(tree, MOST_APART)
+        for apart in attempts:
+            asides = self._decider.asides
+            decision, answer = await self._victims(apart, running, budget, closed)
+            if answer is None:
+                continue
+            if not isinstance(answer, Victims):
+                log.debug(
+                    "nobody to preempt",
+                    unit=unit,
+                    decision=decision,
+                    reason=answer.reason,
+                    message=self._reporter.say(answer.why),
+                )
+                if self._is_unsettled(below, running):
+                    self._unsettled.add(unit)
+                continue
+            if asides != self._decider.asides and not (still_waits() and self._is_still_possible(answer, running)):
                 self._unsettled.add(unit)
-            return False
-        if asides != self._decider.asides and not (still_waits() and self._is_still_possible(answer, running)):
-            self._unsettled.add(unit)
-            return False
-        going = [*answer.pods, *self._view.snapshot.terminating()]
-        if refused := self._view.take(answer.placement.pods[: answer.placement.core], going):
+                return False
+            going = [*answer.pods, *self._view.snapshot.terminating()]
+            refused = self._view.take(answer.placement.pods[: answer.placement.core], going)
+            if refused is None:
+                self._nominate(unit, tree, gang, answer, decision, deadline_s)
+                return True
             log.info("no victims named, the place cannot be kept", unit=unit, node=refused.node, reason=refused.why)
-            return False
-        self._nominate(unit, tree, gang, answer, decision, deadline_s)
-        return True
+            attempts.refused(refused)
+        return False
 
     async def _victims(
         self, tree: Gang, running: Sequence[Running], budget: Budget, closed: Collection[str]

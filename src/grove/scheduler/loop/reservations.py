@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -34,7 +35,18 @@ from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PODS, SLOT, PodFacts, Requests, Shape
 from grove.scheduler.model.podreq import pod_requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal, Vacancy
-from grove.scheduler.reserve.slots import Guest, Held, ReservationsVacancy, Slots, housed, may_use, slots_for
+from grove.scheduler.reserve.slots import (
+    Guest,
+    Held,
+    ReservationsVacancy,
+    Slots,
+    Undecided,
+    Use,
+    crowd,
+    housed,
+    may_use,
+    slots_for,
+)  # fmt: skip
 from grove.scheduler.reserve.status import expiry_of, owners_status
 
 USED = "reservation"
@@ -121,68 +133,81 @@ class Reservations(NodeSource):
         for pod in pods:
             by_node.setdefault(pod.node, []).append(pod)
         for node, here in by_node.items():
-            guests = [pod for pod in here if _slot(pod.shape.requests) and pod.uid not in self._promised]
-            if not guests:
+            fresh = [pod for pod in here if pod.uid not in self._promised]
+            if not any(_slot(pod.shape.requests) for pod in fresh):
                 continue
-            chosen = self._as_planned(node, guests) or self._in_any_way(node, guests, here)
-            if chosen is None:
+            chosen = self._as_planned(node, fresh) or self._in_any_way(node, fresh)
+            if isinstance(chosen, Refusal):
                 for uid in made:
                     self.release(uid)
-                return Refusal(node, "its reservations are used up", guests[-1].uid)
-            self._promise(node, guests, chosen)
+                return chosen
+            self._promise(node, fresh, chosen)
             made += chosen
         return None
 
-    def _as_planned(self, node: str, guests: Sequence[PodFacts]) -> dict[str, Held | None] | None:
+    def _as_planned(self, node: str, pods: Sequence[PodFacts]) -> dict[str, Use] | None:
         """Reservations as the search has counted on them; None if they are not there for all of them at once."""
-        here = [replace(one, users=dict(one.users)) for one in self._on.get(node, {}).values()]
-        found: dict[str, Held | None] = {}
-        for pod in guests:
+        here = self._without_leavers(node)
+        found: dict[str, Use] = {}
+        for pod in sorted((pod for pod in pods if _slot(pod.shape.requests)), key=_rest_size):
             slots = self._slots.get(_slot(pod.shape.requests))
             one = slots.pick(here) if slots is not None else None
             if one is None:
                 return None
+            found[pod.uid] = Use(one, one.rest_for(pod.shape.used) or ())
             one.users[pod.uid] = dict(pod.shape.used)
-            found[pod.uid] = one
         return found
 
-    def _in_any_way(
-        self, node: str, guests: Sequence[PodFacts], here: Sequence[PodFacts]
-    ) -> dict[str, Held | None] | None:
+    def _in_any_way(self, node: str, pods: Sequence[PodFacts]) -> dict[str, Use] | Refusal:
         """Any other way to house them: what one uses of a reservation the next has to do without."""
-        snapshot = self._view.snapshot
+        guests = []
+        for pod in pods:
+            known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name))
+            needs = self.needs(known) if known is not None else NO_NEEDS
+            usable = frozenset(name for way in needs.instead for name in self._slots[_slot(way)].reservations)
+            guests.append(Guest(pod.uid, pod.shape.used, usable, needs.only))
+        here, free = self._without_leavers(node), self._free(node)
+        try:
+            found = housed(guests, here, free)
+        except Undecided:
+            return Refusal(node, "its reservations may be used up", tuple(one.uid for one in guests))
+        if found is None:
+            together = tuple(one.uid for one in crowd(guests, here, free))
+            return Refusal(node, "its reservations are used up", together)
+        counted_on = {pod.uid for pod in pods if _slot(pod.shape.requests)}
+        return {uid: use for uid, use in found.items() if use.held is not None or uid in counted_on}
+
+    def _free(self, node: str) -> dict[str, int]:
+        """What pods on their way can have of a node beside its reservations, when those that make way are gone."""
+        snapshot, leavers = self._view.snapshot, self._view.sources.making_way
         row = snapshot.nodes.row_of.get(node)
         if row is None:
-            return None
-        free = {name: int(snapshot.free[r, row]) for r, name in enumerate(snapshot.resources)}
-        counted = {pod.uid for pod in guests} | self._promised.keys()
-        for other in (pod for pod in here if pod.uid not in counted):
-            for resource, asked_for in other.shape.requests:
-                free[resource] = free.get(resource, 0) - asked_for
-        asked = []
-        for pod in guests:
-            known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name))
-            if known is None:
-                return None
-            needs = self.needs(known)
-            usable = frozenset(name for way in needs.instead for name in self._slots[_slot(way)].reservations)
-            asked.append(Guest(pod.uid, pod.shape.used, usable, needs.only))
-        return housed(asked, list(self._on.get(node, {}).values()), free)
+            return {}
+        free = Counter({name: int(snapshot.free[r, row]) for r, name in enumerate(snapshot.resources)})
+        for pod in (pod for uid in leavers if (pod := snapshot.find_pod(uid)) is not None and pod.node == node):
+            free.update(dict(pod.shape.requests))
+        free.update(ReservationsVacancy({node: self._with_bound(node)}).freed(node, leavers))
+        return free
 
-    def _promise(self, node: str, guests: Sequence[PodFacts], chosen: Mapping[str, Held | None]) -> None:
+    def _without_leavers(self, node: str) -> list[Held]:
+        """Reservations of a node as they are when pods that make way are gone; whoever had one for itself ends it."""
+        leavers = self._view.sources.making_way
+        return [
+            replace(one, users={uid: used for uid, used in one.users.items() if one.once or uid not in leavers})
+            for one in self._on.get(node, {}).values()
+        ]
+
+    def _promise(self, node: str, pods: Sequence[PodFacts], chosen: Mapping[str, Use]) -> None:
         """Keeps what was chosen for pods on their way, and what they need of the node beyond what was counted."""
-        for pod in guests:
-            self._promised[pod.uid] = Promise(one.name if (one := chosen[pod.uid]) is not None else "", node)
-        for uid, one in chosen.items():  # in the order in which they use what is there
-            pod = next(pod for pod in guests if pod.uid == uid)
-            held = self._on[node][one.name] if one is not None else None
-            rest = held.rest_for(pod.shape.used) if held is not None else pod.shape.used
-            if held is not None:
-                held.users[uid] = dict(pod.shape.used)
+        for pod in (pod for pod in pods if pod.uid in chosen):
+            use = chosen[pod.uid]
+            self._promised[pod.uid] = Promise(use.held.name if use.held is not None else "", node)
+            if use.held is not None:
+                self._on[node][use.held.name].users[pod.uid] = dict(pod.shape.used)
             counted = dict(pod.shape.requests)
-            more = tuple((name, need) for name, amount in rest or () if (need := amount - counted.get(name, 0)) > 0)
+            more = tuple((name, need) for name, amount in use.rest if (need := amount - counted.get(name, 0)) > 0)
             if more:
-                self._view.snapshot.add_pod(PodFacts(f"{PROMISE}{uid}", "", node, Shape(more), node=node))
+                self._view.snapshot.add_pod(PodFacts(f"{PROMISE}{pod.uid}", "", node, Shape(more), node=node))
         self._stale.add(node)
 
     def release(self, uid: str) -> None:
@@ -214,13 +239,17 @@ class Reservations(NodeSource):
     def vacancy(self, asked: Collection[str], nodes: Callable[[], Collection[str]]) -> Vacancy | None:
         if all(one.once or not one.users for one in self._held.values()):
             return None
-        found: dict[str, list[Held]] = {}
-        for node in nodes():
-            for one in self._on.get(node, {}).values():
-                users = {user: used for user, used in one.users.items() if user in self._bound}
-                if users and not one.once:
-                    found.setdefault(node, []).append(Held(one.reservation, node, one.amounts, users))
+        found = {node: held for node in nodes() if (held := self._with_bound(node))}
         return ReservationsVacancy(found) if found else None
+
+    def _with_bound(self, node: str) -> list[Held]:
+        """Reservations for many on a node, with the pods there that use them."""
+        found = []
+        for one in self._on.get(node, {}).values():
+            users = {user: used for user, used in one.users.items() if user in self._bound}
+            if users and not one.once:
+                found.append(replace(one, users=users))
+        return found
 
     def refresh(self) -> Collection[str]:
         changed, self._stale = self._stale, set()
@@ -399,6 +428,11 @@ def _said(one: Reservation) -> tuple[object, ...]:
 def _slot(requests: Requests) -> str:
     """The place in reservations among requests, if there is one."""
     return next((name for name, _ in requests if name.startswith(SLOT)), "")
+
+
+def _rest_size(pod: PodFacts) -> int:
+    """How much was counted on of the node: whoever needs least uses a reservation first."""
+    return sum(amount for name, amount in pod.shape.requests if name != PODS)
 
 
 def _hold_uid(one: Reservation) -> str:

@@ -63,11 +63,12 @@ NO_NEEDS = Needs()
 
 
 class Refusal(NamedTuple):
-    """A node that cannot give what was counted on, and why; `uid` is of the pod that was one too many, if one was."""
+    """A node that cannot give what was counted on, and why."""
 
     node: str
     why: str
-    uid: str = ""
+    together: tuple[str, ...] = ()
+    """Uids of pods that cannot all be there; empty if no pod of the gang can."""
 
 
 class Vacancy(Protocol):

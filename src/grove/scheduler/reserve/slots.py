@@ -8,6 +8,7 @@ reservation is counted one after the other, in the order of the reservations.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import NamedTuple
@@ -60,9 +61,10 @@ class Held:
 
     def rest_for(self, requests: Requests) -> Requests | None:
         """What a pod would need of the node besides; None if the reservation is not for such a pod."""
-        if self.once and self.users:
-            return None
-        left, rest, given = self.left(), [], False
+        return None if self.once and self.users else self._rest(self.left(), requests)
+
+    def _rest(self, left: Mapping[str, int], requests: Requests) -> Requests | None:
+        rest, given = [], False
         for resource, amount in requests:
             more = max(0, amount - left.get(resource, 0))
             if more and resource in self.amounts and self.reservation.spec.allocate_policy == RESTRICTED:
@@ -72,16 +74,23 @@ class Held:
                 rest.append((resource, more))
         return tuple(rest) if given else None
 
-    def takes(self, requests: Requests, rest: Requests) -> int:
-        """How many pods that need `rest` besides it can take, one after the other."""
-        if self.rest_for(requests) != rest:
-            return 0
-        if self.once:
-            return 1
-        asked = [(self.left()[r], amount) for r, amount in requests if r in self.amounts and amount]
-        if any(amount > left for left, amount in asked):
-            return 1  # the next one would need more of the node
-        return min(MOST_SLOTS, *(left // amount for left, amount in asked)) if asked else 0
+    def uses(self, requests: Requests) -> list[tuple[Requests, int]]:
+        """What pods alike that come one after the other need of the node besides, and how many of them need just that.
+
+        Each need is larger than the one before: first as many as are given all they ask, then whoever gets a remainder.
+        """
+        found: list[tuple[Requests, int]] = []
+        left = {} if self.once and self.users else self.left()
+        while (rest := self._rest(left, requests)) is not None:
+            given = [(left[name], amount) for name, amount in requests if amount and left.get(name)]
+            alike = 1 if self.once else max(1, min(MOST_SLOTS, *(have // amount for have, amount in given)))
+            found.append((rest, alike))
+            if self.once:
+                break
+            for name, amount in requests:
+                if name in left:
+                    left[name] = max(0, left[name] - alike * amount)
+        return found
 
 
 def may_use(held: Held, pod: Pod, affinity: Mapping[str, object] | None, bears: Sequence[Toleration]) -> bool:
@@ -112,11 +121,17 @@ class Slots:
 
     def on(self, held: Iterable[Held]) -> int:
         """How many such pods the reservations of one node can take."""
-        return sum(one.takes(self.requests, self.rest) for one in held if one.name in self.reservations)
+        mine = (one for one in held if one.name in self.reservations)
+        return sum(count for one in mine for rest, count in one.uses(self.requests) if rest == self.rest)
 
     def pick(self, held: Iterable[Held]) -> Held | None:
-        """The reservation of a node to use next."""
-        fits = (one for one in held if one.name in self.reservations and one.takes(self.requests, self.rest))
+        """The reservation of a node to use next: one that leaves a pod no more to be had from the node than counted."""
+        counted = dict(self.rest)
+        fits = (
+            one for one in held
+            if one.name in self.reservations and (rest := one.rest_for(self.requests)) is not None
+            and all(amount <= counted.get(name, 0) for name, amount in rest)
+        )  # fmt: skip
         return min(fits, key=lambda one: one.order, default=None)
 
 
@@ -143,42 +158,73 @@ class Guest(NamedTuple):
 
     uid: str
     requests: Requests
-    usable: frozenset[str]
+    usable: frozenset[str] = frozenset()
     must: bool = False
+
+
+class Use(NamedTuple):
+    """The reservation that a pod uses, or none, and what it needs of its node besides."""
+
+    held: Held | None
+    rest: Requests
+
+
+class Undecided(Exception):
+    """The steps have ended before every way was tried."""
 
 
 def housed(
     guests: Sequence[Guest], held: Sequence[Held], free: Mapping[str, int], steps: int = MOST_STEPS
-) -> dict[str, Held | None] | None:
-    """Which reservation each guest of a node uses, or none, so that the node has the rest for all; None if no way is
-    found within the steps. Every order of using a reservation is tried, as each leaves the next something else."""
-    left = [steps]
-    users = {one.name: dict(one.users) for one in held}
-    found: dict[str, Held | None] = {}
+) -> dict[str, Use] | None:
+    """What each guest of a node uses, in the order of use, so that the node has the rest for all; None if it cannot be.
 
-    def settle(open_: tuple[Guest, ...], free: Mapping[str, int]) -> bool:
-        if not open_:
+    Every order is tried, as each use leaves the next something else; guests that are alike are tried once, and so is
+    what led to the same amounts before. Raises Undecided after so many steps.
+    """
+    left = [steps]
+    here = {one.name: replace(one, users=dict(one.users)) for one in held}
+    found: dict[str, Use] = {}
+    failed: set[object] = set()
+
+    def settle(waiting: tuple[Guest, ...], free: Mapping[str, int]) -> bool:
+        if not waiting:
             return True
-        for guest in open_:
-            others = tuple(one for one in open_ if one is not guest)
-            for one in (*(one for one in held if one.name in guest.usable), *(() if guest.must else (None,))):
+        amounts = tuple(tuple(one.left().values()) for one in here.values())
+        state = (tuple(one.uid for one in waiting), amounts, tuple(sorted(free.items())))
+        if state in failed:
+            return False
+        for guest in {one[1:]: one for one in reversed(waiting)}.values():
+            others = tuple(one for one in waiting if one is not guest)
+            for one in (*(one for name, one in here.items() if name in guest.usable), *(() if guest.must else (None,))):
                 left[0] -= 1
                 if left[0] < 0:
-                    return False
-                now = replace(one, users=users[one.name]) if one is not None else None
-                rest = now.rest_for(guest.requests) if now is not None else guest.requests
+                    raise Undecided
+                rest = one.rest_for(guest.requests) if one is not None else guest.requests
                 if rest is None or any(free.get(name, 0) < amount for name, amount in rest):
                     continue
                 if one is not None:
-                    users[one.name][guest.uid] = dict(guest.requests)
-                found[guest.uid] = one
+                    one.users[guest.uid] = dict(guest.requests)
+                found[guest.uid] = Use(one, rest)
                 if settle(others, {**free, **{name: free.get(name, 0) - amount for name, amount in rest}}):
                     return True
+                del found[guest.uid]
                 if one is not None:
-                    del users[one.name][guest.uid]
+                    del one.users[guest.uid]
+        failed.add(state)
         return False
 
     return found if settle(tuple(guests), free) else None
+
+
+def crowd(guests: Sequence[Guest], held: Sequence[Held], free: Mapping[str, int]) -> list[Guest]:
+    """Of guests that cannot all be housed a few that cannot either; the later ones rather than the first."""
+    kept = list(guests)
+    for guest in guests:
+        fewer = [one for one in kept if one is not guest]
+        with suppress(Undecided):
+            if fewer and housed(fewer, held, free) is None:
+                kept = fewer
+    return kept
 
 
 def outside(shape: Shape) -> Shape:
@@ -191,8 +237,7 @@ def slots_for(requests: Requests, usable: Iterable[Held]) -> list[Slots]:
     """The ways such a pod can use these reservations, those that ask least of the node first."""
     by_rest: dict[Requests, set[str]] = {}
     for one in usable:
-        rest = one.rest_for(requests)
-        if rest is not None:
+        for rest, _ in one.uses(requests):
             by_rest.setdefault(rest, set()).add(one.name)
     ordered = sorted(by_rest.items(), key=lambda item: (sum(a for r, a in item[0] if r != PODS), item[0]))
     return [Slots(requests, rest, frozenset(names)) for rest, names in ordered]
