@@ -60,6 +60,7 @@ audit: $(VENV)/dev ## known vulnerabilities of the pinned wheels, as pip's index
 	$(BIN)/python tools/audit.py
 
 audit-rbac: $(VENV)/dev ## every right the chart grants was used: the tests on real control planes under audit logs; 15 to 30 minutes
+	@echo "every test on a real control plane, each with an audit log; takes 15 to 30 minutes on two cores, installs nothing"
 	@$(PYTHON) tools/kube/kube_bin.py 1.36.3 > /dev/null
 	@rm -rf build/audit && mkdir -p build/audit
 	GROVE_AUDIT_DIR=$(CURDIR)/build/audit $(PYTEST) tests --ignore=tests/unit --ignore=tests/kube -m "not soak" -k real -p tests.rbac.recording $(PARALLEL)
@@ -67,6 +68,7 @@ audit-rbac: $(VENV)/dev ## every right the chart grants was used: the tests on r
 	$(BIN)/python -m tests.rbac build/audit
 
 coverage: $(VENV)/coverage ## lines and branches reached by unit, simulator and real tiers together, by room; about 40 minutes
+	@echo "all tests of all tiers, measured; takes about 40 minutes on two cores, installs a package into $(VENV) only"
 	@for v in 1.36.3 1.35.4; do $(PYTHON) tools/kube/kube_bin.py $$v > /dev/null || exit 1; done
 	@$(BIN)/coverage erase
 	-$(BIN)/coverage run -m pytest tests -m "not soak" -q -n $(WORKERS)
@@ -78,9 +80,11 @@ scale: $(VENV)/dev ## 1,000 sets on 100, 1,000 and 10,000 nodes of a stock contr
 	$(BIN)/python -m tests.bench.scale
 
 bench: $(VENV)/dev ## figures, as a table and as bench-results.json
+	@echo "all benchmarks, one after another; takes about 30 minutes on two cores, installs nothing"
 	$(BIN)/python -m tests.bench
 
 soak: $(VENV)/dev ## long seeded fault runs
+	@echo "long seeded runs on the simulator and on real control planes; takes an hour or more, installs nothing"
 	$(PYTEST) tests -m soak
 
 chaos: $(VENV)/dev ## break everything on a real control plane for MINUTES (5) and watch over the promises; SEED=n plays one again
@@ -98,17 +102,21 @@ test-failover: $(VENV)/dev ## leaders killed, stopped, cut off, their leases edi
 
 test-keda: $(VENV)/dev ## real KEDA takes a group to zero and back by Grove's numbers; builds KEDA once, twenty minutes
 	@$(PYTHON) tools/kube/kube_bin.py $(KUBE) > /dev/null
+	@echo "KEDA itself, its metrics server and a group that goes to zero; takes 3 minutes and 20 more the first time, installs nothing"
 	$(BIN)/python -m tests.keda.build
 	$(PYTEST) tests/keda -m soak -v -s
 
 test-browser: $(VENV)/browser ## every page of the console in Chromium (apt-get install chromium), with axe-core; needs npm
+	@echo "takes about 3 minutes, installs axe-core into $(VENV) only; Chromium must be there"
 	@mkdir -p $(VENV)/axe && cd $(VENV)/axe && (test -f package/axe.min.js || (npm pack --silent axe-core@4.14.0 > /dev/null && tar -xzf axe-core-*.tgz))
 	GROVE_AXE=$(CURDIR)/$(VENV)/axe/package/axe.min.js $(PYTEST) tests/browser -v -s
 
 image: $(VENV)/runtime ## both container images as OCI archives in dist/, without Docker: Debian packages and pinned wheels
+	@echo "both images into dist/; takes a minute, fetches pinned Debian packages and wheels once, installs nothing"
 	@$(BIN)/python tools/image
 
 test-image: $(VENV)/dev image ## the images' own root: what is in them runs, quickly, as nobody; needs root for chroot
+	@echo "unpacks both images, runs them in their own roots, builds them again; takes about 5 minutes, installs nothing"
 	GROVE_IMAGES=$(CURDIR)/dist $(PYTEST) tests/install/test_image.py -v -s
 
 crds: $(VENV)/dev ## write src/grove/crds/*.yaml anew from the Structs

@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from grove import __version__
 
 CHROOT = shutil.which("chroot", path=f"{os.environ['PATH']}:/usr/sbin") or "chroot"
 IMAGES = os.environ.get("GROVE_IMAGES", "")
+ROOT = Path(__file__).parents[2]
+START_S = 0.150
 pytestmark = pytest.mark.skipif(not IMAGES, reason="no images here: make test-image builds them and runs this")
 
 
@@ -89,12 +92,21 @@ def test_it_says_its_version_quickly(image: Unpacked) -> None:
         assert "Wait until the cliques" in image.run("--help").stdout
         return
     assert image.run("version").stdout.strip().endswith(__version__)
-    took = []
-    for _ in range(5):
-        begun = time.perf_counter()
+    walls, cpus = [], []
+    for _ in range(20):  # a busy machine has quiet moments; one is enough to see what starting takes
+        begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         image.run("version")
-        took.append(time.perf_counter() - begun)
-    print(f"grove version: {1000 * min(took):.0f} ms at best (aim 150)")
+        walls.append(time.perf_counter() - begun)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpus.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        if len(walls) >= 5 and min(walls) <= START_S:
+            break
+    print(f"grove version: {1000 * min(walls):.0f} ms, {1000 * min(cpus):.0f} ms of CPU (at most 150 each)")
+    assert min(cpus) <= START_S
+    if os.getloadavg()[0] < (os.cpu_count() or 1):
+        assert min(walls) <= START_S
+    else:
+        print("the machine is busy, so the clock on the wall says nothing")
 
 
 def test_every_module_can_be_imported_and_the_demo_plays(image: Unpacked) -> None:
@@ -123,10 +135,29 @@ def test_what_is_inside_is_written_beside_it(image: Unpacked) -> None:
 
 def test_the_dockerfiles_folders_hold_the_same_files(image: Unpacked, tmp_path: Path) -> None:
     """`tools/image roots` is what the Dockerfile copies from."""
-    tool = Path(__file__).parents[2] / "tools/image"
-    subprocess.run([sys.executable, str(tool), "roots", "--target", str(tmp_path)], check=True)
+    subprocess.run([sys.executable, str(ROOT / "tools/image"), "roots", "--target", str(tmp_path)], check=True)
     name = "grove" if is_main(image) else "grove-initc"
     assert files_of(tmp_path / name) == files_of(image.root)
+
+
+def test_built_again_elsewhere_it_is_the_same_to_the_byte(tmp_path: Path) -> None:
+    """Another folder, no git, another umask, zone, order of hashes and user's language."""
+    copy, again = tmp_path / "elsewhere", tmp_path / "again"
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "src", "tools/image", "requirements"], cwd=ROOT, capture_output=True, check=True
+    ).stdout.decode()
+    for name in filter(None, listed.split("\0")):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, copy / name)
+    other = {**os.environ, "TZ": "Asia/Tokyo", "PYTHONHASHSEED": "7", "LC_ALL": "C"}
+    build = [sys.executable, str(copy / "tools/image"), "--target", str(again)]
+    subprocess.run(build, check=True, env=other, umask=0o077, cwd=tmp_path)
+    for name in ("grove.tar", "grove-initc.tar", "grove.spdx.json", "grove-initc.spdx.json"):
+        assert digest(again / name) == digest(Path(IMAGES) / name), name
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def files_of(root: Path) -> dict[str, tuple[int, str | bytes]]:

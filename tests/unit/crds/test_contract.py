@@ -1,21 +1,15 @@
-"""The CRD files against the wire contract: nothing missing, nothing different; additions are optional fields only.
-
-`tests/data/crd-contract.json` holds, for each CRD, every path of its schema and what stands there. Parts that occur in
-several places (a pod spec, conditions) are written once, under `parts`.
-"""
+"""The CRD files against the wire contract: nothing missing, nothing different; additions are optional fields only."""
 
 from __future__ import annotations
 
-import json
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.contract import CONTRACT, Schema, contract_schema
 
 from grove import crds
 
-CONTRACT = json.loads((Path(__file__).parents[2] / "data" / "crd-contract.json").read_text())
 KUBERNETES_FACTS = (
     "int-or-string", "list-type", "list-map-keys", "map-type", "preserve-unknown-fields", "embedded-resource",
 )  # fmt: skip
@@ -54,8 +48,6 @@ ADDITIONS = {
 }
 """What we say beyond the contract, by the topmost path; all of it optional."""
 
-Schema = dict[str, dict[str, Any]]
-
 
 def facts_of(schema: dict[str, Any], path: str = "") -> Schema:
     """Every path of a schema with what is said there, in the contract's notation."""
@@ -71,14 +63,6 @@ def facts_of(schema: dict[str, Any], path: str = "") -> Schema:
         found |= facts_of(schema["items"], f"{path}[]")
     if "additionalProperties" in schema:
         found |= facts_of(schema["additionalProperties"], f"{path}{{}}")
-    return found
-
-
-def expected(name: str) -> Schema:
-    found: Schema = {}
-    for path, fact in CONTRACT["crds"][name]["schema"].items():
-        part = CONTRACT["parts"].get(fact.get("part"))
-        found |= {path: fact} if part is None else {path + rest: inner for rest, inner in part.items()}
     return found
 
 
@@ -111,13 +95,13 @@ def test_there_are_the_five_of_the_contract_and_no_other() -> None:
 
 @pytest.mark.parametrize("name", sorted(CONTRACT["crds"]))
 def test_schema(name: str) -> None:
-    assert differences(expected(name), schema_of(name)) == []
+    assert differences(contract_schema(name), schema_of(name)) == []
 
 
 @pytest.mark.parametrize("name", sorted(CONTRACT["crds"]))
 def test_additions_are_the_known_ones(name: str) -> None:
     """That they are optional, `test_schema` says: `required` of their parents is as in the contract."""
-    assert additions(expected(name), schema_of(name)) == ADDITIONS[name]
+    assert additions(contract_schema(name), schema_of(name)) == ADDITIONS[name]
 
 
 @pytest.mark.parametrize("name", sorted(CONTRACT["crds"]))
@@ -138,7 +122,7 @@ ADDED = {"Reason", "Score", "Place"}
 
 def test_the_comparison_can_fail() -> None:
     want, schema = (
-        expected("podcliques.grove.io"),
+        contract_schema("podcliques.grove.io"),
         deepcopy(version_of("podcliques.grove.io")["schema"]["openAPIV3Schema"]),
     )
     spec = schema["properties"]["spec"]
