@@ -1,4 +1,4 @@
-"""A plan of many gangs: what stands is not looked up again at every write."""
+"""A plan of many gangs: what stands is not looked up again at every write, nor all that waits for each that does."""
 
 from __future__ import annotations
 
@@ -9,10 +9,20 @@ from grove.cli.plan import plan_answer
 from grove.plan.copying import copy_cluster
 from grove.plan.whatif import Plan
 from grove.plan.world import World
+from grove.scheduler.loop.view import View
+from grove.scheduler.policy.gangs import GangState, Look
 from grove.sim.loop import run
 from grove.sim.topology import Topology
 
 GANGS = 40
+
+
+async def planned(fleet: Topology) -> Plan:
+    async with World(fleet.objects(), seed=1) as world:
+        copy, now = await copy_cluster(world.client, None), world.cluster.clock.now()
+    manifest = pcs("many", clique("lead"), groups=[group("inst", "lead", replicas=GANGS)])
+    plan: Plan = (await plan_answer(copy, "default", [manifest], now=now)).data
+    return plan
 
 
 def test_pods_are_looked_up_a_few_times_a_gang(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,13 +36,21 @@ def test_pods_are_looked_up_a_few_times_a_gang(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(World, "pods_of", counted)
 
-    async def planned() -> Plan:
-        async with World(Topology(nodes=4).objects(), seed=1) as world:
-            copy, now = await copy_cluster(world.client, None), world.cluster.clock.now()
-        manifest = pcs("many", clique("lead"), groups=[group("inst", "lead", replicas=GANGS)])
-        plan: Plan = (await plan_answer(copy, "default", [manifest], now=now)).data
-        return plan
-
-    plan = run(planned(), seed=1)
+    plan = run(planned(Topology(nodes=4)), seed=1)
     assert [one.answer for one in plan.gangs] == ["fits"] * GANGS
     assert asked <= 2 * GANGS, "each gang is looked up until it stands, and not again"
+
+
+def test_what_waits_is_gathered_once_and_not_for_each_gang_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    look = View.look
+
+    def counted(self: View, gang: GangState) -> Look:
+        nonlocal looks
+        looks += 1
+        return look(self, gang)
+
+    monkeypatch.setattr(View, "look", counted)
+    plan = run(planned(Topology(nodes=1, pods=2)), seed=1)
+    assert [one.answer for one in plan.gangs].count("cannot fit") >= GANGS - 2
+    assert looks <= 10 * GANGS, "a look at each at each of its steps, and one more for the diagnosis"

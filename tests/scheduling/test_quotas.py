@@ -17,7 +17,7 @@ from grove.api.koordinator import Device, ElasticQuota
 from grove.api.meta import Object, Resource
 from grove.api.podgang import PodGang
 from grove.scheduler.loop import live
-from grove.scheduler.loop.asked import diagnose
+from grove.scheduler.loop.asked import Answers
 from grove.scheduler.loop.quotas import watch_queues
 from grove.scheduler.model.reasons import MAY_CALL_BACK
 from grove.show.reasons import sentence
@@ -151,7 +151,7 @@ async def test_explain_says_whether_calling_back_would_help(
         await bench.apply(gang("b2", group("w", wanted), labels=team(bench, "b")))
         await bench.condition("b2", status="False")
         view = bench.scheduler.view
-        found = diagnose(view, view.gangs[f"{bench.namespace}/b2"], most=0).explanation
+        found = Answers(view).diagnose(view.gangs[f"{bench.namespace}/b2"], most=0).explanation
         assert found is not None
         (said,) = [sentence(one) for one in found.findings if one.kind == MAY_CALL_BACK]
         assert said.startswith(f"queue {own(bench, 'b')} uses {2 if running else 0} of its share of ")

@@ -165,10 +165,10 @@ async def tree_answer(client: Client) -> Answer:
     """The tree of queues as rows."""
     from grove.cli.judged import looking
     from grove.scheduler.explain.queues import queue_rows
-    from grove.scheduler.loop.asked import waiting_line
+    from grove.scheduler.loop.asked import Answers
 
     async with looking(client) as scheduler:
-        waiting_line(scheduler.view)
+        Answers(scheduler.view)  # the queues are told what waits
         rows = queue_rows(scheduler.quotas.policy, scheduler.view.snapshot)
 
     def paint(width: int) -> RenderableType:
@@ -216,13 +216,13 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
     from grove.api.meta import Key
     from grove.cli.judged import diagnosed, judged_with
     from grove.scheduler.explain.queues import queue_rows
-    from grove.scheduler.loop.asked import waiting_line
+    from grove.scheduler.loop.asked import Answers
     from grove.show.gangs import gang_verdict
     from grove.show.queue import line_of
     from grove.show.verdict import code_of
 
     view = scheduler.view
-    waiting = [(one, view.gangs[f"{one.namespace}/{one.name}"].podgang) for one in waiting_line(view)]
+    waiting = [(one, view.gangs[f"{one.namespace}/{one.name}"].podgang) for one in Answers(view).waiting_line()]
     waiting = [(one, gang) for one, gang in waiting if namespace in ("", one.namespace)]
     looked: dict[Key, Diagnosis] = {}
 

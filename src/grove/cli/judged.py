@@ -96,12 +96,13 @@ def _unready(seen: Seen) -> bool:
 
 def diagnosed(scheduler: Scheduler, gangs: Sequence[PodGang], most: int) -> dict[Key, Diagnosis]:
     """What the scheduler would say of these gangs now."""
-    from grove.scheduler.loop.asked import diagnose
+    from grove.scheduler.loop.asked import Answers
 
-    view, policy = scheduler.view, scheduler.config.node_policy
+    view = scheduler.view
+    answers = Answers(view, scheduler.config.node_policy)
     states = ((gang.metadata.key, view.gangs.get(str(gang.metadata.key))) for gang in gangs)
     return {
-        key: diagnose(view, state, policy, most=most)
+        key: answers.diagnose(state, most=most)
         for key, state in states
         if state is not None and view.concerns_us(state)
     }

@@ -19,7 +19,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.plan.displaced import Displaced, bystanders, displaced
 from grove.plan.world import World
-from grove.scheduler.loop.asked import diagnose
+from grove.scheduler.loop.asked import Answers
 from grove.scheduler.loop.trees import tree_of
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.gang import BadGang
@@ -104,8 +104,12 @@ async def planned(
     seen = world.seen()
     here = {pod.metadata.uid for pod in seen.pods if not pod.metadata.is_deleting}
     seen = replace(seen, pods=[pod for pod in seen.pods if _set_of(pod) in concerned])
+    answers = Answers(world.scheduler.view, world.scheduler.config.node_policy)
     gangs = tuple(
-        _gang_plan(world, seen, gang, before.keys(), lived, frozenset(drained)) for gang in _gangs(world, concerned)
+        _gang_plan(world, seen, answers, gang, before.keys(), lived, frozenset(drained))
+        for gang in sorted(
+            _gangs(world, concerned), key=lambda one: (one.metadata.namespace, counted(one.metadata.name))
+        )
     )
     gone = [pod for uid, pod in before.items() if uid not in here]
     sent = {pod.metadata.uid for pod in strangers}
@@ -133,8 +137,7 @@ def _patience_so_far_s(world: World) -> float:
 
 
 def _gangs(world: World, sets: set[Key]) -> list[PodGang]:
-    found = [gang for gang in world.all(PodGang) if _set_of(gang) in sets and not gang.metadata.is_deleting]
-    return sorted(found, key=lambda gang: (gang.metadata.namespace, counted(gang.metadata.name)))
+    return [gang for gang in world.all(PodGang) if _set_of(gang) in sets and not gang.metadata.is_deleting]
 
 
 def _set_of(one: PodGang | Pod) -> Key:
@@ -159,8 +162,9 @@ def _is_answered(world: World, gang: PodGang, stand: set[str]) -> bool:
 
 
 def _gang_plan(
-    world: World, seen: Seen, gang: PodGang, before: Container[str], lived: Container[Key], drained: frozenset[str]
-) -> GangPlan:
+    world: World, seen: Seen, answers: Answers, gang: PodGang, before: Container[str], lived: Container[Key],
+    drained: frozenset[str],
+) -> GangPlan:  # fmt: skip
     key = gang.metadata.key
     levels = seen.levels(gang.metadata.annotations.get(labels.TOPOLOGY_NAME, ""))
     pods = [pod for pod in seen.pods_of_gang.get(key, ()) if not pod.metadata.is_deleting]
@@ -176,9 +180,8 @@ def _gang_plan(
         score, rest = gang.status.placement_score, [pod for pod in pods if not pod.is_bound]
         why = _above_minimum(rest) if rest else ""
         return GangPlan(key.name, key.namespace, FITS, bound, len(rest), where, score, why, moved=moved)
-    view = world.scheduler.view
-    state = view.gangs.get(str(key))
-    found = diagnose(view, state, world.scheduler.config.node_policy) if state is not None else None
+    state = world.scheduler.view.gangs.get(str(key))
+    found = answers.diagnose(state) if state is not None else None
     scheduler = gang.metadata.labels.get(labels.SCHEDULER_NAME) or labels.GROVE_SCHEDULER
     if scheduler != labels.GROVE_SCHEDULER:
         why = f"{scheduler} decides about it, and is not played here"

@@ -1,13 +1,16 @@
 """What the scheduler answers when somebody asks: why a gang waits, and who waits in which order. Decides nothing.
 
-Reads a view and leaves it as it is; the answers are the values of `explain.diagnosis`.
+Reads a view and leaves it as it is; the answers are the values of `explain.explanation`.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.meta import find_condition, is_true
+from grove.scheduler.evict.victims import Running
 from grove.scheduler.explain.explanation import Diagnosis, InLine, explain
 from grove.scheduler.explain.scores import ScoredGang, scored
 from grove.scheduler.loop.decisions import at_best_homes
@@ -16,27 +19,80 @@ from grove.scheduler.loop.trees import gang_order, tree_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.gang import BadGang, Strategy
 from grove.scheduler.model.reasons import INVALID, Reason
-from grove.scheduler.policy.gangs import Base, GangState, readiness
+from grove.scheduler.policy.gangs import Base, GangState, Readiness, readiness
 from grove.scheduler.policy.queue import Order, Stage
 
 
-def diagnose(view: View, gang: GangState, strategy: Strategy = "pack", *, most: int = 5) -> Diagnosis:
-    """What keeps a gang from being placed, and up to `most` changes that would help, each tried out on a copy.
+class Answers:
+    """Answers about a view as it is now; after a change of the cluster others are to be made.
 
-    Nobody is asked to make room for another part of the same set.
+    What all gangs ask for, and what runs, is gathered once, however many gangs are asked about.
     """
-    if view.has_minimum(gang):
-        return Diagnosis(gang.name, True)
-    view.quotas(_asking(view))
-    turn = readiness(gang, view.look(gang), lambda base: _base(view, base))
-    gate = turn.verdict.why if turn.stage is None and turn.verdict is not None else None
-    try:
-        tree = at_best_homes(view, tree_of(view, gang, strategy))
-    except BadGang as error:
-        return Diagnosis(gang.name, False, Reason(INVALID, str(error)))
-    own = _set_of(gang)
-    others = [one for one in running_units(view) if not _is_of(view, one.name, own)] if most else []
-    return Diagnosis(gang.name, False, gate, explain(view.snapshot, tree, others, gate=gate, most=most))
+
+    def __init__(self, view: View, strategy: Strategy = "pack") -> None:
+        self._view, self._strategy = view, strategy
+        self._turns = {
+            gang.name: readiness(gang, view.look(gang), self._base)
+            for gang in view.gangs.values()
+            if view.concerns_us(gang)
+        }
+        ready = (name for name, turn in self._turns.items() if turn.stage is not None)
+        view.quotas([*ready, *(name for name, pod in view.singles.items() if not view.node_of(pod))])
+
+    @cached_property
+    def _running(self) -> list[Running]:
+        return running_units(self._view)
+
+    def diagnose(self, gang: GangState, *, most: int = 5) -> Diagnosis:
+        """What keeps a gang from being placed, and up to `most` changes that would help, each tried out on a copy.
+
+        Nobody is asked to make room for another part of the same set.
+        """
+        view = self._view
+        if view.has_minimum(gang):
+            return Diagnosis(gang.name, True)
+        turn = self._turns.get(gang.name) or readiness(gang, view.look(gang), self._base)
+        gate = _gate(turn)
+        try:
+            tree = at_best_homes(view, tree_of(view, gang, self._strategy))
+        except BadGang as error:
+            return Diagnosis(gang.name, False, Reason(INVALID, str(error)))
+        own = _set_of(gang)
+        others = [one for one in self._running if not self._is_of(one.name, own)] if most else []
+        return Diagnosis(gang.name, False, gate, explain(view.snapshot, tree, others, gate=gate, most=most))
+
+    def waiting_line(self) -> list[InLine]:
+        """Gangs without their minimum on nodes, in the order the scheduler takes them; who may not be taken last."""
+        found: list[tuple[tuple[bool, Order], InLine]] = []
+        for name, turn in self._turns.items():
+            state = self._view.gangs[name]
+            if self._view.has_minimum(state):
+                continue
+            meta = state.podgang.metadata
+            stage = turn.stage if turn.stage is not None else Stage.FLOOR
+            said = find_condition(state.podgang.status.conditions, words.SCHEDULED) if turn.stage is not None else None
+            line = InLine(
+                meta.namespace, meta.name, state.priority, len(state.group_of), meta.creation_timestamp,
+                turn.stage is not None, _gate(turn), said.message if said is not None else "",
+            )  # fmt: skip
+            found.append(((turn.stage is None, gang_order(self._view, state, stage)), line))
+        return [line for _, line in sorted(found, key=lambda one: one[0])]
+
+    def _base(self, name: str) -> Base:
+        gang = self._view.gangs.get(name)
+        if gang is None:
+            return Base.ABSENT
+        stands = is_true(gang.podgang.status.conditions, words.SCHEDULED) or self._view.has_minimum(gang)
+        return Base.STANDS if stands else Base.WAITS
+
+    def _is_of(self, unit: str, own: str) -> bool:
+        found = self._view.gangs.get(unit)
+        return bool(own) and found is not None and _set_of(found) == own
+
+
+def _gate(turn: Readiness) -> Reason | None:
+    """What a gang waits for before a place is sought for it."""
+    return turn.verdict.why if turn.stage is None and turn.verdict is not None else None
 
 
 def scored_places(view: View, gang: GangState, strategy: Strategy = "pack") -> ScoredGang | None:
@@ -56,47 +112,3 @@ def scored_places(view: View, gang: GangState, strategy: Strategy = "pack") -> S
 
 def _set_of(gang: GangState) -> str:
     return gang.podgang.metadata.labels.get(labels.PART_OF, "")
-
-
-def _is_of(view: View, unit: str, own: str) -> bool:
-    found = view.gangs.get(unit)
-    return bool(own) and found is not None and _set_of(found) == own
-
-
-def _asking(view: View) -> list[str]:
-    """Units that ask for room now: what queues count as waiting."""
-    gangs = (gang for gang in view.gangs.values() if view.concerns_us(gang))
-    ready = (
-        gang.name
-        for gang in gangs
-        if readiness(gang, view.look(gang), lambda base: _base(view, base)).stage is not None
-    )
-    return [*ready, *(name for name in view.singles if not view.node_of(view.singles[name]))]
-
-
-def _base(view: View, name: str) -> Base:
-    gang = view.gangs.get(name)
-    if gang is None:
-        return Base.ABSENT
-    stands = view.has_minimum(gang) or is_true(gang.podgang.status.conditions, words.SCHEDULED)
-    return Base.STANDS if stands else Base.WAITS
-
-
-def waiting_line(view: View) -> list[InLine]:
-    """Gangs without their minimum on nodes, in the order the scheduler takes them; those it may not take yet last."""
-    found: list[tuple[tuple[bool, Order], InLine]] = []
-    view.quotas(_asking(view))
-    for state in view.gangs.values():
-        if not view.concerns_us(state) or view.has_minimum(state):
-            continue
-        turn = readiness(state, view.look(state), lambda base: _base(view, base))
-        meta = state.podgang.metadata
-        stage = turn.stage if turn.stage is not None else Stage.FLOOR
-        said = find_condition(state.podgang.status.conditions, words.SCHEDULED)
-        gate = turn.verdict.why if turn.stage is None and turn.verdict is not None else None
-        line = InLine(
-            meta.namespace, meta.name, state.priority, len(state.group_of), meta.creation_timestamp,
-            turn.stage is not None, gate, said.message if said is not None and turn.stage is not None else "",
-        )  # fmt: skip
-        found.append(((turn.stage is None, gang_order(view, state, stage)), line))
-    return [line for _, line in sorted(found, key=lambda one: one[0])]
