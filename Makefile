@@ -48,7 +48,7 @@ test: $(VENV)/dev ## everything that must hold: lint, unit, simulator, real cont
 	$(PYTEST) tests --ignore=tests/unit -m "not soak" $(PARALLEL)
 
 unit: $(VENV)/dev ## the fast tests, in seconds
-	$(PYTEST) tests/unit -q -n 2
+	$(PYTEST) tests/unit -m "not soak" -q -n 2
 
 lint: $(VENV)/dev ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check src tests tools

@@ -2,8 +2,9 @@
 
 A behaviour test takes `cluster` and gets a client, a namespace of its own, fake nodes on demand and `eventually`. It
 runs twice with the same code: `[sim]` on the simulator's loop in virtual time, `[real]` on an ordinary loop against
-Kubernetes 1.36; tests marked `older_too` a third time in `make soak`, against 1.35. Files named `test_real_*` start
-control planes of their own.
+Kubernetes 1.36; tests marked `older_too` a third time in `make soak`, against 1.35. Where Grove alone decides what is
+seen, a file is marked `real_in("soak")`: `make test` asks Kubernetes about the few marked `real_in("test")`, and
+`make soak` about all. Files named `test_real_*` start control planes of their own.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         asked = {"control_plane", "control_plane_135"} & set(getattr(item, "fixturenames", ()))
         if asked or loop in (LOOPS["real"], _loop_of_135):
             item.add_marker(pytest.mark.real)
-        if loop is _loop_of_135:
+        tier = item.get_closest_marker("real_in")
+        if loop is _loop_of_135 or (loop is LOOPS["real"] and tier is not None and tier.args == ("soak",)):
             item.add_marker(pytest.mark.soak)
 
 

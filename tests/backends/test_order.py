@@ -139,7 +139,7 @@ async def test_without_room_for_all_of_the_base_gang_nothing_is_bound(name: str)
 
 
 @pytest.mark.parametrize(
-    "step", [pytest.param(3, id="every third"), pytest.param(1, marks=pytest.mark.soak, id="every")]
+    "step", [pytest.param(5, id="every fifth"), pytest.param(1, marks=pytest.mark.soak, id="every")]
 )
 @pytest.mark.parametrize("name", SCHEDULERS)
 async def test_a_crash_after_any_write_ends_in_the_same_state(name: str, step: int) -> None:

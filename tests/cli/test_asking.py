@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.support.asking import World, server, text_of
+from tests.support.asking import World, planned, server, text_of
 
 from grove.api.core import Event, Pod
 from grove.api.podcliqueset import PodCliqueSet
@@ -21,7 +21,6 @@ from grove.cli.doctor import doctor_answer
 from grove.cli.events import events_answer, events_picture
 from grove.cli.explain import explain_answer, queue_answer
 from grove.cli.following import drawing, following
-from grove.cli.plan import plan_answer
 from grove.cli.scale import fit_lines, scale_answer, scaleref_answer
 from grove.cli.subjects import subject
 from grove.cli.topology import topology_answer
@@ -29,7 +28,10 @@ from grove.cli.tree import status_answer, tree_answer
 from grove.kube.errors import Forbidden
 from grove.plan.copying import copy_cluster
 
+pytestmark = pytest.mark.real_in("soak")
 
+
+@pytest.mark.real_in("test")
 async def test_a_running_set_is_a_tree_on_one_screen(world: World) -> None:
     await world.apply(world.system("chat"))
     await world.available("chat")
@@ -62,6 +64,7 @@ async def test_the_tree_as_json_names_every_pod_and_its_node(world: World) -> No
     assert formatted(data, "yaml").startswith("kind: PodCliqueSet\nname: chat\nstate: ready\n")
 
 
+@pytest.mark.real_in("test")
 async def test_a_gang_that_cannot_fit_is_explained_with_changes_that_were_tried(world: World) -> None:
     await world.apply(world.system("wide", cliques=[server("worker", 5, 8)]))
     await world.refused("wide-0")
@@ -173,6 +176,7 @@ async def test_scale_speaks_of_groups_by_their_own_names(world: World) -> None:
         await scale_answer(world.client, world.namespace, "chat/nobody", 2)
 
 
+@pytest.mark.real_in("test")
 async def test_a_dry_run_of_scale_changes_nothing(world: World) -> None:
     await world.apply(world.system("chat"))
     await world.available("chat")
@@ -195,12 +199,13 @@ async def test_events_are_one_timeline_of_the_gang_and_its_pods(world: World) ->
     assert {"PodGang", "PodClique", "Pod"} <= kinds
 
 
+@pytest.mark.real_in("test")
 async def test_plan_says_where_a_new_set_would_go_and_writes_nothing(world: World) -> None:
     await world.apply(world.system("chat"))
     await world.available("chat")
     before = [pod.metadata for pod in (await world.client.list(Pod, world.namespace)).items]
     copy = await copy_cluster(world.client, None)
-    answer = await plan_answer(copy, world.namespace, [world.system("next")])
+    answer = await planned(world, copy, world.namespace, [world.system("next")])
     assert answer.code == 0
     [gang] = answer.data.gangs
     assert (gang.name, gang.answer, len(gang.pods), gang.score) == ("next-0", "fits", 3, 1.0)
@@ -221,7 +226,7 @@ async def test_plan_says_where_a_new_set_would_go_and_writes_nothing(world: Worl
 @pytest.mark.simulated  # on the shared real cluster another test's nodes may still be there, and then it would fit
 async def test_plan_refuses_what_cannot_fit_and_says_what_would_help(world: World) -> None:
     copy = await copy_cluster(world.client, None)
-    answer = await plan_answer(copy, world.namespace, [world.system("wide", cliques=[server("worker", 5, 8)])])
+    answer = await planned(world, copy, world.namespace, [world.system("wide", cliques=[server("worker", 5, 8)])])
     assert answer.code == 4
     text = text_of(answer, 120, world)
     assert "wide-0 cannot fit: no rack has room for NS/wide-0 (5 pods)" in text
@@ -237,13 +242,13 @@ async def test_plan_tells_a_trouble_that_several_gangs_share_once_and_knows_whic
     wide = world.system("wide", cliques=[server("worker", 5, 8)])
     wide["spec"]["replicas"] = 6
     again = "delete it and apply it again with required: block"
-    new = text_of(await plan_answer(await copy_cluster(world.client, None), world.namespace, [wide]), 120, world)
+    new = text_of(await planned(world, await copy_cluster(world.client, None), world.namespace, [wide]), 120, world)
     assert "wide-0, wide-1, wide-2, wide-3 and 2 more cannot fit: no rack has room" in new
     assert new.count("any one of these") == 1
     assert again not in new
     await world.apply(wide)
     await world.refused("wide-0")
-    lives = text_of(await plan_answer(await copy_cluster(world.client, None), world.namespace, [wide]), 120, world)
+    lives = text_of(await planned(world, await copy_cluster(world.client, None), world.namespace, [wide]), 120, world)
     assert f"- {again} instead of required: rack for wide-0" in lives
 
 
@@ -297,6 +302,7 @@ async def test_what_is_told_speaks_of_levels_not_of_labels_and_is_whole_in_a_pip
         assert "topology.kubernetes.io/" not in said, f"{name} speaks of a label"
 
 
+@pytest.mark.real_in("test")
 async def test_watched_events_go_on_line_by_line(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     await world.apply(world.system("chat", cliques=[server("one", 1, 1)]))
     await world.available("chat")
@@ -331,6 +337,7 @@ async def test_watched_events_go_on_line_by_line(world: World, capsys: pytest.Ca
             await asyncio.gather(watching, return_exceptions=True)
 
 
+@pytest.mark.real_in("test")
 async def test_a_right_that_is_missing_later_is_told_as_that(world: World) -> None:
     with pytest.raises(Forbidden, match="you may not"):
         async with following(world.client, world.namespace):
@@ -365,9 +372,9 @@ async def test_plan_lists_what_there_is_when_a_name_is_wrong(world: World) -> No
     await world.apply(world.system("chat"))
     copy = await copy_cluster(world.client, None)
     with pytest.raises(Unanswered, match=r"there is no PodCliqueSet talk in .*; of PodCliqueSets there are chat$"):
-        await plan_answer(copy, world.namespace, scales=["talk=2"])
+        await planned(world, copy, world.namespace, scales=["talk=2"])
     with pytest.raises(Unanswered, match=r"there is no node nowhere; of Nodes there are .*-n0, .*"):
-        await plan_answer(copy, world.namespace, drains=["nowhere"])
+        await planned(world, copy, world.namespace, drains=["nowhere"])
 
 
 async def test_plan_of_a_broken_manifest_tells_what_admission_says(world: World) -> None:
@@ -375,7 +382,7 @@ async def test_plan_of_a_broken_manifest_tells_what_admission_says(world: World)
     broken = world.system("chat")
     broken["spec"]["template"]["cliques"][1]["spec"]["startsAfter"] = ["nobody"]
     with pytest.raises(Unanswered, match=r"PodCliqueSet chat would be refused") as refused:
-        await plan_answer(copy, world.namespace, [broken])
+        await planned(world, copy, world.namespace, [broken])
     assert any("nobody" in fault for fault in refused.value.faults)
 
 
@@ -384,9 +391,9 @@ async def test_plan_of_a_scale_out_counts_the_new_gang(world: World) -> None:
     await world.apply(world.system("chat", required="block", podCliqueScalingGroups=groups))
     await world.available("chat")
     copy = await copy_cluster(world.client, None)
-    fits = await plan_answer(copy, world.namespace, scales=["chat/pair=2"])
+    fits = await planned(world, copy, world.namespace, scales=["chat/pair=2"])
     assert [(gang.name, gang.answer) for gang in fits.data.gangs] == [("chat-0", "fits"), ("chat-0-pair-0", "fits")]
-    too_many = await plan_answer(copy, world.namespace, scales=["chat/pair=4"])
+    too_many = await planned(world, copy, world.namespace, scales=["chat/pair=4"])
     assert too_many.code == 4
     assert [gang.answer for gang in too_many.data.gangs].count("cannot fit") == 2
 
@@ -414,7 +421,7 @@ async def test_scale_says_whether_what_comes_would_fit(
     await world.apply(world.system("chat", required="block", cliques=parts, podCliqueScalingGroups=groups))
     await world.available("chat")
     copy = await copy_cluster(world.client, None)
-    answer = await plan_answer(copy, world.namespace, scales=[f"{target}={replicas}"], now=world.now)
+    answer = await planned(world, copy, world.namespace, scales=[f"{target}={replicas}"], now=world.now)
     told = fit_lines(answer.data)
     assert answer.code == (4 if any("placed now" in line for line in told) else 3 if "above" in str(told) else 0)
     assert len(told) == len(want), told
@@ -427,7 +434,7 @@ async def test_plan_of_a_drained_node_finds_the_gang_a_place_or_says_it_has_none
     await world.available("chat")
     node = next(pod.spec.node_name for pod in (await world.client.list(Pod, world.namespace)).items)
     copy = await copy_cluster(world.client, None)
-    answer = await plan_answer(copy, world.namespace, drains=[node])
+    answer = await planned(world, copy, world.namespace, drains=[node])
     assert answer.code == 0
     assert all(pod.node != node for gang in answer.data.gangs for pod in gang.pods)
     assert (await world.client.list(Pod, world.namespace)).items
@@ -440,6 +447,7 @@ async def test_a_missing_set_is_one_clear_line(world: World) -> None:
             await explained(world.client, ask(world.client, world.namespace, "nothing"))
 
 
+@pytest.mark.real_in("test")
 async def test_the_doctor_finds_no_fault_with_kinds_and_labels_and_misses_admission(world: World) -> None:
     await world.apply(world.system("chat"))
     await world.available("chat")

@@ -15,6 +15,8 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.access import Unanswered
 from grove.cli.rollout import history_answer, pause_answer, restart_answer, status_answer, undo_answer
 
+pytestmark = pytest.mark.real_in("soak")
+
 
 async def template(world: World) -> tuple[str, list[Json]]:
     raw: Json = await world.client.get(PodCliqueSet.RESOURCE, "chat", world.namespace)
@@ -133,6 +135,7 @@ async def test_a_paused_update_takes_nothing_down_and_goes_on_when_resumed(world
     await updated(world, "example/c:2")
 
 
+@pytest.mark.real_in("test")
 async def test_a_restart_replaces_every_pod(world: World) -> None:
     await chat(world)
     before = {pod.metadata.uid for pod in (await world.client.list(Pod, world.namespace)).items}
@@ -177,6 +180,7 @@ class Raced:
         return found
 
 
+@pytest.mark.real_in("test")
 async def test_undo_and_restart_do_not_mind_that_the_operator_writes_meanwhile(world: World) -> None:
     await chat(world)
     before = await template(world)

@@ -21,6 +21,8 @@ from grove.cli.rollout import pause_answer
 from grove.cli.rollout import status_answer as rollout_answer
 from grove.cli.tree import status_answer, tree_answer
 
+pytestmark = pytest.mark.real_in("soak")
+
 HELD = "4 nodes are held for big-0"
 QUOTA = Resource("", "v1", "ResourceQuota", "resourcequotas")
 Act = Callable[[World], Awaitable[None]]
@@ -211,6 +213,8 @@ class Situation:
         return 3 if self.state in ("updating", "paused") else 0
 
 
+SEEN_THERE = ("healthy", "node lost", "operator dead")
+"""Situations in which part of what is told comes from Kubernetes' own controllers."""
 SITUATIONS = {
     "healthy": Situation(healthy, "running", 0, r"3 of 3 pods ready"),
     "starting": Situation(starting, "starting", 3, r"its pods are starting"),
@@ -236,7 +240,10 @@ SITUATIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SITUATIONS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.real_in("test" if name in SEEN_THERE else "soak")) for name in SITUATIONS],
+)
 async def test_every_command_says_the_same_of_a_situation(world: World, name: str) -> None:
     situation = SITUATIONS[name]
     if situation.simulated and not world.cluster.is_sim:
@@ -281,6 +288,7 @@ async def _agreed(world: World, situation: Situation) -> None:
             assert "does not run" in first, first
 
 
+@pytest.mark.real_in("test")
 async def test_labels_select_the_sets_of_status(world: World) -> None:
     manifest = world.system("chat", cliques=[server("worker", 1, 1)])
     manifest["metadata"]["labels"] = {"team": "search"}

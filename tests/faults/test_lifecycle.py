@@ -37,7 +37,7 @@ from grove.sim.topology import Topology
 
 NAMESPACE, FRESH = "faults", "fresh"
 ACTIONS = 14
-QUICK = 20
+QUICK = 12
 """Seeds in every `make test`."""
 
 

@@ -275,7 +275,7 @@ def check(seed: int) -> None:
         structlog.reset_defaults()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(10, 20))])
 def test_after_the_storm_all_is_as_in_a_calm_first_apply(seed: int) -> None:
     check(seed)
 

@@ -419,7 +419,7 @@ def survives(seeds: range, *, is_slow: bool = False) -> None:
         structlog.reset_defaults()
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, 1, *(pytest.param(part, marks=pytest.mark.soak) for part in (2, 3))])
 def test_promises_hold_in_bad_weather(part: int) -> None:
     survives(range(part * 25, part * 25 + 25))
 

@@ -17,7 +17,7 @@ from grove.api.podclique import PodClique
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 
-pytestmark = pytest.mark.older_too
+pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
 
 MEMBERS = [f"demo-{i}-grp-{j}-{clique}" for i in (0, 1) for j in (0, 1, 2) for clique in ("lead", "work")]
 
@@ -28,6 +28,7 @@ async def world(cluster: object) -> AsyncIterator[World]:
         yield world
 
 
+@pytest.mark.real_in("test")
 async def test_the_worked_example_has_every_object_of_the_contract_and_no_other(world: World) -> None:
     await world.apply(worked_example())
 
@@ -123,7 +124,13 @@ async def test_a_pod_knows_its_place(world: World) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", golden.NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.real_in("test" if name == "complete-inference-pipeline" else "soak"))
+        for name in golden.NAMES
+    ],
+)
 async def test_golden_graphs_are_met(cluster: object, name: str) -> None:
     wanted = golden.load(name)
     async with operating(cluster, config=KUBE + TOPOLOGY) as world:

@@ -25,7 +25,7 @@ from grove.sim.topology import Topology
 
 CASES = 200
 BATCH = 10
-QUICK = 6
+QUICK = 3
 """Batches in `make test`; the others run in `make soak`."""
 
 

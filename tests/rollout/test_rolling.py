@@ -17,6 +17,8 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 
+pytestmark = pytest.mark.real_in("soak")
+
 
 @pytest.fixture
 async def world(cluster: object) -> AsyncIterator[World]:
@@ -84,6 +86,7 @@ async def test_ru8_a_scaling_group_is_recreated_copy_by_copy(world: World) -> No
     assert group.status.update_progress.update_ended_at is not None
 
 
+@pytest.mark.real_in("test")
 async def test_ru9_everything_changes_replica_by_replica(world: World) -> None:
     await world.apply(wl1(replicas=2))
     await world.available("wl")
@@ -333,6 +336,7 @@ async def test_what_needs_no_new_pods_restarts_nothing(world: World) -> None:
     assert (await world.get(PodCliqueSet, "wl")).status.update_progress is None
 
 
+@pytest.mark.real_in("test")
 async def test_an_operator_that_dies_in_the_middle_goes_on_where_it_was(world: World) -> None:
     await world.apply(wl1(replicas=2))
     await world.available("wl")

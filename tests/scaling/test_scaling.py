@@ -16,7 +16,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 
-pytestmark = pytest.mark.older_too
+pytestmark = [pytest.mark.older_too, pytest.mark.real_in("soak")]
 
 DEVICES: Json = {"devices": {"requests": [{"name": "d", "exactly": {"deviceClassName": "fake.example.com"}}]}}
 
@@ -63,6 +63,7 @@ async def test_a_set_scaled_in_loses_its_last_replica_with_everything_in_it(worl
     assert {pod.metadata.uid for pod in await world.pods()} == kept
 
 
+@pytest.mark.real_in("test")
 async def test_a_set_goes_to_zero_and_back(world: World) -> None:
     await world.apply(worked_example(replicas=1))
     await world.available("demo")
@@ -82,6 +83,7 @@ async def test_a_set_goes_to_zero_and_back(world: World) -> None:
     assert len(await world.pods()) == 11
 
 
+@pytest.mark.real_in("test")
 async def test_a_group_scales_by_whole_copies_each_a_gang_of_its_own(world: World) -> None:
     await world.apply(worked_example(replicas=1))
     await world.available("demo")
@@ -206,6 +208,7 @@ async def test_pods_that_wait_for_a_parent_start_when_it_goes_to_zero(
     await world.available("o")
 
 
+@pytest.mark.real_in("test")
 async def test_a_clique_scales_and_its_gang_follows(world: World) -> None:
     await world.apply(pcs("one", clique("w", 2, min_available=1)))
     await world.available("one")
@@ -297,6 +300,7 @@ async def test_what_was_scaled_stays_scaled_when_the_set_changes(world: World) -
     assert len(await world.pods()) == 9
 
 
+@pytest.mark.real_in("test")
 async def test_autoscalers_are_made_for_what_has_a_scale_config(world: World) -> None:
     bounds = {"minReplicas": 2, "maxReplicas": 5}
     scaled = group("g", "m", replicas=2, scale={"minReplicas": 1, "maxReplicas": 4})

@@ -12,6 +12,8 @@ from grove.api.meta import find_condition
 from grove.api.podgang import PodGang
 from grove.sim.topology import Topology
 
+pytestmark = pytest.mark.real_in("soak")
+
 GATE = {"schedulingGates": [{"name": "grove.io/podgang-pending-creation"}]}
 
 
@@ -213,6 +215,7 @@ async def test_a_small_gang_passes_a_large_one_that_waits(cluster: Any) -> None:
         await bench.expect({"small/w": 2})
 
 
+@pytest.mark.real_in("test")
 async def test_phase_and_ready_follow_the_pods(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(2)
@@ -240,6 +243,7 @@ async def test_nodes_that_change_under_a_waiting_gang(cluster: Any) -> None:
         await bench.expect({"work/w": 2})
 
 
+@pytest.mark.real_in("test")
 async def test_a_gang_at_rest_costs_one_binding_a_pod_and_few_writes(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_topology(Topology(nodes=3))
@@ -269,6 +273,7 @@ async def _half_bound(bench: Bench, nodes: int, **annotations: str) -> None:
     await bench.client.bind(bench.namespace, "half-w-0", names[0])
 
 
+@pytest.mark.real_in("test")
 async def test_a_restarted_scheduler_completes_what_was_bound_in_part(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await _half_bound(bench, 2)
@@ -277,6 +282,7 @@ async def test_a_restarted_scheduler_completes_what_was_bound_in_part(cluster: A
         await bench.condition("half", status="True")
 
 
+@pytest.mark.real_in("test")
 async def test_a_gang_bound_in_part_is_taken_back_at_its_deadline(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await _half_bound(bench, 1, **{"scheduling.koordinator.sh/gang-timeout": "3s"})
@@ -304,6 +310,7 @@ async def test_a_gang_that_stood_is_repaired_and_never_taken_back(cluster: Any) 
         await bench.expect({"work/w": 2})
 
 
+@pytest.mark.real_in("test")
 async def test_pods_bound_by_somebody_else_count_for_their_gang(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         [name] = await bench.add_nodes(1)

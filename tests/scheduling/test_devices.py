@@ -14,7 +14,10 @@ from grove.api.core import Node, Pod, PriorityClass, ResourceClaim
 from grove.scheduler.loop.decisions import TRIES
 from grove.sim.topology import RACK, Topology
 
+pytestmark = pytest.mark.real_in("soak")
 
+
+@pytest.mark.real_in("test")
 async def test_a_gang_gets_its_devices_before_its_pods_are_bound(cluster: Any) -> None:
     async with with_devices(cluster) as (bench, devices):
         one, other = await bench.add_nodes(2)
@@ -31,6 +34,7 @@ async def test_a_gang_gets_its_devices_before_its_pods_are_bound(cluster: Any) -
         assert all(given[pod][0].startswith(f"{node}/") for pod, node in nodes.items())
 
 
+@pytest.mark.real_in("test")
 async def test_a_gang_waits_whole_until_there_are_devices_for_all(cluster: Any) -> None:
     async with with_devices(cluster) as (bench, devices):
         one, other = await bench.add_nodes(2)
@@ -45,6 +49,7 @@ async def test_a_gang_waits_whole_until_there_are_devices_for_all(cluster: Any) 
         await bench.expect({"g/w": 2})
 
 
+@pytest.mark.real_in("test")
 async def test_a_device_is_never_given_twice(cluster: Any) -> None:
     async with with_devices(cluster) as (bench, devices):
         (node,) = await bench.add_nodes(1)
@@ -64,6 +69,7 @@ async def test_a_device_is_never_given_twice(cluster: Any) -> None:
         ]  # fmt: skip
 
 
+@pytest.mark.real_in("test")
 async def test_a_selector_decides_and_one_that_is_not_understood_is_said(cluster: Any) -> None:
     async with with_devices(cluster) as (bench, devices):
         one, other = await bench.add_nodes(2)

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from tests.support.gangs import Bench, Gang, Group, gang, group, scheduling
 
+pytestmark = pytest.mark.real_in("soak")
+
 
 @dataclass
 class Workload:
@@ -68,6 +70,7 @@ def wl2(bench: Bench) -> Workload:
     return Workload(bench, min_available=1, floor_a=1, floor_c=1)
 
 
+@pytest.mark.real_in("test")
 async def test_gs1_a_gang_of_ten_waits_for_the_tenth_node(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         wl = wl1(bench)
@@ -202,6 +205,7 @@ async def test_gs10_minima_of_both_replicas_before_scaled_ones(cluster: Any) -> 
         await bench.expect(wl.everything())
 
 
+@pytest.mark.real_in("test")
 async def test_gs11_copies_replicas_and_their_copies_in_steps(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         wl = wl2(bench)

@@ -20,6 +20,8 @@ from grove.scheduler.loop.live import Scheduler
 from grove.show.reasons import sentence
 from grove.sim.topology import HOST, Topology
 
+pytestmark = pytest.mark.real_in("soak")
+
 
 @pytest.fixture
 async def world(cluster: object) -> AsyncIterator[World]:
@@ -64,6 +66,7 @@ async def expect(world: World, **cliques: int) -> None:
     assert dict(await bound()) == wanted
 
 
+@pytest.mark.real_in("test")
 async def test_gs1_a_set_waits_for_its_last_node(world: World) -> None:
     await add_room(world, 9)
     await world.apply(wl1())

@@ -11,6 +11,8 @@ from tests.support.gangs import gang, group, pod_json, scheduling
 from grove.api.core import PodDisruptionBudget, PriorityClass
 from grove.api.meta import find_condition
 
+pytestmark = pytest.mark.real_in("soak")
+
 
 @pytest.fixture
 async def classes(cluster: Any) -> AsyncIterator[dict[str, str]]:
@@ -24,6 +26,7 @@ async def classes(cluster: Any) -> AsyncIterator[dict[str, str]]:
         await cluster.client.delete(PriorityClass, name)
 
 
+@pytest.mark.real_in("test")
 async def test_a_lower_gang_goes_whole_and_is_told_why(cluster: Any, classes: dict[str, str]) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(4)
@@ -79,6 +82,7 @@ async def test_nobody_is_evicted_in_vain(cluster: Any, classes: dict[str, str]) 
         await bench.expect({"low/w": 2})
 
 
+@pytest.mark.real_in("test")
 async def test_a_disruption_budget_is_waited_for(cluster: Any, classes: dict[str, str]) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(1)

@@ -23,6 +23,8 @@ from grove.scheduler.model.reasons import MAY_CALL_BACK
 from grove.show.reasons import sentence
 from grove.sim.topology import HOST, Topology
 
+pytestmark = pytest.mark.real_in("soak")
+
 
 @pytest.fixture
 async def quotas(cluster: Any) -> AsyncIterator[Any]:
@@ -48,6 +50,7 @@ def team(bench: Bench, name: str) -> dict[str, str]:
     return {QUOTA: own(bench, name)}
 
 
+@pytest.mark.real_in("test")
 async def test_a_gang_over_its_limit_waits_whole_and_runs_when_it_is_raised(cluster: Any, quotas: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(6)
@@ -328,6 +331,7 @@ async def test_equal_queues_that_ask_at_once_get_equal_shares(cluster: Any, quot
         assert sum(count for name, count in bound.items() if name.startswith("b")) == 6
 
 
+@pytest.mark.real_in("test")
 async def test_used_is_written_only_to_trees_that_name_this_scheduler(cluster: Any, quotas: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(4)
@@ -401,6 +405,7 @@ async def test_a_limit_holds_while_pods_of_the_queue_are_still_on_their_way_out(
         await bench.expect({"next/w": 1})
 
 
+@pytest.mark.real_in("test")
 async def test_a_kind_that_is_installed_later_is_told_by_its_definition(cluster: Any) -> None:
     class Late(Object):
         RESOURCE: ClassVar[Resource] = Resource("late.example.com", "v1", "Late", "lates", namespaced=False)

@@ -30,6 +30,8 @@ from grove.scheduler.model.config import SchedulerConfiguration
 from grove.show.reasons import sentence
 from grove.sim.topology import RACK, Topology
 
+pytestmark = pytest.mark.real_in("soak")
+
 RED = {"team": "red"}
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
 
@@ -50,6 +52,7 @@ async def world(cluster: Any) -> AsyncIterator[World]:
                 await task
 
 
+@pytest.mark.real_in("test")
 async def test_FR1_hierarchical_gangs_a_miss_at_any_level_places_nothing(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(11)
@@ -60,6 +63,7 @@ async def test_FR1_hierarchical_gangs_a_miss_at_any_level_places_nothing(cluster
         await bench.expect({"pd/prefill": 4, "pd/decode": 8})
 
 
+@pytest.mark.real_in("test")
 async def test_FR2_dependents_are_ready_after_those_they_start_after(world: World) -> None:
     manifest = pcs(
         "mpi", clique("worker", 2), clique("leader", starts_after=["worker"]), startup="CliqueStartupTypeExplicit"
@@ -106,6 +110,7 @@ async def test_FR5_a_reserved_place_is_there_for_the_gang_and_for_nobody_else(cl
     await _reservation_story(cluster)
 
 
+@pytest.mark.real_in("test")
 async def test_FR6_grove_objects_are_taken_as_they_are_and_extended_by_annotations_alone(world: World) -> None:
     manifest = pcs("plain", clique("a", 2))
     manifest["metadata"]["annotations"] = {"scheduling.koordinator.sh/gang-timeout": "90s"}
@@ -226,6 +231,7 @@ async def test_grove_and_elastic_quota(cluster: Any) -> None:
         await cluster.client.delete(ElasticQuota, quota, cluster.namespace)
 
 
+@pytest.mark.real_in("test")
 async def test_grove_and_device_scheduling(cluster: Any) -> None:
     await install(cluster, "Device")
     async with scheduling(cluster) as bench:

@@ -15,6 +15,8 @@ from tests.support.gangs import Bench, gang, group, member_json, scheduling
 from grove.api.core import Event, PriorityClass
 from grove.api.koordinator import Reservation
 
+pytestmark = pytest.mark.real_in("soak")
+
 RED = {"team": "red"}
 POOL = {"pool": "p"}
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
@@ -45,6 +47,7 @@ async def users(bench: Bench) -> dict[str, str]:
     }
 
 
+@pytest.mark.real_in("test")
 async def test_others_do_not_get_what_is_reserved_and_its_owners_do(cluster: Any, reservations: None) -> None:
     async with scheduling(cluster) as bench:
         first, second = await bench.add_nodes(2)
@@ -88,6 +91,7 @@ async def test_a_reference_is_a_condition_solved_for_the_whole_gang(cluster: Any
         assert sorted((await users(bench)).values()) == [own(bench, "b"), own(bench, "c")]
 
 
+@pytest.mark.real_in("test")
 async def test_a_reservation_for_many_is_given_back_when_its_user_goes(cluster: Any, reservations: None) -> None:
     async with scheduling(cluster) as bench:
         (node,) = await bench.add_nodes(1, gpus=2)

@@ -18,6 +18,8 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.scheduler.model.gang import ZONES
 from grove.sim.topology import BLOCK, HOST, LEVELS, RACK, ZONE, Topology
 
+pytestmark = pytest.mark.real_in("soak")
+
 CLUSTER = Topology(zones=2, blocks=2, racks=3, nodes=4)
 
 
@@ -186,6 +188,7 @@ async def _violations(bench: Bench, row: Row) -> list[str]:
     return found
 
 
+@pytest.mark.real_in("test")
 async def test_tas13_a_gang_larger_than_any_rack_is_told_so_everywhere(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_topology(Topology(racks=2, nodes=2))
@@ -206,6 +209,7 @@ async def test_tas13_a_gang_larger_than_any_rack_is_told_so_everywhere(cluster: 
         assert (await bench.event("GangUnschedulable")).message == condition.message
 
 
+@pytest.mark.real_in("test")
 async def test_tas17_two_topologies_with_the_same_domain_names(cluster: Any) -> None:
     """Two segments name their racks by different labels; each workload is packed on its own segment."""
     async with scheduling(cluster) as bench:

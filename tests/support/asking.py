@@ -18,11 +18,13 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.cli.access import Answer
+from grove.cli.plan import plan_answer
 from grove.config import load_configuration
 from grove.kube.http import HttpClient
 from grove.operator.wiring import Operator
 from grove.scheduler.loop.live import Scheduler
 from grove.show.reasons import sentence
+from grove.sim.loop import run
 from grove.sim.topology import LEVELS, Topology
 
 CONFIG = "topologyAwareScheduling: {enabled: true}\n"
@@ -104,6 +106,12 @@ class World:
     def now(self) -> datetime:
         now: datetime = self.cluster.clock.now()
         return now
+
+
+async def planned(world: World, *words: Any, **options: Any) -> Answer:
+    """What `plan` answers; in virtual time, as the command runs it, also where the cluster it copied is a real one."""
+    asked = plan_answer(*words, **options)
+    return await asked if world.cluster.is_sim else await asyncio.to_thread(run, asked)
 
 
 @asynccontextmanager

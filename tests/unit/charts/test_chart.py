@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -52,8 +53,9 @@ Rights = set[tuple[str, str, str]]
 """Verb, group, plural."""
 
 
+@functools.cache
 def documents(file: Path) -> list[dict[str, Any]]:
-    return [one for one in yaml.safe_load_all(file.read_text()) if one]
+    return [one for one in yaml.load_all(file.read_text(), yaml.CSafeLoader) if one]
 
 
 def named(file: Path, kind: str, prefix: str) -> dict[str, Any]:
