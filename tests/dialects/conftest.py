@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 
 import pytest
 from tests.support.cluster import Cluster
 from tests.support.operating import TOPOLOGY, World, operating
+from tests.support.running import beside
 
 from grove.api.dynamo import PlacementPodClique, PodGangSet
 from grove.api.koordset import KoordPodCliqueSet
@@ -43,13 +42,6 @@ async def forget(world: World) -> None:
 async def world(speaking: Cluster) -> AsyncIterator[World]:
     async with operating(speaking, config=DIALECTS + TOPOLOGY, nodes=Topology(racks=4, nodes=4)) as world:
         world.binder.allow(0)
-        scheduling = asyncio.get_running_loop().create_task(
-            Scheduler(world.client, clock=speaking.clock, say=sentence).run()
-        )
-        try:
+        async with beside(Scheduler(world.client, clock=speaking.clock, say=sentence).run()):
             yield world
             await forget(world)
-        finally:
-            scheduling.cancel()
-            with suppress(asyncio.CancelledError):
-                await scheduling

@@ -12,9 +12,9 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-import structlog
 from tests.support.dialects import gang_set, koord_set, nested
 from tests.support.operating import Binder
+from tests.support.running import beside, without_logs
 
 from grove.api.dynamo import PodGangSet
 from grove.api.koordset import KoordPodCliqueSet
@@ -107,7 +107,7 @@ async def told(seed: int) -> list[str]:
         )
         binder = Binder(sim.client(user="scheduler"), NAMESPACE, "", plays_kube=True)
         for work in (process.run(), binder.run()):
-            stack.push_async_callback(_cancelled, asyncio.get_running_loop().create_task(work))
+            await stack.enter_async_context(beside(work))
         user = sim.client(user="user")
         for _ in range(STEPS):
             await story.act(user)
@@ -151,17 +151,9 @@ async def _wrong(client: Client, story: Story) -> list[str]:
     return found
 
 
-async def _cancelled(task: asyncio.Task[Any]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
 def check(seed: int) -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    try:
+    with without_logs():
         assert run(told(seed), seed=seed) == [], f"seed {seed}"
-    finally:
-        structlog.reset_defaults()
 
 
 @pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(5, 8))])

@@ -20,9 +20,9 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-import structlog
 from tests.support.fleet import GPU, QUOTA, definitions, elastic
 from tests.support.gangs import Gang, gang, gang_json, group, member_json
+from tests.support.running import without_logs
 
 from grove.api.core import Pod
 from grove.api.koordinator import ElasticQuota
@@ -215,12 +215,9 @@ async def whole_gangs(client: Any) -> set[str]:
 
 
 def are_fair(seeds: Iterable[int]) -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    try:
+    with without_logs():
         for seed in seeds:
             run(season(seed), seed=seed)
-    finally:
-        structlog.reset_defaults()
 
 
 @pytest.mark.simulated

@@ -18,9 +18,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import structlog
 from tests.support.fleet import GPU, QUOTA, definitions, device, elastic, reservation
 from tests.support.gangs import Gang, gang, gang_json, group, member_json
+from tests.support.running import without_logs
 
 from grove.api.core import Node, Pod, PriorityClass
 from grove.api.koordinator import Device, ElasticQuota, Reservation
@@ -272,8 +272,7 @@ async def story(last: int) -> tuple[list[str], dict[str, int], list[str]]:
 
 @pytest.mark.simulated
 def test_a_scheduler_that_dies_between_any_two_writes_breaks_nothing_and_leaves_gangs_whole() -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    try:
+    with without_logs():
         writes, standing, broken = run(story(0))
         assert broken == []
         assert standing == {"owner": 1, "low": 3, "high": 4}, "two shares of a card are the fewest pods that could go"
@@ -285,17 +284,12 @@ def test_a_scheduler_that_dies_between_any_two_writes_breaks_nothing_and_leaves_
             assert {"owner", "high"} <= found.keys(), at
             # One that takes up an eviction half done does not know for whom it was, and may find another victim.
             assert found.items() <= standing.items(), at
-    finally:
-        structlog.reset_defaults()
 
 
 def survives(seeds: Iterable[int], *, mixed: bool = False) -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    try:
+    with without_logs():
         for seed in seeds:
             run(storm(seed, mixed=mixed), seed=seed)
-    finally:
-        structlog.reset_defaults()
 
 
 @pytest.mark.simulated

@@ -15,10 +15,10 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-import structlog
 from tests.support import golden
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import Binder
+from tests.support.running import beside, without_logs
 
 from grove.api import labels as key
 from grove.api.core import Node, Pod, ResourceClaim, Role, RoleBinding, Secret, Service, ServiceAccount
@@ -218,11 +218,9 @@ async def told(seed: int) -> tuple[Story, list[Json], list[Pod], list[BaseExcept
         process = Process(
             operate, lambda: faults.client(sim.client(user="operator")), rng=random.Random(seed), mean_life_s=20.0
         )
-        running = asyncio.get_running_loop().create_task(process.run())
-        stack.push_async_callback(_cancelled, running)
+        await stack.enter_async_context(beside(process.run()))
         binder = Binder(sim.client(user="scheduler"), NAMESPACE, "", plays_kube=True)
-        placing = asyncio.get_running_loop().create_task(binder.run())
-        stack.push_async_callback(_cancelled, placing)
+        await stack.enter_async_context(beside(binder.run()))
         user = sim.client(user="user")
         for _ in range(STEPS):
             await story.act(user, sim)
@@ -242,8 +240,7 @@ async def fresh(story: Story) -> list[Json]:
         operator = Operator(sim.client(user="operator"), clock=sim.clock, rng=random.Random(1))
         await stack.enter_async_context(operator.running())
         binder = Binder(sim.client(user="scheduler"), NAMESPACE, "", plays_kube=True)
-        placing = asyncio.get_running_loop().create_task(binder.run())
-        stack.push_async_callback(_cancelled, placing)
+        await stack.enter_async_context(beside(binder.run()))
         user = sim.client(user="user")
         for manifest in story.wanted.values():
             await user.create(PodCliqueSet, manifest)
@@ -253,14 +250,8 @@ async def fresh(story: Story) -> list[Json]:
         return await settled(user)
 
 
-async def _cancelled(task: asyncio.Task[Any]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
 def check(seed: int) -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    try:
+    with without_logs():
         story, graph, pods, failures = run(told(seed), seed=seed)
         assert not failures, f"seed {seed}: the operator died by itself: {failures[0]!r}"
         expected = run(fresh(story), seed=seed)
@@ -271,8 +262,6 @@ def check(seed: int) -> None:
         indexes = Counter((pod.metadata.labels[key.POD_CLIQUE], pod_index(pod)) for pod in pods)
         assert [one for one, count in indexes.items() if count > 1] == [], f"seed {seed}: an index twice"
         assert all(pod.is_ready for pod in pods), f"seed {seed}: a pod that is not ready"
-    finally:
-        structlog.reset_defaults()
 
 
 @pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(10, 20))])

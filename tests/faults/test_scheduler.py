@@ -16,8 +16,8 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-import structlog
 from tests.support.gangs import GPU, Gang, gang, gang_json, group, member_json, pod_json, pod_name
+from tests.support.running import without_logs
 
 from grove.api import labels
 from grove.api.core import Node, Pod, PriorityClass
@@ -410,13 +410,10 @@ async def _unplaced(story: Story, config: SchedulerConfiguration) -> list[str]:
 
 
 def survives(seeds: range, *, is_slow: bool = False) -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    try:
+    with without_logs():
         for seed in seeds:
             broken = run(live_through(seed, is_slow=is_slow), seed=seed)
             assert broken == [], f"seed {seed}"
-    finally:
-        structlog.reset_defaults()
 
 
 @pytest.mark.parametrize("part", [0, 1, *(pytest.param(part, marks=pytest.mark.soak) for part in (2, 3))])
@@ -435,11 +432,8 @@ def test_promises_hold_in_a_thousand_storms(part: int) -> None:
 
 
 def test_a_run_is_a_function_of_its_seed() -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    try:
+    with without_logs():
         assert run(_history(7), seed=7) == run(_history(7), seed=7)
-    finally:
-        structlog.reset_defaults()
 
 
 async def _history(seed: int) -> list[tuple[float, str, str]]:

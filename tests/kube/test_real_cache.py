@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Self
 from urllib.parse import urlsplit
@@ -164,10 +165,11 @@ class Cable:
         writer.close()
 
 
-@pytest.mark.parametrize("cut_after", [None, 700], ids=["pulled", "cut in the middle of what is sent"])
-async def test_a_lost_connection_is_resumed_without_a_list(
-    plane: ControlPlane, admin: HttpClient, ns: str, cut_after: int | None
-) -> None:
+@asynccontextmanager
+async def followed_by_cable(
+    plane: ControlPlane, admin: HttpClient, ns: str
+) -> AsyncIterator[tuple[Cable, HttpClient, Followed]]:
+    """A cache that reads five objects over a cable, and the client at its end."""
     config = load_config(plane.kubeconfig)
     port = urlsplit(config.server).port
     assert port is not None
@@ -175,19 +177,26 @@ async def test_a_lost_connection_is_resumed_without_a_list(
         followed = Followed(admin, ns, through=shaky)
         for n in range(5):
             await followed.put(f"m{n}", "1")
-        async with followed.cache:
-            await followed.cache.wait_synced(60)
-            await followed.put("m0", "2")
-            await followed.settle()
-            if cut_after is None:
-                cable.pull()
-            cable.cut_after = cut_after
-            await followed.put("m1", "2" * 1500)
-            await followed.drop("m2")
-            await followed.put("m5", "1")
-            await followed.settle()
-            assert shaky.calls["watch", "configmaps"] >= 2
-            assert followed.lists == 1
+        yield cable, shaky, followed
+
+
+@pytest.mark.parametrize("cut_after", [None, 700], ids=["pulled", "cut in the middle of what is sent"])
+async def test_a_lost_connection_is_resumed_without_a_list(
+    plane: ControlPlane, admin: HttpClient, ns: str, cut_after: int | None
+) -> None:
+    async with followed_by_cable(plane, admin, ns) as (cable, shaky, followed), followed.cache:
+        await followed.cache.wait_synced(60)
+        await followed.put("m0", "2")
+        await followed.settle()
+        if cut_after is None:
+            cable.pull()
+        cable.cut_after = cut_after
+        await followed.put("m1", "2" * 1500)
+        await followed.drop("m2")
+        await followed.put("m5", "1")
+        await followed.settle()
+        assert shaky.calls["watch", "configmaps"] >= 2
+        assert followed.lists == 1
 
 
 async def test_an_api_server_that_restarts_loses_and_brings_back_nothing(
@@ -211,28 +220,21 @@ async def test_an_api_server_that_restarts_loses_and_brings_back_nothing(
 
 async def test_history_that_is_compacted_away_is_listed_anew(plane: ControlPlane, admin: HttpClient, ns: str) -> None:
     """The cache is cut off, the world moves on, and then etcd forgets how: the place to resume from is gone."""
-    config = load_config(plane.kubeconfig)
-    port = urlsplit(config.server).port
-    assert port is not None
-    async with Cable(port) as cable, HttpClient(replace(config, server=f"https://127.0.0.1:{cable.port}")) as shaky:
-        followed = Followed(admin, ns, through=shaky)
-        for n in range(5):
-            await followed.put(f"m{n}", "1")
-        async with followed.cache:
-            await followed.cache.wait_synced(60)
-            await followed.put("m0", "2")
-            await followed.settle()
-            await asyncio.to_thread(plane.stop_apiserver)
-            cable.hold = True
-            await asyncio.to_thread(plane.start_apiserver)
-            await followed.put("m1", "2")
-            await followed.drop("m2")
-            await asyncio.to_thread(plane.compact_etcd)
-            await asyncio.to_thread(plane.restart_apiserver)
-            await followed.drop("m3")
-            cable.hold = False
-            await followed.settle()
-            assert followed.lists == 2
+    async with followed_by_cable(plane, admin, ns) as (cable, _, followed), followed.cache:
+        await followed.cache.wait_synced(60)
+        await followed.put("m0", "2")
+        await followed.settle()
+        await asyncio.to_thread(plane.stop_apiserver)
+        cable.hold = True
+        await asyncio.to_thread(plane.start_apiserver)
+        await followed.put("m1", "2")
+        await followed.drop("m2")
+        await asyncio.to_thread(plane.compact_etcd)
+        await asyncio.to_thread(plane.restart_apiserver)
+        await followed.drop("m3")
+        cable.hold = False
+        await followed.settle()
+        assert followed.lists == 2
 
 
 async def test_an_api_server_that_freezes_is_noticed(plane: ControlPlane, admin: HttpClient, ns: str) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 
 import pytest
 from tests.support.manifests import clique, pcs
 from tests.support.operating import World, operating
+from tests.support.running import beside
 from tests.support.workloads import change, ready_pods, uids, updated, versions, watching, wl1, wl2
 
 from grove.api.core import Pod
@@ -32,15 +32,8 @@ async def world(cluster: object) -> AsyncIterator[World]:
     async with operating(cluster, nodes=Topology(racks=2, nodes=5, pods=1)) as world:
         world.binder.allow(0)  # the real one places them
         world.nodes.start_s = 0.5
-        scheduling = asyncio.get_running_loop().create_task(
-            Scheduler(world.client, clock=world.cluster.clock, say=sentence).run()
-        )
-        try:
+        async with beside(Scheduler(world.client, clock=world.cluster.clock, say=sentence).run()):
             yield world
-        finally:
-            scheduling.cancel()
-            with suppress(asyncio.CancelledError):
-                await scheduling
 
 
 async def lose(world: World, *hostnames: str) -> list[str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
 from tests.support.operating import World, operating
+from tests.support.running import beside
 from tests.support.workloads import wl1, wl2
 
 from grove.api import labels as key
@@ -27,15 +26,8 @@ pytestmark = pytest.mark.real_in("soak")
 async def world(cluster: object) -> AsyncIterator[World]:
     async with operating(cluster, nodes=Topology(nodes=1, pods=0)) as world:
         world.binder.allow(0)
-        scheduling = asyncio.get_running_loop().create_task(
-            Scheduler(world.client, clock=world.cluster.clock, say=sentence).run()
-        )
-        try:
+        async with beside(Scheduler(world.client, clock=world.cluster.clock, say=sentence).run()):
             yield world
-        finally:
-            scheduling.cancel()
-            with suppress(asyncio.CancelledError):
-                await scheduling
 
 
 async def add_room(world: World, pods: int) -> None:

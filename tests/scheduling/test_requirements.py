@@ -6,10 +6,8 @@ a real API server; other tests go into each in depth.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ from tests.support.gangs import gang, group, pod_json, scheduling
 from tests.support.manifests import clique, pcs
 from tests.support.manifests import group as scaling_group
 from tests.support.operating import World, operating
+from tests.support.running import beside
 
 from grove.api.core import Pod, PriorityClass
 from grove.api.koordinator import Device, ElasticQuota, Reservation
@@ -41,15 +40,8 @@ async def world(cluster: Any) -> AsyncIterator[World]:
     """The operator and grove-scheduler together."""
     async with operating(cluster, nodes=Topology(nodes=4)) as world:
         world.binder.allow(0)
-        task = asyncio.get_running_loop().create_task(
-            Scheduler(world.client, clock=world.cluster.clock, say=sentence).run()
-        )
-        try:
+        async with beside(Scheduler(world.client, clock=world.cluster.clock, say=sentence).run()):
             yield world
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 @pytest.mark.real_in("test")

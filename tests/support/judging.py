@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-import structlog
-
 from grove.sim.loop import run
+from tests.support.running import without_logs
 
 Verdicts = Callable[[int], Coroutine[Any, Any, list[str]]]
 """What the referee finds wrong with the fleet of a seed."""
@@ -15,8 +14,5 @@ Verdicts = Callable[[int], Coroutine[Any, Any, list[str]]]
 
 def judged(verdicts: Verdicts, seeds: Iterable[int]) -> dict[int, list[str]]:
     """What is wrong, by seed; seeds with nothing wrong are left out. Fleets tell no log meanwhile."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    try:
+    with without_logs():
         return {seed: wrong for seed in seeds if (wrong := run(verdicts(seed), seed=seed))}
-    finally:
-        structlog.reset_defaults()

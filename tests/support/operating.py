@@ -41,6 +41,7 @@ from grove.kube.errors import Conflict, NotFound
 from grove.kube.http import HttpClient
 from grove.operator.wiring import Operator
 from grove.sim.topology import Topology
+from tests.support.running import beside
 
 T = TypeVar("T", bound=Object)
 
@@ -294,15 +295,13 @@ async def operating(
         world = World(cluster, load_configuration(config), stack, startup_image)
         world.nodes = await cluster.add_nodes(nodes or Topology(racks=2, nodes=2))
         world.binder = Binder(cluster.client, cluster.namespace, cluster.prefix, plays_kube=cluster.is_sim)
-        placing = asyncio.get_running_loop().create_task(world.binder.run(), name="binder")
-        try:
-            await world.start()
-            yield world
-            await world.clear()
-        finally:
-            await world.stop()
-            placing.cancel()
-            await asyncio.gather(placing, return_exceptions=True)
+        async with beside(world.binder.run()):
+            try:
+                await world.start()
+                yield world
+                await world.clear()
+            finally:
+                await world.stop()
 
 
 def condition(conditions: Iterable[Any], type_: str) -> tuple[str, str] | None:
