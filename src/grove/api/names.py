@@ -69,10 +69,6 @@ def service_dns(pcs: str, index: int, namespace: str) -> str:
     return f"{headless_service(pcs, index)}.{namespace}.svc.cluster.local"
 
 
-def pod_dns(clique_fqn: str, pod_index: int, pcs: str, index: int, namespace: str) -> str:
-    return f"{pod_hostname(clique_fqn, pod_index)}.{service_dns(pcs, index, namespace)}"
-
-
 def autoscaler(target_fqn: str) -> str:
     """The HorizontalPodAutoscaler of a PodClique or PodCliqueScalingGroup."""
     return target_fqn

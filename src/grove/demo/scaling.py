@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from grove.api import quantity
@@ -29,10 +29,6 @@ class Proposal:
     replicas: int | None
     value: float | None = None
     target: float = 0.0
-
-
-ValueOf = Callable[[Json], float | None]
-"""The current value of a metric: of an object or a selection the whole, of pods the mean of a pod; None if unknown."""
 
 
 def proposal(metric: Json, replicas: int, value: float | None) -> Proposal:

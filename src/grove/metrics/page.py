@@ -31,12 +31,10 @@ class Total:
 
     sum: float = 0.0
     highest: float = -math.inf
-    series: int = 0
 
     def add(self, value: float) -> None:
         self.sum += value
         self.highest = max(self.highest, value)
-        self.series += 1
 
 
 @dataclass(slots=True)

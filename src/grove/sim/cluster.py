@@ -78,10 +78,6 @@ class SimCluster:
     async def __aexit__(self, *_exc: object) -> None:
         await self.stop()
 
-    async def new_namespace(self, name: str = "") -> str:
-        meta = {"name": name} if name else {"generateName": "test-"}
-        return (await self.server.create(NAMESPACE, {"metadata": meta})).key.name
-
     async def eventually(self, holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
         """Waits until the condition holds, looking again after every write; TimeoutError when it does not in time."""
         changed = asyncio.Event()

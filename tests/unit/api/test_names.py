@@ -20,11 +20,7 @@ from grove.api import names
         pytest.param(names.member_clique("demo-0-pf", 0, "lead"), "demo-0-pf-0-lead", id="a clique in a group"),
         pytest.param(names.pod_prefix("demo-0-pf-2-wk"), "demo-0-pf-2-wk-", id="a pod's name before chance"),
         pytest.param(names.pod_hostname("demo-0-pf-2-wk", 1), "demo-0-pf-2-wk-1", id="a pod's hostname"),
-        pytest.param(
-            names.pod_dns("demo-0-pf-2-wk", 1, "demo", 0, "ns"),
-            "demo-0-pf-2-wk-1.demo-0.ns.svc.cluster.local",
-            id="a pod's DNS name",
-        ),
+        pytest.param(names.service_dns("demo", 0, "ns"), "demo-0.ns.svc.cluster.local", id="the service's DNS name"),
         pytest.param(names.autoscaler("demo-0-fe"), "demo-0-fe", id="an autoscaler is called like its target"),
         pytest.param(names.service_account("demo"), "demo", id="the service account"),
         pytest.param(names.role("demo"), "grove.io:pcs:demo", id="the role and its binding"),
