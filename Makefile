@@ -71,6 +71,7 @@ coverage: $(VENV)/coverage ## lines and branches reached by unit, simulator and 
 	@echo "all tests of all tiers, measured; takes about 40 minutes on two cores, installs a package into $(VENV) only"
 	@for v in 1.36.3 1.35.4; do $(PYTHON) tools/kube/kube_bin.py $$v > /dev/null || exit 1; done
 	@$(BIN)/coverage erase
+	@if command -v chromium > /dev/null; then $(MAKE) --no-print-directory $(VENV)/browser; fi
 	-$(BIN)/coverage run -m pytest tests -m "not soak" -q -n $(WORKERS)
 	@$(BIN)/coverage combine -q && $(BIN)/coverage json -q -o .coverage.json
 	@$(BIN)/python tools/coverage_by_room.py .coverage.json

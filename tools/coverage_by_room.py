@@ -1,17 +1,18 @@
 """Line and branch coverage of every room, from what `make coverage` recorded in all tiers together.
 
-    python tools/coverage_by_room.py coverage.json
+    python tools/coverage_by_room.py coverage.json [--markdown]
 
-A room is a folder of `src/grove`, and each room inside the operator's and the scheduler's house. Modules below the aim
-are named with the lines nothing reached.
+A room is a folder of `src/grove`, and each room inside the operator's, the scheduler's and admission's house. Modules
+below the aim are named with the lines nothing reached. Ends with 1 when a whole room is below it.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,17 @@ class Room:
     taken: int = 0
     low: list[str] = field(default_factory=list)
 
+    @property
+    def is_reached(self) -> bool:
+        return share(self.reached, self.lines) >= AIM
+
     def add(self, module: str, found: Mapping[str, Any]) -> None:
         summary = found["summary"]
         self.lines += summary["num_statements"]
         self.reached += summary["covered_lines"]
         self.branches += summary["num_branches"]
         self.taken += summary["covered_branches"]
-        if summary["num_statements"] and summary["covered_lines"] / summary["num_statements"] * 100 < AIM:
+        if share(summary["covered_lines"], summary["num_statements"]) < AIM:
             self.low.append(f"{module}: {ranges(found['missing_lines'])}")
 
 
@@ -69,22 +74,49 @@ def share(part: int, whole: int) -> float:
     return part / whole * 100 if whole else 100.0
 
 
-def main(path: str) -> None:
-    found = rooms(json.loads(Path(path).read_text()))
-    print(f"{'room':<24}{'lines':>8}{'reached':>9}{'branches':>10}{'taken':>8}")
-    for name, room in found.items():
-        mark = "" if share(room.reached, room.lines) >= AIM else "  below the aim"
-        print(
-            f"{name:<24}{room.lines:>8}{share(room.reached, room.lines):>8.1f}%{room.branches:>10}"
-            f"{share(room.taken, room.branches):>7.1f}%{mark}"
-        )
-    lines, reached = sum(one.lines for one in found.values()), sum(one.reached for one in found.values())
-    print(f"{'all':<24}{lines:>8}{share(reached, lines):>8.1f}%")
-    print(f"\nModules below {AIM:g} %, and the lines nothing reached:")
-    for name, room in found.items():
-        for line in room.low:
-            print(f"  {name}/{line}")
+def total(found: Iterable[Room]) -> Room:
+    every = list(found)
+    return Room(
+        sum(one.lines for one in every), sum(one.reached for one in every),
+        sum(one.branches for one in every), sum(one.taken for one in every),
+    )  # fmt: skip
+
+
+def row(name: str, room: Room) -> tuple[str, str, str, str, str]:
+    """Name, lines, share of them reached, branches, share of them taken; of no branches no share."""
+    taken = f"{share(room.taken, room.branches):.1f} %" if room.branches else ""
+    return name, f"{room.lines:,}", f"{share(room.reached, room.lines):.1f} %", f"{room.branches:,}", taken
+
+
+def plain(found: Mapping[str, Room]) -> list[str]:
+    """The table for a terminal, and below it the modules that pull a room down."""
+    head = ("room", "lines", "reached", "branches", "taken")
+    body = [(*row(name, room), "" if room.is_reached else "below the aim") for name, room in found.items()]
+    rows = [(*head, ""), *body, (*row("all", total(found.values())), "")]
+    table = [f"{a:<24}{b:>8}{c:>9}{d:>10}{e:>9}  {mark}".rstrip() for a, b, c, d, e, mark in rows]
+    low = [f"  {name}/{line}" for name, room in found.items() for line in room.low]
+    return [*table, "", f"Modules below {AIM:g} %, and the lines nothing reached:", *low] if low else table
+
+
+def markdown(found: Mapping[str, Room]) -> list[str]:
+    """The table of `docs/coverage.md`."""
+    head = ["| Room | Lines | reached | Branches | taken |", "|---|--:|--:|--:|--:|"]
+    body = [row(f"`{name}`", room) for name, room in found.items()]
+    return head + [f"| {' | '.join(cells)} |" for cells in [*body, row("all", total(found.values()))]]
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("report", type=Path, help="what `coverage json` wrote")
+    parser.add_argument("--markdown", action="store_true", help="as in docs/coverage.md")
+    asked = parser.parse_args(argv)
+    found = rooms(json.loads(asked.report.read_text()))
+    print("\n".join((markdown if asked.markdown else plain)(found)))
+    below = [name for name, room in found.items() if not room.is_reached]
+    if below:
+        print(f"less than {AIM:g} % of the lines are reached in {', '.join(below)}", file=sys.stderr)
+    return 1 if below else 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    sys.exit(main(sys.argv[1:]))
