@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 import pytest
 from tests.support.manifests import clique, pcs
 from tests.support.reviews import ABSENT, changed, faults
 
+from grove.admission.rules.containers import container_faults
+from grove.admission.rules.podspec import pod_spec_faults
 from grove.admission.rules.review import Admission
+from grove.api.faults import Fault
 
 ADMISSION = Admission()
 P = "spec.template.cliques[0].spec.podSpec"
@@ -266,3 +272,143 @@ def test_a_placement_once_let_in_stays_but_is_not_added(fields: dict) -> None:
     stored = pod(**fields)
     assert faults(ADMISSION, changed(stored, ("spec.replicas", 9)), stored) == []
     assert len(faults(ADMISSION, stored, pod())) == 1
+
+
+LONG = "must be no more than 63 characters"
+HARD = "requiredDuringSchedulingIgnoredDuringExecution"
+SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def container_fault(**fields: object) -> list[str]:
+    """What is said of a container with these fields by the rules alone, without the schema, below its path."""
+    return told(container_faults("c", {**CONTAINER, **fields}, {"data"}, {"gpu"}, is_init=False))
+
+
+def pod_fault(**fields: object) -> list[str]:
+    return told(pod_spec_faults("p", {"containers": [CONTAINER], **fields}))
+
+
+def told(found: Iterable[Fault]) -> list[str]:
+    return [str(one) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("found", "want"),
+    [
+        pytest.param(container_fault(image=" a"), "c.image: .*whitespace", id="an image that begins with a space"),
+        pytest.param(container_fault(env=[{"value": "x"}]), r"c.env\[0\].name: Required", id="a variable of no name"),
+        pytest.param(
+            container_fault(env=[{"name": "A", "value": "x", "valueFrom": {"fieldRef": {}}}]),
+            r"c.env\[0\].valueFrom: .*not be specified when `value`",
+            id="a variable with value and source",
+        ),
+        pytest.param(
+            container_fault(env=[{"name": "A", "valueFrom": {"fieldRef": {}, "secretKeyRef": {}}}]),
+            r"c.env\[0\].valueFrom: .*exactly one source",
+            id="a variable of two sources",
+        ),
+        pytest.param(
+            container_fault(ports=[{"name": "a", "containerPort": 1}, {"name": "a", "containerPort": 2}]),
+            r"c.ports\[1\].name: Duplicate",
+            id="two ports of one name",
+        ),
+        pytest.param(container_fault(ports=[{"containerPort": 0}]), "containerPort: Required", id="port zero"),
+        pytest.param(
+            container_fault(ports=[{"containerPort": 1, "hostPort": 70000}]),
+            "hostPort: .*65535",
+            id="a host port too high",
+        ),
+        pytest.param(
+            container_fault(ports=[{"containerPort": 1, "protocol": "ICMP"}]), "protocol: Unsupported", id="a protocol"
+        ),
+        pytest.param(
+            container_fault(ports=[{"containerPort": 1, "name": "a--b"}]), "name: .*two in a row", id="a port's name"
+        ),
+        pytest.param(
+            container_fault(volumeMounts=[{"mountPath": "/d"}]), r"\[0\].name: Required", id="a mount of nothing"
+        ),
+        pytest.param(container_fault(volumeMounts=[{"name": "data"}]), "mountPath: Required", id="a mount to nowhere"),
+        pytest.param(
+            container_fault(resources={"limits": {"nvidia.com/": 1}}),
+            "name part must be non-empty",
+            id="half a resource",
+        ),
+        pytest.param(
+            container_fault(resources={"limits": {"a.b/c/d": 1}}), "optional DNS subdomain prefix", id="two slashes"
+        ),
+        pytest.param(
+            container_fault(resources={"limits": {"/gpu": 1}}), "prefix part must be non-empty", id="no prefix"
+        ),
+        pytest.param(
+            container_fault(resources={"limits": {"cpu": True}}), "must be a quantity", id="true is no quantity"
+        ),
+        pytest.param(container_fault(resources={"requests": {"cpu": "lots"}}), "must be a quantity", id="nor is lots"),
+        pytest.param(
+            container_fault(resources={"limits": {"cpu": -1}}), "greater than or equal to 0", id="less than none"
+        ),
+        pytest.param(
+            container_fault(livenessProbe={"exec": {}, "periodSeconds": -1}),
+            "periodSeconds: .*or equal to 0",
+            id="a period",
+        ),
+        pytest.param(
+            container_fault(livenessProbe={"exec": {}, "successThreshold": 2}),
+            "successThreshold: .*must be 1",
+            id="a liveness probe that must succeed twice",
+        ),
+        pytest.param(
+            container_fault(readinessProbe={"exec": {}, "grpc": {}}), "more than 1 handler", id="a probe of two kinds"
+        ),
+        pytest.param(
+            pod_fault(initContainers=[{**CONTAINER, "name": "i", "livenessProbe": {"exec": {}}}]),
+            "must not be set for init containers",
+            id="a probe of an init container that ends",
+        ),
+        pytest.param(pod_fault(serviceAccountName="A_B"), "p.serviceAccountName: ", id="an account's name"),
+        pytest.param(pod_fault(runtimeClassName="a" * 254), "no more than 253", id="a runtime class with a long name"),
+        pytest.param(pod_fault(containers=[{"image": "a"}]), r"containers\[0\].name: Required", id="no name"),
+        pytest.param(pod_fault(containers=[{"image": "a", "name": "a" * 64}]), LONG, id="a long name"),
+        pytest.param(pod_fault(nodeSelector={"a": "b" * 64}), LONG, id="a node selector's long value"),
+        pytest.param(pod_fault(volumes=[{"emptyDir": {}}]), r"volumes\[0\].name: Required", id="a volume of no name"),
+        pytest.param(
+            pod_fault(volumes=[{"name": "A", "emptyDir": {}}]), r"volumes\[0\].name: Invalid", id="a volume's name"
+        ),
+        pytest.param(
+            pod_fault(resourceClaims=[{"name": "G", "resourceClaimName": "x"}]),
+            r"Claims\[0\].name: Invalid",
+            id="a claim's name",
+        ),
+        pytest.param(pod_fault(resourceClaims=[{"name": "g"}]), "must specify one of", id="a claim of nothing"),
+        pytest.param(
+            pod_fault(tolerations=[{"key": "a/b/c", "operator": "Exists"}]),
+            r"tolerations\[0\].key: ",
+            id="a taint's key",
+        ),
+        pytest.param(
+            pod_fault(tolerations=[{"key": "a", "value": "-"}]), r"tolerations\[0\].value: ", id="a taint's value"
+        ),
+        pytest.param(
+            pod_fault(tolerations=[{"key": "a", "operator": "Exists", "tolerationSeconds": 1}]),
+            "effect must be 'NoExecute'",
+            id="seconds without an effect",
+        ),
+        pytest.param(
+            pod_fault(affinity={"podAntiAffinity": {HARD: [{}]}}),
+            "topologyKey: Required",
+            id="apart from others, but where",
+        ),
+        pytest.param(
+            pod_fault(affinity={"podAffinity": {HARD: [{"topologyKey": "a b"}]}}),
+            "topologyKey: Invalid",
+            id="a bad key",
+        ),
+        pytest.param(
+            pod_fault(affinity={"nodeAffinity": {SOFT: [{"weight": 101}]}}),
+            r"\[0\].weight: .*1-100",
+            id="a weight of 101",
+        ),
+    ],
+)
+def test_the_rules_refuse_what_the_schema_may_let_through(found: list[str], want: str) -> None:
+    assert len(found) == 1, found
+    assert re.search(want, found[0]), found[0]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -30,7 +31,7 @@ def program(body: str) -> Iterator[subprocess.Popen[str]]:
     source += "\nsys.exit(run_process(main))\n"
     child = subprocess.Popen(
         [sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={"PYTHONPATH": str(SRC)},
+        env={**os.environ, "PYTHONPATH": str(SRC)},
     )  # fmt: skip
     try:
         yield child
