@@ -16,7 +16,9 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.cli.explain import explain_answer
+from grove.cli.plan import plan_answer
 from grove.kube.errors import Invalid
+from grove.plan.copying import copy_cluster
 from grove.plan.world import World, binding, shaped
 from grove.scheduler.model import changes as kinds
 from grove.show.advice import Advice
@@ -158,3 +160,27 @@ def test_every_piece_of_advice_helps_when_it_is_followed() -> None:
                 wrong.append(said)
     assert wrong == []
     assert followed > 12
+
+
+def test_a_plan_says_what_to_scale_down_as_explain_does() -> None:
+    """The copy a plan is played on knows the other gangs too: what is in the way is a gang, not a pod of its name."""
+
+    def whole(name: str) -> Json:
+        container = {"name": "c", "image": "x:1", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+        spec = {"roleName": "a", "replicas": 2, "minAvailable": 2, "podSpec": {"containers": [container]}}
+        return {
+            "apiVersion": "grove.io/v1alpha1", "kind": "PodCliqueSet", "metadata": {"name": name},
+            "spec": {"replicas": 1, "template": {"cliques": [{"name": "a", "spec": spec}]}},
+        }  # fmt: skip
+
+    async def play() -> tuple[str, ...]:
+        async with World(shaped(2)) as world:
+            await world.apply(whole("first"))
+            await asyncio.sleep(20)
+            copy = await copy_cluster(world.client, None)
+            answer = await plan_answer(copy, "default", [whole("second")])
+            [gang] = [one for one in answer.data.gangs if one.name == "second-0"]
+            helps: tuple[str, ...] = gang.helps
+            return helps
+
+    assert "make room: scale default/first-0 away (2 pods)" in run(play())

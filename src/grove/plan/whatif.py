@@ -191,7 +191,8 @@ def _gang_plan(
         return GangPlan(key.name, key.namespace, WAITS, bound, len(pods) - len(bound), why=why, moved=moved)
     pcs = seen.find_set(Key(key.namespace, gang.metadata.labels.get(labels.PART_OF, "")))
     changes = [one for one in found.explanation.changes if not drained.intersection(one.nodes)]
-    advice = [advice_of(change, gang, pcs, levels) for change in changes]
+    others = {str(one.metadata.key): one for one in seen.others}
+    advice = [advice_of(change, gang, pcs, levels, others) for change in changes]
     helps = tuple(_helps(one, lives=pcs is not None and pcs.metadata.key in lived) for one in advice)
     why = sentence(named(found.explanation.why, {key: name for name, key in levels}))
     return GangPlan(key.name, key.namespace, NO_FIT, bound, len(pods) - len(bound), why=why, helps=helps, moved=moved)

@@ -202,9 +202,10 @@ class World:
         return [pod for pod in pods if not pod.metadata.is_deleting]
 
     def seen(self) -> Seen:
+        gangs = self.all(PodGang)
         return Seen(
             sets=self.all(PodCliqueSet), groups=self.all(PodCliqueScalingGroup), cliques=self.all(PodClique),
-            gangs=self.all(PodGang), pods=self.all(Pod), nodes=self.all(Node),
+            gangs=gangs, others=gangs, pods=self.all(Pod), nodes=self.all(Node),
             bindings=self.all(ClusterTopologyBinding), events=self.all(Event), now=self.cluster.clock.now(),
         )  # fmt: skip
 
