@@ -1,0 +1,80 @@
+"""What to type to make room: which command ends another gang, and where in the manifest a constraint stands."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.support.manifests import clique, group, pcs
+
+from grove.api import labels
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.scheduler.model.changes import END_OTHER, RELAX, SMALLER_PODS, Change
+from grove.show.advice import advice_of
+
+RACK = {"topologyName": "t", "pack": {"required": "rack", "preferred": "host"}}
+CHAT = pcs(
+    "chat", clique("router", topology=RACK), clique("lead"), clique("work", 2),
+    groups=[group("decode", "lead", "work", replicas=3, topologyConstraint=RACK)], topologyConstraint=RACK,
+)  # fmt: skip
+LEVELS = (("rack", "example/rack"), ("block", "example/block"), ("host", "kubernetes.io/hostname"))
+
+
+def gang(name: str, first_group: str = "", owner: str = "chat") -> PodGang:
+    meta = {"name": name, "namespace": "ns", "labels": {labels.PART_OF: owner} if owner else {}}
+    return msgspec.convert({"metadata": meta, "spec": {"podgroups": [{"name": first_group}]}}, PodGang)
+
+
+@pytest.mark.parametrize(
+    ("other", "want"),
+    [
+        pytest.param(None, "kubectl -n ns delete pod x", id="a pod of nobody is deleted"),
+        pytest.param(gang("x", owner=""), "kubectl -n ns delete podgang x", id="and so is a gang of no set"),
+        pytest.param(
+            gang("chat-2"), "kubectl grove -n ns scale chat 2", id="a replica of a set goes with those after it"
+        ),
+        pytest.param(
+            gang("chat-1-decode-0", "chat-1-decode-2-lead"),
+            "kubectl grove -n ns scale chat/decode 2 --replica 1",
+            id="a scaled gang goes with the group's replicas from its own on",
+        ),
+    ],
+)
+def test_another_gang_makes_room(other: PodGang | None, want: str) -> None:
+    name = other.metadata.name if other is not None else "x"
+    change = Change(END_OTHER, 4, f"ns/{name}")
+    known = {f"ns/{name}": other} if other is not None else {}
+    found = advice_of(change, gang("waits-0"), None, LEVELS, known)
+    assert (found.command, found.in_place) == (want, True)
+
+
+@pytest.mark.parametrize(
+    ("of", "subject", "want"),
+    [
+        pytest.param("chat-0", "ns/chat-0", "spec.template.topologyConstraint", id="the whole gang"),
+        pytest.param(
+            "chat-0", "chat-0-decode-0", "spec.template.podCliqueScalingGroups[0].topologyConstraint", id="a group"
+        ),
+        pytest.param(
+            "chat-0-decode-0", "ns/chat-0-decode-0", "spec.template.podCliqueScalingGroups[0].topologyConstraint",
+            id="a gang that is a replica of a group",
+        ),
+        pytest.param("chat-0", "chat-0-router", "spec.template.cliques[0].topologyConstraint", id="a clique"),
+        pytest.param("chat-0", "chat-0-decode-0-work", "", id="a clique that has none of its own"),
+    ],
+)  # fmt: skip
+def test_a_constraint_is_loosened_where_it_stands(of: str, subject: str, want: str) -> None:
+    change = Change(RELAX, 1, subject, names={"required": "example/rack", "to": "example/block"})
+    found = advice_of(change, gang(of), msgspec.convert(CHAT, PodCliqueSet), LEVELS)
+    assert found.text == f"required: block instead of required: rack for {subject.rpartition('/')[2]}"
+    assert found.path == (f"{want}.pack.required" if want else "")
+    assert [one["value"] for one in found.patch] == ([{"required": "block", "preferred": "host"}] if want else [])
+
+
+def test_a_resource_that_no_container_names_cannot_be_patched() -> None:
+    numbers, names = {"from": 8, "to": 4}, {"resource": "nvidia.com/gpu"}
+    change = Change(SMALLER_PODS, 1, "chat-0-router", numbers=numbers, names=names)
+    found = advice_of(change, gang("chat-0"), msgspec.convert(CHAT, PodCliqueSet), LEVELS)
+    assert (found.text, found.command) == (
+        "ask for 4 nvidia.com/gpu instead of 8 in each pod of chat-0-router", "",
+    )  # fmt: skip
