@@ -76,11 +76,11 @@ def read_queues(quotas: Iterable[ElasticQuota], queues: Iterable[kai.Queue]) -> 
         queue = _elastic(quota, read)
         if total := read.amounts(_json(meta.annotations.get(QUOTA_TOTAL, ""), read), "total-resource"):
             totals[queue.tree] = total
+        for namespace in _names(meta.annotations.get(QUOTA_NAMESPACES, ""), read):
+            of_namespace.setdefault(namespace, name)
         if read.fault:
             faults[name] = read.fault
         found.append(queue)
-        for namespace in _names(meta.annotations.get(QUOTA_NAMESPACES, ""), read):
-            of_namespace.setdefault(namespace, name)
     for one in sorted(queues, key=_age):
         kinds.add(KAI)
         read = _Reading(f"{KAI}/{one.metadata.name}")
