@@ -20,7 +20,7 @@ from grove.api.core import CustomResourceDefinition, Pod
 from grove.api.meta import Json, Resource, is_true
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.backends.base import NOT_INSTALLED, Answers, GangObjects, PlainBackend, PodSite, Question, Refusal
+from grove.backends.base import NOT_INSTALLED, Answers, Backend, GangObjects, PodSite, Question, Refusal
 from grove.backends.kube_objects import object_meta
 from grove.backends.options import Options
 
@@ -32,7 +32,7 @@ NAME = "crew-scheduler"
 CREW = Resource("crews.example.com", "v1", "Crew", "crews")
 
 
-class CrewBackend(PlainBackend):
+class CrewBackend(Backend):
     """Tells a gang as a Crew with a number of hands; knows nothing of topology."""
 
     name = NAME

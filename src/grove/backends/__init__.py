@@ -22,7 +22,6 @@ from grove.backends.base import (
     Refusal,
     TopologyBackend,
     TopologySync,
-    is_topology_aware,
 )
 from grove.backends.grove import GroveBackend
 from grove.backends.kube import KubeBackend
@@ -45,7 +44,6 @@ __all__ = [
     "TopologyBackend",
     "TopologySync",
     "build_backends",
-    "is_topology_aware",
     "rules_for",
 ]
 
@@ -76,7 +74,7 @@ class Backends:
 
     @property
     def topology_aware(self) -> tuple[TopologyBackend, ...]:
-        return tuple(backend for backend in self.all if is_topology_aware(backend))
+        return tuple(backend for backend in self.all if isinstance(backend, TopologyBackend))
 
     def find(self, name: str) -> Backend | None:
         """The backend of that name; the default for an empty one; None if it is not enabled."""

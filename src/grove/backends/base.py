@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
+from typing import Any, Literal, NamedTuple
 
 from grove.api.core import Pod
 from grove.api.meta import Json, Resource
@@ -110,121 +110,37 @@ class GangObjectsState(NamedTuple):
     retry: bool = False
 
 
-class Backend(Protocol):
-    """One scheduler. `name` is the registry key, the pods' `schedulerName` and the PodGangs' scheduler label."""
+class Backend:
+    """One scheduler, told nothing unless a subclass says how.
 
-    @property
-    def name(self) -> str: ...
+    `name` is the registry key, the pods' `schedulerName` and the PodGangs' scheduler label.
+    """
 
-    @property
-    def aliases(self) -> frozenset[str]:
-        """Other names by which a set may call it."""
-        ...
-
-    @property
-    def needs_gate(self) -> bool:
-        """Whether pods must be held back until their gang is complete; False if the scheduler waits by itself."""
-        ...
-
-    @property
-    def reports_gang_status(self) -> bool:
-        """Whether the scheduler writes phase and conditions of PodGangs; if not, the operator derives them."""
-        ...
-
-    @property
-    def sets_pod_priority(self) -> bool:
-        """Whether pods get the set's priorityClassName; False if the scheduler reads it from the gang's own object."""
-        ...
-
-    @property
-    def core_by_index(self) -> bool:
-        """Whether pods are told apart by index into core and surplus; scale-in then takes surplus first."""
-        ...
+    name: str
+    aliases: frozenset[str] = frozenset()
+    """Other names by which a set may call it."""
+    needs_gate = True
+    """Whether pods must be held back until their gang is complete; False if the scheduler waits by itself."""
+    reports_gang_status = False
+    """Whether the scheduler writes phase and conditions of PodGangs; if not, the operator derives them."""
+    core_by_index = False
+    """Whether pods are told apart by index into core and surplus; scale-in then takes surplus first."""
+    sets_pod_priority = True
+    """Whether pods get the set's priorityClassName; False if the scheduler reads it from the gang's own object."""
+    heard = False
+    """Whether `learn` was called: until then nobody is refused for what a cluster may well have."""
+    frozen: frozenset[str] = frozenset()
+    """Kinds among `gang_resources` whose spec cannot be changed once made."""
+    fixed: tuple[tuple[str, ...], ...] = ()
+    """Paths in those objects that the scheduler reads only once: a change of one makes the object anew."""
+    said_once: tuple[tuple[str, ...], ...] = ()
+    """Paths in those objects that are said when they are made and not compared afterwards."""
+    event_reasons: Mapping[str, str] = {}
+    """Reasons of events that users of this scheduler know already, by reason of the condition."""
 
     @property
     def gang_resources(self) -> Sequence[Resource]:
         """Kinds that `gang_objects` may return, for the controller to watch; empty when nothing is to be told."""
-        ...
-
-    @property
-    def frozen(self) -> frozenset[str]:
-        """Kinds among them whose spec cannot be changed once made."""
-        ...
-
-    @property
-    def fixed(self) -> tuple[tuple[str, ...], ...]:
-        """Paths in those objects that the scheduler reads only once: a change of one makes the object anew."""
-        ...
-
-    @property
-    def said_once(self) -> tuple[tuple[str, ...], ...]:
-        """Paths in those objects that are said when they are made and not compared afterwards."""
-        ...
-
-    @property
-    def event_reasons(self) -> Mapping[str, str]:
-        """Reasons of events that users of this scheduler know already, by reason of the condition."""
-        ...
-
-    @property
-    def questions(self) -> Sequence[Question]: ...
-
-    def learn(self, answers: Answers) -> None:
-        """Hears what the cluster offers; called before the first pod is made, and again from time to time."""
-        ...
-
-    def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]: ...
-
-    def validate_change(self, pcs: PodCliqueSet, stored: PodCliqueSet) -> Sequence[Refusal]:
-        """What cannot change in a set that exists, beyond what no scheduler lets change."""
-        ...
-
-    def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
-        """Finishes a pod that is about to be created, in place; raises `BackendError` if it cannot."""
-        ...
-
-    def gang_annotations(self, pcs: PodCliqueSet, gang: PodGang | None, pods: Sequence[Pod]) -> Mapping[str, str]:
-        """Annotations it wants on a PodGang; `gang` is what is there already, `pods` are those that exist."""
-        ...
-
-    def gang_objects(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> GangObjects:
-        """The objects wanted beside this PodGang, without the owner reference to it: the controller adds that."""
-        ...
-
-    def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
-        """Whether a gated pod of a complete gang may be let go, as far as this scheduler is concerned."""
-        ...
-
-    def node_labels_to_keep(self, gang: PodGang, stands_on: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
-        """Labels that the node of a pod must have that joins a gang later, for a scheduler that would forget it.
-
-        `stands_on` are the labels of the nodes of the core pods that are placed already.
-        """
-        ...
-
-    def doubt_s(self, gang: PodGang, pods: Sequence[Pod], now: datetime) -> float | None:
-        """Seconds until it must be said that the scheduler does not do as it was told; None if nothing looks so."""
-        ...
-
-
-class PlainBackend:
-    """A scheduler that is told nothing; what backends start from."""
-
-    name: str
-    aliases: frozenset[str] = frozenset()
-    needs_gate = True
-    reports_gang_status = False
-    core_by_index = False
-    sets_pod_priority = True
-    heard = False
-    """Whether `learn` was called: until then nobody is refused for what a cluster may well have."""
-    frozen: frozenset[str] = frozenset()
-    fixed: tuple[tuple[str, ...], ...] = ()
-    said_once: tuple[tuple[str, ...], ...] = ()
-    event_reasons: Mapping[str, str] = {}
-
-    @property
-    def gang_resources(self) -> Sequence[Resource]:
         return ()
 
     @property
@@ -232,30 +148,41 @@ class PlainBackend:
         return ()
 
     def learn(self, answers: Answers) -> None:
+        """Hears what the cluster offers; called before the first pod is made, and again from time to time."""
         self.heard = True
 
     def validate(self, pcs: PodCliqueSet) -> Sequence[Refusal]:
         return ()
 
     def validate_change(self, pcs: PodCliqueSet, stored: PodCliqueSet) -> Sequence[Refusal]:
+        """What cannot change in a set that exists, beyond what no scheduler lets change."""
         return ()
 
     def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
+        """Finishes a pod that is about to be created, in place; raises `BackendError` if it cannot."""
         pod["spec"]["schedulerName"] = self.name
 
     def gang_annotations(self, pcs: PodCliqueSet, gang: PodGang | None, pods: Sequence[Pod]) -> Mapping[str, str]:
+        """Annotations it wants on a PodGang; `gang` is what is there already, `pods` are those that exist."""
         return {}
 
     def gang_objects(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> GangObjects:
+        """The objects wanted beside this PodGang, without the owner reference to it: the controller adds that."""
         return NO_OBJECTS
 
     def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
+        """Whether a gated pod of a complete gang may be let go, as far as this scheduler is concerned."""
         return True
 
     def node_labels_to_keep(self, gang: PodGang, stands_on: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+        """Labels that the node of a pod must have that joins a gang later, for a scheduler that would forget it.
+
+        `stands_on` are the labels of the nodes of the core pods that are placed already.
+        """
         return {}
 
     def doubt_s(self, gang: PodGang, pods: Sequence[Pod], now: datetime) -> float | None:
+        """Seconds until it must be said that the scheduler does not do as it was told; None if nothing looks so."""
         return None
 
 
@@ -267,32 +194,21 @@ class TopologySync(NamedTuple):
     observed_generation: int = 0
 
 
-class TopologyBackend(Backend, Protocol):
-    """A scheduler that takes part in topology-aware placement."""
+class TopologyBackend(Backend):
+    """A scheduler that takes part in topology-aware placement; `topology_resource` is None if it needs no object."""
 
-    @property
-    def topology_resource(self) -> Resource | None:
-        """Kind of its topology object; None if it needs none."""
-        ...
+    topology_resource: Resource | None = None
+    topology_served = False
+    """Whether the cluster is known to have that kind."""
+    topology_frozen = False
+    """Whether that object cannot be changed, only replaced."""
 
-    @property
-    def topology_served(self) -> bool:
-        """Whether the cluster is known to have that kind."""
-        ...
+    def topology_name(self, binding: ClusterTopologyBinding) -> str:
+        return binding.metadata.name
 
-    @property
-    def topology_frozen(self) -> bool:
-        """Whether that object cannot be changed, only replaced."""
-        ...
-
-    def topology_name(self, binding: ClusterTopologyBinding) -> str: ...
-
-    def wanted_topology(self, binding: ClusterTopologyBinding) -> Json | None: ...
+    def wanted_topology(self, binding: ClusterTopologyBinding) -> Json | None:
+        return None
 
     def topology_drift(self, binding: ClusterTopologyBinding, reference: str, observed: Json | None) -> TopologySync:
         """Compares the topology object named `reference` (None: it does not exist) with the binding."""
-        ...
-
-
-def is_topology_aware(backend: Backend) -> TypeGuard[TopologyBackend]:
-    return hasattr(backend, "topology_drift")
+        raise NotImplementedError

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from grove.api.core import Pod
 from grove.api.koordinator import RESERVATION_AFFINITY, RESERVATION_REF, ElasticQuota, Reservation
 from grove.api.labels import GROVE_SCHEDULER, KAI_FRACTIONS, NETWORK_AFFINITY
-from grove.api.meta import Json, Resource
+from grove.api.meta import Json
 from grove.api.podcliqueset import EXPLICIT, IN_ORDER, PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.reservation_ref import InvalidAnnotation, reservation_affinity
 from grove.api.topology import ClusterTopologyBinding
-from grove.backends.base import PlainBackend, PodSite, Refusal, TopologySync
+from grove.backends.base import PodSite, Refusal, TopologyBackend, TopologySync
 from grove.backends.options import Options
 from grove.backends.rights import lists
 from grove.backends.uniform import queue_faults
@@ -32,14 +32,12 @@ OFF = (
 )
 
 
-class GroveBackend(PlainBackend):
+class GroveBackend(TopologyBackend):
     """`takes_gangs` is False while the scheduler's feature gate is off."""
 
     name = NAME
     needs_gate = False
     reports_gang_status = True
-    topology_resource: Resource | None = None
-    topology_served = topology_frozen = False
 
     def __init__(self, takes_gangs: bool = True) -> None:
         self.takes_gangs = takes_gangs
@@ -74,12 +72,6 @@ class GroveBackend(PlainBackend):
         if NETWORK_AFFINITY in pcs.metadata.annotations or not (links := links_by_start_order(pcs)):
             return {}
         return {NETWORK_AFFINITY: links}
-
-    def topology_name(self, binding: ClusterTopologyBinding) -> str:
-        return binding.metadata.name
-
-    def wanted_topology(self, binding: ClusterTopologyBinding) -> Json | None:
-        return None
 
     def topology_drift(self, binding: ClusterTopologyBinding, reference: str, observed: Json | None) -> TopologySync:
         if reference != binding.metadata.name:

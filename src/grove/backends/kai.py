@@ -23,10 +23,10 @@ from grove.backends.base import (
     Answers,
     BackendError,
     GangObjects,
-    PlainBackend,
     PodSite,
     Question,
     Refusal,
+    TopologyBackend,
     TopologySync,
 )
 from grove.backends.constraints import gang_constraints
@@ -64,11 +64,10 @@ class KaiFacts:
     staleness: bool = False
 
 
-class KaiBackend(PlainBackend):
+class KaiBackend(TopologyBackend):
     name = NAME
     event_reasons = {base.NOT_REPRESENTABLE: words.EventReason.KAI_BACKEND_MAPPING_FAILED}
     topology_resource = TOPOLOGY
-    topology_served = False
     topology_frozen = True
     sets_pod_priority = False  # the PodGroup carries it; a pod that names a class which does not exist is refused
 
@@ -164,9 +163,6 @@ class KaiBackend(PlainBackend):
         return is_true(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
 
     # Topology
-
-    def topology_name(self, binding: ClusterTopologyBinding) -> str:
-        return binding.metadata.name
 
     def wanted_topology(self, binding: ClusterTopologyBinding) -> Json | None:
         levels = [{"nodeLabel": level.key} for level in binding.spec.levels][:MAX_LEVELS]

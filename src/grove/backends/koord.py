@@ -27,7 +27,7 @@ from grove.api.podrequest import pod_request
 from grove.api.reservation_ref import reservation_affinity
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends import base, koord_annotations
-from grove.backends.base import Answers, GangObjects, PlainBackend, PodSite, Question, Refusal, TopologySync
+from grove.backends.base import Answers, Backend, GangObjects, PodSite, Question, Refusal, TopologyBackend, TopologySync
 from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.koord_annotations import TIMEOUT, ZONE
 from grove.backends.koord_topology import DEFAULT, NETWORK_TOPOLOGY, network_drift, network_topology
@@ -68,7 +68,7 @@ class KoordOptions:
     strict: bool = True
 
 
-class KoordBackend(PlainBackend):
+class KoordBackend(Backend):
     name = NAME
     aliases = ALIASES
     core_by_index = True
@@ -212,11 +212,10 @@ def _compute_domains(pcs: PodCliqueSet) -> Iterable[Refusal]:
             yield Refusal(f"{path}.annotations[{key.MNNVL_GROUP}]", message)
 
 
-class LayeredKoordBackend(KoordBackend):
+class LayeredKoordBackend(KoordBackend, TopologyBackend):
     """With topology: layers are configured, so the scheduler's picture of the cluster is kept like the binding."""
 
     topology_resource = NETWORK_TOPOLOGY
-    topology_served = topology_frozen = False
 
     @property
     def questions(self) -> Sequence[Question]:

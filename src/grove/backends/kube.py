@@ -20,7 +20,7 @@ from grove.api.meta import Json, Resource, find_condition, is_true
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.backends import base, kube_api, kube_objects
-from grove.backends.base import NO_OBJECTS, Answers, BackendError, GangObjects, PlainBackend, PodSite, Question, Refusal
+from grove.backends.base import NO_OBJECTS, Answers, Backend, BackendError, GangObjects, PodSite, Question, Refusal
 from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.kube_api import Capability
 from grove.backends.kube_objects import MAX_TEMPLATES, MERGED, PER_CLIQUE, TREE
@@ -47,7 +47,7 @@ class KubeOptions:
     asked: bool = False
 
 
-class KubeBackend(PlainBackend):
+class KubeBackend(Backend):
     name = NAME
     core_by_index = True
     frozen = frozenset({"Workload", "PodGroup", "CompositePodGroup"})

@@ -17,7 +17,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import GangTopologyConstraint, PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends import base
-from grove.backends.base import Answers, GangObjects, PlainBackend, PodSite, Question, Refusal, TopologySync
+from grove.backends.base import Answers, Backend, GangObjects, PodSite, Question, Refusal, TopologyBackend, TopologySync
 from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.kube_objects import object_meta
 from grove.backends.options import Options
@@ -36,7 +36,7 @@ RULES = (
 )
 
 
-class VolcanoBackend(PlainBackend):
+class VolcanoBackend(Backend):
     name = NAME
     event_reasons = {base.NOT_INSTALLED: words.EventReason.VOLCANO_CAPABILITY_UNAVAILABLE}
 
@@ -126,20 +126,14 @@ class VolcanoBackend(PlainBackend):
         return lost
 
 
-class TieredVolcanoBackend(VolcanoBackend):
+class TieredVolcanoBackend(VolcanoBackend, TopologyBackend):
     """With topology: says of a binding whether HyperNodes have the tiers that its levels stand for, in its order.
 
     HyperNodes themselves are made by whoever knows the network; Volcano can discover them.
     """
 
-    topology_resource: Resource | None = None
-    topology_served = topology_frozen = False
-
     def topology_name(self, binding: ClusterTopologyBinding) -> str:
         return HYPER_NODE.plural
-
-    def wanted_topology(self, binding: ClusterTopologyBinding) -> Json | None:
-        return None
 
     def topology_drift(self, binding: ClusterTopologyBinding, reference: str, observed: Json | None) -> TopologySync:
         tiers = [self.tiers[level.key] for level in binding.spec.levels if level.key in self.tiers]

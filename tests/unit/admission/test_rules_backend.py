@@ -9,6 +9,7 @@ from tests.support.reviews import changed, faults, plain
 from grove.admission.rules.lookups import BackendFacts, Known
 from grove.admission.rules.review import Admission
 from grove.api.podcliqueset import PodCliqueSet
+from grove.backends import Backend, Refusal
 
 T = "spec.template"
 KEY = "grove.io/mnnvl-group"
@@ -181,17 +182,14 @@ def test_a_closed_queue_does_not_block_what_runs_in_it() -> None:
     assert faults(ENABLED, changed(stored, ("spec.replicas", 4)), stored, lookups=QUEUES) == []
 
 
-class Picky:
+class Picky(Backend):
     """A backend that takes no groups."""
 
     name = "picky"
 
-    def validate(self, pcs: PodCliqueSet) -> list[tuple[str, str]]:
+    def validate(self, pcs: PodCliqueSet) -> list[Refusal]:
         groups = pcs.spec.template.pod_clique_scaling_groups
-        return [(f"{T}.podCliqueScalingGroups", "picky takes no groups")] if groups else []
-
-    def validate_change(self, pcs: PodCliqueSet, stored: PodCliqueSet) -> list[tuple[str, str]]:
-        return []
+        return [Refusal(f"{T}.podCliqueScalingGroups", "picky takes no groups")] if groups else []
 
 
 def test_a_backend_brings_its_own_rule() -> None:

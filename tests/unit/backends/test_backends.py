@@ -12,7 +12,7 @@ from grove.admission.rules.lookups import BackendFacts
 from grove.admission.rules.review import VALIDATE_SET, Admission
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
-from grove.backends import KNOWN, Backends, GangObjects, GroveBackend, KubeBackend, build_backends, is_topology_aware
+from grove.backends import KNOWN, Backends, GangObjects, GroveBackend, KubeBackend, TopologyBackend, build_backends
 from grove.backends.koord import KoordBackend
 from grove.backends.kube import KubeOptions
 from grove.backends.kube_api import Capability
@@ -74,8 +74,8 @@ def test_what_the_two_promise() -> None:
     ours, kube = GroveBackend(), KubeBackend()
     assert (ours.needs_gate, ours.reports_gang_status) == (False, True)
     assert (kube.needs_gate, kube.reports_gang_status) == (True, False)
-    assert is_topology_aware(ours)
-    assert not is_topology_aware(kube)
+    assert isinstance(ours, TopologyBackend)
+    assert not isinstance(kube, TopologyBackend)
     for backend in (ours, kube):
         pod = {"metadata": {}, "spec": {"schedulerName": "users"}}
         backend.prepare_pod(pod)

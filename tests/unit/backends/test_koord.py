@@ -17,7 +17,7 @@ from grove.api.koordinator import Reservation
 from grove.api.meta import Json, ObjectMeta
 from grove.api.podgang import GangTopologyConstraint, PackConstraint, PodGang
 from grove.api.reservation_ref import InvalidAnnotation, is_meant, reservation_affinity
-from grove.backends import is_topology_aware, koord, koord_annotations
+from grove.backends import TopologyBackend, koord, koord_annotations
 from grove.backends.base import PodSite
 from grove.backends.koord import KoordBackend, KoordOptions, LayeredKoordBackend
 from grove.backends.koord_annotations import Zone
@@ -301,8 +301,8 @@ def test_whether_koordinator_knows_the_levels(reference: str, chain: list[Json] 
 
 
 def test_koordinator_takes_part_in_topology_only_with_layers() -> None:
-    assert is_topology_aware(koord.build({"topologyLayers": {RACK_KEY: "rackLayer"}}, "p"))
-    assert not is_topology_aware(koord.build({}, "p"))
+    assert isinstance(koord.build({"topologyLayers": {RACK_KEY: "rackLayer"}}, "p"), TopologyBackend)
+    assert not isinstance(koord.build({}, "p"), TopologyBackend)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.support.observed import binding, set_of
 
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
-from grove.backends import is_topology_aware, volcano
+from grove.backends import TopologyBackend, volcano
 from grove.backends.base import PodSite
 from grove.backends.kai import KaiBackend, KaiFacts
 from grove.backends.volcano import VolcanoBackend
@@ -121,8 +121,8 @@ LEVELS = (("block", "example.com/block"), ("rack", "example.com/rack"), ("host",
 
 def test_volcano_compares_tiers_with_the_levels_of_a_binding() -> None:
     backend = volcano.build({"tiers": {"example.com/block": "spine", "example.com/rack": "leaf"}}, "p")
-    assert is_topology_aware(backend)
-    assert not is_topology_aware(volcano.build({}, "p"))
+    assert isinstance(backend, TopologyBackend)
+    assert not isinstance(volcano.build({}, "p"), TopologyBackend)
 
     def drift(*nodes: tuple[str, int]) -> str:
         backend.learn({"tiers": [{"spec": {"tierName": name, "tier": tier}} for name, tier in nodes]})

@@ -10,7 +10,7 @@ import yaml
 from tests.support.backend_schemas import definitions
 
 from grove.api.meta import Json
-from grove.backends import BUILDERS, KNOWN, RULES, is_topology_aware, rules_for
+from grove.backends import BUILDERS, KNOWN, RULES, TopologyBackend, rules_for
 
 ROOT = Path(__file__).parents[3]
 RACK_KEY = "topology.kubernetes.io/rack"
@@ -61,7 +61,7 @@ def test_every_call_that_a_backend_has_made_for_it_is_in_its_rules(name: str) ->
     allowed = granted({"rules": rules_for([name])})
     calls = {(one.resource, verb) for one in backend.questions for verb in ASKED[one.ask]}
     calls |= {(one, verb) for one in backend.gang_resources for verb in CHANGED}
-    if is_topology_aware(backend) and backend.topology_resource is not None:
+    if isinstance(backend, TopologyBackend) and backend.topology_resource is not None:
         never = "patch" if backend.topology_frozen else "delete"
         calls |= {(backend.topology_resource, verb) for verb in CHANGED if verb != never}
     assert {(one.group, one.plural, verb) for one, verb in calls} <= allowed

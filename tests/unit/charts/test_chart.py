@@ -27,7 +27,7 @@ from grove.api.meta import Object, Resource
 from grove.api.node import PriorityClass
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.backends import KNOWN, build_backends, is_topology_aware
+from grove.backends import KNOWN, TopologyBackend, build_backends
 from grove.cli.metrics import metrics
 from grove.config import OperatorConfiguration, load_configuration
 from grove.kube.client import Client
@@ -133,7 +133,7 @@ def test_the_operator_may_make_what_each_scheduler_is_told(name: str):
     verbs = {"served": (), "get": ("get",), "list": ("list",), "dry_run": ("create",)}
     for question in backend.questions:
         assert needed(question.resource, *verbs[question.ask]) <= named_too, question
-    if is_topology_aware(backend) and backend.topology_resource is not None:
+    if isinstance(backend, TopologyBackend) and backend.topology_resource is not None:
         changes = "delete" if backend.topology_frozen else "patch"
         assert needed(backend.topology_resource, "get", "create", changes) <= allowed
 

@@ -15,6 +15,7 @@ from grove.api.labels import DEFAULT_SCHEDULER, KAI_SCHEDULER, VOLCANO_SCHEDULER
 from grove.api.meta import Json, Key, Resource
 from grove.api.node import PriorityClass
 from grove.api.podcliqueset import PodCliqueSet
+from grove.backends.base import Backend, TopologyBackend
 from grove.backends.uniform import qos_faults
 
 LPX_SCHEDULER = "lpx-scheduler"
@@ -120,17 +121,6 @@ ChangeRule = Callable[[PodCliqueSet, PodCliqueSet], Iterable[tuple[str, str]]]
 """The same of a change: the new set and the stored one."""
 
 
-class Scheduler(Protocol):
-    """What admission asks of a scheduler backend."""
-
-    @property
-    def name(self) -> str: ...
-
-    def validate(self, pcs: PodCliqueSet) -> Iterable[tuple[str, str]]: ...
-
-    def validate_change(self, pcs: PodCliqueSet, stored: PodCliqueSet) -> Iterable[tuple[str, str]]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class BackendFacts:
     """What admission knows of the scheduler backends; fixed at operator start."""
@@ -152,22 +142,22 @@ class BackendFacts:
         return self.aliases.get(scheduler, scheduler) or self.default
 
     @classmethod
-    def of(cls, schedulers: Iterable[Scheduler], default: str) -> BackendFacts:
+    def of(cls, schedulers: Iterable[Backend], default: str) -> BackendFacts:
         """The facts about the enabled backends; one that can compare topologies counts as topology-aware."""
         known = list(schedulers)
         return cls(
             enabled=frozenset(one.name for one in known),
             default=default,
-            topology_aware=frozenset(one.name for one in known if hasattr(one, "topology_drift")),
+            topology_aware=frozenset(one.name for one in known if isinstance(one, TopologyBackend)),
             # A backend that is there says by its own rule which constraints it cannot honour.
             refuse_topology=frozenset({VOLCANO_SCHEDULER, LPX_SCHEDULER}) - {one.name for one in known},
             rules={one.name: _rule_of(one) for one in known},
             change_rules={one.name: one.validate_change for one in known},
-            aliases={alias: one.name for one in known for alias in getattr(one, "aliases", ())},
+            aliases={alias: one.name for one in known for alias in one.aliases},
         )
 
 
-def _rule_of(scheduler: Scheduler) -> BackendRule:
+def _rule_of(scheduler: Backend) -> BackendRule:
     def rule(pcs: PodCliqueSet) -> Iterable[tuple[str, str]]:
         found = [*scheduler.validate(pcs)]
         return [*found, *(one for one in qos_faults(pcs) if one not in found)]

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from grove.admission.rules.authorizer import Authorizer, exempt_users
 from grove.admission.rules.feasibility import NodeSummary
-from grove.admission.rules.lookups import BackendFacts, Scheduler
+from grove.admission.rules.lookups import BackendFacts
 from grove.admission.rules.review import Admission
 from grove.api.fields import mapping, text
 from grove.api.meta import Resource
+from grove.backends import Backend
 from grove.config import OperatorConfiguration
 from grove.kube.client import Client
 
@@ -30,7 +31,7 @@ async def user_of(client: Client) -> str:
 
 def admission_of(
     config: OperatorConfiguration,
-    schedulers: Iterable[Scheduler],
+    schedulers: Iterable[Backend],
     *,
     namespace: str,
     operator_users: Iterable[str],

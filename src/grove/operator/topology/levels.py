@@ -33,7 +33,7 @@ from grove.api.topology import (
     SchedulerTopologyStatus,
     TopologyConstraint,
 )
-from grove.backends import Backends, TopologySync, is_topology_aware
+from grove.backends import Backends, TopologyBackend, TopologySync
 
 Conditions = tuple[Condition, ...]
 
@@ -133,8 +133,7 @@ def binding_status(
         )
     unavailable = []
     for name, reference in named.items():
-        known = backends.find(name)
-        if known is None or not is_topology_aware(known):
+        if not isinstance(backends.find(name), TopologyBackend):
             unavailable.append(name)
             message = f"scheduler {name} is not enabled or knows no topology"
             entries.append(SchedulerTopologyStatus(scheduler_name=name, topology_reference=reference, message=message))
