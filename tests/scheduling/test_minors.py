@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.support.gangs import Bench, gang, group, member_json, scheduling
 
 from grove.api.core import Event, PriorityClass
 from grove.api.koordinator import Device
+from grove.scheduler.replay.journal import Journal, replay
 
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 K = "koordinator.sh/"
@@ -130,9 +132,10 @@ async def test_gangs_with_cards_put_out_and_are_put_out(cluster: Any, devices: N
     ],
 )
 async def test_shares_and_places_are_preempted_for(
-    cluster: Any, devices: None, cards: int, under: list[dict], over: dict, left: int
+    cluster: Any, devices: None, tmp_path: Path, cards: int, under: list[dict], over: dict, left: int
 ) -> None:
-    async with scheduling(cluster) as bench:
+    journal = Journal(tmp_path)
+    async with scheduling(cluster, journal=journal) as bench:
         (node,) = await bench.add_nodes(1, gpus=cards)
         await cluster.client.create(Device, device(node, cards, pcie=2))
         for name, value in (("low", 10), ("high", 100)):
@@ -149,6 +152,10 @@ async def test_shares_and_places_are_preempted_for(
         await cluster.eventually(placed)
         assert sum((await bench.bound()).values()) == 1 + left, "nobody goes who need not"
         await cards_are_nobodys_twice(bench)
+    journal.close()
+    again = list(replay(tmp_path))
+    assert any(one.kind == "preempt" and one.recorded["found"] for one in again)
+    assert [one for one in again if not one.is_same] == [], "what would come free is in the journal"
 
 
 async def apply_wanting(bench: Bench, name: str, wanted: dict, priority: str) -> None:

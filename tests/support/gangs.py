@@ -26,6 +26,7 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.seams import Seams
+from grove.scheduler.replay.journal import Journal, RecordedSnapshot
 from grove.scheduler.standard import STANDARD
 from grove.show.reasons import sentence
 from grove.sim.nodes import FakeNodes
@@ -137,9 +138,11 @@ async def priorities(cluster: Any, **values: int) -> AsyncIterator[None]:
 class Bench:
     """A cluster with the scheduler at work in one namespace."""
 
-    def __init__(self, cluster: Any, config: SchedulerConfiguration, seams: Seams = STANDARD) -> None:
+    def __init__(
+        self, cluster: Any, config: SchedulerConfiguration, seams: Seams = STANDARD, journal: Journal | None = None
+    ) -> None:
         self.cluster, self.client, self.namespace = cluster, cluster.client, cluster.namespace
-        self.config, self.seams = config, seams
+        self.config, self.seams, self.journal = config, seams, journal
         self.scheduler: Scheduler
         self.nodes: FakeNodes
         self._running: asyncio.Task[None] | None = None
@@ -148,8 +151,10 @@ class Bench:
     # The scheduler
 
     async def start(self) -> None:
+        journal = self.journal
+        snapshot = Snapshot(seams=self.seams) if journal is None else RecordedSnapshot(journal)
         self.scheduler = Scheduler(
-            self.client, self.config, self.cluster.clock, snapshot=Snapshot(seams=self.seams), say=sentence
+            self.client, self.config, self.cluster.clock, snapshot=snapshot, tape=journal, say=sentence
         )
         self._running = asyncio.get_running_loop().create_task(self.scheduler.run())
         while not self.scheduler.is_ready:
@@ -302,8 +307,10 @@ class Wrong:
 
 
 @asynccontextmanager
-async def scheduling(cluster: Any, *, seams: Seams = STANDARD, **config: Any) -> AsyncIterator[Bench]:
-    bench = Bench(cluster, SchedulerConfiguration(**config), seams)
+async def scheduling(
+    cluster: Any, *, seams: Seams = STANDARD, journal: Journal | None = None, **config: Any
+) -> AsyncIterator[Bench]:
+    bench = Bench(cluster, SchedulerConfiguration(**config), seams, journal)
     await bench.start()
     try:
         yield bench

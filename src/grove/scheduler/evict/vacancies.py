@@ -13,6 +13,44 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.seams import Vacancy
 
+Freed = tuple[str, frozenset[str], Mapping[str, int]]
+"""A node, uids of pods that leave it, and how much more it has then."""
+
+
+class Heard:
+    """Passes questions on and keeps the answers, for the journal of a run."""
+
+    def __init__(self, parts: Sequence[Vacancy]) -> None:
+        self._parts = parts
+        self._answers: dict[tuple[str, frozenset[str]], Mapping[str, int]] = {}
+
+    def freed(self, node: str, uids: Collection[str]) -> Mapping[str, int]:
+        found: Counter[str] = Counter()
+        for part in self._parts:
+            found.update(part.freed(node, uids))
+        self._answers[node, frozenset(uids)] = found
+        return found
+
+    def answers(self) -> list[Freed]:
+        return [(node, uids, freed) for (node, uids), freed in self._answers.items()]
+
+
+class NotHeard(LookupError):
+    """A question that was not asked when the answers were kept."""
+
+
+class Recalled:
+    """Gives the answers of a journal again."""
+
+    def __init__(self, answers: Iterable[Freed]) -> None:
+        self._answers = {(node, uids): freed for node, uids, freed in answers}
+
+    def freed(self, node: str, uids: Collection[str]) -> Mapping[str, int]:
+        try:
+            return self._answers[node, frozenset(uids)]
+        except KeyError:
+            raise NotHeard(f"what {node} would have without {len(uids)} pods is not in the journal") from None
+
 
 class Vacancies:
     """`gone` are uids of pods whose leaving is counted already."""
@@ -22,6 +60,11 @@ class Vacancies:
 
     def __bool__(self) -> bool:
         return bool(self._parts)
+
+    def heard(self) -> tuple[Vacancies, Heard]:
+        """The same, with somebody who keeps the answers."""
+        heard = Heard(self._parts)
+        return Vacancies([heard], self._gone), heard
 
     def after(self, pods: Iterable[PodFacts]) -> Vacancies:
         """The same when these have left."""

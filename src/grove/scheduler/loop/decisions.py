@@ -30,7 +30,7 @@ from grove.scheduler.devices.cel import NotUnderstood
 from grove.scheduler.devices.devices import SHARED
 from grove.scheduler.devices.homes import Lot, Open, at_homes, bound_to, lots
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
-from grove.scheduler.evict.vacancies import NO_VACANCIES, Vacancies
+from grove.scheduler.evict.vacancies import NO_VACANCIES, Freed, Heard, Vacancies
 from grove.scheduler.evict.victims import DisruptionBudget, Running
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.view import View
@@ -63,7 +63,7 @@ class Tape(Protocol):
 
     def preempted(
         self, decision: str, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget],
-        budget: Budget, closed: tuple[str, ...], answer: Victims | NoVictims,
+        budget: Budget, closed: tuple[str, ...], answer: Victims | NoVictims, freed: Sequence[Freed],
     ) -> None: ...  # fmt: skip
 
     def hold(self) -> None: ...
@@ -108,13 +108,17 @@ class Decider:
         self, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget], budget: Budget,
         closed: Iterable[str] = (), vacancies: Vacancies = NO_VACANCIES,
     ) -> tuple[str, Victims | NoVictims]:  # fmt: skip
-        """The same for victims. What sources would set free is not in a recording: such decisions do not replay."""
+        """The same for victims. A recording has what sources said would come free."""
         decision = self._next()
         shut = tuple(sorted(closed))
+        heard: Heard | None = None
+        if self._tape is not None and vacancies:
+            vacancies, heard = vacancies.heard()
 
         def note(answer: Victims | NoVictims) -> None:
-            if self._tape is not None and not vacancies:
-                self._tape.preempted(decision, gang, running, budgets, budget, shut, answer)
+            if self._tape is not None:
+                freed = heard.answers() if heard is not None else ()
+                self._tape.preempted(decision, gang, running, budgets, budget, shut, answer, freed)
 
         is_long = sum(len(unit.pods) for unit in running) > IN_PLACE_PODS
 

@@ -17,6 +17,7 @@ import msgspec
 from grove.api.meta import Json
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
+from grove.scheduler.evict.vacancies import NO_VACANCIES, Freed, NotHeard, Recalled, Vacancies
 from grove.scheduler.evict.victims import DisruptionBudget, Running
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import NodeFacts, PodFacts, Shape
@@ -92,14 +93,14 @@ class Journal:
 
     def preempted(
         self, decision: str, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget],
-        budget: Budget, closed: tuple[str, ...], answer: Victims | NoVictims,
+        budget: Budget, closed: tuple[str, ...], answer: Victims | NoVictims, freed: Sequence[Freed] = (),
     ) -> None:  # fmt: skip
         self._write_seams()
         units = [[u.name, u.priority, [p.uid for p in u.pods], dict(u.minimums), u.preemptible] for u in running]
         allowed = [[b.name, b.allowed, sorted(b.uids)] for b in budgets]
         asked = {"gang": self._gang(gang), "steps": budget.steps, "exact": budget.referee is not None,
-                 "running": units, "budgets": allowed,
-                 "closed": closed}  # fmt: skip
+                 "running": units, "budgets": allowed, "closed": closed,
+                 "freed": [[node, sorted(uids), dict(more)] for node, uids, more in freed]}  # fmt: skip
         self._write({"op": "preempt", "decision": decision, **asked, "answer": victims_digest(answer)})
         self._file.flush()
 
@@ -260,11 +261,15 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
             yield Replayed(line["decision"], "place", gang.name, _recorded(line), _plain(placement_digest(answer)))
         case "preempt":
             gang = _gang(line["gang"], shapes)
-            found = preempt(
-                snapshot, gang, _running(line["running"], snapshot), _budgets(line["budgets"]), _budget(line),
-                closed=line.get("closed", ()),
-            )  # fmt: skip
-            yield Replayed(line["decision"], "preempt", gang.name, _recorded(line), _plain(victims_digest(found)))
+            try:
+                found = preempt(
+                    snapshot, gang, _running(line["running"], snapshot), _budgets(line["budgets"]), _budget(line),
+                    closed=line.get("closed", ()), vacancies=_vacancies(line.get("freed", ())),
+                )  # fmt: skip
+                now = _plain(victims_digest(found))
+            except NotHeard as error:
+                now = {"unknown": str(error)}
+            yield Replayed(line["decision"], "preempt", gang.name, _recorded(line), now)
         case other:
             raise BadJournal(f"unknown line {other!r}")
 
@@ -342,6 +347,11 @@ def _running(rows: list[list[Any]], snapshot: Snapshot) -> list[Running]:
         pods = tuple(pod for uid in uids if (pod := snapshot.find_pod(uid)) is not None)
         units.append(Running(name, priority, pods, minimums, preemptible))
     return units
+
+
+def _vacancies(rows: Sequence[list[Any]]) -> Vacancies:
+    """What sources said would come free."""
+    return Vacancies([Recalled((node, frozenset(uids), more) for node, uids, more in rows)]) if rows else NO_VACANCIES
 
 
 def _budgets(rows: list[list[Any]]) -> list[DisruptionBudget]:
