@@ -9,7 +9,7 @@ import pytest
 from tests.support.backend_schemas import definitions
 from tests.support.gang_schedulers import Kai, Koordinator, Kube, cluster, eventually, operator
 from tests.support.manifests import clique, group, pcs
-from tests.support.observed import set_of
+from tests.support.observed import held_to, set_of
 
 from grove.api.core import CustomResourceDefinition, Event, Node, Pod
 from grove.api.meta import find_condition
@@ -312,11 +312,11 @@ async def test_koordinators_replacements_and_surplus_stay_in_the_domain_of_the_c
         first = await pods(sim, 3)
         core = [pod for pod in first.values() if koord.GANG in pod.metadata.labels]
         assert len(core) == 2
-        assert all(held_to(pod) is None for pod in core), "the scheduler itself chooses the first place"
+        assert all(held_to(pod, RACK) is None for pod in core), "the scheduler itself chooses the first place"
         nodes = {node.metadata.name: node.metadata.labels[RACK] for node in (await sim.client().list(Node)).items}
         domain = nodes[core[0].spec.node_name]
         (surplus,) = [pod for pod in first.values() if pod not in core]
-        assert held_to(surplus) == [domain]
+        assert held_to(surplus, RACK) == [domain]
 
         await sim.client().delete(Pod, core[1].metadata.name, "ns")
 
@@ -325,13 +325,4 @@ async def test_koordinators_replacements_and_surplus_stay_in_the_domain_of_the_c
             return [pod for pod in found if pod.metadata.uid not in first and pod.is_bound]
 
         (replacement,) = await eventually(replaced)
-        assert held_to(replacement) == [domain]
-
-
-def held_to(pod: Pod) -> list[str] | None:
-    """The racks a pod's own node affinity leaves it."""
-    affinity = pod.spec.affinity
-    if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
-        return None
-    (term,) = affinity.node_affinity.required.node_selector_terms
-    return [value for one in term.match_expressions if one.key == RACK for value in one.values]
+        assert held_to(replacement, RACK) == [domain]

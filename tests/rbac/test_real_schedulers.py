@@ -8,20 +8,22 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from grove.api.core import Event
+from grove.api.core import Event, Node, Pod
 from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import ClusterTopologyBinding
+from grove.backends import koord
 from grove.kube.clock import SYSTEM
 from grove.kube.config import load_config
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.sim.nodes import FakeNodes
-from grove.sim.topology import LEVELS, Topology
+from grove.sim.topology import LEVELS, RACK, Topology
 from tests.support.backend_schemas import definitions
 from tests.support.gang_schedulers import GangScheduler, Kai, Koordinator, Volcano
 from tests.support.installed import Grove, give_accounts, stopped
 from tests.support.manifests import clique, pcs
+from tests.support.observed import held_to
 from tests.support.planes import GrovePlane
 
 pytestmark = [pytest.mark.real, pytest.mark.soak]
@@ -50,6 +52,7 @@ async def admin(plane: ControlPlane) -> AsyncIterator[HttpClient]:
             stack.push_async_callback(stopped, task)
         grove = Grove(plane)
         grove.profiles = ["grove-scheduler", "default-scheduler", *SCHEDULERS]
+        grove.options = {"koord-scheduler": {"topologyLayers": {RACK: "rackLayer"}}}
         await grove.start()
         stack.push_async_callback(grove.stop)
         yield client
@@ -107,3 +110,39 @@ async def test_every_scheduler_is_told_by_the_operators_own_account(admin: HttpC
     await admin.delete(ClusterTopologyBinding, "racks")
     told = [one.message for one in (await admin.list(Event, "default")).items]
     assert [one for one in told if "forbidden" in one.lower()] == []
+
+
+async def test_koordinators_late_pods_are_held_to_the_rack_of_the_core_while_they_are_gated(admin: HttpClient) -> None:
+    """An API server lets the node affinity of gated pods alone be narrowed."""
+    levels = [{"domain": domain, "key": key} for domain, key in LEVELS]
+    await admin.create(ClusterTopologyBinding, {"metadata": {"name": "racks"}, "spec": {"levels": levels}})
+    rack = {"topologyName": "racks", "pack": {"required": "rack"}}
+    made = pcs("held", clique("a", 3, min_available=2), scheduler="koord-scheduler", topologyConstraint=rack)
+    await admin.create(PodCliqueSet, made)
+    racks = {node.metadata.name: node.metadata.labels[RACK] for node in (await admin.list(Node)).items}
+
+    async def bound() -> list[Pod]:
+        return [
+            pod for pod in (await admin.list(Pod, "default")).items if pod.is_bound and not pod.metadata.is_deleting
+        ]
+
+    async def all_there() -> bool:
+        return len(await bound()) == 3
+
+    await until("core and surplus are placed", all_there)
+    first = await bound()
+    core = [pod for pod in first if koord.GANG in pod.metadata.labels]
+    assert [held_to(pod, RACK) for pod in core] == [None, None]
+    domain = racks[core[0].spec.node_name]
+    assert [held_to(pod, RACK) for pod in first if pod not in core] == [[domain]]
+
+    await admin.delete(Pod, core[0].metadata.name, "default", grace_period_s=0)
+    before = {pod.metadata.uid for pod in first}
+
+    async def replaced() -> bool:
+        return any(pod.metadata.uid not in before for pod in await bound())
+
+    await until("a new core pod is placed", replaced)
+    assert [held_to(pod, RACK) for pod in await bound() if pod.metadata.uid not in before] == [[domain]]
+    await admin.delete(PodCliqueSet, "held", "default")
+    await admin.delete(ClusterTopologyBinding, "racks")

@@ -41,6 +41,8 @@ class Grove:
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
         self.profiles, self.default, self.scheduler = ["grove-scheduler", "default-scheduler"], "grove-scheduler", True
+        self.options: dict[str, Json] = {}
+        """The `config` of profiles, by name."""
         self._stack: AsyncExitStack | None = None
 
     @property
@@ -50,7 +52,7 @@ class Grove:
     async def start(self) -> None:
         await self.stop()
         self._stack = stack = AsyncExitStack()
-        named = ", ".join(f"{{name: {one}}}" for one in self.profiles)
+        named = ", ".join(f"{{name: {one}, config: {json.dumps(self.options.get(one, {}))}}}" for one in self.profiles)
         config = load_configuration(
             f"scheduler: {{profiles: [{named}], defaultProfileName: {self.default}}}\n"
             "topologyAwareScheduling: {enabled: true}\n"

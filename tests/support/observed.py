@@ -114,3 +114,12 @@ def binding(name: str = "topo", *levels: tuple[str, str], **spec: Any) -> Cluste
         "spec": {"levels": [{"domain": domain, "key": label} for domain, label in pairs], **spec},
     }
     return msgspec.convert(body, ClusterTopologyBinding)
+
+
+def held_to(pod: Pod, key: str) -> list[str] | None:
+    """The values of a node label that a pod's own node affinity leaves it; None without one."""
+    affinity = pod.spec.affinity
+    if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
+        return None
+    (term,) = affinity.node_affinity.required.node_selector_terms
+    return [value for one in term.match_expressions if one.key == key for value in one.values]
