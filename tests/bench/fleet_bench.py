@@ -14,12 +14,23 @@ from typing import Any
 
 import msgspec
 
-from grove.api.koordinator import QUOTA
+from grove.api.koordinator import QUOTA, Device
 from grove.scheduler.cluster.snapshot import Snapshot, cluster
-from grove.scheduler.evict.preempt import Victims, preempt
+from grove.scheduler.devices.minors import (
+    CORE,
+    FREE_CORE,
+    PREFIX,
+    Allotment,
+    MinorsVacancy,
+    Used,
+    Want,
+    read_devices,
+)  # fmt: skip
+from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
+from grove.scheduler.evict.vacancies import Vacancies
 from grove.scheduler.evict.victims import Running
 from grove.scheduler.model.answers import Placement
-from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.facts import HOSTNAME, PODS, NodeFacts, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup
 from grove.scheduler.model.seams import Applicant
 from grove.scheduler.policy.queues import Queue, QueueTree
@@ -28,6 +39,7 @@ from grove.scheduler.policy.quota_objects import ELASTIC, QueueObjects
 from grove.scheduler.solve.place import place
 from tests.bench.figures import Figure
 from tests.bench.scheduler_bench import GPU, TOPOLOGY, nodes, shape
+from tests.support.fleet import device
 
 NODES, SETS, TEAMS, DEPARTMENTS = 10_000, 1_000, 180, 19
 ROUNDS = 15
@@ -52,13 +64,13 @@ def pod(name: str, team: int, gang: str, gpus: int = 8, node: str = "") -> PodFa
     )
 
 
-def filled(fleet: Snapshot, sets: int, size: int) -> list[Running]:
+def filled(fleet: Snapshot, sets: int, size: int, teams: int = TEAMS) -> list[Running]:
     """So many gangs of whole nodes, spread over the teams."""
     found, at = [], 0
     names = sorted(fleet.nodes.row_of)
     for number in range(sets):
         name = f"bench/set-{number}"
-        members = [pod(f"set-{number}-{i}", number % TEAMS, name, node=names[at + i]) for i in range(size)]
+        members = [pod(f"set-{number}-{i}", number % teams, name, node=names[at + i]) for i in range(size)]
         at += size
         for one in members:
             fleet.add_pod(one)
@@ -66,9 +78,9 @@ def filled(fleet: Snapshot, sets: int, size: int) -> list[Running]:
     return found
 
 
-def wanted(name: str, team: int, pods: int) -> Gang:
+def wanted(name: str, team: int, pods: int, priority: int = 0) -> Gang:
     members = tuple(pod(f"{name}-{i}", team, f"bench/{name}") for i in range(pods))
-    return Gang(f"bench/{name}", Branch(name, (PodGroup("w", pods, members),)), 0)
+    return Gang(f"bench/{name}", Branch(name, (PodGroup("w", pods, members),)), priority)
 
 
 def cpu_ms(work: Callable[[], Any]) -> float:
@@ -110,33 +122,65 @@ def run(results: dict[str, Figure]) -> None:
         quota.shares(fleet)
 
     results["fair shares of 200 queues, once a turn"] = Figure(cpu_ms(turn), "ms")
-    results["calling back 100 GPUs from 1,000 sets"] = Figure(_reclaim(), "ms", "<= 300")
+    results["calling back 100 GPUs from 1,000 sets, 200 queues, 10,000 nodes"] = Figure(_reclaim(), "ms", "<= 300")
+    results["victims of higher priority on the same fleet: 100 GPUs"] = Figure(_preempted(), "ms", "<= 300")
+    results["victims for 100 whole cards among 16,000 halves of cards, 1,000 nodes"] = Figure(_halves(), "ms", "<= 300")
+
+
+def _full() -> tuple[Snapshot, list[Running], Quota]:
+    """Every node is taken by sets of ten whole ones; one team has nothing, the others more than they are guaranteed."""
+    fleet = cluster(nodes(NODES), topologies=TOPOLOGY)
+    quota = Quota(queues())
+    fleet.use(fleet.seams.with_policies([quota, FixedUse(quota), *fleet.seams.policies]))
+    return fleet, filled(fleet, SETS, NODES // SETS, teams=TEAMS - 1), quota
 
 
 def _reclaim() -> float:
-    fleet = cluster(nodes(SETS * 2), topologies=TOPOLOGY)
-    objects = QueueObjects(
-        QueueTree([
-            Queue(f"{ELASTIC}/root", "", {GPU: 16_000}, {GPU: 16_000}),
-            Queue(f"{ELASTIC}/t0", f"{ELASTIC}/root", {GPU: 8_000}, {GPU: 16_000}, {GPU: 1}),
-            Queue(f"{ELASTIC}/t1", f"{ELASTIC}/root", {GPU: 8_000}, {GPU: 16_000}, {GPU: 1}),
-        ]),
-        kinds=frozenset({ELASTIC}),
-    )  # fmt: skip
-    quota = Quota(objects)
-    fleet.use(fleet.seams.with_policies([quota, FixedUse(quota), *fleet.seams.policies]))
-    names = sorted(fleet.nodes.row_of)
-    running = []
-    for number in range(SETS):
-        gang = f"bench/set-{number}"
-        members = [pod(f"set-{number}-{i}", 0, gang, node=names[2 * number + i]) for i in range(2)]
-        for one in members:
-            fleet.add_pod(msgspec.structs.replace(one, created_s=float(number)))
-        running.append(Running(gang, 0, tuple(members), {"w": 2}))
-    owner = wanted("owner", 1, 13)
-    quota.ask({f"{ELASTIC}/t1": {GPU: 104}})
+    fleet, running, quota = _full()
+    owner = wanted("owner", TEAMS - 1, 13)
+    quota.ask({f"{ELASTIC}/t{TEAMS - 1}": {GPU: 104}})
     quota.shares(fleet)
     found = preempt(fleet, owner, running)
     assert isinstance(found, Victims), found
     assert found.reclaimed
     return cpu_ms(lambda: preempt(fleet, owner, running))
+
+
+def _preempted() -> float:
+    fleet, running, _ = _full()
+    urgent = wanted("urgent", 0, 13, priority=1000)
+    found = preempt(fleet, urgent, running)
+    assert isinstance(found, Victims), found
+    assert not found.reclaimed
+    return cpu_ms(lambda: preempt(fleet, urgent, running))
+
+
+def _halves() -> float:
+    """Two halves of a card have to go for a whole one: what comes free is worked out card by card."""
+    whole_card = Want(1)
+    name = f"{PREFIX}{whole_card.words}"
+    devices = read_devices(msgspec.convert(device("any", 8), Device))
+    half, card = Shape(((CORE, 50), (PODS, 1))), Shape(((CORE, 100), (FREE_CORE, 100), (name, 1), (PODS, 1)))
+    names = [f"node-{number:04}" for number in range(1_000)]
+    has = {CORE: 800, PODS: 64, name: 0, FREE_CORE: 0}
+    fleet = cluster(NodeFacts(node, has, {HOSTNAME: node}) for node in names)
+    used: dict[str, Used] = {}
+    running = []
+    for node in names:
+        pods = [PodFacts(f"{node}-{i}", "bench", f"{node}-{i}", half, node=node) for i in range(16)]
+        for one in pods:
+            fleet.add_pod(one)
+            running.append(Running(one.name, 0, (one,), {}))
+        memory = devices.cards[0].size // 2
+        given = {one.uid: Allotment(((i // 2, 50, memory),)) for i, one in enumerate(pods)}
+        used[node] = Used(devices, devices.kind, given)
+    members = tuple(PodFacts(f"whole-{i}", "bench", f"whole-{i}", card, group="w") for i in range(100))
+    gang = Gang("bench/whole", Branch("whole", (PodGroup("w", 100, members),)), 1000)
+
+    def victims() -> Victims | NoVictims:
+        return preempt(fleet, gang, running, vacancies=Vacancies([MinorsVacancy(used, {name: whole_card})]))
+
+    found = victims()
+    assert isinstance(found, Victims), found
+    assert len(found.pods) == 200
+    return cpu_ms(victims)

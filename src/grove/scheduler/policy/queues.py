@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from grove.api import quantity
 from grove.scheduler.policy.shares import Claim, fair_shares
 
+if TYPE_CHECKING:
+    from grove.scheduler.cluster.snapshot import Snapshot
+
 NO_LIMIT = 2**62
 """Stands for an amount without limit; larger than anything a cluster has."""
+SCALE = 10**6
+"""Shares are compared in millionths."""
 CARDS = quantity.CARDS
 """What KAI's queues count, in thousandths: devices of any vendor, whole and shared."""
 THOUSANDTHS = {
@@ -211,3 +217,41 @@ def counted(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
         if name in THOUSANDTHS:
             found[CARDS] = found.get(CARDS, 0) + amount * THOUSANDTHS[name]
     return found
+
+
+class QueueUsage:
+    """What leaves use, as queues count it, and what is used below every queue; true for one state of a snapshot."""
+
+    def __init__(self, snapshot: Snapshot, tree: QueueTree) -> None:
+        self.state, self.tree, self._of = snapshot.usage.state, tree, snapshot.usage.of
+        self._leaves: dict[str, Amounts] = {}
+        self._below: dict[str, dict[str, int]] = {}
+        self._fullness: dict[str, int] = {}
+
+    def get(self, leaf: str) -> Amounts:
+        found = self._leaves.get(leaf)
+        if found is None:
+            found = self._leaves[leaf] = counted(self._of(leaf).items())
+        return found
+
+    def below(self, name: str) -> dict[str, int]:
+        found = self._below.get(name)
+        if found is None:
+            found = self._below[name] = {}
+            for leaf in self.tree.leaves.get(name, ()):
+                for resource, amount in self.get(leaf).items():
+                    found[resource] = found.get(resource, 0) + amount
+        return found
+
+    def fullness(self, queue: Queue, share: Amounts) -> int:
+        """How full a queue's share is, by the resource it has most of, in millionths."""
+        if (known := self._fullness.get(queue.name)) is not None:
+            return known
+        used = self.below(queue.name)
+        most = 0
+        for resource in queue.resources:
+            if have := used.get(resource, 0):
+                whole = share.get(resource, 0)
+                most = max(most, have * SCALE // whole if whole > 0 else 2 * SCALE + have)
+        self._fullness[queue.name] = most
+        return most

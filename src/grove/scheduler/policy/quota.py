@@ -1,21 +1,17 @@
 """The policy of queues: no gang passes a limit, the queue furthest below its share goes first, loans are called back.
 
 A gang is admitted with all its pods at once, at every level of the tree. Leftovers are lent: a queue may use more than
-its share while nobody else asks. Who is entitled to more and cannot have it calls it back from queues above theirs, in
-rounds: pods above minima first, then scaled gangs, base gangs last, so that a serving system gets smaller before it
-goes away. Nothing is taken from a queue beyond what it has above its share, but for the one gang that straddles it.
+its share while nobody else asks. Who is entitled to more and cannot have it calls it back (`reclaim`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from grove.api.koordinator import DISABLE_PREEMPTIBLE, QUOTA_PREEMPTIBLE
-from grove.api.labels import BASE_POD_GANG, POD_GANG
 from grove.api.meta import Json
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
@@ -30,29 +26,27 @@ from grove.scheduler.model.reasons import (
     Reason,
 )
 from grove.scheduler.model.seams import Applicant, Policy
-from grove.scheduler.policy.queues import CARDS, NO_LIMIT, NOTHING, THOUSANDTHS, Amounts, Queue, QueueTree, counted
+from grove.scheduler.policy.queues import (
+    CARDS,
+    NO_LIMIT,
+    NOTHING,
+    THOUSANDTHS,
+    Amounts,
+    Queue,
+    QueueTree,
+    QueueUsage,
+    counted,
+)  # fmt: skip
 from grove.scheduler.policy.quota_objects import QueueObjects
+from grove.scheduler.policy.reclaim import Reclaim, is_fixed, needs_guarantee
 
 if TYPE_CHECKING:
     from grove.scheduler.cluster.snapshot import Snapshot
     from grove.scheduler.evict.victims import Running
 
-KAI_PREEMPTIBILITY, NON_PREEMPTIBLE = "kai.scheduler/preemptibility", "non-preemptible"
-SCALE = 10**6
-"""Shares are compared in millionths."""
 MOST_HOLDERS = 3
 FIXED = "!"
 """After a queue's name: the account of its pods that nobody may put out."""
-
-
-def is_fixed(labels: Mapping[str, str]) -> bool:
-    """Whether a pod must not be put out for somebody else's sake."""
-    return labels.get(DISABLE_PREEMPTIBLE) == "true" or needs_guarantee(labels)
-
-
-def needs_guarantee(labels: Mapping[str, str]) -> bool:
-    """Whether a pod may use only what is guaranteed to its queue, because it could not be called back."""
-    return labels.get(QUOTA_PREEMPTIBLE) == "false" or labels.get(KAI_PREEMPTIBILITY) == NON_PREEMPTIBLE
 
 
 class FixedUse(Policy):
@@ -79,7 +73,7 @@ class Quota(Policy):
         self.waiting: dict[str, dict[str, int]] = {}
         """What waits in each leaf and could run if there were room, by resource."""
         self._shares: dict[str, dict[str, int]] | None = None
-        self._read: _Usage | None = None
+        self._read: QueueUsage | None = None
         self.use(objects)
 
     def use(self, objects: QueueObjects) -> None:
@@ -94,12 +88,12 @@ class Quota(Policy):
     # Numbers
 
     def used(self, snapshot: Snapshot, queue: str) -> dict[str, int]:
-        return dict(self._reading(snapshot).below(queue))
+        return dict(self.reading(snapshot).below(queue))
 
-    def _reading(self, snapshot: Snapshot) -> _Usage:
+    def reading(self, snapshot: Snapshot) -> QueueUsage:
         """The use of all queues; worked out once for as long as nobody comes or goes."""
         if self._read is None or self._read.state is not snapshot.usage.state or self._read.tree is not self.tree:
-            self._read = _Usage(snapshot, self.tree)
+            self._read = QueueUsage(snapshot, self.tree)
         return self._read
 
     def total(self, snapshot: Snapshot) -> dict[str, int]:
@@ -122,10 +116,10 @@ class Quota(Policy):
     def shares(self, snapshot: Snapshot) -> dict[str, dict[str, int]]:
         """Fair shares of this turn. What is placed meanwhile stays wanted, so they hold until somebody new asks."""
         if self._shares is None:
-            usage = self._reading(snapshot)
+            usage = self.reading(snapshot)
             wanted: dict[str, Amounts] = {}
             for leaf in {leaf for root in self.tree.roots() for leaf in self.tree.leaves.get(root, ())}:
-                wanted[leaf] = _sum(usage.get(leaf, NOTHING), self.waiting.get(leaf, NOTHING))
+                wanted[leaf] = _sum(usage.get(leaf), self.waiting.get(leaf, NOTHING))
             self._shares = self.tree.shares(wanted, self.total(snapshot))
         return self._shares
 
@@ -142,7 +136,7 @@ class Quota(Policy):
             return why
         wants = counted(item for pod in pods for item in pod.shape.used)
         path = self.tree.path(name)
-        usage = self._reading(snapshot)
+        usage = self.reading(snapshot)
         for queue in path:
             used = usage.below(queue.name)
             for resource, limit in sorted(queue.limit.items()):
@@ -165,14 +159,14 @@ class Quota(Policy):
             return None
         wants = counted(item for pod in pods for item in pod.shape.used)
         queue, share = self.tree.queues[name], self.shares(snapshot)[name]
-        used = self._reading(snapshot).below(name)
+        used = self.reading(snapshot).below(name)
         asked = sorted(r for r in queue.resources if wants.get(r))
         if not asked:
             return None
         over = [r for r in asked if used.get(r, 0) + wants[r] > share.get(r, 0)]
         resource = (over or asked)[0]
         numbers = {"used": used.get(resource, 0), "share": share.get(resource, 0), "wanted": wants[resource]}
-        lenders = sorted(self.tree.queues[one].short for one in self._lenders(snapshot, name, wants))
+        lenders = sorted(self.tree.queues[one].short for one in self._reclaim(snapshot, name, wants).lenders)
         return Reason(
             MAY_CALL_BACK, queue.short, numbers,
             {"resource": resource, "over": "yes" if over else "", "from": ", ".join(lenders[:MOST_HOLDERS])},
@@ -183,9 +177,9 @@ class Quota(Policy):
         path = self.tree.path(name) if name else ()
         if not path:
             return (-who.priority, 0, 0)
-        shares, usage = self.shares(snapshot), self._reading(snapshot)
+        shares, usage = self.shares(snapshot), self.reading(snapshot)
         # From the root down: who is served is decided between siblings first.
-        ratios = (self._filled(shares, usage, queue) for queue in reversed(path))
+        ratios = (usage.fullness(queue, shares[queue.name]) for queue in reversed(path))
         return (-who.priority, -path[0].priority, *ratios)
 
     def may_put_out(self, snapshot: Snapshot, gang: Gang, victim: Running) -> bool | None:
@@ -199,55 +193,15 @@ class Quota(Policy):
 
     def rounds(self, snapshot: Snapshot, gang: Gang, running: Sequence[Running]) -> list[list[Running]]:
         """Units of other queues that the gang may take its share back from; a later round holds the earlier ones."""
-        from grove.scheduler.evict.victims import Running as Unit
-
         ours = self._queue_of(gang)
         if ours is None or self._unusable(ours) is not None:
             return []
-        wants = counted(
-            item for group in gang.groups() for pod in group.pods[: group.need] for item in pod.shape.requests
-        )
-        lenders = self._lenders(snapshot, ours, wants)
-        if not lenders:
-            return []
-        surplus: list[tuple[tuple[object, ...], Running, PodFacts]] = []
-        whole: dict[bool, list[tuple[tuple[object, ...], Running]]] = {False: [], True: []}
-        for unit in running:
-            pods = [pod for pod in unit.pods if not pod.terminating]
-            theirs = self.account(pods[0]) if pods and unit.preemptible else None
-            if theirs is None or theirs not in lenders or any(is_fixed(pod.labels) for pod in pods):
-                continue
-            if self._is_young(theirs, pods):
-                continue
-            order = (-lenders[theirs], unit.priority, -max(pod.created_s for pod in pods), unit.name)
-            extra = dict(unit.minimums)
-            for pod in sorted(pods, key=lambda pod: (pod.created_s, pod.name)):
-                if not unit.minimums:
-                    break
-                extra[pod.group] = extra.get(pod.group, 1) - 1
-                if extra[pod.group] < 0:
-                    surplus.append((order, unit, pod))
-            whole[_is_scaled(pods)].append((order, unit))
-        found: list[list[Running]] = []
-        for rank in range(3):
-            ledger = _Ledger(self, snapshot, ours, wants)
-            single = [(unit, pod) for order, unit, pod in sorted(surplus, key=lambda one: one[0]) if ledger.take([pod])]
-            taken: list[Running] = []
-            for stage in (True, False)[:rank]:
-                for _, unit in sorted(whole[stage], key=lambda one: one[0]):
-                    gone = {pod.uid for owner, pod in single if owner.name == unit.name}
-                    if ledger.take([pod for pod in unit.pods if pod.uid not in gone]):
-                        taken.append(unit)
-            names = {unit.name for unit in taken}
-            alone = [
-                Unit(f"pod:{pod.namespace}/{pod.name}", unit.priority, (pod,))
-                for unit, pod in single
-                if unit.name not in names
-            ]
-            units = [*alone, *taken]
-            if units and (not found or len(units) != len(found[-1]) or {*names} != {u.name for u in found[-1]}):
-                found.append(units)
-        return found
+        needed = (pod for group in gang.groups() for pod in group.pods[: group.need])
+        wants = counted(item for pod in needed for item in pod.shape.used)
+        return self._reclaim(snapshot, ours, wants).rounds(running, self.account, self._now_s())
+
+    def _reclaim(self, snapshot: Snapshot, ours: str, wants: Amounts) -> Reclaim:
+        return Reclaim(self.tree, self.shares(snapshot), self.reading(snapshot), ours, wants)
 
     def remembered(self, snapshot: Snapshot) -> Json:
         looks_at_age = any(queue.min_runtime_s for queue in self.tree.queues.values())
@@ -283,7 +237,7 @@ class Quota(Policy):
         return self.account(pods[0]) if pods else None
 
     def _kept_for_siblings(
-        self, snapshot: Snapshot, usage: _Usage, path: Sequence[Queue], wants: Amounts
+        self, snapshot: Snapshot, usage: QueueUsage, path: Sequence[Queue], wants: Amounts
     ) -> Reason | None:
         """Whether room would be used that a sibling does not lend."""
         for queue in path:
@@ -319,135 +273,16 @@ class Quota(Policy):
         said = self.tree.totals.get(queue.tree, NOTHING).get(resource)
         return said if said is not None else self.total(snapshot).get(resource, 0)
 
-    def _holders(self, usage: _Usage, queue: Queue, resource: str) -> tuple[Reason, ...]:
+    def _holders(self, usage: QueueUsage, queue: Queue, resource: str) -> tuple[Reason, ...]:
         """Who below the full queue holds more than is guaranteed to it, the most first."""
         found = []
         for leaf in self.tree.leaves.get(queue.name, ()):
             one = self.tree.queues[leaf]
-            used, own = counted(usage.get(leaf, NOTHING).items()).get(resource, 0), one.guaranteed.get(resource, 0)
+            used, own = counted(usage.get(leaf).items()).get(resource, 0), one.guaranteed.get(resource, 0)
             if used > own:
                 found.append(Reason(HOLDS_MORE, one.short, {"used": used, "guaranteed": own}, {"resource": resource}))
         found.sort(key=lambda one: (one.numbers["guaranteed"] - one.numbers["used"], one.subject))
         return tuple(found[:MOST_HOLDERS])
-
-    def _filled(self, shares: Mapping[str, Amounts], usage: _Usage, queue: Queue) -> int:
-        """How full a queue's share is, by the resource it has most of, in millionths."""
-        if (known := usage.filled.get(queue.name)) is not None:
-            return known
-        used = usage.below(queue.name)
-        most = 0
-        for resource in queue.resources:
-            if have := used.get(resource, 0):
-                share = shares[queue.name].get(resource, 0)
-                most = max(most, have * SCALE // share if share > 0 else 2 * SCALE + have)
-        usage.filled[queue.name] = most
-        return most
-
-    def _lenders(self, snapshot: Snapshot, ours: str, wants: Amounts) -> dict[str, int]:
-        """Leaves above their share that our queue may call back from, with how far above they are, in millionths."""
-        shares, usage = self.shares(snapshot), self._reading(snapshot)
-        mine = self.tree.paths[ours]
-        entitled: list[str] = []
-        for name in mine:
-            used = usage.below(name)
-            asked = [r for r in self.tree.queues[name].resources if wants.get(r)]
-            if any(used.get(r, 0) + wants[r] > shares[name].get(r, 0) for r in asked):
-                break
-            entitled.append(name)
-        found: dict[str, int] = {}
-        for leaf in self.tree.queues:
-            if leaf == ours or not self.tree.is_leaf(leaf) or self.tree.fault(leaf) is not None:
-                continue
-            theirs = self.tree.paths[leaf]
-            apart = [name for name in theirs if name not in mine]
-            level = next(
-                (name for name in mine if self.tree.queues[name].parent == self.tree.queues[apart[-1]].parent), ""
-            )
-            if level not in entitled or self.tree.queues[leaf].tree != self.tree.queues[ours].tree:
-                continue
-            if all(self._above(shares, usage, name, wants) for name in apart):
-                found[leaf] = self._filled(shares, usage, self.tree.queues[leaf])
-        return found
-
-    def _above(self, shares: Mapping[str, Amounts], usage: _Usage, name: str, wants: Amounts) -> bool:
-        """Whether a queue has more of something that is wanted than its share, and than what it is guaranteed."""
-        used, queue = usage.below(name), self.tree.queues[name]
-        return any(
-            used.get(r, 0) > max(shares[name].get(r, 0), min(queue.guaranteed.get(r, 0), NO_LIMIT - 1))
-            for r in queue.resources
-            if wants.get(r)
-        )
-
-    def _is_young(self, queue: str, pods: Iterable[PodFacts]) -> bool:
-        least = max(one.min_runtime_s for one in self.tree.path(queue))
-        return least > 0 and self._now_s() - min(pod.created_s for pod in pods) < least
-
-
-class _Usage:
-    """What leaves use, as queues count it, and what is used below every queue."""
-
-    def __init__(self, snapshot: Snapshot, tree: QueueTree) -> None:
-        self.state, self.tree, self._of = snapshot.usage.state, tree, snapshot.usage.of
-        self._leaves: dict[str, Amounts] = {}
-        self._below: dict[str, dict[str, int]] = {}
-        self.filled: dict[str, int] = {}
-
-    def get(self, leaf: str, default: Amounts = NOTHING) -> Amounts:
-        found = self._leaves.get(leaf)
-        if found is None:
-            found = self._leaves[leaf] = counted(self._of(leaf).items())
-        return found
-
-    def below(self, name: str) -> dict[str, int]:
-        found = self._below.get(name)
-        if found is None:
-            found = self._below[name] = {}
-            for leaf in self.tree.leaves.get(name, ()):
-                for resource, amount in self.get(leaf).items():
-                    found[resource] = found.get(resource, 0) + amount
-        return found
-
-
-class _Ledger:
-    """What would be left in the queues if the units taken so far went: takes no more than what is above shares."""
-
-    def __init__(self, quota: Quota, snapshot: Snapshot, ours: str, wants: Amounts) -> None:
-        self._quota, self._wants = quota, wants
-        self._shares, self._usage = quota.shares(snapshot), quota._reading(snapshot)
-        self._mine = set(quota.tree.paths[ours])
-        self._used: dict[str, dict[str, int]] = {}
-
-    def take(self, pods: Sequence[PodFacts]) -> bool:
-        if not pods:
-            return False
-        leaf = self._quota.account(pods[0]) or ""
-        tree = self._quota.tree
-        gives = counted(item for pod in pods for item in pod.shape.used)
-        apart = [name for name in tree.paths.get(leaf, ()) if name not in self._mine]
-        for name in apart:
-            queue, used = tree.queues[name], self._left(name)
-            if not any(
-                used.get(r, 0) > max(self._shares[name].get(r, 0), min(queue.guaranteed.get(r, 0), NO_LIMIT - 1))
-                for r in queue.resources
-                if self._wants.get(r) and gives.get(r)
-            ):
-                return False
-        for name in apart:
-            used = self._left(name)
-            for resource, amount in gives.items():
-                used[resource] = used.get(resource, 0) - amount
-        return bool(apart)
-
-    def _left(self, name: str) -> dict[str, int]:
-        if name not in self._used:
-            self._used[name] = dict(self._usage.below(name))
-        return self._used[name]
-
-
-def _is_scaled(pods: Sequence[PodFacts]) -> bool:
-    labels = pods[0].labels
-    base = labels.get(BASE_POD_GANG)
-    return bool(base) and base != labels.get(POD_GANG)
 
 
 def _sum(one: Amounts, other: Amounts) -> dict[str, int]:
