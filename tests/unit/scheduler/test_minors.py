@@ -11,20 +11,9 @@ from hypothesis import strategies as st
 from tests.support.fleet import device
 
 from grove.api.koordinator import Device
-from grove.scheduler.devices.minors import (
-    FULL,
-    HINT,
-    JOINT,
-    PARTITION_SPEC,
-    PARTITIONS,
-    Allotment,
-    Card,
-    InvalidWant,
-    NodeDevices,
-    Want,
-    read_devices,
-    want_of,
-)
+from grove.scheduler.devices.device_objects import read_devices
+from grove.scheduler.devices.minors import Allotment, Card, NodeDevices
+from grove.scheduler.devices.wants import FULL, HINT, JOINT, PARTITION_SPEC, PARTITIONS, InvalidWant, Want, want_of
 
 K = "koordinator.sh/"
 GI = 2**30

@@ -19,29 +19,22 @@ from grove.api.quantity import InvalidQuantity, whole
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.events import Recorder
-from grove.scheduler.devices.minors import (
+from grove.scheduler.devices.device_objects import allotted, read_devices, written
+from grove.scheduler.devices.minors import FREE_CORE, PREFIX, Allotment, MinorsVacancy, NodeDevices, Used
+from grove.scheduler.devices.wants import (
     ALLOCATED,
     CORE,
-    FREE_CORE,
     FULL,
     GPU_NAMES,
     MEMORY,
     NAMES,
-    PREFIX,
     RATIO,
     RDMA,
     SHARE,
     SHARED,
-    Allotment,
     InvalidWant,
-    MinorsVacancy,
-    NodeDevices,
-    Used,
     Want,
-    allotted,
-    read_devices,
     want_of,
-    written,
 )
 from grove.scheduler.loop.notes import PodNotes
 from grove.scheduler.loop.view import View
