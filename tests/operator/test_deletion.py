@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.manifests import clique, pcs, worked_example
+from tests.support.manifests import clique, group, pcs, worked_example
 from tests.support.operating import World, operating
 
+from grove.api import labels
 from grove.api.core import (
     HorizontalPodAutoscaler,
     Pod,
@@ -154,21 +155,57 @@ async def test_gangs_and_services_of_replicas_that_are_scaled_away_go_before_the
     await world.apply(pcs("many", clique("a"), clique("b"), replicas=20))
     await world.available("many")
     asked: list[str] = []
-    delete = world.operator_client.delete
+    delete, delete_collection = world.operator_client.delete, world.operator_client.delete_collection
 
     async def note(kind: type[Object], *rest: Any, **more: Any) -> None:
         asked.append(kind.__name__)
         await delete(kind, *rest, **more)
 
-    world.operator_client.delete = note
+    async def note_collection(kind: type[Object], *rest: Any, **more: Any) -> None:
+        asked.append(f"{kind.__name__} of many")
+        await delete_collection(kind, *rest, **more)
+
+    world.operator_client.delete, world.operator_client.delete_collection = note, note_collection
+    lists = world.operator_client.calls["list", "pods"]
     await world.scale(PodCliqueSet, "many", 5)
 
     async def gone() -> bool:
         return len(await world.list(Pod)) == 10
 
     await world.eventually(gone)
-    assert Counter(asked) == {"PodGang": 15, "Service": 15, "PodClique": 30}
-    assert set(asked[:30]) == {"PodGang", "Service"}
+    await world.quiet()
+    together = {"Service of many": 8, "Pod of many": 8, "PodClique of many": 8}
+    assert Counter(asked) == {"PodGang": 15} | together, "eight at once, nothing one by one but gangs"
+    assert set(asked[:23]) == {"PodGang", "Service of many"}
+    assert world.operator_client.calls["list", "pods"] == lists
+    assert (await world.get(PodCliqueSet, "many")).status.available_replicas == 5
+
+
+async def test_replicas_with_scaling_groups_that_are_scaled_away_and_back_are_whole(world: World) -> None:
+    """A replica that goes takes its groups' cliques with it, and nobody makes them again while it goes."""
+    one = pcs("both", clique("r"), clique("l"), clique("w"), groups=[group("g", "l", "w", replicas=2)], replicas=4)
+    await world.apply(one)
+    await world.available("both")
+    kept = {pod.metadata.uid for pod in await world.pods() if pod.metadata.labels[labels.REPLICA_INDEX] == "0"}
+    before = world.writes()
+    await world.scale(PodCliqueSet, "both", 1)
+
+    async def gone() -> bool:
+        return len(await world.list(Pod)) == 5 and len(await world.list(PodClique)) == 5
+
+    await world.eventually(gone)
+    await world.quiet()
+    assert not (world.writes() - before)["create", "pods"]
+    assert not (world.writes() - before)["create", "podcliques"]
+    await world.scale(PodCliqueSet, "both", 3)
+    await world.eventually(lambda: _is_available(world, "both", 3))
+    found = await world.pods()
+    assert len(found) == 15
+    assert kept <= {pod.metadata.uid for pod in found}
+
+
+async def _is_available(world: World, name: str, replicas: int) -> bool:
+    return (await world.get(PodCliqueSet, name)).status.available_replicas == replicas
 
 
 @pytest.mark.simulated
@@ -194,10 +231,10 @@ async def test_gangs_and_services_of_a_deleted_set_go_before_its_pods_and_nothin
 
     await world.eventually(nothing, 90)
     kinds = [kind for kind, _ in asked]
-    assert sorted(kinds[:2]) == ["PodGang", "Service"]
-    assert kinds[2:10] == ["Pod"] * 8, "eight at once"
-    assert kinds[-3:] == ["Pod", "PodClique", "PodCliqueScalingGroup"], "whatever they missed"
-    assert Counter(kinds) == {"PodGang": 1, "Service": 1, "Pod": 9, "PodClique": 9, "PodCliqueScalingGroup": 1}
+    assert Counter(kinds[:9]) == {"PodGang": 1, "Service": 8}
+    assert kinds[9:17] == ["Pod"] * 8, "eight at once"
+    assert kinds[-4:] == ["Service", "Pod", "PodClique", "PodCliqueScalingGroup"], "whatever they missed"
+    assert Counter(kinds) == {"PodGang": 1, "Service": 9, "Pod": 9, "PodClique": 9, "PodCliqueScalingGroup": 1}
     said = world.writes() - before
     assert not said["patch", "podgangs/status"]
     assert not said["patch", "podcliques/status"]

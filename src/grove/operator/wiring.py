@@ -230,7 +230,7 @@ class Operator:
             self.cache.add(kind, namespace=namespace)
         for kind in _OF_CLUSTER:
             self.cache.add(kind)
-        for kind in (Pod, PodClique, PodCliqueScalingGroup, PodGang):
+        for kind in (Pod, Service, PodClique, PodCliqueScalingGroup, PodGang):
             self.cache.add_index(kind, SET, by_set)
 
 

@@ -29,9 +29,9 @@ from grove.operator.shared.claims import all_sharing, wanted_set_claims
 from grove.operator.shared.cluster.children_writer import Changes
 from grove.operator.shared.cluster.claim_writer import ComputeDomain, ComputeDomains, edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps
-from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_set
+from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_set, delete_replicas
 from grove.operator.shared.cluster.sets import SET, set_key
-from grove.operator.shared.diff import finalizer_patch, status_patch
+from grove.operator.shared.diff import finalizer_patch, is_controlled_by, status_patch
 from grove.operator.shared.layout import replica_of
 from grove.operator.shared.outcome import Outcome, outcome_of, with_outcome
 from grove.operator.shared.rollout import is_updating
@@ -176,18 +176,17 @@ class PodCliqueSetController:
         """All kinds of children at once: trouble with one does not stop the rest.
 
         Only the token Secret comes after the account: Kubernetes deletes the token of an account that is not there. And
-        where replicas go, their gangs and Services go before their pods: else every pod that goes is reported on a
-        PodGang and an EndpointSlice that are about to go too.
+        replicas that nobody wants any more go first, whole: their gangs and Services before their pods, else every pod
+        that goes is reported on a PodGang and an EndpointSlice that are about to go too.
         """
         pcs, kinds = plan.observed.pcs, dict(plan.children)
         autoscaler = kinds.pop(HorizontalPodAutoscaler)
         if self._is_access_in_use(pcs):
             kinds = {kind: child for kind, child in kinds.items() if kind not in ACCESS}
         token = kinds.pop(Secret, None)
-        done: dict[type[Object], Changes] = {}
-        if self._has_surplus_services(pcs):
+        if surplus := self._surplus_replicas(pcs):
             self._pass_on(pcs)
-            done[Service] = await self._sync(pcs, Service, kinds.pop(Service))
+            await self._remove_replicas(pcs, surplus)
         async with asyncio.TaskGroup() as group:
             tasks = {kind: group.create_task(self._sync(pcs, kind, child)) for kind, child in kinds.items()}
             if token is not None:
@@ -195,14 +194,28 @@ class PodCliqueSetController:
             tasks[HorizontalPodAutoscaler] = group.create_task(self._sync_autoscalers(pcs, autoscaler))
             tasks[ResourceClaim] = group.create_task(self._sync_claims(pcs))
             tasks[ComputeDomain] = group.create_task(self._domains.sync(pcs, self._replicas_with_pods(pcs)))
-        done |= {kind: task.result() for kind, task in tasks.items()}
+        done = {kind: task.result() for kind, task in tasks.items()}
         for kind, changes in done.items():
             self._tell(pcs, kind, changes)
         return list(done.values())
 
-    def _has_surplus_services(self, pcs: PodCliqueSet) -> bool:
-        found = (replica_of(one.metadata) for one in self._cache.owned(Service, by=pcs.metadata.uid))
-        return any(replica is not None and replica >= pcs.spec.replicas for replica in found)
+    def _surplus_replicas(self, pcs: PodCliqueSet) -> set[int]:
+        """Replicas beyond those wanted of which something stands."""
+        kinds = (Service, PodClique, PodCliqueScalingGroup)
+        found = (one for kind in kinds for one in self._cache.owned(kind, by=pcs.metadata.uid))
+        return {
+            replica for one in found
+            if (replica := replica_of(one.metadata)) is not None and replica >= pcs.spec.replicas
+            and not one.metadata.is_deleting
+        }  # fmt: skip
+
+    async def _remove_replicas(self, pcs: PodCliqueSet, replicas: set[int]) -> None:
+        gone: dict[type[Object], list[str]] = {}
+        for one in await delete_replicas(self._cache, self._deps.client, pcs, replicas):
+            if is_controlled_by(one, pcs):
+                gone.setdefault(type(one), []).append(one.metadata.name)
+        for kind, names_ in gone.items():
+            self._tell(pcs, kind, Changes(deleted=sorted(names_)))
 
     async def _sync(
         self, pcs: PodCliqueSet, kind: type[Object], child: ChildKind, without: tuple[str, ...] = ()
@@ -338,8 +351,14 @@ class PodCliqueSetController:
             return
         if labels.SCALING_GROUP in old.metadata.labels:
             return  # a member; its group sees to it
-        if (found := set_key(old)) is not None:
+        if (found := set_key(old)) is not None and not self._is_on_its_way_out(found, old, new):
             self._wake_children(found)
+
+    def _is_on_its_way_out(self, found: Key, old: Object, new: Object | None) -> bool:
+        """Whether a child goes as it should: it is of a replica that the set does not want any more."""
+        pcs, replica = self._cache.get(PodCliqueSet, found), replica_of(old.metadata)
+        is_unwanted = pcs is not None and replica is not None and replica >= pcs.spec.replicas
+        return is_unwanted and (new is None or new.metadata.is_deleting)
 
     def on_part(self, old: Part | None, new: Part | None) -> None:
         part = new or old

@@ -1,8 +1,7 @@
 """Makes the children of one owner as they are wanted: removes, corrects, creates, and says what happened.
 
 What to do is decided by `diff`; here is only how: in parallel and with preconditions. An owner whose last writes failed
-is written to carefully (see `parallel`), and one whose children are as they were when last found right is not looked at
-again.
+is written to carefully (see `parallel`), and a child that is as it was when last found right is not compared again.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from grove.api.meta import Json, Key, Object, Resource
 from grove.kube.cache import Cache
@@ -63,12 +62,20 @@ class Changes:
             self.errors.append((code, f"{what}: {error}"))
 
 
+class _Right(NamedTuple):
+    """Children of one kind that were as wanted, by name, with their fingerprints; `settled` if that was all of them."""
+
+    made_from: object
+    children: dict[str, Any]
+    settled: bool
+
+
 class Children:
     """Writes to children; remembers whose children were right, and whose gave trouble."""
 
     def __init__(self, cache: Cache, client: Client) -> None:
         self._cache, self._client = cache, client
-        self._right: dict[str, dict[type[Object], Any]] = {}
+        self._right: dict[str, dict[type[Object], _Right]] = {}
         self._troubled: dict[str, set[type[Object]]] = {}
 
     async def sync(
@@ -89,19 +96,22 @@ class Children:
         """
         uid = owner.metadata.uid
         observed = [one for one in self._cache.owned(kind, by=uid) if one.metadata.name not in without]
-        state = (version, frozenset(frozen), {one.metadata.name: _fingerprint(one) for one in observed})
-        if self._right.get(uid, {}).get(kind) == state:
+        made_from, found = (version, frozenset(frozen)), {one.metadata.name: _fingerprint(one) for one in observed}
+        last = self._right.get(uid, {}).get(kind)
+        if last == _Right(made_from, found, settled=True):
             return Changes()
         children = wanted()
         observed += self._strangers(kind, owner, children, observed)
-        plan = plan_children(children, observed, uid, owner_name=owner.metadata.name, frozen=frozen)
+        known = last.children if last is not None and last.made_from == made_from else {}
+        same = {name for name, print_ in found.items() if known.get(name) == print_}
+        plan = plan_children(children, observed, uid, owner_name=owner.metadata.name, frozen=same.union(frozen))
         changes = Changes(blocked=[name for name in plan.blocked if name not in plan.foreign])
         for name in plan.foreign:
             changes.failed(code, f"create {kind.RESOURCE.kind} {name}", taken(kind, name, owner))
-        if plan.is_settled:
-            self._right.setdefault(uid, {})[kind] = state
-        else:
-            self._right.get(uid, {}).pop(kind, None)
+        wrong = {*plan.blocked, *plan.delete, *(name for name, _ in plan.patch)}
+        right = {name: print_ for name, print_ in found.items() if name not in wrong}
+        self._right.setdefault(uid, {})[kind] = _Right(made_from, right, plan.is_settled)
+        if not plan.is_settled:
             await self._write(kind, owner, plan, {one.metadata.name: one for one in observed}, changes, code)
         if changes.error is not None:
             self._troubled.setdefault(uid, set()).add(kind)

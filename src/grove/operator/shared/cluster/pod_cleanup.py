@@ -1,17 +1,17 @@
-"""Deletes what an object has made when the object itself goes, in the order that costs the cluster least.
+"""Deletes what an object has made when the object or a replica of it goes, in the order that costs the cluster least.
 
 The garbage collector would come to the pods last, one by one, after everything between the object and its pods is gone.
 Here PodGangs go first, so that no scheduler reports on gangs that are going, and Services with them, so that no pod
 that goes has its EndpointSlice written. Then the pods and after them their PodCliques, by a few collection deletes at
 once: the API server works each off one by one, and the garbage collector would ask twice about each. It is safe while
 our finalizer holds the object: until that is off nobody can have made another of the same name, whose children would
-carry the same labels. What fails is left to the garbage collector.
+carry the same labels. What fails is left to the garbage collector, or, of a set that stays, tried again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import structlog
 
@@ -22,8 +22,11 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import KubeError
+from grove.operator.shared.cluster.sets import SET
+from grove.operator.shared.layout import replica_of
 
 ORPHAN = "orphan"
 """Kubernetes' own finalizer on an object whose children its deleter wants to keep."""
@@ -38,13 +41,39 @@ async def delete_ahead_of_set(client: Client, pcs: PodCliqueSet) -> None:
     selector = labelsets.set_selector(pcs.metadata.name)
     if not await _has_children(client, pcs, PodGang, selector):
         return
-    await asyncio.gather(*(_delete_all(client, pcs, kind, selector) for kind in (PodGang, Service)))
-    replicas = [str(index) for index in range(pcs.spec.replicas)]
-    chunks = [replicas[start::AT_ONCE] for start in range(min(AT_ONCE, len(replicas)))] if len(replicas) > 1 else []
-    parts = [f"{selector},{labels.REPLICA_INDEX} in ({','.join(chunk)})" for chunk in chunks]
-    await asyncio.gather(*(_delete_in_turn(client, pcs, (Pod, PodClique), part) for part in parts))
+    gangs = asyncio.ensure_future(_delete_all(client, pcs, PodGang, selector))
+    chunks = _chunks(range(pcs.spec.replicas)) if pcs.spec.replicas > 1 else []
+
+    async def delete_part(part: str) -> None:
+        await _delete_all(client, pcs, Service, part)
+        await gangs
+        await _delete_in_turn(client, pcs, (Pod, PodClique), part)
+
+    await asyncio.gather(gangs, *(delete_part(_part(selector, chunk)) for chunk in chunks))
     # And those of replicas that were scaled away.
-    await _delete_in_turn(client, pcs, (Pod, PodClique, PodCliqueScalingGroup), selector)
+    await _delete_in_turn(client, pcs, (Service, Pod, PodClique, PodCliqueScalingGroup), selector)
+
+
+async def delete_replicas(
+    cache: Cache, client: Client, pcs: PodCliqueSet, replicas: Collection[int]
+) -> list[Object]:  # fmt: skip
+    """Services of replicas that a set does not want any more, then their pods, then their PodCliques and groups.
+
+    The cache shows at once what is gone, which is returned. What fails is still to be deleted, one by one.
+    """
+    gone: list[Object] = []
+
+    async def delete_part(part: str, of: frozenset[int]) -> None:
+        for kind in (Service, Pod, PodClique, PodCliqueScalingGroup):
+            found = [one for one in cache.by_index(kind, SET, pcs.key) if replica_of(one.metadata) in of]
+            if found and await _delete_all(client, pcs, kind, part):
+                gone.extend(found)
+                for one in found:
+                    cache.removed(one)
+
+    selector, chunks = labelsets.set_selector(pcs.metadata.name), _chunks(sorted(replicas))
+    await asyncio.gather(*(delete_part(_part(selector, chunk), frozenset(chunk)) for chunk in chunks))
+    return gone
 
 
 async def delete_ahead_of_clique(client: Client, clique: PodClique) -> None:
@@ -75,9 +104,20 @@ async def _delete_in_turn(client: Client, owner: Object, kinds: Iterable[type[Ob
         await _delete_all(client, owner, kind, selector)
 
 
-async def _delete_all(client: Client, owner: Object, kind: type[Object], selector: str) -> None:
+async def _delete_all(client: Client, owner: Object, kind: type[Object], selector: str) -> bool:
+    """Whether it went well."""
     try:
         await client.delete_collection(kind, owner.metadata.namespace, labels=selector)
     except KubeError as error:
-        what = kind.RESOURCE.plural
-        log.info("left to the garbage collector", owner=str(owner.key), what=what, error=str(error))
+        log.info("not deleted together", owner=str(owner.key), what=kind.RESOURCE.plural, error=str(error))
+        return False
+    return True
+
+
+def _chunks(replicas: Sequence[int]) -> list[Sequence[int]]:
+    """Replicas for each of the collection deletes that go at once."""
+    return [replicas[start::AT_ONCE] for start in range(min(AT_ONCE, len(replicas)))]
+
+
+def _part(selector: str, replicas: Iterable[int]) -> str:
+    return f"{selector},{labels.REPLICA_INDEX} in ({','.join(map(str, replicas))})"

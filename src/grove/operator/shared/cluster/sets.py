@@ -20,7 +20,7 @@ from grove.kube.cache import Cache
 from grove.operator.podcliqueset.takeover import awaits_takeover, has_earlier_hash
 from grove.operator.podgang.gangs import GangContext
 from grove.operator.shared.children import set_generation_hash, template_hashes
-from grove.operator.shared.layout import GangLayout, member_units
+from grove.operator.shared.layout import GangLayout, member_units, replica_of
 from grove.operator.topology.levels import topology_name
 
 _Templates = tuple[int, tuple[AdoptedHash, ...]]
@@ -57,10 +57,12 @@ class Sets:
         self._generations: dict[str, tuple[_Templates, str]] = {}
 
     def find_of(self, obj: Object) -> PodCliqueSet | None:
-        """The set an object is part of, if there is one, it stays, and no other operator's names await adoption."""
-        found = set_key(obj)
+        """The set that an object is part of and that wants it, if no other operator's names await adoption."""
+        found, replica = set_key(obj), replica_of(obj.metadata)
         pcs = self._cache.get(PodCliqueSet, found) if found is not None else None
-        return None if pcs is None or pcs.metadata.is_deleting or self.awaits_takeover(pcs) else pcs
+        if pcs is None or pcs.metadata.is_deleting or (replica is not None and replica >= pcs.spec.replicas):
+            return None
+        return None if self.awaits_takeover(pcs) else pcs
 
     def awaits_takeover(self, pcs: PodCliqueSet) -> bool:
         """Whether the set was last kept by another operator, or an earlier version, whose hashes are not known yet."""
