@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 
@@ -25,6 +26,17 @@ class Figure(NamedTuple):
     @property
     def ratio(self) -> float | None:
         return self.value / self.floor if self.floor else None
+
+
+def medians(rounds: Sequence[Mapping[str, Figure]]) -> dict[str, Figure]:
+    """One table of several rounds: of each row the median of what was measured and of its floor."""
+    found: dict[str, Figure] = {}
+    for name in dict.fromkeys(name for one in rounds for name in one):
+        rows = [one[name] for one in rounds if name in one]
+        floors = [row.floor for row in rows if row.floor is not None]
+        value, floor = median(row.value for row in rows), median(floors) if floors else None
+        found[name] = rows[0]._replace(value=value, floor=floor)
+    return found
 
 
 def cpu_s(pid: int) -> float:

@@ -1,9 +1,11 @@
 """The least that a system costs on this control plane: a bare client makes the writes nobody can avoid.
 
-They are the objects the operator makes for the same set (Services, cliques, gangs, pods) without owners and statuses,
-and a binding a pod; fake nodes make the pods Ready, as they do for the operator. Then all of it is deleted, Services
-first, so that nobody follows their pods any more. No watch, no decision: what a real operator and scheduler take beyond
-it is theirs.
+They are the objects the operator makes for the same set (Services, cliques, gangs, pods) without owners, and a binding
+a pod; fake nodes make the pods Ready, as they do for the operator. With `promised` there is also what the API promises
+to whoever looks: one status of each clique and each gang, written when all is made, and the finalizer of a clique,
+which costs a second write when it goes. Then all of it is deleted, Services first, so that nobody follows their pods
+any more. No watch, no decision: what a real operator and scheduler take beyond it is theirs. 64 requests are in flight,
+by the same HTTP client that the operator has.
 
 `python -m tests.bench.floor KUBECONFIG` takes its orders as JSON on stdin, from `operator_bench`.
 """
@@ -48,16 +50,16 @@ STATUSES: dict[str, Json] = {
         "conditions": [_condition("Initialized", "PodGangPodsCreated"), _condition("Scheduled", "GangScheduled")],
     },
 }  # fmt: skip
-"""One status of each, when all is made; only with `statuses`."""
+"""One status of each, when all is made; only with `promised`."""
 
 
-def unavoidable(manifest: Json) -> list[Json]:
+def unavoidable(manifest: Json, *, promised: bool = False) -> list[Json]:
     """What is made of a set, in the order to make it, ready to be created."""
     graph = PureGraph(manifest, GroveBackend())
     graph.settle()
     known = {kind.RESOURCE.kind: order for order, kind in enumerate(KINDS)}
     found = sorted((one for one in graph.children() if one["kind"] in known), key=lambda one: known[one["kind"]])
-    kept = ("name", "namespace", "labels", "annotations")
+    kept = ("name", "namespace", "labels", "annotations", *(["finalizers"] if promised else []))
     return [
         {
             "apiVersion": one["apiVersion"],
@@ -82,11 +84,11 @@ class Floor:
         self._made: list[Json] = []
         self._nodes: list[str] = []
 
-    async def make(self, systems: list[list[Json]], *, statuses: bool = False) -> None:
+    async def make(self, systems: list[list[Json]], *, promised: bool = False) -> None:
         self._nodes = [node.metadata.name for node in (await self._client.list(Node)).items]
         self._made = [one for system in systems for one in system]
         await self._all(self._one(number, one) for number, one in enumerate(self._made))
-        if statuses:
+        if promised:
             told = [one for one in self._made if one["kind"] in STATUSES]
             await self._all(self._tell(one) for one in told)
 
@@ -106,7 +108,10 @@ class Floor:
         await self._client.patch(_resource(obj), meta["name"], patch, meta["namespace"], subresource="status")
 
     async def _delete(self, obj: Json) -> None:
-        await self._client.delete(_resource(obj), obj["metadata"]["name"], obj["metadata"]["namespace"])
+        meta, kind = obj["metadata"], _resource(obj)
+        await self._client.delete(kind, meta["name"], meta["namespace"])
+        if meta.get("finalizers"):
+            await self._client.patch(kind, meta["name"], {"metadata": {"finalizers": None}}, meta["namespace"])
 
     async def _all(self, work: Iterator[Awaitable[None]]) -> None:
         async def in_turn(one: Awaitable[None]) -> None:
@@ -130,11 +135,12 @@ async def main(kubeconfig: str) -> None:
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             order = json.loads(line)
             if order["do"] == "make":
-                one, old, new = unavoidable(order["set"]), order["rename"], order["to"]
+                one = unavoidable(order["set"], promised=order["promised"])
+                old, new = order["rename"], order["to"]
                 systems = [numbered(one, old, new.replace(NUMBER, str(n)), n) for n in range(order["count"])]
                 print("planned", flush=True)
                 await loop.run_in_executor(None, sys.stdin.readline)
-                await floor.make(systems, statuses=order["statuses"])
+                await floor.make(systems, promised=order["promised"])
             else:
                 await floor.remove()
             print("done", flush=True)

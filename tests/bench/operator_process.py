@@ -1,4 +1,4 @@
-"""An operator in a process of its own, for the benchmarks: reports its CPU, memory and API calls when asked.
+"""An operator in a process of its own, for the benchmarks: says its CPU, memory, reconciles and API calls when asked.
 
 `python -m tests.bench.operator_process KUBECONFIG`; every line on stdin is answered by one line of JSON on stdout.
 """
@@ -15,6 +15,7 @@ from grove.config import load_configuration
 from grove.kube.config import load_config
 from grove.kube.http import HttpClient
 from grove.kube.logs import configure_logs
+from grove.kube.metrics import RECONCILES
 from grove.kube.run import run_process
 from grove.operator.wiring import Operator
 
@@ -29,6 +30,12 @@ async def main(kubeconfig: str, config: str) -> None:
             usage = {
                 "cpu_s": time.process_time(),
                 "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                "looks": {
+                    f"{one.labels['controller']} {one.labels['result']}": one.value
+                    for family in RECONCILES.collect()
+                    for one in family.samples
+                    if one.name.endswith("_total") and one.value
+                },
                 "calls": {f"{verb} {what}": n for (verb, what), n in sorted(client.calls.items())},
             }
             print(json.dumps(usage), flush=True)
