@@ -95,6 +95,18 @@ def test_nothing_is_cut_however_narrow_the_terminal(width: int) -> None:
         assert word in said
 
 
+def test_an_event_that_came_again_and_again_is_one_line() -> None:
+    again = [
+        Moment(NOW + timedelta(seconds=at), "Pod", "p", "BackOff", "restarting", "kubelet", True, count)
+        for at, count in ((0, 3), (60, 2))
+    ]
+    console = Console(file=io.StringIO(), width=120, color_system=None, highlight=False)
+    with console.capture() as captured:
+        console.print(painted(folded(again), 120))
+    [_, line] = captured.get().splitlines()
+    assert line.split() == ["12:00:00", "Pod/p", "BackOff", "×5", "until", "12:01:00", "restarting"]
+
+
 def test_what_is_new_is_told_in_the_columns_of_all() -> None:
     first = moment("Pod", "a-rather-long-name-of-a-pod", "Created")
     second = moment("Pod", "b", "Ready=True", "said", ms=3000)

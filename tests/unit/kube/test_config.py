@@ -1,6 +1,7 @@
 """Finding the cluster: files, merging, order, and one clear line for whatever is wrong."""
 
 import base64
+import json
 import textwrap
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -101,6 +102,23 @@ async def test_a_token_file_wins_over_a_token(tmp_path: Path) -> None:
 async def test_an_exec_plugin_is_taken_when_nothing_else_is_given(tmp_path: Path) -> None:
     plugin = "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./get-token, args: [a], env: null}"
     assert isinstance(load_config(kubeconfig(tmp_path, user=plugin)).credentials, ExecPlugin)
+
+
+async def test_an_exec_plugin_is_told_about_the_cluster_if_it_wants_to_be(tmp_path: Path) -> None:
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}
+    (tmp_path / "get-token").write_text(
+        f"#!/bin/sh\nprintf '%s' \"$KUBERNETES_EXEC_INFO\" > seen\nprintf '%s' '{json.dumps(answer)}'\n"
+    )
+    (tmp_path / "get-token").chmod(0o755)
+    command = f"sh, args: [-c, 'cd {tmp_path} && ./get-token'], interactiveMode: Never"
+    plugin = f"exec: {{apiVersion: client.authentication.k8s.io/v1, provideClusterInfo: true, command: {command}}}"
+    cert, _ = certificate()
+    cluster = f"tls-server-name: kube, proxy-url: 'http://proxy:1', certificate-authority-data: {b64(cert)}"
+    assert (await credential(load_config(kubeconfig(tmp_path, cluster=cluster, user=plugin)))).token == "t"
+    assert json.loads((tmp_path / "seen").read_text())["spec"]["cluster"] == {
+        "server": "https://10.1.2.3:6443", "insecure-skip-tls-verify": False, "tls-server-name": "kube",
+        "proxy-url": "http://proxy:1", "certificate-authority-data": b64(cert),
+    }  # fmt: skip
 
 
 def test_several_files_are_merged_and_the_first_to_name_a_thing_wins(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from prometheus_client import CollectorRegistry
 from tests.support.scheduler.kit import GPU, HOST, RACK, ZONE, branch, gang, group, node, racks, shape, snap, used
 
 from grove.api.core import Taint
 from grove.api.selector import Requirement, of_labels
 from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.loop.metrics import watch_headroom
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import NodeTerm, PodScope, PodTerm
 from grove.scheduler.model.gang import Gang, Pin
@@ -213,6 +215,15 @@ def test_headroom_numbers_by_domain():
     assert slots_by_domain(snapshot, shape(8), RACK) == {"z/b/a": 1, "z/b/b": 1}
     assert slots_by_domain(snapshot, shape(2), RACK) == {"z/b/a": 6, "z/b/b": 4}
     assert fragmentation(snapshot, GPU, RACK) == pytest.approx(1 - 12 / 20)
+
+
+def test_headroom_is_served_as_metrics():
+    registry = CollectorRegistry()
+    snapshot = snap(racks({"a": 2, "b": 1}), [used("a-0", 4)])
+    watch_headroom(snapshot, registry)
+    labels = {"level": RACK, "resource": GPU}
+    assert registry.get_sample_value("grove_largest_placeable_gang", labels) == 12
+    assert registry.get_sample_value("grove_fragmentation_ratio", labels) == pytest.approx(1 - 12 / 20)
 
 
 def near(key: str, app: str) -> PodTerm:
