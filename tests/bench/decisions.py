@@ -20,7 +20,7 @@ from typing import Any
 
 from grove.scheduler.cluster.snapshot import Snapshot, cluster
 from grove.scheduler.evict.preempt import Victims, preempt
-from grove.scheduler.evict.victims import Running
+from grove.scheduler.evict.running import Running
 from grove.scheduler.model.answers import NoFit, Placement
 from grove.scheduler.model.facts import NodeFacts, PodFacts
 from grove.scheduler.model.gang import Branch, Gang, PodGroup

@@ -19,7 +19,7 @@ from grove.api.meta import ObjectMeta
 from grove.api.selector import of_labels
 from grove.scheduler.cluster.snapshot import Snapshot, cluster
 from grove.scheduler.evict.preempt import Victims, preempt
-from grove.scheduler.evict.victims import Running, RunningIndex
+from grove.scheduler.evict.running import Running, RunningIndex
 from grove.scheduler.explain.explanation import explain
 from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Decider
 from grove.scheduler.model.answers import Budget, NoFit, Placement

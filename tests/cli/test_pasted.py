@@ -16,7 +16,7 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.explain import explain_answer
 from grove.local.controlplane import ControlPlane
-from grove.scheduler.model import changes as kinds
+from grove.scheduler.model import answers as kinds
 from grove.show.advice import Advice
 
 

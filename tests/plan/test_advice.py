@@ -20,7 +20,7 @@ from grove.cli.plan import plan_answer
 from grove.kube.errors import Invalid
 from grove.plan.copying import copy_cluster
 from grove.plan.world import World, binding, shaped
-from grove.scheduler.model import changes as kinds
+from grove.scheduler.model import answers as kinds
 from grove.show.advice import Advice
 from grove.show.gangs import Verdict
 from grove.sim.loop import run

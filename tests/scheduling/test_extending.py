@@ -12,7 +12,7 @@ from tests.support.scheduler.toys import GPU, CheapPower, Licences, NewFirmware,
 
 from grove.scheduler.cluster.snapshot import Snapshot, cluster
 from grove.scheduler.evict.preempt import Victims, preempt
-from grove.scheduler.evict.victims import Running
+from grove.scheduler.evict.running import Running
 from grove.scheduler.explain.explanation import explain
 from grove.scheduler.model.answers import NoFit, Placement
 from grove.scheduler.model.reasons import NOT_ADMITTED

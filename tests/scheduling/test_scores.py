@@ -12,7 +12,7 @@ from tests.support.gangs import Bench, gang, group, member_json, scheduling
 from grove.api.core import Node
 from grove.api.topology import ClusterTopologyBinding
 from grove.cli.explain import scores_answer
-from grove.scheduler.model.links import InvalidLinks, links_of
+from grove.scheduler.model.network import InvalidLinks, links_of
 from grove.sim.topology import LEVELS, RACK, Topology
 
 pytestmark = pytest.mark.simulated

@@ -15,7 +15,7 @@ from tests.support.gangs import Bench, Gang, Group, gang, group, scheduling
 from grove.api.core import Node, Pod
 from grove.api.meta import find_condition
 from grove.api.topology import ClusterTopologyBinding
-from grove.scheduler.model.gang import ZONES
+from grove.scheduler.model.network import ZONES
 from grove.sim.topology import BLOCK, HOST, LEVELS, RACK, ZONE, Topology
 
 pytestmark = pytest.mark.real_in("soak")

@@ -5,7 +5,7 @@ Sources are not here: they follow the cluster, and the live scheduler adds them 
 
 from __future__ import annotations
 
-from grove.scheduler.filters.ports import HostPorts
+from grove.scheduler.filters.nodes import Blocked, HostPorts, NodeSelectors, SoftTaints, Taints, Volumes
 from grove.scheduler.filters.scores import (
     GpuCapability,
     NetworkAffinity,
@@ -14,9 +14,6 @@ from grove.scheduler.filters.scores import (
     PreferredPods,
     Reserved,
 )
-from grove.scheduler.filters.selectors import NodeSelectors
-from grove.scheduler.filters.taints import SoftTaints, Taints
-from grove.scheduler.filters.volumes import Blocked, Volumes
 from grove.scheduler.model.seams import SCORES, Seams
 from grove.scheduler.policy.queue import ByPriority
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from grove.scheduler.explain.scores import ScoredGang, ScoredPlace
+from grove.scheduler.explain.explanation import ScoredGang, ScoredPlace
 from grove.show.columns import indented, table
 
 TITLES = ("SCORE", "WEIGHT", "CHOSEN", "NEXT BEST")

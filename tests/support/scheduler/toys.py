@@ -10,7 +10,7 @@ import numpy as np
 from grove.api.core import Pod
 from grove.scheduler.cluster.nodes import Ints, Mask
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.evict.victims import Running
+from grove.scheduler.evict.running import Running
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import Reason

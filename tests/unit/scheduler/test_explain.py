@@ -9,10 +9,9 @@ from tests.support.scheduler.kit import RACK, ZONE, gang, group, node, pod, rack
 from grove.api.core import Taint
 from grove.api.podgang import PodGang
 from grove.scheduler.devices.devices import ANY
-from grove.scheduler.evict.victims import Running
+from grove.scheduler.evict.running import Running
 from grove.scheduler.explain.explanation import explain
-from grove.scheduler.model.answers import NoFit, Placement
-from grove.scheduler.model.changes import Change
+from grove.scheduler.model.answers import Change, NoFit, Placement
 from grove.scheduler.model.gang import Pin
 from grove.scheduler.model.podreq import UNSCHEDULABLE
 from grove.scheduler.model.reasons import BASE_WAITS, Reason

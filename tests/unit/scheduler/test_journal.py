@@ -13,7 +13,7 @@ from grove.api.koordinator import QUOTA
 from grove.api.selector import Requirement, Selector
 from grove.cli.scheduler import replay as replay_command
 from grove.scheduler.evict.preempt import Victims
-from grove.scheduler.evict.victims import DisruptionBudget, Running
+from grove.scheduler.evict.running import DisruptionBudget, Running
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.model.answers import Budget, Placement
 from grove.scheduler.model.facts import HostPort, NodeFacts, NodeTerm, PodFacts, PodScope, PodTerm, Shape, Spread

@@ -7,7 +7,7 @@ from tests.support.scheduler.kit import RACK, gang, group, node, pod, racks, sna
 
 from grove.api.selector import of_labels
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
-from grove.scheduler.evict.victims import DisruptionBudget, Running, RunningIndex
+from grove.scheduler.evict.running import DisruptionBudget, Running, RunningIndex
 from grove.scheduler.model.answers import NoFit, Placement
 from grove.scheduler.model.facts import HostPort
 from grove.scheduler.solve.place import place

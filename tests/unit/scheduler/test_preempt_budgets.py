@@ -16,7 +16,7 @@ from tests.support.scheduler.kit import RACK, gang, group, pod, racks, snap
 
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
-from grove.scheduler.evict.victims import DisruptionBudget, Running
+from grove.scheduler.evict.running import DisruptionBudget, Running
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang

@@ -14,7 +14,7 @@ from tests.support.scheduler.kit import GPU, pod
 
 from grove.scheduler.cluster.snapshot import cluster
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
-from grove.scheduler.evict.victims import Running
+from grove.scheduler.evict.running import Running
 from grove.scheduler.model.answers import NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.solve.place import place

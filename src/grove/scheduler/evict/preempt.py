@@ -14,16 +14,9 @@ from itertools import combinations, islice, product
 import msgspec
 
 from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.evict.running import DisruptionBudget, Running, surplus_of
 from grove.scheduler.evict.vacancies import NO_VACANCIES, Vacancies
-from grove.scheduler.evict.victims import (
-    DisruptionBudget,
-    Running,
-    Toll,
-    fewest_victims,
-    pods_by_row,
-    row_costs,
-    surplus_of,
-)
+from grove.scheduler.evict.victims import Toll, fewest_victims, pods_by_row, row_costs
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang

@@ -1,46 +1,24 @@
-"""Who would have to go: what runs, units of eviction, what they cost, and the fewest of them for a given placement.
+"""The fewest victims for a given placement: what their leaving costs, and whom to choose.
 
-A unit is a gang or a pod of nobody's. A pod above its group's minimum may go alone; beyond that a gang goes whole.
-Costs are pods lost. The index of what runs is kept pod by pod, so that looking for victims costs what may be put out,
-not what runs. Nothing here asks whether the gang then fits: `preempt` does, before anyone is named.
+A pod above its group's minimum may go alone; beyond that a gang goes whole. Costs are pods lost. Nothing here asks
+whether the gang then fits: `preempt` does, before anyone is named.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from operator import attrgetter
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
-import msgspec
 import numpy as np
 
-from grove.api.selector import Selector
 from grove.scheduler.cluster.nodes import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.evict.running import (
+    Running,
+    surplus_of,
+)
 from grove.scheduler.evict.vacancies import NO_VACANCIES, Vacancies
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import PodFacts, Requests
-
-
-class Running(msgspec.Struct, frozen=True):
-    """A gang that runs, or a pod of nobody's (a gang of one). `minimums` are per pod group, by name."""
-
-    name: str
-    priority: int
-    pods: tuple[PodFacts, ...]
-    minimums: Mapping[str, int] = msgspec.field(default_factory=dict)
-    preemptible: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class DisruptionBudget:
-    """A PodDisruptionBudget as far as it matters: which pods it covers and how many of them may go now."""
-
-    name: str
-    allowed: int
-    uids: frozenset[str]
 
 
 class Toll:
@@ -92,15 +70,6 @@ class Toll:
 
     def pods(self) -> list[PodFacts]:
         return [pod for _, pods in self.choices() for pod in pods]
-
-
-def surplus_of(unit: Running) -> dict[str, int]:
-    """Pods above the minimum, by group."""
-    running: dict[str, int] = {}
-    for pod in unit.pods:
-        running[pod.group] = running.get(pod.group, 0) + 1
-    # A pod of nobody's has no minimum; it is a unit of its own and goes whole.
-    return {group: max(0, n - unit.minimums.get(group, n)) for group, n in running.items()}
 
 
 def pods_by_row(snapshot: Snapshot, units: Sequence[Running]) -> dict[int, list[tuple[Running, PodFacts]]]:
@@ -237,112 +206,3 @@ class _Given:
             for r, amount in self._snapshot.amounts(pod.shape.requests):
                 found[r] += amount
         return found
-
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-POD = "pod:"
-"""Units that are single pods are called `pod:namespace/name`, so that a gang may have the same name."""
-
-Terms = tuple[Mapping[str, int], bool]
-"""On which a gang can be evicted: the minimum of each group, and whether it can be at all."""
-
-
-class RunningIndex:
-    def __init__(self) -> None:
-        self._of: dict[str, PodFacts] = {}
-        self._gangs: dict[str, dict[str, PodFacts]] = {}
-        """By gang and uid; a gang is called by its name even before its PodGang is seen."""
-        self._ranks: dict[str, Counter[int]] = {}
-        """By gang, how many of its pods have which priority: its own is the highest."""
-        self._alone: dict[int, dict[str, Running]] = {}
-        """Pods of no gang, by priority and uid: most of what runs, so that listing them has to be cheap."""
-        self._by_namespace: dict[str, dict[str, PodFacts]] = {}
-        self._covered: dict[str, tuple[Selector, frozenset[str]]] = {}
-        self._stale: set[str] = set()
-        """Namespaces in which pods came or went since their budgets were last asked about."""
-
-    def add(self, pod: PodFacts) -> None:
-        """Counts a pod, instead of what was known of it."""
-        self.remove(pod.uid)
-        self._of[pod.uid] = pod
-        if pod.gang:
-            self._gangs.setdefault(pod.gang, {})[pod.uid] = pod
-            self._ranks.setdefault(pod.gang, Counter())[pod.priority] += 1
-        else:
-            self._alone.setdefault(pod.priority, {})[pod.uid] = _alone(pod)
-        self._by_namespace.setdefault(pod.namespace, {})[pod.uid] = pod
-        self._stale.add(pod.namespace)
-
-    def remove(self, uid: str) -> None:
-        pod = self._of.pop(uid, None)
-        if pod is None:
-            return
-        if pod.gang:
-            _drop(self._gangs, pod.gang, uid)
-            ranks = self._ranks[pod.gang] = self._ranks[pod.gang] - Counter((pod.priority,))
-            if not ranks:
-                del self._ranks[pod.gang]
-        else:
-            _drop(self._alone, pod.priority, uid)
-        del self._by_namespace[pod.namespace][uid]
-        self._stale.add(pod.namespace)
-
-    def lowest_priority(self) -> int | None:
-        """The least priority of any unit; None when nothing runs."""
-        return min((*self._alone, *map(max, self._ranks.values())), default=None)
-
-    def units(
-        self, terms: Callable[[str], Terms | None], *, below: int | None = None, without: Collection[str] = ()
-    ) -> list[Running]:
-        """Units by name, of a priority below that if one is given. `without` are uids of pods that cannot be evicted.
-
-        `terms` are a gang's; None for one that does not exist, whose pods then stand for themselves.
-        """
-        found: list[Running] = []
-        for priority, alone in self._alone.items():
-            if below is None or priority < below:
-                found += alone.values()
-        if without:
-            found = [unit for unit in found if unit.pods[0].uid not in without]
-        for name, pods in self._gangs.items():
-            if below is not None and max(self._ranks[name]) >= below:
-                continue
-            members = [pod for uid, pod in pods.items() if uid not in without]
-            known = terms(name)
-            if known is None:
-                found += map(_alone, members)
-            elif members:
-                members.sort(key=lambda pod: (pod.name, pod.uid))
-                found.append(
-                    Running(name, max(pod.priority for pod in members), tuple(members), known[0], preemptible=known[1])
-                )
-        found.sort(key=attrgetter("name"))
-        return found
-
-    def budgets(self, budgets: Iterable[tuple[str, str, Selector, int]]) -> list[DisruptionBudget]:
-        """Budgets, given as (namespace, name, selector, pods that may go now), with the pods they cover."""
-        found: list[DisruptionBudget] = []
-        covered: dict[str, tuple[Selector, frozenset[str]]] = {}
-        for namespace, name, selector, allowed in sorted(budgets, key=lambda one: one[:2]):
-            key = f"{namespace}/{name}"
-            known = self._covered.get(key)
-            if known is None or namespace in self._stale or known[0] != selector:
-                pods = self._by_namespace.get(namespace, {})
-                known = (selector, frozenset(uid for uid, pod in pods.items() if selector.matches(pod.labels)))
-            covered[key] = known
-            found.append(DisruptionBudget(key, allowed, known[1]))
-        self._covered = covered
-        self._stale.clear()
-        return found
-
-
-def _alone(pod: PodFacts) -> Running:
-    return Running(f"{POD}{pod.namespace}/{pod.name}", pod.priority, (pod,))
-
-
-def _drop(kept: dict[K, dict[str, V]], key: K, uid: str) -> None:
-    del kept[key][uid]
-    if not kept[key]:
-        del kept[key]

@@ -13,11 +13,10 @@ import numpy as np
 
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.devices import ANY, DEVICES, is_shorthand
-from grove.scheduler.evict.victims import Running
+from grove.scheduler.evict.running import Running
 from grove.scheduler.filters.fit import allowed_mask
-from grove.scheduler.filters.taints import Taints, hard_taints_tolerated
-from grove.scheduler.model.answers import Budget, Placement
-from grove.scheduler.model.changes import (
+from grove.scheduler.filters.nodes import Taints, hard_taints_tolerated
+from grove.scheduler.model.answers import (
     ADD_NODES,
     END_OTHER,
     FEWER_PODS,
@@ -26,7 +25,9 @@ from grove.scheduler.model.changes import (
     SMALLER_PODS,
     UNCORDON,
     UNTAINT,
+    Budget,
     Change,
+    Placement,
 )
 from grove.scheduler.model.facts import HOSTNAME, NodeFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup

@@ -14,7 +14,7 @@ import numpy as np
 from grove.scheduler.cluster.nodes import Ints, Mask
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.cluster.topology import Tree
-from grove.scheduler.filters.interpod import affinity_mask, anti_affinity_mask, spread_mask
+from grove.scheduler.filters.pods import affinity_mask, anti_affinity_mask, spread_mask
 from grove.scheduler.model.facts import PodFacts, Requests, Shape
 from grove.scheduler.model.gang import Gang
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, NodeTable
-from grove.scheduler.filters.interpod import pods_near
-from grove.scheduler.filters.selectors import term_mask
+from grove.scheduler.filters.nodes import term_mask
+from grove.scheduler.filters.pods import pods_near
 from grove.scheduler.model.facts import HOSTNAME, SLOT, Network, Shape
 from grove.scheduler.model.podreq import BANDWIDTH
 from grove.scheduler.model.seams import (

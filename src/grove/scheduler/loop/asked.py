@@ -10,9 +10,8 @@ from functools import cached_property
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.meta import find_condition, is_true
-from grove.scheduler.evict.victims import Running
-from grove.scheduler.explain.explanation import Diagnosis, InLine, explain
-from grove.scheduler.explain.scores import ScoredGang, scored
+from grove.scheduler.evict.running import Running
+from grove.scheduler.explain.explanation import Diagnosis, InLine, ScoredGang, explain, scored
 from grove.scheduler.loop.decisions import at_best_homes
 from grove.scheduler.loop.nominate import running_units
 from grove.scheduler.loop.trees import gang_order, tree_of

@@ -20,7 +20,7 @@ from grove.api.meta import Key
 from grove.kube.clock import Clock
 from grove.kube.events import Recorder
 from grove.scheduler.evict.holds import Hold
-from grove.scheduler.evict.victims import POD
+from grove.scheduler.evict.running import POD
 from grove.scheduler.explain.explanation import closest_domain
 from grove.scheduler.explain.reasons import surplus_reason
 from grove.scheduler.loop import metrics

@@ -14,7 +14,7 @@ from grove.api.meta import Key
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.kube.cache import Cache
-from grove.scheduler.evict.victims import POD
+from grove.scheduler.evict.running import POD
 from grove.scheduler.loop.view import View
 from grove.scheduler.policy.gangs import GangState, base_of, is_initialized
 from grove.scheduler.policy.status import kept_seats

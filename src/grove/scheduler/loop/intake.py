@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from grove.api import labels
 from grove.api.conditions import EventReason
 from grove.kube.events import Recorder
-from grove.scheduler.evict.victims import POD
+from grove.scheduler.evict.running import POD
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import Attempt, Committer
 from grove.scheduler.loop.holding import Holding

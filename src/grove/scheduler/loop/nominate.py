@@ -21,8 +21,8 @@ from grove.api.selector import of
 from grove.kube.events import Recorder
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import NoVictims, Victims
+from grove.scheduler.evict.running import DisruptionBudget, Running, Terms
 from grove.scheduler.evict.vacancies import Vacancies
-from grove.scheduler.evict.victims import DisruptionBudget, Running, Terms
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.decisions import Decider, at_cleared_homes
 from grove.scheduler.loop.evictions import Evictions

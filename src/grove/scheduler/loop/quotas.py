@@ -25,7 +25,7 @@ from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.errors import KubeError, NotFound, NotLeader
 from grove.kube.events import Recorder
-from grove.scheduler.evict.victims import POD
+from grove.scheduler.evict.running import POD
 from grove.scheduler.explain.queues import queue_rows
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.seams import Policy

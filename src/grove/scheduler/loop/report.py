@@ -22,7 +22,7 @@ from grove.kube.controller import DONE, Controller, Result
 from grove.kube.errors import Conflict, NotFound
 from grove.kube.events import Recorder
 from grove.kube.store import revision_of
-from grove.scheduler.evict.victims import POD
+from grove.scheduler.evict.running import POD
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import (

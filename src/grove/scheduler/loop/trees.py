@@ -12,8 +12,8 @@ from grove.api.meta import Key
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PodFacts, Shape
-from grove.scheduler.model.gang import ZONES, BadGang, Gang, Pin, Strategy, Wishes, build_gang, wishing, zone_wishes
-from grove.scheduler.model.links import InvalidLinks, Neighbourhood, links_of
+from grove.scheduler.model.gang import BadGang, Gang, Pin, Strategy, build_gang
+from grove.scheduler.model.network import ZONES, InvalidLinks, Neighbourhood, Wishes, links_of, wishing, zone_wishes
 from grove.scheduler.model.seams import Applicant
 from grove.scheduler.policy.gangs import GangState, floor_of
 from grove.scheduler.policy.queue import Order, Stage

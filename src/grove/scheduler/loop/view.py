@@ -19,9 +19,9 @@ from grove.api.meta import Key, find_condition
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.evict.victims import RunningIndex
+from grove.scheduler.evict.running import RunningIndex
 from grove.scheduler.filters.fit import allowed_mask
-from grove.scheduler.filters.selectors import terms_mask
+from grove.scheduler.filters.nodes import terms_mask
 from grove.scheduler.loop.claims import DeviceClaims
 from grove.scheduler.loop.claimwrite import ClaimWriter
 from grove.scheduler.loop.sources import Sources

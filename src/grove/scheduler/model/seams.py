@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from grove.api.core import Pod
     from grove.scheduler.cluster.nodes import Ints, Mask
     from grove.scheduler.cluster.snapshot import Snapshot
-    from grove.scheduler.evict.victims import Running
+    from grove.scheduler.evict.running import Running
 
 
 class NodeFilter(Protocol):

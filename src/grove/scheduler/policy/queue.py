@@ -20,7 +20,7 @@ from grove.scheduler.model.seams import Applicant, Policy
 
 if TYPE_CHECKING:
     from grove.scheduler.cluster.snapshot import Snapshot
-    from grove.scheduler.evict.victims import Running
+    from grove.scheduler.evict.running import Running
 
 
 class Stage(IntEnum):

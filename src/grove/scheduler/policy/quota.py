@@ -42,7 +42,7 @@ from grove.scheduler.policy.reclaim import Reclaim, is_fixed, needs_guarantee
 
 if TYPE_CHECKING:
     from grove.scheduler.cluster.snapshot import Snapshot
-    from grove.scheduler.evict.victims import Running
+    from grove.scheduler.evict.running import Running
 
 MOST_HOLDERS = 3
 FIXED = "!"

@@ -16,7 +16,7 @@ from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.policy.queues import NO_LIMIT, Amounts, Queue, QueueTree, QueueUsage, counted
 
 if TYPE_CHECKING:
-    from grove.scheduler.evict.victims import Running
+    from grove.scheduler.evict.running import Running
 
 KAI_PREEMPTIBILITY, NON_PREEMPTIBLE = "kai.scheduler/preemptibility", "non-preemptible"
 
@@ -82,7 +82,7 @@ class Reclaim:
         self, running: Sequence[Running], account: Callable[[PodFacts], str | None], now_s: float
     ) -> list[list[Running]]:
         """Units to go, in rounds; a later one holds the earlier ones."""
-        from grove.scheduler.evict.victims import Running as Unit
+        from grove.scheduler.evict.running import Running as Unit
 
         if not self.lenders:
             return []

@@ -17,8 +17,8 @@ import msgspec
 from grove.api.meta import Json
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
+from grove.scheduler.evict.running import DisruptionBudget, Running
 from grove.scheduler.evict.vacancies import NO_VACANCIES, Freed, NotHeard, Recalled, Vacancies
-from grove.scheduler.evict.victims import DisruptionBudget, Running
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import NodeFacts, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from grove.api.koordinator import RESERVATION_ORDER, Reservation
 from grove.api.pod import Pod, Toleration
 from grove.api.reservation_ref import is_meant, tolerations
-from grove.scheduler.filters.taints import tolerates
+from grove.scheduler.filters.nodes import tolerates
 from grove.scheduler.model.facts import PODS, SLOT, Requests, Shape
 
 RESTRICTED = "Restricted"

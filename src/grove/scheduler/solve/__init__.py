@@ -3,6 +3,6 @@
     place.place(snapshot, gang, budget)  -> Placement | NoFit
 
 Inside, in the order of a decision: `problem` (the gang against the snapshot as numbers), `bounds` (cheap proofs),
-`search` over `weigh` and `fill` (good placements), `exact` over `packing` (the last word), `coupled` (pods
+`search` over `bounds` and `fill` (good placements), `exact` over `packing` (the last word), `coupled` (pods
 that look at each other), `score`. `state` is the scratch pad that counts the work.
 """

@@ -4,16 +4,26 @@ For groups that share nodes, a bound takes one resource and one size u and count
 size q weighs q // u, a node holds free // u. No packing can beat that, and it sees fragmentation that plain sums miss
 (ten nodes with 7 GPUs hold no 8-GPU pod). A group's own bound counts the pods of it that each node holds, exactly.
 Sums over a domain are differences of running sums, so one pass answers for every domain of every level.
+
+`Weighed` has these sums for one part in one run: which domains could hold it, how well, and (`domain_sets`) which few
+of them together when no single one can. That is a covering problem: several greedy orders are tried, the last domain of
+each set is exchanged for the tightest that will do, and sets come out smallest first. For one class of pods the
+largest-first order is exactly right, and the only one tried.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints, Mask
+from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
 from grove.scheduler.solve.problem import Problem, Segments
+
+if TYPE_CHECKING:
+    from grove.scheduler.solve.state import State
 
 MOST_MASKS = 6
 
@@ -126,3 +136,153 @@ def fewest_per_parent(capacity: Ints, parent: Ints, parents: int, need: int) -> 
     owners, where = np.unique(owner[at], return_index=True)
     counts[owners] = at[where] - first[owners] + 1
     return counts
+
+
+MOST_WISHES = 32
+"""Degrees of liking that are told apart; what is liked less than all these counts as nothing."""
+
+
+class Weighed:
+    def __init__(self, problem: Problem, state: State, bounds: list[Bound], low: int, high: int) -> None:
+        self._problem, self._low, self._high = problem, low, high
+        self.bounds = bounds
+        self.need = np.array([bound.need for bound in bounds], dtype=np.int64)
+        self._running = running_sums(state.capacities(bounds, low, high))
+
+    def held(self, starts: Ints, ends: Ints) -> Ints:
+        """What each of these runs holds, by each bound."""
+        found: Ints = self._running[:, ends - self._low] - self._running[:, starts - self._low]
+        return found
+
+    def fitting(self, held: Ints) -> Ints:
+        """Indices of the runs that pass every bound."""
+        fits: Mask = np.logical_and.reduce(held >= self.need[:, None], axis=0)
+        return fits.nonzero()[0]
+
+    def scarce(self, held: Ints) -> int:
+        """The bound that leaves least to spare over all these runs: tightness is measured by it."""
+        return int((self.need / np.maximum(held.sum(axis=1), 1)).argmax())
+
+    def fewest(self, prefer: int, starts: Ints, ends: Ints) -> Ints:
+        """A bound, for each run (in rising order), on how many domains of the preferred level it takes."""
+        inner = self._problem.segments(prefer)
+        a, b = inner.within(self._low, self._high)
+        parent = starts.searchsorted(inner.starts[a:b], side="right") - 1
+        inside = (parent >= 0) & (inner.ends[a:b] <= ends[np.maximum(parent, 0)])
+        held = self.held(inner.starts[a:b], inner.ends[a:b])
+        found = np.ones(starts.size, dtype=np.int64)
+        for t, units in enumerate(self.need.tolist()):
+            found = np.maximum(found, fewest_per_parent(held[t][inside], parent[inside], starts.size, units))
+        return found
+
+    def fewest_anywhere(self, prefer: int) -> int:
+        """The same bound for the whole run."""
+        segments = self._problem.segments(prefer)
+        first, last = segments.within(self._low, self._high)
+        held = self.held(segments.starts[first:last], segments.ends[first:last])
+        return max(fewest_needed(held[t], units) for t, units in enumerate(self.need.tolist()))
+
+    def is_scattered(self, homes: Ints, level: int) -> bool:
+        """Whether nodes lie in more domains of a level than would be needed now; of pods that all left, nobody goes
+        back to such seats."""
+        return int(np.unique(self._problem.tree.domains[level][homes]).size) > self.fewest_anywhere(level)
+
+    def costs(self, bound: int, starts: Ints, ends: Ints) -> Ints:
+        """What the cheapest rows that could do would cost in each run (preemption)."""
+        cost = self._problem.cost
+        assert cost is not None
+        capacity = np.diff(self._running[bound])
+        found = np.zeros(starts.size, dtype=np.int64)
+        for i, (low, high) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            price = cost[low:high]
+            order = price.argsort(kind="stable")
+            filled = capacity[low - self._low : high - self._low][order].cumsum()
+            used = int(filled.searchsorted(self.need[bound])) + 1
+            found[i] = int(price[order][:used].sum())
+        return found
+
+
+def liking(
+    problem: Problem, state: State, groups: Iterable[int], run: tuple[int, int], starts: Ints, ends: Ints
+) -> Ints:
+    """How well the groups' pods would like each of these runs inside `run`: their node preferences met, summed up."""
+    low, high = run
+    found = np.zeros(starts.size, dtype=np.int64)
+    for g in groups:
+        group = problem.groups[g]
+        soft = problem.options[group.options[0]].soft if group.options else None
+        if soft is None or group.need == 0:
+            continue
+        room, soft = state.room(group.options[0], low, high), soft[low:high]
+        left = np.full(starts.size, group.need, dtype=np.int64)
+        for value in np.unique(soft)[::-1][:MOST_WISHES]:
+            held = running_sum(room * (soft == value))
+            got = np.minimum(left, held[ends - low] - held[starts - low])
+            found += int(value) * got
+            left -= got
+    return found
+
+
+MOST_SETS = 12
+
+
+def domain_sets(held: Ints, need: Ints) -> Iterator[Ints]:
+    """Sets of domain indices, few domains first. `held[t, d]` is what domain d holds by test t, of `need[t]`."""
+    found: dict[tuple[int, ...], None] = {}
+    for order in _orders(held, need):
+        chosen = _prefix(held, need, order)
+        if chosen.size:
+            found.setdefault(tuple(np.sort(_tight_last(held, need, chosen)).tolist()))
+            found.setdefault(tuple(np.sort(chosen).tolist()))
+    sets = sorted(found, key=lambda members: (len(members), int(held[:, list(members)].sum()), members))
+    for members in sets[:MOST_SETS]:
+        yield np.array(members, dtype=np.int64)
+    # A set that passes the counting tests may still not pack: offer the best with one more domain as well.
+    for members in sets[:2]:
+        gains = np.minimum(held, need[:, None]).sum(axis=0)
+        gains[list(members)] = -1
+        if gains.size and gains.max() > 0:
+            yield np.sort(np.append(np.array(members, dtype=np.int64), np.argmax(gains)))
+
+
+def _orders(held: Ints, need: Ints) -> Iterator[Ints]:
+    share = held / np.maximum(need, 1)[:, None]
+    useful = np.minimum(share, 1).sum(axis=0)
+    for t in range(held.shape[0]):
+        yield np.lexsort((-useful, -held[t]))
+    if held.shape[0] > 1:
+        yield (-share.min(axis=0)).argsort(kind="stable")
+        yield (-useful).argsort(kind="stable")
+        yield _by_cover(held, need)
+
+
+def _by_cover(held: Ints, need: Ints) -> Ints:
+    """Each next domain is the one that brings most of what is still missing."""
+    missing = need.copy()
+    left = np.ones(held.shape[1], dtype=np.bool_)
+    order: list[int] = []
+    while left.any() and (missing > 0).any():
+        gains = (np.minimum(held, np.maximum(missing, 0)[:, None]) / np.maximum(need, 1)[:, None]).sum(axis=0)
+        gains[~left] = -1.0
+        best = int(gains.argmax())
+        order.append(best)
+        left[best] = False
+        missing = missing - held[:, best]
+    return np.array(order, dtype=np.int64)
+
+
+def _prefix(held: Ints, need: Ints, order: Ints) -> Ints:
+    """The shortest beginning of the order that passes every test; empty if the whole does not."""
+    holds: Mask = np.logical_and.reduce(held[:, order].cumsum(axis=1) >= need[:, None], axis=0)
+    enough = holds.nonzero()[0]
+    return order[: int(enough[0]) + 1] if enough.size else order[:0]
+
+
+def _tight_last(held: Ints, need: Ints, chosen: Ints) -> Ints:
+    """The set with its last domain replaced by the least roomy one that will still do."""
+    base = held[:, chosen[:-1]].sum(axis=1)
+    fits = (base[:, None] + held >= need[:, None]).all(axis=0)
+    fits[chosen[:-1]] = False
+    options = fits.nonzero()[0]
+    best = options[held[:, options].sum(axis=0).argmin()]
+    return np.append(chosen[:-1], best)

@@ -15,7 +15,7 @@ import numpy as np
 
 from grove.scheduler.cluster.nodes import Ids, Ints, Mask
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.filters.interpod import affinity_mask, anti_affinity_mask, pods_by_domain, spread_mask
+from grove.scheduler.filters.pods import affinity_mask, anti_affinity_mask, pods_by_domain, spread_mask
 from grove.scheduler.model.facts import PodFacts, PodScope, Spread
 from grove.scheduler.solve.problem import Part, Problem
 from grove.scheduler.solve.state import ROWS_A_STEP, State

@@ -11,11 +11,10 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from grove.scheduler.solve.bounds import Bound, bounds_for
+from grove.scheduler.solve.bounds import Bound, Weighed, bounds_for
 from grove.scheduler.solve.packing import Packing, Slice
 from grove.scheduler.solve.problem import Part, Problem
 from grove.scheduler.solve.state import OutOfSteps, State
-from grove.scheduler.solve.weigh import Weighed
 
 MOST_ROWS, PACK_STEPS = 256, 400
 """Domains up to this size are packed when a part is sent there, with so much work; beyond it, counting must do."""

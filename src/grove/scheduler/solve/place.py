@@ -22,7 +22,7 @@ from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import BUDGET_ENDED, NO_DOMAIN, NO_NODE, NO_PACKING, NO_ROOM, PINNED, Reason
-from grove.scheduler.solve.bounds import bounds_for, running_sums, within_segments
+from grove.scheduler.solve.bounds import Weighed, bounds_for, running_sums, within_segments
 from grove.scheduler.solve.coupled import Coupled
 from grove.scheduler.solve.exact import exact_placement, wishes_granted
 from grove.scheduler.solve.fill import place_surplus
@@ -30,7 +30,6 @@ from grove.scheduler.solve.problem import Part, Problem, state_problem
 from grove.scheduler.solve.score import placement_score
 from grove.scheduler.solve.search import Order, Run, Search, preferring_parts
 from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State, take_time
-from grove.scheduler.solve.weigh import Weighed
 
 QUICK_STEPS, LONG_STEPS = 440, 800
 """Steps for a good placement: before it is known whether any exists, and after."""

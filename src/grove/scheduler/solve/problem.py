@@ -16,11 +16,11 @@ from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.cluster.topology import Tree
 from grove.scheduler.filters.fit import PLENTY, allowed_mask, liking, open_mask, open_rows, room
+from grove.scheduler.filters.pods import Relations
 from grove.scheduler.model.answers import NoFit
 from grove.scheduler.model.facts import HOSTNAME, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup
 from grove.scheduler.model.reasons import MISSING_PODS, NO_NODE, UNKNOWN_LEVEL, Reason
-from grove.scheduler.solve.relations import Relations
 
 
 @dataclass(slots=True)

@@ -15,12 +15,11 @@ from typing import TypeAlias
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
-from grove.scheduler.solve.bounds import Bound, bounds_for
+from grove.scheduler.solve.bounds import Bound, Weighed, bounds_for, domain_sets, liking
 from grove.scheduler.solve.exact import exact_placement
 from grove.scheduler.solve.fill import fill_group
 from grove.scheduler.solve.problem import Part, Problem
 from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
-from grove.scheduler.solve.weigh import Weighed, domain_sets, liking
 
 MOST_SCOPES = 8
 """How many ways to honour a preference are tried before it is given up."""

@@ -1,7 +1,8 @@
-"""Who talks to whom: cliques that are linked, and what of the network that means for a pod that waits.
+"""What a PodGang's annotations say of the network: cliques that talk to each other, and zones it would like to be in.
 
 Links are written as `prefill=decode:3,router=prefill`: each pair of cliques with its weight, 1 if none is given; a link
-holds both ways. On a PodGang they are in the annotation `grove.io/network-affinity`.
+holds both ways. They are in the annotation `grove.io/network-affinity`. Zones come best first, and are a wish of every
+pod, never a condition.
 """
 
 from __future__ import annotations
@@ -9,13 +10,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from grove.api import labels
-from grove.scheduler.model.facts import Network, NodeTerm
+from grove.api.selector import Requirement
+from grove.scheduler.model.facts import Network, NodeTerm, PodFacts, Shape
 
 Links = Mapping[tuple[str, str], int]
-Zones = tuple[tuple[int, NodeTerm], ...]
+Wishes = tuple[tuple[int, NodeTerm], ...]
+
+ZONES = "scheduling.koordinator.sh/network-topology-zone"
+CLOUD_ZONE = "topology.kubernetes.io/zone"
+"""What a zone is where no topology names its levels."""
+WEIGHT = 100
 
 SAME_CLIQUE, SAME_GROUP = 2, 1
 """How much pods of one clique, and of one copy of a scaling group, are drawn to each other."""
@@ -46,7 +54,7 @@ class Neighbourhood:
     """Placed pods of a set, as (labels, node), and what they mean to its waiting ones: the same for all of a clique."""
 
     def __init__(
-        self, links: Links, placed: Sequence[tuple[Mapping[str, str], str]], waiting: int, zones: Zones
+        self, links: Links, placed: Sequence[tuple[Mapping[str, str], str]], waiting: int, zones: Wishes
     ) -> None:
         self._links, self._placed, self._waiting, self._zones = links, placed, waiting, zones
         self._known: dict[tuple[str, str, str], Network] = {}
@@ -73,3 +81,27 @@ class Neighbourhood:
                 weights[node] += weight
         peers = tuple((weight, node) for node, weight in sorted(weights.items())[:MOST_PEERS])
         return Network(peers, tuple(sorted(clique)[:MOST_PEERS]), self._waiting, self._zones)
+
+
+def zone_wishes(text: str, levels: Mapping[str, str]) -> Wishes:
+    """Preferred terms, the first zone with most weight. `levels` are node label keys by the levels' names."""
+    found = []
+    for rank, part in enumerate(text.split(",")):
+        level, _, zone = (word.strip() for word in part.rpartition("="))
+        keys = list(dict.fromkeys(levels.values())) or [CLOUD_ZONE]
+        if level:
+            keys = [levels.get(level, level)]
+        if zone:
+            weight = max(1, WEIGHT // (rank + 1))
+            found += [(weight, NodeTerm((Requirement(key, "In", frozenset((zone,))),))) for key in keys]
+    return tuple(found)
+
+
+def wishing(pod: PodFacts, wishes: Wishes) -> PodFacts:
+    return pod.shaped(_wishing(pod.shape, wishes)) if wishes else pod
+
+
+@lru_cache(maxsize=4096)
+def _wishing(shape: Shape, wishes: Wishes) -> Shape:
+    """Cached, because pods of one class share a shape and the search is quick because of it."""
+    return replace(shape, preferred_nodes=(*shape.preferred_nodes, *wishes))
