@@ -237,3 +237,37 @@ async def test_a_pod_that_was_lost_comes_back_to_its_node_after_a_restart_too(cl
         assert set((await bench.nodes_of("sys")).values()) == {large}
         found = (await bench.podgang("sys")).status.conditions
         assert "SeatsKept" not in {one.type for one in found}, "it is whole"
+
+
+@pytest.mark.parametrize("terminates", [False, True], ids=["gone at once", "terminating for long"])
+async def test_a_pod_above_the_minimum_comes_back_to_its_node_after_a_restart_too(
+    cluster: Any, terminates: bool
+) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(1)
+        await bench.apply(gang("other", group("w", 1)))
+        await bench.expect({"other/w": 1})
+        await bench.add_nodes(2)
+        made = gang("sys", group("w", 2, 1), labels={"grove.io/scheduler-name": "grove-scheduler"})
+        await bench.apply(made)
+        await bench.expect({"other/w": 1, "sys/w": 2})
+        left = (await bench.nodes_of("sys"))["sys-w-1"]
+        await bench.client.delete(PodGang, "other", bench.namespace)  # its node is the first that a new pod would take
+        await bench.client.delete(Pod, "other-w-0", bench.namespace, grace_period_s=0)
+        if terminates:
+            await bench.client.patch(Pod, "sys-w-1", {"metadata": {"finalizers": ["grove.io/test"]}}, bench.namespace)
+        await bench.client.delete(Pod, "sys-w-1", bench.namespace, grace_period_s=0)
+        if not terminates:
+            assert (await bench.condition("sys", "SeatsKept", status="True")).message == f"w: {left}"
+        await bench.stop()
+        await bench.start()
+        if terminates:
+            await bench.client.patch(Pod, "sys-w-1", {"metadata": {"finalizers": None}}, bench.namespace)
+        await bench.create_pods(made, only=["sys-w-1"])
+        await bench.expect({"sys/w": 2})
+        assert (await bench.nodes_of("sys"))["sys-w-1"] == left
+
+        async def is_whole() -> bool:
+            return "SeatsKept" not in {one.type for one in (await bench.podgang("sys")).status.conditions}
+
+        await cluster.eventually(is_whole)

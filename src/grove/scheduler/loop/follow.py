@@ -110,6 +110,7 @@ class Follower:
         key = new.metadata.key
         if old is None:
             gang.met(key, ours=self._view.is_ours(new))
+            _keep_seat(gang, gang.group_of[key], new)
             self._learn_base(gang, new)
             if (new.spec.priority or 0) > gang.priority and not gang.podgang.spec.priority_class_name:
                 self._set_priority(gang)
@@ -147,6 +148,7 @@ class Follower:
             return
         name = str(new.metadata.key)
         gang = self._view.gangs.get(name)
+        is_new = gang is None
         if gang is None:
             gang = self._view.gangs[name] = GangState(name, new, seats=kept_seats(new))
             self._mark_scaled(name)
@@ -154,6 +156,8 @@ class Follower:
         gang.adopt(new)
         if old is None or old.spec != new.spec:
             self._refer(gang, before)
+        for pod, group in self._view.members(gang) if is_new else ():
+            _keep_seat(gang, group, pod)
         if old is None or _gang_state_of(old) != _gang_state_of(new):
             self._view.mark(name, fresh=True)
         else:
@@ -271,6 +275,13 @@ class Follower:
             if gang.podgang.spec.priority_class_name == name:
                 self._set_priority(gang)
                 self._view.mark(gang.name)
+
+
+def _keep_seat(gang: GangState, group: str, pod: Pod) -> None:
+    """Keeps the seat of a pod that is met when it is leaving already, unless the object says that it is kept."""
+    node = pod.spec.node_name
+    if node and pod.metadata.is_deleting and node not in gang.seats.get(group, ()):
+        gang.vacate(group, node)
 
 
 def _state_of(pod: Pod) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from grove.api import conditions as words
 from grove.api.conditions import EventReason, with_condition
 from grove.api.core import Pod
 from grove.api.meta import find_condition
-from grove.api.podgang import PodGang, PodGangStatus
+from grove.api.podgang import PENDING, PodGang, PodGangStatus
 from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.controller import DONE, Controller, Result
@@ -78,6 +78,8 @@ class Reporter:
         self._reworded: dict[str, tuple[Reason, float]] = {}
         self._settles: dict[str, tuple[str, float]] = {}
         """Reason of the last verdict, and when it will have stood long enough to be written."""
+        self._lacking: dict[str, float] = {}
+        """Since when seats of a gang are vacant and pods of it awaited."""
         self._stirred_s = 0.0
         self._written: dict[str, PodGang] = {}
         """What our own last write answered, until the cache shows it or something newer."""
@@ -133,6 +135,7 @@ class Reporter:
         self._reworded.pop(unit, None)
         self._written.pop(unit, None)
         self._settles.pop(unit, None)
+        self._lacking.pop(unit, None)
 
     # Writing
 
@@ -151,10 +154,15 @@ class Reporter:
             self._clock.now(),
             self.say,
         )
-        again = Result(after_s=self._unsettled_s(gang))
-        if says_nothing(current.status, wanted) or (again.after_s and is_just_starting(current.status, wanted)):
+        unsettled_s, lacking_s = self._unsettled_s(gang), self._lacking_s(gang)
+        stands = wanted.phase != PENDING
+        if stands:
+            wanted = with_seats(wanted, gang.seats if lacking_s == 0 else {}, self._clock.now())
+        again = Result(after_s=unsettled_s or lacking_s or None)
+        if says_nothing(current.status, wanted) or (unsettled_s and is_just_starting(current.status, wanted)):
             return again
-        wanted = with_seats(wanted, gang.seats, self._clock.now())
+        if not stands:  # that it lost pods is written anyway
+            wanted = with_seats(wanted, gang.seats, self._clock.now())
         try:
             self._written[name] = await self._client.patch(
                 PodGang, current.metadata.name, status_patch(current, wanted), current.metadata.namespace,
@@ -183,6 +191,18 @@ class Reporter:
             due_s = max(due_s, min(self._stirred_s + START_S, due_s + MOST_START_S - START_S))
         left_s = due_s - asyncio.get_running_loop().time()
         return left_s if left_s > 0 else None
+
+    def _lacking_s(self, gang: GangState) -> float | None:
+        """Seconds until the seats of lost pods are worth a write of their own; None if nobody is to come for one.
+
+        Mostly others come at once and take them.
+        """
+        pods = self._view.members(gang)
+        if not any(gang.seats.values()) or not (gang.missing or any(self._view.is_pending(pod) for pod, _ in pods)):
+            self._lacking.pop(gang.name, None)
+            return None
+        now = asyncio.get_running_loop().time()
+        return max(0.0, self._lacking.setdefault(gang.name, now) + CREATION_S - now)
 
     def _newest(self, gang: GangState) -> PodGang:
         shown, written = gang.podgang, self._written.get(gang.name)

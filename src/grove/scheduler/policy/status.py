@@ -132,10 +132,10 @@ def former_place(podgang: PodGang) -> frozenset[str]:
 
 
 def with_seats(status: PodGangStatus, seats: Mapping[str, Sequence[str]], now: datetime) -> PodGangStatus:
-    """The status with the seats of a gang that lacks pods, as far as it is written anyway: they are worth no write of
-    their own, and without them a scheduler that starts would not know which nodes to go back to."""
+    """The status with the seats of a gang that lacks pods: without them a scheduler that starts would not know which
+    nodes to go back to."""
     text = "; ".join(f"{group}: {' '.join(nodes)}" for group, nodes in sorted(seats.items()) if nodes)
-    if status.phase != PENDING or not text or len(text) > MOST_NAMES:
+    if not text or len(text) > MOST_NAMES:
         conditions = without_condition(status.conditions, words.SEATS_KEPT)
     else:
         conditions = with_condition(
