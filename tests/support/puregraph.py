@@ -11,7 +11,7 @@ Good for golden graphs and for laws about sequences of changes; timing, caches a
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, TypeVar
@@ -41,17 +41,40 @@ from grove.operator.podclique.pod import PodBlueprint
 from grove.operator.podclique.pods import PodPlan, plan_pods
 from grove.operator.podclique.status import clique_status
 from grove.operator.podcliqueset.status import set_status
-from grove.operator.podgang.gangs import GangContext, is_scheduled, may_be_ungated, wanted_gangs
+from grove.operator.podgang.gangs import GangContext, WantedGang, is_scheduled, may_be_ungated, wanted_gang
 from grove.operator.podgang.status import gang_status
 from grove.operator.scalinggroup.status import group_status
 from grove.operator.shared import children
 from grove.operator.shared.claims import wanted_clique_claims, wanted_group_claims, wanted_set_claims
 from grove.operator.shared.diff import plan_children, status_patch
-from grove.operator.shared.layout import group_config_of, live_replicas, replica_of, unit_of
+from grove.operator.shared.layout import (
+    GangLayout,
+    GroupReplicas,
+    group_config_of,
+    live_replicas,
+    replica_layouts,
+    replica_of,
+    unit_of,
+)
 from grove.operator.shared.outcome import COMPLETE
 
 T = TypeVar("T", bound=Object)
 START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def gang_layouts(pcs: PodCliqueSet, group_replicas: GroupReplicas) -> list[GangLayout]:
+    """Every PodGang a set may have: all base gangs, then the scaled ones replica by replica."""
+    found = [one for replica in range(pcs.spec.replicas) for one in replica_layouts(pcs, replica, group_replicas)]
+    return sorted(found, key=lambda one: one.scaled is not None)
+
+
+def wanted_gangs(
+    context: GangContext, group_replicas: GroupReplicas, existing: Mapping[str, PodGang]
+) -> list[WantedGang]:
+    """All PodGangs that a set wants."""
+    layouts = gang_layouts(context.pcs, group_replicas)
+    found = (wanted_gang(context, layout, existing.get(layout.name)) for layout in layouts)
+    return [gang for gang in found if gang is not None]
 
 
 class PureGraph:

@@ -29,6 +29,10 @@ class Resource(NamedTuple):
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    def manifest(self, metadata: Json, **content: Any) -> Json:
+        """An object of this kind as it is created."""
+        return {"apiVersion": self.api_version, "kind": self.kind, "metadata": metadata, **content}
+
     @property
     def base_path(self) -> str:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"

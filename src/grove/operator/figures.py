@@ -18,6 +18,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.kube.cache import Cache
 from grove.kube.clock import Clock
+from grove.operator.shared.rollout import is_open
 
 _SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400)
 PLACED_SECONDS = Histogram("grove_gang_placed_seconds", "From a PodGang's creation to its placement.", buckets=_SECONDS)
@@ -42,7 +43,7 @@ class SetFigures(Collector):
             outdated += max(0, pcs.spec.replicas - pcs.status.updated_replicas)
             restarts += pcs.status.gang_restarts
             progress = pcs.status.update_progress
-            if progress is not None and progress.update_ended_at is None:
+            if is_open(progress):
                 rolling += 1
                 moved = progress.last_progress_time or progress.update_started_at
                 stalled_s = max(stalled_s, (now - moved).total_seconds() if moved is not None else 0.0)

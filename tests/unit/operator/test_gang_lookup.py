@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.manifests import clique, group, pcs
+from tests.support.puregraph import gang_layouts
 
 from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
 from grove.operator.podgang.gangs import find_gang_layout, find_replica
-from grove.operator.shared.layout import gang_layouts, replica_layouts
+from grove.operator.shared.layout import replica_layouts
 
 SHAPE = pcs(
     "a-1", clique("w"), clique("lead"), clique("m"), clique("n"), replicas=12,

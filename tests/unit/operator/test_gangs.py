@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from tests.support.manifests import clique, group, pcs, worked_example
 from tests.support.observed import NOW, all_cliques, binding, clique_of, pod, set_of
+from tests.support.puregraph import gang_layouts, wanted_gangs
 
 from grove.api.core import Pod
 from grove.api.meta import Json, find_condition
@@ -22,10 +23,9 @@ from grove.operator.podgang.gangs import (
     gate_removal,
     is_scheduled,
     may_be_ungated,
-    wanted_gangs,
 )
 from grove.operator.podgang.status import gang_status
-from grove.operator.shared.layout import gang_layouts, live_replicas
+from grove.operator.shared.layout import live_replicas
 from grove.sim.patch import json_patch
 
 PAIR = pcs("d", clique("a", 2, min_available=1), clique("b"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.support.manifests import clique, group, pcs, worked_example
 from tests.support.observed import clique_of, group_of, set_of
+from tests.support.puregraph import gang_layouts
 
 from grove.api.podclique import PodCliqueSpec
 from grove.operator.shared.layout import (
     floor,
-    gang_layouts,
     group_floor,
     live_replicas,
     member_units,

@@ -14,7 +14,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
-from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader
+from grove.kube.errors import Conflict, KubeError, NotLeader
 from grove.kube.writes import namespace_ends
 from grove.operator.pod.controller import PARENT
 from grove.operator.podclique.plan import CliquePlan, ObservedClique, plan_clique
@@ -23,11 +23,10 @@ from grove.operator.podgang.gangs import is_scheduled
 from grove.operator.shared.claims import wanted_clique_claims
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps
-from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_clique
+from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_clique, release
 from grove.operator.shared.cluster.pod_facts import ON_NODE, PodLoads, VanishedNodes, Waits, by_node
 from grove.operator.shared.cluster.pod_writer import PodWriter
 from grove.operator.shared.cluster.sets import SET, set_key
-from grove.operator.shared.diff import finalizer_patch
 from grove.operator.shared.layout import Unit, replica_of, unit_of
 from grove.operator.shared.outcome import COMPLETE, Outcome
 from grove.operator.shared.rollout import concerned_replicas, is_paused
@@ -183,16 +182,11 @@ class PodCliqueController:
     async def _finish(self, clique: PodClique) -> Result:
         """Lets a clique go; its pods follow it by their owner reference."""
         self.forget(clique.metadata.uid)
-        meta = clique.metadata
-        patch = finalizer_patch(meta.finalizers, meta.resource_version, labels.CLIQUE_FINALIZER, present=False)
-        if patch is not None:
-            pods_stay = any(not pod.metadata.is_deleting for pod in self._cache.owned(Pod, by=meta.uid))
-            if pods_stay and not self._goes_with_set(clique):
+        if labels.CLIQUE_FINALIZER in clique.metadata.finalizers:
+            pods = self._cache.owned(Pod, by=clique.metadata.uid)
+            if not self._goes_with_set(clique) and not all(pod.metadata.is_deleting for pod in pods):
                 await delete_ahead_of_clique(self._deps.client, clique)
-            try:
-                await self._deps.client.patch(PodClique, meta.name, patch, meta.namespace)
-            except NotFound:
-                pass
+            await release(self._deps.client, clique, labels.CLIQUE_FINALIZER)
         return DONE
 
     def _goes_with_set(self, clique: PodClique) -> bool:

@@ -80,12 +80,7 @@ def build_pod(blueprint: PodBlueprint, index: int, name: str) -> Json:
         metadata["annotations"].setdefault(labels.GPU_MEMORY, pcs.metadata.annotations[labels.GPU_MEMORY])
     if blueprint.incarnation:
         metadata["annotations"][labels.INCARNATION] = str(blueprint.incarnation)
-    pod: Json = {
-        "apiVersion": Pod.RESOURCE.api_version,
-        "kind": Pod.RESOURCE.kind,
-        "metadata": metadata,
-        "spec": spec,
-    }
+    pod = Pod.RESOURCE.manifest(metadata, spec=spec)
     site = PodSite(pcs, unit.gang, clique.metadata.name, index, min_pods(unit.template), blueprint.gang)
     backend.prepare_pod(pod, site)
     return pod

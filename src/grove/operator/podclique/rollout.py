@@ -8,7 +8,7 @@
 
 `ready` falls by one with each ready pod taken. A replacement is known by its index, which also keeps the host name; an
 index that scaling took away is not waited for. Members of a scaling group have no update of their own: their replica is
-recreated whole (`rollout_group`).
+recreated whole (`scalinggroup.rollout`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from grove.operator.shared.rollout import (
     has_template,
     incarnation_in_effect,
     is_chosen,
+    is_open,
     is_rolling,
     left_behind,
     max_unavailable,
@@ -79,8 +80,7 @@ class CliqueStep:
 
 def next_rollout_step(observed: CliqueObserved, now: datetime) -> CliqueStep:
     progress = observed.progress
-    is_open = progress is not None and progress.update_ended_at is None
-    closed = _ended(progress, now) if progress is not None and is_open else progress
+    closed = _ended(progress, now) if is_open(progress) else progress
     if not observed.rolling:
         if observed.realised != observed.target and (progress is None or _target(progress) != observed.target):
             return CliqueStep(_begun(observed.target, now, ended=now))
@@ -89,17 +89,17 @@ def next_rollout_step(observed: CliqueObserved, now: datetime) -> CliqueStep:
         # One that OnDelete left says what the clique was to become then, and would hold it there.
         return CliqueStep(progress if progress is not None and _target(progress) == observed.target else None)
     old = [pod for pod in observed.pods if pod.old]
-    if not observed.chosen or (observed.realised == observed.target and not is_open and not old):
+    if not observed.chosen or (observed.realised == observed.target and not is_open(progress) and not old):
         return CliqueStep(closed)
     if not observed.has_template:
         return CliqueStep(progress)  # new pods would be old ones: the clique itself is about to be told
-    down = progress.ready_pods_selected_to_update if progress is not None and is_open else None
+    down = progress.ready_pods_selected_to_update if is_open(progress) else None
     if progress is None or _target(progress) != observed.target:
         progress = _begun(observed.target, now)
         if down is not None:  # what an overtaken update has in flight still counts
             selection = PodsSelectedToUpdate(current=down.current, indexes=down.indexes)
             progress = msgspec.structs.replace(progress, ready_pods_selected_to_update=selection)
-    elif not is_open:
+    elif not is_open(progress):
         progress = msgspec.structs.replace(progress, update_ended_at=None)
 
     flying = [index for index in _selected(progress) if _is_flying(observed, index)]

@@ -34,6 +34,7 @@ from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.operator.shared.layout import floor
 from grove.operator.shared.outcome import Outcome, with_outcome
+from grove.operator.shared.rollout import is_open
 
 BELOW_MINIMUM = "BelowMinAvailable"
 """The condition of a clique or group that runs, as it was asked to, with less than its minAvailable."""
@@ -126,8 +127,7 @@ def is_updated(clique: PodClique, template_hash: str, generation: str) -> bool:
 
 def lost_all_scheduled(before: PodCliqueStatus, after: PodCliqueStatus) -> bool:
     """Whether the last scheduled pod has just gone, which is worth an event; not if an update took it."""
-    updating = after.update_progress is not None and after.update_progress.update_ended_at is None
-    return before.scheduled_replicas > 0 and after.scheduled_replicas == 0 and not updating
+    return before.scheduled_replicas > 0 and after.scheduled_replicas == 0 and not is_open(after.update_progress)
 
 
 def _conditions(clique: PodClique, counts: PodCounts, now: datetime) -> tuple[Condition, ...]:
@@ -157,8 +157,7 @@ def with_below_minimum(
 
 
 def _breach(clique: PodClique, counts: PodCounts, need: int) -> tuple[str, str, str]:
-    progress = clique.status.update_progress
-    if progress is not None and progress.update_ended_at is None:
+    if is_open(clique.status.update_progress):
         return UNKNOWN, UPDATE_IN_PROGRESS, "not judged while an update is under way"
     if counts.scheduled < need:
         return TRUE, SCHEDULED_REPLICAS_BELOW_MIN_AVAILABLE, f"fewer than {need} pods have a node"
@@ -185,7 +184,7 @@ def _with_realised_hashes(
 ) -> PodCliqueStatus:
     """The hashes move on only when every pod is from the new template and no update is open."""
     progress = status.update_progress
-    if status.updated_replicas != status.replicas or (progress is not None and progress.update_ended_at is None):
+    if status.updated_replicas != status.replicas or is_open(progress):
         return status
     if progress is not None:
         template, generation = progress.pod_template_hash, progress.pod_clique_set_generation_hash

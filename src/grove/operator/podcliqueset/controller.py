@@ -21,7 +21,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
-from grove.kube.errors import Invalid, KubeError, NotFound
+from grove.kube.errors import Invalid, KubeError
 from grove.operator.podcliqueset.plan import ACCESS, CHILDREN, ChildKind, ObservedSet, SetPlan, plan_set
 from grove.operator.podcliqueset.takeover import takeover
 from grove.operator.podgang.controller import PodGangController
@@ -29,12 +29,12 @@ from grove.operator.shared.claims import all_sharing, wanted_set_claims
 from grove.operator.shared.cluster.children_writer import Changes
 from grove.operator.shared.cluster.claim_writer import ComputeDomain, ComputeDomains, edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps
-from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_set, delete_replicas
+from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_set, delete_replicas, release
 from grove.operator.shared.cluster.sets import SET, set_key
 from grove.operator.shared.diff import finalizer_patch, is_controlled_by, status_patch
 from grove.operator.shared.layout import replica_of
 from grove.operator.shared.outcome import Outcome, outcome_of, with_outcome
-from grove.operator.shared.rollout import is_updating
+from grove.operator.shared.rollout import is_open
 from grove.operator.shared.startup import has_start_order, mounts_token
 from grove.operator.shared.status_batching import PROGRESS_S, SETTLE_S
 
@@ -297,9 +297,7 @@ class PodCliqueSetController:
     async def _finish(self, pcs: PodCliqueSet) -> Result:
         """Lets a set go; its children follow it by their owner references."""
         self.forget(pcs.metadata.uid)
-        meta = pcs.metadata
-        patch = finalizer_patch(meta.finalizers, meta.resource_version, labels.SET_FINALIZER, present=False)
-        if patch is None:
+        if labels.SET_FINALIZER not in pcs.metadata.finalizers:
             return DONE
         try:
             await self._domains.release_all(pcs)
@@ -310,10 +308,7 @@ class PodCliqueSetController:
             await self._deps.statuses.write(pcs, status, news=True)
             raise
         await delete_ahead_of_set(self._deps.client, pcs)
-        try:
-            await self._deps.client.patch(PodCliqueSet, meta.name, patch, meta.namespace)
-        except NotFound:
-            pass
+        await release(self._deps.client, pcs, labels.SET_FINALIZER)
         return DONE
 
     def forget(self, uid: str) -> None:
@@ -328,7 +323,7 @@ class PodCliqueSetController:
         """Something about the set is to be reported."""
         pcs = self._cache.get(PodCliqueSet, key_)
         if pcs is not None:
-            cost_s = UPDATE_LOOK_S if is_updating(pcs) else LOOK_S
+            cost_s = UPDATE_LOOK_S if is_open(pcs.status.update_progress) else LOOK_S
             self._queue.add(key_, after_s=min(SETTLE_S + cost_s * pcs.spec.replicas, LONGEST_WAIT_S))
 
     def _wake_children(self, key_: Key, after_s: float = SETTLE_S) -> None:

@@ -41,7 +41,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podclique.status import is_updated
 from grove.operator.shared.diff import owned_by
 from grove.operator.shared.layout import group_floor, min_pods, standalone_units
-from grove.operator.shared.rollout import is_paused, is_rolling, max_unavailable, replica_incarnation, within
+from grove.operator.shared.rollout import is_open, is_paused, is_rolling, max_unavailable, replica_incarnation, within
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def next_rollout_step(observed: SetObserved, now: datetime) -> SetStep:
         return SetStep(observed.wanted, None)  # a new set: there is nothing to update
     if observed.recorded != observed.wanted:
         progress = _begun(progress, now)
-    if progress is None or progress.update_ended_at is not None:
+    if not is_open(progress):
         return SetStep(observed.wanted, progress)
     if not observed.rolling:
         return SetStep(observed.wanted, _ended(progress, now))
@@ -135,8 +135,7 @@ def next_replicas(
     """
     before = pcs.status
     status = msgspec.structs.replace(before, replica_restarts=within(before.replica_restarts, pcs.spec.replicas))
-    progress = before.update_progress
-    if before.current_generation_hash != wanted or (progress is not None and progress.update_ended_at is None):
+    if before.current_generation_hash != wanted or is_open(before.update_progress):
         step = next_rollout_step(observe_set(pcs, cliques, groups, wanted, hashes), now)
         status = msgspec.structs.replace(
             status, current_generation_hash=step.generation_hash, update_progress=step.progress
@@ -156,7 +155,7 @@ def with_progress_time(
     Any pod or member clique that became up to date is progress.
     """
     deadline, progress = _deadline(pcs), status.update_progress
-    if deadline is None or progress is None or progress.update_ended_at is not None or is_paused(pcs):
+    if deadline is None or not is_open(progress) or is_paused(pcs):
         return msgspec.structs.replace(status, conditions=without_condition(status.conditions, UPDATE_STALLED)), None
     units = sum(clique.status.updated_replicas for clique in cliques)
     units += sum(
@@ -182,7 +181,7 @@ def _urgency(state: ReplicaState) -> tuple[bool, bool, int]:
 
 def _begun(overtaken: PodCliqueSetUpdateProgress | None, now: datetime) -> PodCliqueSetUpdateProgress:
     """A fresh update. Replicas that an overtaken one has open stay chosen: they may be down, so no other may go."""
-    chosen = overtaken.currently_updating if overtaken is not None and overtaken.update_ended_at is None else ()
+    chosen = overtaken.currently_updating if is_open(overtaken) else ()
     again = (ReplicaUpdate(replica_index=one.replica_index, update_started_at=now) for one in chosen)
     return PodCliqueSetUpdateProgress(update_started_at=now, currently_updating=tuple(again))
 
@@ -269,14 +268,9 @@ def next_revisions(pcs: PodCliqueSet, kept: Sequence[ControllerRevision]) -> Rev
 def revision_of(pcs: PodCliqueSet, hash_: str, number: int) -> Json:
     meta = pcs.metadata
     own = {**labelsets.component(meta.name, labels.REVISION_COMPONENT), labels.GENERATION_HASH: hash_}
-    return {
-        "apiVersion": "apps/v1", "kind": "ControllerRevision",
-        "metadata": {
-            "name": f"{meta.name}-{hash_}", "namespace": meta.namespace, "labels": own,
-            "ownerReferences": owned_by(pcs),
-        },
-        "data": written_down(made_from(pcs)), "revision": number,
-    }  # fmt: skip
+    name = {"name": f"{meta.name}-{hash_}", "namespace": meta.namespace}
+    metadata = {**name, "labels": own, "ownerReferences": owned_by(pcs)}
+    return ControllerRevision.RESOURCE.manifest(metadata, data=written_down(made_from(pcs)), revision=number)
 
 
 def made_from(pcs: PodCliqueSet) -> Json:

@@ -32,6 +32,7 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.shared.children import wanted_cliques, wanted_members
 from grove.operator.shared.layout import unit_of
+from grove.operator.shared.rollout import is_open
 
 _OURS = ("grove.io/", "app.kubernetes.io/")
 
@@ -97,7 +98,7 @@ def takeover(
         hashes = _tied(found, recorded) if is_current else set()
         if not hashes and same_priority:
             hashes = {_label(one) for one in found if _is_same(one, wanted.get(one.metadata.name))}
-        if not hashes and is_current and not _is_updating(pcs):
+        if not hashes and is_current and not is_open(pcs.status.update_progress):
             hashes = {_label(one) for one in found}
         hashes = {one for one in hashes if one and not is_own(one)}
         if len(hashes) == 1:
@@ -167,11 +168,6 @@ def _content(pod_spec: Json, labels: Mapping[str, str], annotations: Mapping[str
 def _has_become(clique: PodClique, hash_: str) -> bool:
     """Whether a clique and all its pods are from this template."""
     return _label(clique) == hash_ and clique.status.updated_replicas >= clique.status.replicas
-
-
-def _is_updating(pcs: PodCliqueSet) -> bool:
-    progress = pcs.status.update_progress
-    return progress is not None and progress.update_ended_at is None
 
 
 def _label(clique: PodClique) -> str:

@@ -6,7 +6,7 @@ left out: nobody waits for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -23,16 +23,13 @@ from grove.operator.shared.diff import owned_by
 from grove.operator.shared.layout import (
     GangLayout,
     GroupReplicas,
+    PodsOf,
     Unit,
     find_scaled_layout,
-    gang_layouts,
     min_pods,
     replica_layouts,
 )
 from grove.operator.topology.levels import topology_name, translated
-
-PodsOf = Callable[[str], Iterable[Pod]]
-"""The pods of a PodClique, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +57,11 @@ class GangContext:
     topology_enabled: bool = False
 
 
-def wanted_gangs(
-    context: GangContext, group_replicas: GroupReplicas, existing: Mapping[str, PodGang]
-) -> list[WantedGang]:
-    """All PodGangs of a set, base gangs first. A gang in which every clique is scaled to zero is not wanted."""
-    found = (
-        wanted_gang(context, layout, existing.get(layout.name)) for layout in gang_layouts(context.pcs, group_replicas)
-    )
-    return [gang for gang in found if gang is not None]
-
-
 def wanted_gang(context: GangContext, layout: GangLayout, existing: PodGang | None) -> WantedGang | None:
-    """One PodGang; `existing` is what is there under its name, whose Grove-owned metadata stays."""
+    """One PodGang; `existing` is what is there under its name, whose Grove-owned metadata stays.
+
+    None for a gang in which every clique is scaled to zero.
+    """
     pcs = context.pcs
     units = [unit for unit in layout.units if _asked_for(context, unit) > 0]
     if not units:
@@ -91,21 +81,17 @@ def wanted_gang(context: GangContext, layout: GangLayout, existing: PodGang | No
     annotations = labelsets.gang_annotations(
         meta.annotations if meta else {}, pcs.metadata.annotations, topology_name(pcs) if constrained else ""
     )
-    gang = {
-        "apiVersion": PodGang.RESOURCE.api_version,
-        "kind": PodGang.RESOURCE.kind,
-        "metadata": {
-            "name": layout.name,
-            "namespace": pcs.metadata.namespace,
-            "labels": labelsets.pod_gang(
-                meta.labels if meta else {}, pcs.metadata.labels, pcs.metadata.name, context.backend.name
-            ),
-            "annotations": {**annotations, **context.backend.gang_annotations(pcs, existing, _pods(context, units))},
-            "ownerReferences": owned_by(pcs),
-        },
-        "spec": spec,
+    pods = [pod for unit in units for pod in context.pods_of(unit.fqn)]
+    metadata = {
+        "name": layout.name,
+        "namespace": pcs.metadata.namespace,
+        "labels": labelsets.pod_gang(
+            meta.labels if meta else {}, pcs.metadata.labels, pcs.metadata.name, context.backend.name
+        ),
+        "annotations": {**annotations, **context.backend.gang_annotations(pcs, existing, pods)},
+        "ownerReferences": owned_by(pcs),
     }
-    return WantedGang(layout, gang, ", ".join(missing))
+    return WantedGang(layout, PodGang.RESOURCE.manifest(metadata, spec=spec), ", ".join(missing))
 
 
 def find_gang_layout(pcs: PodCliqueSet, name: str, group_replicas: GroupReplicas) -> GangLayout | None:
@@ -128,10 +114,6 @@ def find_replica(pcs_name: str, gang: str) -> int | None:
         return None
     number = gang[len(prefix) :].partition("-")[0]
     return int(number) if number.isascii() and number.isdigit() else None
-
-
-def _pods(context: GangContext, units: Iterable[Unit]) -> list[Pod]:
-    return [pod for unit in units for pod in context.pods_of(unit.fqn)]
 
 
 def referenced(pods: Iterable[Pod], gang: str) -> list[Pod]:

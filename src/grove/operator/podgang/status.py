@@ -26,7 +26,8 @@ from grove.api.conditions import (
 from grove.api.meta import Condition, find_condition, is_true
 from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang, PodGangStatus
 from grove.backends import Backend, GangObjectsState, base
-from grove.operator.podgang.gangs import PodsOf, WantedGang, referenced
+from grove.operator.podgang.gangs import WantedGang, referenced
+from grove.operator.shared.layout import PodsOf
 
 GANG_PLACED = "MinimumPlaced"
 GANG_WAITS = "MinimumNotPlaced"

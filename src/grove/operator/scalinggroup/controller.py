@@ -13,13 +13,12 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
-from grove.kube.errors import NotFound
 from grove.operator.scalinggroup.plan import GroupPlan, ObservedGroup, plan_group
 from grove.operator.shared.cluster.children_writer import Changes
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps
+from grove.operator.shared.cluster.pod_cleanup import release
 from grove.operator.shared.cluster.sets import SET, owner_name
-from grove.operator.shared.diff import finalizer_patch
 from grove.operator.shared.layout import group_config_of, replica_of
 from grove.operator.shared.outcome import outcome_of
 from grove.operator.shared.rollout import concerned_replicas
@@ -100,13 +99,8 @@ class ScalingGroupController:
     async def _finish(self, group: PodCliqueScalingGroup) -> Result:
         """Lets a group go; its cliques follow it by their owner reference."""
         self.forget(group.metadata.uid)
-        meta = group.metadata
-        patch = finalizer_patch(meta.finalizers, meta.resource_version, labels.GROUP_FINALIZER, present=False)
-        if patch is not None:
-            try:
-                await self._deps.client.patch(PodCliqueScalingGroup, meta.name, patch, meta.namespace)
-            except NotFound:
-                pass
+        if labels.GROUP_FINALIZER in group.metadata.finalizers:
+            await release(self._deps.client, group, labels.GROUP_FINALIZER)
         return DONE
 
     def forget(self, uid: str) -> None:

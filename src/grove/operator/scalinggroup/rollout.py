@@ -6,7 +6,7 @@
     taken      = broken + the lowest of outdated while in flight < maxUnavailable and available >= minAvailable
     ended      = nothing is outdated, nothing in flight, and every replica has become new
 
-`available` falls by one with each whole replica taken. A replica is taken by raising its incarnation (`restarts`): all
+`available` falls by one with each whole replica taken. A replica is taken by raising its incarnation: all
 its cliques change at once, also those whose template stayed, because a replica works as one. Replicas added by scaling
 are made from the new templates and never taken; replicas removed by scaling are forgotten.
 """
@@ -33,9 +33,10 @@ from grove.operator.shared.rollout import (
     group_replica_incarnation,
     has_template,
     is_chosen,
+    is_open,
     is_rolling,
     max_unavailable,
-    restarted_for_update,
+    restarted,
     within,
 )
 
@@ -79,18 +80,18 @@ class GroupStep:
 
 def next_rollout_step(observed: GroupObserved, now: datetime) -> GroupStep:
     progress = observed.progress
-    is_open = progress is not None and progress.update_ended_at is None
+    closed = _ended(progress, now) if is_open(progress) else progress
     if not observed.rolling:
         if observed.realised != observed.target and (progress is None or _target(progress) != observed.target):
             return GroupStep(_begun(observed.target, now, ended=now))
-        return GroupStep(_ended(progress, now) if progress is not None and is_open else progress)
-    if not observed.chosen or (observed.realised == observed.target and not is_open):
-        return GroupStep(_ended(progress, now) if progress is not None and is_open else progress)
+        return GroupStep(closed)
+    if not observed.chosen or (observed.realised == observed.target and not is_open(progress)):
+        return GroupStep(closed)
     if progress is None or _target(progress) != observed.target:
         # Replicas an overtaken update has in flight are still down: they count, or two would be.
-        down = _selected(progress) if progress is not None and is_open else ()
+        down = _selected(progress) if is_open(progress) else ()
         progress = _with_selection(_begun(observed.target, now), list(down), [])
-    elif not is_open:
+    elif not is_open(progress):
         # Closed by a change of strategy that has been taken back since: there is work left.
         progress = msgspec.structs.replace(progress, update_ended_at=None)
 
@@ -134,14 +135,14 @@ def observe_group(
             (live[index][unit.fqn], hashes[unit.template.name]) for unit in units if unit.fqn in live.get(index, {})
         ]
         complete = len(pairs) == len(units)
-        told = find_restart(group.status.replica_restarts, index).generation_hash == target
+        was_taken = find_restart(group.status.replica_restarts, index).generation_hash == target
         restarting = any(
             clique.status.incarnation < group_replica_incarnation(pcs, replica, group, index) for clique, _ in pairs
         )
         replicas.append(
             GroupReplicaState(
                 index,
-                outdated=not told and any(_is_outdated(clique, hash_) for clique, hash_ in pairs),
+                outdated=not was_taken and any(_is_outdated(clique, hash_) for clique, hash_ in pairs),
                 whole=complete and not restarting and all(is_available(clique) for clique, _ in pairs),
                 new=complete and not restarting and all(has_hashes(clique, hash_, target) for clique, hash_ in pairs),
             )
@@ -173,7 +174,7 @@ def next_group_replicas(
     restarts = within(group.status.replica_restarts, len(observed.replicas))
     for index in step.take:
         incarnation = group_replica_incarnation(pcs, replica, group, index) + 1
-        restarts = restarted_for_update(restarts, index, incarnation, observed.target)
+        restarts = restarted(restarts, index, incarnation=incarnation, generation_hash=observed.target)
     status = msgspec.structs.replace(group.status, update_progress=step.progress, replica_restarts=restarts)
     return msgspec.structs.replace(group, status=status)
 
@@ -197,13 +198,10 @@ def frozen_members(
     frozen = []
     for clique in members:
         index = group_replica_of(clique.metadata)
-        told = (
-            recorded
-            and index is not None
-            and find_restart(group.status.replica_restarts, index).generation_hash == target
-        )
+        restart = find_restart(group.status.replica_restarts, index) if index is not None else None
+        was_taken = recorded and restart is not None and restart.generation_hash == target
         wanted = wanted_hash.get(clique.metadata.name)
-        if wanted is not None and not told and not has_template(clique, wanted):
+        if wanted is not None and not was_taken and not has_template(clique, wanted):
             frozen.append(clique.metadata.name)
     return frozenset(frozen)
 

@@ -38,7 +38,7 @@ from grove.operator.shared.layout import (
     no_pods,
 )
 from grove.operator.shared.outcome import Outcome, with_children, with_outcome
-from grove.operator.shared.rollout import group_replica_incarnation
+from grove.operator.shared.rollout import group_replica_incarnation, is_open
 
 
 def group_status(
@@ -63,7 +63,7 @@ def group_status(
     shown = with_children(outcome, ((member, member.status) for member in members))
     generation = pcs.status.current_generation_hash
     hashes = [template_hashes[name] for name in config.clique_names if name in template_hashes]
-    scheduled = [cliques for cliques in replicas.values() if _all_true(cliques, POD_CLIQUE_SCHEDULED)]
+    scheduled = [cliques for cliques in replicas.values() if all(map(_is_scheduled, cliques))]
     available = [cliques for cliques in scheduled if all(is_available(clique) for clique in cliques)]
     updated = [cliques for cliques in available if all(map(is_updated, cliques, hashes, [generation] * len(cliques)))]
     before = group.status
@@ -79,13 +79,12 @@ def group_status(
         update_progress=_with_counts(group, replicas, config, hashes, generation),
     )
     after = with_outcome(after, before, outcome, shown, now)
-    progress = after.update_progress
     converged = len(replicas) == group.spec.replicas and all(
         has_hashes(clique, hash_, generation)
         for cliques in replicas.values()
         for clique, hash_ in zip(cliques, hashes, strict=True)
     )
-    if converged and (progress is None or progress.update_ended_at is not None):
+    if converged and not is_open(after.update_progress):
         return msgspec.structs.replace(after, current_pod_clique_set_generation_hash=generation)
     return after
 
@@ -118,10 +117,9 @@ def _conditions(
     group: PodCliqueScalingGroup, config: ScalingGroupConfig, replicas: Mapping[int, list[PodClique]], now: datetime
 ) -> tuple[Condition, ...]:
     conditions = group.status.conditions
-    progress = group.status.update_progress
     need = group_floor(group.spec.replicas, config.min_available)
     healthy = sum(not any(_is_breached(clique) for clique in cliques) for cliques in replicas.values())
-    if progress is not None and progress.update_ended_at is None:
+    if is_open(group.status.update_progress):
         status, reason, message = UNKNOWN, UPDATE_IN_PROGRESS, "not judged while an update is under way"
     elif healthy < need:
         status, reason = TRUE, INSUFFICIENT_AVAILABLE_GROUP_REPLICAS
@@ -135,14 +133,14 @@ def _conditions(
     return with_below_minimum(conditions, group.spec.replicas, config.min_available, now)
 
 
+def _is_scheduled(clique: PodClique) -> bool:
+    return is_true(clique.status.conditions, POD_CLIQUE_SCHEDULED)
+
+
 def _is_breached(clique: PodClique) -> bool:
     """A clique that has not said anything yet is not healthy either: its pods are not there."""
     found = find_condition(clique.status.conditions, MIN_AVAILABLE_BREACHED)
     return found is None or found.status == TRUE
-
-
-def _all_true(cliques: Iterable[PodClique], type_: str) -> bool:
-    return all(is_true(clique.status.conditions, type_) for clique in cliques)
 
 
 def _with_counts(

@@ -47,11 +47,6 @@ def wanted_cliques(pcs: PodCliqueSet) -> list[Json]:
     return [_clique(pcs, unit, pcs, hashes) for unit in units]
 
 
-def wanted_groups(pcs: PodCliqueSet) -> list[Json]:
-    """The scaling groups of all replicas."""
-    return list(_groups(pcs))
-
-
 def wanted_members(pcs: PodCliqueSet, group: PodCliqueScalingGroup) -> list[Json]:
     """The member PodCliques of one scaling group; none if the set does not have the group any more."""
     replica = replica_of(group.metadata)
@@ -178,15 +173,9 @@ def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, s
         spec["startsAfter"] = list(starts_after)
     if template.spec.auto_scaling_config is not None:
         spec["autoScalingConfig"] = _scaling(template.spec.auto_scaling_config)
-    metadata = _metadata(
-        pcs, unit.fqn, labels, labelsets.clique_annotations(template.annotations), CLIQUE_FINALIZER, owner
-    )
-    return {
-        "apiVersion": PodClique.RESOURCE.api_version,
-        "kind": PodClique.RESOURCE.kind,
-        "metadata": metadata,
-        "spec": spec,
-    }
+    annotations = labelsets.clique_annotations(template.annotations)
+    metadata = _metadata(pcs, unit.fqn, labels, annotations, CLIQUE_FINALIZER, owner)
+    return PodClique.RESOURCE.manifest(metadata, spec=spec)
 
 
 def _template_pods(pcs: PodCliqueSet, unit: Unit) -> int:
@@ -197,28 +186,22 @@ def _template_pods(pcs: PodCliqueSet, unit: Unit) -> int:
     return sum(member.spec.replicas for member in members if member is not None)
 
 
-def _groups(pcs: PodCliqueSet) -> Iterator[Json]:
-    pcs_name = pcs.metadata.name
+def wanted_groups(pcs: PodCliqueSet) -> list[Json]:
+    """The scaling groups of all replicas."""
+    pcs_name, groups = pcs.metadata.name, list[Json]()
     for replica in range(pcs.spec.replicas):
         for config in pcs.spec.template.pod_clique_scaling_groups:
             fqn = names.scaling_group(pcs_name, replica, config.name)
-            yield {
-                "apiVersion": PodCliqueScalingGroup.RESOURCE.api_version,
-                "kind": PodCliqueScalingGroup.RESOURCE.kind,
-                "metadata": _metadata(
-                    pcs,
-                    fqn,
-                    labelsets.replica_component(pcs_name, GROUP_COMPONENT, fqn, replica),
-                    labelsets.group_annotations(config.annotations, pcs.metadata.annotations),
-                    GROUP_FINALIZER,
-                    pcs,
-                ),
-                "spec": {
-                    "replicas": config.replicas,
-                    "minAvailable": config.min_available,
-                    "cliqueNames": list(config.clique_names),
-                },
+            labels = labelsets.replica_component(pcs_name, GROUP_COMPONENT, fqn, replica)
+            annotations = labelsets.group_annotations(config.annotations, pcs.metadata.annotations)
+            spec = {
+                "replicas": config.replicas,
+                "minAvailable": config.min_available,
+                "cliqueNames": list(config.clique_names),
             }
+            metadata = _metadata(pcs, fqn, labels, annotations, GROUP_FINALIZER, pcs)
+            groups.append(PodCliqueScalingGroup.RESOURCE.manifest(metadata, spec=spec))
+    return groups
 
 
 _CPU_80 = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}
@@ -262,12 +245,7 @@ def _child(
         if replica is None
         else labelsets.replica_component(pcs_name, component, name, replica)
     )
-    return {
-        "apiVersion": kind.RESOURCE.api_version,
-        "kind": kind.RESOURCE.kind,
-        "metadata": _metadata(pcs, name, labels, annotations or {}, "", pcs),
-        **content,
-    }
+    return kind.RESOURCE.manifest(_metadata(pcs, name, labels, annotations or {}, "", pcs), **content)
 
 
 def _metadata(
@@ -297,9 +275,7 @@ def described(metric: Json, pcs: PodCliqueSet, target: Json) -> Json:
     about: Any = source.get("describedObject") if isinstance(source, dict) else None
     if source is None or not isinstance(about, dict) or about.get("name") != SELF:
         return metric
-    if about.get("kind") == PodCliqueSet.RESOURCE.kind:
-        resource = PodCliqueSet.RESOURCE
-        named: Json = {"apiVersion": resource.api_version, "kind": resource.kind, "name": pcs.metadata.name}
-    else:
-        named = dict(target)
+    resource, named = PodCliqueSet.RESOURCE, dict(target)
+    if about.get("kind") == resource.kind:
+        named = {"apiVersion": resource.api_version, "kind": resource.kind, "name": pcs.metadata.name}
     return {**metric, "object": {**source, "describedObject": named}}

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from grove.api import labelsets, names
-from grove.api.core import COMPUTE_DOMAIN
+from grove.api.core import COMPUTE_DOMAIN, ResourceClaim
 from grove.api.labels import COMPUTE_DOMAIN_FINALIZER, MNNVL_CLAIM, MNNVL_GROUP, MNNVL_NONE, REPLICA_INDEX
-from grove.api.meta import Json
+from grove.api.meta import Json, Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import (
     ALL_REPLICAS,
@@ -26,7 +27,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.shared.diff import owned_by
 from grove.operator.shared.layout import Unit
 
-API_VERSION, KIND = "resource.k8s.io/v1", "ResourceClaim"
+_CONTAINERS = ("containers", "initContainers")
 
 FindTemplate = Callable[[str, str], Json | None]
 """The inner spec (`spec.spec`) of a ResourceClaimTemplate by namespace and name; None if there is none."""
@@ -41,31 +42,15 @@ class WantedClaims:
 
 
 def wanted_set_claims(pcs: PodCliqueSet, find_template: FindTemplate) -> WantedClaims:
-    name = pcs.metadata.name
-    return _wanted(
-        pcs,
-        pcs.spec.template.resource_sharing,
-        range(pcs.spec.replicas),
-        name,
-        lambda index: labelsets.set_claim(name, index),
-        owned_by(pcs),
-        find_template,
-    )
+    labels = partial(labelsets.set_claim, pcs.metadata.name)
+    return _wanted(pcs, pcs, pcs.spec.template.resource_sharing, range(pcs.spec.replicas), labels, find_template)
 
 
 def wanted_group_claims(
     pcs: PodCliqueSet, group: PodCliqueScalingGroup, config: ScalingGroupConfig, find_template: FindTemplate
 ) -> WantedClaims:
-    fqn = group.metadata.name
-    return _wanted(
-        pcs,
-        config.resource_sharing,
-        range(group.spec.replicas),
-        fqn,
-        lambda index: labelsets.group_claim(pcs.metadata.name, fqn, index),
-        owned_by(group),
-        find_template,
-    )
+    labels = partial(labelsets.group_claim, pcs.metadata.name, group.metadata.name)
+    return _wanted(pcs, group, config.resource_sharing, range(group.spec.replicas), labels, find_template)
 
 
 def wanted_clique_claims(
@@ -75,16 +60,8 @@ def wanted_clique_claims(
 
     Not 0 to replicas-1: scale-in takes the least useful pods, so the survivors may have any indexes.
     """
-    fqn = clique.metadata.name
-    return _wanted(
-        pcs,
-        unit.template.resource_sharing,
-        sorted(pod_indexes),
-        fqn,
-        lambda index: labelsets.clique_claim(pcs.metadata.name, fqn, index),
-        owned_by(clique),
-        find_template,
-    )
+    labels = partial(labelsets.clique_claim, pcs.metadata.name, clique.metadata.name)
+    return _wanted(pcs, clique, unit.template.resource_sharing, sorted(pod_indexes), labels, find_template)
 
 
 def all_sharing(pcs: PodCliqueSet) -> list[ResourceSharing]:
@@ -121,24 +98,25 @@ def with_claims(pod_spec: Json, claims: Sequence[str]) -> Json:
     """A copy of a pod spec whose containers and init containers all use these claims."""
     if not claims:
         return pod_spec
-    named = [{"name": name} for name in claims]
+    return _with_claims(
+        pod_spec, [{"name": name, "resourceClaimName": name} for name in claims], lambda container: True
+    )
+
+
+def _with_claims(pod_spec: Json, claims: Sequence[Json], uses_them: Callable[[Json], bool]) -> Json:
+    used = [{"name": claim["name"]} for claim in claims]
+
+    def using(container: Json) -> Json:
+        if not uses_them(container):
+            return container
+        resources = container.get("resources") or {}
+        return {**container, "resources": {**resources, "claims": [*(resources.get("claims") or ()), *used]}}
+
     return {
         **pod_spec,
-        "resourceClaims": [
-            *(pod_spec.get("resourceClaims") or ()),
-            *({"name": name, "resourceClaimName": name} for name in claims),
-        ],
-        **{
-            part: [with_container_claims(container, named) for container in pod_spec[part]]
-            for part in ("containers", "initContainers")
-            if pod_spec.get(part)
-        },
+        "resourceClaims": [*(pod_spec.get("resourceClaims") or ()), *claims],
+        **{part: [using(one) for one in pod_spec[part]] for part in _CONTAINERS if pod_spec.get(part)},
     }
-
-
-def with_container_claims(container: Json, claims: Iterable[Json]) -> Json:
-    resources = container.get("resources") or {}
-    return {**container, "resources": {**resources, "claims": [*(resources.get("claims") or ()), *claims]}}
 
 
 def _named(sharing: Sequence[ResourceSharing], owner: str, index: int) -> Iterator[str]:
@@ -148,33 +126,32 @@ def _named(sharing: Sequence[ResourceSharing], owner: str, index: int) -> Iterat
 
 def _wanted(
     pcs: PodCliqueSet,
+    owner: Object,
     sharing: Sequence[ResourceSharing],
-    indexes: Iterable[int],
-    owner: str,
+    indexes: Sequence[int],
     labels: Callable[[int | None], dict[str, str]],
-    owner_references: list[Json],
     find_template: FindTemplate,
 ) -> WantedClaims:
-    wanted = WantedClaims()
-    indexes = list(indexes)
+    """Claims of one owner; `labels` gives those of a claim that all replicas share (None) or of one replica's."""
+    wanted, fqn = WantedClaims(), owner.metadata.name
     for one in sharing:
         spec = _template_spec(pcs, one, find_template)
         if spec is None:
             wanted.missing_templates.append(f"{one.namespace or pcs.metadata.namespace}/{one.name}")
             continue
         places: list[tuple[str, int | None]] = (
-            [(names.shared_claim(owner, one.name), None)]
+            [(names.shared_claim(fqn, one.name), None)]
             if one.scope == ALL_REPLICAS
-            else [(names.replica_claim(owner, index, one.name), index) for index in indexes]
+            else [(names.replica_claim(fqn, index, one.name), index) for index in indexes]
         )
         for name, index in places:
             metadata = {
                 "name": name,
                 "namespace": pcs.metadata.namespace,
                 "labels": labels(index),
-                "ownerReferences": owner_references,
+                "ownerReferences": owned_by(owner),
             }
-            wanted.objects.append({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec})
+            wanted.objects.append(ResourceClaim.RESOURCE.manifest(metadata, spec=spec))
     return wanted
 
 
@@ -232,40 +209,24 @@ def with_mnnvl_claim(pod_spec: Json, pcs_name: str, replica: int, group: str | N
     claims = pod_spec.get("resourceClaims") or ()
     if group is None or not _has_gpus(pod_spec) or any(claim.get("name") == MNNVL_CLAIM for claim in claims):
         return pod_spec
-    claim = {
-        "name": MNNVL_CLAIM,
-        "resourceClaimTemplateName": names.compute_domain(pcs_name, replica, group),
-    }
-    joined = [{"name": MNNVL_CLAIM}]
-    return {
-        **pod_spec,
-        "resourceClaims": [*claims, claim],
-        **{
-            part: [with_container_claims(one, joined) if _asks_gpus(one) else one for one in pod_spec[part]]
-            for part in ("containers", "initContainers")
-            if pod_spec.get(part)
-        },
-    }
+    domain = names.compute_domain(pcs_name, replica, group)
+    return _with_claims(pod_spec, [{"name": MNNVL_CLAIM, "resourceClaimTemplateName": domain}], _asks_gpus)
 
 
 def _compute_domain(pcs: PodCliqueSet, replica: int, group: str) -> Json:
     name = names.compute_domain(pcs.metadata.name, replica, group)
-    return {
-        "apiVersion": COMPUTE_DOMAIN.api_version,
-        "kind": COMPUTE_DOMAIN.kind,
-        "metadata": {
-            "name": name,
-            "namespace": pcs.metadata.namespace,
-            "labels": labelsets.compute_domain(pcs.metadata.name, replica, name, group),
-            "finalizers": [COMPUTE_DOMAIN_FINALIZER],
-            "ownerReferences": owned_by(pcs),
-        },
-        "spec": {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": name}}},
+    metadata = {
+        "name": name,
+        "namespace": pcs.metadata.namespace,
+        "labels": labelsets.compute_domain(pcs.metadata.name, replica, name, group),
+        "finalizers": [COMPUTE_DOMAIN_FINALIZER],
+        "ownerReferences": owned_by(pcs),
     }
+    return COMPUTE_DOMAIN.manifest(metadata, spec={"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": name}}})
 
 
 def _has_gpus(pod_spec: Json) -> bool:
-    return any(_asks_gpus(one) for part in ("containers", "initContainers") for one in pod_spec.get(part) or ())
+    return any(_asks_gpus(one) for part in _CONTAINERS for one in pod_spec.get(part) or ())
 
 
 def _asks_gpus(container: Json) -> bool:

@@ -138,15 +138,6 @@ def group_replica_of(meta: ObjectMeta) -> int | None:
     return _index(meta, labels.SCALING_GROUP_REPLICA_INDEX)
 
 
-def gang_layouts(pcs: PodCliqueSet, group_replicas: GroupReplicas) -> Iterator[GangLayout]:
-    """Every PodGang a set wants: all base gangs, then the scaled ones replica by replica."""
-    layouts = [
-        layout for replica in range(pcs.spec.replicas) for layout in replica_layouts(pcs, replica, group_replicas)
-    ]
-    yield from (layout for layout in layouts if layout.scaled is None)
-    yield from (layout for layout in layouts if layout.scaled is not None)
-
-
 def replica_layouts(pcs: PodCliqueSet, replica: int, group_replicas: GroupReplicas) -> Iterator[GangLayout]:
     """The gangs of one replica.
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 import msgspec
 
@@ -33,9 +34,16 @@ def is_rolling(pcs: PodCliqueSet) -> bool:
     return strategy is None or strategy.type != ON_DELETE
 
 
-def is_updating(pcs: PodCliqueSet) -> bool:
-    """Whether an update is open: its next step waits for what the parts of the set say."""
-    progress = pcs.status.update_progress
+class _HasEnd(Protocol):
+    @property
+    def update_ended_at(self) -> datetime | None: ...
+
+
+P = TypeVar("P", bound=_HasEnd)
+
+
+def is_open(progress: P | None) -> TypeGuard[P]:
+    """Whether there is an update and it is under way, by the progress that a set, a group or a clique reports."""
     return progress is not None and progress.update_ended_at is None
 
 
@@ -74,7 +82,7 @@ def concerned_replicas(before: PodCliqueSetStatus, after: PodCliqueSetStatus) ->
 
 
 def _chosen(progress: PodCliqueSetUpdateProgress | None) -> frozenset[int]:
-    if progress is None or progress.update_ended_at is not None:
+    if not is_open(progress):
         return frozenset()
     return frozenset(one.replica_index for one in progress.currently_updating if one.update_ended_at is None)
 
@@ -145,26 +153,11 @@ def left_behind(pods: Iterable[Pod], incarnation: int) -> frozenset[str]:
     )
 
 
-def with_restart(restarts: Restarts, entry: ReplicaRestart) -> Restarts:
-    """The entries with one of them replaced or added, in the order of their indexes."""
-    others = (one for one in restarts if one.replica_index != entry.replica_index)
+def restarted(restarts: Restarts, index: int, **changes: Any) -> Restarts:
+    """The entries with that of one replica changed or added, in the order of their indexes."""
+    entry = msgspec.structs.replace(find_restart(restarts, index), **changes)
+    others = (one for one in restarts if one.replica_index != index)
     return tuple(sorted((*others, entry), key=lambda one: one.replica_index))
-
-
-def restarted_for_update(restarts: Restarts, index: int, incarnation: int, generation_hash: str) -> Restarts:
-    """The entries after an update took a replica of a group."""
-    entry = msgspec.structs.replace(
-        find_restart(restarts, index), incarnation=incarnation, generation_hash=generation_hash
-    )
-    return with_restart(restarts, entry)
-
-
-def restarted_as_gang(restarts: Restarts, index: int, incarnation: int, count: int, now: datetime) -> Restarts:
-    """The entries after a replica was terminated for the `count`th time."""
-    entry = msgspec.structs.replace(
-        find_restart(restarts, index), incarnation=incarnation, gang_restarts=count, last_gang_restart_time=now
-    )
-    return with_restart(restarts, entry)
 
 
 def within(restarts: Restarts, replicas: int) -> Restarts:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Hashable
 from grove.api import conditions
 from grove.api.conditions import FALSE, TRUE
 from grove.api.meta import Condition, find_condition, is_true
-from grove.api.podclique import PodCliqueSpec, PodCliqueStatus, PodCliqueUpdateProgress
-from grove.api.podcliqueset import PodCliqueSetStatus, PodCliqueSetUpdateProgress
+from grove.api.podclique import PodCliqueSpec, PodCliqueStatus
+from grove.api.podcliqueset import PodCliqueSetStatus
 from grove.api.podgang import RUNNING, PodGangStatus
 from grove.api.scalinggroup import PodCliqueScalingGroupSpec, PodCliqueScalingGroupStatus
 from grove.operator.shared.layout import floor, group_floor
+from grove.operator.shared.rollout import is_open
 
 SETTLE_S = 0.02
 """How long an event waits for the next one of the same object before we look."""
@@ -91,7 +92,7 @@ def clique_news(spec: PodCliqueSpec, before: PodCliqueStatus, after: PodCliqueSt
         before.last_errors != after.last_errors
         or before.update_progress != after.update_progress
         or is_enough > was_enough
-        or (was_enough > is_enough and not _is_open(after.update_progress))
+        or (was_enough > is_enough and not is_open(after.update_progress))
         or is_whole > was_whole
         or _turned(before.conditions, after.conditions)
     )
@@ -115,7 +116,7 @@ def set_news(replicas: int, before: PodCliqueSetStatus, after: PodCliqueSetStatu
         before.last_errors != after.last_errors
         or before.update_progress != after.update_progress
         or before.current_generation_hash != after.current_generation_hash
-        or (after.available_replicas < before.available_replicas and not _is_open(after.update_progress))
+        or (after.available_replicas < before.available_replicas and not is_open(after.update_progress))
         or after.available_replicas == replicas
         or _turned(before.conditions, after.conditions)
     )
@@ -138,10 +139,6 @@ def gang_news(before: PodGangStatus, after: PodGangStatus, *, scheduler_reports:
         any(said(before, type_) != said(after, type_) for type_ in gates)
         or (before.phase == RUNNING) != (after.phase == RUNNING)
     )  # fmt: skip
-
-
-def _is_open(progress: PodCliqueUpdateProgress | PodCliqueSetUpdateProgress | None) -> bool:
-    return progress is not None and progress.update_ended_at is None
 
 
 def _turned(before: Conditions, after: Conditions) -> bool:

@@ -44,7 +44,7 @@ from grove.operator.shared.rollout import (
     find_restart,
     group_replica_incarnation,
     replica_incarnation,
-    restarted_as_gang,
+    restarted,
     wanted_incarnation,
 )
 
@@ -96,10 +96,9 @@ class Breach:
 
 
 def termination_delay(pcs: PodCliqueSet) -> timedelta:
+    said = pcs.spec.template.termination_delay
     try:
-        return (
-            parse(pcs.spec.template.termination_delay or "") if pcs.spec.template.termination_delay else DEFAULT_DELAY
-        )
+        return parse(said) if said else DEFAULT_DELAY
     except InvalidDuration:
         return DEFAULT_DELAY
 
@@ -170,7 +169,7 @@ def with_group_restarts(
     status, restarts = group.status, group.status.replica_restarts
     for one in verdict.now:
         incarnation = group_replica_incarnation(pcs, replica, group, one.index) + 1
-        restarts = restarted_as_gang(restarts, one.index, incarnation, one.count, now)
+        restarts = _restarted(restarts, one, incarnation, now)
     return msgspec.structs.replace(
         status,
         replica_restarts=restarts,
@@ -195,7 +194,7 @@ def with_set_restarts(
         for group in groups:
             if _is_of(group, one.index):
                 known += (entry.incarnation for entry in group.status.replica_restarts)
-        restarts = restarted_as_gang(restarts, one.index, max(known) + 1, one.count, now)
+        restarts = _restarted(restarts, one, max(known) + 1, now)
     status = msgspec.structs.replace(
         status,
         replica_restarts=restarts,
@@ -233,6 +232,10 @@ def with_group_memory(
         message = "its minimum has been whole since the last restart"
         conditions = with_condition(conditions, WAS_HEALTHY, TRUE, MINIMUM_WAS_HEALTHY, message, now)
     return msgspec.structs.replace(status, conditions=conditions, incarnation=incarnation)
+
+
+def _restarted(restarts: Restarts, one: Restart, incarnation: int, now: datetime) -> Restarts:
+    return restarted(restarts, one.index, incarnation=incarnation, gang_restarts=one.count, last_gang_restart_time=now)
 
 
 def _due(pcs: PodCliqueSet, breaches: dict[int, list[Breach]], restarts: Restarts, now: datetime) -> Terminations:

@@ -36,12 +36,8 @@ class TopologyController:
     """Keeps one binding's schedulers in sync; a bad binding troubles nobody but itself."""
 
     def __init__(self, deps: Deps, sets: PodCliqueSetController, gangs: PodGangController) -> None:
-        self._cache, self._client, self._backends, self._statuses = (
-            deps.cache,
-            deps.client,
-            deps.backends,
-            deps.statuses,
-        )
+        self._cache, self._client = deps.cache, deps.client
+        self._backends, self._statuses = deps.backends, deps.statuses
         self._deps, self._queue, self._sets, self._gangs = deps, deps.queues.bindings, sets, gangs
         self._followed: set[Resource] = set()
         self._cache.add_index(PodCliqueSet, BINDING, by_binding)

@@ -1,7 +1,7 @@
 """Makes the children of one owner as they are wanted: removes, corrects, creates, and says what happened.
 
 What to do is decided by `diff`; here is only how: in parallel and with preconditions. An owner whose last writes failed
-is written to carefully (see `parallel`), and a child that is as it was when last found right is not compared again.
+is written to carefully (see `kube.writes`), and a child that is as it was when last found right is not compared again.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 
 import structlog
 
@@ -24,8 +25,9 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.cache import Cache
 from grove.kube.client import Client
-from grove.kube.errors import KubeError
+from grove.kube.errors import KubeError, NotFound
 from grove.operator.shared.cluster.sets import SET
+from grove.operator.shared.diff import finalizer_patch
 from grove.operator.shared.layout import replica_of
 
 ORPHAN = "orphan"
@@ -81,6 +83,14 @@ async def delete_ahead_of_clique(client: Client, clique: PodClique) -> None:
     selector = f"{labels.POD_CLIQUE}={clique.metadata.name}"
     if await _has_children(client, clique, Pod, selector):
         await _delete_all(client, clique, Pod, selector)
+
+
+async def release(client: Client, obj: Object, finalizer: str) -> None:
+    """Takes our finalizer off an object that goes."""
+    meta = obj.metadata
+    patch = finalizer_patch(meta.finalizers, meta.resource_version, finalizer, present=False)
+    with suppress(NotFound):
+        await client.patch(type(obj), meta.name, patch or {}, meta.namespace)
 
 
 async def _has_children(client: Client, owner: Object, child: type[Object], selector: str) -> bool:

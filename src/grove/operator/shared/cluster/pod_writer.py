@@ -1,7 +1,8 @@
 """Carries out what was planned for the pods of a clique: deletes, creates, takes gates off, puts labels right.
 
 Pods have names of our choosing, and the cache shows what was written here before the watch does, so neither a lost
-answer nor a late cache makes a second one. A clique whose last writes failed is written to carefully (see `parallel`).
+answer nor a late cache makes a second one. A clique whose last writes failed is written to with care (see
+`kube.writes`).
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Reads come from the cache alone, so between two awaits they describe one state.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from grove.api import labels, names
 from grove.api.core import Pod
@@ -22,9 +23,6 @@ from grove.operator.podgang.gangs import GangContext
 from grove.operator.shared.children import set_generation_hash, template_hashes
 from grove.operator.shared.layout import GangLayout, member_units, replica_of
 from grove.operator.topology.levels import topology_name
-
-_Templates = tuple[int, tuple[AdoptedHash, ...]]
-"""What the hashes of a set are made from: its generation, and the names it goes by."""
 
 SET = "set"
 """Index: objects by the key of the set they are part of."""
@@ -47,14 +45,21 @@ def by_set(obj: Object) -> tuple[Key, ...]:
     return (found,) if found is not None else ()
 
 
+class _Hashes(NamedTuple):
+    """The hashes of a set's templates, made from its generation and the names it goes by."""
+
+    made_from: tuple[int, tuple[AdoptedHash, ...]]
+    of_set: str
+    of_cliques: dict[str, str]
+
+
 class Sets:
     """Reads about sets. `topology_enabled` is the operator's switch for topology-aware scheduling."""
 
     def __init__(self, cache: Cache, backends: Backends, *, topology_enabled: bool) -> None:
         self._cache, self._backends, self.topology_enabled = cache, backends, topology_enabled
         self._chosen: dict[str, Backend] = {}
-        self._hashes: dict[str, tuple[_Templates, dict[str, str]]] = {}
-        self._generations: dict[str, tuple[_Templates, str]] = {}
+        self._hashes: dict[str, _Hashes] = {}
 
     def find_of(self, obj: Object) -> PodCliqueSet | None:
         """The set that an object is part of and that wants it, if no other operator's names await adoption."""
@@ -87,30 +92,28 @@ class Sets:
         return any(self._cache.by_index(kind, SET, pcs.key) for kind in (PodGang, Pod))
 
     def hashes_of(self, pcs: PodCliqueSet) -> dict[str, str]:
-        """Template hashes by clique name; reckoned once a generation, asked for at every look at a clique."""
-        now = (pcs.metadata.generation, pcs.status.adopted_hashes)
-        known, hashes = self._hashes.get(pcs.metadata.uid, (None, {}))
-        if known != now:
-            hashes = template_hashes(pcs)
-            self._hashes[pcs.metadata.uid] = (now, hashes)
-        return hashes
+        """Template hashes by clique name."""
+        return self._hashes_now(pcs).of_cliques
 
     def is_recorded(self, pcs: PodCliqueSet) -> bool:
         """Whether the set's status names the templates as they are now; updates wait for that."""
         return pcs.status.current_generation_hash == self.generation_hash_of(pcs)
 
     def generation_hash_of(self, pcs: PodCliqueSet) -> str:
-        now = (pcs.metadata.generation, pcs.status.adopted_hashes)
-        known, found = self._generations.get(pcs.metadata.uid, (None, ""))
-        if known != now:
-            found = set_generation_hash(pcs)
-            self._generations[pcs.metadata.uid] = (now, found)
-        return found
+        return self._hashes_now(pcs).of_set
+
+    def _hashes_now(self, pcs: PodCliqueSet) -> _Hashes:
+        """Reckoned once a generation, asked for at every look at a clique."""
+        made_from = (pcs.metadata.generation, pcs.status.adopted_hashes)
+        known = self._hashes.get(pcs.metadata.uid)
+        if known is None or known.made_from != made_from:
+            known = _Hashes(made_from, set_generation_hash(pcs), template_hashes(pcs))
+            self._hashes[pcs.metadata.uid] = known
+        return known
 
     def forget(self, uid: str) -> None:
         self._chosen.pop(uid, None)
         self._hashes.pop(uid, None)
-        self._generations.pop(uid, None)
 
     def uses_gate(self, gang: PodGang) -> bool:
         """Whether the pods of a gang are held back by our gate until it is whole."""
