@@ -17,7 +17,7 @@ from grove.api.pod import LabelSelector, Pod, ResourceList
 
 _QUOTA = "quota.scheduling.koordinator.sh/"
 QUOTA = f"{_QUOTA}name"
-QUOTA_PARENT, QUOTA_IS_PARENT, QUOTA_IS_ROOT = f"{_QUOTA}parent", f"{_QUOTA}is-parent", f"{_QUOTA}is-root"
+QUOTA_PARENT, QUOTA_IS_PARENT = f"{_QUOTA}parent", f"{_QUOTA}is-parent"
 QUOTA_LENDS, QUOTA_TREE = f"{_QUOTA}allow-lent-resource", f"{_QUOTA}tree-id"
 QUOTA_PREEMPTIBLE = f"{_QUOTA}preemptible"
 """A label of pods: "false" keeps them from being put out, and counts them against the quota's minimum."""

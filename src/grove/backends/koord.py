@@ -167,7 +167,7 @@ class KoordBackend(Backend):
             )
         if gang.spec.topology_constraint is not None and (unequal := unequal_cliques(pcs)):
             return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=f"{UNEQUAL}: {unequal}")
-        lost, dropped = self._unsaid(gang)
+        lost, dropped = self._unsupported_constraints(gang)
         if lost:
             message = f"Koordinator cannot be told this: {', '.join(lost)}"
             return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
@@ -178,7 +178,7 @@ class KoordBackend(Backend):
             return GangObjects(objects, reason=base.TOLD_IN_PART, message=f"ignored: {', '.join(dropped)}")
         return GangObjects(objects)
 
-    def _unsaid(self, gang: PodGang) -> tuple[list[str], list[str]]:
+    def _unsupported_constraints(self, gang: PodGang) -> tuple[list[str], list[str]]:
         layers, lost, dropped = self.options.layers, [], []
         keys = {one.required for one in gang_constraints(gang) if one.required}
         for one in gang_constraints(gang):
@@ -241,16 +241,16 @@ def group_name(gang: str, clique: str) -> str:
 
 
 def gang_index(site: PodSite) -> int:
-    """Where a core pod stands in its gang: copy by copy, clique by clique as the set lists them, pod by pod."""
+    """Where a core pod stands in its gang: by replica of its group, then clique as the set lists them, then index."""
     template, name = site.pcs.spec.template, site.pcs.metadata.name
     widest = max((one.spec.min_available or one.spec.replicas for one in template.cliques), default=1)
     groups = {member: group.name for group in template.pod_clique_scaling_groups for member in group.clique_names}
     for position, one in enumerate(template.cliques):
-        middle = rf"{re.escape(groups[one.name])}-(?P<copy>\d+)-" if one.name in groups else ""
+        middle = rf"{re.escape(groups[one.name])}-(?P<replica>\d+)-" if one.name in groups else ""
         found = re.fullmatch(rf"{re.escape(name)}-\d+-{middle}{re.escape(one.name)}", site.clique)
         if found:
-            copy = int(found.groupdict().get("copy", 0))
-            return (copy * len(template.cliques) + position) * max(1, widest) + site.index
+            replica = int(found.groupdict().get("replica", 0))
+            return (replica * len(template.cliques) + position) * max(1, widest) + site.index
     return site.index
 
 

@@ -114,7 +114,7 @@ class KubeBackend(Backend):
             pod["spec"].pop(field, None)  # a user's own would put the pod into somebody else's gang
         if site is None:
             return
-        version, mapping = self.recorded(site.gang) if site.gang is not None else self._first_telling(site.pcs)
+        version, mapping = self.recorded(site.gang) if site.gang is not None else self._new_mapping(site.pcs)
         if not mapping or version != self.offered.version:
             return
         if mapping == MERGED and not site.is_core:
@@ -122,7 +122,8 @@ class KubeBackend(Backend):
         field = self.offered.pod_field
         pod["spec"][field] = kube_objects.pod_reference(version, mapping, site.gang_name, site.clique)
 
-    def _first_telling(self, pcs: PodCliqueSet) -> tuple[str, str]:
+    def _new_mapping(self, pcs: PodCliqueSet) -> tuple[str, str]:
+        """Version and mapping for the pods of a gang that is not there yet."""
         mapping = self.mapping_for(pcs)
         if not mapping and self.options.gang == REQUIRED:
             raise BackendError(_MISSING)
@@ -131,13 +132,13 @@ class KubeBackend(Backend):
     def gang_objects(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> GangObjects:
         version, mapping = self.recorded(gang)
         if not mapping:
-            return self._untold(gang)
+            return self._without_objects(gang)
         if version != self.offered.version:
             if self.options.gang == OFF or not self.offered.version:
                 return GangObjects(ready=False, reason=base.NOT_OFFERED, message=f"told as {version}; {_MISSING}")
             message = f"told as {version}, the server now has {self.offered.version}: recreate the set for a gang"
             return GangObjects(ready=False, reason=base.NOT_OFFERED, message=message)
-        lost, dropped = kube_objects.unsaid(gang, mapping, self.offered)
+        lost, dropped = kube_objects.unsupported_constraints(gang, mapping, self.offered)
         if lost:
             message = f"kube-scheduler cannot be told this: {', '.join(lost)}"
             return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
@@ -146,7 +147,8 @@ class KubeBackend(Backend):
             return GangObjects(objects, reason=base.TOLD_IN_PART, message=f"ignored: {', '.join(dropped)}")
         return GangObjects(objects)
 
-    def _untold(self, gang: PodGang) -> GangObjects:
+    def _without_objects(self, gang: PodGang) -> GangObjects:
+        """For a gang of whose pods the scheduler knows one by one."""
         if gang.metadata.annotations.get(key.GANG_MAPPING) == NO_MAPPING:
             return GangObjects(ready=False, reason=base.NOT_OFFERED, message=f"{_MISSING}; pods are placed one by one")
         if ignored := [str(one) for one in gang_constraints(gang)]:

@@ -104,7 +104,7 @@ def gang_objects(gang: PodGang, pcs: PodCliqueSet, mapping: str, offered: Capabi
     ]
 
 
-def unsaid(gang: PodGang, mapping: str, offered: Capability) -> tuple[list[str], list[str]]:
+def unsupported_constraints(gang: PodGang, mapping: str, offered: Capability) -> tuple[list[str], list[str]]:
     """What a gang asks for and cannot be said: what must not be dropped, and what may be."""
     said = {group.topology_key for group in groups_of(gang, mapping)} if offered.topology else set()
     lost: list[str] = []
@@ -124,8 +124,8 @@ def largest_gang(pcs: PodCliqueSet) -> int:
     """Pod groups in the largest gang a set can have."""
     template = pcs.spec.template
     members = sum(len(group.clique_names) * group.min_available for group in template.pod_clique_scaling_groups)
-    copies = (len(group.clique_names) for group in template.pod_clique_scaling_groups)
-    return max(len(template.standalone_cliques) + members, *copies, 0)
+    scaled = (len(group.clique_names) for group in template.pod_clique_scaling_groups)
+    return max(len(template.standalone_cliques) + members, *scaled, 0)
 
 
 def whole_size(pcs: PodCliqueSet, gang: PodGang) -> int:

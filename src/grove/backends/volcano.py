@@ -97,7 +97,7 @@ class VolcanoBackend(Backend):
     def gang_objects(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> GangObjects:
         if not self.capable:
             return GangObjects(ready=False, reason=base.NOT_INSTALLED, message="Volcano 1.14 or later is not installed")
-        if lost := self._unsaid(gang):
+        if lost := self._unsupported_constraints(gang):
             message = f"Volcano cannot be told this: {', '.join(lost)}"
             return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
         objects = (pod_group(gang, queue_of(pcs), self.tiers),)
@@ -114,7 +114,7 @@ class VolcanoBackend(Backend):
     def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
         return is_true(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
 
-    def _unsaid(self, gang: PodGang) -> list[str]:
+    def _unsupported_constraints(self, gang: PodGang) -> list[str]:
         lost = []
         for one in gang_constraints(gang):
             tier = self.tiers.get(one.required, "")

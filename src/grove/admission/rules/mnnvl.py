@@ -12,7 +12,7 @@ from grove.api.meta import Json
 
 
 def mnnvl_faults(new: SetView, *, enabled: bool) -> Iterator[Fault]:
-    for path, given in _places(new):
+    for _, path, given in _places(new):
         value = given.get(MNNVL_GROUP)
         if value is None or value == MNNVL_NONE:
             continue
@@ -28,13 +28,8 @@ def mnnvl_faults(new: SetView, *, enabled: bool) -> Iterator[Fault]:
 
 def mnnvl_change_faults(new: SetView, old: SetView) -> Iterator[Fault]:
     """Faults of an update; cliques and groups are matched by name."""
-    before = {("", ""): old.annotations}
-    before |= {("clique", clique.name): clique.annotations for clique in old.cliques}
-    before |= {("group", group.name): group.annotations for group in old.groups}
-    after = [(("", ""), "metadata.annotations", new.annotations)]
-    after += [(("clique", c.name), f"{c.path}.annotations", c.annotations) for c in new.cliques]
-    after += [(("group", g.name), f"{g.path}.annotations", g.annotations) for g in new.groups]
-    for key, path, given in after:
+    before = {key: given for key, _, given in _places(old)}
+    for key, path, given in _places(new):
         if key not in before:
             continue
         was, now = before[key].get(MNNVL_GROUP), given.get(MNNVL_GROUP)
@@ -47,9 +42,10 @@ def mnnvl_change_faults(new: SetView, old: SetView) -> Iterator[Fault]:
             yield invalid(where, now, f'cannot be changed (it is "{was}"): the annotation is immutable')
 
 
-def _places(new: SetView) -> Iterator[tuple[str, Json]]:
-    yield "metadata.annotations", new.annotations
+def _places(new: SetView) -> Iterator[tuple[tuple[str, str], str, Json]]:
+    """Whose annotations, where they stand, and what they are."""
+    yield ("", ""), "metadata.annotations", new.annotations
     for clique in new.cliques:
-        yield f"{clique.path}.annotations", clique.annotations
+        yield ("clique", clique.name), f"{clique.path}.annotations", clique.annotations
     for group in new.groups:
-        yield f"{group.path}.annotations", group.annotations
+        yield ("group", group.name), f"{group.path}.annotations", group.annotations

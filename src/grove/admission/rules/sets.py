@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 from grove.admission.rules.names import clique_name_faults, group_name_faults, metadata_faults
 from grove.admission.rules.sharing import sharing_faults
-from grove.admission.rules.startup import EXPLICIT, startup_faults
+from grove.admission.rules.startup import startup_faults
 from grove.admission.rules.syntax import annotation_faults, label_faults
 from grove.admission.rules.view import TEMPLATE, CliqueView, GroupView, Scaling, SetView
 from grove.api import duration
 from grove.api.faults import Fault, duplicate, invalid, required
 from grove.api.fields import integer, mapping, text
 from grove.api.labels import MAX_GANG_RESTARTS, STARTUP_READINESS_GATE
+from grove.api.podcliqueset import EXPLICIT
 
 _COUNT = re.compile(r"\s*\d{1,9}\s*", re.ASCII)
 LONGEST_DELAY_H = 87_600

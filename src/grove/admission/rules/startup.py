@@ -8,10 +8,6 @@ from itertools import pairwise
 from grove.admission.rules.view import TEMPLATE, SetView
 from grove.api.faults import Fault, duplicate, invalid, required
 
-EXPLICIT = "CliqueStartupTypeExplicit"
-IN_ORDER = "CliqueStartupTypeInOrder"
-ANY_ORDER = "CliqueStartupTypeAnyOrder"
-
 
 def startup_faults(new: SetView) -> Iterator[Fault]:
     known = {clique.name for clique in new.cliques}

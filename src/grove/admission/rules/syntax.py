@@ -55,22 +55,16 @@ ENV_RULE = (
 
 def label_fault(text: str) -> str:
     """What keeps `text` from being a DNS-1123 label (a hostname)."""
-    if len(text) > 63:
-        return "must be no more than 63 characters"
-    return "" if _LABEL.fullmatch(text) else LABEL_RULE
+    return _fault(text, 63, _LABEL, LABEL_RULE)
 
 
 def label_1035_fault(text: str) -> str:
     """What keeps `text` from being a DNS-1035 label, which a Service's name has to be."""
-    if len(text) > 63:
-        return "must be no more than 63 characters"
-    return "" if _LABEL_1035.fullmatch(text) else LABEL_1035_RULE
+    return _fault(text, 63, _LABEL_1035, LABEL_1035_RULE)
 
 
 def subdomain_fault(text: str) -> str:
-    if len(text) > 253:
-        return "must be no more than 253 characters"
-    return "" if _SUBDOMAIN.fullmatch(text) else SUBDOMAIN_RULE
+    return _fault(text, 253, _SUBDOMAIN, SUBDOMAIN_RULE)
 
 
 def qualified_name_fault(text: str) -> str:
@@ -92,9 +86,13 @@ def qualified_name_fault(text: str) -> str:
 
 
 def label_value_fault(text: str) -> str:
-    if len(text) > 63:
-        return "must be no more than 63 characters"
-    return "" if _LABEL_VALUE.fullmatch(text) else LABEL_VALUE_RULE
+    return _fault(text, 63, _LABEL_VALUE, LABEL_VALUE_RULE)
+
+
+def _fault(text: str, longest: int, grammar: re.Pattern[str], rule: str) -> str:
+    if len(text) > longest:
+        return f"must be no more than {longest} characters"
+    return "" if grammar.fullmatch(text) else rule
 
 
 def env_name_fault(text: str) -> str:

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from grove.admission.rules.lookups import Lookups
-from grove.admission.rules.startup import EXPLICIT, IN_ORDER
 from grove.admission.rules.topology import SET_NAME_PATH, Resolution, resolve, topology_faults
 from grove.admission.rules.view import TEMPLATE, CliqueView, Constraint, GroupView, SetView
 from grove.api.faults import Fault, FaultType, forbidden, internal, invalid, shown
+from grove.api.podcliqueset import EXPLICIT, IN_ORDER
 
 IMMUTABLE = "field is immutable"
 Named = TypeVar("Named", CliqueView, GroupView)
@@ -48,16 +48,15 @@ def _clique_faults(new: SetView, old: SetView) -> Iterator[Fault]:
 
 
 def _same_clique_faults(new: CliqueView, old: CliqueView) -> Iterator[Fault]:
-    path = f"{new.path}.spec"
     of = f'of clique "{new.name}"'
-    if new.role_name != old.role_name:
-        yield _changed(f"{path}.roleName", old.role_name, new.role_name, of)
-    if new.min_available != old.min_available:
-        yield _changed(f"{path}.minAvailable", old.min_available, new.min_available, of)
-    if new.starts_after != old.starts_after:
-        yield _changed(f"{path}.startsAfter", list(old.starts_after), list(new.starts_after), of)
-    if new.scheduler_name != old.scheduler_name:
-        yield _changed(f"{path}.podSpec.schedulerName", old.scheduler_name, new.scheduler_name, of)
+    for field, was, now in (
+        ("roleName", old.role_name, new.role_name),
+        ("minAvailable", old.min_available, new.min_available),
+        ("startsAfter", list(old.starts_after), list(new.starts_after)),
+        ("podSpec.schedulerName", old.scheduler_name, new.scheduler_name),
+    ):
+        if was != now:
+            yield _changed(f"{new.path}.spec.{field}", was, now, of)
     if _differ(old.raw.get("resourceSharing"), new.raw.get("resourceSharing")):
         yield invalid(f"{new.path}.resourceSharing", new.raw.get("resourceSharing"), IMMUTABLE)
 

@@ -15,7 +15,6 @@ from msgspec import structs
 
 from grove.api.conditions import ErrorCode, EventReason
 from grove.api.core import Pod
-from grove.api.meta import find_condition
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -27,7 +26,7 @@ from grove.operator.podclique.rollout import CliqueTurn, clique_turn
 from grove.operator.podclique.status import BELOW_MINIMUM, clique_status, lost_all_scheduled
 from grove.operator.podgang.gangs import may_be_ungated
 from grove.operator.shared.layout import Unit
-from grove.operator.shared.outcome import COMPLETE, Notice, Outcome
+from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, appeared
 from grove.operator.shared.status_batching import clique_news
 from grove.operator.shared.termination import with_clique_memory
 
@@ -115,10 +114,7 @@ class CliquePlan:
         if lost_all_scheduled(before, after):
             message = "no pod of this clique has a node any more"
             said.append(Notice(clique, EventReason.ALL_SCHEDULED_REPLICAS_LOST, message, warning=True))
-        limited = find_condition(after.conditions, BELOW_MINIMUM)
-        if limited is not None and find_condition(before.conditions, BELOW_MINIMUM) is None:
-            said.append(Notice(clique, limited.reason, limited.message, warning=True))
-        return said
+        return [*said, *appeared(clique, before.conditions, after.conditions, (BELOW_MINIMUM,))]
 
 
 def plan_clique(observed: ObservedClique, now: datetime, rng: Random) -> CliquePlan:

@@ -39,7 +39,7 @@ from grove.operator.shared.children import (
     wanted_services,
 )
 from grove.operator.shared.layout import PodsOf, no_pods
-from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, with_children, with_outcome
+from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, appeared, with_children, with_outcome
 from grove.operator.shared.status_batching import set_news
 from grove.operator.shared.termination import Terminations, as_written, set_replicas_to_restart, with_set_restarts
 
@@ -141,11 +141,8 @@ class SetPlan:
 
     def events(self, after: PodCliqueSetStatus) -> list[Notice]:
         """What is said when the status is written."""
-        pcs, before, said = self.observed.pcs, self.observed.pcs.status, list[Notice]()
-        for type_ in (GANG_RESTARTS_EXHAUSTED, UPDATE_STALLED):
-            found = find_condition(after.conditions, type_)
-            if found is not None and find_condition(before.conditions, type_) is None:
-                said.append(Notice(pcs, found.reason, found.message, warning=True))
+        pcs, before = self.observed.pcs, self.observed.pcs.status
+        said = appeared(pcs, before.conditions, after.conditions, (GANG_RESTARTS_EXHAUSTED, UPDATE_STALLED))
         old, new = (find_condition(one.conditions, TOPOLOGY_LEVELS_UNAVAILABLE) for one in (before, after))
         if new is not None and new.status != "False" and (old is None or old.status != new.status):
             said.append(Notice(pcs, new.reason, new.message, warning=True))

@@ -99,8 +99,7 @@ class ScalingGroupController:
     async def _finish(self, group: PodCliqueScalingGroup) -> Result:
         """Lets a group go; its cliques follow it by their owner reference."""
         self.forget(group.metadata.uid)
-        if labels.GROUP_FINALIZER in group.metadata.finalizers:
-            await release(self._deps.client, group, labels.GROUP_FINALIZER)
+        await release(self._deps.client, group, labels.GROUP_FINALIZER)
         return DONE
 
     def forget(self, uid: str) -> None:

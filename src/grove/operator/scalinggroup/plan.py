@@ -12,9 +12,8 @@ from datetime import datetime
 
 from msgspec import structs
 
-from grove.api import conditions
-from grove.api.conditions import EventReason
-from grove.api.meta import Condition, Json, find_condition
+from grove.api.conditions import GANG_RESTARTS_EXHAUSTED, EventReason
+from grove.api.meta import Condition, Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
@@ -24,7 +23,7 @@ from grove.operator.scalinggroup.status import group_status
 from grove.operator.shared.children import wanted_members
 from grove.operator.shared.claims import FindTemplate, WantedClaims, wanted_group_claims
 from grove.operator.shared.layout import PodsOf, no_pods, unit_of
-from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, with_children, with_outcome
+from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, appeared, with_children, with_outcome
 from grove.operator.shared.rollout import find_restart, replica_incarnation
 from grove.operator.shared.status_batching import group_news
 from grove.operator.shared.termination import (
@@ -103,10 +102,7 @@ class GroupPlan:
         if before.scheduled_replicas > 0 and after.scheduled_replicas == 0:
             message = "no replica of this group is scheduled any more"
             said.append(Notice(group, EventReason.ALL_SCHEDULED_REPLICAS_LOST, message, warning=True))
-        for type_ in (BELOW_MINIMUM, conditions.GANG_RESTARTS_EXHAUSTED):
-            found = find_condition(after.conditions, type_)
-            if found is not None and find_condition(before.conditions, type_) is None:
-                said.append(Notice(group, found.reason, found.message, warning=True))
+        said += appeared(group, before.conditions, after.conditions, (BELOW_MINIMUM, GANG_RESTARTS_EXHAUSTED))
         for one in self.terminated.now:
             what = f"replica {one.index} of {group.metadata.name}"
             message = f"restarted {what} as a gang (restart {one.count}): {one.blame} stayed in breach"

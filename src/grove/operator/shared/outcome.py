@@ -17,11 +17,13 @@ from typing import NamedTuple, Protocol, TypeVar
 from msgspec import structs
 
 from grove.api.conditions import TRUE, with_condition, without_condition
-from grove.api.meta import Condition, Key, Object, Resource
+from grove.api.meta import Condition, Key, Object, Resource, find_condition
 from grove.api.podclique import PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSetStatus
 from grove.api.scalinggroup import PodCliqueScalingGroupStatus
 from grove.api.status import DELETE, ERROR, PROCESSING, RECONCILE, SUCCEEDED, LastError, LastOperation
+
+Conditions = tuple[Condition, ...]
 
 REPLICA_FAILURE = "ReplicaFailure"
 """The condition, named as on a ReplicaSet: something asked for could not be made or removed."""
@@ -58,6 +60,12 @@ class Notice(NamedTuple):
     reason: str
     message: str
     warning: bool = False
+
+
+def appeared(about: Object, before: Conditions, after: Conditions, types: Iterable[str]) -> list[Notice]:
+    """A warning for each of these conditions that is there now and was not before."""
+    found = (find_condition(after, type_) for type_ in types if find_condition(before, type_) is None)
+    return [Notice(about, one.reason, one.message, warning=True) for one in found if one is not None]
 
 
 MOST_ERRORS = 5
@@ -113,7 +121,7 @@ def _last_operation(before: LastOperation | None, outcome: Outcome, now: datetim
     return LastOperation(type=kind, state=state, description=description, last_update_time=now)
 
 
-def _with_failure(conditions: tuple[Condition, ...], outcome: Outcome, now: datetime) -> tuple[Condition, ...]:
+def _with_failure(conditions: Conditions, outcome: Outcome, now: datetime) -> Conditions:
     """The conditions with `ReplicaFailure` among them while something is refused, and without it otherwise."""
     if not outcome.errors:
         return without_condition(conditions, REPLICA_FAILURE)

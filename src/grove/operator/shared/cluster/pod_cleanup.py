@@ -86,11 +86,12 @@ async def delete_ahead_of_clique(client: Client, clique: PodClique) -> None:
 
 
 async def release(client: Client, obj: Object, finalizer: str) -> None:
-    """Takes our finalizer off an object that goes."""
+    """Takes our finalizer off an object that goes, if it is still there."""
     meta = obj.metadata
     patch = finalizer_patch(meta.finalizers, meta.resource_version, finalizer, present=False)
-    with suppress(NotFound):
-        await client.patch(type(obj), meta.name, patch or {}, meta.namespace)
+    if patch is not None:
+        with suppress(NotFound):
+            await client.patch(type(obj), meta.name, patch, meta.namespace)
 
 
 async def _has_children(client: Client, owner: Object, child: type[Object], selector: str) -> bool:
