@@ -14,6 +14,7 @@ from tests.support.gangs import Bench, gang, group, member_json, scheduling
 
 from grove.api.core import Event, PriorityClass
 from grove.api.koordinator import Reservation
+from grove.scheduler.model.config import Seconds
 
 pytestmark = pytest.mark.real_in("soak")
 
@@ -311,3 +312,27 @@ async def test_whoever_preempts_finds_the_way_that_suits_all_its_pods(cluster: A
             await bench.create_pod(pod)
         await bench.expect({"red/small": 1, "red/large": 1})
         assert await users(bench) == {"red-small-0": own(bench, "b"), "red-large-0": own(bench, "a")}
+
+
+@pytest.mark.simulated
+async def test_no_node_is_held_for_a_gang_where_the_room_is_reserved_for_others(
+    cluster: Any, reservations: None
+) -> None:
+    """Pods end and reservations stay: who waits would wait there for ever, and keep others away."""
+    async with scheduling(cluster, hold_after=Seconds(10), gang_timeout=Seconds(7200)) as bench:
+        reserved, taken = await bench.add_nodes(2)
+        await standing(cluster, reservation(own(bench, "a"), ttl="0s", allocateOnce=False), reserved)
+        await cluster.settle(0.5)
+        await bench.apply(gang("there", group("w", 1)))
+        await bench.expect({"there/w": 1})
+        await bench.apply(gang("waits", group("w", 1)))
+        await cluster.settle(20)
+        held = await bench.condition("waits", "NodesHeld", status="True")
+        assert taken in held.message
+        assert reserved not in held.message
+        await bench.stop()
+        await bench.start()
+        await cluster.settle(5)
+        held = await bench.condition("waits", "NodesHeld", status="True")
+        assert taken in held.message, "the same after a restart"
+        assert reserved not in held.message

@@ -7,7 +7,7 @@ fit on an empty cluster is held nothing for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -17,6 +17,7 @@ import structlog
 from grove.scheduler.cluster.nodes import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.model.answers import Budget, NoFit, Placement
+from grove.scheduler.model.facts import Requests
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.policy.queue import Order
 from grove.scheduler.solve.place import place_on
@@ -68,7 +69,8 @@ class Holds:
         """What nodes to hold for a gang, as a question to the core."""
         others = sorted({node for holder, hold in self._held.items() if holder != name for node in hold.nodes})
         budget = self._budget
-        return lambda snapshot: place_on(snapshot, gang, budget, others, snapshot.allocatable, _occupied(snapshot))
+        kept = [item for source in self._snapshot.seams.sources for item in source.kept().items()]
+        return lambda snapshot: place_on(snapshot, gang, budget, others, _emptied(snapshot, kept), _occupied(snapshot))
 
     def take(
         self, name: str, order: Order, answer: Placement | NoFit, since: datetime, *, overtaken: bool = False
@@ -100,6 +102,16 @@ class Holds:
         row = self._snapshot.nodes.row_of.get(node)
         facts = self._snapshot.nodes.facts[row] if row is not None else None
         return facts.taints if facts is not None else None
+
+
+def _emptied(snapshot: Snapshot, kept: Iterable[tuple[str, Requests]]) -> Ints:
+    """What would be free if everything that runs ended; what sources keep for its owners would not."""
+    free = snapshot.allocatable.copy()
+    for node, requests in kept:
+        if (row := snapshot.nodes.row_of.get(node)) is not None:
+            for resource, amount in snapshot.amounts(requests):
+                free[resource, row] -= amount
+    return free
 
 
 def _occupied(snapshot: Snapshot) -> Ints:

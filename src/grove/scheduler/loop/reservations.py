@@ -326,14 +326,21 @@ class Reservations(NodeSource):
         """Counts on the node what of a reservation no bound pod uses: promises are part of it until their bind."""
         uid = _hold_uid(held.reservation)
         self._view.snapshot.remove_pod(uid)
-        bound = {user: used for user, used in held.users.items() if self._is_bound(user)}
-        if held.once and bound:
-            self._view.relief.add(held.node)
-            return
-        kept = Held(held.reservation, held.node, held.amounts, bound).left()
-        requests = tuple(sorted((name, left) for name, left in kept.items() if left))
-        if requests:
+        if requests := self._kept_by(held):
             self._view.snapshot.add_pod(PodFacts(uid, "", held.name, Shape(requests), node=held.node))
+        elif held.once:
+            self._view.relief.add(held.node)
+
+    def _kept_by(self, held: Held) -> Requests:
+        bound = {user: used for user, used in held.users.items() if self._is_bound(user)}
+        left = replace(held, users=bound).left()
+        return tuple(sorted((name, amount) for name, amount in left.items() if amount))
+
+    def kept(self) -> dict[str, Requests]:
+        found: dict[str, Counter[str]] = {}
+        for held in self._held.values():
+            found.setdefault(held.node, Counter()).update(dict(self._kept_by(held)))
+        return {node: tuple(sorted(amounts.items())) for node, amounts in found.items()}
 
     def _is_bound(self, uid: str) -> bool:
         return uid in self._bound

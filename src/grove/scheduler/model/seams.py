@@ -118,6 +118,10 @@ class NodeSource(Protocol):
         """
         return None
 
+    def kept(self) -> Mapping[str, Requests]:
+        """What is kept on nodes for its owners, by node: it stays so when the pods that run there end."""
+        return {}
+
     def refresh(self) -> Collection[str]:
         """Nodes whose amounts have changed since the last call; asked before anything is decided."""
         return ()
