@@ -63,6 +63,12 @@ def test_the_nvlink_domain_with_most_of_the_clique_is_liked_best() -> None:
     assert found == {"a-0": 75, "a-1": 75, "b-0": 25, "b-1": 0}
 
 
+def test_while_none_of_a_clique_has_a_place_the_nvlink_domain_that_could_take_most_is_liked_best() -> None:
+    labels = {node: {NVLINK_LABEL: "one"} for node in ("a-0", "a-1")} | {"b-0": {NVLINK_LABEL: "two"}}
+    found = scores(only(two_racks(labels=labels), "accelerator"), Network(waiting=16))
+    assert found == {"a-0": 100, "a-1": 100, "b-0": 50, "b-1": 0}
+
+
 def test_zones_are_worth_less_with_their_rank() -> None:
     zones = tuple((worth, in_domain(RACK, rack)) for worth, rack in ((100, "b"), (50, "a")))
     assert scores(only(two_racks(), "zone"), Network(zones=zones)) == {"a-0": 50, "a-1": 50, "b-0": 100, "b-1": 100}

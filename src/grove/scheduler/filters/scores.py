@@ -73,7 +73,8 @@ def _closeness(snapshot: Snapshot, shape: Shape, network: Network) -> Ints | Non
     table = snapshot.nodes
     peers = [(weight, row) for weight, node in network.peers if (row := table.row_of.get(node)) is not None]
     if not peers:
-        return _room_for_all(snapshot, shape, network)
+        above = [key for key in _levels(snapshot) if key != HOSTNAME]
+        return _room_for_all(snapshot, shape, network, above[-1]) if above else None
     levels = _levels(snapshot)
     near = np.zeros(table.rows, dtype=np.int64)
     for key in levels:
@@ -85,14 +86,13 @@ def _closeness(snapshot: Snapshot, shape: Shape, network: Network) -> Ints | Non
     return near * WHOLE // (len(levels) * sum(weight for weight, _ in peers))
 
 
-def _room_for_all(snapshot: Snapshot, shape: Shape, network: Network) -> Ints | None:
-    """The share of its gang's waiting pods that a node's narrowest domain would hold, were they all like this one."""
-    above = [key for key in _levels(snapshot) if key != HOSTNAME]
+def _room_for_all(snapshot: Snapshot, shape: Shape, network: Network, key: str) -> Ints | None:
+    """The share of its gang's waiting pods that a node's domain of a label would hold, were they all like this one."""
     asked = [(r, amount) for r, amount in snapshot.amounts(shape.requests) if amount > 0]
-    if not above or not asked:
+    if not asked:
         return None
     rows = snapshot.nodes.rows
-    ids = snapshot.nodes.column(above[-1]).ids[:rows]
+    ids = snapshot.nodes.column(key).ids[:rows]
     slots = np.maximum(np.minimum.reduce([snapshot.free[r, :rows] // amount for r, amount in asked]), 0)
     held = np.zeros(int(ids.max(initial=-1)) + 2, dtype=np.int64)  # the last one is that of nodes in no domain
     np.add.at(held, ids, slots)
@@ -112,9 +112,11 @@ def _gpu_fill(snapshot: Snapshot, shape: Shape, network: Network) -> Ints | None
 
 
 def _accelerator(snapshot: Snapshot, shape: Shape, network: Network) -> Ints | None:
-    """The share of its clique's placed pods that are in a node's NVLink domain."""
+    """The share of its clique's placed pods that are in a node's NVLink domain; of none, the room there for all."""
     table = snapshot.nodes
     ids = table.column(NVLINK_LABEL).ids
+    if not network.clique:
+        return _room_for_all(snapshot, shape, network, NVLINK_LABEL) if ids.max(initial=-1) >= 0 else None
     placed = [row for node in network.clique if (row := table.row_of.get(node)) is not None and ids[row] >= 0]
     if not placed:
         return None

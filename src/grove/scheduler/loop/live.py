@@ -171,7 +171,7 @@ class Scheduler:
                 tasks.create_task(self._events.run(), name="events")
                 tasks.create_task(self.reporter.run(), name="reporter")
                 tasks.create_task(self.quotas.write_used(), name="quotas")
-                tasks.create_task(self.reservations.write(), name="reservations")
+                tasks.create_task(self.reservations.status.write(), name="reservations")
                 await self._decide()
         finally:
             self._tasks = None

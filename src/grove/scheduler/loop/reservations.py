@@ -1,8 +1,7 @@
 """Koordinator's Reservations as the live scheduler meets them: room on nodes that counts as taken but for its owners.
 
 What a reservation has left is counted on its node like a pod. A pod that may use it asks for a place in it instead of
-room on the node; which one it got is written on the pod before the bind, so a restart finds it there. The status of
-Reservations that our pods use, and of those whose template names this scheduler, is written here.
+room on the node; which one it got is written on the pod before the bind, so a restart finds it there.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -22,39 +21,26 @@ from grove.api.koordinator import (
     RESERVATION_IGNORED,
     Reservation,
 )
-from grove.api.meta import Json, Key
+from grove.api.meta import Key
 from grove.api.quantity import InvalidQuantity, amount
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import Clock
-from grove.kube.errors import KubeError, NotFound, NotLeader
 from grove.kube.events import Recorder
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.notes import PodNotes
+from grove.scheduler.loop.reservation_status import ReservationStatus, is_there, reservation_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PODS, SLOT, PodFacts, Requests, Shape
 from grove.scheduler.model.podreq import pod_requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal, Vacancy
-from grove.scheduler.reserve.slots import (
-    Guest,
-    Held,
-    ReservationsVacancy,
-    Slots,
-    Undecided,
-    Use,
-    crowd,
-    housed,
-    may_use,
-    slots_for,
-)  # fmt: skip
-from grove.scheduler.reserve.status import expiry_of, owners_status
+from grove.scheduler.reserve.housing import Guest, Undecided, Use, as_counted, crowd, housed, slot_of
+from grove.scheduler.reserve.slots import Held, ReservationsVacancy, Slots, may_use, slots_for
+from grove.scheduler.reserve.status import AVAILABLE, expiry_of
 
-USED = "reservation"
-"""Index of pods by the reservation that is written on them."""
 HOLD = "reservation:"
 """What stands for a reservation's free part among the pods of its node is called so, with its uid."""
 PROMISE = "promise:"
-AVAILABLE = "Available"
 
 log = structlog.get_logger(__name__)
 
@@ -73,7 +59,6 @@ class Reservations(NodeSource):
 
     def __init__(self, cache: Cache, client: Client, view: View, events: Recorder, clock: Clock) -> None:
         self._cache, self._client, self._view, self._events, self._clock = cache, client, view, events, clock
-        self._all: Callable[[], Iterable[Reservation]] = tuple
         self._held: dict[str, Held] = {}
         self._on: dict[str, dict[str, Held]] = {}
         self._slots: dict[str, Slots] = {}
@@ -84,12 +69,11 @@ class Reservations(NodeSource):
         self._stale: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._told: dict[str, str] = {}
-        self._unwritten: set[str] = set()
-        self._news = asyncio.Event()
+        self.status = ReservationStatus(cache, client, clock)
 
     def follow(self) -> None:
-        self._all = self._cache.add(Reservation).list
-        self._cache.add_index(Pod, USED, lambda pod: [name] if (name := _allocated(pod)) else [])
+        self._cache.add(Reservation)
+        self.status.follow()
         self._cache.on_event(Reservation, self._changed)
         self._cache.on_event(Pod, self._pod_changed)
 
@@ -134,9 +118,9 @@ class Reservations(NodeSource):
             by_node.setdefault(pod.node, []).append(pod)
         for node, here in by_node.items():
             fresh = [pod for pod in here if pod.uid not in self._promised]
-            if not any(_slot(pod.shape.requests) for pod in fresh):
+            if not any(slot_of(pod.shape.requests) for pod in fresh):
                 continue
-            chosen = self._as_planned(node, fresh) or self._in_any_way(node, fresh)
+            chosen = as_counted(fresh, self._without_leavers(node), self._slots) or self._in_any_way(node, fresh)
             if isinstance(chosen, Refusal):
                 for uid in made:
                     self.release(uid)
@@ -145,26 +129,13 @@ class Reservations(NodeSource):
             made += chosen
         return None
 
-    def _as_planned(self, node: str, pods: Sequence[PodFacts]) -> dict[str, Use] | None:
-        """Reservations as the search has counted on them; None if they are not there for all of them at once."""
-        here = self._without_leavers(node)
-        found: dict[str, Use] = {}
-        for pod in sorted((pod for pod in pods if _slot(pod.shape.requests)), key=_rest_size):
-            slots = self._slots.get(_slot(pod.shape.requests))
-            one = slots.pick(here) if slots is not None else None
-            if one is None:
-                return None
-            found[pod.uid] = Use(one, one.rest_for(pod.shape.used) or ())
-            one.users[pod.uid] = dict(pod.shape.used)
-        return found
-
     def _in_any_way(self, node: str, pods: Sequence[PodFacts]) -> dict[str, Use] | Refusal:
         """Any other way to house them: what one uses of a reservation the next has to do without."""
         guests = []
         for pod in pods:
             known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name))
             needs = self.needs(known) if known is not None else NO_NEEDS
-            usable = frozenset(name for way in needs.instead for name in self._slots[_slot(way)].reservations)
+            usable = frozenset(name for way in needs.instead for name in self._slots[slot_of(way)].reservations)
             guests.append(Guest(pod.uid, pod.shape.used, usable, needs.only))
         here, free = self._without_leavers(node), self._free(node)
         try:
@@ -174,7 +145,7 @@ class Reservations(NodeSource):
         if found is None:
             together = tuple(one.uid for one in crowd(guests, here, free))
             return Refusal(node, "its reservations are used up", together)
-        counted_on = {pod.uid for pod in pods if _slot(pod.shape.requests)}
+        counted_on = {pod.uid for pod in pods if slot_of(pod.shape.requests)}
         return {uid: use for uid, use in found.items() if use.held is not None or uid in counted_on}
 
     def _free(self, node: str) -> dict[str, int]:
@@ -267,18 +238,16 @@ class Reservations(NodeSource):
             self._view.relief.add(before.node)
         if new is not None and (node := self._node_of(new)):
             held = Held(new, node, self._amounts_of(new), {})
-            for pod in self._cache.by_index(Pod, USED, name):
-                if _is_there(pod):
-                    self._bound.add(pod.metadata.uid)
-                    held.users[pod.metadata.uid] = dict(pod_requests(pod))
+            for pod in self.status.users(name):
+                self._bound.add(pod.metadata.uid)
+                held.users[pod.metadata.uid] = dict(pod_requests(pod))
             for uid, promise in self._promised.items():
                 if promise.reservation == name and before is not None and uid in before.users:
                     held.users.setdefault(uid, before.users[uid])
             self._held[name] = held
             self._on.setdefault(node, {})[name] = held
             self._hold(held)
-            self._unwritten.add(name)
-            self._news.set()
+            self.status.touch(name)
         if before is not None and name not in self._held:
             self._keep_promises(before)
         if before is None or new is None or _said(before.reservation) != _said(new):
@@ -355,14 +324,14 @@ class Reservations(NodeSource):
                 self._view.snapshot.remove_pod(f"{PROMISE}{uid}")
                 if not promise.reservation:
                     del self._promised[uid]
-        name = promise.reservation if promise is not None else _allocated(pod)
+        name = promise.reservation if promise is not None else reservation_of(pod)
         if not name:
             return
         held = self._held.get(name)
-        is_there = new is not None and _is_there(new)
-        if is_there == (uid in self._bound) and held is not None and (uid in held.users) == is_there:
+        uses = new is not None and is_there(new)
+        if uses == (uid in self._bound) and held is not None and (uid in held.users) == uses:
             return
-        if is_there:
+        if uses:
             self._bound.add(uid)
             self._promised.pop(uid, None)
         elif uid in self._bound or new is None:
@@ -370,7 +339,7 @@ class Reservations(NodeSource):
         else:
             return  # it is on its way
         if held is not None:
-            if is_there:
+            if uses:
                 held.users[uid] = dict(pod_requests(pod))
             else:
                 held.users.pop(uid, None)
@@ -379,8 +348,7 @@ class Reservations(NodeSource):
             if not held.once:
                 self._slots.clear()
                 self._view.read_anew()
-            self._unwritten.add(name)
-            self._news.set()
+            self.status.touch(name)
 
     def _set_timer(self) -> None:
         """Wakes when the next reservation is over by its time."""
@@ -394,37 +362,8 @@ class Reservations(NodeSource):
     def _expire(self) -> None:
         for held in list(self._held.values()):
             if not self._node_of(held.reservation):
-                self._unwritten.add(held.name)
+                self.status.touch(held.name)
                 self._changed(held.reservation, held.reservation)
-        self._news.set()
-
-    # Writing
-
-    async def write(self) -> None:
-        """Keeps the status of reservations that our pods use true; until cancelled."""
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            names, self._unwritten = self._unwritten, set()
-            for one in self._all():
-                if one.metadata.name in names:
-                    users = [pod for pod in self._cache.by_index(Pod, USED, one.metadata.name) if _is_there(pod)]
-                    patch = owners_status(one, users, self._clock.now())
-                    if patch is not None and not await self._patch(one, patch):
-                        self._unwritten.add(one.metadata.name)
-            if self._unwritten:
-                await asyncio.sleep(1.0)
-                self._news.set()
-
-    async def _patch(self, one: Reservation, status: Json) -> bool:
-        try:
-            await self._client.patch(Reservation, one.metadata.name, {"status": status}, subresource="status")
-        except (NotFound, NotLeader):
-            return True
-        except KubeError as error:
-            log.info("status of a reservation not written", reservation=one.metadata.name, error=str(error))
-            return False
-        return True
 
 
 def _said(one: Reservation) -> tuple[object, ...]:
@@ -432,31 +371,5 @@ def _said(one: Reservation) -> tuple[object, ...]:
     return one.spec, one.metadata.labels, one.status.phase, one.status.node_name, one.status.allocatable
 
 
-def _slot(requests: Requests) -> str:
-    """The place in reservations among requests, if there is one."""
-    return next((name for name, _ in requests if name.startswith(SLOT)), "")
-
-
-def _rest_size(pod: PodFacts) -> int:
-    """How much was counted on of the node: whoever needs least uses a reservation first."""
-    return sum(amount for name, amount in pod.shape.requests if name != PODS)
-
-
 def _hold_uid(one: Reservation) -> str:
     return f"{HOLD}{one.metadata.uid}"
-
-
-def _is_there(pod: Pod) -> bool:
-    return pod.is_bound and not pod.is_finished
-
-
-def _allocated(pod: Pod) -> str:
-    """Name of the reservation that is written on a pod."""
-    text = pod.metadata.annotations.get(RESERVATION_ALLOCATED)
-    if not text:
-        return ""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return ""
-    return str(found.get("name", "")) if isinstance(found, dict) else ""
