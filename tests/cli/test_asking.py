@@ -143,7 +143,11 @@ async def test_the_queue_has_what_waits_in_order(world: World) -> None:
 async def test_topology_counts_what_the_gangs_use(world: World) -> None:
     await world.apply(world.system("chat"))
     await world.available("chat")
-    layout = (await topology_answer(world.client, world.namespace)).data
+    found = await topology_answer(world.client, world.namespace)
+    layout = found.data
+    lines = [" ".join(line.split()) for line in text_of(found, 100, world).splitlines()]
+    assert any(line.endswith("z0-b0-r0 ████████████░░░░ 24/32 4 nodes, 1 unused") for line in lines)
+    assert "LEVEL DOMAINS LARGEST FREE WHOLE NODES IN FRAGMENTED UNLABELLED" in lines
     zone = next(one for one in layout.root.domains if one.name == f"{world.cluster.prefix}z0")
     racks = [(rack.name.removeprefix(world.cluster.prefix), rack.used, rack.total) for rack in zone.domains[0].domains]
     assert racks == [("z0-b0-r0", 24, 32), ("z0-b0-r1", 0, 32)]

@@ -38,6 +38,11 @@ def test_room_is_reserved_gang_by_gang_used_by_the_sets_pods_and_released() -> N
         async with World(shaped(6), steady=True) as world:
             answer = await reserve_answer(world.client, "default", [chat()], "2h", False)
             assert answer.data == [{"namespace": "default", "set": "chat", "made": 7, "released": 0}]
+            assert str(answer.paint(80)) == (
+                "default/chat: 7 reservations made, for 2h\nsee them with: kubectl get reservations"
+            )
+            twice = await reserve_answer(world.client, "default", [chat()], "2h", False)
+            assert twice.data[0]["made"] == 0
 
             assert await world.until(lambda: {one.status.phase for one in world.all(Reservation)} == {"Available"})
             groups = {one.metadata.labels["pod-group.scheduling.sigs.k8s.io"] for one in world.all(Reservation)}
