@@ -1,15 +1,20 @@
-"""Why a gang of another scheduler waits, from what is written on the objects: one row a situation."""
+"""Why a gang of another scheduler waits, and a set without gangs: what is written on the objects, a row each."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
 
 from grove.api import labels
 from grove.api.core import Pod
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.show.gangs import Verdict, gang_verdict
 from grove.show.seen import Seen
+from grove.show.verdict import Judgement, judge
 
 COMPLETE = {"type": "Initialized", "status": "True"}
 
@@ -69,3 +74,59 @@ def verdict(*conditions: dict[str, str], scheduler: str = "kai-scheduler", pod_s
 )  # fmt: skip
 def test_a_gang_of_another_scheduler(found: Verdict, want: tuple[object, ...]) -> None:
     assert (found.state, found.level, found.reason, found.evidence, found.next) == want
+
+
+def judged(refusal: str = "", clumsy: str = "", **meta: object) -> Judgement:
+    """A set that has no gangs: the API server refuses pods of its clique, or the operator stumbles."""
+    own = {"name": "x", "namespace": "ns", "generation": 2, **meta}
+    errors = [{"code": "ERR", "description": clumsy}] if clumsy else []
+    manifest = {
+        "metadata": own, "spec": {"replicas": 1, "template": {"cliques": []}},
+        "status": {"observedGeneration": 2, "lastErrors": errors},
+    }  # fmt: skip
+    clique = {
+        "metadata": {"name": "x-0-a", "namespace": "ns", "labels": {labels.PART_OF: "x"}}, "spec": {"replicas": 1},
+        "status": {"lastErrors": [{"code": "ERR", "description": refusal}] if refusal else []},
+    }  # fmt: skip
+    seen = Seen(sets=[msgspec.convert(manifest, PodCliqueSet)], cliques=[msgspec.convert(clique, PodClique)])
+    return judge(seen, seen.sets[0], datetime(2026, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("found", "want"),
+    [
+        pytest.param(
+            judged(
+                'pods "x" is forbidden: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false'
+            ),
+            ("waiting", "create", "pods of x-0-a cannot be created: the namespace's Pod Security level forbids them"),
+            id="a namespace with a Pod Security level",
+        ),
+        pytest.param(
+            judged("no PriorityClass with name urgent was found"),
+            ("waiting", "create", "pods of x-0-a cannot be created: there is no PriorityClass urgent"),
+            id="a priority that is not there",
+        ),
+        pytest.param(
+            judged("admission webhook said no"),
+            ("waiting", "create", "pods of x-0-a cannot be created"),
+            id="a refusal nobody knows",
+        ),
+        pytest.param(
+            judged(clumsy="services is forbidden"),
+            ("waiting", "operator", "ERR: services is forbidden"),
+            id="the operator stumbles",
+        ),
+        pytest.param(judged(), ("waiting", "operator", "it has no PodGangs yet"), id="nothing said yet"),
+        pytest.param(
+            judged(generation=3), ("waiting", "operator", "the operator has not seen it yet"), id="not seen yet"
+        ),
+        pytest.param(
+            judged(deletionTimestamp="2026-01-01T00:00:00Z"),
+            ("deleting", "operator", "is being deleted"),
+            id="it is going",
+        ),
+    ],
+)
+def test_a_set_without_gangs(found: Judgement, want: tuple[str, str, str]) -> None:
+    assert (found.state, found.level, found.reason) == want
