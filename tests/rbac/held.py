@@ -33,6 +33,10 @@ HELD: tuple[Held, ...] = (
         "given on: the Role of a set's init containers has it, and nobody may give what he does not have",
     ),
     Held(
+        "operator", "create", "customresourcedefinitions.apiextensions.k8s.io",
+        "asked by the API server when an apply finds no such definition; the request itself is a patch",
+    ),
+    Held(
         "operator", "update", "*/finalizers.*",
         "asked by the admission plugin that guards owner references which block deletion; no request of its own",
     ),

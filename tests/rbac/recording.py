@@ -14,12 +14,17 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import aiohttp
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 
 from grove.admission.serving.service import WebhookService
+from grove.kube.credentials import Credential
+from grove.kube.transport import Transport
 from grove.local.blueprint import Blueprint
 from grove.local.controlplane import ControlPlane
 from grove.metrics.service import MetricsService
@@ -83,7 +88,8 @@ def _act_as(component: Any, user: str, *methods: str) -> None:
 
 def _acting_as(user: str, method: Callable[..., Any]) -> Callable[..., Any]:
     async def acting(self: Any, *args: Any, **options: Any) -> Any:
-        token = _acting.set(user)
+        elsewhere = isinstance(self, MetricsService) and self._settings.namespace != "grove-system"
+        token = _acting.set("" if elsewhere else user)  # its Role is of the namespace that the chart is installed in
         try:
             return await method(self, *args, **options)
         finally:
@@ -93,12 +99,28 @@ def _acting_as(user: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _impersonate() -> None:
-    request = aiohttp.ClientSession._request
+    """Sessions of administrators act as the component; one that is a component's own already does."""
+    request, opened = aiohttp.ClientSession._request, Transport._open
+    own: WeakSet[aiohttp.ClientSession] = WeakSet()
+
+    def open_(self: Transport, credential: Credential) -> aiohttp.ClientSession:
+        session = opened(self, credential)
+        if _is_account(credential.cert):
+            own.add(session)
+        return session
 
     async def asked(self: aiohttp.ClientSession, method: str, url: Any, **options: Any) -> Any:
-        user, headers = _acting.get(), options.get("headers") or {}
+        user, headers = "" if self in own else _acting.get(), options.get("headers") or {}
         if user and "User-Agent" in headers and "Impersonate-User" not in headers and "Authorization" not in headers:
             options["headers"] = {**headers, "Impersonate-User": user}
         return await request(self, method, url, **options)
 
     aiohttp.ClientSession._request = asked  # type: ignore[method-assign]
+    Transport._open = open_  # type: ignore[method-assign]
+
+
+def _is_account(cert: bytes) -> bool:
+    if not cert:
+        return False
+    (name,) = x509.load_pem_x509_certificate(cert).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(name.value).startswith("system:serviceaccount:")

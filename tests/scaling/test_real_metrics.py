@@ -30,7 +30,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.config import load_config
-from grove.kube.errors import KubeError, NotFound
+from grove.kube.errors import AlreadyExists, KubeError, NotFound
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.local.pki import Authority
@@ -385,7 +385,8 @@ async def test_the_process_needs_the_rights_of_the_chart_and_no_more(plane: Cont
     names = [f"{version}.{group}" for group, versions in VERSIONS.items() for version in versions]
     user, namespace, port = "grove-metrics-process", "grove-system", _free_port()
     async with HttpClient(load_config(plane.kubeconfig)) as client:
-        await client.create(Namespace, {"metadata": {"name": namespace}})
+        with suppress(AlreadyExists):  # by `make audit-rbac`, with the chart's roles
+            await client.create(Namespace, {"metadata": {"name": namespace}})
         spec: Json = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
         await client.create(Service, {"metadata": {"name": "grove-metrics", "namespace": namespace}, "spec": spec})
         for one in chart_rights():
@@ -393,6 +394,8 @@ async def test_the_process_needs_the_rights_of_the_chart_and_no_more(plane: Cont
                             one["kind"] in ("Role", "RoleBinding"))  # fmt: skip
             if "subjects" in one:
                 one["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]
+            with suppress(NotFound):
+                await client.delete(kind, one["metadata"]["name"], one["metadata"].get("namespace", ""))
             await client.create(kind, one)
         for name in names:
             with suppress(NotFound):

@@ -16,10 +16,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
@@ -72,23 +73,24 @@ def base_layer(cache: Path, where: Iterable[str]) -> tuple[Tree, list[str]]:
     return tree, parts
 
 
-def compiled(tree: Tree) -> None:
+@contextmanager
+def python_of(base: Tree) -> Iterator[list[str]]:
+    """The command that runs the Python of a base layer, as it is unpacked, with its own loader and libraries."""
+    with tempfile.TemporaryDirectory() as folder:
+        base.unpack(Path(folder))
+        loader = [f"{folder}/lib64/ld-linux-x86-64.so.2", "--library-path", f"{folder}/usr/lib/x86_64-linux-gnu"]
+        yield ["/usr/bin/env", "-i", f"PYTHONHOME={folder}/usr", "PYTHONHASHSEED=0", *loader, f"{folder}{PYTHON}"]
+
+
+def compiled(tree: Tree, python: Sequence[str]) -> None:
     """Bytecode beside every module, checked by nobody: the files cannot change, and starting is a third as long."""
-    for path in [one for one in tree.files if one.endswith(".py")]:
+    modules = [(path, tree.files[path][0]) for path in sorted(tree.files) if path.endswith(".py")]
+    program = [*python, "-S", "-B", str(Path(__file__).with_name("bytecode.py"))]
+    done = subprocess.run(program, input=marshal.dumps(modules), stdout=subprocess.PIPE, check=True)
+    for path, content in marshal.loads(done.stdout):  # noqa: S302
         folder, _, name = path.rpartition("/")
-        content, _ = tree.files[path]
-        try:
-            code = compile(content, f"/{path}", "exec", dont_inherit=True, optimize=0)
-        except SyntaxError:
-            continue  # templates for other Pythons that some packages carry
-        tree.add(f"{folder}/__pycache__/{name[:-3]}.cpython-311.pyc", _pyc(code, content))
-
-
-def _pyc(code: CodeType, source: bytes) -> bytes:
-    import importlib.util
-
-    flags = (0b01).to_bytes(4, "little")  # by hash of the source, and not to be checked
-    return importlib.util.MAGIC_NUMBER + flags + importlib.util.source_hash(source) + marshal.dumps(code)
+        if content:
+            tree.add(f"{folder}/__pycache__/{name[:-3]}.cpython-311.pyc", content)
 
 
 def sources(tree: Tree, *folders: str) -> None:
@@ -174,15 +176,17 @@ def contents(cache: Path) -> Iterator[Contents]:
     libraries, grove = Tree(), Tree()
     inside = [add_wheel(libraries, wheel, HOME) for wheel in wheels(ROOT / "requirements" / "runtime.txt", cache)]
     sources(grove)
-    for tree in (base, libraries, grove):
-        compiled(tree)
+    with python_of(base) as python:
+        for tree in (base, libraries, grove):
+            compiled(tree, python)
     yield Contents("grove", [base, libraries, grove], MAIN, parts + inside + own)
 
     small, parts = base_layer(cache, ("both",))
     startup = Tree()
     sources(startup, "startup")
-    for tree in (small, startup):
-        compiled(tree)
+    with python_of(small) as python:
+        for tree in (small, startup):
+            compiled(tree, python)
     yield Contents("grove-initc", [small, startup], STARTUP, parts + own)
 
 

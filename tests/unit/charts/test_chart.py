@@ -169,13 +169,27 @@ def test_the_operator_holds_what_it_gives_to_init_containers():
 
 def test_rights_by_name_name_what_there_is():
     rules = named(INSTALL, "ClusterRole", OPERATOR)["rules"]
-    by_kind = {rule["apiGroups"][0]: set(rule["resourceNames"]) for rule in rules if "resourceNames" in rule}
+    by_kind: dict[str, set[str]] = {}
+    for rule in rules:
+        if "resourceNames" in rule:
+            by_kind.setdefault(rule["apiGroups"][0], set()).update(rule["resourceNames"])
     assert by_kind == {
         "admissionregistration.k8s.io": {
             one.name for one in configurations(ServiceAddress("x"), authorizer=True, dialects=True, ca_bundle=None)
         },
         "apiextensions.k8s.io": {one["metadata"]["name"] for one in crds.load()},
     }
+
+
+def test_the_operator_removes_webhooks_of_parts_that_can_be_switched_off_and_no_other():
+    rules = named(INSTALL, "ClusterRole", OPERATOR)["rules"]
+    (rule,) = (
+        one for one in rules if one["apiGroups"] == ["admissionregistration.k8s.io"] and "delete" in one["verbs"]
+    )
+    always = configurations(ServiceAddress("x"), authorizer=False, dialects=False, ca_bundle=None)
+    every = configurations(ServiceAddress("x"), authorizer=True, dialects=True, ca_bundle=None)
+    assert rule["resources"] == ["validatingwebhookconfigurations"]
+    assert set(rule["resourceNames"]) == {one.name for one in every} - {one.name for one in always}
 
 
 @pytest.mark.parametrize("file", [INSTALL, EVERY_OPTION], ids=lambda file: file.name)

@@ -1,0 +1,25 @@
+"""Run by the Python of the image: modules come in by their paths, their bytecode goes out, both marshalled.
+
+A program of its own, since what `marshal` writes of a module also depends on what else its process has in memory: a
+process that does nothing but this gives the same bytes every time. And the image's own Python, so that it does not
+matter which Python builds the image.
+"""
+
+import importlib.util
+import marshal
+import sys
+
+
+def bytecode(path: str, source: bytes) -> bytes:
+    """A .pyc that is never checked against its source (the files cannot change); empty if it is no module."""
+    try:
+        code = compile(source, f"/{path}", "exec", dont_inherit=True, optimize=0)
+    except SyntaxError:
+        return b""  # templates for other Pythons that some packages carry
+    by_hash_unchecked = (0b01).to_bytes(4, "little")
+    return importlib.util.MAGIC_NUMBER + by_hash_unchecked + importlib.util.source_hash(source) + marshal.dumps(code)
+
+
+if __name__ == "__main__":
+    modules = marshal.loads(sys.stdin.buffer.read())  # noqa: S302
+    sys.stdout.buffer.write(marshal.dumps([(path, bytecode(path, source)) for path, source in modules]))
