@@ -1,4 +1,4 @@
-"""Rights that few clusters need, used by their own accounts on a real API server: late volumes, lookups, parts that go."""
+"""Rights that few clusters need, used by their own accounts on a real API server: late volumes, lookups, parts gone."""
 
 from __future__ import annotations
 
@@ -86,5 +86,10 @@ async def test_a_claim_that_waits_for_its_pod_is_told_the_node(plane: ControlPla
         stack.push_async_callback(grove.stop)
         await admin.create(PodCliqueSet, mounted)
         async with asyncio.timeout(180):
-            while SELECTED_NODE not in (await admin.get(PersistentVolumeClaim, "data", "default")).metadata.annotations:
+            while not await is_told(admin):  # noqa: ASYNC110
                 await asyncio.sleep(0.2)
+
+
+async def is_told(admin: HttpClient) -> bool:
+    claim = await admin.get(PersistentVolumeClaim, "data", "default")
+    return SELECTED_NODE in claim.metadata.annotations
