@@ -6,12 +6,14 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from tests.support.manifests import clique, group, many_pairs, pcs, worked_example
 from tests.support.operating import World, operating
 
-from grove.api.meta import is_true
+from grove.api.core import Pod
+from grove.api.meta import Json, Object, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -43,6 +45,25 @@ async def test_after_convergence_nothing_is_written(world: World, watched_s: flo
 
     assert world.writes() - before == Counter()
     assert await _versions(world) == versions
+
+
+@pytest.mark.simulated
+async def test_cliques_that_are_up_are_told_of_before_more_are_begun(world: World) -> None:
+    """Else all statuses of a big set are written in the end, when its last pod is long up."""
+    create, told_at_last_pod = world.operator_client.create, 0
+
+    async def slowly(kind: type[Object], obj: Json, **more: Any) -> Any:
+        nonlocal told_at_last_pod
+        made = await create(kind, obj, **more)
+        if kind is Pod:
+            told_at_last_pod = world.writes()["patch", "podcliques/status"]
+            await asyncio.sleep(2.0)
+        return made
+
+    world.operator_client.create = slowly
+    await world.apply(pcs("many", clique("w"), replicas=60))
+    await world.available("many")
+    assert told_at_last_pod >= 30
 
 
 async def test_a_small_set_is_up_at_once(world: World) -> None:

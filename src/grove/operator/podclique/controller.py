@@ -33,6 +33,9 @@ from grove.operator.shared.rollout import concerned_replicas, is_paused
 from grove.operator.shared.startup import parent_minimums
 from grove.operator.shared.status_batching import FIRST_S, PROGRESS_S, SETTLE_S
 
+TOLD_FIRST = 1
+"""Priority of a clique with a pod that turned ready: where hundreds are begun at once, those that are up are told of
+before more are begun, not all in the end."""
 BASE_GANG = "base-gang"
 """Index: PodCliques by (namespace, base gang) whose own gang waits for that base gang."""
 
@@ -217,7 +220,8 @@ class PodCliqueController:
         owner = pod.metadata.controller if pod is not None else None
         if pod is None or owner is None or owner.kind != PodClique.RESOURCE.kind:
             return
-        self._queue.add(Key(pod.metadata.namespace, owner.name), after_s=SETTLE_S)
+        is_ready = new is not None and new.is_ready and not (old is not None and old.is_ready)
+        self._queue.add(Key(pod.metadata.namespace, owner.name), priority=TOLD_FIRST * is_ready, after_s=SETTLE_S)
         if old is not None and new is not None and new.is_scheduled and not old.is_scheduled:
             self._wake_scaled(new)
 
