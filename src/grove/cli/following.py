@@ -7,7 +7,7 @@ them one namespace is followed, and what the scheduler wrote has to do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -184,6 +184,11 @@ def watch(options: Options, picture: Picture, *, events: bool = False, in_place:
 
     Not `in_place`, each picture is what is new, and goes below the one before.
     """
+    return follow(options, lambda source: drawing(source, picture, options.output, in_place=in_place), events=events)
+
+
+def follow(options: Options, work: Callable[[Source], Coroutine[Any, Any, int]], *, events: bool = False) -> int:
+    """Does the work over the cluster of these options, for as long as it takes; its exit code."""
     import gc
 
     from grove.kube.http import HttpClient
@@ -198,7 +203,7 @@ def watch(options: Options, picture: Picture, *, events: bool = False, in_place:
             HttpClient(config, user_agent="kubectl-grove", timeout_s=options.timeout_s) as client,
             following(client, namespace, options.timeout_s, events=events) as source,
         ):
-            return await drawing(source, picture, options.output, in_place=in_place)
+            return await work(source)
 
     return asyncio.run(run())
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grove.cli.access import RUNNING, Options, Unanswered, cluster_command, resolve
+from grove.cli.access import RUNNING, Options, Unanswered, cluster_command
 
 if TYPE_CHECKING:
     from grove.cli.following import Source
@@ -32,27 +32,11 @@ KEYS = {
 @cluster_command(everywhere=True, formats=())
 def top(options: Options) -> int:
     """A live screen of PodCliqueSets, PodGangs and the fleet: arrows, search, explain, logs, YAML; ? shows the keys."""
-    import gc
-
-    from grove.kube.http import HttpClient
-    from grove.kube.logs import configure_logs
+    from grove.cli.following import follow
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Unanswered("top needs a terminal; kubectl grove status -w draws into a pipe")
-    configure_logs("error", "text")
-    gc.enable()  # this one may run for hours
-
-    async def run() -> int:
-        from grove.cli.following import following
-
-        config, namespace = resolve(options)
-        async with (
-            HttpClient(config, user_agent="kubectl-grove", timeout_s=options.timeout_s) as client,
-            following(client, namespace, options.timeout_s) as source,
-        ):
-            return await Top(source).run()
-
-    return asyncio.run(run())
+    return follow(options, lambda source: Top(source).run())
 
 
 class Top:

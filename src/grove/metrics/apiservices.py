@@ -15,9 +15,9 @@ import structlog
 
 from grove.api.labels import COMPONENT, MANAGED_BY, PART_OF
 from grove.api.meta import Json, Object, Resource
-from grove.kube.cache import Cache
 from grove.kube.client import Client
-from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from grove.kube.errors import AlreadyExists, Conflict, NotFound
+from grove.kube.healing import heal
 from grove.metrics.wire import VERSIONS
 
 API_SERVICE = Resource("apiregistration.k8s.io", "v1", "APIService", "apiservices", namespaced=False)
@@ -25,7 +25,6 @@ CLUSTER_ROLE = Resource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clust
 METRICS = "grove-metrics"
 OWNER = "grove:system:grove-metrics"
 """The ClusterRole that comes and goes with the installation, and takes the APIServices along."""
-RETRY_S = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -139,21 +138,4 @@ class Registration:
     async def keep(self) -> None:
         """Heals for as long as it runs, and takes up what another server gave back."""
         names = {one["metadata"]["name"] for one in wanted_services(self.address, b"")}
-
-        def look(old: Object | None, new: Object | None) -> None:
-            known = new or old
-            if known is not None and known.metadata.name in names:
-                self._changed.set()
-
-        cache = Cache(self.client)
-        cache.on_event(ApiService, look)
-        async with cache:
-            while True:
-                await self._changed.wait()
-                self._changed.clear()
-                try:
-                    await self.ensure()
-                except KubeError as error:
-                    log.warning("APIServices could not be looked at", error=str(error))
-                    await asyncio.sleep(RETRY_S)
-                    self._changed.set()
+        await heal(self.client, [ApiService], names, self._changed, self.ensure)

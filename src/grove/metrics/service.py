@@ -21,6 +21,7 @@ from grove.admission.certs.serving import ServedCertificate, SharedSecret
 from grove.api.core import ConfigMap
 from grove.api.labels import MANAGED_BY, OPERATOR
 from grove.api.meta import Key
+from grove.kube.beside import beside
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
@@ -152,19 +153,9 @@ class MetricsService:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[MetricsService]:
-        ready = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(self.run(on_ready=ready), name=METRICS)
-        waiting = loop.create_task(ready.wait())
-        try:
-            await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                task.result()
+        """Runs beside the block, which begins when it answers."""
+        async with beside(lambda ready: self.run(on_ready=ready), METRICS):
             yield self
-        finally:
-            for one in (waiting, task):
-                one.cancel()
-            await asyncio.gather(waiting, task, return_exceptions=True)
 
     # What the watches say
 

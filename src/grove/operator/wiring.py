@@ -37,6 +37,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.backends import build_backends
 from grove.config import OperatorConfiguration, load_configuration
 from grove.dialects.wiring import Dialects
+from grove.kube.beside import beside
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock, loop_time
@@ -195,18 +196,8 @@ class Operator:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Operator]:
         """Runs beside the block, which begins when the cluster has been read."""
-        ready = asyncio.Event()
-        task = asyncio.get_running_loop().create_task(self.run(on_ready=ready.set), name=COMPONENT)
-        waiting = asyncio.get_running_loop().create_task(ready.wait())
-        try:
-            await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                task.result()
+        async with beside(lambda ready: self.run(on_ready=ready.set), COMPONENT):
             yield self
-        finally:
-            for one in (waiting, task):
-                one.cancel()
-            await asyncio.gather(waiting, task, return_exceptions=True)
 
     def _offer_changed(self) -> None:
         """A scheduler's API came or went: gangs and pods that waited for it are looked at again."""

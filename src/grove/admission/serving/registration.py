@@ -37,9 +37,9 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
-from grove.kube.cache import Cache
 from grove.kube.client import Client
-from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from grove.kube.errors import AlreadyExists, Conflict, NotFound
+from grove.kube.healing import heal
 
 WEBHOOK_NAMES = {
     DEFAULT_SET: "pcs.defaulting.webhooks.grove.io",
@@ -277,27 +277,6 @@ class Registration:
     async def keep(self) -> None:
         """Registers, and heals for as long as it runs: every change of one of our configurations is looked at."""
         names = {one.name for one in configurations(self.address, authorizer=True, dialects=True, ca_bundle=None)}
-
-        def look(old: Object | None, new: Object | None) -> None:
-            known = new or old
-            if known is not None and known.metadata.name in names:
-                self._changed.set()
-
-        cache = Cache(self.client)
-        cache.on_event(MutatingWebhookConfiguration, look)
-        cache.on_event(ValidatingWebhookConfiguration, look)
         self._changed.set()
-        async with cache:
-            while True:
-                await self._changed.wait()
-                self._changed.clear()
-                try:
-                    await self.ensure()
-                except KubeError as error:
-                    log.warning("webhook configurations could not be looked at", error=str(error))
-                    await asyncio.sleep(RETRY_S)
-                    self._changed.set()
-
-
-RETRY_S = 1.0
-"""Pause after an API server that could not be written to; its next answer may be long in coming."""
+        kinds = (MutatingWebhookConfiguration, ValidatingWebhookConfiguration)
+        await heal(self.client, kinds, names, self._changed, self.ensure)

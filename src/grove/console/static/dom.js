@@ -63,6 +63,29 @@ export function calmly(draw, ms = 400) {
   return { draw: () => { timer ??= setTimeout(now, Math.max(0, last + ms - performance.now())); }, stop: () => clearTimeout(timer) };
 }
 
+// Runs a question one at a time: wanted again while it runs or within `ms` after it, it runs once more then.
+export function inTurn(question, ms) {
+  let busy = false, again = false, timer = null, stopped = false;
+  const run = async () => {
+    if (busy) {
+      again = true;
+      return;
+    }
+    busy = true;
+    again = false;
+    await question();
+    if (stopped) return;
+    timer = setTimeout(() => {
+      busy = false;
+      if (again) run();
+    }, ms);
+  };
+  return { run, stop: () => {
+    stopped = true;
+    clearTimeout(timer);
+  } };
+}
+
 export function link(text, ...path) {
   return h("a", { href: "#/" + path.map(encodeURIComponent).join("/") }, text);
 }

@@ -1,7 +1,7 @@
 // One set: its state, its update, what happened to it as a picture, its tree and its events; drawn anew when it changes.
 
 import { ask } from "./api.js";
-import { badge, bar, fill, h, link, table } from "./dom.js";
+import { badge, bar, fill, h, inTurn, link, table } from "./dom.js";
 import { rollout, timeline, timelineLegend } from "./history.js";
 import { now, onChange, row } from "./store.js";
 
@@ -56,14 +56,10 @@ export function page(main, [namespace, name]) {
     paint();
   } }, "only the start");
   fill(main, head, h("h2", {}, "Rollout"), update, h("div", { class: "title" }, h("h2", {}, "Timeline"), starts), picture, h("h2", {}, "Tree"), tree, h("h2", {}, "Events"), events);
-  let asked = null, again = false, last = "", history = null;
+  let asked = null, last = "", history = null;
   const paint = () => history && fill(picture, h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "timeline" },
     h("div", { class: "wide-picture" }, timeline(history, { start: starts.getAttribute("aria-pressed") === "true" }))), timelineLegend());
-  const load = async () => {
-    if (asked) {
-      again = true;
-      return;
-    }
+  const load = inTurn(async () => {
     asked = new AbortController();
     const about = { namespace, name, now: new Date(now()).toISOString() };
     const into = async (element, question, make) => {
@@ -83,11 +79,7 @@ export function page(main, [namespace, name]) {
     });
     await into(events, "events", eventTable);
     asked = null;
-    if (again) {
-      again = false;
-      setTimeout(load, 500);
-    }
-  };
+  }, 500);
   const draw = () => {
     const one = row("sets", key);
     fill(head, h("div", { class: "title" }, h("h1", {}, name, " ", h("small", {}, namespace), " ", one && badge(one.state)),
@@ -96,17 +88,18 @@ export function page(main, [namespace, name]) {
       one.autoscaled.length > 0 && h("p", { class: "dim" }, `autoscaled: ${one.autoscaled.join(", ")}`)] : h("p", { class: "dim" }, `there is no PodCliqueSet ${key} here`));
   };
   draw();
-  load();
+  load.run();
   const stop = onChange((names) => {
     if (!names.has("sets")) return;
     const shown = JSON.stringify(row("sets", key));
     if (shown === last) return;
     last = shown;
     draw();
-    load();
+    load.run();
   });
   return () => {
     stop();
+    load.stop();
     asked?.abort();
   };
 }

@@ -1,7 +1,7 @@
 // Who waits for a place, in the order the scheduler takes them.
 
 import { ask } from "./api.js";
-import { age, bar, fill, h, link, many, settle, table } from "./dom.js";
+import { age, bar, fill, h, inTurn, link, many, settle, table } from "./dom.js";
 import { now, onChange, row, state } from "./store.js";
 
 function held(one) {
@@ -28,13 +28,7 @@ function quotas(queues) {
 export function page(main) {
   const body = h("div", { "aria-live": "polite" }, h("p", { class: "dim" }, "Asking …"));
   fill(main, h("div", { class: "title" }, h("h1", {}, "Queue ", h("small", {}, "in the order the scheduler takes them"))), body);
-  let busy = false, again = false, timer = null;
-  const load = async () => {
-    if (busy) {
-      again = true;
-      return;
-    }
-    busy = true;
+  const load = inTurn(async () => {
     try {
       const found = await ask("queue", { namespace: state.namespace, now: new Date(now()).toISOString() });
       const queues = await ask("queues").catch(() => []); // who may not see them sees the line all the same
@@ -42,18 +36,11 @@ export function page(main) {
     } catch (error) {
       fill(body, h("p", { class: "error", role: "alert" }, error.message));
     }
-    timer = setTimeout(() => {
-      busy = false;
-      if (again) {
-        again = false;
-        load();
-      }
-    }, 2000);
-  };
-  load();
-  const stop = onChange((names) => (names.has("gangs") || names.has("sets")) && load());
+  }, 2000);
+  load.run();
+  const stop = onChange((names) => (names.has("gangs") || names.has("sets")) && load.run());
   return () => {
     stop();
-    clearTimeout(timer);
+    load.stop();
   };
 }

@@ -1,7 +1,7 @@
 // Why a set or a gang does not run: a path of layers from the outside in, the evidence, and what would help.
 
 import { ask } from "./api.js";
-import { badge, fill, h, link } from "./dom.js";
+import { badge, fill, h, inTurn, link } from "./dom.js";
 import { onChange, row, rows } from "./store.js";
 
 const LAYERS = [
@@ -41,13 +41,7 @@ export function page(main, [namespace, name]) {
   const gang = row("gangs", `${namespace}/${name}`), set = row("sets", `${namespace}/${name}`) ? name : gang?.set;
   fill(main, h("div", { class: "title" }, h("h1", {}, "Why ", name, " ", h("small", {}, namespace)), h("p", { class: "links" },
     set && link(`set ${set}`, "set", namespace, set), gang && link("on the fleet", "gang", namespace, name))), body);
-  let busy = false, again = false;
-  const load = async () => {
-    if (busy) {
-      again = true;
-      return;
-    }
-    busy = true;
+  const load = inTurn(async () => {
     try {
       const found = await ask("why", { namespace, name });
       const gangs = found.gangs ?? [], trouble = gangs.filter((gang_) => gang_.state !== "running");
@@ -57,21 +51,20 @@ export function page(main, [namespace, name]) {
     } catch (error) {
       fill(body, h("p", { class: "error", role: "alert" }, error.message));
     }
-    busy = false;
-    if (again) {
-      again = false;
-      setTimeout(load, 1000);
-    }
-  };
-  load();
+  }, 1000);
+  load.run();
   const mine = () => JSON.stringify([...rows("gangs")].filter(([key, other]) => key === `${namespace}/${name}` || (key.startsWith(`${namespace}/`) && other.set === name)));
   let before = mine();
-  return onChange((names) => {
+  const stop = onChange((names) => {
     if (!names.has("gangs")) return;
     const now = mine();
     if (now !== before) {
       before = now;
-      load();
+      load.run();
     }
   });
+  return () => {
+    stop();
+    load.stop();
+  };
 }
