@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from tests.support.faulty_sets import ROWS
 from tests.support.manifests import clique, pcs, pod_spec
 from tests.support.mutants import mutated
 from tests.support.reviews import binding, changed, plain
+from tests.support.waiting import eventually
 
 from grove.admission.certs.authority import Bundle, Lifetimes, renewed
 from grove.admission.rules.authorizer import Authorizer, exempt_users
@@ -137,12 +138,6 @@ async def is_forgotten(client: HttpClient) -> bool:
     except KubeError:
         return False
     return True
-
-
-async def eventually(holds: Callable[[], Awaitable[bool]], timeout_s: float = 120.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not await holds():  # noqa: ASYNC110 - an API server's view of webhooks has no event
-            await asyncio.sleep(0.05)
 
 
 # What a person sees

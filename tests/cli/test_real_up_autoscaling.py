@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import wait_until
 
 from grove.local.binaries import find_or_build
 from grove.sim.pages import LOAD
@@ -23,13 +22,6 @@ def run(*command: str | Path) -> str:
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 300
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(1)
 
 
 def readers() -> set[str]:
@@ -58,8 +50,8 @@ def test_the_sample_grows_with_its_load(tmp_path: Path) -> None:
             found: int = json.loads(run(*kubectl, "get", "pcsg", group, "-o", "json"))["spec"]["replicas"]
             return found
 
-        until(lambda: replicas("elastic-0-prefill") > 2, "prefill does not grow with its queue")
-        until(lambda: replicas("elastic-0-decode") > 2, "decode does not grow with its cache")
+        wait_until(lambda: replicas("elastic-0-prefill") > 2, 300, "prefill does not grow with its queue")
+        wait_until(lambda: replicas("elastic-0-decode") > 2, 300, "decode does not grow with its cache")
         status = (sys.executable, "-m", "grove.cli.kubectl", "status", "--kubeconfig", kubeconfig, "-o", "json")
         # Its exit code may be that of something that starts just now.
         (elastic,) = json.loads(subprocess.run(status, capture_output=True, text=True, check=False).stdout)
@@ -72,4 +64,4 @@ def test_the_sample_grows_with_its_load(tmp_path: Path) -> None:
         assert "grove-metrics" in run(*grove, "up", "status", "--dir", directory)
     finally:
         subprocess.run([*grove, "down", "--dir", str(directory)], capture_output=True, check=False)
-    until(lambda: readers() <= before, "a reader outlives `down`")
+    wait_until(lambda: readers() <= before, 300, "a reader outlives `down`")

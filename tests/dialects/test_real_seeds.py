@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.support.dialects import SEEDS
+from tests.support.waiting import wait_until
 
 from grove.api.meta import Json
 from grove.local.binaries import find_or_build
@@ -57,14 +56,6 @@ class Cluster:
         return {labels[pod["spec"]["nodeName"]][RACK] for pod in pods}
 
 
-def eventually(look: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + WAIT_S
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"not within {WAIT_S:.0f} s"
-        time.sleep(0.3)
-    return found
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("dialects") / "local"
@@ -84,8 +75,8 @@ def test_a_gang_waits_whole_for_the_nodes_it_asks_for_and_then_runs_whole(cluste
     applied = cluster.kubectl("apply", "-f", SEEDS / "podgangset.yaml")
     assert applied.returncode == 0, applied.stderr
     assert "Warning: spec.template.spec.schedulerName: not given, so grove-scheduler places the gang" in applied.stderr
-    eventually(lambda: len(cluster.pods(**{"grove.io/podclique": "llm-inference-gang-0-gang"})) == 8)
-    told = eventually(lambda: cluster.get("dynamopodgangsets", "llm-inference-gang")["status"].get("message"))
+    wait_until(lambda: len(cluster.pods(**{"grove.io/podclique": "llm-inference-gang-0-gang"})) == 8, WAIT_S)
+    told = wait_until(lambda: cluster.get("dynamopodgangsets", "llm-inference-gang")["status"].get("message"), WAIT_S)
     assert told
     pods = cluster.pods(**{"grove.io/podclique": "llm-inference-gang-0-gang"})
     assert [one for one in pods if one["spec"].get("nodeName")] == []
@@ -121,7 +112,7 @@ def test_the_rule_pulls_workers_to_the_rack_of_the_prefill_pods(cluster: Cluster
     assert cluster.racks(workers) == {"z0-b0-r1"}
     cluster.done("wait", "dynamopodcliques/prefill-decode-clique", "--for=condition=Applied", "--timeout=60s")
     rule = "dynamopodcliques", "prefill-decode-clique"
-    eventually(lambda: cluster.get(*rule)["status"].get("satisfiedPods") == 16)
+    wait_until(lambda: cluster.get(*rule)["status"].get("satisfiedPods") == 16, WAIT_S)
     assert cluster.get(*rule)["status"]["matchedPodGangSets"] == [
         {"name": "dynamo-multinode-serving", "appliedAs": "PodAffinity"}
     ]
@@ -178,9 +169,9 @@ def test_faults_are_refused_in_the_words_of_the_manifest(cluster: Cluster) -> No
 def test_scaling_reaches_the_pods_and_stops_at_the_floor(cluster: Cluster) -> None:
     assert "minAvailable" in cluster.kubectl("scale", "dynamopodgangsets/llm-inference-gang", "--replicas=4").stderr
     cluster.done("scale", "dynamopodgangsets/llm-inference-gang", "--replicas=10")
-    eventually(lambda: cluster.get("dynamopodgangsets", "llm-inference-gang")["status"]["readyReplicas"] == 10)
+    wait_until(lambda: cluster.get("dynamopodgangsets", "llm-inference-gang")["status"]["readyReplicas"] == 10, WAIT_S)
     cluster.done("scale", "koordpodcliquesets/mpi-inference", "--replicas=2")
-    eventually(lambda: cluster.get("koordpodcliquesets", "mpi-inference")["status"]["availableReplicas"] == 2)
+    wait_until(lambda: cluster.get("koordpodcliquesets", "mpi-inference")["status"]["availableReplicas"] == 2, WAIT_S)
 
 
 def test_a_kind_that_is_removed_and_comes_back_costs_no_pod(cluster: Cluster) -> None:

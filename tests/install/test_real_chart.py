@@ -12,8 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.waiting import eventually
 
 from grove.admission.serving.registration import Registration, ServiceAddress
 from grove.api.core import Lease, Pod, Secret
@@ -247,13 +247,6 @@ def scheduler_arguments(installed: Installed) -> list[str]:
     return ["scheduler", *installed.access_of(SCHEDULER), "--config", str(file), "--port", "0"]
 
 
-async def until(what: str, check: Callable[[], Awaitable[bool]]) -> None:
-    deadline = time.monotonic() + LONG_S
-    while not await check():
-        assert time.monotonic() < deadline, f"not in {LONG_S:g} s: {what}"
-        await asyncio.sleep(0.2)
-
-
 async def is_whole(admin: HttpClient, name: str) -> bool:
     """Whether the set's one replica is available and up to date."""
     status = (await admin.get(PodCliqueSet, name, "team")).status
@@ -279,7 +272,7 @@ async def run_systems(admin: HttpClient) -> None:
                      "target": {"type": "Utilization", "averageUtilization": 80}}}],
     }  # fmt: skip
     await admin.create(PodCliqueSet, chat)
-    await until("chat is available", lambda: is_whole(admin, "chat"))
+    await eventually(lambda: is_whole(admin, "chat"), LONG_S, "chat is available")
 
     image = "example/router:2"
     change = [{"op": "replace", "path": "/spec/template/cliques/0/spec/podSpec/containers/0/image", "value": image}]
@@ -291,7 +284,7 @@ async def run_systems(admin: HttpClient) -> None:
         images = [pod["spec"]["containers"][0]["image"] for pod in pods]
         return images == [image, image] and await is_whole(admin, "chat")
 
-    await until("the router was updated", routers_run_it)
+    await eventually(routers_run_it, LONG_S, "the router was updated")
 
     urgent = yaml.safe_load((ROOT / "samples/small.yaml").read_text())
     urgent["metadata"] |= {"name": "urgent", "namespace": "team"}
@@ -300,11 +293,11 @@ async def run_systems(admin: HttpClient) -> None:
     server["replicas"] = 8
     server["podSpec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 8}}
     await admin.create(PodCliqueSet, urgent)
-    await until("urgent put chat out", lambda: is_whole(admin, "urgent"))
+    await eventually(lambda: is_whole(admin, "urgent"), LONG_S, "urgent put chat out")
 
     for name in ("chat", "urgent"):
         await admin.delete(PodCliqueSet, name, "team")
-    await until("everything is gone", lambda: is_empty(admin))
+    await eventually(lambda: is_empty(admin), LONG_S, "everything is gone")
 
 
 async def test_the_accounts_bring_up_update_preempt_and_remove_systems(with_crds: Installed, admin: HttpClient):
@@ -320,7 +313,7 @@ async def test_the_accounts_bring_up_update_preempt_and_remove_systems(with_crds
     ):
         try:
             async with nodes.running():
-                await until("admission is served", lambda: asyncio.to_thread(is_registered, installed))
+                await eventually(lambda: asyncio.to_thread(is_registered, installed), LONG_S, "admission is served")
                 await run_systems(admin)
         except BaseException:
             print(operator.said[-5000:], scheduler.said[-5000:], sep="\n-- scheduler\n")

@@ -6,14 +6,14 @@ tenant gets is tried.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import TypeVar
 
 import msgspec
 import pytest
 from tests.rbac.rights import accounts, documents
 from tests.support.manifests import clique, pcs
+from tests.support.waiting import eventually
 
 from grove.api.core import SUBJECT_ACCESS_REVIEW, Event, Namespace, Pod
 from grove.api.meta import Json, Resource
@@ -59,15 +59,6 @@ async def team(admin: HttpClient, fresh_name: str) -> AsyncIterator[str]:
     await admin.create(Namespace, {"metadata": {"name": fresh_name}})
     yield fresh_name
     await admin.delete(Namespace, fresh_name)
-
-
-async def until(look: Callable[[], Awaitable[T]]) -> T:
-    """The first truthy answer."""
-    async with asyncio.timeout(120):
-        while True:
-            if found := await look():
-                return found
-            await asyncio.sleep(0.2)
 
 
 async def may(admin: HttpClient, user: str, verb: str, what: str, namespace: str = "team", name: str = "") -> bool:
@@ -165,7 +156,7 @@ async def tenant(control_plane: ControlPlane, admin: HttpClient, team: str) -> A
     await admin.create(Resource(RBAC, "v1", "RoleBinding", "rolebindings"), binding)
     async with HttpClient(load_config(control_plane.client_kubeconfig(f"jane-{team}"))) as client:
         # The controller that aggregates roles is at work.
-        await until(lambda: may(admin, f"jane-{team}", "create", "grove.io/podcliquesets", team))
+        await eventually(lambda: may(admin, f"jane-{team}", "create", "grove.io/podcliquesets", team))
         yield client
 
 
@@ -207,11 +198,11 @@ async def test_a_pod_that_its_namespace_forbids_is_not_made_for_a_tenant_either(
             events = (await admin.list(Event, team)).items
             return next((one.message for one in events if "PodSecurity" in one.message), "")
 
-        assert "privileged" in await until(refusal)
+        assert "privileged" in await eventually(refusal)
         assert (await admin.list(Pod, team)).items == []
         await tenant.delete(PodCliqueSet, "root", team)
 
         async def is_gone() -> bool:
             return not (await admin.list(PodCliqueSet, team)).items
 
-        await until(is_gone)
+        await eventually(is_gone)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import Binder, condition
+from tests.support.waiting import eventually
 
 from grove.api.core import HorizontalPodAutoscaler, ResourceClaim
 from grove.api.meta import Json
@@ -18,7 +19,6 @@ from grove.config import load_configuration
 from grove.crds.install import install
 from grove.kube.clock import SYSTEM
 from grove.kube.config import load_config
-from grove.kube.errors import NotFound
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.operator.wiring import Operator
@@ -36,17 +36,6 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     off = {"autoscaling/v2": False, "autoscaling/v1": False, "resource.k8s.io/v1": False}
     with ControlPlane(tmp_path_factory.mktemp("bare"), controller_manager=True, runtime_config=off) as plane:
         yield plane
-
-
-async def eventually(holds: Callable[[], Awaitable[bool]], timeout_s: float = 60.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while True:
-            try:
-                if await holds():
-                    return
-            except NotFound:
-                pass
-            await asyncio.sleep(0.1)
 
 
 async def test_features_are_off_with_a_condition_and_everything_else_runs(plane: ControlPlane) -> None:

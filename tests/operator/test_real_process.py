@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +15,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 from tests.support.manifests import clique, pcs
+from tests.support.waiting import eventually
 
 from grove.api.core import Lease, Namespace
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
-from grove.kube.errors import KubeError
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.local.ports import free_ports
@@ -42,17 +42,6 @@ class Running:
                 return answer.status, await answer.text()
         except aiohttp.ClientConnectionError:
             return 0, ""
-
-
-async def eventually(look: Callable[[], Awaitable[object]], timeout_s: float = 120.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while True:
-            try:
-                if await look():
-                    return
-            except KubeError:
-                pass
-            await asyncio.sleep(0.1)
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 
 import pytest
@@ -25,6 +25,7 @@ from tests.support.installed import Grove, give_accounts, stopped
 from tests.support.manifests import clique, pcs
 from tests.support.observed import held_to
 from tests.support.planes import GrovePlane
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.soak]
 
@@ -58,15 +59,6 @@ async def admin(plane: ControlPlane) -> AsyncIterator[HttpClient]:
         yield client
 
 
-async def until(what: str, holds: Callable[[], Awaitable[bool]]) -> None:
-    try:
-        async with asyncio.timeout(180):
-            while not await holds():  # noqa: ASYNC110
-                await asyncio.sleep(0.2)
-    except TimeoutError:
-        raise AssertionError(f"not in time: {what}") from None
-
-
 def wanted(name: str, scheduler: str) -> Json:
     made = pcs(name, clique("lead"), clique("work", 2), scheduler=scheduler)
     made["metadata"].setdefault("labels", {})["kai.scheduler/queue"] = "default"
@@ -84,7 +76,7 @@ async def test_every_scheduler_is_told_by_the_operators_own_account(admin: HttpC
         return status.available_replicas == status.updated_replicas == 1
 
     for scheduler in SCHEDULERS:
-        await until(f"{scheduler} placed its set", lambda name=scheduler: available(name))  # type: ignore[misc]
+        await eventually(lambda name=scheduler: available(name), 180, f"{scheduler} placed its set")  # type: ignore[misc]
 
     topology = Resource("kai.scheduler", "v1alpha1", "Topology", "topologies", namespaced=False)
     narrower = {"spec": {"levels": levels[-2:]}}
@@ -94,19 +86,19 @@ async def test_every_scheduler_is_told_by_the_operators_own_account(admin: HttpC
         found: Json = await admin.get(topology, "racks")
         return len(found["spec"]["levels"]) == 2
 
-    await until("KAI's topology follows the binding", follows)
+    await eventually(follows, 180, "KAI's topology follows the binding")
     for scheduler in SCHEDULERS:
         set_: Json = await admin.get(PodCliqueSet.RESOURCE, scheduler, "default")
         cliques = set_["spec"]["template"]["cliques"]
         cliques[1]["spec"]["podSpec"]["containers"][0]["env"] = [{"name": "V", "value": "2"}]
         await admin.patch(PodCliqueSet, scheduler, {"spec": {"template": {"cliques": cliques}}}, "default")
-        await until(f"{scheduler} placed the new pods", lambda name=scheduler: available(name))  # type: ignore[misc]
+        await eventually(lambda name=scheduler: available(name), 180, f"{scheduler} placed the new pods")  # type: ignore[misc]
         await admin.delete(PodCliqueSet, scheduler, "default")
 
     async def gone() -> bool:
         return not (await admin.list(PodCliqueSet, "default")).items
 
-    await until("all sets are gone", gone)
+    await eventually(gone, 180, "all sets are gone")
     await admin.delete(ClusterTopologyBinding, "racks")
     told = [one.message for one in (await admin.list(Event, "default")).items]
     assert [one for one in told if "forbidden" in one.lower()] == []
@@ -129,7 +121,7 @@ async def test_koordinators_late_pods_are_held_to_the_rack_of_the_core_while_the
     async def all_there() -> bool:
         return len(await bound()) == 3
 
-    await until("core and surplus are placed", all_there)
+    await eventually(all_there, 180, "core and surplus are placed")
     first = await bound()
     core = [pod for pod in first if koord.GANG in pod.metadata.labels]
     assert [held_to(pod, RACK) for pod in core] == [None, None]
@@ -142,7 +134,7 @@ async def test_koordinators_late_pods_are_held_to_the_rack_of_the_core_while_the
     async def replaced() -> bool:
         return any(pod.metadata.uid not in before for pod in await bound())
 
-    await until("a new core pod is placed", replaced)
+    await eventually(replaced, 180, "a new core pod is placed")
     assert [held_to(pod, RACK) for pod in await bound() if pod.metadata.uid not in before] == [[domain]]
     await admin.delete(PodCliqueSet, "held", "default")
     await admin.delete(ClusterTopologyBinding, "racks")

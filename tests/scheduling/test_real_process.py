@@ -6,19 +6,17 @@ import asyncio
 import signal
 import socket
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
 from tests.support.gangs import Gang, gang, gang_json, group, member_json
+from tests.support.waiting import eventually
 
 from grove.api.core import Lease, Namespace, Node, Pod, ServiceAccount
 from grove.api.podgang import PodGang
-from grove.kube.errors import KubeError
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.sim.topology import RACK, Topology
@@ -60,21 +58,6 @@ class Running:
                 return False
 
         await eventually(is_ready)
-
-
-async def eventually(look: Callable[[], Awaitable[Any]], timeout_s: float = 120.0) -> Any:
-    last: Any = None
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        try:
-            last = await look()
-        except KubeError as err:
-            last = err
-        else:
-            if last:
-                return last
-        await asyncio.sleep(0.1)
-    raise AssertionError(f"not within {timeout_s} s; last: {last!r}")
 
 
 @asynccontextmanager

@@ -1,9 +1,11 @@
-"""Waiting for a real cluster: a condition is asked until it holds; what was missing last is told when time is up."""
+"""Waiting for what is real: a condition is asked until it holds; what was seen last is told when time is up."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from grove.kube.errors import KubeError
 
@@ -23,3 +25,33 @@ async def nothing_missing(missing: Callable[[], Awaitable[str]], timeout_s: floa
                 await asyncio.sleep(0.2)
     except TimeoutError:
         raise AssertionError(f"not within {timeout_s} s: {last}") from None
+
+
+async def eventually(look: Callable[[], Awaitable[Any]], timeout_s: float = 120.0, what: str = "") -> Any:
+    """The first truthy answer; an error of the cluster counts as not yet."""
+    last: Any = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                try:
+                    if last := await look():
+                        return last
+                except KubeError as error:
+                    last = error
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"not within {timeout_s} s: {what or last!r}") from None
+
+
+def wait_until(look: Callable[[], Any], timeout_s: float = 180.0, what: str = "") -> Any:
+    """The same for a test without a loop: a process that is run, a page that is asked for."""
+    last: Any = None
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            if last := look():
+                return last
+        except OSError as error:
+            last = error
+        time.sleep(0.2)
+    raise AssertionError(f"not within {timeout_s} s: {what or last!r}")

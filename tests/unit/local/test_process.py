@@ -20,6 +20,11 @@ from grove.local.process import Child, birth_mark, spawn
 STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
 
 
+def waiting_for(file: Path) -> list[str]:
+    """A program that says so when it has seen the file, and stays."""
+    return ["sh", "-c", f"until test -e {file}; do sleep 0.05; done; echo went on; exec sleep 300"]
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     return tmp_path / "child.log"
@@ -77,22 +82,23 @@ def test_a_detached_child_that_ended_does_not_count_as_alive(log: Path) -> None:
 
 def test_a_child_outlives_the_thread_that_started_it(log: Path) -> None:
     started: list[Child] = []
-    thread = threading.Thread(target=lambda: started.append(spawn("etcd", ["sleep", "300"], log)))
+    go = log.with_name("go")
+    thread = threading.Thread(target=lambda: started.append(spawn("etcd", waiting_for(go), log)))
     thread.start()
     thread.join()
-    time.sleep(0.2)
-    alive = started[0].alive()
+    go.touch()
+    assert eventually(lambda: "went on" in log.read_text())
     started[0].stop(1)
-    assert alive
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only the Linux kernel tells children of their parent's death")
 @pytest.mark.parametrize("detached", [False, True])
 def test_only_a_detached_child_outlives_its_parent(log: Path, detached: bool) -> None:
+    go = log.with_name("go")
     program = (
         "import os, pathlib, sys\n"
         "from grove.local.process import spawn\n"
-        f"child = spawn('etcd', ['sleep', '300'], pathlib.Path({str(log)!r}), detached={detached})\n"
+        f"child = spawn('etcd', {waiting_for(go)!r}, pathlib.Path({str(log)!r}), detached={detached})\n"
         "print(child.pid, child.birth, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
@@ -107,8 +113,8 @@ def test_only_a_detached_child_outlives_its_parent(log: Path, detached: bool) ->
     pid, birth = done.stdout.split()
     orphan = Child("etcd", int(pid), birth, log)
     if detached:
-        time.sleep(0.3)
-        assert orphan.alive()
+        go.touch()
+        assert eventually(lambda: "went on" in log.read_text())
         orphan.stop(5)
     else:
         assert eventually(lambda: not orphan.alive())
