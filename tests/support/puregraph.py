@@ -176,7 +176,7 @@ class PureGraph:
             self._sync(ResourceClaim, group, wanted_group_claims(pcs, group, config, self._no_template).objects)
             self._sync(PodClique, group, children.wanted_members(pcs, group))
             members = [one for one in self.all(PodClique) if _controller(one) == group.metadata.uid]
-            after = group_status(pcs, group, config, replica, members, hashes, COMPLETE, self.now)
+            after = group_status(pcs, group, config, replica, members, hashes, self.now)
             self._write_status(group, after)
         self.plans.clear()
         for clique in self.all(PodClique):
@@ -194,7 +194,6 @@ class PureGraph:
             self.all(PodClique),
             self.all(PodCliqueScalingGroup),
             self.all(PodGang),
-            COMPLETE,
             self.now,
             binding=self.binding,
             topology_enabled=self.topology_enabled,

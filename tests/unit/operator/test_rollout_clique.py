@@ -16,7 +16,13 @@ from grove.api import labels as key
 from grove.api.meta import Json
 from grove.api.podclique import PodClique, PodCliqueUpdateProgress
 from grove.api.podcliqueset import PodCliqueSet
-from grove.operator.podclique.rollout import CliqueObserved, PodState, clique_turn, next_rollout_step, observe_clique
+from grove.operator.podclique.rollout import (
+    CliqueUpdateFacts,
+    PodState,
+    clique_turn,
+    clique_update_facts,
+    next_rollout_step,
+)
 from grove.operator.shared.children import template_hashes
 
 OLD, NEW, NEWER = ("gen-a", "hash-a"), ("gen-b", "hash-b"), ("gen-c", "hash-c")
@@ -104,7 +110,7 @@ def selected(progress: PodCliqueUpdateProgress | None) -> str:
     ],
 )  # fmt: skip
 def test_whole_updates(rows: list[Any]) -> None:
-    observed = CliqueObserved(target=NEW, realised=OLD, progress=None, pods=(), wanted=len(rows[0][0]))
+    observed = CliqueUpdateFacts(target=NEW, realised=OLD, progress=None, pods=(), wanted=len(rows[0][0]))
     for number, (text, gone, flying, *rest) in enumerate(rows):
         observed = replace(observed, pods=pods(text), **(rest[0] if rest else {}))
         step = next_rollout_step(observed, NOW + timedelta(minutes=number))
@@ -117,7 +123,7 @@ def test_whole_updates(rows: list[Any]) -> None:
 
 def test_the_oldest_goes_first() -> None:
     found = [PodState("young", 0, old=True, created=9, uid="y"), PodState("old", 1, old=True, created=3, uid="o")]
-    step = next_rollout_step(CliqueObserved(NEW, OLD, None, found, wanted=2), NOW)
+    step = next_rollout_step(CliqueUpdateFacts(NEW, OLD, None, found, wanted=2), NOW)
     assert step.replace == {"o"}
     assert step.progress is not None
     assert step.progress.ready_pods_selected_to_update is not None
@@ -125,7 +131,7 @@ def test_the_oldest_goes_first() -> None:
 
 
 def test_who_was_replaced_is_kept_by_name() -> None:
-    observed = CliqueObserved(NEW, OLD, None, pods("ooo"), wanted=3)
+    observed = CliqueUpdateFacts(NEW, OLD, None, pods("ooo"), wanted=3)
     for text in ("ooo", ".oo", "..o"):
         observed = replace(observed, pods=pods(text))
         observed = replace(observed, progress=next_rollout_step(observed, NOW).progress)
@@ -140,7 +146,7 @@ def test_what_ondelete_left_on_a_member_does_not_hold_it_back() -> None:
     left = PodCliqueUpdateProgress(
         update_started_at=NOW, update_ended_at=NOW, pod_clique_set_generation_hash="gen-a", pod_template_hash="hash-a"
     )
-    observed = CliqueObserved(NEW, OLD, left, pods(".."), wanted=2, is_member=True)
+    observed = CliqueUpdateFacts(NEW, OLD, left, pods(".."), wanted=2, is_member=True)
     assert next_rollout_step(observed, NOW).progress is None
 
 
@@ -151,7 +157,7 @@ def test_what_ondelete_left_on_a_member_does_not_hold_it_back() -> None:
     targets=st.lists(st.sampled_from([NEW, NEWER]), min_size=8, max_size=8),
 )
 def test_what_is_taken_can_be_spared(facts: list[str], budget: int, floor: int, targets: list[tuple[str, str]]) -> None:
-    observed = CliqueObserved(NEW, OLD, None, (), wanted=4, min_available=floor, max_unavailable=budget)
+    observed = CliqueUpdateFacts(NEW, OLD, None, (), wanted=4, min_available=floor, max_unavailable=budget)
     for text, target in zip(facts, targets, strict=False):
         observed = replace(observed, pods=pods(text), target=target)
         step = next_rollout_step(observed, NOW)
@@ -201,7 +207,7 @@ def test_pods_are_compared_with_the_template_of_now() -> None:
     own = template_hashes(observed)["a"]
     first = pod("d-0-a", 0, ready=True, template_hash=own)
     found = [first, pod("d-0-a", 1, template_hash="x"), pod("d-0-a", 2, deleting=True)]
-    seen = observe_clique(observed, clique_of(observed, "d-0-a"), found, own)
+    seen = clique_update_facts(observed, clique_of(observed, "d-0-a"), found, own)
     assert [(one.index, one.old, one.ready) for one in seen.pods] == [(0, False, True), (1, True, False)]
     assert seen.chosen
 

@@ -19,12 +19,12 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroupUpdateProgress
 from grove.operator.scalinggroup.rollout import (
-    GroupObserved,
     GroupReplicaState,
+    GroupUpdateFacts,
     frozen_members,
+    group_update_facts,
     next_group_replicas,
     next_rollout_step,
-    observe_group,
 )
 from grove.operator.shared.children import template_hashes
 
@@ -111,7 +111,7 @@ def flying(progress: PodCliqueScalingGroupUpdateProgress | None) -> str:
     ],
 )  # fmt: skip
 def test_whole_updates(rows: list[Any]) -> None:
-    observed = GroupObserved(target=NEW, realised=OLD, progress=None, replicas=())
+    observed = GroupUpdateFacts(target=NEW, realised=OLD, progress=None, replicas=())
     for number, (text, take, selected, *rest) in enumerate(rows):
         observed = replace(observed, replicas=states(text), **(rest[0] if rest else {}))
         step = next_rollout_step(observed, NOW + timedelta(minutes=number))
@@ -121,7 +121,7 @@ def test_whole_updates(rows: list[Any]) -> None:
 
 
 def test_a_group_that_is_what_it_shall_be_has_no_update() -> None:
-    step = next_rollout_step(GroupObserved(NEW, NEW, None, states("..")), NOW)
+    step = next_rollout_step(GroupUpdateFacts(NEW, NEW, None, states("..")), NOW)
     assert (step.progress, step.take) == (None, ())
 
 
@@ -131,7 +131,7 @@ def test_a_group_that_is_what_it_shall_be_has_no_update() -> None:
     floor=st.integers(1, 4),
 )
 def test_what_is_taken_can_be_spared(facts: list[str], budget: int, floor: int) -> None:
-    observed = GroupObserved(NEW, OLD, None, (), min_available=floor, max_unavailable=budget)
+    observed = GroupUpdateFacts(NEW, OLD, None, (), min_available=floor, max_unavailable=budget)
     for text in facts:
         observed = replace(observed, replicas=states(text))
         step = next_rollout_step(observed, NOW)
@@ -179,7 +179,7 @@ def observe(found: list[PodClique], restarts: list[Json] | None = None) -> list[
     now_ = demo("two", **CHOSEN)
     whole = group_of(now_, "d-0-g", replicaRestarts=restarts or [])
     config = now_.spec.template.pod_clique_scaling_groups[0]
-    return list(observe_group(now_, whole, config, found, template_hashes(now_)).replicas)
+    return list(group_update_facts(now_, whole, config, found, template_hashes(now_)).replicas)
 
 
 BEFORE, AFTER = demo(), demo("two")

@@ -18,10 +18,10 @@ from grove.api.podcliqueset import PodCliqueSetStatus, PodCliqueSetUpdateProgres
 from grove.api.status import ReplicaRestart
 from grove.operator.podcliqueset.rollout import (
     ReplicaState,
-    SetObserved,
+    SetUpdateFacts,
     next_replicas,
     next_rollout_step,
-    observe_set,
+    set_update_facts,
     with_progress_time,
 )
 from grove.operator.shared.children import template_hashes
@@ -81,7 +81,7 @@ Row = tuple[str, str] | tuple[str, str, dict[str, Any]]
     ],
 )  # fmt: skip
 def test_whole_updates(rows: list[Row]) -> None:
-    observed = SetObserved(recorded=OLD, wanted=NEW, progress=None, replicas=())
+    observed = SetUpdateFacts(recorded=OLD, wanted=NEW, progress=None, replicas=())
     for number, (text, want, *rest) in enumerate(rows):
         observed = replace(observed, replicas=states(text), **(rest[0] if rest else {}))
         step = next_rollout_step(observed, NOW + timedelta(minutes=number))
@@ -91,17 +91,17 @@ def test_whole_updates(rows: list[Row]) -> None:
 
 
 def test_a_new_set_records_its_hash_and_updates_nothing() -> None:
-    step = next_rollout_step(SetObserved("", NEW, None, states("oo")), NOW)
+    step = next_rollout_step(SetUpdateFacts("", NEW, None, states("oo")), NOW)
     assert (step.generation_hash, step.progress) == (NEW, None)
 
 
 def test_start_and_end_are_dated() -> None:
-    step = next_rollout_step(SetObserved(OLD, NEW, None, states("o")), NOW)
+    step = next_rollout_step(SetUpdateFacts(OLD, NEW, None, states("o")), NOW)
     assert step.progress is not None
     assert step.progress.update_started_at == NOW
     assert step.progress.currently_updating == (ReplicaUpdate(replica_index=0, update_started_at=NOW),)
     later = NOW + timedelta(seconds=5)
-    done = next_rollout_step(SetObserved(NEW, NEW, step.progress, states(".")), later)
+    done = next_rollout_step(SetUpdateFacts(NEW, NEW, step.progress, states(".")), later)
     assert done.progress is not None
     assert (done.progress.update_started_at, done.progress.update_ended_at) == (NOW, later)
 
@@ -112,7 +112,7 @@ def test_start_and_end_are_dated() -> None:
     hashes=st.lists(st.sampled_from([OLD, NEW, NEWER]), min_size=8, max_size=8),
 )
 def test_never_more_than_allowed_and_always_an_end(text: list[str], budget: int, hashes: list[str]) -> None:
-    observed = SetObserved(OLD, NEW, None, (), max_unavailable=budget)
+    observed = SetUpdateFacts(OLD, NEW, None, (), max_unavailable=budget)
     for one, wanted in zip(text, hashes, strict=False):
         observed = replace(observed, replicas=states(one), wanted=wanted)
         step = next_rollout_step(observed, NOW)
@@ -166,13 +166,13 @@ def parts(current: str = HASH, ready: int = 1, available: int = 2, replica: int 
 )
 def test_a_replica_is_done(facts: dict[str, Any], done: bool) -> None:
     observed = set_of(demo(), currentGenerationHash=HASH)
-    found = observe_set(observed, *parts(**facts), HASH, template_hashes(observed))
+    found = set_update_facts(observed, *parts(**facts), HASH, template_hashes(observed))
     assert [state.done for state in found.replicas] == [done]
 
 
 def test_scheduled_pods_count_groups_by_their_minimum() -> None:
     observed = set_of(demo(), currentGenerationHash=HASH)
-    found = observe_set(observed, *parts(), HASH, template_hashes(observed))
+    found = set_update_facts(observed, *parts(), HASH, template_hashes(observed))
     assert found.replicas[0].scheduled_pods == 1 + 2 * (1 + 2)
 
 
@@ -180,7 +180,7 @@ def test_a_replica_without_its_parts_is_not_done() -> None:
     observed = set_of(demo(), currentGenerationHash=HASH)
     cliques, groups = parts()
     for have in ((cliques, []), ([], groups)):
-        assert not observe_set(observed, *have, HASH, template_hashes(observed)).replicas[0].done
+        assert not set_update_facts(observed, *have, HASH, template_hashes(observed)).replicas[0].done
 
 
 def test_a_set_at_rest_is_not_touched() -> None:

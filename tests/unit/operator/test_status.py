@@ -21,7 +21,7 @@ from grove.operator.podcliqueset.status import set_status
 from grove.operator.scalinggroup.status import group_status
 from grove.operator.shared.children import template_hashes
 from grove.operator.shared.diff import status_patch
-from grove.operator.shared.outcome import COMPLETE, Outcome
+from grove.operator.shared.outcome import COMPLETE, Outcome, with_outcome
 
 LATER = NOW + timedelta(minutes=5)
 FQN = "d-0-w"
@@ -211,13 +211,14 @@ def test_what_is_refused_is_a_condition_until_it_is_not(
     after = status_of([], outcome=Outcome(errors=errors), conditions=msgspec.to_builtins(before.conditions))
     assert said(before, "ReplicaFailure") == ("True", "FailedCreate")
     assert said(after, "ReplicaFailure") == told
-    assert said(set_status(DEMO, [], [], [], Outcome(errors=errors), NOW), "ReplicaFailure") == told
+    outcome, well = Outcome(errors=errors), set_status(DEMO, [], [], [], NOW)
+    assert said(with_outcome(well, DEMO.status, outcome, outcome, NOW), "ReplicaFailure") == told
 
 
 def test_what_is_wrong_further_down_shows_further_up_the_first_five_of_it() -> None:
     refused = [{"code": "ERR_CREATE_POD", "description": "full", "observedAt": NOW.isoformat()}]
     cliques = [router(replica, lastErrors=refused) for replica in (1, 0)]
-    status = set_status(DEMO, cliques, [], [], COMPLETE, NOW)
+    status = set_status(DEMO, cliques, [], [], NOW)
     assert [(one.code, one.description) for one in status.last_errors] == [
         ("ERR_CREATE_POD", "PodClique d-0-r: full"),
         ("ERR_CREATE_POD", "PodClique d-1-r: full"),
@@ -307,7 +308,7 @@ ALL = [child["metadata"]["name"] for child in all_cliques(PAIRS)]
 def group_status_of(members: list[PodClique], replicas: int = 3, **before: Any) -> PodCliqueScalingGroupStatus:
     observed = group_of(PAIRS, "d-0-g", replicas, **before)
     config = PAIRS.spec.template.pod_clique_scaling_groups[0]
-    return group_status(PAIRS, observed, config, 0, members, HASHES, COMPLETE, NOW)
+    return group_status(PAIRS, observed, config, 0, members, HASHES, NOW)
 
 
 def test_a_group_that_is_all_right() -> None:
@@ -414,7 +415,7 @@ def grp(replica: int, available: int = 1, hash_: str = "gen", replicas: int | No
 def set_status_of(
     cliques: list[PodClique], groups: list[PodCliqueScalingGroup], demo: PodCliqueSet = DEMO
 ) -> PodCliqueSetStatus:
-    return set_status(demo, cliques, groups, [], COMPLETE, NOW)
+    return set_status(demo, cliques, groups, [], NOW)
 
 
 @pytest.mark.parametrize(
@@ -445,7 +446,7 @@ def test_set_replicas(
 
 def test_the_first_pass_records_the_generation() -> None:
     fresh = set_of(pcs("d", clique("w")))
-    status = set_status(fresh, [], [], [], COMPLETE, NOW)
+    status = set_status(fresh, [], [], [], NOW)
     assert status.current_generation_hash
     assert status.observed_generation == 1
     assert status.hpa_pod_selector == (
@@ -453,7 +454,7 @@ def test_the_first_pass_records_the_generation() -> None:
         "grove.io/podclique-pod-index=0"
     )
     changed = set_of(pcs("d", clique("w", nodeName="n")), currentGenerationHash=status.current_generation_hash)
-    after = set_status(changed, [], [], [], COMPLETE, NOW)
+    after = set_status(changed, [], [], [], NOW)
     assert after.current_generation_hash == status.current_generation_hash, "a change is for the update to act on"
 
 
@@ -483,7 +484,7 @@ def test_gangs_are_listed_with_what_is_wrong_with_them() -> None:
         gang("d-0", "Pending", Initialized="True", Scheduled="False"),
         gang("d-2", ""),
     ]
-    status = set_status(DEMO, [], [], gangs, COMPLETE, NOW)
+    status = set_status(DEMO, [], [], gangs, NOW)
     assert [(one.name, one.phase, [c.type for c in one.conditions]) for one in status.pod_gang_statuses] == [
         ("d-0", "Pending", ["Scheduled"]),
         ("d-1", "Running", []),
@@ -494,5 +495,5 @@ def test_gangs_are_listed_with_what_is_wrong_with_them() -> None:
 def test_an_unchanged_set_is_not_written_again() -> None:
     first = set_status_of([router(0)], [grp(0)])
     held = msgspec.structs.replace(DEMO, status=first)
-    again = set_status(held, [router(0)], [grp(0)], [], COMPLETE, LATER)
+    again = set_status(held, [router(0)], [grp(0)], [], LATER)
     assert status_patch(first, again) is None

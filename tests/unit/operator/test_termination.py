@@ -19,7 +19,6 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
 from grove.operator.scalinggroup.status import group_status
 from grove.operator.shared.children import template_hashes
-from grove.operator.shared.outcome import COMPLETE
 from grove.operator.shared.rollout import find_restart
 from grove.operator.shared.termination import (
     Restart,
@@ -145,9 +144,7 @@ def test_a_group_whose_replica_is_restarted_is_not_whole_by_what_its_cliques_sai
         for name in ("b", "c")
     ]
     config = observed.spec.template.pod_clique_scaling_groups[0]
-    status = group_status(
-        observed, group_of(observed, "d-0-g"), config, 0, found, template_hashes(observed), COMPLETE, NOW
-    )
+    status = group_status(observed, group_of(observed, "d-0-g"), config, 0, found, template_hashes(observed), NOW)
     breach = find_condition(status.conditions, words.MIN_AVAILABLE_BREACHED)
     assert breach is not None
     assert (breach.status, status.available_replicas) == want

@@ -50,7 +50,7 @@ class PodState:
 
 
 @dataclass(frozen=True, slots=True)
-class CliqueObserved:
+class CliqueUpdateFacts:
     """What the next step of a clique's update depends on.
 
     `target` and `realised` are pairs of generation and template hash: what the clique shall become, and what it fully
@@ -78,7 +78,7 @@ class CliqueStep:
     replace: frozenset[str] = frozenset()
 
 
-def next_rollout_step(observed: CliqueObserved, now: datetime) -> CliqueStep:
+def next_rollout_step(observed: CliqueUpdateFacts, now: datetime) -> CliqueStep:
     progress = observed.progress
     closed = _ended(progress, now) if is_open(progress) else progress
     if not observed.rolling:
@@ -119,11 +119,13 @@ def next_rollout_step(observed: CliqueObserved, now: datetime) -> CliqueStep:
     return CliqueStep(progress, frozenset(pod.uid for pod in (*broken, *taken)))
 
 
-def observe_clique(pcs: PodCliqueSet, clique: PodClique, pods: Iterable[Pod], template_hash: str) -> CliqueObserved:
+def clique_update_facts(
+    pcs: PodCliqueSet, clique: PodClique, pods: Iterable[Pod], template_hash: str
+) -> CliqueUpdateFacts:
     """The facts of a clique, from its pods; `template_hash` is that of its template in the set now."""
     status, target = clique.status, (pcs.status.current_generation_hash, template_hash)
     replica = replica_of(clique.metadata) or 0
-    return CliqueObserved(
+    return CliqueUpdateFacts(
         target=target,
         realised=(status.current_pod_clique_set_generation_hash, status.current_pod_template_hash),
         progress=status.update_progress,
@@ -172,7 +174,7 @@ def clique_turn(
     incarnation = incarnation_in_effect(pcs, clique, group, template_hash)
     step = CliqueStep(clique.status.update_progress)
     if recorded:
-        step = next_rollout_step(observe_clique(pcs, clique, pods, template_hash), now)
+        step = next_rollout_step(clique_update_facts(pcs, clique, pods, template_hash), now)
     return CliqueTurn(incarnation, step.progress, step.replace, left_behind(pods, incarnation))
 
 
@@ -193,7 +195,7 @@ def _age(pod: PodState) -> tuple[float, int, str]:
     return pod.created, -1 if pod.index is None else pod.index, pod.name
 
 
-def _is_flying(observed: CliqueObserved, index: int) -> bool:
+def _is_flying(observed: CliqueUpdateFacts, index: int) -> bool:
     """Whether the place still waits for a pod; not if it has one that is ready, or is not wanted any more."""
     holders = [pod for pod in observed.pods if pod.index == index]
     return not any(pod.ready for pod in holders) if holders else len(observed.pods) < observed.wanted

@@ -160,7 +160,6 @@ def plan_set(observed: ObservedSet, now: datetime) -> SetPlan:
         cliques,
         groups,
         gangs,
-        COMPLETE,
         now,
         binding=observed.binding,
         topology_enabled=observed.topology_enabled,

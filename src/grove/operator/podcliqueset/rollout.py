@@ -55,7 +55,7 @@ class ReplicaState:
 
 
 @dataclass(frozen=True, slots=True)
-class SetObserved:
+class SetUpdateFacts:
     """What the next step of a set's update depends on: the hash in the status, the hash of the templates, and so on."""
 
     recorded: str
@@ -74,7 +74,7 @@ class SetStep:
     progress: PodCliqueSetUpdateProgress | None
 
 
-def next_rollout_step(observed: SetObserved, now: datetime) -> SetStep:
+def next_rollout_step(observed: SetUpdateFacts, now: datetime) -> SetStep:
     progress = observed.progress
     if not observed.recorded:
         return SetStep(observed.wanted, None)  # a new set: there is nothing to update
@@ -98,20 +98,20 @@ def next_rollout_step(observed: SetObserved, now: datetime) -> SetStep:
     return SetStep(observed.wanted, msgspec.structs.replace(progress, currently_updating=(*open_, *fresh)))
 
 
-def observe_set(
+def set_update_facts(
     pcs: PodCliqueSet,
     cliques: Iterable[PodClique],
     groups: Iterable[PodCliqueScalingGroup],
     wanted: str,
     hashes: Mapping[str, str],
-) -> SetObserved:
+) -> SetUpdateFacts:
     """The facts of a set, from its standalone cliques and its groups.
 
     `wanted` is the hash of its templates, `hashes` those of each template by clique name.
     """
     live = {clique.metadata.name: clique for clique in cliques if not clique.metadata.is_deleting}
     found = {group.metadata.name: group for group in groups if not group.metadata.is_deleting}
-    return SetObserved(
+    return SetUpdateFacts(
         recorded=pcs.status.current_generation_hash,
         wanted=wanted,
         progress=pcs.status.update_progress,
@@ -136,7 +136,7 @@ def next_replicas(
     before = pcs.status
     status = msgspec.structs.replace(before, replica_restarts=within(before.replica_restarts, pcs.spec.replicas))
     if before.current_generation_hash != wanted or is_open(before.update_progress):
-        step = next_rollout_step(observe_set(pcs, cliques, groups, wanted, hashes), now)
+        step = next_rollout_step(set_update_facts(pcs, cliques, groups, wanted, hashes), now)
         status = msgspec.structs.replace(
             status, current_generation_hash=step.generation_hash, update_progress=step.progress
         )

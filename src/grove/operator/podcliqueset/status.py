@@ -33,7 +33,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.operator.podclique.status import is_available, is_updated
 from grove.operator.shared.children import template_hashes
 from grove.operator.shared.layout import PodsOf, group_floor, no_pods, set_scale_selector, standalone_names
-from grove.operator.shared.outcome import Outcome, with_children, with_outcome
+from grove.operator.shared.outcome import COMPLETE, with_children, with_outcome
 from grove.operator.topology.levels import with_levels_condition
 
 
@@ -42,14 +42,13 @@ def set_status(
     cliques: Iterable[PodClique],
     groups: Iterable[PodCliqueScalingGroup],
     gangs: Iterable[PodGang],
-    outcome: Outcome,
     now: datetime,
     *,
     binding: ClusterTopologyBinding | None = None,
     topology_enabled: bool = False,
     pods_of: PodsOf = no_pods,
 ) -> PodCliqueSetStatus:
-    """What the status should say; equal to the set's own when there is nothing to write.
+    """What the status says when everything goes well; equal to the set's own when there is nothing to write.
 
     The first pass records the generation hash; a later difference is for the update to act on, not for the status.
     """
@@ -60,7 +59,7 @@ def set_status(
     hashes = template_hashes(pcs)
     of_cliques = ((one, one.status) for one in live_cliques.values())
     of_groups = ((one, one.status) for one in live_groups.values())
-    shown = with_children(outcome, (*of_cliques, *of_groups))
+    shown = with_children(COMPLETE, (*of_cliques, *of_groups))
     conditions = with_levels_condition(before.conditions, pcs, binding, enabled=topology_enabled, now=now)
     names_of = standalone_names(pcs)
     replicas = [
@@ -79,7 +78,7 @@ def set_status(
         current_generation_hash=current,
         update_progress=_with_counts(before.update_progress, replicas),
     )
-    return with_outcome(after, before, outcome, shown, now)
+    return with_outcome(after, before, COMPLETE, shown, now)
 
 
 class _Replica:

@@ -123,9 +123,7 @@ def plan_group(observed: ObservedGroup, now: datetime) -> GroupPlan:
     turned = group
     if observed.recorded:
         turned = next_group_replicas(pcs, group, observed.config, members, hashes, now)
-    after = group_status(
-        pcs, turned, observed.config, observed.replica, members, hashes, COMPLETE, now, pods_of=observed.pods_of
-    )
+    after = group_status(pcs, turned, observed.config, observed.replica, members, hashes, now, pods_of=observed.pods_of)
     after = with_group_memory(after, replica_incarnation(pcs, observed.replica), now)
     judged = structs.replace(group, status=after)
     terminated = group_replicas_to_restart(pcs, judged, members, now, observed.moment)

@@ -57,7 +57,7 @@ class GroupReplicaState:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupObserved:
+class GroupUpdateFacts:
     """What the next step of a group's update depends on. `realised` is the generation the group has fully become."""
 
     target: str
@@ -78,7 +78,7 @@ class GroupStep:
     take: tuple[int, ...] = ()
 
 
-def next_rollout_step(observed: GroupObserved, now: datetime) -> GroupStep:
+def next_rollout_step(observed: GroupUpdateFacts, now: datetime) -> GroupStep:
     progress = observed.progress
     closed = _ended(progress, now) if is_open(progress) else progress
     if not observed.rolling:
@@ -113,13 +113,13 @@ def next_rollout_step(observed: GroupObserved, now: datetime) -> GroupStep:
     return GroupStep(_with_selection(progress, [*flying, *taken], landed), (*broken, *taken))
 
 
-def observe_group(
+def group_update_facts(
     pcs: PodCliqueSet,
     group: PodCliqueScalingGroup,
     config: ScalingGroupConfig,
     members: Iterable[PodClique],
     hashes: Mapping[str, str],
-) -> GroupObserved:
+) -> GroupUpdateFacts:
     """The facts of a group, from its member cliques; `hashes` are the template hashes of the set, by clique name."""
     replica = replica_of(group.metadata) or 0
     target = pcs.status.current_generation_hash
@@ -147,7 +147,7 @@ def observe_group(
                 new=complete and not restarting and all(has_hashes(clique, hash_, target) for clique, hash_ in pairs),
             )
         )
-    return GroupObserved(
+    return GroupUpdateFacts(
         target=target,
         realised=group.status.current_pod_clique_set_generation_hash,
         progress=group.status.update_progress,
@@ -168,7 +168,7 @@ def next_group_replicas(
     now: datetime,
 ) -> PodCliqueScalingGroup:
     """The group with its next step in its status; writing that is what recreates the replicas."""
-    observed = observe_group(pcs, group, config, members, hashes)
+    observed = group_update_facts(pcs, group, config, members, hashes)
     step = next_rollout_step(observed, now)
     replica = replica_of(group.metadata) or 0
     restarts = within(group.status.replica_restarts, len(observed.replicas))

@@ -37,7 +37,7 @@ from grove.operator.shared.layout import (
     member_units,
     no_pods,
 )
-from grove.operator.shared.outcome import Outcome, with_children, with_outcome
+from grove.operator.shared.outcome import COMPLETE, with_children, with_outcome
 from grove.operator.shared.rollout import group_replica_incarnation, is_open
 
 
@@ -48,19 +48,18 @@ def group_status(
     replica: int,
     members: Iterable[PodClique],
     template_hashes: Mapping[str, str],
-    outcome: Outcome,
     now: datetime,
     *,
     pods_of: PodsOf = no_pods,
 ) -> PodCliqueScalingGroupStatus:
-    """What the status should say; equal to the group's own when there is nothing to write.
+    """What the status says when everything goes well; equal to the group's own when there is nothing to write.
 
     `replica` is the set's replica the group belongs to; `template_hashes` are those of the set now, by clique name;
     `pods_of` gives the pods of a PodClique by its name.
     """
     members = list(members)
     replicas = _whole_replicas(pcs, group, config, replica, members)
-    shown = with_children(outcome, ((member, member.status) for member in members))
+    shown = with_children(COMPLETE, ((member, member.status) for member in members))
     generation = pcs.status.current_generation_hash
     hashes = [template_hashes[name] for name in config.clique_names if name in template_hashes]
     scheduled = [cliques for cliques in replicas.values() if all(map(_is_scheduled, cliques))]
@@ -78,7 +77,7 @@ def group_status(
         conditions=_conditions(group, config, replicas, now),
         update_progress=_with_counts(group, replicas, config, hashes, generation),
     )
-    after = with_outcome(after, before, outcome, shown, now)
+    after = with_outcome(after, before, COMPLETE, shown, now)
     converged = len(replicas) == group.spec.replicas and all(
         has_hashes(clique, hash_, generation)
         for cliques in replicas.values()
