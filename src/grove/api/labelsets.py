@@ -7,32 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grove.api import labels as key
+from grove.api import labels
 
 Labels = dict[str, str]
 
 
 def managed(pcs: str) -> Labels:
     """The pair that every object of a set carries."""
-    return {key.MANAGED_BY: key.OPERATOR, key.PART_OF: pcs}
+    return {labels.MANAGED_BY: labels.OPERATOR, labels.PART_OF: pcs}
 
 
 def component(pcs: str, component: str, name: str = "") -> Labels:
     """Labels of a supporting object; the name may hold colons (a Role), a label value may not."""
-    named = {key.NAME: name.replace(":", "-")} if name else {}
-    return managed(pcs) | named | {key.COMPONENT: component}
+    named = {labels.NAME: name.replace(":", "-")} if name else {}
+    return managed(pcs) | named | {labels.COMPONENT: component}
 
 
 def replica_component(pcs: str, component_: str, name: str, replica: int) -> Labels:
     """Labels of an object that belongs to one replica of a set, such as its Service or a scaling group."""
-    return component(pcs, component_, name) | {key.REPLICA_INDEX: str(replica)}
+    return component(pcs, component_, name) | {labels.REPLICA_INDEX: str(replica)}
 
 
 def standalone_clique(
     template: Mapping[str, str], pcs: str, replica: int, fqn: str, gang: str, template_hash: str
 ) -> Labels:
-    own = {key.POD_GANG: gang, key.POD_TEMPLATE_HASH: template_hash}
-    return dict(template) | replica_component(pcs, key.STANDALONE_CLIQUE, fqn, replica) | own
+    own = {labels.POD_GANG: gang, labels.POD_TEMPLATE_HASH: template_hash}
+    return dict(template) | replica_component(pcs, labels.STANDALONE_CLIQUE, fqn, replica) | own
 
 
 def member_clique(
@@ -41,14 +41,14 @@ def member_clique(
 ) -> Labels:  # fmt: skip
     """`base_gang` is named on the label only if the clique's own gang is another, scaled one."""
     own = {
-        key.SCALING_GROUP: group_fqn,
-        key.SCALING_GROUP_REPLICA_INDEX: str(group_replica),
-        key.POD_GANG: gang,
-        key.POD_TEMPLATE_HASH: template_hash,
+        labels.SCALING_GROUP: group_fqn,
+        labels.SCALING_GROUP_REPLICA_INDEX: str(group_replica),
+        labels.POD_GANG: gang,
+        labels.POD_TEMPLATE_HASH: template_hash,
     }
     if gang != base_gang:
-        own[key.BASE_POD_GANG] = base_gang
-    return dict(template) | replica_component(pcs, key.MEMBER_CLIQUE, fqn, replica) | own
+        own[labels.BASE_POD_GANG] = base_gang
+    return dict(template) | replica_component(pcs, labels.MEMBER_CLIQUE, fqn, replica) | own
 
 
 def pod(
@@ -57,43 +57,43 @@ def pod(
 ) -> Labels:  # fmt: skip
     """A pod inherits its PodClique's labels, name and component included."""
     own = {
-        key.CLIQUE_NAME: clique_name,
-        key.POD_CLIQUE: clique_fqn,
-        key.REPLICA_INDEX: str(replica),
-        key.POD_GANG: gang,
-        key.POD_INDEX: str(pod_index),
+        labels.CLIQUE_NAME: clique_name,
+        labels.POD_CLIQUE: clique_fqn,
+        labels.REPLICA_INDEX: str(replica),
+        labels.POD_GANG: gang,
+        labels.POD_INDEX: str(pod_index),
     }
     return managed(pcs) | dict(clique_labels) | own
 
 
 def pod_gang(existing: Mapping[str, str], set_labels: Mapping[str, str], pcs: str, scheduler: str) -> Labels:
     """Grove's own keys already there stay; a set's foreign labels are mirrored, and so is their removal."""
-    own = component(pcs, key.POD_GANG_COMPONENT) | {key.SCHEDULER_NAME: scheduler}
+    own = component(pcs, labels.POD_GANG_COMPONENT) | {labels.SCHEDULER_NAME: scheduler}
     return _grove_keys(existing) | _foreign_keys(set_labels) | own
 
 
 def set_claim(pcs: str, replica: int | None = None) -> Labels:
     """Labels of a ResourceClaim shared in a set; with an index if each replica has its own."""
-    return component(pcs, key.RESOURCE_CLAIM) | _index(key.REPLICA_INDEX, replica)
+    return component(pcs, labels.RESOURCE_CLAIM) | _index(labels.REPLICA_INDEX, replica)
 
 
 def group_claim(pcs: str, group_fqn: str, group_replica: int | None = None) -> Labels:
-    own = {key.SCALING_GROUP: group_fqn} | _index(key.SCALING_GROUP_REPLICA_INDEX, group_replica)
-    return component(pcs, key.RESOURCE_CLAIM) | own
+    own = {labels.SCALING_GROUP: group_fqn} | _index(labels.SCALING_GROUP_REPLICA_INDEX, group_replica)
+    return component(pcs, labels.RESOURCE_CLAIM) | own
 
 
 def clique_claim(pcs: str, clique_fqn: str, pod_index: int | None = None) -> Labels:
-    own = {key.POD_CLIQUE: clique_fqn} | _index(key.POD_INDEX, pod_index)
-    return component(pcs, key.RESOURCE_CLAIM) | own
+    own = {labels.POD_CLIQUE: clique_fqn} | _index(labels.POD_INDEX, pod_index)
+    return component(pcs, labels.RESOURCE_CLAIM) | own
 
 
 def compute_domain(pcs: str, replica: int, name: str, mnnvl_group: str) -> Labels:
-    return replica_component(pcs, key.COMPUTE_DOMAIN, name, replica) | {key.MNNVL_GROUP: mnnvl_group}
+    return replica_component(pcs, labels.COMPUTE_DOMAIN, name, replica) | {labels.MNNVL_GROUP: mnnvl_group}
 
 
 def service_selector(pcs: str, replica: int) -> Labels:
     """What a headless Service selects: all pods of one replica."""
-    return managed(pcs) | {key.REPLICA_INDEX: str(replica)}
+    return managed(pcs) | {labels.REPLICA_INDEX: str(replica)}
 
 
 def set_selector(pcs: str) -> str:
@@ -106,33 +106,33 @@ def set_unit_selector(pcs: str, clique_name: str, *, in_group: bool) -> str:
 
     One pod a replica, because the HPA controller takes the number of pods it finds for the number of replicas.
     """
-    copy = {key.SCALING_GROUP_REPLICA_INDEX: "0"} if in_group else {}
+    copy = {labels.SCALING_GROUP_REPLICA_INDEX: "0"} if in_group else {}
     return _joined(managed(pcs) | _first_pod_of(clique_name) | copy)
 
 
 def clique_selector(pcs: str, clique_fqn: str) -> str:
     """`status.hpaPodSelector` of a standalone clique; a member is scaled through its group and has none."""
-    return _joined(managed(pcs) | {key.POD_CLIQUE: clique_fqn})
+    return _joined(managed(pcs) | {labels.POD_CLIQUE: clique_fqn})
 
 
 def group_selector(pcs: str, group_fqn: str) -> str:
     """All pods of a scaling group."""
-    return _joined(managed(pcs) | {key.SCALING_GROUP: group_fqn})
+    return _joined(managed(pcs) | {labels.SCALING_GROUP: group_fqn})
 
 
 def group_unit_selector(pcs: str, group_fqn: str, clique_name: str) -> str:
     """`status.selector` of a scaling group: of each copy the first pod of one clique."""
-    return _joined(managed(pcs) | {key.SCALING_GROUP: group_fqn} | _first_pod_of(clique_name))
+    return _joined(managed(pcs) | {labels.SCALING_GROUP: group_fqn} | _first_pod_of(clique_name))
 
 
 def clique_annotations(template: Mapping[str, str]) -> dict[str, str]:
     """What a PodClique and its pods take over from the clique template."""
-    return {k: v for k, v in template.items() if k != key.TOPOLOGY_NAME}
+    return {k: v for k, v in template.items() if k != labels.TOPOLOGY_NAME}
 
 
 def group_annotations(config: Mapping[str, str], set_annotations: Mapping[str, str]) -> dict[str, str]:
     """A scaling group has its own annotations and, unless it says otherwise, the set's MNNVL group."""
-    inherited = {k: v for k, v in set_annotations.items() if k == key.MNNVL_GROUP}
+    inherited = {k: v for k, v in set_annotations.items() if k == labels.MNNVL_GROUP}
     return inherited | dict(config)
 
 
@@ -140,11 +140,11 @@ def gang_annotations(
     existing: Mapping[str, str], set_annotations: Mapping[str, str], topology_name: str = ""
 ) -> dict[str, str]:
     """A set's foreign annotations are mirrored to its PodGangs; the topology is named if a constraint uses it."""
-    mirrored = (key.TOPOLOGY_NAME, key.NETWORK_AFFINITY)
+    mirrored = (labels.TOPOLOGY_NAME, labels.NETWORK_AFFINITY)
     kept = {k: v for k, v in _grove_keys(existing).items() if k not in mirrored}
-    named = {key.TOPOLOGY_NAME: topology_name} if topology_name else {}
-    if key.NETWORK_AFFINITY in set_annotations:
-        named[key.NETWORK_AFFINITY] = set_annotations[key.NETWORK_AFFINITY]
+    named = {labels.TOPOLOGY_NAME: topology_name} if topology_name else {}
+    if labels.NETWORK_AFFINITY in set_annotations:
+        named[labels.NETWORK_AFFINITY] = set_annotations[labels.NETWORK_AFFINITY]
     return kept | _foreign_keys(set_annotations) | named
 
 
@@ -153,16 +153,16 @@ def _index(label: str, index: int | None) -> Labels:
 
 
 def _first_pod_of(clique_name: str) -> Labels:
-    return {key.CLIQUE_NAME: clique_name, key.POD_INDEX: "0"}
+    return {labels.CLIQUE_NAME: clique_name, labels.POD_INDEX: "0"}
 
 
-def _joined(labels: Mapping[str, str]) -> str:
-    return ",".join(f"{k}={v}" for k, v in sorted(labels.items()))
+def _joined(wanted: Mapping[str, str]) -> str:
+    return ",".join(f"{k}={v}" for k, v in sorted(wanted.items()))
 
 
 def _grove_keys(mapping: Mapping[str, str]) -> dict[str, str]:
-    return {k: v for k, v in mapping.items() if k.startswith(key.GROVE_PREFIX)}
+    return {k: v for k, v in mapping.items() if k.startswith(labels.GROVE_PREFIX)}
 
 
 def _foreign_keys(mapping: Mapping[str, str]) -> dict[str, str]:
-    return {k: v for k, v in mapping.items() if not k.startswith(key.GROVE_PREFIX)}
+    return {k: v for k, v in mapping.items() if not k.startswith(labels.GROVE_PREFIX)}

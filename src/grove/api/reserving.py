@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grove.api import labels as key
-from grove.api import names
+from grove.api import labels, names
 from grove.api.koordinator import MIN_AVAILABLE, POD_GROUP, Reservation
 from grove.api.meta import Json
 from grove.api.podcliqueset import CliqueTemplate, PodCliqueSet
@@ -55,9 +54,9 @@ def _cliques(pcs: PodCliqueSet) -> Iterator[tuple[str, str, CliqueTemplate]]:
 def _reservation(
     pcs: PodCliqueSet, namespace: str, gang: str, size: int, fqn: str, template: CliqueTemplate, index: int, ttl: str
 ) -> Json:
-    spec = {**template.spec.pod_spec, "schedulerName": key.GROVE_SCHEDULER}
+    spec = {**template.spec.pod_spec, "schedulerName": labels.GROVE_SCHEDULER}
     spec.pop("schedulingGates", None)
-    owner = {"matchLabels": {key.PART_OF: pcs.metadata.name, key.POD_CLIQUE: fqn}}
+    owner = {"matchLabels": {labels.PART_OF: pcs.metadata.name, labels.POD_CLIQUE: fqn}}
     return {
         "apiVersion": Reservation.RESOURCE.api_version,
         "kind": Reservation.RESOURCE.kind,

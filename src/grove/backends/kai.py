@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from grove.api import conditions as words
-from grove.api import labels as key
+from grove.api import conditions, labels
 from grove.api.core import Pod
 from grove.api.meta import Json, Resource, is_true
 from grove.api.podcliqueset import PodCliqueSet
@@ -34,7 +33,7 @@ from grove.backends.kube_objects import object_meta
 from grove.backends.options import Options
 from grove.backends.rights import keeps
 
-NAME = key.KAI_SCHEDULER
+NAME = labels.KAI_SCHEDULER
 AUTO, GROVE, PODGROUPER = "auto", "grove", "podgrouper"
 POD_GROUP = Resource("scheduling.run.ai", "v2alpha2", "PodGroup", "podgroups")
 TOPOLOGY = Resource("kai.scheduler", "v1alpha1", "Topology", "topologies", namespaced=False)
@@ -66,7 +65,7 @@ class KaiFacts:
 
 class KaiBackend(TopologyBackend):
     name = NAME
-    event_reasons = {base.NOT_REPRESENTABLE: words.EventReason.KAI_BACKEND_MAPPING_FAILED}
+    event_reasons = {base.NOT_REPRESENTABLE: conditions.EventReason.KAI_BACKEND_MAPPING_FAILED}
     topology_resource = TOPOLOGY
     topology_frozen = True
     sets_pod_priority = False  # the PodGroup carries it; a pod that names a class which does not exist is refused
@@ -122,25 +121,25 @@ class KaiBackend(TopologyBackend):
         if gang is not None:
             return {}
         if pods:
-            marked = all(pod.metadata.annotations.get(key.KAI_SKIP_PODGROUPER) == "true" for pod in pods)
-            return {key.GANG_MAPPING: GROVE if marked else PODGROUPER}
-        return {key.GANG_MAPPING: GROVE if self.owns else PODGROUPER}
+            marked = all(pod.metadata.annotations.get(labels.KAI_SKIP_PODGROUPER) == "true" for pod in pods)
+            return {labels.GANG_MAPPING: GROVE if marked else PODGROUPER}
+        return {labels.GANG_MAPPING: GROVE if self.owns else PODGROUPER}
 
     def _is_ours(self, gang: PodGang | None) -> bool:
-        recorded = gang.metadata.annotations.get(key.GANG_MAPPING) if gang is not None else None
+        recorded = gang.metadata.annotations.get(labels.GANG_MAPPING) if gang is not None else None
         return recorded == GROVE if recorded else self.owns
 
     def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
         super().prepare_pod(pod, site)
         if site is None:
             return
-        labels: Json = pod["metadata"].setdefault("labels", {})
+        own: Json = pod["metadata"].setdefault("labels", {})
         annotations: Json = pod["metadata"].setdefault("annotations", {})
-        labels[key.KAI_QUEUE] = queue_of(site.pcs)
+        own[labels.KAI_QUEUE] = queue_of(site.pcs)
         if self._is_ours(site.gang):
-            labels[key.KAI_SUBGROUP_NAME] = site.clique
-            annotations[key.KAI_SKIP_PODGROUPER] = "true"
-            annotations[key.KAI_POD_GROUP_NAME] = site.gang_name
+            own[labels.KAI_SUBGROUP_NAME] = site.clique
+            annotations[labels.KAI_SKIP_PODGROUPER] = "true"
+            annotations[labels.KAI_POD_GROUP_NAME] = site.gang_name
 
     def gang_objects(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> GangObjects:
         if not self.facts.installed:
@@ -152,7 +151,7 @@ class KaiBackend(TopologyBackend):
             return GangObjects(message="KAI's podgrouper reads the PodGang")
         constrained = any(True for _ in gang_constraints(gang))
         if constrained and not topology_of(gang):
-            message = f"a topology constraint needs the annotation {key.TOPOLOGY_NAME} or {key.KAI_TOPOLOGY}"
+            message = f"a topology constraint needs the annotation {labels.TOPOLOGY_NAME} or {labels.KAI_TOPOLOGY}"
             return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
         try:
             return GangObjects((pod_group(gang, queue_of(pcs), self.facts),))
@@ -160,13 +159,13 @@ class KaiBackend(TopologyBackend):
             return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=str(error))
 
     def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
-        return is_true(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
+        return is_true(gang.status.conditions, conditions.SCHEDULER_OBJECTS_READY)
 
     # Topology
 
     def wanted_topology(self, binding: ClusterTopologyBinding) -> Json | None:
         levels = [{"nodeLabel": level.key} for level in binding.spec.levels][:MAX_LEVELS]
-        meta = {"name": binding.metadata.name, "labels": {key.MANAGED_BY: key.OPERATOR}}
+        meta = {"name": binding.metadata.name, "labels": {labels.MANAGED_BY: labels.OPERATOR}}
         return {"apiVersion": TOPOLOGY.api_version, "kind": TOPOLOGY.kind, "metadata": meta, "spec": {"levels": levels}}
 
     def topology_drift(self, binding: ClusterTopologyBinding, reference: str, observed: Json | None) -> TopologySync:
@@ -205,7 +204,7 @@ def pod_group(gang: PodGang, queue: str, facts: KaiFacts) -> Json:
         groups.append(leaf | _with_constraint(group.topology_constraint, topology))
     spec["subGroups"] = groups
     meta = object_meta(gang, gang.metadata.name)
-    meta["labels"] = {**gang.metadata.labels, **meta["labels"], key.KAI_QUEUE: queue}
+    meta["labels"] = {**gang.metadata.labels, **meta["labels"], labels.KAI_QUEUE: queue}
     meta["annotations"] = dict(gang.metadata.annotations)
     return {"apiVersion": POD_GROUP.api_version, "kind": POD_GROUP.kind, "metadata": meta, "spec": spec}
 
@@ -216,19 +215,19 @@ def queue_of(pcs: PodCliqueSet) -> str:
     chosen = {one.name: found for one in pcs.spec.template.cliques if (found := _queue(one.labels, one.annotations))}
     queues = sorted({*chosen.values(), *([own] if own else [])})
     if not queues:
-        raise BackendError(f"KAI needs a queue: set the label {key.KAI_QUEUE} on the PodCliqueSet")
+        raise BackendError(f"KAI needs a queue: set the label {labels.KAI_QUEUE} on the PodCliqueSet")
     if len(queues) > 1:
-        raise BackendError(f"{key.KAI_QUEUE} must be one for the whole set, not {', '.join(queues)}")
+        raise BackendError(f"{labels.KAI_QUEUE} must be one for the whole set, not {', '.join(queues)}")
     return queues[0]
 
 
 def topology_of(gang: PodGang) -> str:
     found = gang.metadata.annotations
-    return found.get(key.TOPOLOGY_NAME) or found.get(key.KAI_TOPOLOGY) or ""
+    return found.get(labels.TOPOLOGY_NAME) or found.get(labels.KAI_TOPOLOGY) or ""
 
 
-def _queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    return labels.get(key.KAI_QUEUE) or annotations.get(key.KAI_QUEUE) or ""
+def _queue(given: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    return given.get(labels.KAI_QUEUE) or annotations.get(labels.KAI_QUEUE) or ""
 
 
 def _with_constraint(constraint: GangTopologyConstraint | None, topology: str) -> Json:

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from grove.api import conditions as words
-from grove.api import labels as key
+from grove.api import conditions, labels
 from grove.api.core import Pod
 from grove.api.koordinator import POD_GROUP as GANG
 from grove.api.koordinator import QUOTA, RESERVATION_AFFINITY, RESERVATION_REF, ElasticQuota, Reservation
@@ -36,7 +35,7 @@ from grove.backends.options import Options
 from grove.backends.rights import keeps, lists
 from grove.backends.uniform import mixed_labels, qos_faults
 
-NAME = key.KOORDINATOR_SCHEDULER
+NAME = labels.KOORDINATOR_SCHEDULER
 ALIASES = frozenset({"koordinator-scheduler"})
 POD_GROUP = Resource("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", "podgroups")
 RULES = (
@@ -129,11 +128,11 @@ class KoordBackend(Backend):
         if site is None:
             return
         namespace = pod["metadata"]["namespace"]
-        labels: Json = pod["metadata"].setdefault("labels", {})
+        own: Json = pod["metadata"].setdefault("labels", {})
         annotations: Json = pod["metadata"].setdefault("annotations", {})
         if site.is_core:
-            labels[GANG] = group_name(site.gang_name, site.clique)
-        labels[QUESTIONED] = sha256(f"{namespace}/{site.gang_name}".encode()).hexdigest()[:16]
+            own[GANG] = group_name(site.gang_name, site.clique)
+        own[QUESTIONED] = sha256(f"{namespace}/{site.gang_name}".encode()).hexdigest()[:16]
         annotations[TOPOLOGY_INDEX] = str(gang_index(site))
         said = site.gang.metadata.annotations if site.gang is not None else site.pcs.metadata.annotations
         if reference := said.get(RESERVATION_REF):
@@ -144,16 +143,15 @@ class KoordBackend(Backend):
             _prefer(pod["spec"], terms)
 
     def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
-        told = is_true(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
-        if self.options.group_first and not told:
+        if self.options.group_first and not is_true(gang.status.conditions, conditions.SCHEDULER_OBJECTS_READY):
             return False
         # The first to go are the core pods; the gang is told when they have gone, and surplus follows it.
-        return is_core(pod, gang) or is_true(gang.status.conditions, words.SCHEDULED)
+        return is_core(pod, gang) or is_true(gang.status.conditions, conditions.SCHEDULED)
 
     def node_labels_to_keep(self, gang: PodGang, stands_on: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
         """The domain most core pods stand in: the scheduler gathers a gang once and places later pods freely."""
         level = _gang_key(gang)
-        found = Counter(labels[level] for labels in stands_on if level in labels)
+        found = Counter(node[level] for node in stands_on if level in node)
         if not level or level not in self.options.layers or not found:
             return {}
         return {level: min(found, key=lambda domain: (-found[domain], domain))}
@@ -207,9 +205,9 @@ def _compute_domains(pcs: PodCliqueSet) -> Iterable[Refusal]:
     groups = enumerate(template.pod_clique_scaling_groups)
     places += [(f"spec.template.podCliqueScalingGroups[{at}]", one.annotations) for at, one in groups]
     for path, said in places:
-        if said.get(key.MNNVL_GROUP, key.MNNVL_NONE) != key.MNNVL_NONE:
+        if said.get(labels.MNNVL_GROUP, labels.MNNVL_NONE) != labels.MNNVL_NONE:
             message = "Koordinator does not place multi-node NVLink domains"
-            yield Refusal(f"{path}.annotations[{key.MNNVL_GROUP}]", message)
+            yield Refusal(f"{path}.annotations[{labels.MNNVL_GROUP}]", message)
 
 
 class LayeredKoordBackend(KoordBackend, TopologyBackend):
@@ -287,9 +285,9 @@ def _topology(gang: PodGang, layers: Mapping[str, str]) -> str:
 
 def is_core(pod: Pod, gang: PodGang) -> bool:
     """Whether the gang needs this pod, by its index in its clique."""
-    clique = pod.metadata.labels.get(key.POD_CLIQUE)
+    clique = pod.metadata.labels.get(labels.POD_CLIQUE)
     group = next((one for one in gang.spec.podgroups if one.name == clique), None)
-    index = pod.metadata.labels.get(key.POD_INDEX, "")
+    index = pod.metadata.labels.get(labels.POD_INDEX, "")
     return group is not None and index.isdigit() and int(index) < group.min_replicas
 
 

@@ -11,14 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any, NamedTuple
 
-from grove.api import duration
-from grove.api import labels as key
+from grove.api import duration, labels
 from grove.api.koordinator import RESERVATION_REF
 from grove.api.meta import Json
 from grove.api.reservation_ref import InvalidAnnotation, reservation_affinity
 
 ZONE = "scheduling.koordinator.sh/network-topology-zone"
-TIMEOUT = key.GANG_TIMEOUT
+TIMEOUT = labels.GANG_TIMEOUT
 
 _VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from grove.api import conditions as words
-from grove.api import labels as key
+from grove.api import conditions, labels
 from grove.api.core import Pod
 from grove.api.labels import DEFAULT_SCHEDULER
 from grove.api.meta import Json, Resource, find_condition, is_true
@@ -95,18 +94,18 @@ class KubeBackend(Backend):
 
     def recorded(self, gang: PodGang) -> tuple[str, str]:
         """Version and mapping a gang was told with; empty for one that was not."""
-        version, _, mapping = gang.metadata.annotations.get(key.GANG_MAPPING, "").partition("/")
+        version, _, mapping = gang.metadata.annotations.get(labels.GANG_MAPPING, "").partition("/")
         return (version, mapping) if mapping else ("", "")
 
     def gang_annotations(self, pcs: PodCliqueSet, gang: PodGang | None, pods: Sequence[Pod]) -> Mapping[str, str]:
         if gang is not None:
             return {}  # what is recorded stays, and what was not told is not told later: pods could not join
         if pods and not any(_reference(pod) for pod in pods):
-            return {key.GANG_MAPPING: NO_MAPPING} if self._warns() else {}
+            return {labels.GANG_MAPPING: NO_MAPPING} if self._warns() else {}
         mapping = self.mapping_for(pcs)
         if mapping:
-            return {key.GANG_MAPPING: f"{self.offered.version}/{mapping}"}
-        return {key.GANG_MAPPING: NO_MAPPING} if self._warns() else {}
+            return {labels.GANG_MAPPING: f"{self.offered.version}/{mapping}"}
+        return {labels.GANG_MAPPING: NO_MAPPING} if self._warns() else {}
 
     def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
         pod["spec"]["schedulerName"] = self.name
@@ -149,7 +148,7 @@ class KubeBackend(Backend):
 
     def _without_objects(self, gang: PodGang) -> GangObjects:
         """For a gang of whose pods the scheduler knows one by one."""
-        if gang.metadata.annotations.get(key.GANG_MAPPING) == NO_MAPPING:
+        if gang.metadata.annotations.get(labels.GANG_MAPPING) == NO_MAPPING:
             return GangObjects(ready=False, reason=base.NOT_OFFERED, message=f"{_MISSING}; pods are placed one by one")
         if ignored := [str(one) for one in gang_constraints(gang)]:
             message = f"pods are placed one by one; ignored: {', '.join(ignored)}"
@@ -160,9 +159,9 @@ class KubeBackend(Backend):
         version, mapping = self.recorded(gang)
         if not mapping or (version != self.offered.version and not _reference(pod)):
             return True
-        if not is_true(gang.status.conditions, words.SCHEDULER_OBJECTS_READY):
+        if not is_true(gang.status.conditions, conditions.SCHEDULER_OBJECTS_READY):
             return False
-        return bool(_reference(pod)) or is_true(gang.status.conditions, words.SCHEDULED)
+        return bool(_reference(pod)) or is_true(gang.status.conditions, conditions.SCHEDULED)
 
     def doubt_s(self, gang: PodGang, pods: Sequence[Pod], now: datetime) -> float | None:
         """Whether its scheduler has its feature gates off cannot be asked; that it binds part of a gang can be seen.

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import NamedTuple
 
-from grove.api import labels as key
-from grove.api import names
+from grove.api import labels, names
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import GangTopologyConstraint, PodGang
@@ -250,10 +249,10 @@ def _policy(min_count: int) -> Json:
 def object_meta(gang: PodGang, name: str) -> Json:
     """Metadata of an object beside a gang, labelled so that its events find the gang."""
     found = gang.metadata.labels
-    labels = {key.MANAGED_BY: key.OPERATOR, key.POD_GANG: gang.metadata.name}
-    if key.PART_OF in found:
-        labels[key.PART_OF] = found[key.PART_OF]
-    return {"name": name, "namespace": gang.metadata.namespace, "labels": labels}
+    own = {labels.MANAGED_BY: labels.OPERATOR, labels.POD_GANG: gang.metadata.name}
+    if labels.PART_OF in found:
+        own[labels.PART_OF] = found[labels.PART_OF]
+    return {"name": name, "namespace": gang.metadata.namespace, "labels": own}
 
 
 def _owner(offered: Capability, workload: str) -> Json:

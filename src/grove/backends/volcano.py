@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grove.api import conditions as words
-from grove.api import labels as key
+from grove.api import conditions, labels
 from grove.api.core import CustomResourceDefinition, Pod
 from grove.api.meta import Json, Resource, is_true
 from grove.api.podcliqueset import PodCliqueSet
@@ -23,7 +22,7 @@ from grove.backends.kube_objects import object_meta
 from grove.backends.options import Options
 from grove.backends.rights import keeps, lists, rule
 
-NAME = key.VOLCANO_SCHEDULER
+NAME = labels.VOLCANO_SCHEDULER
 POD_GROUP = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
 HYPER_NODE = Resource("topology.volcano.sh", "v1alpha1", "HyperNode", "hypernodes", namespaced=False)
 DEFAULT_QUEUE = "default"
@@ -38,7 +37,7 @@ RULES = (
 
 class VolcanoBackend(Backend):
     name = NAME
-    event_reasons = {base.NOT_INSTALLED: words.EventReason.VOLCANO_CAPABILITY_UNAVAILABLE}
+    event_reasons = {base.NOT_INSTALLED: conditions.EventReason.VOLCANO_CAPABILITY_UNAVAILABLE}
 
     def __init__(
         self, tiers: Mapping[str, str] | None = None, *, capable: bool = False, known: frozenset[str] = frozenset()
@@ -92,7 +91,7 @@ class VolcanoBackend(Backend):
         super().prepare_pod(pod, site)
         if site is not None:
             annotations: Json = pod["metadata"].setdefault("annotations", {})
-            annotations[key.VOLCANO_GROUP_NAME] = annotations[key.KUBE_GROUP_NAME] = site.gang_name
+            annotations[labels.VOLCANO_GROUP_NAME] = annotations[labels.KUBE_GROUP_NAME] = site.gang_name
 
     def gang_objects(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> GangObjects:
         if not self.capable:
@@ -112,7 +111,7 @@ class VolcanoBackend(Backend):
         return GangObjects(objects)
 
     def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
-        return is_true(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
+        return is_true(gang.status.conditions, conditions.SCHEDULER_OBJECTS_READY)
 
     def _unsupported_constraints(self, gang: PodGang) -> list[str]:
         lost = []
@@ -163,8 +162,8 @@ def pod_group(gang: PodGang, queue: str, tiers: Mapping[str, str]) -> Json:
             continue  # a subgroup has one pod at least; pods of this clique are members of the gang alone
         policy: Json = {
             "name": group.name,
-            "labelSelector": {"matchLabels": {key.POD_CLIQUE: group.name}},
-            "matchLabelKeys": [key.POD_CLIQUE],
+            "labelSelector": {"matchLabels": {labels.POD_CLIQUE: group.name}},
+            "matchLabelKeys": [labels.POD_CLIQUE],
             "subGroupSize": group.min_replicas,
             "minSubGroups": 1,
         }
@@ -179,8 +178,8 @@ def pod_group(gang: PodGang, queue: str, tiers: Mapping[str, str]) -> Json:
 
 def queue_of(pcs: PodCliqueSet) -> str:
     """The set's queue, else that of its cliques (admission sees to it that they agree), else Volcano's default."""
-    found = (one.annotations.get(key.VOLCANO_QUEUE, "").strip() for one in pcs.spec.template.cliques)
-    return pcs.metadata.annotations.get(key.VOLCANO_QUEUE, "").strip() or next(filter(None, found), DEFAULT_QUEUE)
+    found = (one.annotations.get(labels.VOLCANO_QUEUE, "").strip() for one in pcs.spec.template.cliques)
+    return pcs.metadata.annotations.get(labels.VOLCANO_QUEUE, "").strip() or next(filter(None, found), DEFAULT_QUEUE)
 
 
 def _spec_fields(crd: Any) -> Json:

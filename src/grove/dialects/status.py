@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from grove.api import conditions as words
-from grove.api import labels as key
+from grove.api import labels
 from grove.api.conditions import FALSE, TRUE, with_condition
 from grove.api.dynamo import GangSummary, PodGangSetStatus
 from grove.api.koordset import CliqueReport, GangReport, GroupReport, KoordPodCliqueSetStatus
@@ -141,7 +141,7 @@ def _gang_report(gang: PodGang) -> GangReport:
 
 
 def _group_report(pcs: PodCliqueSet, group: PodCliqueScalingGroup) -> GroupReport:
-    index = _index(group.metadata.labels.get(key.REPLICA_INDEX))
+    index = _index(group.metadata.labels.get(labels.REPLICA_INDEX))
     name = group.metadata.name.removeprefix(f"{pcs.metadata.name}-{index}-")
     return GroupReport(
         name=name,
@@ -164,7 +164,7 @@ def _clique_reports(members: dict[str, Member], cliques: Sequence[PodClique]) ->
             group=member.group if member else "",
             name=member.name if member else clique.spec.role_name,
             pod_clique=clique.metadata.name,
-            index=_index(clique.metadata.labels.get(key.REPLICA_INDEX)),
+            index=_index(clique.metadata.labels.get(labels.REPLICA_INDEX)),
             replicas=clique.spec.replicas,
             ready=clique.status.ready_replicas,
             scheduled=clique.status.scheduled_replicas,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from grove.api import labels as key
+from grove.api import labels
 from grove.api.core import Pod
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -51,12 +51,12 @@ def forecast(
     units = {clique.metadata.name: unit_of(pcs, clique) for clique in cliques}
     replaced: dict[str, int] = {}
     for pod in pods:
-        unit = units.get(pod.metadata.labels.get(key.POD_CLIQUE, ""))
-        if unit is not None and pod.metadata.labels.get(key.POD_TEMPLATE_HASH) != hashes[unit.template.name]:
+        unit = units.get(pod.metadata.labels.get(labels.POD_CLIQUE, ""))
+        if unit is not None and pod.metadata.labels.get(labels.POD_TEMPLATE_HASH) != hashes[unit.template.name]:
             replaced[unit.template.name] = replaced.get(unit.template.name, 0) + 1
     held = "" if is_rolling(pcs) else "its strategy is OnDelete"
     held = "its rollout is paused" if not held and is_paused(pcs) else held
-    named = {gang.metadata.labels.get(key.SCHEDULER_NAME, "") for gang in gangs}
+    named = {gang.metadata.labels.get(labels.SCHEDULER_NAME, "") for gang in gangs}
     return Forecast(
         stays=len(pods) - sum(replaced.values()),
         replaced=replaced,

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from grove.api import conditions as words
-from grove.api import labels
+from grove.api import conditions, labels
 from grove.api.core import Pod
 from grove.api.meta import Key, find_condition
 from grove.api.podcliqueset import PodCliqueSet
@@ -129,8 +128,8 @@ def _patience_so_far_s(world: World) -> float:
     since = [
         said.last_transition_time
         for gang in world.all(PodGang)
-        if (said := find_condition(gang.status.conditions, words.SCHEDULED)) is not None
-        and said.status == words.FALSE and said.last_transition_time is not None
+        if (said := find_condition(gang.status.conditions, conditions.SCHEDULED)) is not None
+        and said.status == conditions.FALSE and said.last_transition_time is not None
     ]  # fmt: skip
     waited_s = max(((now - one).total_seconds() for one in since), default=0.0)
     return min(max(0.0, waited_s), world.scheduler.config.hold_after + 1.0)
@@ -153,8 +152,8 @@ def _is_answered(world: World, gang: PodGang, stand: set[str]) -> bool:
     """Whether the scheduler has refused a gang or placed all of it. Those in `stand` are placed; it is added to."""
     if gang.metadata.uid in stand:
         return True
-    said = find_condition(gang.status.conditions, words.SCHEDULED)
-    if said is None or said.status != words.TRUE:
+    said = find_condition(gang.status.conditions, conditions.SCHEDULED)
+    if said is None or said.status != conditions.TRUE:
         return said is not None
     if all(pod.is_bound for pod in world.pods_of(gang.metadata.name)):
         stand.add(gang.metadata.uid)  # asked at every write: hundreds of gangs that stand are not looked up again
@@ -170,8 +169,8 @@ def _gang_plan(
     pods = [pod for pod in seen.pods_of_gang.get(key, ()) if not pod.metadata.is_deleting]
     bound = tuple(Placed(pod.metadata.name, pod.spec.node_name) for pod in pods if pod.is_bound)
     moved = sum(pod.metadata.uid not in before for pod in pods)
-    said = find_condition(gang.status.conditions, words.SCHEDULED)
-    if said is not None and said.status == words.TRUE:
+    said = find_condition(gang.status.conditions, conditions.SCHEDULED)
+    if said is not None and said.status == conditions.TRUE:
         paths = [seen.path(one.node, levels) for one in bound]
         where = ""
         for depth in range(len(levels)):
