@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from grove.admission.rules.lookups import Known, Lookups
+from grove.admission.rules.lookups import Known
 from grove.admission.rules.review import VALIDATE_BINDING, VALIDATE_SET, Admission
 from grove.api.fields import mapping
 from grove.api.meta import Json
@@ -52,7 +52,7 @@ def review_of(new: Json | None, old: Json | None = None, *, user: str = "someone
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
-def response(admission: Admission, path: str, review: Json, lookups: Lookups | None = None) -> Json:
+def response(admission: Admission, path: str, review: Json, lookups: Known | None = None) -> Json:
     answered = admission.review(path, review, lookups or Known())
     assert answered["apiVersion"] == "admission.k8s.io/v1"
     assert answered["kind"] == "AdmissionReview"
@@ -67,7 +67,7 @@ def faults(
     old: Json | None = None,
     *,
     path: str = VALIDATE_SET,
-    lookups: Lookups | None = None,
+    lookups: Known | None = None,
 ) -> list[str]:
     """`path: message` of every fault; empty when the object is admitted."""
     found = response(admission, path, review_of(new, old), lookups)
@@ -78,7 +78,7 @@ def faults(
     return [f"{cause['field']}: {cause['message']}" for cause in found["status"]["details"]["causes"]]
 
 
-def warnings(admission: Admission, new: Json, old: Json | None = None, *, lookups: Lookups | None = None) -> list[str]:
+def warnings(admission: Admission, new: Json, old: Json | None = None, *, lookups: Known | None = None) -> list[str]:
     found = response(admission, VALIDATE_SET, review_of(new, old), lookups)
     assert found["allowed"], found
     return list(found.get("warnings", ()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from grove.admission.rules.lookups import LookupFailed, Lookups
+from grove.admission.rules.lookups import Known, LookupFailed
 from grove.api.fields import mapping, text
 from grove.api.labels import DISABLE_PROTECTION, PART_OF
 from grove.api.meta import Json, Key
@@ -59,7 +59,7 @@ class Authorizer:
         name = _owner_name(obj) if obj else ""
         return Key(_namespace(request, obj or {}), name) if name else None
 
-    def authorize(self, request: Json, lookups: Lookups) -> Verdict:
+    def authorize(self, request: Json, lookups: Known) -> Verdict:
         # Trusted users come first, before any look at the owner: upstream asks for the set even for its own writes and
         # fails them when it cannot be read.
         if self._passes_at_once(request):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from grove.admission.rules.lookups import LookupFailed, Lookups
+from grove.admission.rules.lookups import Known, LookupFailed
 from grove.admission.rules.view import GroupView, Scaling, SetView
 from grove.api.faults import Fault, invalid
 from grove.api.fields import mapping, sequence, text
@@ -60,7 +60,7 @@ def autoscaling_faults(new: SetView) -> Iterator[Fault]:
                 yield invalid(f"{path}.object.describedObject.kind", kind, detail)
 
 
-def autoscaling_notes(new: SetView, lookups: Lookups) -> Iterator[str]:
+def autoscaling_notes(new: SetView, lookups: Known) -> Iterator[str]:
     for target in _targets(new):
         if target.scaling.min_replicas == 0:
             yield (
@@ -143,7 +143,7 @@ def _names(asked: Asked) -> Iterator[str]:
         yield KEDA
 
 
-def _is_served(asked: Asked, lookups: Lookups) -> bool:
+def _is_served(asked: Asked, lookups: Known) -> bool:
     try:
         return any(lookups.is_listed(asked.api, name) for name in _names(asked))
     except LookupFailed:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from grove.admission.rules.lookups import BackendFacts, LookupFailed, Lookups
+from grove.admission.rules.lookups import BackendFacts, Known, LookupFailed
 from grove.admission.rules.syntax import subdomain_fault
 from grove.admission.rules.view import TEMPLATE, CliqueView, SetView
 from grove.api.faults import Fault, forbidden, internal, invalid
@@ -21,7 +21,7 @@ SCHEDULER_PATH = f"{TEMPLATE}.cliques.spec.podSpec.schedulerName"
 VOLCANO_DEFAULT_QUEUE = "default"
 
 
-def backend_faults(new: SetView, old: SetView | None, backends: BackendFacts, lookups: Lookups) -> Iterator[Fault]:
+def backend_faults(new: SetView, old: SetView | None, backends: BackendFacts, lookups: Known) -> Iterator[Fault]:
     chosen = text(new.annotations.get(SCHEDULER_ANNOTATION))
     names = sorted({backends.name_of(clique.scheduler_name or chosen) for clique in new.cliques})
     if len(names) > 1:
@@ -63,7 +63,7 @@ def _decoded(view: SetView | None) -> PodCliqueSet | None:
 
 
 def _built_in_faults(
-    name: str, new: SetView, old: SetView | None, backends: BackendFacts, lookups: Lookups
+    name: str, new: SetView, old: SetView | None, backends: BackendFacts, lookups: Known
 ) -> Iterator[Fault]:
     if name in backends.refuse_topology:
         for one in new.constraints:
@@ -103,7 +103,7 @@ def _volcano_queue(clique: CliqueView) -> str:
     return text(clique.annotations.get(VOLCANO_QUEUE))
 
 
-def _volcano_faults(new: SetView, old: SetView | None, lookups: Lookups) -> Iterator[Fault]:
+def _volcano_faults(new: SetView, old: SetView | None, lookups: Known) -> Iterator[Fault]:
     own = text(new.annotations.get(VOLCANO_QUEUE))
     for queue in sorted({own, *(_volcano_queue(clique) for clique in new.cliques)} - {""}):
         if wrong := subdomain_fault(queue):

@@ -1,14 +1,13 @@
 """What rules have to know about other objects, as arguments: nothing in this room reads a cluster while it decides.
 
-A review says what it needs (`Needs`), whoever has a cluster fetches it (`Known`), the rules look it up. A simulator may
-implement `Lookups` on its store directly.
+A review says what it needs (`Needs`), whoever has a cluster fetches it (`Known`), the rules look it up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from grove.api.koordinator import ElasticQuota, Reservation
 from grove.api.labels import DEFAULT_SCHEDULER, KAI_SCHEDULER, VOLCANO_SCHEDULER
@@ -29,30 +28,6 @@ T = TypeVar("T")
 
 class LookupFailed(Exception):
     """The object may exist; reading it did not work."""
-
-
-class Lookups(Protocol):
-    """Each returns the object, or None when there is none; `LookupFailed` when nobody can tell."""
-
-    def find_topology(self, name: str) -> Json | None: ...
-
-    def find_queue(self, name: str) -> Json | None:
-        """A Volcano Queue."""
-        ...
-
-    def find_set(self, key: Key) -> Json | None: ...
-
-    def find_all(self, kind: str) -> list[Json] | None:
-        """All objects of a kind in `LISTED`, in all namespaces; None when the cluster has no such kind."""
-        ...
-
-    def is_listed(self, api: str, name: str) -> bool:
-        """Whether discovery of a metrics API lists a name."""
-        ...
-
-    def may_read_template(self, key: Key) -> bool:
-        """Whether the one who asks may read a ResourceClaimTemplate."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +52,10 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Fetched answers; an exception stands for an object that could not be read."""
+    """Fetched answers; an exception stands for an object that could not be read.
+
+    What is found is None when there is none; `LookupFailed` is raised when nobody can tell.
+    """
 
     topologies: Mapping[str, Json | Exception | None] = field(default_factory=dict)
     queues: Mapping[str, Json | Exception | None] = field(default_factory=dict)
@@ -90,20 +68,22 @@ class Known:
         return _answer(self.topologies.get(name))
 
     def find_queue(self, name: str) -> Json | None:
+        """A Volcano Queue."""
         return _answer(self.queues.get(name))
 
     def find_set(self, key: Key) -> Json | None:
         return _answer(self.sets.get(key))
 
     def find_all(self, kind: str) -> list[Json] | None:
+        """All objects of a kind in `LISTED`, in all namespaces; None when the cluster has no such kind."""
         return _answer(self.lists.get(kind))
 
     def is_listed(self, api: str, name: str) -> bool:
-        """What was not asked for counts as listed: a warning less."""
+        """Whether discovery of a metrics API lists a name. What was not asked for counts as listed: a warning less."""
         return _answer(self.metrics.get((api, name), True)) is True
 
     def may_read_template(self, key: Key) -> bool:
-        """What was not asked for is not allowed."""
+        """Whether the one who asks may read a ResourceClaimTemplate; what was not asked for is not allowed."""
         return _answer(self.templates.get(key)) is True
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from grove.admission.rules.lookups import LookupFailed, Lookups
+from grove.admission.rules.lookups import Known, LookupFailed
 from grove.admission.rules.view import TEMPLATE, CliqueView, SetView
 from grove.api import labelsets, names
 from grove.api.fields import text
@@ -36,7 +36,7 @@ def listed_kinds(new: SetView, scheduler: str) -> set[str]:
     return found | ({Reservation.RESOURCE.kind} if RESERVATION_REF in new.annotations else set())
 
 
-def reference_warnings(new: SetView, scheduler: str, lookups: Lookups) -> Iterator[str]:
+def reference_warnings(new: SetView, scheduler: str, lookups: Known) -> Iterator[str]:
     try:
         for kind in sorted(listed_kinds(new, scheduler)):
             found = lookups.find_all(kind)

@@ -17,7 +17,7 @@ from grove.admission.rules.backend import backend_faults, volcano_queues
 from grove.admission.rules.binding import binding_faults
 from grove.admission.rules.defaulting import json_patch, missing_defaults
 from grove.admission.rules.feasibility import NodeSummary, feasibility_warnings
-from grove.admission.rules.lookups import BackendFacts, LookupFailed, Lookups, Needs
+from grove.admission.rules.lookups import BackendFacts, Known, LookupFailed, Needs
 from grove.admission.rules.mnnvl import mnnvl_change_faults, mnnvl_faults
 from grove.admission.rules.notes import notes
 from grove.admission.rules.podspec import pod_spec_faults
@@ -101,7 +101,7 @@ class Admission:
             user=mapping(request.raw.get("userInfo")),
         )
 
-    def review(self, path: str, review: Any, lookups: Lookups) -> Json:
+    def review(self, path: str, review: Any, lookups: Known) -> Json:
         """The answering AdmissionReview; raises `BadReview` when the body is none."""
         request = Request.of(review)
         try:
@@ -110,7 +110,7 @@ class Admission:
             answer = request.refused([TOO_DEEP])
         return envelope(request.uid, answer)
 
-    def answer(self, path: str, request: Request, lookups: Lookups) -> Answer:
+    def answer(self, path: str, request: Request, lookups: Known) -> Answer:
         if path == DEFAULT_SET:
             return self._default(request)
         if path == VALIDATE_SET:
@@ -134,7 +134,7 @@ class Admission:
         additions = missing_defaults(request.new, request.old, request.namespace)
         return Answer(patch=tuple(json_patch(additions)))
 
-    def _validate_set(self, request: Request, lookups: Lookups) -> Answer:
+    def _validate_set(self, request: Request, lookups: Known) -> Answer:
         if request.operation not in ("CREATE", "UPDATE"):
             return Answer()
         if request.is_untouched:
@@ -147,7 +147,7 @@ class Admission:
             return request.refused(faults, "PodCliqueSet")
         return Answer(warnings=tuple(self._set_warnings(new, old, lookups))[:MOST_WARNINGS])
 
-    def _set_faults(self, new: SetView, old: SetView | None, namespace: str, lookups: Lookups) -> Iterator[Fault]:
+    def _set_faults(self, new: SetView, old: SetView | None, namespace: str, lookups: Known) -> Iterator[Fault]:
         creating = old is None
         yield from shape_faults(new)
         if creating:  # what is shared cannot change later
@@ -168,7 +168,7 @@ class Admission:
             # Upstream tells these only when nothing else is wrong; one answer with all of them saves a round.
             yield from update_faults(new, old, topology_enabled=self.topology_enabled, lookups=lookups)
 
-    def _set_warnings(self, new: SetView, old: SetView | None, lookups: Lookups) -> Iterator[str]:
+    def _set_warnings(self, new: SetView, old: SetView | None, lookups: Known) -> Iterator[str]:
         if old is not None:
             yield from deprecation_warnings(new)
         yield from notes(new, old)
@@ -193,7 +193,7 @@ class Admission:
         faults = wrong_shape or list(binding_faults(request.new, self.backends))
         return request.refused(faults, "ClusterTopologyBinding") if faults else Answer()
 
-    def _validate_dialect(self, request: Request, lookups: Lookups) -> Answer:
+    def _validate_dialect(self, request: Request, lookups: Known) -> Answer:
         """An object of a dialect, and the set that would be made from it."""
         resource = dialects.resource_of(request.new)
         if resource is None or request.operation not in ("CREATE", "UPDATE") or request.is_deleting:
@@ -226,7 +226,7 @@ class Admission:
         warnings = dialects.told_warnings(translation, self._set_warnings(new, old, lookups))
         return Answer(warnings=(*conflict, *warnings)[:MOST_WARNINGS])
 
-    def _authorize(self, request: Request, lookups: Lookups) -> Answer:
+    def _authorize(self, request: Request, lookups: Known) -> Answer:
         if self.authorizer is None:
             return Answer()
         verdict = self.authorizer.authorize(request.raw, lookups)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from grove.admission.rules.lookups import LookupFailed, Lookups
+from grove.admission.rules.lookups import Known, LookupFailed
 from grove.admission.rules.syntax import label_fault, subdomain_fault
 from grove.admission.rules.view import TEMPLATE, SetView
 from grove.api.faults import Fault, duplicate, forbidden, internal, invalid, not_found, not_supported, required
@@ -51,7 +51,7 @@ def foreign_templates(new: SetView, namespace: str) -> dict[str, Key]:
     }
 
 
-def foreign_template_faults(new: SetView, namespace: str, lookups: Lookups) -> Iterator[Fault]:
+def foreign_template_faults(new: SetView, namespace: str, lookups: Known) -> Iterator[Fault]:
     """Whoever asks must be allowed to read what the operator would copy for them. (Upstream copies for everybody.)"""
     for path, key in foreign_templates(new, namespace).items():
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from grove.admission.rules.lookups import LookupFailed, Lookups
+from grove.admission.rules.lookups import Known, LookupFailed
 from grove.admission.rules.view import TEMPLATE, Constraint, SetView
 from grove.api.faults import Fault, forbidden, internal, invalid, required
 from grove.api.fields import mapping, sequence, text
@@ -50,7 +50,7 @@ def shape_faults(new: SetView) -> Iterator[Fault]:
             yield invalid(f"{one.path}.pack.required", one.required, BOTH_SPELLINGS)
 
 
-def topology_faults(new: SetView, *, enabled: bool, lookups: Lookups) -> list[Fault]:
+def topology_faults(new: SetView, *, enabled: bool, lookups: Known) -> list[Fault]:
     constraints = new.constraints
     if not enabled:
         detail = "not allowed while topology-aware scheduling is disabled (topologyAwareScheduling.enabled)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from grove.admission.rules.lookups import Lookups
+from grove.admission.rules.lookups import Known
 from grove.admission.rules.topology import SET_NAME_PATH, Resolution, resolve, topology_faults
 from grove.admission.rules.view import TEMPLATE, CliqueView, Constraint, GroupView, SetView
 from grove.api.faults import Fault, FaultType, forbidden, internal, invalid, shown
@@ -19,7 +19,7 @@ IMMUTABLE = "field is immutable"
 Named = TypeVar("Named", CliqueView, GroupView)
 
 
-def update_faults(new: SetView, old: SetView, *, topology_enabled: bool, lookups: Lookups) -> Iterator[Fault]:
+def update_faults(new: SetView, old: SetView, *, topology_enabled: bool, lookups: Known) -> Iterator[Fault]:
     yield from _clique_faults(new, old)
     if new.startup_type != old.startup_type:
         yield _changed(f"{TEMPLATE}.cliqueStartupType", old.startup_type, new.startup_type)
@@ -82,7 +82,7 @@ def _group_faults(new: SetView, old: SetView) -> Iterator[Fault]:
             yield invalid(f"{group.path}.resourceSharing", group.raw.get("resourceSharing"), f"{IMMUTABLE} ({of})")
 
 
-def _constraint_faults(new: SetView, old: SetView, *, topology_enabled: bool, lookups: Lookups) -> Iterator[Fault]:
+def _constraint_faults(new: SetView, old: SetView, *, topology_enabled: bool, lookups: Known) -> Iterator[Fault]:
     legacy = any(one.pack_domain and not one.topology_name for one in old.constraints)
     before = resolve(old) if legacy else Resolution("")
     repairing = legacy and bool(before.faults)

@@ -18,7 +18,7 @@ from grove.admission.rules.review import (
     VALIDATE_SET,
     Admission,
 )
-from grove.admission.serving.reader import Reader
+from grove.admission.serving.reader import ClusterReader
 from grove.admission.serving.registration import GUARDED, WEBHOOK_NAMES
 from grove.api.fields import mapping
 from grove.api.labels import MANAGED_BY, OPERATOR
@@ -41,8 +41,8 @@ class InProcessHook:
     handler: Handler
 
 
-def sim_hooks(admission: Admission, reader: Reader) -> Sequence[InProcessHook]:
-    """In the order to run them. `reader` is usually a `ClusterReader` over the simulated cluster's own client."""
+def sim_hooks(admission: Admission, reader: ClusterReader) -> Sequence[InProcessHook]:
+    """In the order to run them. `reader` is over the simulated cluster's own client."""
 
     def handler(path: str) -> Handler:
         async def answer(request: Json) -> Json:

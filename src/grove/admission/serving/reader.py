@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from grove.admission.rules.lookups import LISTED, Known, Needs
 from grove.api.core import SUBJECT_ACCESS_REVIEW, ResourceClaimTemplate
@@ -30,12 +30,6 @@ METRICS_APIS = {
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
-
-
-class Reader(Protocol):
-    """Fetches what rules need to know about other objects."""
-
-    async def fetch(self, needs: Needs) -> Known: ...
 
 
 class ClusterReader:

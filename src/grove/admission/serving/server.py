@@ -13,7 +13,7 @@ from aiohttp import web
 from grove.admission.certs.serving import ServedCertificate
 from grove.admission.rules.request import Answer, BadReview, Request, envelope
 from grove.admission.rules.review import Admission
-from grove.admission.serving.reader import Reader
+from grove.admission.serving.reader import ClusterReader
 from grove.admission.serving.registration import WEBHOOK_NAMES
 from grove.api.faults import failure_status
 
@@ -30,7 +30,13 @@ class WebhookServer:
     """Serves `admission` over TLS. `start` returns when it listens; `port` 0 takes a free one."""
 
     def __init__(
-        self, admission: Admission, reader: Reader, certificate: ServedCertificate, *, host: str = "", port: int = 9443
+        self,
+        admission: Admission,
+        reader: ClusterReader,
+        certificate: ServedCertificate,
+        *,
+        host: str = "",
+        port: int = 9443,
     ) -> None:
         self.admission, self._reader, self._certificate = admission, reader, certificate
         self._host, self.port = host, port

@@ -9,21 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from grove.api import env, labelsets, names
+from grove.api import env, labels, labelsets, names
 from grove.api.core import HorizontalPodAutoscaler, Role, RoleBinding, Secret, Service, ServiceAccount
 from grove.api.hashes import generation_hash, pod_template_hash
-from grove.api.labels import (
-    AUTOSCALER,
-    CLIQUE_FINALIZER,
-    GROUP_COMPONENT,
-    GROUP_FINALIZER,
-    HEADLESS_SERVICE,
-    ROLE,
-    ROLE_BINDING,
-    SERVICE_ACCOUNT,
-    SERVICE_ACCOUNT_NAME,
-    TOKEN_SECRET,
-)
 from grove.api.meta import Json, Object
 from grove.api.podclique import AutoScalingConfig, PodClique
 from grove.api.podcliqueset import AdoptedHash, PodCliqueSet
@@ -84,7 +72,7 @@ def wanted_services(pcs: PodCliqueSet) -> list[Json]:
             Service,
             pcs,
             names.headless_service(pcs.metadata.name, replica),
-            HEADLESS_SERVICE,
+            labels.HEADLESS_SERVICE,
             replica=replica,
             spec={
                 "clusterIP": "None",
@@ -111,15 +99,15 @@ def wanted_access(pcs: PodCliqueSet) -> list[Json]:
     role_ref = {"apiGroup": Role.RESOURCE.group, "kind": Role.RESOURCE.kind, "name": role}
     watch_pods = {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get", "list", "watch"]}
     return [
-        _child(ServiceAccount, pcs, account, SERVICE_ACCOUNT, automountServiceAccountToken=True),
-        _child(Role, pcs, role, ROLE, rules=[watch_pods]),
-        _child(RoleBinding, pcs, role, ROLE_BINDING, roleRef=role_ref, subjects=[subject]),
+        _child(ServiceAccount, pcs, account, labels.SERVICE_ACCOUNT, automountServiceAccountToken=True),
+        _child(Role, pcs, role, labels.ROLE, rules=[watch_pods]),
+        _child(RoleBinding, pcs, role, labels.ROLE_BINDING, roleRef=role_ref, subjects=[subject]),
         _child(
             Secret,
             pcs,
             names.token_secret(pcs_name),
-            TOKEN_SECRET,
-            annotations={SERVICE_ACCOUNT_NAME: account},
+            labels.TOKEN_SECRET,
+            annotations={labels.SERVICE_ACCOUNT_NAME: account},
             type="kubernetes.io/service-account-token",
         ),
     ]
@@ -145,11 +133,9 @@ def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, s
     template_hash = hashes[template.name]
     pod_spec = template.spec.pod_spec
     if unit.group is None:
-        labels = labelsets.standalone_clique(
-            template.labels, pcs_name, unit.replica, unit.fqn, unit.gang, template_hash
-        )
+        own = labelsets.standalone_clique(template.labels, pcs_name, unit.replica, unit.fqn, unit.gang, template_hash)
     else:
-        labels = labelsets.member_clique(
+        own = labelsets.member_clique(
             template.labels,
             pcs_name,
             unit.replica,
@@ -174,7 +160,7 @@ def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, s
     if template.spec.auto_scaling_config is not None:
         spec["autoScalingConfig"] = _scaling(template.spec.auto_scaling_config)
     annotations = labelsets.clique_annotations(template.annotations)
-    metadata = _metadata(pcs, unit.fqn, labels, annotations, CLIQUE_FINALIZER, owner)
+    metadata = _metadata(pcs, unit.fqn, own, annotations, labels.CLIQUE_FINALIZER, owner)
     return PodClique.RESOURCE.manifest(metadata, spec=spec)
 
 
@@ -192,14 +178,14 @@ def wanted_groups(pcs: PodCliqueSet) -> list[Json]:
     for replica in range(pcs.spec.replicas):
         for config in pcs.spec.template.pod_clique_scaling_groups:
             fqn = names.scaling_group(pcs_name, replica, config.name)
-            labels = labelsets.replica_component(pcs_name, GROUP_COMPONENT, fqn, replica)
+            own = labelsets.replica_component(pcs_name, labels.GROUP_COMPONENT, fqn, replica)
             annotations = labelsets.group_annotations(config.annotations, pcs.metadata.annotations)
             spec = {
                 "replicas": config.replicas,
                 "minAvailable": config.min_available,
                 "cliqueNames": list(config.clique_names),
             }
-            metadata = _metadata(pcs, fqn, labels, annotations, GROUP_FINALIZER, pcs)
+            metadata = _metadata(pcs, fqn, own, annotations, labels.GROUP_FINALIZER, pcs)
             groups.append(PodCliqueScalingGroup.RESOURCE.manifest(metadata, spec=spec))
     return groups
 
@@ -217,7 +203,7 @@ def _autoscaler(pcs: PodCliqueSet, kind: type[Object], fqn: str, scaling: AutoSc
         "metrics": [described(one, pcs, target) for one in scaling.metrics]
         or [{"type": "Resource", "resource": _CPU_80}],
     }
-    return _child(HorizontalPodAutoscaler, pcs, names.autoscaler(fqn), AUTOSCALER, spec=spec)
+    return _child(HorizontalPodAutoscaler, pcs, names.autoscaler(fqn), labels.AUTOSCALER, spec=spec)
 
 
 def _scaling(config: AutoScalingConfig) -> Json:
@@ -240,21 +226,21 @@ def _child(
     **content: Any,
 ) -> Json:
     pcs_name = pcs.metadata.name
-    labels = (
+    own = (
         labelsets.component(pcs_name, component, name)
         if replica is None
         else labelsets.replica_component(pcs_name, component, name, replica)
     )
-    return kind.RESOURCE.manifest(_metadata(pcs, name, labels, annotations or {}, "", pcs), **content)
+    return kind.RESOURCE.manifest(_metadata(pcs, name, own, annotations or {}, "", pcs), **content)
 
 
 def _metadata(
-    pcs: PodCliqueSet, name: str, labels: Json, annotations: Mapping[str, str], finalizer: str, owner: Object
+    pcs: PodCliqueSet, name: str, own_labels: Json, annotations: Mapping[str, str], finalizer: str, owner: Object
 ) -> Json:
     metadata: Json = {
         "name": name,
         "namespace": pcs.metadata.namespace,
-        "labels": labels,
+        "labels": own_labels,
         "ownerReferences": owned_by(owner),
     }
     if annotations:
