@@ -102,12 +102,13 @@ def set_selector(pcs: str) -> str:
 
 
 def set_unit_selector(pcs: str, clique_name: str, *, in_group: bool) -> str:
-    """`status.hpaPodSelector` of a set: of each replica the first pod of one clique, in a group's copy 0 if it has one.
+    """`status.hpaPodSelector` of a set: of each replica the first pod of one clique.
 
-    One pod a replica, because the HPA controller takes the number of pods it finds for the number of replicas.
+    Of replica 0 of its group if it is in one. The HPA controller takes the number of pods it finds for the number of
+    replicas, hence one pod of each.
     """
-    copy = {labels.SCALING_GROUP_REPLICA_INDEX: "0"} if in_group else {}
-    return _joined(managed(pcs) | _first_pod_of(clique_name) | copy)
+    first = {labels.SCALING_GROUP_REPLICA_INDEX: "0"} if in_group else {}
+    return _joined(managed(pcs) | _first_pod_of(clique_name) | first)
 
 
 def clique_selector(pcs: str, clique_fqn: str) -> str:
@@ -121,7 +122,7 @@ def group_selector(pcs: str, group_fqn: str) -> str:
 
 
 def group_unit_selector(pcs: str, group_fqn: str, clique_name: str) -> str:
-    """`status.selector` of a scaling group: of each copy the first pod of one clique."""
+    """`status.selector` of a scaling group: of each replica the first pod of one clique."""
     return _joined(managed(pcs) | {labels.SCALING_GROUP: group_fqn} | _first_pod_of(clique_name))
 
 

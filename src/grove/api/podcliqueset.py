@@ -115,7 +115,7 @@ class PodCliqueSetTemplate(Struct):
         return next((g for g in self.pod_clique_scaling_groups if clique_name in g.clique_names), None)
 
     def metrics_clique_of(self, group: ScalingGroupConfig) -> str:
-        """The member whose first pod stands for a copy of the group: the one it names, else its first in the template.
+        """The member whose first pod stands for a replica of the group: the one it names, else its first by template.
 
         A name that is no member of the group is not heard; admission refuses it.
         """

@@ -45,10 +45,10 @@ def _cliques(pcs: PodCliqueSet) -> Iterator[tuple[str, str, CliqueTemplate]]:
         for group in template.pod_clique_scaling_groups:
             fqn = names.scaling_group(name, replica, group.name)
             least = group.min_available if group.min_available is not None else 1
-            for copy in range(group.replicas if group.replicas is not None else 1):
-                gang = names.gang_of_member(name, replica, fqn, copy, least)
+            for index in range(group.replicas if group.replicas is not None else 1):
+                gang = names.gang_of_member(name, replica, fqn, index, least)
                 for member in group.clique_names:
-                    yield gang, names.member_clique(fqn, copy, member), by_name[member]
+                    yield gang, names.member_clique(fqn, index, member), by_name[member]
 
 
 def _reservation(

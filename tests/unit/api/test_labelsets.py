@@ -189,7 +189,7 @@ def test_a_template_cannot_take_over_our_keys() -> None:
             labelsets.group_unit_selector("demo", "demo-0-pf", "lead"),
             "app.kubernetes.io/managed-by=grove-operator,app.kubernetes.io/part-of=demo,grove.io/clique-name=lead,"
             "grove.io/podclique-pod-index=0,grove.io/podcliquescalinggroup=demo-0-pf",
-            id="of one pod a copy of a group",
+            id="of one pod a replica of a group",
         ),
     ],
 )

@@ -61,7 +61,7 @@ ROWS: dict[str, PodGang] = {
     "the gang in one block": gang(members("a", 1), members("b", 1), topologyConstraint=pack(required=BLOCK)),
     "the gang in one rack if possible": gang(members("a", 1), members("b", 1), topologyConstraint=pack(preferred=RACK)),
     "a clique in one rack": gang(members("a", 1, topologyConstraint=pack(required=RACK)), members("b", 1)),
-    "a copy of a group in one rack": gang(
+    "a replica of a group in one rack": gang(
         members("g-0-lead", 1),
         members("g-0-work", 3),
         members("router", 1),
@@ -90,7 +90,7 @@ ROWS: dict[str, PodGang] = {
             }
         ],
     ),
-    "a copy of a group without a level": gang(members("g-0-lead", 1), members("g-0-work", 3), members("router", 1)),
+    "a replica of a group without a level": gang(members("g-0-lead", 1), members("g-0-work", 3), members("router", 1)),
     "a scaled gang": gang(members("g-1-lead", 1), members("g-1-work", 3), name="demo-0-g-0"),
     "more pods than the minimum": gang(members("w", 1, podReferences=[{"name": f"p{n}"} for n in range(3)])),
     "a reservation of an earlier gang": gang(members("w", 1), reuseReservationRef={"name": "demo-0"}),
@@ -122,7 +122,7 @@ def owner(row: str) -> PodCliqueSet:
     cliques = [
         clique(name, topology=inner if row == "a clique in one rack" and name == "a" else None) for name in names
     ]
-    leads = "lead" in names and row not in ("a copy of a group without a level", "a scaled gang")
+    leads = "lead" in names and row not in ("a replica of a group without a level", "a scaled gang")
     copies = [group("g", "lead", "work", **({"topologyConstraint": inner} if leads else {}))] if "lead" in names else []
     queues = {"labels": PATH_KAI, "annotations": {"scheduling.grove.io/volcano-queue": "research"}}
     return set_of(pcs("demo", *cliques, groups=copies, namespace="ns", metadata=queues))
@@ -166,14 +166,14 @@ def test_objects_are_as_recorded_and_the_scheduler_takes_them(name: str, row: st
 CAPABILITIES = {
     "all or nothing": "two cliques",
     "a minimum for each clique": "two cliques",
-    "copies of scaling groups": "a copy of a group without a level",
+    "replicas of scaling groups": "a replica of a group without a level",
     "a minimum of none": "a clique that may have no pods",
     "base and scaled gangs": "a scaled gang",
     "required topology": "the gang in one block",
     "preferred topology": "the gang in one rack if possible",
     "required and preferred topology": "the gang in one block, in one rack if possible",
     "topology of a clique": "a clique in one rack",
-    "topology of a scaling group": "a copy of a group in one rack",
+    "topology of a scaling group": "a replica of a group in one rack",
     "three levels": "three levels",
     "priority": "a priority",
     "queues, and the timer for stale gangs": "one clique",
