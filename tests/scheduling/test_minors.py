@@ -13,7 +13,8 @@ from tests.support.gangs import Bench, gang, group, member_json, scheduling
 
 from grove.api.core import Event, PriorityClass
 from grove.api.koordinator import Device
-from grove.scheduler.replay.journal import Journal, replay
+from grove.scheduler.replay.journal import Journal
+from grove.scheduler.replay.replay import replay
 
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 K = "koordinator.sh/"

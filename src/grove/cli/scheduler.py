@@ -107,8 +107,8 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
 @click.option("-q", "--quiet", is_flag=True, help="Print the sum only.")
 def replay(directory: Path, quiet: bool) -> None:
     """Make the decisions again that `grove scheduler --record` wrote down, and compare."""
-    from grove.scheduler.replay.journal import BadJournal
-    from grove.scheduler.replay.journal import replay as decisions
+    from grove.scheduler.replay.replay import BadJournal
+    from grove.scheduler.replay.replay import replay as decisions
 
     total = different = 0
     try:

@@ -15,7 +15,8 @@ from grove.scheduler.cluster.snapshot import Snapshot, cluster
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.model.answers import Budget, NoFit
 from grove.scheduler.model.gang import Gang
-from grove.scheduler.replay.journal import Journal, RecordedSnapshot, replay
+from grove.scheduler.replay.journal import Journal, RecordedSnapshot
+from grove.scheduler.replay.replay import replay
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.state import TakesLong, hurried
 

@@ -21,7 +21,8 @@ from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup
 from grove.scheduler.policy.queues import Queue, QueueTree
 from grove.scheduler.policy.quota import FixedUse, Quota
 from grove.scheduler.policy.quota_objects import ELASTIC, QueueObjects
-from grove.scheduler.replay.journal import JOURNAL, BadJournal, Journal, RecordedSnapshot, replay
+from grove.scheduler.replay.journal import JOURNAL, Journal, RecordedSnapshot
+from grove.scheduler.replay.replay import BadJournal, replay
 from grove.scheduler.standard import STANDARD
 from grove.sim.loop import run
 

@@ -1,4 +1,4 @@
 """Runs recorded as journals, and played again without a cluster.
 
-journal.Journal, RecordedSnapshot    write;  journal.replay(directory) makes every decision again
+journal.Journal, RecordedSnapshot    write;  replay.replay(directory) makes every decision again
 """

@@ -1,14 +1,14 @@
-"""Records a scheduler's run as a journal and replays it: same events, same questions, and the answers are compared.
+"""Records a scheduler's run as a journal, from which `replay` makes every decision again.
 
 The journal is one JSON line per change of the snapshot and per decision, in the order they happened; what pods have in
 common (their shape) is written once. It holds what placement looks at and nothing else of the objects: no images, no
-environment, no annotations. A replay needs no cluster.
+environment, no annotations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,26 +16,17 @@ import msgspec
 
 from grove.api.meta import Json
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
+from grove.scheduler.evict.preempt import NoVictims, Victims
 from grove.scheduler.evict.running import DisruptionBudget, Running
-from grove.scheduler.evict.vacancies import NO_VACANCIES, Freed, NotHeard, Recalled, Vacancies
+from grove.scheduler.evict.vacancies import Freed
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import NodeFacts, PodFacts, Shape
-from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup
-from grove.scheduler.model.seams import Policy
-from grove.scheduler.policy.quota import FixedUse, Quota
-from grove.scheduler.solve.place import place
-from grove.scheduler.solve.referee import find_referee
-from grove.scheduler.standard import STANDARD
+from grove.scheduler.model.gang import Branch, Gang, PodGroup
 
 JOURNAL = "journal.jsonl"
 FORMAT = 1
 
-_encode = msgspec.json.Encoder(order="deterministic").encode
-
-
-class BadJournal(ValueError):
-    """The file is not a journal we can read; the message says where and why."""
+encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Journal:
@@ -59,7 +50,7 @@ class Journal:
             self._write(line)
 
     def _write(self, line: Json) -> None:
-        self._file.write(_encode(line) + b"\n")
+        self._file.write(encode(line) + b"\n")
 
     def close(self) -> None:
         self._file.close()
@@ -119,7 +110,7 @@ class Journal:
         seams = self.snapshot.seams
         told = {one.name: told for one in seams.policies if (told := one.remembered(self.snapshot)) is not None}
         line = {"op": "seams", "weights": dict(seams.weights), "policies": told}
-        if (written := _encode(line)) != self._seams:
+        if (written := encode(line)) != self._seams:
             self._seams = written
             self._write(line)
 
@@ -152,29 +143,31 @@ class RecordedSnapshot(Snapshot):
         self._inside = False
         journal.snapshot = self
 
+    @contextmanager
+    def _recorded(self, line: Callable[[], Json]) -> Iterator[None]:
+        """Writes a change if it comes from outside: the snapshot's own methods call each other."""
+        outermost, self._inside = not self._inside, True
+        if outermost:
+            self._journal.write(line())
+        try:
+            yield
+        finally:
+            self._inside = not outermost
+
     def add_node(self, node: NodeFacts) -> None:
-        with _Outermost(self) as outermost:
-            if outermost:
-                self._journal.write({"op": "node", "node": msgspec.to_builtins(node)})
+        with self._recorded(lambda: {"op": "node", "node": msgspec.to_builtins(node)}):
             super().add_node(node)
 
     def remove_node(self, name: str) -> None:
-        with _Outermost(self) as outermost:
-            if outermost:
-                self._journal.write({"op": "node-", "name": name})
+        with self._recorded(lambda: {"op": "node-", "name": name}):
             super().remove_node(name)
 
     def add_pod(self, pod: PodFacts) -> None:
-        with _Outermost(self) as outermost:
-            if outermost:
-                row = self._journal.pod(pod)
-                self._journal.write({"op": "pod", "pod": row})
+        with self._recorded(lambda: {"op": "pod", "pod": self._journal.pod(pod)}):
             super().add_pod(pod)
 
     def remove_pod(self, uid: str) -> None:
-        with _Outermost(self) as outermost:
-            if outermost:
-                self._journal.write({"op": "pod-", "uid": uid})
+        with self._recorded(lambda: {"op": "pod-", "uid": uid}):
             super().remove_pod(uid)
 
     def set_topology(self, name: str, keys: tuple[str, ...] | None) -> None:
@@ -184,107 +177,6 @@ class RecordedSnapshot(Snapshot):
     def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
         self._journal.write({"op": "namespace", "name": name, "labels": None if labels is None else dict(labels)})
         super().set_namespace(name, labels)
-
-
-class _Outermost:
-    """Whether a change comes from outside: the snapshot's own methods call each other."""
-
-    def __init__(self, snapshot: RecordedSnapshot) -> None:
-        self._snapshot = snapshot
-        self._outermost = not snapshot._inside
-
-    def __enter__(self) -> bool:
-        self._snapshot._inside = True
-        return self._outermost
-
-    def __exit__(self, *exc: object) -> None:
-        self._snapshot._inside = not self._outermost
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """One decision made again."""
-
-    decision: str
-    kind: str
-    gang: str
-    recorded: Json
-    now: Json
-
-    @property
-    def is_same(self) -> bool:
-        return self.recorded == self.now
-
-
-def replay(directory: Path) -> Iterator[Replayed]:
-    """Every decision of a journal, made again on the same snapshot; raises BadJournal."""
-    path = directory / JOURNAL if directory.is_dir() else directory
-    snapshot = Snapshot()
-    shapes: list[Shape] = []
-    try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, 1):
-                try:
-                    yield from _apply(msgspec.json.decode(raw), snapshot, shapes)
-                except (msgspec.MsgspecError, KeyError, IndexError, TypeError, AttributeError) as err:
-                    raise BadJournal(f"{path}:{number}: not a line of a journal: {err}") from err
-    except FileNotFoundError:
-        raise BadJournal(f"there is no journal at {path}") from None
-
-
-def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Replayed]:
-    match line["op"]:
-        case "journal":
-            if line["format"] != FORMAT:
-                raise BadJournal(f"journal format {line['format']} is not {FORMAT}")
-        case "shape":
-            shapes.append(msgspec.convert(line["shape"], Shape))
-        case "node":
-            snapshot.add_node(msgspec.convert(line["node"], NodeFacts))
-        case "node-":
-            snapshot.remove_node(line["name"])
-        case "pod":
-            snapshot.add_pod(_pod(line["pod"], shapes))
-        case "pod-":
-            snapshot.remove_pod(line["uid"])
-        case "topology":
-            snapshot.set_topology(line["name"], None if line["keys"] is None else tuple(line["keys"]))
-        case "namespace":
-            snapshot.set_namespace(line["name"], line["labels"])
-        case "seams":
-            policies = [one for name, told in line["policies"].items() for one in RECALLED[name](told)]
-            seams = STANDARD.joined(policies=policies, weights=line["weights"])
-            snapshot.use(replace(snapshot.seams, policies=seams.policies, weights=seams.weights))
-        case "place":
-            gang = _gang(line["gang"], shapes)
-            answer = place(snapshot, gang, _budget(line), closed=line["closed"])
-            yield Replayed(line["decision"], "place", gang.name, _recorded(line), _plain(placement_digest(answer)))
-        case "preempt":
-            gang = _gang(line["gang"], shapes)
-            try:
-                found = preempt(
-                    snapshot, gang, _running(line["running"], snapshot), _budgets(line["budgets"]), _budget(line),
-                    closed=line.get("closed", ()), vacancies=_vacancies(line.get("freed", ())),
-                )  # fmt: skip
-                now = _plain(victims_digest(found))
-            except NotHeard as error:
-                now = {"unknown": str(error)}
-            yield Replayed(line["decision"], "preempt", gang.name, _recorded(line), now)
-        case other:
-            raise BadJournal(f"unknown line {other!r}")
-
-
-def _quota(told: Json) -> list[Policy]:
-    quota = Quota.recalled(told)
-    return [quota, FixedUse(quota)]
-
-
-RECALLED: dict[str, Callable[[Json], list[Policy]]] = {Quota.name: _quota}
-"""How policies are made again from what they remembered."""
-
-
-def _budget(line: Json) -> Budget:
-    return Budget(line["steps"], find_referee() if line.get("exact") else None)
 
 
 def placement_digest(answer: Placement | NoFit) -> Json:
@@ -299,60 +191,3 @@ def victims_digest(answer: Victims | NoVictims) -> Json:
         return {"found": False, "reason": answer.reason}
     return {"found": True, "pods": [pod.uid for pod in answer.pods], "gangs": answer.gangs,
             "budgetsBroken": answer.budgets_broken, "nodes": answer.placement.nodes}  # fmt: skip
-
-
-def _recorded(line: Json) -> Json:
-    """What was answered; journals of earlier versions also have words and a version, which are not the decision."""
-    return {name: value for name, value in line["answer"].items() if name not in ("message", "version")}
-
-
-def _plain(digest: Json) -> Json:
-    """A digest as it reads after a turn through JSON, so that the two compare."""
-    plain: Json = msgspec.json.decode(_encode(digest))
-    return plain
-
-
-def _pod(row: list[Any], shapes: list[Shape]) -> PodFacts:
-    uid, namespace, name, shape, *rest = row
-    return PodFacts(uid, namespace, name, shapes[shape], *rest)
-
-
-def _gang(json: Json, shapes: list[Shape]) -> Gang:
-    root = _part(json["root"], shapes)
-    assert isinstance(root, Branch)
-    return Gang(
-        json["name"], root, json["priority"], json["mayPreempt"], json["topology"],
-        Pin(*json["pin"]) if json["pin"] else None,
-        tuple((key, frozenset(values)) for key, values in json["allowed"]),
-        tuple((shapes[number], count) for number, count in json["headroom"]),
-        json["strategy"], frozenset(json["former"]), json.get("labels", {}),
-    )  # fmt: skip
-
-
-def _part(json: Json, shapes: list[Shape]) -> Branch | PodGroup:
-    if "children" in json:
-        children = tuple(_part(child, shapes) for child in json["children"])
-        return Branch(json["name"], children, json["required"], json["preferred"])
-    pods = tuple(_pod(row, shapes) for row in json["pods"])
-    standing = tuple((shapes[number], count) for number, count in json.get("standing", ()))
-    return PodGroup(
-        json["name"], json["minimum"], pods, tuple(json["bound"]), json["required"], json["preferred"], standing,
-        tuple(json.get("seats", ())),
-    )  # fmt: skip
-
-
-def _running(rows: list[list[Any]], snapshot: Snapshot) -> list[Running]:
-    units = []
-    for name, priority, uids, minimums, preemptible in rows:
-        pods = tuple(pod for uid in uids if (pod := snapshot.find_pod(uid)) is not None)
-        units.append(Running(name, priority, pods, minimums, preemptible))
-    return units
-
-
-def _vacancies(rows: Sequence[list[Any]]) -> Vacancies:
-    """What sources said would come free."""
-    return Vacancies([Recalled((node, frozenset(uids), more) for node, uids, more in rows)]) if rows else NO_VACANCIES
-
-
-def _budgets(rows: list[list[Any]]) -> list[DisruptionBudget]:
-    return [DisruptionBudget(name, allowed, frozenset(uids)) for name, allowed, uids in rows]
