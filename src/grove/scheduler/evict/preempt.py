@@ -7,14 +7,19 @@ surplus only. Disruption budgets are kept if any choice keeps them, and named if
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, islice, product
-
-import msgspec
 
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.evict.running import DisruptionBudget, Running, surplus_of
+from grove.scheduler.evict.running import (
+    MOST_SETS,
+    DisruptionBudget,
+    Running,
+    allowed_to_go,
+    beyond_allowance,
+    broken_budgets,
+    is_protected,
+)
 from grove.scheduler.evict.vacancies import NO_VACANCIES, Vacancies
 from grove.scheduler.evict.victims import Toll, fewest_victims, pods_by_row, row_costs
 from grove.scheduler.model.answers import Budget, NoFit, Placement
@@ -32,8 +37,8 @@ from grove.scheduler.model.reasons import (
 )
 from grove.scheduler.solve.place import place, place_on
 
-MOST_COVERED, MOST_GENTLE = 8, 64
-"""Up to so many units under budgets, so many sets of them are tried for one that breaks none."""
+MOST_COVERED = 8
+"""Up to so many units under budgets, sets of them are tried for one that breaks none."""
 FINE_TRIALS = 16
 """Up to this many choices are each tried out by a full placement without them."""
 
@@ -109,17 +114,6 @@ def preempt(
     return found
 
 
-def _is_protected(unit: Running, budgets: Sequence[DisruptionBudget]) -> bool:
-    """Whether a budget is broken whatever of this unit goes: the whole of it, or any pod above a group's minimum."""
-    uids = {pod.uid for pod in unit.pods}
-    covering = [budget for budget in budgets if not uids.isdisjoint(budget.uids)]
-    if not any(len(uids & budget.uids) > budget.allowed for budget in covering):
-        return False
-    spare = surplus_of(unit)
-    full = [budget for budget in covering if budget.allowed < 1]
-    return not any(spare[pod.group] and not any(pod.uid in b.uids for b in full) for pod in unit.pods)
-
-
 class _Trial:
     """One gang against a snapshot, and who might leave it."""
 
@@ -148,7 +142,7 @@ class _Trial:
 
     def sparing_budgets(self, units: list[Running]) -> Victims | NoVictims:
         """Victims among these units, without those a budget protects if that is possible."""
-        kept = [unit for unit in units if not _is_protected(unit, self._budgets)] if self._budgets else units
+        kept = [unit for unit in units if not is_protected(unit, self._budgets)] if self._budgets else units
         if len(kept) < len(units):
             found = self.choose(kept)
             if isinstance(found, Victims) and not found.budgets_broken:
@@ -162,7 +156,7 @@ class _Trial:
         Units that no budget covers may all go. Of the others a set has all that it could have: if the gang does not fit
         then, fewer would not help. Lower priorities alone come first.
         """
-        tries = MOST_GENTLE
+        tries = MOST_SETS
         for tier in sorted({unit.priority for unit in units}):
             among = [unit for unit in units if unit.priority <= tier]
             covered = [unit for unit in among if any(pod.uid in b.uids for b in self._budgets for pod in unit.pods)]
@@ -170,7 +164,7 @@ class _Trial:
             free = [unit for unit in among if unit.name not in names]
             if len(covered) > MOST_COVERED:
                 return None
-            for some in self._allowed(covered, frozenset()):
+            for some in allowed_to_go(covered, self._budgets):
                 tries -= 1
                 if tries < 0:
                     return None
@@ -181,34 +175,6 @@ class _Trial:
                     if isinstance(found, Victims) and not found.budgets_broken:
                         return found
         return None
-
-    def _allowed(self, units: Sequence[Running], gone: frozenset[str]) -> Iterator[list[Running]]:
-        """What may go of these units beside those that are gone, without breaking a budget; more before less.
-
-        A unit that loses some pods only is one of these pods alone, all of which may go one by one.
-        """
-        if not units:
-            yield []
-            return
-        unit, rest = units[0], units[1:]
-        for part in (unit, *_in_part(unit)):
-            pods = part.pods if part is unit else self._within_budgets(part.pods, gone)
-            more = gone.union(pod.uid for pod in pods)
-            if pods and all(len(more & b.uids) <= b.allowed for b in self._budgets):
-                for others in self._allowed(rest, more):
-                    yield [msgspec.structs.replace(part, pods=pods), *others]
-        yield from self._allowed(rest, gone)
-
-    def _within_budgets(self, pods: Sequence[PodFacts], gone: frozenset[str]) -> tuple[PodFacts, ...]:
-        """Those of the pods, in their order, that may go beside those that are gone."""
-        left = {b.name: b.allowed - len(gone & b.uids) for b in self._budgets}
-        found: list[PodFacts] = []
-        for pod in pods:
-            over = [b.name for b in self._budgets if pod.uid in b.uids]
-            if all(left[name] > 0 for name in over):
-                found.append(pod)
-                left |= {name: left[name] - 1 for name in over}
-        return tuple(found)
 
     def choose(self, units: list[Running]) -> Victims | NoVictims:
         """Victims among these units: the lowest priorities that suffice, found by halving."""
@@ -234,7 +200,7 @@ class _Trial:
             if isinstance(found, NoVictims) or not found.budgets_broken:
                 return found
             # Several victims under one budget: leave out those beyond its allowance and look again.
-            spared = _beyond_allowance(found, units, self._budgets)
+            spared = beyond_allowance(found.pods, units, self._budgets)
             units = [u for u in units if u.name not in spared]
             empty = self.emptied(_pods(units))
             if not spared or isinstance(place(empty, self._gang, self._budget, closed=self._closed), NoFit):
@@ -267,7 +233,9 @@ class _Trial:
             return NoVictims(gang.name, Reason(NO_SMALL_SET, parts=(answer.why,)), False, base.version)
         answer = self._spared(toll, answer)
         pods = tuple(toll.pods())
-        return Victims(gang.name, pods, tuple(sorted(toll.whole)), _broken(pods, self._budgets), answer, base.version)
+        return Victims(
+            gang.name, pods, tuple(sorted(toll.whole)), broken_budgets(pods, self._budgets), answer, base.version
+        )
 
     def _enough_for_a_policy(self, units: list[Running], toll: Toll) -> Placement | NoFit:
         """Room there is, and a policy keeps the gang out: the fewest units that change its mind, the smallest first.
@@ -310,17 +278,6 @@ class _Trial:
         return answer
 
 
-def _in_part(unit: Running) -> Iterator[Running]:
-    """Pods above the minimum of each group, in the ways to choose them that are first by name."""
-    spare = surplus_of(unit)
-    if any(spare.values()):
-        by_group = [[pod for pod in unit.pods if pod.group == name] for name in spare]
-        some = (combinations(pods, count) for pods, count in zip(by_group, spare.values(), strict=True))
-        for chosen in islice(product(*(list(islice(ways, MOST_GENTLE)) for ways in some)), MOST_GENTLE):
-            pods = tuple(pod for group in chosen for pod in group)
-            yield Running(unit.name, unit.priority, pods, dict.fromkeys(spare, 0))
-
-
 def _only_amounts_matter(snapshot: Snapshot, gang: Gang) -> bool:
     """Whether running pods stand in the gang's way by what they take alone, not by ports, affinity or a policy."""
     firsts = {pod.shape: pod for group in gang.groups() for pod in group.pods}
@@ -336,17 +293,3 @@ def _only_amounts_matter(snapshot: Snapshot, gang: Gang) -> bool:
 
 def _pods(units: Iterable[Running]) -> list[PodFacts]:
     return [pod for unit in units for pod in unit.pods]
-
-
-def _broken(pods: Sequence[PodFacts], budgets: Sequence[DisruptionBudget]) -> tuple[str, ...]:
-    uids = {pod.uid for pod in pods}
-    return tuple(sorted(b.name for b in budgets if len(uids & b.uids) > b.allowed))
-
-
-def _beyond_allowance(found: Victims, units: Sequence[Running], budgets: Sequence[DisruptionBudget]) -> set[str]:
-    owner = {pod.uid: unit.name for unit in units for pod in unit.pods}
-    spared: set[str] = set()
-    for b in budgets:
-        covered = [owner[pod.uid] for pod in found.pods if pod.uid in b.uids and pod.uid in owner]
-        spared.update(covered[b.allowed :])
-    return spared

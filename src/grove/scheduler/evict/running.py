@@ -7,8 +7,9 @@ out, not what runs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, islice, product
 from operator import attrgetter
 from typing import TypeVar
 
@@ -154,3 +155,80 @@ def _drop(kept: dict[K, dict[str, V]], key: K, uid: str) -> None:
     del kept[key][uid]
     if not kept[key]:
         del kept[key]
+
+
+MOST_SETS = 64
+"""So many sets of pods that might go are tried for one that breaks no budget."""
+
+
+def is_protected(unit: Running, budgets: Sequence[DisruptionBudget]) -> bool:
+    """Whether a budget is broken whatever of this unit goes: the whole of it, or any pod above a group's minimum."""
+    uids = {pod.uid for pod in unit.pods}
+    covering = [budget for budget in budgets if not uids.isdisjoint(budget.uids)]
+    if not any(len(uids & budget.uids) > budget.allowed for budget in covering):
+        return False
+    spare = surplus_of(unit)
+    full = [budget for budget in covering if budget.allowed < 1]
+    return not any(spare[pod.group] and not any(pod.uid in b.uids for b in full) for pod in unit.pods)
+
+
+def allowed_to_go(
+    units: Sequence[Running], budgets: Sequence[DisruptionBudget], gone: frozenset[str] = frozenset()
+) -> Iterator[list[Running]]:
+    """What may go of these units beside those that are gone, without breaking a budget; more before less.
+
+    A unit that loses some pods only is one of these pods alone, all of which may go one by one.
+    """
+    if not units:
+        yield []
+        return
+    unit, rest = units[0], units[1:]
+    for part in (unit, *_in_part(unit)):
+        pods = part.pods if part is unit else _within_budgets(part.pods, budgets, gone)
+        more = gone.union(pod.uid for pod in pods)
+        if pods and all(len(more & b.uids) <= b.allowed for b in budgets):
+            for others in allowed_to_go(rest, budgets, more):
+                yield [msgspec.structs.replace(part, pods=pods), *others]
+    yield from allowed_to_go(rest, budgets, gone)
+
+
+def _within_budgets(
+    pods: Sequence[PodFacts], budgets: Sequence[DisruptionBudget], gone: frozenset[str]
+) -> tuple[PodFacts, ...]:
+    """Those of the pods, in their order, that may go beside those that are gone."""
+    left = {b.name: b.allowed - len(gone & b.uids) for b in budgets}
+    found: list[PodFacts] = []
+    for pod in pods:
+        over = [b.name for b in budgets if pod.uid in b.uids]
+        if all(left[name] > 0 for name in over):
+            found.append(pod)
+            left |= {name: left[name] - 1 for name in over}
+    return tuple(found)
+
+
+def _in_part(unit: Running) -> Iterator[Running]:
+    """Pods above the minimum of each group, in the ways to choose them that are first by name."""
+    spare = surplus_of(unit)
+    if any(spare.values()):
+        by_group = [[pod for pod in unit.pods if pod.group == name] for name in spare]
+        some = (combinations(pods, count) for pods, count in zip(by_group, spare.values(), strict=True))
+        for chosen in islice(product(*(list(islice(ways, MOST_SETS)) for ways in some)), MOST_SETS):
+            pods = tuple(pod for group in chosen for pod in group)
+            yield Running(unit.name, unit.priority, pods, dict.fromkeys(spare, 0))
+
+
+def broken_budgets(pods: Sequence[PodFacts], budgets: Sequence[DisruptionBudget]) -> tuple[str, ...]:
+    uids = {pod.uid for pod in pods}
+    return tuple(sorted(b.name for b in budgets if len(uids & b.uids) > b.allowed))
+
+
+def beyond_allowance(
+    pods: Sequence[PodFacts], units: Sequence[Running], budgets: Sequence[DisruptionBudget]
+) -> set[str]:
+    """Units of these pods that go beyond what budgets allow."""
+    owner = {pod.uid: unit.name for unit in units for pod in unit.pods}
+    spared: set[str] = set()
+    for b in budgets:
+        covered = [owner[pod.uid] for pod in pods if pod.uid in b.uids and pod.uid in owner]
+        spared.update(covered[b.allowed :])
+    return spared
