@@ -85,7 +85,7 @@ class Gang:
     """The PodGang's own; policies go by them and by its pods'."""
 
     def groups(self) -> Iterator[PodGroup]:
-        return _leaves(self.root)
+        return leaves_of(self.root)
 
     def keys(self) -> set[str]:
         """Level keys the gang speaks of."""
@@ -217,12 +217,13 @@ def _pod_order(pod: PodFacts) -> tuple[int, str, str]:
     return (len(pod.name), pod.name, pod.uid)
 
 
-def _leaves(part: Branch | PodGroup) -> Iterator[PodGroup]:
+def leaves_of(part: Branch | PodGroup) -> Iterator[PodGroup]:
+    """The pod groups below a part, or itself."""
     if isinstance(part, PodGroup):
         yield part
     else:
         for child in part.children:
-            yield from _leaves(child)
+            yield from leaves_of(child)
 
 
 def _parts(part: Branch | PodGroup) -> Iterator[Branch | PodGroup]:

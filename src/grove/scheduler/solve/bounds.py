@@ -223,6 +223,25 @@ def liking(
     return found
 
 
+def headroom_sums(problem: Problem) -> list[tuple[int, int]]:
+    """Sums by resource that the gang and those expected to join it need together."""
+    expected = problem.gang.headroom
+    if not expected or problem.root.level < 0:
+        return []
+    totals: dict[int, int] = {}
+    at = {r: i for i, r in enumerate(problem.resources)}
+    for shape, count in expected:
+        for r, amount in problem.snapshot.amounts(shape.requests):
+            if r in at:
+                totals[at[r]] = totals.get(at[r], 0) + amount * count
+    for group in problem.groups:
+        if group.options:
+            request = problem.options[group.options[0]].request
+            for i in totals:
+                totals[i] += int(request[i]) * group.need
+    return sorted(totals.items())
+
+
 MOST_SETS = 12
 
 

@@ -17,7 +17,7 @@ from grove.scheduler.cluster.nodes import Ids, Ints, Mask
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.pods import affinity_mask, anti_affinity_mask, pods_by_domain, spread_mask
 from grove.scheduler.model.facts import PodFacts, PodScope, Spread
-from grove.scheduler.solve.problem import Part, Problem
+from grove.scheduler.solve.problem import Problem
 from grove.scheduler.solve.state import ROWS_A_STEP, State
 
 LOOK_STEPS = 5
@@ -31,11 +31,12 @@ class Coupled:
     def __init__(self, problem: Problem, state: State) -> None:
         self._problem, self._state = problem, state
         self._scratch = problem.snapshot.copy()
-        self._chains = _chains(problem.root)
+        self._parts = list(problem.root.walk())
+        levelled = [(i, part) for i, part in enumerate(self._parts) if part.level >= 0]
+        self._chains = {g: [i for i, part in levelled if g in part.groups] for g in problem.root.groups}
         """By group: parts with a requirement from the root down to it."""
         self._domain: dict[int, list[int]] = {}
         """By part: domains chosen, one entry a pod below it."""
-        self._parts = _flat(problem.root)
         self._left = [group.need for group in problem.groups]
         self._next = [[0] * len(group.classes) for group in problem.groups]
         self.order: list[tuple[PodFacts, Chosen]] = []
@@ -89,6 +90,14 @@ class Coupled:
         if not placed:
             self._left[group] -= 1
         return placed
+
+    def pods(self) -> list[PodFacts]:
+        """Pods with their nodes, in the order they may be bound."""
+        problem = self._problem
+        nodes = problem.snapshot.nodes.names(int(problem.rows[row]) for _, (_, row) in self.order)
+        return [
+            problem.as_chosen(pod, option).on(node) for (pod, (option, _)), node in zip(self.order, nodes, strict=True)
+        ]
 
     def _ways(self) -> Iterator[None]:
         """Ways to place one more pod; which group goes next matters, because the first of a series sets the place."""
@@ -200,15 +209,6 @@ _END = object()
 def _scopes(pod: PodFacts) -> list[PodScope]:
     """The pods this one follows or is spread with."""
     return [term.scope for term in pod.shape.affinity] + [spread.scope for spread in pod.shape.spread]
-
-
-def _flat(root: Part) -> list[Part]:
-    return [root, *(part for child in root.children for part in _flat(child))]
-
-
-def _chains(root: Part) -> dict[int, list[int]]:
-    parts = _flat(root)
-    return {g: [i for i, part in enumerate(parts) if part.level >= 0 and g in part.groups] for g in root.groups}
 
 
 def most_beside_each_other(

@@ -41,9 +41,10 @@ def wishes_granted(problem: Problem, state: State, wishes: Iterable[Part]) -> Fo
     granted: list[Part] = []
     best: Found | None = None
     for part in wishes:
-        if part.domains is not None or any(0 <= inner.level <= part.prefer for inner in _below(part)):
+        below = (inner for inner in part.walk() if inner is not part)
+        if part.domains is not None or any(0 <= inner.level <= part.prefer for inner in below):
             continue
-        if any(part is inner and part.prefer <= outer.prefer for outer in granted for inner in _below(outer)):
+        if any(part is inner and part.prefer <= outer.prefer for outer in granted for inner in outer.walk()):
             continue  # it is in one domain because all around it is
         try:
             with state.allowed(WISH_STEPS):
@@ -199,7 +200,3 @@ class _Exact:
         if found is None:
             found = self._bounds[groups] = bounds_for(self._problem, groups)
         return found
-
-
-def _below(part: Part) -> list[Part]:
-    return [inner for child in part.children for inner in (child, *_below(child))]

@@ -272,12 +272,7 @@ def _fill_near(problem: Problem, state: State, group: int, open_rows: Mask) -> N
         soft = problem.options[option].soft
         liked = np.zeros_like(slots) if soft is None else -soft
         tight = slots if problem.gang.strategy == "pack" else -slots
-        order = np.lexsort((tight, -near, liked))
-        taken = slots[order]
-        pods = np.zeros_like(slots)
-        pods[order] = np.clip(wanted - (taken.cumsum() - taken), 0, taken)
-        at = pods.nonzero()[0]
-        state.put(option, at, pods[at])
+        _put(state, option, 0, _in_order(slots, wanted, np.lexsort((tight, -near, liked))))
 
 
 def _nearness(problem: Problem, used: Ints) -> Ints:

@@ -28,7 +28,7 @@ from grove.scheduler.solve.exact import exact_placement, wishes_granted
 from grove.scheduler.solve.fill import place_surplus
 from grove.scheduler.solve.problem import Part, Problem, state_problem
 from grove.scheduler.solve.score import placement_score
-from grove.scheduler.solve.search import Order, Run, Search, preferring_parts
+from grove.scheduler.solve.search import Order, Run, Search
 from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State, take_time
 
 QUICK_STEPS, LONG_STEPS = 440, 800
@@ -106,10 +106,9 @@ def _place_on(
     state = _core(problem, budget, closed, bounded=needing > 1)
     if isinstance(state, NoFit):
         return state
-    core = len(state.placed)
+    core = sum(map(sum, state.taken))
     place_surplus(problem, state)
-    pods = _named(problem, state, core)
-    return _answer(problem, state, pods)
+    return _answer(problem, state, state.pods(), core)
 
 
 def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded: bool) -> State | NoFit:
@@ -144,7 +143,7 @@ def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded:
         found = opinion.found
     if found is None:
         return NoFit(problem.gang.name, Reason(NO_PACKING), True, problem.steps_used, problem.snapshot.version)
-    if wishes := preferring_parts(problem.root):
+    if wishes := problem.root.preferring():
         # It fits, but the exact search does not care how close: the long way to a good placement is worth a try.
         state = close_placement(problem, long, budget.steps - problem.steps_used, is_known_to_fit=True)
         if state is not None:
@@ -158,7 +157,7 @@ def _leave_scattered_seats(problem: Problem) -> None:
     """Of parts that all left, nobody goes back to seats that are less close together than they could be now."""
     if not any(group.seats for group in problem.groups):
         return
-    for part in preferring_parts(problem.root) or [problem.root]:
+    for part in problem.root.preferring() or [problem.root]:
         level = part.prefer if part.prefer >= 0 else problem.tree.host_level - 1
         if part.homes is None or part.stands or level < 0:
             continue
@@ -218,42 +217,10 @@ def _place_coupled(problem: Problem, budget: Budget) -> Placement | NoFit:
                     break
     except OutOfSteps:
         pass
-    names = problem.snapshot.nodes.names
-    pods = [
-        _as_placed(pod, problem, option).on(names([int(problem.rows[row])])[0]) for pod, (option, row) in coupled.order
-    ]
-    return _answer(problem, state, (pods, core))
+    return _answer(problem, state, coupled.pods(), core)
 
 
-def _named(problem: Problem, state: State, core: int) -> tuple[list[PodFacts], int]:
-    """Pods with their nodes: of each class the first ones, on nodes in topology order."""
-    names = problem.snapshot.nodes.names
-    following = [[iter(pods) for pods in group.classes] for group in problem.groups]
-    placed: list[PodFacts] = []
-    size = 0
-    for i, (option, at, pods) in enumerate(state.placed):
-        o = problem.options[option]
-        source = following[o.group][o.kind]
-        for row, count in zip(names(problem.rows[at]), pods, strict=True):
-            placed += [_as_placed(next(source), problem, option).on(row) for _ in range(int(count))]
-        if i + 1 == core:
-            size = len(placed)
-    return placed, size
-
-
-def _as_placed(pod: PodFacts, problem: Problem, option: int) -> PodFacts:
-    """The pod with the request set that was chosen for it, where it had alternatives."""
-    shape = pod.shape
-    if not shape.alternatives:
-        return pod
-    chosen = problem.groups[problem.options[option].group].options
-    nth = [o for o in chosen if problem.options[o].kind == problem.options[option].kind].index(option)
-    requests = (shape.requests, *shape.alternatives)[nth]
-    return pod.shaped(replace(shape, requests=requests, alternatives=()))
-
-
-def _answer(problem: Problem, state: State, named: tuple[list[PodFacts], int]) -> Placement:
-    pods, core = named
+def _answer(problem: Problem, state: State, pods: list[PodFacts], core: int) -> Placement:
     snapshot, tree, root = problem.snapshot, problem.tree, problem.root
     domain, key = "", ""
     if root.level >= 0 and pods:
@@ -262,16 +229,9 @@ def _answer(problem: Problem, state: State, named: tuple[list[PodFacts], int]) -
         domain = snapshot.domain_name(tree, root.level, tree.domain_of(row, root.level))
     seen = {pod.uid for pod in pods}
     unplaced = tuple(p for g in problem.groups for pods_ in g.classes for p in pods_ if p.uid not in seen)
+    score = placement_score(problem, state)
     return Placement(
-        problem.gang.name,
-        tuple(pods),
-        core,
-        placement_score(problem, state),
-        domain,
-        key,
-        unplaced,
-        problem.steps_used,
-        snapshot.version,
+        problem.gang.name, tuple(pods), core, score, domain, key, unplaced, problem.steps_used, snapshot.version
     )
 
 
@@ -292,7 +252,7 @@ def close_placement(problem: Problem, steps: int, most: int, *, is_known_to_fit:
     `steps` is the work allowed for one order, `most` for all of them.
     If the first order fails the others mostly do too; they are tried only when it is known that there is a placement.
     """
-    wishes = preferring_parts(problem.root)
+    wishes = problem.root.preferring()
     turns = ORDERS if wishes and len(problem.root.groups) > 1 else ORDERS[:1]
     everything = Run(0, problem.size, -1)
     best: State | None = None

@@ -7,8 +7,8 @@ option is one way to place one class of pods: its request (or an alternative one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from grove.scheduler.filters.fit import PLENTY, allowed_mask, liking, open_mask,
 from grove.scheduler.filters.pods import Relations
 from grove.scheduler.model.answers import NoFit
 from grove.scheduler.model.facts import HOSTNAME, PodFacts, Shape
-from grove.scheduler.model.gang import Branch, Gang, PodGroup
+from grove.scheduler.model.gang import Branch, Gang, PodGroup, leaves_of
 from grove.scheduler.model.reasons import MISSING_PODS, NO_NODE, UNKNOWN_LEVEL, Reason
 
 
@@ -80,6 +80,16 @@ class Part:
     def is_leaf(self) -> bool:
         return not self.children
 
+    def walk(self) -> Iterator[Part]:
+        """The part and all below it, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def preferring(self) -> list[Part]:
+        """The part and those below it that prefer a level, as far as they have something to place."""
+        return [part for part in self.walk() if part.prefer >= 0 and part.need > 0]
+
 
 @dataclass(slots=True)
 class Segments:
@@ -128,6 +138,16 @@ class Problem:
         """The least of each resource that any pod of the group asks for: no mix of its pods fits better than these."""
         least: Ints = np.min([self.options[o].request for o in self.groups[group].options], axis=0)
         return least
+
+    def as_chosen(self, pod: PodFacts, option: int) -> PodFacts:
+        """The pod with the request set of the option chosen for it, where it had alternatives."""
+        shape = pod.shape
+        if not shape.alternatives:
+            return pod
+        chosen = self.options[option]
+        same_class = [o for o in self.groups[chosen.group].options if self.options[o].kind == chosen.kind]
+        requests = (shape.requests, *shape.alternatives)[same_class.index(option)]
+        return pod.shaped(replace(shape, requests=requests, alternatives=()))
 
     def segments(self, level: int) -> Segments:
         found = self._segments.get(level)
@@ -283,7 +303,7 @@ def _part(
     bound: tuple[str, ...] = ()
     homes = around
     if not problem.is_new:
-        leaves = list(_leaves_of(part))
+        leaves = list(leaves_of(part))
         bound = tuple(node for leaf in leaves for node in leaf.bound)
         own = positions_of(problem, (*bound, *(node for leaf in leaves for node in leaf.seats)))
         homes = around if own is None else own
@@ -310,12 +330,6 @@ def _confine(problem: Problem, groups: list[int], level: int, pins: frozenset[in
         return
     for option in (problem.options[o] for g in groups for o in problem.groups[g].options):
         option.mask = inside if option.mask is None else option.mask & inside
-
-
-def _leaves_of(part: Branch | PodGroup) -> Iterable[PodGroup]:
-    if isinstance(part, PodGroup):
-        return (part,)
-    return (leaf for child in part.children for leaf in _leaves_of(child))
 
 
 def _pinned(problem: Problem, bound: tuple[str, ...], level: int) -> frozenset[int] | None:

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints
-from grove.scheduler.solve.problem import Part, Problem
+from grove.scheduler.filters.fit import room
+from grove.scheduler.solve.problem import Problem
 
 WORK_S = 2.0
 """CP-SAT's deterministic time for one question: about so many seconds."""
@@ -83,12 +84,12 @@ def find_referee() -> Referee | None:
 def question_of(problem: Problem) -> Question:
     options = []
     for o in problem.options:
-        most = np.minimum(_room(problem, o.request), o.limit)
+        most = np.minimum(room(problem.free, o.request), o.limit)
         if o.mask is not None:
             most = most * o.mask
         options.append((o.group, o.kind, o.request, np.minimum(most, problem.groups[o.group].need)))
     parts = []
-    for part in _levelled(problem.root):
+    for part in (part for part in problem.root.walk() if part.level >= 0 and part.need > 0):
         domains = problem.tree.domains[part.level][problem.positions]
         allowed = np.unique(domains[domains >= 0]).tolist()
         if part.domains is not None:
@@ -98,17 +99,6 @@ def question_of(problem: Problem) -> Question:
         problem.free, [group.need for group in problem.groups], options,
         [[len(pods) for pods in group.classes] for group in problem.groups], problem.conflicts, parts,
     )  # fmt: skip
-
-
-def _room(problem: Problem, request: Ints) -> Ints:
-    asked = request > 0
-    held: Ints = np.maximum(problem.free[asked] // request[asked, None], 0).min(axis=0, initial=2**40)
-    return held
-
-
-def _levelled(part: Part) -> list[Part]:
-    own = [part] if part.level >= 0 and part.need > 0 else []
-    return own + [inner for child in part.children for inner in _levelled(child)]
 
 
 def opinion(asked: Question) -> Opinion:

@@ -27,7 +27,8 @@ def placement_score(problem: Problem, state: State) -> float:
     if problem.is_new and len(state.placed) == 1 and state.placed[0][1].size == 1:
         return 1.0  # on one node
     here = _Standing(problem, state)
-    measured = [(part, level) for part, level in _stated(problem.root) if here.pods(part)]
+    stated = ((part, max(part.level, part.prefer)) for part in problem.root.walk())
+    measured = [(part, level) for part, level in stated if level >= 0 and here.pods(part)]
     if not measured:
         level = problem.tree.host_level - 1
         if level < 0 or not here.pods(problem.root):
@@ -35,11 +36,6 @@ def placement_score(problem: Problem, state: State) -> float:
         measured = [(problem.root, level)]
     ratios = [here.ratio(part, level) for part, level in measured]
     return round(sum(ratios) / len(ratios), 6)
-
-
-def _stated(part: Part) -> list[tuple[Part, int]]:
-    own = [(part, max(part.level, part.prefer))] if max(part.level, part.prefer) >= 0 else []
-    return own + [found for child in part.children for found in _stated(child)]
 
 
 class _Standing:

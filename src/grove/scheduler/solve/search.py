@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
-from grove.scheduler.solve.bounds import Bound, Weighed, bounds_for, domain_sets, liking
+from grove.scheduler.solve.bounds import Bound, Weighed, bounds_for, domain_sets, headroom_sums, liking
 from grove.scheduler.solve.exact import exact_placement
 from grove.scheduler.solve.fill import fill_group
 from grove.scheduler.solve.problem import Part, Problem
@@ -45,9 +45,10 @@ class Search:
     def __init__(self, problem: Problem, state: State, order: Order) -> None:
         self._problem, self._state, self._order = problem, state, order
         self._bounds: dict[tuple[int, ...], list[Bound]] = {}
-        self._pinned = _has_pins(problem.root)
-        self._levels = sorted(_levels(problem.root) - {-1})
-        self._headroom = _headroom_sums(problem)
+        parts = list(problem.root.walk())
+        self._pinned = any(part.domains is not None for part in parts)
+        self._levels = sorted({level for part in parts for level in (part.level, part.prefer)} - {-1})
+        self._headroom = headroom_sums(problem)
         self._has_wishes = any(option.soft is not None for option in problem.options)
 
     def ways(self, part: Part, run: Run) -> Iterator[None]:
@@ -106,7 +107,7 @@ class Search:
         if part is self._problem.root and self._headroom:
             keys.append(self._lacks_headroom(starts, ends))
         crossed = np.zeros(starts.size, dtype=np.int64)
-        for inner in preferring_parts(part):
+        for inner in part.preferring():
             if inner.prefer > part.level:
                 scale = weighed if inner is part else self.weigh(inner, run)
                 crossed += scale.fewest(inner.prefer, starts, ends)
@@ -312,7 +313,8 @@ class Search:
         for _ in self._settled(part, run):
             found = True
             yield
-        if found or len(part.groups) < 2 or not all(self._is_home(inner, run) for inner in _levelled(part, run.level)):
+        broader = (inner for inner in part.walk() if 0 <= inner.level <= run.level and inner.need > 0)
+        if found or len(part.groups) < 2 or not all(self._is_home(inner, run) for inner in broader):
             return
         state = self._state
         mark = len(state.placed)
@@ -325,42 +327,3 @@ class Search:
             state.put_all(exact)
             yield
             state.take_back(mark)
-
-
-def preferring_parts(part: Part) -> list[Part]:
-    """The part and those below it that prefer a level, as far as they have something to place."""
-    own = [part] if part.prefer >= 0 and part.need > 0 else []
-    return own + [found for child in part.children for found in preferring_parts(child)]
-
-
-def _levelled(part: Part, level: int) -> list[Part]:
-    """Parts below whose requirement is no narrower than the level."""
-    own = [part] if 0 <= part.level <= level and part.need > 0 else []
-    return own + [found for child in part.children for found in _levelled(child, level)]
-
-
-def _levels(part: Part) -> set[int]:
-    return {part.level, part.prefer}.union(*(_levels(child) for child in part.children))
-
-
-def _has_pins(part: Part) -> bool:
-    return part.domains is not None or any(_has_pins(child) for child in part.children)
-
-
-def _headroom_sums(problem: Problem) -> list[tuple[int, int]]:
-    """Sums by resource that the gang and those expected to join it need together."""
-    expected = problem.gang.headroom
-    if not expected or problem.root.level < 0:
-        return []
-    totals: dict[int, int] = {}
-    at = {r: i for i, r in enumerate(problem.resources)}
-    for shape, count in expected:
-        for r, amount in problem.snapshot.amounts(shape.requests):
-            if r in at:
-                totals[at[r]] = totals.get(at[r], 0) + amount * count
-    for group in problem.groups:
-        if group.options:
-            request = problem.options[group.options[0]].request
-            for i in totals:
-                totals[i] += int(request[i]) * group.need
-    return sorted(totals.items())

@@ -10,6 +10,7 @@ import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, Mask
 from grove.scheduler.filters.fit import PLENTY, room
+from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.solve.bounds import Bound
 from grove.scheduler.solve.problem import Problem
 
@@ -141,6 +142,18 @@ class State:
             self.taken[o.group][o.kind] -= int(pods.sum())
             if self._tracked:
                 self._used[option, at] -= pods
+
+    def pods(self) -> list[PodFacts]:
+        """Pods with their nodes, in the order they were put: of each class the first ones, on nodes in their order."""
+        problem = self.problem
+        following = [[iter(pods) for pods in group.classes] for group in problem.groups]
+        placed: list[PodFacts] = []
+        for option, at, pods in self.placed:
+            o = problem.options[option]
+            source = following[o.group][o.kind]
+            for node, count in zip(problem.snapshot.nodes.names(problem.rows[at]), pods, strict=True):
+                placed += [problem.as_chosen(next(source), option).on(node) for _ in range(int(count))]
+        return placed
 
     def looks(self, low: int, high: int, level: int, levels: list[int]) -> tuple[object, ...]:
         """Equal for domains of a level that a gang which speaks of these levels could exchange for each other.
