@@ -7,7 +7,7 @@ costs microseconds: arrays are shared until one side writes. Nothing here decide
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,12 +18,8 @@ from grove.scheduler.model.facts import HOSTNAME, PODS, HostPort, NodeFacts, Pod
 from grove.scheduler.model.seams import Seams
 from grove.scheduler.standard import STANDARD
 
-
-class Assigned(Protocol):
-    """Anything that says which pod goes to which node: a Placement."""
-
-    @property
-    def pods(self) -> tuple[PodFacts, ...]: ...
+if TYPE_CHECKING:
+    from grove.scheduler.model.answers import Placement
 
 
 class Snapshot:
@@ -142,7 +138,7 @@ class Snapshot:
             self.usage.remove(pod)
         self.version += 1
 
-    def assume(self, placement: Assigned) -> None:
+    def assume(self, placement: Placement) -> None:
         """Counts a placement as if its pods were bound; `remove_pod` by uid takes one back."""
         for pod in placement.pods:
             self.add_pod(pod)

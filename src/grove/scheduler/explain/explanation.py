@@ -24,7 +24,7 @@ from grove.scheduler.model.answers import Budget, Change, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import CLOSEST, FITS, GROUP_ROOM, TOGETHER, Reason
-from grove.scheduler.solve.bounds import bounds_for, running_sums, within_segments
+from grove.scheduler.solve.bounds import Weighed, bounds_for
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.problem import Part, Problem, state_problem
 from grove.scheduler.solve.state import State
@@ -88,9 +88,8 @@ def closest_domain(snapshot: Snapshot, gang: Gang) -> Reason | None:
     segments = problem.segments(part.level)
     if segments.starts.size == 0:
         return None
-    capacities = State(problem, 1).capacities(bounds, 0, problem.size)
-    held = within_segments(running_sums(capacities), segments, 0, segments.starts.size, 0)
-    need = np.array([bound.need for bound in bounds], dtype=np.int64)
+    weighed = Weighed(problem, State(problem, 1), bounds, 0, problem.size)
+    held, need = weighed.held(segments.starts, segments.ends), weighed.need
     share = np.minimum(held / need[:, None], 1.0)
     best = int(np.lexsort((np.arange(share.shape[1]), -share.sum(axis=0), -share.min(axis=0)))[0])
     name = snapshot.domain_name(problem.tree, part.level, int(segments.ids[best]))

@@ -13,7 +13,6 @@ import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, Mask
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.cluster.topology import Tree
 from grove.scheduler.filters.pods import affinity_mask, anti_affinity_mask, spread_mask
 from grove.scheduler.model.facts import PodFacts, Requests, Shape
 from grove.scheduler.model.gang import Gang
@@ -114,7 +113,7 @@ def room(free: Ints, request: Ints) -> Ints:
     return np.maximum(slots, 0)
 
 
-def open_rows(snapshot: Snapshot, gang: Gang, tree: Tree, closed: Collection[str]) -> Mask | None:
+def open_rows(snapshot: Snapshot, gang: Gang, closed: Collection[str]) -> Mask | None:
     """Rows open to the gang; None is all. `closed` are nodes held for others."""
     if not gang.allowed and not closed and gang.pinned_domain is None:
         return None
@@ -126,34 +125,20 @@ def open_rows(snapshot: Snapshot, gang: Gang, tree: Tree, closed: Collection[str
     for name in closed:
         if name in table.row_of:
             mask[table.row_of[name]] = False
-    if gang.pinned_domain is not None:
-        inside = np.zeros(table.rows, dtype=np.bool_)
-        found = _pinned(snapshot, gang, tree)
-        if found is not None:
-            inside[tree.rows_in(*found)] = True
-        mask &= inside
-    return mask
+    pinned = pinned_rows(snapshot, gang)
+    return mask if pinned is None else mask & pinned[0]
 
 
 def pinned_rows(snapshot: Snapshot, gang: Gang) -> tuple[Mask, str] | None:
     """The nodes of the domain a gang is pinned to, and its name; None for a gang that is free to go anywhere."""
-    if gang.pinned_domain is None:
+    pin = gang.pinned_domain
+    if pin is None:
         return None
     tree = snapshot.tree(gang.keys(), gang.topology)
     inside = np.zeros(snapshot.nodes.rows, dtype=np.bool_)
-    found = _pinned(snapshot, gang, tree)
-    if found is None:
-        return inside, f"the domain of node {gang.pinned_domain.node}"
-    inside[tree.rows_in(*found)] = True
-    return inside, snapshot.domain_name(tree, *found)
-
-
-def _pinned(snapshot: Snapshot, gang: Gang, tree: Tree) -> tuple[int, int] | None:
-    """Level and domain of the pin; None when its node or level is gone."""
-    pin = gang.pinned_domain
-    level = tree.find_level(pin.key) if pin is not None else None
-    row = snapshot.nodes.row_of.get(pin.node) if pin is not None else None
-    if level is None or row is None:
-        return None
-    domain = tree.domain_of(row, level)
-    return (level, domain) if domain >= 0 else None
+    level, row = tree.find_level(pin.key), snapshot.nodes.row_of.get(pin.node)
+    domain = -1 if level is None or row is None else tree.domain_of(row, level)
+    if level is None or domain < 0:
+        return inside, f"the domain of node {pin.node}"  # the node or the level is gone
+    inside[tree.rows_in(level, domain)] = True
+    return inside, snapshot.domain_name(tree, level, domain)

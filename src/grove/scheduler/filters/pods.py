@@ -99,9 +99,7 @@ def _within_skew(snapshot: Snapshot, pod: PodFacts, spread: Spread, counted: Mas
 
 def pods_near(snapshot: Snapshot, term: PodTerm) -> Ints:
     """By row, how many pods in a term's scope are in the same domain."""
-    ids = _ids(snapshot, term.topology_key)
-    counted = np.where(ids >= 0, _in_scope(snapshot, term.scope), 0)
-    return _by_value(snapshot, term.topology_key, counted)[ids]
+    return pods_by_domain(snapshot, term.topology_key, term.scope)[_ids(snapshot, term.topology_key)]
 
 
 def pods_by_domain(snapshot: Snapshot, key: str, scope: PodScope) -> Ints:

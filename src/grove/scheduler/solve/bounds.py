@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
-from grove.scheduler.solve.problem import Problem, Segments
+from grove.scheduler.solve.problem import Problem
 
 if TYPE_CHECKING:
     from grove.scheduler.solve.state import State
@@ -74,11 +74,7 @@ def _by_mask(problem: Problem, groups: list[int]) -> list[tuple[list[int], Mask 
         distinct.setdefault(b"" if mask is None else mask.tobytes(), mask)
     found: list[tuple[list[int], Mask | None]] = []
     if b"" not in distinct:
-        total = np.zeros(problem.size, dtype=np.bool_)
-        for mask in masks.values():
-            assert mask is not None
-            total |= mask
-        found.append((groups, total))
+        found.append((groups, np.logical_or.reduce([mask for mask in distinct.values() if mask is not None])))
     for mask in list(distinct.values())[:MOST_MASKS]:
         inside = [g for g in groups if _is_inside(masks[g], mask)]
         if len(inside) > 1:
@@ -88,30 +84,14 @@ def _by_mask(problem: Problem, groups: list[int]) -> list[tuple[list[int], Mask 
 
 def _union(problem: Problem, group: int) -> Mask | None:
     masks = [problem.options[o].mask for o in problem.groups[group].options]
-    if any(mask is None for mask in masks):
-        return None
-    union = np.zeros(problem.size, dtype=np.bool_)
-    for mask in masks:
-        assert mask is not None
-        union |= mask
-    return union
+    narrowed = [mask for mask in masks if mask is not None]
+    return np.logical_or.reduce(narrowed) if len(narrowed) == len(masks) else None
 
 
 def _is_inside(inner: Mask | None, outer: Mask | None) -> bool:
     if outer is None:
         return True
     return inner is not None and not bool((inner & ~outer).any())
-
-
-def within_segments(running: Ints, segments: Segments, first: int, last: int, low: int) -> Ints:
-    """Sums over some domains, from running sums (tests by rows, a leading zero column) that begin at row `low`."""
-    return running[:, segments.ends[first:last] - low] - running[:, segments.starts[first:last] - low]
-
-
-def running_sums(capacities: Ints) -> Ints:
-    sums = np.zeros((capacities.shape[0], capacities.shape[1] + 1), dtype=np.int64)
-    capacities.cumsum(axis=1, out=sums[:, 1:])
-    return sums
 
 
 def fewest_needed(capacity: Ints, need: int) -> int:
@@ -147,7 +127,14 @@ class Weighed:
         self._problem, self._low, self._high = problem, low, high
         self.bounds = bounds
         self.need = np.array([bound.need for bound in bounds], dtype=np.int64)
-        self._running = running_sums(state.capacities(bounds, low, high))
+        capacities = state.capacities(bounds, low, high)
+        self._running = np.zeros((len(bounds), high - low + 1), dtype=np.int64)
+        capacities.cumsum(axis=1, out=self._running[:, 1:])
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the whole run passes every bound."""
+        return bool((self._running[:, -1] >= self.need).all())
 
     def held(self, starts: Ints, ends: Ints) -> Ints:
         """What each of these runs holds, by each bound."""

@@ -22,7 +22,7 @@ from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import BUDGET_ENDED, NO_DOMAIN, NO_NODE, NO_PACKING, NO_ROOM, PINNED, Reason
-from grove.scheduler.solve.bounds import Weighed, bounds_for, running_sums, within_segments
+from grove.scheduler.solve.bounds import Weighed, bounds_for
 from grove.scheduler.solve.coupled import Coupled
 from grove.scheduler.solve.exact import exact_placement, wishes_granted
 from grove.scheduler.solve.fill import place_surplus
@@ -175,21 +175,16 @@ def _refusal(problem: Problem, closed: Collection[str]) -> NoFit | None:
     while parts:
         part = parts.pop()
         parts += [child for child in part.children if child.need > 0]
-        bounds = bounds_for(problem, tuple(part.groups))
-        capacities = state.capacities(bounds, 0, problem.size)
-        need = np.array([bound.need for bound in bounds], dtype=np.int64)
-        if part is problem.root and (capacities.sum(axis=1) < need).any():
+        weighed = Weighed(problem, state, bounds_for(problem, tuple(part.groups)), 0, problem.size)
+        if part is problem.root and not weighed.is_enough:
             return NoFit(gang.name, room_reason(NO_ROOM, snapshot, gang, closed), True, version=snapshot.version)
         if part.level < 0:
             continue
         segments = problem.segments(part.level)
-        held = within_segments(running_sums(capacities), segments, 0, segments.starts.size, 0)
-        fits = (held >= need[:, None]).all(axis=0)
-        if part.domains is not None:
-            pinned = np.isin(segments.ids, sorted(part.domains))
-            if not (fits & pinned).any():
-                return NoFit(gang.name, Reason(PINNED, part.name), True, version=snapshot.version)
-        if not fits.any():
+        fits = weighed.fitting(weighed.held(segments.starts, segments.ends))
+        if part.domains is not None and not np.isin(segments.ids[fits], sorted(part.domains)).any():
+            return NoFit(gang.name, Reason(PINNED, part.name), True, version=snapshot.version)
+        if fits.size == 0:
             level = {"level": problem.tree.keys[part.level]}
             why = Reason(NO_DOMAIN, part.name, {"pods": part.need}, level)
             return NoFit(gang.name, why, True, version=snapshot.version)

@@ -195,8 +195,8 @@ def state_problem(
     snapshot: Snapshot, gang: Gang, closed: Collection[str] = (), free: Ints | None = None, cost: Ints | None = None
 ) -> Problem | NoFit:
     """The problem, or the answer if it is one at a glance. `free` and `cost` replace the snapshot's, for what-ifs."""
-    gang_groups, keys = tuple(gang.groups()), gang.keys()
-    for group in gang_groups:
+    keys = gang.keys()
+    for group in gang.groups():
         if group.missing:
             numbers = {"minimum": group.minimum, "pods": len(group.pods) + len(group.bound)}
             return NoFit(gang.name, Reason(MISSING_PODS, group.name, numbers), True, version=snapshot.version)
@@ -205,13 +205,27 @@ def state_problem(
         if key != HOSTNAME and not (snapshot.nodes.column(key).ids[: snapshot.nodes.rows] >= 0).any():
             return NoFit(gang.name, Reason(UNKNOWN_LEVEL, key), True, version=snapshot.version)
     problem = Problem(snapshot, gang, tree)
-    scope = open_rows(snapshot, gang, tree, closed)
-    relations = Relations(snapshot, [pod for group in gang_groups for pod in group.pods])
+    _add_groups(problem, closed, free, cost)
+    groups = iter(range(len(problem.groups)))
+    former = None
+    if not problem.is_new:
+        _find_seats(problem)
+        former = positions_of(problem, sorted(gang.former))
+    problem.root = _part(problem, gang.root, groups.__next__, -1, former)
+    if problem.size == 0 and problem.root.need > 0:
+        return NoFit(gang.name, Reason(NO_NODE), True, version=snapshot.version)
+    return problem
+
+
+def _add_groups(problem: Problem, closed: Collection[str], free: Ints | None, cost: Ints | None) -> None:
+    """Groups and their options, on the rows where any of them has room."""
+    snapshot, gang = problem.snapshot, problem.gang
+    scope = open_rows(snapshot, gang, closed)
+    relations = Relations(snapshot, [pod for group in gang.groups() for pod in group.pods])
     problem.coupled = relations.coupled
     masks: list[Mask] = []
     amounts: list[tuple[tuple[int, int], ...]] = []
-    for group in gang_groups:
-        index = len(problem.groups)
+    for index, group in enumerate(gang.groups()):
         classes = relations.classes(group.pods)
         homes = positions_of(problem, group.bound) if group.bound else None
         entry = Group(group.name, group.need, classes, homes=homes, bound=len(group.bound), standing=group.standing)
@@ -222,25 +236,16 @@ def state_problem(
             for narrower in (scope, relations.mask(pods[0])):
                 mask = mask if narrower is None else mask & narrower
             limit = 1 if relations.apart_from_itself(pods[0]) else PLENTY
-            soft = liking(snapshot, shape)
-            even = relations.rather_apart(pods[0])
+            soft, even = liking(snapshot, shape), relations.rather_apart(pods[0])
             for requests in (shape.requests, *shape.alternatives):
                 entry.options.append(len(problem.options))
                 problem.options.append(Option(index, kind, np.zeros(0, dtype=np.int64), None, limit, soft, even, shape))
                 amounts.append(snapshot.amounts(requests))
                 masks.append(mask)
+    # Only now: a resource that nobody asked for before has got a row of its own.
     _keep_candidates(problem, masks, amounts, snapshot.free if free is None else free, cost)
     firsts = [problem.groups[o.group].classes[o.kind][0] for o in problem.options]
     problem.conflicts = relations.conflicts(firsts)
-    groups = iter(range(len(problem.groups)))
-    former = None
-    if not problem.is_new:
-        _find_seats(problem)
-        former = positions_of(problem, sorted(gang.former))
-    problem.root = _part(problem, gang.root, groups.__next__, -1, former)
-    if problem.size == 0 and problem.root.need > 0:
-        return NoFit(gang.name, Reason(NO_NODE), True, version=snapshot.version)
-    return problem
 
 
 def _keep_candidates(

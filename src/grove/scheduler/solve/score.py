@@ -102,15 +102,6 @@ class _Standing:
         return +totals
 
 
-def _sums(domains: Ints, values: Ints) -> Ints:
-    """Sums by domain; equal numbers are adjacent."""
-    if domains.size == 0:
-        return values
-    starts = np.concatenate([[0], (domains[1:] != domains[:-1]).nonzero()[0] + 1])
-    sums: Ints = np.add.reduceat(values, starts)
-    return sums
-
-
 def slots_by_domain(snapshot: Snapshot, shape: Shape, key: str = HOSTNAME, topology: str = "") -> dict[str, int]:
     """How many more pods of this shape each domain of a level holds; for headroom metrics and the largest gang."""
     tree = snapshot.tree((key,), topology)
@@ -132,9 +123,7 @@ def fragmentation(snapshot: Snapshot, resource: str, key: str, topology: str = "
     tree = snapshot.tree((key,), topology)
     level = tree.find_level(key)
     assert level is not None
-    free = np.maximum(snapshot.free[snapshot.resources.index(resource)][tree.order], 0)
-    inside = tree.domains[level] >= 0
-    total = int(free.sum())
-    if total == 0 or not inside.any():
-        return 0.0
-    return 1.0 - int(_sums(tree.domains[level][inside], free[inside]).max()) / total
+    free = running_sum(np.maximum(snapshot.free[snapshot.resources.index(resource)][tree.order], 0))
+    starts, ends, _ = tree.runs[level]
+    total = int(free[-1])
+    return 1.0 - int((free[ends] - free[starts]).max()) / total if total and starts.size else 0.0
