@@ -3,7 +3,7 @@
     python -m tests.bench.cli_server FILE      prints its port
 
 FILE holds kind after kind as JSON: `{"/api/v1/pods": [objects]}`. Lists with labels, names and pages, single objects,
-streamed lists and discovery are answered; nothing can be written, and nothing ever changes.
+streamed lists and discovery are answered, and everybody may see everything; nothing can be written, nothing changes.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Cluster:
         path, namespace, name = request.path, "", ""
         if path == "/version":
             return web.json_response({"gitVersion": "v1.36.3"})
+        if path.endswith("/selfsubjectaccessreviews"):
+            return web.json_response({"status": {"allowed": True}})
         if found := _ONE_NAMESPACE.search(path):
             namespace, plural, name = found[1], found[2], found[3] or ""
             path = f"{path[: found.start()]}/{plural}"

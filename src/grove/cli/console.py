@@ -177,7 +177,7 @@ def _time_of(given: Mapping[str, Any]) -> Any:
 def questions() -> Mapping[str, Question]:
     return {
         "tree": _tree, "events": _events, "why": _why, "queue": _queue, "plan": _plan, "object": _object,
-        "topology": _topology, "queues": _queues, "rollout": _rollout, "history": _history,
+        "queues": _queues, "rollout": _rollout, "history": _history,
     }  # fmt: skip
 
 
@@ -251,13 +251,6 @@ async def _queues(client: Client, namespace: str, given: Mapping[str, Any]) -> A
     from grove.cli.explain import tree_answer
 
     return (await tree_answer(client)).data
-
-
-@_answers
-async def _topology(client: Client, namespace: str, given: Mapping[str, Any]) -> Any:
-    from grove.cli.topology import topology_answer
-
-    return (await topology_answer(client, str(given.get("topology", "")))).data
 
 
 @_answers

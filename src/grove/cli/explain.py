@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grove.cli.access import RUNNING, WAITING, Answer, Options, answer, cluster_command, complete_sets
+from grove.cli.access import NO_FIT, RUNNING, WAITING, Answer, Options, answer, cluster_command, complete_sets
 from grove.cli.settings import settings_option
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ async def scores_answer(
 
         return scores_tables(found, width)
 
-    return Answer(found, paint, RUNNING if all(one.chosen is not None for one in found) else WAITING)
+    return Answer(found, paint, RUNNING if all(one.chosen is not None for one in found) else NO_FIT)
 
 
 def explanation_of(asked: Subject, found: Judged) -> Answer:

@@ -1,0 +1,191 @@
+"""Questions as somebody types them, of a stored cluster behind HTTP: answers, and the exit codes that go with them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+from tests.bench.cli_bench import serving
+from tests.console.test_process import printed_link, started
+
+from grove.api.core import Lease
+from grove.api.meta import Json
+from grove.api.topology import ClusterTopologyBinding
+from grove.cli.kubectl import kubectl_grove
+from grove.cli.main import run
+from grove.config import LeaderElection as OperatorLease
+from grove.demo.scenario import load_manifests
+from grove.local.ports import free_ports
+from grove.plan.world import World, binding, shaped
+from grove.scheduler.model.config import LeaderElection as SchedulerLease
+from grove.sim.loop import run as simulated
+
+SAMPLES = Path(__file__).parents[3] / "samples"
+[SMALL] = load_manifests(SAMPLES / "small.yaml")
+LEASES, CONFIG_MAPS = Lease.RESOURCE.path(), "/api/v1/configmaps"
+Ask = Callable[..., tuple[int, str, str]]
+
+
+def leases() -> list[Json]:
+    """Operator and scheduler lead, whatever the clock says."""
+    names = (OperatorLease().resource_name, SchedulerLease().resource_name)
+    spec = {"holderIdentity": "x", "renewTime": "2026-01-01T00:00:00.000000Z", "leaseDurationSeconds": 2**31 - 1}
+    return [{"metadata": {"name": name, "namespace": "grove-system"}, "spec": spec} for name in names]
+
+
+def wide() -> Json:
+    """A set that asks for more than two nodes have."""
+    found: Json = json.loads(json.dumps(SMALL))
+    found["metadata"]["name"] = "wide"
+    found["spec"]["template"]["cliques"][0]["spec"]["replicas"] = 9
+    return found
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Of a cluster where `small` runs and `wide` waits, as it was a moment ago; it does not change any more."""
+
+    async def play() -> dict[str, list[Any]]:
+        async with World(shaped(2), objects=[(ClusterTopologyBinding, binding())]) as world:
+            await world.apply(SMALL)
+            assert await world.until(lambda: world.is_settled("small"))
+            await world.apply(wide())
+            await asyncio.sleep(20)
+            kinds = world.cluster.server.store.collections.values()
+            stored = {one.resource.path(): [version.json for version in one.objects.values()] for one in kinds}
+            return {LEASES: leases(), CONFIG_MAPS: [], **stored}
+
+    stored = tmp_path_factory.mktemp("stored") / "cluster.json"
+    stored.write_text(json.dumps(simulated(play())))
+    with serving(stored) as path:
+        yield path
+
+
+@pytest.fixture
+def ask(kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+    def asked(words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            run(kubectl_grove, ["--kubeconfig", str(kubeconfig), "-n", "default", *words.split()])
+        out, err = capsys.readouterr()
+        return int(str(end.value.code)), out, err
+
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "want"),
+    [
+        pytest.param("explain small", 0, "small: running · 2 of 2 pods ready", id="a set that runs"),
+        pytest.param(
+            "explain wide", 4, "wide-0: cannot fit · gang: wants 36 nvidia.com/gpu, 8 free", id="one that waits"
+        ),
+        pytest.param("explain podgangs/small-0", 0, "small-0: running", id="a gang, by its kind"),
+        pytest.param("explain small-0-server", 0, "small-0: running", id="a clique, by its name alone"),
+        pytest.param("explain wide --scores", 4, "there is no place for it", id="scores of a place that is not there"),
+        pytest.param(
+            "explain wide --scheduler-config /dev/null", 4, "cannot fit", id="by a configuration of one's own"
+        ),
+        pytest.param("queue", 4, "default wide-0 cannot fit 0 9", id="the queue"),
+        pytest.param("queue --tree", 0, "this cluster has no queues", id="a cluster without queues"),
+        pytest.param(
+            "rollout status small", 0, "small: up to date: 2 of 2 pods up to date", id="an update that is over"
+        ),
+        pytest.param("rollout status small --watch", 0, "small: up to date", id="which is told once if watched"),
+        pytest.param("rollout history small", 0, "yes example/server:1 (server)", id="the templates that are kept"),
+        pytest.param("rollout resume small", 0, "updates of small are not paused", id="nothing to resume"),
+        pytest.param("scaleref small/server", 0, "kind: PodClique name: small-0-server", id="what an autoscaler names"),
+        pytest.param("topology", 0, "z0-b0-r0-n0 ████████████████ 8/8 small-0 ×8", id="who is where"),
+        pytest.param("events small", 0, "PodGang/small-0 GangScheduled placed 2 pods", id="what happened to a set"),
+        pytest.param(
+            "events pclq/small-0-server", 0, "PodClique/small-0-server Created", id="what happened to a clique"
+        ),
+        pytest.param("tree small", 0, "small-0 1.00 z0-b0-r0", id="a set as a tree"),
+        pytest.param("status", 4, "default wide cannot fit 0/1 0/9 0/36", id="the worst first"),
+        pytest.param("status -l a=b", 0, "no PodCliqueSets", id="nobody carries the label"),
+    ],
+)
+def test_an_answer(ask: Ask, words: str, code: int, want: str) -> None:
+    found, out, err = ask(words)
+    assert (found, err) == (code, "")
+    assert want in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "want"),
+    [
+        pytest.param("explain xyz/small", "unknown kind xyz: it may be pcs, pg, pcsg, pclq, po", id="a kind"),
+        pytest.param("explain nobody", "there is no PodCliqueSet, PodGang, group, clique or pod nobody", id="a name"),
+        pytest.param("rollout undo small", "no earlier template of small is kept", id="nothing to go back to"),
+        pytest.param(
+            "rollout undo small --to-revision 7", "there is no revision 7 of small; kept are 1", id="a revision"
+        ),
+        pytest.param("scale small/server 3 --replica 4", "small has 1 replicas, there is no replica 4", id="a replica"),
+        pytest.param("scale small 1 --replica 0", "a set itself is scaled whole", id="a replica of a set"),
+        pytest.param("scale small many", "replicas must be a whole number", id="a number"),
+        pytest.param("plan --scale small", "--scale small: write it like chat/prefill=5", id="half a change"),
+        pytest.param("top", "top needs a terminal", id="a screen without a terminal"),
+        pytest.param("logs small", "and 1 other pod: not found", id="pods without logs"),
+        pytest.param("logs small --tail 3 --since 5m", "and 1 other pod: not found", id="nor their last lines"),
+        pytest.param("logs small/server/x", "the replica is a number, as in small/server/0", id="a part"),
+        pytest.param("logs small/nobody", "small has no group or clique nobody; it has server", id="a role"),
+        pytest.param("logs small --since soon", "--since soon: not a duration", id="a time"),
+        pytest.param("exec small -- ls", "kubectl is not on your PATH", id="a machine without kubectl"),
+        pytest.param(
+            f"reserve -f {SAMPLES}/small.yaml", "this cluster has no Reservation", id="a cluster without them"
+        ),
+        pytest.param(f"reserve -f {SAMPLES}/small.yaml --for soon", "--for: not a duration", id="how long"),
+        pytest.param(f"reserve -f {SAMPLES}/cluster-topology.yaml", "no PodCliqueSet in these files", id="for whom"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_is_one_line(
+    ask: Ask, words: str, want: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    code, out, err = ask(words)
+    assert (code, out, len(err.splitlines())) == (2, "", 1), err
+    assert want in err
+
+
+def test_a_topology_is_drawn_into_a_file(ask: Ask, tmp_path: Path) -> None:
+    code, _, err = ask(f"topology --svg {tmp_path / 'it.svg'}")
+    assert (code, err) == (0, f"drawn into {tmp_path / 'it.svg'}\n")
+    assert "small-0" in (tmp_path / "it.svg").read_text()
+
+
+async def test_the_console_is_behind_a_link_and_ends_when_asked(kubeconfig: Path) -> None:
+    words = ("console", "--no-open", "--kubeconfig", str(kubeconfig))
+    async with started(*words) as process, ClientSession() as http:
+        url, link = await printed_link(process)
+        async with http.post(f"{url}/api/session", data=json.dumps({"link": link})) as answer:
+            headers = {"Authorization": f"Bearer {(await answer.json())['session']}"}
+        asked = json.dumps({"namespace": "default", "name": "small"})
+        async with http.post(f"{url}/api/ask/why", data=asked, headers=headers) as answer:
+            assert (answer.status, "2 of 2 pods ready" in await answer.text()) == (200, True), await answer.text()
+        async with http.post(f"{url}/api/ask/nonsense", data="{}", headers=headers) as answer:
+            assert answer.status == 404
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(60):
+            assert await process.wait() == 0
+
+
+async def test_the_console_inside_a_cluster_asks_everybody_for_a_token(kubeconfig: Path) -> None:
+    [port] = free_ports(1)
+    words = ("console", "--in-cluster", "--port", str(port), "--kubeconfig", str(kubeconfig))
+    async with started(*words) as process, ClientSession() as http:
+        assert process.stderr is not None
+        async with asyncio.timeout(60):
+            while f"serving on port {port}" not in (line := (await process.stderr.readline()).decode()):
+                assert line, "it ended"
+        async with http.get(f"http://127.0.0.1:{port}/healthz") as answer:
+            assert (answer.status, await answer.text()) == (200, "ok")
+        async with http.post(f"http://127.0.0.1:{port}/api/ask/queue", data="{}") as answer:
+            assert answer.status == 401
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(60):
+            assert await process.wait() == 0
