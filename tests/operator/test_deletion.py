@@ -155,6 +155,7 @@ async def test_gangs_and_services_of_replicas_that_are_scaled_away_go_before_the
     await world.apply(pcs("many", clique("a"), clique("b"), replicas=20))
     await world.available("many")
     asked: list[str] = []
+    counted: set[int] = set()
     delete, delete_collection = world.operator_client.delete, world.operator_client.delete_collection
 
     async def note(kind: type[Object], *rest: Any, **more: Any) -> None:
@@ -163,6 +164,7 @@ async def test_gangs_and_services_of_replicas_that_are_scaled_away_go_before_the
 
     async def note_collection(kind: type[Object], *rest: Any, **more: Any) -> None:
         asked.append(f"{kind.__name__} of many")
+        counted.add((await world.get(PodCliqueSet, "many")).status.available_replicas)
         await delete_collection(kind, *rest, **more)
 
     world.operator_client.delete, world.operator_client.delete_collection = note, note_collection
@@ -178,6 +180,7 @@ async def test_gangs_and_services_of_replicas_that_are_scaled_away_go_before_the
     assert Counter(asked) == {"PodGang": 15} | together, "eight at once, nothing one by one but gangs"
     assert set(asked[:23]) == {"PodGang", "Service of many"}
     assert world.operator_client.calls["list", "pods"] == lists
+    assert counted == {5}, "what goes is not counted any more, however long it takes to go"
     assert (await world.get(PodCliqueSet, "many")).status.available_replicas == 5
 
 

@@ -66,6 +66,25 @@ async def test_cliques_that_are_up_are_told_of_before_more_are_begun(world: Worl
     assert told_at_last_pod >= 30
 
 
+@pytest.mark.simulated
+async def test_gangs_are_written_once_however_slowly_their_pods_come(world: World) -> None:
+    """On a busy control plane the last of hundreds of cliques has its turn after minutes."""
+    create = world.operator_client.create
+
+    async def slowly(kind: type[Object], obj: Json, **more: Any) -> Any:
+        made = await create(kind, obj, **more)
+        if kind is Pod:
+            await asyncio.sleep(12.0)
+        return made
+
+    world.operator_client.create = slowly
+    await world.apply(pcs("many", clique("w", 2), replicas=40))
+    await world.available("many", timeout_s=600.0)
+    written = world.writes()
+    assert written["create", "podgangs"] == 40
+    assert written["patch", "podgangs"] == 0
+
+
 async def test_a_small_set_is_up_at_once(world: World) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()

@@ -142,9 +142,13 @@ class PodCliqueSetController:
         pcs, error = plan.observed.pcs, None
         uid, generation = pcs.metadata.uid, pcs.metadata.generation
         if pcs.key in self._children_due or self._deps.set_errors.find(uid, generation) is None:
+            if self._surplus_replicas(pcs):  # their end takes a while; that they count no more is told before
+                await self._deps.statuses.write(pcs, plan.status(Outcome()), news=True)
             error = await self._write_children(plan)
         outcome = self._deps.set_errors.find(uid, generation) or Outcome()
-        after = plan.status(outcome)
+        after, now = plan.status(outcome), self._cache.get(PodCliqueSet, pcs.key)
+        if now is not None and now.metadata.uid == uid:
+            pcs = now  # with what was told before
         limit_s = max(PROGRESS_S, REPLICA_PROGRESS_S * pcs.spec.replicas)
         wait_s = await self._deps.statuses.write(pcs, after, news=plan.is_news(after), wait_s=limit_s)
         if wait_s is None:

@@ -31,7 +31,13 @@ from grove.operator.shared.cluster.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.sets import SET, set_key
 from grove.operator.shared.diff import is_controlled_by, is_left_behind, needed_patch
 from grove.operator.shared.layout import replica_layouts, replica_of
-from grove.operator.shared.status_batching import BUSY_SCHEDULER_S, PROGRESS_S, SCHEDULER_FIRST_S, SETTLE_S
+from grove.operator.shared.status_batching import (
+    BUSY_SCHEDULER_S,
+    PROGRESS_S,
+    SCHEDULER_FIRST_S,
+    SCHEDULER_QUEUE_S,
+    SETTLE_S,
+)
 
 TROUBLES = Counter(
     "grove_gang_backend_troubles",
@@ -135,7 +141,7 @@ class PodGangController:
     def _scheduler_first_s(self) -> float:
         """How long a gang's scheduler may take to say the first word about it."""
         is_at_work = loop_time() - self._scheduler_spoke_s < BUSY_SCHEDULER_S
-        return BUSY_SCHEDULER_S if is_at_work else SCHEDULER_FIRST_S
+        return SCHEDULER_QUEUE_S if is_at_work else SCHEDULER_FIRST_S
 
     async def _remove(self, plan: GangPlan) -> None:
         gang = plan.observed.gang

@@ -21,7 +21,7 @@ from grove.operator.podgang.status import gang_status, is_trouble
 from grove.operator.shared.diff import is_controlled_by, is_left_behind, needed_patch
 from grove.operator.shared.layout import GangLayout
 from grove.operator.shared.outcome import Notice
-from grove.operator.shared.status_batching import FIRST_S, NOTHING_YET_S, PROGRESS_S, gang_news
+from grove.operator.shared.status_batching import ALL_PODS_S, FIRST_PODS_S, PROGRESS_S, gang_news
 
 NOT_ENFORCED = GangObjectsState(
     True,
@@ -122,4 +122,4 @@ def _wait_s(gang: PodGang | None, wanted: WantedGang, context: GangContext | Non
     if gang is not None or (context is not None and any(one.status.last_errors for one in context.cliques.values())):
         return PROGRESS_S
     has_pods = any(group["podReferences"] for group in wanted.object["spec"]["podgroups"])
-    return FIRST_S if has_pods else NOTHING_YET_S
+    return ALL_PODS_S if has_pods else FIRST_PODS_S

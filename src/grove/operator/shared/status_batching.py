@@ -27,13 +27,16 @@ FIRST_S = 5.0
 """The same for the first status of a new object: that its pods are not there yet is known to whoever made it."""
 SCHEDULER_FIRST_S, BUSY_SCHEDULER_S = 2.0, 15.0
 """The same for the first status of a gang whose scheduler reports on it: its own first status says what ours would.
-Longer while the scheduler is seen at work: where many gangs start at once it waits some seconds for each to be ready.
-"""
-NOTHING_YET_S = 30.0
-"""The same for an object that nothing has begun for: in a set of a thousand replicas the last one's turn comes late."""
-CROWD_S = 0.05
-"""What each status that waits adds to the wait of all, up to `NOTHING_YET_S`: together they report progress twenty
-times a second at most, and leave the API server to the pods."""
+The scheduler is busy when it has said something of any gang within the second time."""
+SCHEDULER_QUEUE_S = 60.0
+"""The same while the scheduler is busy: where hundreds of gangs start at once the last one's turn comes late, and what
+is written meanwhile only makes it later."""
+FIRST_PODS_S, ALL_PODS_S = 300.0, 30.0
+"""How long a new gang waits for its first pod, and then for its last, while its cliques met no trouble: in a set of a
+thousand replicas the last one's turn comes late, and a gang written before would have to be written again."""
+CROWD_S, LONGEST_CROWD_S = 0.05, 30.0
+"""What each status that waits adds to the wait of all, and the longest wait: together they report progress twenty times
+a second at most, and leave the API server to the pods."""
 
 
 class StatusBatches:
@@ -61,7 +64,7 @@ class StatusBatches:
         self._since[key] = (since, at_most_s)
         if yields:
             self._crowd.add(key)
-            at_most_s = max(at_most_s, min(CROWD_S * len(self._crowd), NOTHING_YET_S))
+            at_most_s = max(at_most_s, min(CROWD_S * len(self._crowd), LONGEST_CROWD_S))
         left = since + at_most_s - self._now()
         return left if left > 1e-6 else 0.0
 
