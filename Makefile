@@ -63,9 +63,10 @@ audit-rbac: $(VENV)/dev ## every right the chart grants was used: the tests on r
 	@echo "every test on a real control plane, each with an audit log; takes 15 to 30 minutes on two cores, installs nothing"
 	@$(PYTHON) tools/kube/kube_bin.py 1.36.3 > /dev/null
 	@rm -rf build/audit && mkdir -p build/audit
-	GROVE_AUDIT_DIR=$(CURDIR)/build/audit $(PYTEST) tests --ignore=tests/unit --ignore=tests/kube -m "not soak" -k real -p tests.rbac.recording $(PARALLEL)
-	GROVE_AUDIT_DIR=$(CURDIR)/build/audit $(PYTEST) tests/rbac -p tests.rbac.recording
-	$(BIN)/python -m tests.rbac build/audit
+	@export GROVE_AUDIT_DIR=$(CURDIR)/build/audit; failed=0; \
+	$(PYTEST) tests --ignore=tests/unit --ignore=tests/kube --ignore=tests/rbac -m "not soak" -k real -p tests.rbac.recording $(PARALLEL) || failed=1; \
+	$(PYTEST) tests/rbac -p tests.rbac.recording || failed=1; \
+	$(BIN)/python -m tests.rbac build/audit && exit $$failed
 
 coverage: $(VENV)/coverage ## lines and branches reached by unit, simulator and real tiers together, by room; about 40 minutes
 	@echo "all tests of all tiers, measured; takes about 40 minutes on two cores, installs a package into $(VENV) only"

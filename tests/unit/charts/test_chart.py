@@ -253,6 +253,14 @@ def operator_config(file: Path) -> OperatorConfiguration:
     return load_configuration(named(file, "ConfigMap", "grove-operator-cm")["data"]["config.yaml"])
 
 
+def test_topology_can_be_switched_on_as_other_guides_write_it():
+    """`helm upgrade -i grove … --set topologyAwareScheduling.enabled=true`."""
+    assert yaml.safe_load((ROOT / "charts/every-option.yaml").read_text())["config"]["topologyAwareScheduling"] == {
+        "enabled": False
+    }
+    assert operator_config(EVERY_OPTION).topology_aware_scheduling.enabled
+
+
 def test_admission_knows_that_the_gate_of_the_scheduler_is_off():
     (ours,) = (one for one in operator_config(EVERY_OPTION).scheduler.profiles if one.name == "grove-scheduler")
     assert ours.config == {"groveIntegration": False}
