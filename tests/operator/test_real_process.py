@@ -100,6 +100,14 @@ async def test_a_leader_works_and_a_standby_takes_over_when_it_is_told_to_stop(
 
         was = await holder()
         leader, standby = (first, second) if await _leads(first) else (second, first)
+        answered: set[int] = set()
+
+        async def watch_probe() -> None:
+            while True:
+                answered.add((await standby.get(standby.health, "/readyz"))[0])
+                await asyncio.sleep(0.01)
+
+        watching = asyncio.get_running_loop().create_task(watch_probe())
         leader.process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(60):
             assert await leader.process.wait() == 0
@@ -110,6 +118,9 @@ async def test_a_leader_works_and_a_standby_takes_over_when_it_is_told_to_stop(
         await eventually(handed_over)
         await client.create(PodCliqueSet, pcs("two", clique("w"), namespace=fresh_name))
         await eventually(lambda: client.get(PodClique, "two-0-w", fresh_name))
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        assert answered == {200}, "its webhooks keep their endpoint while it takes over"
 
         for name in ("one", "two"):
             await client.delete(PodCliqueSet, name, fresh_name)
