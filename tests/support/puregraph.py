@@ -231,7 +231,7 @@ class PureGraph:
         self._write_status(clique, after)
 
     def _sync(self, kind: type[Object], owner: Object, wanted: list[Json]) -> None:
-        plan = plan_children(wanted, self.all(kind), owner.metadata.uid)
+        plan = plan_children(wanted, self.all(kind), owner)
         observed = {one.metadata.name for one in self.all(kind) if _controller(one) == owner.metadata.uid}
         for name in plan.delete:
             assert name in observed

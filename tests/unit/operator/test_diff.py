@@ -11,15 +11,18 @@ from hypothesis import strategies as st
 from tests.support.manifests import worked_example
 from tests.support.observed import set_of
 
-from grove.api.meta import Json
+from grove.api.core import Service
+from grove.api.meta import Json, ObjectMeta
 from grove.api.patch import apply_merge_patch
 from grove.api.podclique import PodClique, PodCliqueStatus
+from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGangStatus
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.shared.children import wanted_cliques, wanted_groups
 from grove.operator.shared.diff import Ownership, finalizer_patch, needed_patch, plan_children, status_patch
 
-OWNER = "owner-uid"
+WHEN = "2026-01-01T00:00:00Z"
+OWNER = PodCliqueSet(metadata=ObjectMeta(name="demo", uid="owner-uid"))
 
 
 def clique(labels: Json | None = None, **spec: Any) -> Json:
@@ -170,15 +173,20 @@ def test_a_patch_once_applied_leaves_nothing_to_patch(wanted: Json, observed: Js
     assert needed_patch(wanted, after, rules) is None
 
 
-def child(name: str, uid: str = OWNER, **meta: Any) -> Json:
+def child(name: str, uid: str = "owner-uid", **meta: Any) -> Json:
     owners = [{"uid": uid, "controller": True}]
     return {"kind": "Service", "metadata": {"name": name, "labels": {"a": "1"}, "ownerReferences": owners, **meta}}
+
+
+def seen(*children: Json) -> list[Service]:
+    """As the cache shows them."""
+    return msgspec.convert(list(children), list[Service])
 
 
 def test_children_are_made_mended_and_removed() -> None:
     plan = plan_children(
         [child("new"), child("same"), child("edited")],
-        [child("same"), child("edited", labels={"a": "2"}), child("old")],
+        seen(child("same"), child("edited", labels={"a": "2"}), child("old")),
         OWNER,
     )
     assert [one["metadata"]["name"] for one in plan.create] == ["new"]
@@ -189,40 +197,40 @@ def test_children_are_made_mended_and_removed() -> None:
 
 
 def test_children_as_wanted_leave_nothing_to_do() -> None:
-    assert plan_children([child("a")], [child("a")], OWNER).is_settled
+    assert plan_children([child("a")], seen(child("a")), OWNER).is_settled
 
 
 @pytest.mark.parametrize(
     ("observed", "blocked", "foreign"),
     [
-        pytest.param(child("a", deletionTimestamp="now"), ["a"], [], id="our own, on its way out"),
+        pytest.param(child("a", deletionTimestamp=WHEN), ["a"], [], id="our own, on its way out"),
         pytest.param(child("a", uid="other"), ["a"], ["a"], id="somebody else's stays"),
         pytest.param(
-            child("a", uid="other", deletionTimestamp="now"), ["a"], [], id="an earlier owner's goes by itself"
+            child("a", uid="other", deletionTimestamp=WHEN), ["a"], [], id="an earlier owner's goes by itself"
         ),
         pytest.param({"metadata": {"name": "a"}}, ["a"], ["a"], id="nobody's"),
     ],
 )
 def test_a_name_that_is_taken_is_waited_for(observed: Json, blocked: list[str], foreign: list[str]) -> None:
-    plan = plan_children([child("a")], [observed], OWNER)
+    plan = plan_children([child("a")], seen(observed), OWNER)
     assert (plan.create, plan.patch, plan.delete) == ([], [], [])
     assert (plan.blocked, plan.foreign) == (blocked, foreign)
 
 
 def test_what_an_earlier_owner_of_the_name_left_behind_goes_by_itself() -> None:
-    owners = [{"uid": "earlier", "name": "demo", "controller": True}]
-    plan = plan_children([child("a")], [child("a", ownerReferences=owners)], OWNER, owner_name="demo")
+    owners = [{"uid": "earlier", "kind": "PodCliqueSet", "name": "demo", "controller": True}]
+    plan = plan_children([child("a")], seen(child("a", ownerReferences=owners)), OWNER)
     assert (plan.create, plan.patch, plan.delete) == ([], [], [])
     assert (plan.blocked, plan.foreign) == (["a"], [])
 
 
 def test_strangers_and_leaving_children_are_not_deleted() -> None:
-    observed = [child("a", uid="other"), child("b", deletionTimestamp="now"), {"metadata": {"name": "c"}}]
+    observed = seen(child("a", uid="other"), child("b", deletionTimestamp=WHEN), {"metadata": {"name": "c"}})
     assert plan_children([], observed, OWNER).delete == []
 
 
 def test_frozen_children_are_left_as_they_are() -> None:
-    plan = plan_children([child("a")], [child("a", labels={"a": "2"})], OWNER, frozen=["a"])
+    plan = plan_children([child("a")], seen(child("a", labels={"a": "2"})), OWNER, frozen=["a"])
     assert plan.is_settled
 
 

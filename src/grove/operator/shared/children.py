@@ -13,6 +13,7 @@ from grove.api import env, labels, labelsets, names
 from grove.api.core import HorizontalPodAutoscaler, Role, RoleBinding, Secret, Service, ServiceAccount
 from grove.api.hashes import generation_hash, pod_template_hash
 from grove.api.meta import Json, Object
+from grove.api.patch import to_json
 from grove.api.podclique import AutoScalingConfig, PodClique
 from grove.api.podcliqueset import AdoptedHash, PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
@@ -158,7 +159,7 @@ def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, s
     if starts_after := parents(pcs, unit):
         spec["startsAfter"] = list(starts_after)
     if template.spec.auto_scaling_config is not None:
-        spec["autoScalingConfig"] = _scaling(template.spec.auto_scaling_config)
+        spec["autoScalingConfig"] = to_json(template.spec.auto_scaling_config)
     annotations = labelsets.clique_annotations(template.annotations)
     metadata = _metadata(pcs, unit.fqn, own, annotations, labels.CLIQUE_FINALIZER, owner)
     return PodClique.RESOURCE.manifest(metadata, spec=spec)
@@ -204,15 +205,6 @@ def _autoscaler(pcs: PodCliqueSet, kind: type[Object], fqn: str, scaling: AutoSc
         or [{"type": "Resource", "resource": _CPU_80}],
     }
     return _child(HorizontalPodAutoscaler, pcs, names.autoscaler(fqn), labels.AUTOSCALER, spec=spec)
-
-
-def _scaling(config: AutoScalingConfig) -> Json:
-    written: Json = {"maxReplicas": config.max_replicas}
-    if config.min_replicas is not None:
-        written["minReplicas"] = config.min_replicas
-    if config.metrics:
-        written["metrics"] = list(config.metrics)
-    return written
 
 
 def _child(

@@ -20,7 +20,6 @@ from grove.api.meta import Json, Object, Struct, rfc3339
 from grove.api.patch import struct_patch, to_json
 
 Path: TypeAlias = tuple[str, ...]
-Observed: TypeAlias = Json | Object
 
 _LABELS: Path = ("metadata", "labels")
 _ANNOTATIONS: Path = ("metadata", "annotations")
@@ -67,7 +66,7 @@ OWNERSHIP: Mapping[str, Ownership] = {
 _DEFAULT = Ownership(exact=())
 
 
-def needed_patch(wanted: Json, observed: Observed, ownership: Ownership | None = None) -> Json | None:
+def needed_patch(wanted: Json, observed: Json | Object, ownership: Ownership | None = None) -> Json | None:
     """The JSON merge patch that makes `observed` as `wanted` in the fields we own; None when it already is."""
     rules = ownership or OWNERSHIP.get(wanted.get("kind", ""), _DEFAULT)
     return _patch_map(wanted, _plain(observed, wanted), rules, (), "named") or None
@@ -110,21 +109,16 @@ class ChildPlan:
 
 
 def plan_children(
-    wanted: Iterable[Json],
-    observed: Iterable[Observed],
-    owner_uid: str,
-    *,
-    owner_name: str = "",
-    frozen: Iterable[str] = (),
+    wanted: Iterable[Json], observed: Iterable[Object], owner: Object, *, frozen: Iterable[str] = ()
 ) -> ChildPlan:
-    """Plan for all children of one kind of one owner, told apart by the uid of their controller.
+    """Plan for all children of one kind of one owner, told apart by their controller.
 
     `observed` may hold strangers (a label selector finds them too): they are never patched or deleted. What an earlier
-    object called `owner_name` left behind is on its way out too, though the garbage collector has not come to it yet.
+    object of the owner's name left behind is on its way out too, though the garbage collector has not come to it yet.
     Existing children named in `frozen` are left as they are (members whose turn in a rolling update has not come).
     """
     plan = ChildPlan()
-    seen = {_meta(obj).name: obj for obj in observed}
+    seen = {obj.metadata.name: obj for obj in observed}
     still = set(frozen)
     names = set()
     for child in wanted:
@@ -133,17 +127,14 @@ def plan_children(
         live = seen.get(name)
         if live is None:
             plan.create.append(child)
-        elif _meta(live).owner_uid != owner_uid:
+        elif live.metadata.is_deleting or not is_controlled_by(live, owner):
             plan.blocked.append(name)
-            if not _meta(live).is_deleting and (not owner_name or _meta(live).owner_name != owner_name):
+            if not live.metadata.is_deleting and not is_left_behind(live, owner):
                 plan.foreign.append(name)
-        elif _meta(live).is_deleting:
-            plan.blocked.append(name)
         elif name not in still and (patch := needed_patch(child, live)):
             plan.patch.append((name, patch))
     for name in sorted(seen.keys() - names):
-        meta = _meta(seen[name])
-        if meta.owner_uid == owner_uid and not meta.is_deleting:
+        if is_controlled_by(seen[name], owner) and not seen[name].metadata.is_deleting:
             plan.delete.append(name)
     return plan
 
@@ -226,7 +217,7 @@ def _is_blank(value: Any) -> bool:
     return value is None or value is False or value == 0 or value == "" or value == [] or value == {} or value == ()
 
 
-def _plain(observed: Observed, parts: Iterable[str]) -> Json:
+def _plain(observed: Json | Object, parts: Iterable[str]) -> Json:
     """The named parts of an object as JSON.
 
     A view has its defaults spelled out: what it did not find, the API server would have filled in so.
@@ -248,24 +239,6 @@ def _spelled(value: Any) -> Any:
 @cache
 def _fields(kind: type[Struct]) -> tuple[tuple[str, str], ...]:
     return tuple((one.encode_name, one.name) for one in msgspec.structs.fields(kind))
-
-
-class _Meta(NamedTuple):
-    name: str
-    owner_uid: str
-    owner_name: str
-    is_deleting: bool
-
-
-def _meta(obj: Observed) -> _Meta:
-    if isinstance(obj, Mapping):
-        meta = obj["metadata"]
-        ref: Json = next((one for one in meta.get("ownerReferences") or () if one.get("controller")), {})
-        return _Meta(meta["name"], ref.get("uid", ""), ref.get("name", ""), bool(meta.get("deletionTimestamp")))
-    controller, is_deleting = obj.metadata.controller, obj.metadata.is_deleting
-    if controller is None:
-        return _Meta(obj.metadata.name, "", "", is_deleting)
-    return _Meta(obj.metadata.name, controller.uid, controller.name, is_deleting)
 
 
 def owned_by(owner: Object) -> list[Json]:

@@ -104,7 +104,7 @@ class Children:
         observed += self._strangers(kind, owner, children, observed)
         known = last.children if last is not None and last.made_from == made_from else {}
         same = {name for name, print_ in found.items() if known.get(name) == print_}
-        plan = plan_children(children, observed, uid, owner_name=owner.metadata.name, frozen=same.union(frozen))
+        plan = plan_children(children, observed, owner, frozen=same.union(frozen))
         changes = Changes(blocked=[name for name in plan.blocked if name not in plan.foreign])
         for name in plan.foreign:
             changes.failed(code, f"create {kind.RESOURCE.kind} {name}", taken(kind, name, owner))
