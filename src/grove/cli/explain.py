@@ -164,7 +164,7 @@ def queue(options: Options, watch: bool, tree: bool) -> int:
 async def tree_answer(client: Client) -> Answer:
     """The tree of queues as rows."""
     from grove.cli.judged import looking
-    from grove.scheduler.explain.queues import queue_rows
+    from grove.scheduler.explain.explanation import queue_rows
     from grove.scheduler.loop.asked import Answers
 
     async with looking(client) as scheduler:
@@ -215,7 +215,7 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
     from grove.api.labels import PART_OF
     from grove.api.meta import Key
     from grove.cli.judged import diagnosed, judged_with
-    from grove.scheduler.explain.queues import queue_rows
+    from grove.scheduler.explain.explanation import queue_rows
     from grove.scheduler.loop.asked import Answers
     from grove.show.gangs import gang_verdict
     from grove.show.queue import line_of

@@ -26,7 +26,7 @@ from grove.demo.traffic import Traffic
 from grove.kube.errors import ApiError
 from grove.plan.strict import faults_of
 from grove.plan.world import PATIENCE_S, World, shaped
-from grove.scheduler.explain.queues import queue_rows
+from grove.scheduler.explain.explanation import queue_rows
 from grove.scheduler.loop.asked import Answers
 from grove.show.gangs import Verdict, gang_verdict
 from grove.show.tree import tree_of

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 from grove.api.quantity import format_amount
-from grove.scheduler.explain.queues import QueueRow
+from grove.scheduler.explain.explanation import QueueRow
 from grove.show.columns import table
 
 CELLS = 12

@@ -6,7 +6,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from grove.scheduler.explain.queues import QueueRow
+from grove.scheduler.explain.explanation import QueueRow
 from grove.show.queues import tree_table
 
 GPU = "nvidia.com/gpu"

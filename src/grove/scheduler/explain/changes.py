@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -124,17 +125,14 @@ class _Trial:
             most = min(group.need, group.minimum - 1)
             if most < 1:
                 continue
-            fewer = _least(most, self._fits_with_less(path, group))
+            fewer = _least(most, partial(self._fits_with_less, path, group))
             if fewer:
                 left = group.minimum - fewer
                 yield Change(FEWER_PODS, fewer, group.name, numbers={"from": group.minimum, "to": left})
 
-    def _fits_with_less(self, path: tuple[int, ...], group: PodGroup) -> Callable[[int], bool]:
-        def fits(fewer: int) -> bool:
-            root = _with(self._gang.root, path, minimum=group.minimum - fewer)
-            return self._fits(self._snapshot, self._gang.with_root(root))
-
-        return fits
+    def _fits_with_less(self, path: tuple[int, ...], group: PodGroup, fewer: int) -> bool:
+        root = _with(self._gang.root, path, minimum=group.minimum - fewer)
+        return self._fits(self._snapshot, self._gang.with_root(root))
 
     def end_other(self, running: Sequence[Running]) -> Iterator[Change]:
         """The smallest running gang whose end alone would make room."""
@@ -164,7 +162,7 @@ class _Trial:
         best: Change | None = None
         for template in self._templates():
             limit = need if best is None else best.size - 1
-            few = _least(limit, self._fits_with_more(template))
+            few = _least(limit, partial(self._fits_with_more, template))
             if few:
                 best = Change(ADD_NODES, few, template.name, names={"where": _place_of(template, self._gang)})
         if best is not None:
@@ -187,15 +185,12 @@ class _Trial:
         ordered = sorted(kinds.values(), key=lambda nodes: (-len(nodes), nodes[0].name))
         return [min(nodes, key=lambda node: node.name) for nodes in ordered[: MOST_TRIES // 2]]
 
-    def _fits_with_more(self, template: NodeFacts) -> Callable[[int], bool]:
-        def fits(more: int) -> bool:
-            twin = self._snapshot.copy()
-            for i in range(more):
-                name = f"{template.name}-new-{i}"
-                twin.add_node(replace(template, name=name, labels={**template.labels, HOSTNAME: name}))
-            return self._fits(twin)
-
-        return fits
+    def _fits_with_more(self, template: NodeFacts, more: int) -> bool:
+        twin = self._snapshot.copy()
+        for i in range(more):
+            name = f"{template.name}-new-{i}"
+            twin.add_node(replace(template, name=name, labels={**template.labels, HOSTNAME: name}))
+        return self._fits(twin)
 
     def smaller_pods(self) -> Iterator[Change]:
         """For each group, the fewest devices less a pod."""
@@ -204,20 +199,14 @@ class _Trial:
                 continue
             for name, amount in group.pods[0].shape.requests:
                 if "/" in name and amount > 1 and not is_shorthand(name):
-                    fewer = _least(amount - 1, self._fits_with_smaller(path, name))
+                    fewer = _least(amount - 1, partial(self._fits_with_smaller, path, group, name))
                     if fewer:
                         numbers = {"from": amount, "to": amount - fewer}
                         yield Change(SMALLER_PODS, fewer, group.name, numbers=numbers, names={"resource": name})
 
-    def _fits_with_smaller(self, path: tuple[int, ...], resource: str) -> Callable[[int], bool]:
-        group = _at(self._gang.root, path)
-        assert isinstance(group, PodGroup)
-
-        def fits(fewer: int) -> bool:
-            pods = tuple(pod.shaped(_less_of(pod.shape, resource, fewer)) for pod in group.pods)
-            return self._fits(self._snapshot, self._gang.with_root(_with(self._gang.root, path, pods=pods)))
-
-        return fits
+    def _fits_with_smaller(self, path: tuple[int, ...], group: PodGroup, resource: str, fewer: int) -> bool:
+        pods = tuple(pod.shaped(_less_of(pod.shape, resource, fewer)) for pod in group.pods)
+        return self._fits(self._snapshot, self._gang.with_root(_with(self._gang.root, path, pods=pods)))
 
     def restart(self) -> Iterator[Change]:
         """The whole gang somewhere else, if its running pods keep it where there is no room."""
@@ -293,13 +282,6 @@ def _leaves_of(part: Branch | PodGroup, path: tuple[int, ...]) -> Iterator[tuple
         return
     for i, child in enumerate(part.children):
         yield from _leaves_of(child, (*path, i))
-
-
-def _at(part: Branch | PodGroup, path: tuple[int, ...]) -> Branch | PodGroup:
-    for i in path:
-        assert isinstance(part, Branch)
-        part = part.children[i]
-    return part
 
 
 def _with(root: Branch, path: tuple[int, ...], **changes: object) -> Branch:

@@ -26,7 +26,7 @@ from grove.kube.clock import Clock
 from grove.kube.errors import KubeError, NotFound, NotLeader
 from grove.kube.events import Recorder
 from grove.scheduler.evict.running import POD
-from grove.scheduler.explain.queues import queue_rows
+from grove.scheduler.explain.explanation import queue_rows
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.seams import Policy
 from grove.scheduler.policy.queue import Queue as WaitingLine

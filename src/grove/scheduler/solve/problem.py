@@ -339,9 +339,7 @@ def _confine(problem: Problem, groups: list[int], level: int, pins: frozenset[in
 
 def _pinned(problem: Problem, bound: tuple[str, ...], level: int) -> frozenset[int] | None:
     """Domains that running pods of the part are in. Several, if somebody else bound them: any of these will do."""
-    if level < 0 or not bound:
+    positions = positions_of(problem, bound)
+    if positions is None:
         return None
-    row_of = problem.snapshot.nodes.row_of
-    found = {problem.tree.domain_of(row_of[node], level) for node in bound if node in row_of}
-    found.discard(-1)
-    return frozenset(found) or None
+    return frozenset(problem.tree.domains[level][positions].tolist()) - {-1} or None
