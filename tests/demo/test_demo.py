@@ -102,7 +102,7 @@ def test_a_team_that_borrowed_gets_smaller_when_the_owner_comes_and_grows_back(s
     text = chapter(story[0], "Two teams share a fleet")
     told = re.findall(r"queue (red|blue) uses (\d+) GPUs", text)
     assert told == [("blue", "0"), ("red", "32"), ("blue", "16"), ("red", "16")]
-    evicted = re.findall(r"gang (\S+) is evicted", text)
+    evicted = re.findall(r"gang (\S+) is evicted for default/blue-0, whose queue takes back its share", text)
     assert len(evicted) == 2
     assert all(name.startswith("red-0-instance-") for name in evicted), "its base stays"
     after = text[text.rindex("queue red uses") :]

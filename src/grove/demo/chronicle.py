@@ -6,6 +6,7 @@ It reads only what was written to the cluster, after the fact; a sentence is nev
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ class Chronicle:
                 record.placed_s = self.now_s
             self.note("placed", name, self._placed_text(new))
         refused = _turned(old, new, words.SCHEDULED, words.FALSE)
-        if refused and refused.message:
+        if refused and refused.message and not _differs_in_numbers(old, refused):
             self.note("waiting", name, f"gang {name} waits: {refused.message}")
         if _turned(old, new, words.READY, words.TRUE):
             if record.ready_s is None:
@@ -110,8 +111,8 @@ class Chronicle:
         before = find_condition(old.status.conditions, words.READY) if old else None
         if before is not None and before.status == words.TRUE and _turned(old, new, words.READY, words.FALSE):
             self.note("below", name, f"gang {name} has fewer ready pods than its minimum")
-        if _turned(old, new, words.DISRUPTION_TARGET, words.TRUE):
-            self.note("preempted", name, f"gang {name} is evicted for a more important one")
+        if target := _turned(old, new, words.DISRUPTION_TARGET, words.TRUE):
+            self.note("preempted", name, f"gang {name} is {target.message}")
 
     def _placed_text(self, gang: PodGang) -> str:
         name = gang.metadata.name
@@ -231,3 +232,13 @@ def _turned(old: PodGang | None, new: PodGang, type_: str, status: str) -> Condi
         return None
     changed = before is None or before.status != status or (status == words.FALSE and before.message != now.message)
     return now if changed else None
+
+
+def _differs_in_numbers(old: PodGang | None, now: Condition) -> bool:
+    """Whether a gang waits for what it waited for before, and only amounts have moved on."""
+    before = find_condition(old.status.conditions, now.type) if old is not None else None
+    return before is not None and before.status == now.status and _without_amounts(before) == _without_amounts(now)
+
+
+def _without_amounts(said: Condition) -> str:
+    return re.sub(r"( \([^)]*\))|\b\d+\b", "", said.message.partition(";")[0])

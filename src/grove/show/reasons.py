@@ -163,6 +163,8 @@ def _quota(reason: Reason) -> str:
     name = reason.names.get("resource", "")
     used, limit, wanted = (format_amount(name, reason.number(one)) for one in ("used", "limit", "wanted"))
     rule = "is limited to" if reason.names.get("rule") != "guaranteed" else "is guaranteed"
+    if leaving := reason.number("leaving"):
+        used += f" ({format_amount(name, leaving)} of it on the way out)"
     text = f"queue {reason.subject} {rule} {limit} {name}, uses {used}, and {wanted} more are wanted"
     if (leaf := reason.names.get("of", "")) and leaf != reason.subject:
         text += f" by queue {leaf} below it"

@@ -141,7 +141,8 @@ class Quota(Policy):
             used = usage.below(queue.name)
             for resource, limit in sorted(queue.limit.items()):
                 if (wanted := wants.get(resource, 0)) and used.get(resource, 0) + wanted > limit:
-                    numbers = {"used": used.get(resource, 0), "limit": limit, "wanted": wanted}
+                    leaving = self._leaving(snapshot, queue, resource)
+                    numbers = {"used": used.get(resource, 0), "limit": limit, "wanted": wanted, "leaving": leaving}
                     names = {"resource": resource, "rule": "limit", "of": path[0].short}
                     return Reason(QUOTA_EXCEEDED, queue.short, numbers, names, self._holders(usage, queue, resource))
         if needs_guarantee(pods[0].labels):
@@ -272,6 +273,12 @@ class Quota(Policy):
             return min(limit, self.shares(snapshot)[queue.parent].get(resource, limit))
         said = self.tree.totals.get(queue.tree, NOTHING).get(resource)
         return said if said is not None else self.total(snapshot).get(resource, 0)
+
+    def _leaving(self, snapshot: Snapshot, queue: Queue, resource: str) -> int:
+        """What pods on their way out still have below a queue; who gets their place is counted already."""
+        below = set(self.tree.leaves.get(queue.name, ()))
+        pods = (pod for pod in snapshot.terminating() if self.account(pod) in below)
+        return counted(item for pod in pods for item in pod.shape.used).get(resource, 0)
 
     def _holders(self, usage: QueueUsage, queue: Queue, resource: str) -> tuple[Reason, ...]:
         """Who below the full queue holds more than is guaranteed to it, the most first."""
