@@ -177,7 +177,18 @@ async def test_a_guest_that_must_not_be_put_out_stays_and_the_owner_waits(cluste
 
 
 @pytest.mark.simulated
-async def test_parts_of_gpus_are_counted_as_parts_in_kais_queues(cluster: Any, quotas: Any) -> None:
+@pytest.mark.parametrize(
+    "half",
+    [
+        pytest.param({"gpu-core": "50", "gpu-memory-ratio": "50"}, id="by core and memory"),
+        pytest.param({"gpu.shared": "1", "gpu-memory-ratio": "50"}, id="by memory alone"),
+        pytest.param({"gpu.shared": "1", "gpu-memory": "40Gi"}, id="by memory alone, in bytes"),
+        pytest.param({"gpu-core": "30", "gpu-memory-ratio": "50"}, id="by whichever is more"),
+    ],
+)
+async def test_parts_of_gpus_are_counted_as_parts_in_kais_queues(
+    cluster: Any, quotas: Any, half: dict[str, str]
+) -> None:
     await install(cluster, "Device")
     async with scheduling(cluster) as bench:
         (node,) = await bench.add_nodes(1, gpus=4)
@@ -187,12 +198,13 @@ async def test_parts_of_gpus_are_counted_as_parts_in_kais_queues(cluster: Any, q
             made = gang(f"half{number}", group("w", 1, gpus=0), labels={KAI_QUEUE: own(bench, "team")})
             await bench.apply(made, pods=False)
             pod = member_json(made, made.groups[0], 0, bench.namespace)
-            resources = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
+            resources = {f"koordinator.sh/{name}": amount for name, amount in half.items()}
             pod["spec"]["containers"][0]["resources"] = {"requests": resources, "limits": resources}
             await bench.create_pod(pod)
         await bench.expect({f"half{number}/w": 1 for number in range(3)})
         told = await bench.condition("half3", status="False", reason="QuotaExceeded")
-        assert f"queue {own(bench, 'team')} is limited to 1.5 gpu" in told.message
+        assert f"queue {own(bench, 'team')} is limited to 1.5 gpu, uses 1.5" in told.message
+        assert f"{own(bench, 'team')} holds 1.5 with 0.5 guaranteed" in told.message
         policy = bench.scheduler.quotas.policy
         assert policy is not None
         assert policy.total(bench.scheduler.view.snapshot)["gpu"] == 4000, "a card of several names is one"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from grove.api import quantity
+from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.policy.shares import Claim, fair_shares
 
 if TYPE_CHECKING:
@@ -22,9 +23,11 @@ SCALE = 10**6
 """Shares are compared in millionths."""
 CARDS = quantity.CARDS
 """What KAI's queues count, in thousandths: devices of any vendor, whole and shared."""
+CORE, RATIO, MEMORY, SHARED = (
+    f"koordinator.sh/{name}" for name in ("gpu-core", "gpu-memory-ratio", "gpu-memory", "gpu.shared")
+)
 THOUSANDTHS = {
-    "nvidia.com/gpu": 1000, "amd.com/gpu": 1000, "gpu.intel.com/i915": 1000, "koordinator.sh/gpu": 10,
-    "koordinator.sh/gpu-core": 10,
+    "nvidia.com/gpu": 1000, "amd.com/gpu": 1000, "gpu.intel.com/i915": 1000, "koordinator.sh/gpu": 10, CORE: 10,
 }  # fmt: skip
 """What one of a resource is of a card."""
 
@@ -209,13 +212,21 @@ class QueueTree:
         return tuple(found)
 
 
-def counted(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Requests as queues count them: GPUs of any vendor together besides each by its own name."""
+def counted(amounts: Iterable[tuple[str, int]], card_memory: int = 0) -> dict[str, int]:
+    """Requests as queues count them: GPUs of any vendor together besides each by its own name.
+
+    A share of a card counts by its core or by its memory, whichever is more; memory in bytes as part of a card that has
+    `card_memory` of it, or, where nobody knows that, as the whole card.
+    """
     found: dict[str, int] = {}
     for name, amount in amounts:
         found[name] = found.get(name, 0) + amount
-        if name in THOUSANDTHS:
-            found[CARDS] = found.get(CARDS, 0) + amount * THOUSANDTHS[name]
+    cards = sum(found.get(name, 0) * of for name, of in THOUSANDTHS.items() if name != CORE)
+    memory = found.get(MEMORY, 0)
+    by_bytes = memory * 1000 // card_memory if card_memory else found.get(SHARED, 0) * 1000 if memory else 0
+    cards += max(found.get(CORE, 0) * THOUSANDTHS[CORE], found.get(RATIO, 0) * THOUSANDTHS[CORE], by_bytes)
+    if cards:
+        found[CARDS] = found.get(CARDS, 0) + cards
     return found
 
 
@@ -224,6 +235,7 @@ class QueueUsage:
 
     def __init__(self, snapshot: Snapshot, tree: QueueTree) -> None:
         self.state, self.tree, self._of = snapshot.usage.state, tree, snapshot.usage.of
+        self.card_memory = _card_memory(snapshot)
         self._leaves: dict[str, Amounts] = {}
         self._below: dict[str, dict[str, int]] = {}
         self._fullness: dict[str, int] = {}
@@ -231,8 +243,12 @@ class QueueUsage:
     def get(self, leaf: str) -> Amounts:
         found = self._leaves.get(leaf)
         if found is None:
-            found = self._leaves[leaf] = counted(self._of(leaf).items())
+            found = self._leaves[leaf] = counted(self._of(leaf).items(), self.card_memory)
         return found
+
+    def counted(self, pods: Iterable[PodFacts]) -> dict[str, int]:
+        """What pods ask for, as queues count it."""
+        return counted((item for pod in pods for item in pod.shape.used), self.card_memory)
 
     def below(self, name: str) -> dict[str, int]:
         found = self._below.get(name)
@@ -255,3 +271,12 @@ class QueueUsage:
                 most = max(most, have * SCALE // whole if whole > 0 else 2 * SCALE + have)
         self._fullness[queue.name] = most
         return most
+
+
+def _card_memory(snapshot: Snapshot) -> int:
+    """Bytes that a card has on average, as far as nodes say how much GPU memory they have and in how many cards."""
+    rows = {name: row for row, name in enumerate(snapshot.resources) if name in (MEMORY, RATIO)}
+    if len(rows) < 2:
+        return 0
+    cards = int(snapshot.allocatable[rows[RATIO]].sum()) // 100
+    return int(snapshot.allocatable[rows[MEMORY]].sum()) // cards if cards else 0

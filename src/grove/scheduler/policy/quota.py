@@ -82,7 +82,8 @@ class Quota(Policy):
 
     def ask(self, waiting: Mapping[str, Mapping[str, int]]) -> None:
         """Tells what waits, by leaf; once a turn."""
-        fresh = {queue: counted(amounts.items()) for queue, amounts in waiting.items()}
+        card_memory = self._read.card_memory if self._read is not None else 0
+        fresh = {queue: counted(amounts.items(), card_memory) for queue, amounts in waiting.items()}
         self.waiting, self._shares, self._read = fresh, None, None
 
     # Numbers
@@ -103,13 +104,14 @@ class Quota(Policy):
         for row, name in enumerate(snapshot.resources):
             has[name] = int(snapshot.allocatable[row].sum())
             taken[name] = has[name] - int(snapshot.free[row].sum())
-        found, used = counted(has.items()), counted(taken.items())
+        card_memory = self.reading(snapshot).card_memory
+        found, used = counted(has.items(), card_memory), counted(taken.items(), card_memory)
         # Cards are published whole and in parts: on each node, whichever names it has them under.
         rows = ((at, THOUSANDTHS.get(name, 0)) for at, name in enumerate(snapshot.resources))
         if ways := [snapshot.allocatable[at] * of for at, of in rows if of]:
             found[CARDS] = int(np.maximum.reduce(ways).sum())
         for leaf in {leaf for root in self.tree.roots() for leaf in self.tree.leaves.get(root, ())}:
-            for name, amount in counted(snapshot.usage.of(leaf).items()).items():
+            for name, amount in self.reading(snapshot).get(leaf).items():
                 used[name] = used.get(name, 0) - amount
         return {name: max(0, amount - max(0, used.get(name, 0))) for name, amount in found.items()}
 
@@ -134,9 +136,9 @@ class Quota(Policy):
             return None
         if (why := self._unusable(name)) is not None:
             return why
-        wants = counted(item for pod in pods for item in pod.shape.used)
-        path = self.tree.path(name)
         usage = self.reading(snapshot)
+        wants = usage.counted(pods)
+        path = self.tree.path(name)
         for queue in path:
             used = usage.below(queue.name)
             for resource, limit in sorted(queue.limit.items()):
@@ -146,7 +148,7 @@ class Quota(Policy):
                     names = {"resource": resource, "rule": "limit", "of": path[0].short}
                     return Reason(QUOTA_EXCEEDED, queue.short, numbers, names, self._holders(usage, queue, resource))
         if needs_guarantee(pods[0].labels):
-            fixed = counted(snapshot.usage.of(f"{name}{FIXED}").items())
+            fixed = counted(snapshot.usage.of(f"{name}{FIXED}").items(), usage.card_memory)
             for resource, most in sorted(path[0].guaranteed.items()):
                 if (wanted := wants.get(resource, 0)) and fixed.get(resource, 0) + wanted > most:
                     numbers = {"used": fixed.get(resource, 0), "limit": most, "wanted": wanted}
@@ -158,7 +160,7 @@ class Quota(Policy):
         name = self.account(pods[0])
         if name is None or self._unusable(name) is not None:
             return None
-        wants = counted(item for pod in pods for item in pod.shape.used)
+        wants = self.reading(snapshot).counted(pods)
         queue, share = self.tree.queues[name], self.shares(snapshot)[name]
         used = self.reading(snapshot).below(name)
         asked = sorted(r for r in queue.resources if wants.get(r))
@@ -198,7 +200,7 @@ class Quota(Policy):
         if ours is None or self._unusable(ours) is not None:
             return []
         needed = (pod for group in gang.groups() for pod in group.pods[: group.need])
-        wants = counted(item for pod in needed for item in pod.shape.used)
+        wants = self.reading(snapshot).counted(needed)
         return self._reclaim(snapshot, ours, wants).rounds(running, self.account, self._now_s())
 
     def _reclaim(self, snapshot: Snapshot, ours: str, wants: Amounts) -> Reclaim:
@@ -278,14 +280,14 @@ class Quota(Policy):
         """What pods on their way out still have below a queue; who gets their place is counted already."""
         below = set(self.tree.leaves.get(queue.name, ()))
         pods = (pod for pod in snapshot.terminating() if self.account(pod) in below)
-        return counted(item for pod in pods for item in pod.shape.used).get(resource, 0)
+        return self.reading(snapshot).counted(pods).get(resource, 0)
 
     def _holders(self, usage: QueueUsage, queue: Queue, resource: str) -> tuple[Reason, ...]:
         """Who below the full queue holds more than is guaranteed to it, the most first."""
         found = []
         for leaf in self.tree.leaves.get(queue.name, ()):
             one = self.tree.queues[leaf]
-            used, own = counted(usage.get(leaf).items()).get(resource, 0), one.guaranteed.get(resource, 0)
+            used, own = usage.get(leaf).get(resource, 0), one.guaranteed.get(resource, 0)
             if used > own:
                 found.append(Reason(HOLDS_MORE, one.short, {"used": used, "guaranteed": own}, {"resource": resource}))
         found.sort(key=lambda one: (one.numbers["guaranteed"] - one.numbers["used"], one.subject))

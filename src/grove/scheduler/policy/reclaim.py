@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from grove.api.koordinator import DISABLE_PREEMPTIBLE, QUOTA_PREEMPTIBLE
 from grove.api.labels import BASE_POD_GANG, POD_GANG
 from grove.scheduler.model.facts import PodFacts
-from grove.scheduler.policy.queues import NO_LIMIT, Amounts, Queue, QueueTree, QueueUsage, counted
+from grove.scheduler.policy.queues import NO_LIMIT, Amounts, Queue, QueueTree, QueueUsage
 
 if TYPE_CHECKING:
     from grove.scheduler.evict.running import Running
@@ -135,7 +135,7 @@ class _Ledger:
         if not pods:
             return False
         reclaim = self._reclaim
-        gives = counted(item for pod in pods for item in pod.shape.used)
+        gives = reclaim.usage.counted(pods)
         apart = reclaim.apart(self._account(pods[0]) or "")
         if not all(reclaim.is_above(reclaim.tree.queues[name], self._left(name), gives) for name in apart):
             return False
