@@ -8,7 +8,7 @@ bind, nominate, evictions               placements are bound or taken back; vict
 holding                                 room is kept for who waits
 report, metrics                         what became of gangs: status, conditions, events, numbers
 sources: storage, claims, minors        sources behind the seam: volumes, claimed devices, Koordinator's devices
-notes                                   what a pod got, written on it before its bind
+preparing                               what a pod got, written on it and into its claims before its bind
 reservations, reserving, quotas         Koordinator's reservations; ElasticQuotas and KAI's queues
 asked                                   what `explain` and `queue` ask, without deciding anything
 """

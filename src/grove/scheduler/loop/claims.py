@@ -1,7 +1,7 @@
 """Resource claims as the live scheduler meets them: what they ask of a node, and which devices are promised to whom.
 
 A device is taken when a claim's status says so, or when it is promised to a pod whose binding is on its way; promises
-are written down by `claimwrite`. Taking devices back when pods have gone is the work of Kubernetes' claim controller.
+are written down by `preparing`. Taking devices back when pods have gone is the work of Kubernetes' claim controller.
 """
 
 from __future__ import annotations

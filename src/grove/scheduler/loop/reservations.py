@@ -28,7 +28,7 @@ from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.events import Recorder
 from grove.scheduler.loop import metrics
-from grove.scheduler.loop.notes import PodNotes
+from grove.scheduler.loop.preparing import PodNotes
 from grove.scheduler.loop.reservation_status import ReservationStatus, is_there, reservation_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PODS, SLOT, PodFacts, Requests, Shape

@@ -23,7 +23,7 @@ from grove.scheduler.evict.running import RunningIndex
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.filters.nodes import terms_mask
 from grove.scheduler.loop.claims import DeviceClaims
-from grove.scheduler.loop.claimwrite import ClaimWriter
+from grove.scheduler.loop.preparing import ClaimWriter
 from grove.scheduler.loop.sources import Sources
 from grove.scheduler.loop.storage import Attachments, Storage
 from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts

@@ -11,7 +11,7 @@ import pytest
 from grove.api.core import Pod, PodSpec, ResourceClaim
 from grove.api.meta import Json, Key, ObjectMeta
 from grove.kube.errors import Conflict, Invalid, NotLeader, TooManyRequests
-from grove.scheduler.loop.claimwrite import ClaimWriter
+from grove.scheduler.loop.preparing import ClaimWriter
 from grove.sim.loop import run
 
 
