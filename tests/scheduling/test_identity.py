@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from tests.support.gangs import Bench, gang, group, priorities, scheduling
 
@@ -20,6 +21,8 @@ from grove.api.core import (
 from grove.api.labels import GANG_TIMEOUT
 from grove.api.meta import Json, find_condition
 from grove.api.podgang import PodGang
+from grove.scheduler.policy.gangs import GangState
+from grove.scheduler.policy.life import AttemptBegan, Looked, Phase
 
 
 @pytest.fixture
@@ -66,6 +69,29 @@ async def test_an_attempt_for_a_gang_that_is_gone_does_nothing_to_the_next_of_it
         await bench.client.delete(Pod, "work-w-0", bench.namespace, grace_period_s=0)
         await bench.create_pods(new, only=["work-w-0"])
         await bench.expect({"work/w": 2})
+
+
+@pytest.mark.simulated
+async def test_the_end_of_an_attempt_is_told_to_its_own_gang_though_another_of_its_name_is_being_bound(
+    cluster: Any,
+) -> None:
+    """As after a watch that was cut: the old gang and the new one are never seen apart."""
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(2)
+        await a_claim_nobody_serves(bench, "data")
+        old = gang("work", group("w", 2, spec=on_a_volume("data")), annotations={GANG_TIMEOUT: "30s"})
+        await bench.apply(old)
+        await bench.cluster.settle(5)
+        view = bench.scheduler.view
+        before = view.gangs[f"{bench.namespace}/work"]
+        assert before.phase is Phase.BINDING
+        after = GangState(before.name, PodGang(metadata=msgspec.structs.replace(before.podgang.metadata, uid="new")))
+        after.tell(Looked(Phase.QUEUED, on_nodes=False, stood=False))
+        after.tell(AttemptBegan(is_floor=True))
+        view.gangs[before.name] = after
+        view.forget(before.name, before)
+        await bench.cluster.settle(60)
+        assert (before.life.attempts, after.life.attempts) == (0, 1)
 
 
 @pytest.mark.simulated
@@ -126,6 +152,25 @@ async def test_nobody_is_evicted_for_a_preemptor_that_is_gone(cluster: Any, clas
             return find_condition((await bench.podgang("low")).status.conditions, "DisruptionTarget") is None
 
         await cluster.eventually(spared)
+
+
+@pytest.mark.simulated
+async def test_a_pod_above_the_minimum_is_not_evicted_for_a_preemptor_that_is_gone(cluster: Any, classes: None) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(2)
+        await bench.apply(gang("low", group("w", 2, 1), priority_class="low"))
+        await bench.expect({"low/w": 2})
+        guard = {"minAvailable": 2, "selector": {"matchLabels": {"grove.io/podgang": "low"}}}
+        meta = {"name": "guard", "namespace": bench.namespace}
+        await bench.client.create(PodDisruptionBudget, {"metadata": meta, "spec": guard})
+        await bench.cluster.settle(2)
+        await bench.apply(gang("high", group("w", 1), priority_class="high"))
+        await bench.condition("high", status="False", reason="Preempting")
+        await bench.cluster.settle(3)
+        await remove(bench, "high")
+        await bench.cluster.settle(1)
+        await bench.client.delete(PodDisruptionBudget, "guard", bench.namespace)
+        await bench.expect({"low/w": 2}, quiet_s=60)
 
 
 @pytest.mark.simulated
