@@ -60,7 +60,7 @@ async def outcome(
     binds: list[Any], gets: list[Any], fits: bool = True, deadline_s: float = 30.0
 ) -> tuple[Bound, int, float]:
     client = Scripted(binds, gets)
-    binder = Binder(client, turns=asyncio.Semaphore(4), fits=lambda _: fits, prepare=())  # type: ignore[arg-type]
+    binder = Binder(client, turns=asyncio.Semaphore(4), fits=lambda _: fits, prepare=lambda *_: ())  # type: ignore[arg-type]
     attempt = Attempt("ns/g", None, (WANTED,), deadline_s)
     seen: list[Bound] = []
     [bound] = await binder.bind(attempt, seen.append)
@@ -113,7 +113,7 @@ def test_a_node_that_was_filled_meanwhile_is_not_asked_for() -> None:
 def test_after_a_refusal_the_rest_of_the_gang_is_not_sent() -> None:
     async def story() -> list[Fate]:
         client = Scripted([Forbidden("no")], [])
-        binder = Binder(client, turns=asyncio.Semaphore(1), fits=lambda _: True, prepare=())  # type: ignore[arg-type]
+        binder = Binder(client, turns=asyncio.Semaphore(1), fits=lambda _: True, prepare=lambda *_: ())  # type: ignore[arg-type]
         attempt = Attempt("ns/g", None, (WANTED,) * 3, 30.0)
 
         def seen(bound: Bound) -> None:

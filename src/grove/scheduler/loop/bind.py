@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -105,7 +105,7 @@ class Binder:
 
     def __init__(
         self, client: Client, *, turns: asyncio.Semaphore, fits: Callable[[PodFacts], bool],
-        prepare: Sequence[Callable[[PodFacts, float], Awaitable[str] | None]],
+        prepare: Callable[[PodFacts, float], Iterable[Awaitable[str]]],
     ) -> None:  # fmt: skip
         self._client, self._turns, self._fits, self._prepare = client, turns, fits, prepare
 
@@ -126,9 +126,8 @@ class Binder:
     async def _bind(self, pod: PodFacts, attempt: Attempt) -> Bound:
         loop, deadline_s = asyncio.get_running_loop(), attempt.deadline_s
         pause_s = BIND_RETRY_S
-        for prepare in self._prepare:
-            preparing = prepare(pod, deadline_s)
-            if preparing is not None and (trouble := await _unless(attempt.given_up, preparing)):
+        for preparing in self._prepare(pod, deadline_s):
+            if trouble := await _unless(attempt.given_up, preparing):
                 return Bound(pod, Fate.STALE, trouble)
         while True:
             async with self._turns:

@@ -92,13 +92,16 @@ class Scheduler:
             spawn=self._spawn,
             say=say,
         )
-        self.view.before_turn.append(reserving.turn)
         minors = Minors(self.cache, client, self.view, self._events)
-        self.view.sources.join(minors)
 
         def follow_reservations() -> None:
             self.reservations.follow()
             reserving.follow(self.cache.store(Reservation).list)
+            self.view.before_turn.append(reserving.turn)
+
+        def follow_devices() -> None:
+            self.view.sources.join(minors)
+            minors.follow()
 
         self._optional = OptionalKinds(
             client,
@@ -106,14 +109,11 @@ class Scheduler:
                 ElasticQuota: self.quotas.follow_quotas,
                 kai.Queue: self.quotas.follow_queues,
                 Reservation: follow_reservations,
-                Device: minors.follow,
+                Device: follow_devices,
             },
         )
         self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle, say=say)
-        binder = Binder(
-            client, turns=turns, fits=self._fits,
-            prepare=[source.prepare for source in self.view.sources.all],
-        )  # fmt: skip
+        binder = Binder(client, turns=turns, fits=self._fits, prepare=self.view.sources.prepare)
         self._committer = Committer(
             client, self.view, binder, self.reporter, self._events, clock, spawn=self._spawn, ended=self._ended
         )

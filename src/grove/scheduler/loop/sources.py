@@ -6,7 +6,7 @@ aside for a pod is not free there any more, so a pod that has its place no longe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -76,6 +76,10 @@ class Sources:
         """Forgets what was set aside for a pod."""
         for source in self.all:
             source.release(uid)
+
+    def prepare(self, pod: PodFacts, deadline_s: float) -> Iterator[Awaitable[str]]:
+        """What must come before a pod's binding, one after the other: each ends with the trouble there was, if any."""
+        return (work for source in self.all if (work := source.prepare(pod, deadline_s)) is not None)
 
     def vacancies(self, gang: Gang, running: Sequence[Running]) -> Vacancies:
         """What there would be on the nodes of these units without them, as far as it matters to a gang."""
