@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import HANGS_S
 
 from grove.local.controlplane import ControlPlane
 
@@ -19,7 +20,8 @@ ROOT = Path(__file__).parents[2]
 def ask(plane: ControlPlane, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "grove.cli.kubectl", *args, "--kubeconfig", str(plane.kubeconfig)],
-        capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True, text=True, check=False, timeout=HANGS_S,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
     )  # fmt: skip
 
 
@@ -91,7 +93,7 @@ def test_kubectl_finds_the_plugin(control_plane: ControlPlane, namespace: str, t
     path = f"{tmp_path}:{os.environ['PATH']}"
     found = subprocess.run(
         [str(control_plane.kubectl), "grove", "status", "-n", namespace],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=HANGS_S,
         env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src"), "KUBECONFIG": str(control_plane.kubeconfig)},
     )  # fmt: skip
     assert (found.returncode, found.stdout, found.stderr) == (0, "no PodCliqueSets\n", "")
@@ -139,7 +141,7 @@ def test_watched_events_go_on_line_by_line(control_plane: ControlPlane, namespac
             ["PodCliqueSet/small", "Something", "happened", "the", f"{number}.", "time"]
         ]
     watching.send_signal(signal.SIGINT)
-    rest, errors = watching.communicate(timeout=20)
+    rest, errors = watching.communicate(timeout=HANGS_S)
     assert (watching.returncode, rest, errors) == (130, "", "\nstopped\n")
     subprocess.run([*kubectl, "delete", "pcs", "small"], check=True, capture_output=True)
 
@@ -151,7 +153,7 @@ def test_a_watched_tree_is_drawn_again_and_ends_with_ctrl_c(control_plane: Contr
     watching = watch(control_plane, namespace, "tree", "small")
     assert "the operator has not seen it yet" in read_until(watching, "small")
     watching.send_signal(signal.SIGINT)
-    _, errors = watching.communicate(timeout=20)
+    _, errors = watching.communicate(timeout=HANGS_S)
     assert (watching.returncode, errors) == (130, "\nstopped\n")
     subprocess.run([*kubectl, "delete", "pcs", "small"], check=True, capture_output=True)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.waiting import HANGS_S
 
 from grove.local.controlplane import ControlPlane
 from grove.local.pki import Authority
@@ -19,7 +20,7 @@ def grove(*arguments: str | Path, kubeconfig: Path | None = None) -> subprocess.
     if kubeconfig is not None:
         env["KUBECONFIG"] = str(kubeconfig)
     command = [sys.executable, "-m", "grove", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANGS_S, env=env, check=False)
 
 
 def edited(kubeconfig: Path, tmp_path: Path, **changes: object) -> Path:

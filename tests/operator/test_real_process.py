@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from tests.support.manifests import clique, pcs
-from tests.support.waiting import eventually
+from tests.support.waiting import HANGS_S, eventually
 
 from grove.api.core import Lease, Namespace
 from grove.api.podclique import PodClique
@@ -159,7 +159,7 @@ def test_a_wrong_configuration_is_refused_with_its_paths(tmp_path: Path, text: s
 
     ended = subprocess.run(
         [sys.executable, "-m", "grove", "operator", "--config", config], cwd=ROOT, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, check=False, timeout=30,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, check=False, timeout=HANGS_S,
     )  # fmt: skip
 
     assert ended.returncode == 2
@@ -171,7 +171,8 @@ def test_a_wrong_configuration_is_refused_with_its_paths(tmp_path: Path, text: s
 def test_a_cluster_that_cannot_be_reached_is_one_line_and_exit_2(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "grove", "operator", "--kubeconfig", tmp_path / "nothing"], cwd=ROOT,
-        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, check=False, timeout=30,
+        capture_output=True, text=True, check=False, timeout=HANGS_S,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
     )  # fmt: skip
 
     assert ended.returncode == 2

@@ -9,6 +9,9 @@ from typing import Any
 
 from grove.kube.errors import KubeError
 
+HANGS_S = 180.0
+"""A command that has not ended by then never will; on a busy machine one of two seconds was seen to take a minute."""
+
 
 async def nothing_missing(missing: Callable[[], Awaitable[str]], timeout_s: float = 120.0) -> None:
     """Returns when nothing is missing any more; an error of the cluster is something that is missing."""

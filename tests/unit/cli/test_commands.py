@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import HANGS_S
 
 from grove.cli.access import NO_LIMIT_S, Timeout, formatted, object_name
 from grove.cli.main import ASKING, COMMANDS
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 def grove(*args: str, module: str = "grove", **env: str) -> subprocess.CompletedProcess[str]:
     clean = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")}
     return subprocess.run(
-        [sys.executable, "-m", module, *args], capture_output=True, text=True, check=False, timeout=60,
+        [sys.executable, "-m", module, *args], capture_output=True, text=True, check=False, timeout=HANGS_S,
         env={**clean, "PYTHONPATH": str(ROOT / "src"), "HOME": "/nonexistent", **env},
     )  # fmt: skip
 
@@ -46,7 +47,8 @@ def test_help_is_quick(command: str) -> None:
     """What takes long to import is imported by what needs it only."""
     said = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "grove", command, "--help"],
-        capture_output=True, text=True, check=True, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True, text=True, check=True, timeout=HANGS_S,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
     )  # fmt: skip
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in said.stderr.splitlines()}
     assert imported & {"aiohttp", "cryptography", "msgspec", "numpy", "prometheus_client", "rich", "yaml"} == set()
@@ -133,7 +135,7 @@ def test_kubectl_is_answered_in_its_own_form(tmp_path: Path) -> None:
 def test_a_pipe_that_is_closed_early_ends_it_quietly() -> None:
     script = f"{sys.executable} -m grove demo | true; echo ${{PIPESTATUS[0]}}"
     found = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60,
+        ["bash", "-c", script], capture_output=True, text=True, check=False, timeout=HANGS_S,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
     )  # fmt: skip
     assert found.stdout.splitlines()[-1] == "141"
