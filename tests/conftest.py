@@ -73,6 +73,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         tier = item.get_closest_marker("real_in")
         if loop is _loop_of_135 or (loop is LOOPS["real"] and tier is not None and tier.args == ("soak",)):
             item.add_marker(pytest.mark.soak)
+    # Begun last they would be waited for by workers that have nothing left to do.
+    items.sort(key=lambda item: item.get_closest_marker("waits") is None)
 
 
 # For the control planes of tests: memory is there, and a tenth of their time would go into collecting it.
@@ -80,13 +82,16 @@ os.environ.setdefault("GOGC", "400")
 
 
 class ByControlPlane(LoadScopeScheduling):
-    """Keeps tests that share a control plane of their own on one worker, so that it is started only once.
+    """Keeps tests that share something costly on one worker, so that it is made only once.
 
-    Those are the tests of files named `test_real_*`: by the Kubernetes version they name, and else by file.
+    Those are the tests of files named `test_real_*`, which share a control plane of their own: by the Kubernetes
+    version they name, and else by file; and those of the demonstration, which share a story that was played.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")
+        if "/demo/" in file:
+            return file
         if "/test_real_" not in file:
             return nodeid
         version = re.search(r"[\[-](1\.\d+)", test)

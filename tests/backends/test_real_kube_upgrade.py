@@ -12,7 +12,7 @@ from grove.api.core import Pod
 from grove.api.podgang import PodGang
 from grove.backends.kube_api import V1ALPHA1, V1ALPHA2, pod_group, workload
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.waits]
 
 
 async def test_gangs_of_the_old_version_run_on_and_new_ones_use_the_new(tmp_path: Path, fresh_name: str) -> None:

@@ -225,6 +225,7 @@ async def test_pods_of_a_silent_node_stop_counting_as_ready(cluster):
     await cluster.client.delete(Pod, "p", cluster.namespace, grace_period_s=0)
 
 
+@pytest.mark.waits
 async def test_pods_of_a_removed_node_are_collected(cluster):
     nodes = await cluster.add_nodes(Topology())
     await start(cluster, nodes, pod(cluster.namespace, "p"))

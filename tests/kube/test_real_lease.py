@@ -119,6 +119,7 @@ async def test_a_paused_leader_is_replaced_and_never_writes_again(
             assert await holder(client, ns) in ("", None)
 
 
+@pytest.mark.waits
 async def test_a_killed_leader_is_replaced(control_plane: ControlPlane, client: HttpClient, ns: str) -> None:
     with contender(control_plane, ns, "one") as one:
         await says(one, "leads")

@@ -133,6 +133,7 @@ async def served(metrics: Metrics, client: HttpClient, directory: Path) -> Async
         await runner.cleanup()
 
 
+@pytest.mark.waits
 async def test_a_clique_a_group_and_a_set_scale_out_and_in_by_whole_units(plane: ControlPlane, tmp_path: Path) -> None:
     metrics = Metrics()
     async with HttpClient(load_config(plane.kubeconfig)) as client:

@@ -52,6 +52,7 @@ def _free_port() -> int:
         return port
 
 
+@pytest.mark.waits
 async def test_the_autoscaler_follows_the_engines_by_whole_units(plane: ControlPlane) -> None:
     async with metered(plane) as world:
         await _foreign_api_service(world)
