@@ -268,10 +268,15 @@ def complete_sets(ctx: click.Context, param: click.Parameter, incomplete: str) -
     from grove.kube.errors import KubeError
     from grove.kube.http import HttpClient
 
+    def said(flag: str) -> Any:
+        """After the command, or before it."""
+        here: click.Context | None = ctx
+        while here is not None and not here.params.get(flag):
+            here = here.parent
+        return here.params[flag] if here is not None else None
+
     async def names() -> list[str]:
-        given = ctx.params
-        options = Options(given.get("kubeconfig"), given.get("context") or "", given.get("namespace") or "")
-        config, namespace = resolve(options)
+        config, namespace = resolve(Options(said("kubeconfig"), said("context") or "", said("namespace") or ""))
         async with HttpClient(config, attempts=1, timeout_s=2.0) as client:
             return sorted(one.metadata.name for one in (await client.list(PodCliqueSet, namespace)).items)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
+from click.shell_completion import ShellComplete
 from tests.bench.cli_bench import serving
 from tests.console.test_process import printed_link, started
 
@@ -18,7 +19,7 @@ from grove.api.core import Lease
 from grove.api.meta import Json
 from grove.api.topology import ClusterTopologyBinding
 from grove.cli.kubectl import kubectl_grove
-from grove.cli.main import run
+from grove.cli.main import grove, run
 from grove.config import LeaderElection as OperatorLease
 from grove.demo.scenario import load_manifests
 from grove.local.ports import free_ports
@@ -152,6 +153,25 @@ def test_a_question_that_cannot_be_answered_is_one_line(
     assert want in err
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "want"),
+    [
+        pytest.param("version", 0, "grove 0.", id="its version"),
+        pytest.param("startup -p router", 1, "want <podclique>", id="an init container started wrongly"),
+        pytest.param("webhooks --kubeconfig {}", 0, ": not there", id="webhooks that nobody registered"),
+        pytest.param("webhooks --kubeconfig {} --also pod/x", 2, "say lease/NAME or secret/NAME", id="what else goes"),
+    ],
+)
+def test_commands_of_grove_itself(
+    kubeconfig: Path, words: str, code: int, want: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        run(grove, words.format(kubeconfig).split())
+    out, err = capfd.readouterr()
+    assert end.value.code == code
+    assert want in out + err
+
+
 def test_a_topology_is_drawn_into_a_file(ask: Ask, tmp_path: Path) -> None:
     code, _, err = ask(f"topology --svg {tmp_path / 'it.svg'}")
     assert (code, err) == (0, f"drawn into {tmp_path / 'it.svg'}\n")
@@ -189,3 +209,19 @@ async def test_the_console_inside_a_cluster_asks_everybody_for_a_token(kubeconfi
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(60):
             assert await process.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "want"),
+    [
+        pytest.param("tree --kubeconfig {} -n default", "sm", ["small"], id="flags after the command"),
+        pytest.param("--kubeconfig {} -n default tree", "sm", ["small"], id="flags before it"),
+        pytest.param("--kubeconfig {} -n default explain", "", ["small", "wide"], id="all there are"),
+        pytest.param("--kubeconfig {} -n other tree", "", [], id="none in another namespace"),
+        pytest.param("--kubeconfig /nonexistent tree", "", [], id="silence where there is no cluster"),
+    ],
+)
+def test_the_shell_completes_names_of_sets(kubeconfig: Path, words: str, incomplete: str, want: list[str]) -> None:
+    shell = ShellComplete(kubectl_grove, {}, "kubectl grove", "_COMPLETE")
+    found = shell.get_completions(words.format(kubeconfig).split(), incomplete)
+    assert [one.value for one in found] == want
