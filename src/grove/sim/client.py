@@ -15,7 +15,7 @@ from grove.api.meta import Json, Key, Resource
 from grove.kube.client import Page, Patch, Propagation, WatchEvent
 from grove.kube.errors import NotFound
 from grove.kube.wire import path_part
-from grove.sim import custom, disruption, refusals
+from grove.sim import disruption, refusals
 from grove.sim.kinds import POD
 from grove.sim.patch import copy_json
 from grove.sim.server import SimServer
@@ -70,17 +70,6 @@ class SimClient:
 
     async def create(self, kind: Any, obj: Json, *, subresource: str = "", dry_run: bool = False) -> Any:
         resource = await self._arrive("create", kind, subresource)
-        meta = obj.get("metadata") or {}
-        if subresource and resource == POD:
-            key = Key(meta.get("namespace", ""), meta.get("name", ""))
-            if subresource == "binding":
-                self.server.bind(key, obj["target"]["name"], uid=meta.get("uid", ""))
-            elif subresource == "eviction":
-                uid = ((obj.get("deleteOptions") or {}).get("preconditions") or {}).get("uid", "")
-                await disruption.evict(self.server, key, uid=uid, dry_run=dry_run, user=self.user)
-            else:
-                raise refusals.unknown_kind()
-            return shown(Version({"kind": "Status", "status": "Success", "metadata": {}}, 0), kind)
         if subresource:
             raise refusals.unknown_kind()
         return shown(await self.server.create(resource, obj, user=self.user, dry_run=dry_run), kind)
@@ -132,12 +121,6 @@ class SimClient:
     async def evict(self, namespace: str, pod: str, *, uid: str = "", dry_run: bool = False) -> None:
         await self._arrive("create", POD, "eviction")
         await disruption.evict(self.server, Key(namespace, pod), uid=uid, dry_run=dry_run, user=self.user)
-
-    async def scale(self, kind: Any, name: str, namespace: str = "") -> Json:
-        """The Scale of an object, as an autoscaler reads it."""
-        resource = await self._arrive("get", kind, "scale")
-        obj = self.server.get(resource, _key(resource, namespace, name)).json
-        return custom.scale_of(self.server.kind_of(resource), obj)
 
     async def serves(self, kind: Any) -> bool:
         resource = await self._arrive("serves", kind)
