@@ -173,19 +173,22 @@ def test_what_was_placed_is_not_evicted_by_those_it_displaced():
     assert isinstance(back, NoVictims)
 
 
-def test_a_gang_of_two_groups_without_surplus_is_spared_when_its_budget_allows_nobody_to_go():
+@pytest.mark.parametrize("guarded", [1, 9], ids=["one gang", "more than are tried one by one"])
+def test_gangs_of_two_groups_without_surplus_are_spared_when_their_budgets_allow_nobody_to_go(guarded: int):
     """Each group has exactly its minimum: nobody of it can go alone, and its budget lets no two go."""
-    members = [
-        pod(f"guarded-{name}-{i}", 4, on="r1-0" if name == "a" else "r1-1", group=name)
-        for name in "ab"
-        for i in range(2)
-    ]
-    guarded = unit("guarded", *members, a=2, b=2)
+    units, budgets = [], []
+    for n in range(guarded):
+        members = [
+            pod(f"guarded{n}-{name}-{i}", 4, on=f"r1-{2 * n + at}", group=name)
+            for at, name in enumerate("ab")
+            for i in range(2)
+        ]
+        units.append(unit(f"guarded{n}", *members, a=2, b=2))
+        budgets.append(DisruptionBudget(f"keep{n}", 1, frozenset(p.uid for p in members)))
     others = [pod(f"other-{i}", 4, on=f"r2-{i // 2}", group="x", priority=1) for i in range(4)]
     other = unit("other", *others, priority=1, x=4)
-    budget = DisruptionBudget("keep", 1, frozenset(p.uid for p in guarded.pods))
-    snapshot = cluster_of(racks({"r1": 2, "r2": 2}), [guarded, other])
-    answer = preempt(snapshot, gang(group("g", 1, 8), priority=10), [guarded, other], [budget])
+    snapshot = cluster_of(racks({"r1": 2 * guarded, "r2": 2}), [*units, other])
+    answer = preempt(snapshot, gang(group("g", 1, 8), priority=10), [*units, other], budgets)
     assert isinstance(answer, Victims)
     assert (answer.gangs, answer.budgets_broken) == (("other",), ())
 
