@@ -67,6 +67,18 @@ HELD: tuple[Held, ...] = (
         "operator", "get", "pods/grove_requests_waiting.custom.metrics.k8s.io",
         "asked once the number of running requests has been answered, which takes engines and an aggregated API",
     ),
+    Held(
+        "operator", "list", "hypernodes.topology.volcano.sh",
+        "asked only where the profile of Volcano tells which tiers of HyperNodes the levels are",
+    ),
+    Held(
+        "metrics", "create patch", "events",
+        "warns about a pod whose page cannot be used, which takes engines beside a process of the chart's namespace",
+    ),
+    Held(
+        "metrics", "patch", "secrets apiservices.apiregistration.k8s.io",
+        "renews a certificate before it ends, and puts an APIService right that somebody edited",
+    ),
     Held("scheduler", "get", "pods", "read when a binding was answered with a conflict, which takes a race"),
 )  # fmt: skip
 
