@@ -49,6 +49,16 @@ async def users(bench: Bench) -> dict[str, str]:
 
 
 @pytest.mark.real_in("test")
+async def told_of_a_reservation(cluster: Any, reason: str) -> Event:
+    """The first event with this reason; Reservations are in no namespace, and their events in `default`."""
+
+    async def told() -> Any:
+        return [one for one in (await cluster.client.list(Event)).items if one.reason == reason]
+
+    found: list[Event] = await cluster.eventually(told)
+    return found[0]
+
+
 async def test_others_do_not_get_what_is_reserved_and_its_owners_do(cluster: Any, reservations: None) -> None:
     async with scheduling(cluster) as bench:
         first, second = await bench.add_nodes(2)
@@ -210,12 +220,8 @@ async def test_a_reservation_that_nobody_can_use_is_told_so(cluster: Any, reserv
     async with scheduling(cluster) as bench:
         await bench.add_nodes(1)
         await cluster.client.create(Reservation, reservation(own(bench, "void"), owners=[{}], **OURS))
-
-        async def told() -> Any:
-            found = [one for one in (await cluster.client.list(Event)).items if one.reason == "NobodyMatches"]
-            return found and found[0].message
-
-        assert await cluster.eventually(told) == "no owner is named: no pod can ever use it"
+        event = await told_of_a_reservation(cluster, "NobodyMatches")
+        assert event.message == "no owner is named: no pod can ever use it"
         waits = gang("waits", group("w", 1), labels=RED)
         await bench.apply(waits, pods=False)
         pod = member_json(waits, waits.groups[0], 0, bench.namespace)
@@ -336,3 +342,41 @@ async def test_no_node_is_held_for_a_gang_where_the_room_is_reserved_for_others(
         held = await bench.condition("waits", "NodesHeld", status="True")
         assert taken in held.message, "the same after a restart"
         assert reserved not in held.message
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize(
+    ("requests", "words"),
+    [
+        pytest.param({GPU: "-1"}, "less than nothing is requested", id="a negative amount"),
+        pytest.param({GPU: "lots"}, "quantity", id="an unknown unit"),
+    ],
+)
+async def test_a_reservation_that_is_wrong_is_told_so_and_nothing_else_stops(
+    cluster: Any, reservations: None, requests: dict[str, str], words: str
+) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(2)
+        wrong = reservation(own(bench, "wrong"), **OURS)
+        wrong["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": requests}
+        await cluster.client.create(Reservation, wrong)
+        await cluster.client.create(Reservation, reservation(own(bench, "right"), **OURS))
+        await bench.apply(gang("runs", group("w", 1)))
+        await bench.expect({"runs/w": 1})
+        event = await told_of_a_reservation(cluster, "InvalidReservation")
+        assert words in event.message
+        assert event.involved_object.name == own(bench, "wrong")
+        assert (await cluster.client.get(Reservation, own(bench, "right"))).status.phase == "Available"
+
+
+@pytest.mark.simulated
+async def test_an_allocatable_that_is_no_quantity_is_told_and_holds_nothing(cluster: Any, reservations: None) -> None:
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1)
+        await cluster.client.create(Reservation, reservation(own(bench, "wrong")))
+        status = {"phase": "Available", "nodeName": node, "allocatable": {GPU: "lots"}}
+        await cluster.client.patch(Reservation, own(bench, "wrong"), {"status": status}, subresource="status")
+        event = await told_of_a_reservation(cluster, "InvalidReservation")
+        assert event.message == f"allocatable.{GPU}: 'lots' is not a quantity"
+        await bench.apply(gang("runs", group("w", 1)))
+        await bench.expect({"runs/w": 1})

@@ -190,3 +190,18 @@ def test_a_device_with_two_equal_minors_gives_nothing() -> None:
     here = read_devices(msgspec.convert(body, Device))
     assert here.fault == "it lists gpu minor 0 twice"
     assert here.allot(Want(1)) is None
+
+
+@pytest.mark.parametrize(
+    ("memory", "fault"),
+    [
+        pytest.param("-80Gi", "gpu minor 1 has a negative amount", id="a negative amount"),
+        pytest.param("80Gx", "80Gx", id="an unknown unit"),
+    ],
+)
+def test_a_device_with_an_amount_that_is_none_gives_nothing(memory: str, fault: str) -> None:
+    body = device("n", 2)
+    body["spec"]["devices"][1]["resources"]["koordinator.sh/gpu-memory"] = memory
+    here = read_devices(msgspec.convert(body, Device))
+    assert fault in here.fault
+    assert here.allot(Want(1)) is None
