@@ -5,6 +5,8 @@ Sources are not here: they follow the cluster, and the live scheduler adds them 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from grove.scheduler.filters.nodes import Blocked, HostPorts, NodeSelectors, SoftTaints, Taints, Volumes
 from grove.scheduler.filters.scores import (
     GpuCapability,
@@ -14,8 +16,26 @@ from grove.scheduler.filters.scores import (
     PreferredPods,
     Reserved,
 )
-from grove.scheduler.model.seams import SCORES, Seams
-from grove.scheduler.policy.queue import ByPriority
+from grove.scheduler.model.gang import Gang
+from grove.scheduler.model.seams import SCORES, Applicant, Policy, Seams
+
+if TYPE_CHECKING:
+    from grove.scheduler.cluster.snapshot import Snapshot
+    from grove.scheduler.evict.running import Running
+
+
+class ByPriority(Policy):
+    """The higher priority goes first, and may put out the lower."""
+
+    name = "priority"
+    moves = False
+
+    def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
+        return (-who.priority,)
+
+    def may_put_out(self, snapshot: Snapshot, gang: Gang, victim: Running) -> bool | None:
+        return victim.priority < gang.priority
+
 
 STANDARD = Seams(
     filters=(Blocked(), NodeSelectors(), Taints(), Volumes(), HostPorts()),

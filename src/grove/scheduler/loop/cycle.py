@@ -51,8 +51,7 @@ from grove.scheduler.policy.gangs import (
     Verdict,
 )
 from grove.scheduler.policy.life import Phase
-from grove.scheduler.policy.queue import Order, Queue, Stage
-from grove.scheduler.policy.relief import Relief
+from grove.scheduler.policy.queue import Order, Queue, Relief, Stage
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.referee import find_referee
 
@@ -355,7 +354,8 @@ class Cycle:
         return isinstance(answer, Placement)
 
     def _park(self, unit: Unit, now: float) -> None:
-        self._view.sees_pods |= self._relief.needed_by(unit.name, unit.tree)
+        self._relief.remember(unit.name, unit.tree)
+        self._view.sees_pods |= self._relief.sees_pods(unit.name)
         self._queue.park(unit.name, now)
 
     def _refuse_bad(self, name: str, message: str) -> None:

@@ -154,6 +154,7 @@ class Reporter:
             self._clock.now(),
             self.say,
         )
+        self._note_lacking(gang)
         unsettled_s, lacking_s = self._unsettled_s(gang), self._lacking_s(gang)
         stands = wanted.phase != PENDING
         if stands:
@@ -192,17 +193,21 @@ class Reporter:
         left_s = due_s - asyncio.get_running_loop().time()
         return left_s if left_s > 0 else None
 
+    def _note_lacking(self, gang: GangState) -> None:
+        """Keeps since when seats that pods left are vacant and others awaited."""
+        pods = self._view.members(gang)
+        if any(gang.seats.values()) and (gang.missing or any(self._view.is_pending(pod) for pod, _ in pods)):
+            self._lacking.setdefault(gang.name, asyncio.get_running_loop().time())
+        else:
+            self._lacking.pop(gang.name, None)
+
     def _lacking_s(self, gang: GangState) -> float | None:
-        """Seconds until the seats of lost pods are worth a write of their own; None if nobody is to come for one.
+        """Seconds until vacant seats are worth a write of their own; None if nobody is to come for one.
 
         Mostly others come at once and take them.
         """
-        pods = self._view.members(gang)
-        if not any(gang.seats.values()) or not (gang.missing or any(self._view.is_pending(pod) for pod, _ in pods)):
-            self._lacking.pop(gang.name, None)
-            return None
-        now = asyncio.get_running_loop().time()
-        return max(0.0, self._lacking.setdefault(gang.name, now) + CREATION_S - now)
+        since_s = self._lacking.get(gang.name)
+        return max(0.0, since_s + CREATION_S - asyncio.get_running_loop().time()) if since_s is not None else None
 
     def _newest(self, gang: GangState) -> PodGang:
         shown, written = gang.podgang, self._written.get(gang.name)

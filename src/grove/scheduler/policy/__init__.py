@@ -3,6 +3,6 @@
 life.after(life, event)           the one transition function of a gang's life
 gangs.GangState, readiness(gang)  one PodGang: its pods, its life, whether it is its turn and what it waits for
 status.wanted_status(gang, …)     the status its PodGang should have
-queue.Queue, relief.Relief        what waits: order, back-off; whom a change helps
-queue.ByPriority, quota.Quota     policies behind the seam; queues, shares, quota_objects: the tree of queues
+queue.Queue, Relief               what waits: order, back-off; whom a change helps
+quota.Quota                       a policy behind the seam; queues, shares, quota_objects: the tree of queues
 """

@@ -2,25 +2,29 @@
 
 A unit is a gang, the surplus of a gang, or a single pod. One that found no place is parked: it comes back when
 something happened that can help (room it could use, a change of its own), not when time passes; its back-off only
-bounds how often. Nobody waits behind anybody: a cycle looks at every unit that is due, in order. `ByPriority` is the
-policy that is always there.
+bounds how often. Nobody waits behind anybody: a cycle looks at every unit that is due, in order.
+
+`Relief` says whom a change helps: parked units are woken when one of their pods would fit where room has come. Also who
+stands back: room often comes node by node, and what a waiting minimum could need must not go to scaled gangs or surplus
+behind it while it is still coming.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
+
+from grove.scheduler.cluster.nodes import Ints
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.model.facts import Shape
 from grove.scheduler.model.gang import Gang
-from grove.scheduler.model.seams import Applicant, Policy
-
-if TYPE_CHECKING:
-    from grove.scheduler.cluster.snapshot import Snapshot
-    from grove.scheduler.evict.running import Running
 
 
 class Stage(IntEnum):
@@ -176,14 +180,61 @@ class Queue:
         return min(times, default=None)
 
 
-class ByPriority(Policy):
-    """The higher priority goes first, and may put out the lower."""
+MOST_PATIENCE = 3
+"""Nobody stands back for longer than so many times the patience, however busy the cluster is."""
 
-    name = "priority"
-    moves = False
 
-    def rank(self, snapshot: Snapshot, who: Applicant) -> tuple[int, ...]:
-        return (-who.priority,)
+class Relief:
+    """`patience_s` is how long room is left to waiting minima after some has come."""
 
-    def may_put_out(self, snapshot: Snapshot, gang: Gang, victim: Running) -> bool | None:
-        return victim.priority < gang.priority
+    def __init__(self, snapshot: Snapshot, queue: Queue, *, patience_s: float) -> None:
+        self._snapshot, self._queue, self._patience_s = snapshot, queue, patience_s
+        self._needs: dict[str, tuple[Shape, ...]] = {}
+        self._last_s = float("-inf")
+
+    def remember(self, unit: str, gang: Gang) -> None:
+        """Keeps what would help a unit that found no place."""
+        self._needs[unit] = tuple(dict.fromkeys(pod.shape for group in gang.groups() for pod in group.pods))
+
+    def sees_pods(self, unit: str) -> bool:
+        """Whether other pods' coming or going may help it."""
+        return any(shape.sees_pods for shape in self._needs.get(unit, ()))
+
+    def forget(self, unit: str) -> None:
+        self._needs.pop(unit, None)
+
+    def wake_helped(self, roomier: Collection[str] | None, now_s: float) -> None:
+        """Wakes who can be helped by room on these nodes; None is a change that may help anybody."""
+        if roomier is None:
+            self._last_s = now_s
+            self._queue.wake(lambda _: True)
+        elif roomier:
+            self._last_s = now_s
+            row_of = self._snapshot.nodes.row_of
+            rows = np.array(sorted(row_of[name] for name in roomier if name in row_of), dtype=np.int64)
+            if rows.size:
+                self._queue.wake(lambda name: self._could_use(name, rows))
+
+    def _could_use(self, name: str, rows: Ints) -> bool:
+        """Whether one of the unit's pods would fit on one of these rows now; if none does, nothing changed for it."""
+        shapes = self._needs.get(name)
+        if shapes is None:
+            return True
+        snapshot = self._snapshot
+        for shape in shapes:
+            fits = allowed_mask(snapshot, shape)[rows]
+            for requests in (shape.requests, *shape.alternatives):
+                room = fits.copy()
+                for r, amount in snapshot.amounts(requests):
+                    room &= snapshot.free[r, rows] >= amount
+                if room.any():
+                    return True
+        return False
+
+    def stands_back_until_s(self, name: str, order: Order, now_s: float) -> float | None:
+        """Until when a unit that is not a base gang's minimum has to let those go first; None if it need not."""
+        waiting = self._queue.get(name)
+        until = self._last_s + self._patience_s
+        if waiting is not None and waiting.deferred_s is not None:
+            until = min(until, waiting.deferred_s + MOST_PATIENCE * self._patience_s)
+        return until if until > now_s and self._queue.has_minimum_before(order) else None
