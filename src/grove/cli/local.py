@@ -204,15 +204,18 @@ def status(directory: Path) -> int:
         _say(f"nothing is up in {directory}; `grove up` starts it")
         return 1
     click.echo(f"Kubernetes {state.version} at {state.server}, kubeconfig {state.kubeconfig}")
-    leads = asyncio.run(ready.leading(state.kubeconfig, state.children)) if state.running() else set()
+    leads = asyncio.run(ready.leading(state.kubeconfig, state.children)) if state.running() else None
     wide = max(len(child.name) for child in state.children)
     fine = True
     for child in state.children:
         how = f"runs (pid {child.pid})" if child.alive() else f"has ended; {child.log} says why"
-        if child.alive() and child.name in ready.LEADING:
-            how += ", leads" if child.name in leads else ", does not lead yet"
-        fine = fine and child.alive() and (child.name in leads or child.name not in ready.LEADING)
+        is_leading = leads is not None and child.name in leads
+        if leads is not None and child.alive() and child.name in ready.LEADING:
+            how += ", leads" if is_leading else ", does not lead yet"
+        fine = fine and child.alive() and (is_leading or child.name not in ready.LEADING)
         click.echo(f"  {child.name:<{wide}}  {how}")
+    if leads is None and state.running():
+        click.echo("who leads is not known: the API server does not answer")
     if not all(child.alive() for child in state.children):
         click.echo("`grove up` starts again what has ended")
     return 0 if fine else 1

@@ -25,6 +25,8 @@ NAMESPACE = "grove-system"
 """Where the leases live."""
 LEADING = (OPERATOR, SCHEDULER)
 READY_S = 60.0
+ANSWER_S = 20.0
+"""A server that runs and has not answered by then is stopped or cut off; on a busy machine it may take a while."""
 
 
 @asynccontextmanager
@@ -78,18 +80,18 @@ def await_probe(child: Child, port: int) -> None:
         time.sleep(0.05)
 
 
-async def leading(kubeconfig: Path, children: Sequence[Child]) -> set[str]:
-    """Which of the programs lead; none if the server does not answer.
+async def leading(kubeconfig: Path, children: Sequence[Child]) -> set[str] | None:
+    """Which of the programs lead; None if the server does not answer.
 
     A lease names the process that holds it: that of one that was killed speaks for it until it expires.
     """
     from grove.kube.errors import KubeError
 
     try:
-        async with asyncio.timeout(5), _connected(kubeconfig) as client:
+        async with asyncio.timeout(ANSWER_S), _connected(kubeconfig) as client:
             found = await read_processes(client, datetime.now(UTC))
     except (KubeError, OSError, TimeoutError):
-        return set()
+        return None
     signs = {one.name: one.sign for one in (found.operator, found.scheduler) if one.state == RUNS}
     return {one.name for one in children if str(one.pid) in re.split(r"[_ ]", signs.get(one.name, ""))}
 
