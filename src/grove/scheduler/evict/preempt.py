@@ -21,7 +21,7 @@ from grove.scheduler.evict.running import (
     is_protected,
 )
 from grove.scheduler.evict.vacancies import NO_VACANCIES, Vacancies
-from grove.scheduler.evict.victims import Toll, fewest_victims, pods_by_row, row_costs
+from grove.scheduler.evict.victims import ChosenVictims, fewest_victims, pods_by_row, row_costs
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
@@ -148,9 +148,9 @@ class _Trial:
             if isinstance(found, Victims) and not found.budgets_broken:
                 return found
         found = self.choose(units)
-        return (self._gently(units) or found) if isinstance(found, Victims) and found.budgets_broken else found
+        return (self._keeping_budgets(units) or found) if isinstance(found, Victims) and found.budgets_broken else found
 
-    def _gently(self, units: list[Running]) -> Victims | None:
+    def _keeping_budgets(self, units: list[Running]) -> Victims | None:
         """Victims that break no budget, where a first choice did: sets that the budgets allow, tried one by one.
 
         Units that no budget covers may all go. Of the others a set has all that it could have: if the gang does not fit
@@ -219,32 +219,32 @@ class _Trial:
         aimed = place_on(empty, gang, self._budget, self._closed, cost=cost)
         if isinstance(aimed, NoFit):
             return NoVictims(gang.name, aimed.why, False, base.version)
-        toll = fewest_victims(base, units, by_row, aimed, self._vacancies)
-        answer = self.without(toll.pods())
+        victims = fewest_victims(base, units, by_row, aimed, self._vacancies)
+        answer = self.without(victims.pods())
         if isinstance(answer, NoFit) and answer.reason == NOT_ADMITTED:
-            answer = self._enough_for_a_policy(units, toll)
+            answer = self._enough_for_a_policy(units, victims)
         elif isinstance(answer, NoFit):
             # Ports or neighbours stand in the way, not only room: clear the nodes, then spare whom we can.
             for pod in aimed.pods[: aimed.core]:
                 for unit, other in by_row.get(base.nodes.row_of[pod.node], []):
-                    toll.take(unit, other)
-            answer = self.without(toll.pods())
+                    victims.take(unit, other)
+            answer = self.without(victims.pods())
         if isinstance(answer, NoFit):
             return NoVictims(gang.name, Reason(NO_SMALL_SET, parts=(answer.why,)), False, base.version)
-        answer = self._spared(toll, answer)
-        pods = tuple(toll.pods())
+        answer = self._spared(victims, answer)
+        pods = tuple(victims.pods())
         return Victims(
-            gang.name, pods, tuple(sorted(toll.whole)), broken_budgets(pods, self._budgets), answer, base.version
+            gang.name, pods, tuple(sorted(victims.whole)), broken_budgets(pods, self._budgets), answer, base.version
         )
 
-    def _enough_for_a_policy(self, units: list[Running], toll: Toll) -> Placement | NoFit:
+    def _enough_for_a_policy(self, units: list[Running], victims: ChosenVictims) -> Placement | NoFit:
         """Room there is, and a policy keeps the gang out: the fewest units that change its mind, the smallest first.
 
         How many it takes is found by halving: who goes besides cannot turn a policy against the gang.
         """
         order = sorted(units, key=lambda u: (u.priority, len(u.pods), -max(p.created_s for p in u.pods), u.name))
-        chosen = {pod.uid for pod in toll.pods()}
-        kept = toll.pods()
+        chosen = {pod.uid for pod in victims.pods()}
+        kept = victims.pods()
 
         def without_first(count: int) -> Placement | NoFit:
             more = [pod for pod in _pods(order[:count]) if pod.uid not in chosen]
@@ -261,19 +261,19 @@ class _Trial:
                 low = middle + 1
         for unit in order[:high] if isinstance(answer, Placement) else ():
             for pod in unit.pods:
-                toll.take(unit, pod)
+                victims.take(unit, pod)
         return answer
 
-    def _spared(self, toll: Toll, answer: Placement) -> Placement:
+    def _spared(self, victims: ChosenVictims, answer: Placement) -> Placement:
         """Tries out sparing each choice by a full placement, the most missed first."""
-        choices = toll.choices()
+        choices = victims.choices()
         if len(choices) > FINE_TRIALS:
             return answer
         for name, pods in choices:
             gone = {pod.uid for pod in pods}
-            tried = self.without([pod for pod in toll.pods() if pod.uid not in gone])
+            tried = self.without([pod for pod in victims.pods() if pod.uid not in gone])
             if isinstance(tried, Placement):
-                toll.spare(name)
+                victims.spare(name)
                 answer = tried
         return answer
 

@@ -21,7 +21,7 @@ from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import PodFacts, Requests
 
 
-class Toll:
+class ChosenVictims:
     """Chosen victims so far: single surplus pods, and gangs that go whole."""
 
     def __init__(self, units: Sequence[Running]) -> None:
@@ -90,7 +90,7 @@ def row_costs(
     wanted: PodFacts, vacancies: Vacancies = NO_VACANCIES,
 ) -> Ints:  # fmt: skip
     """Pods that would be lost to make room for one such pod on each row: an estimate to order rows by."""
-    toll = Toll(units)
+    victims = ChosenVictims(units)
     cost = np.zeros(snapshot.nodes.rows, dtype=np.int64)
     asked = [(r, amount) for r, amount in snapshot.amounts(wanted.shape.requests) if amount > 0]
     free = snapshot.free[[r for r, _ in asked], : cost.size].T.tolist()
@@ -104,7 +104,7 @@ def row_costs(
             if max(lack - freed.get(name, 0) for lack, name in zip(missing, names, strict=True)) <= 0:
                 break
             gone.append(pod.uid)
-            cost[row] += toll.price(unit, pod)
+            cost[row] += victims.price(unit, pod)
             requests = pod.shape.requests
             if requests not in given:
                 amounts = dict(snapshot.amounts(requests))
@@ -119,7 +119,7 @@ def fewest_victims(
     by_row: Mapping[int, list[tuple[Running, PodFacts]]],
     placement: Placement,
     vacancies: Vacancies = NO_VACANCIES,
-) -> Toll:
+) -> ChosenVictims:
     """Victims that make room for a placement where it stands: cheapest first, then spared again where not needed."""
     demand: dict[int, Ints] = {}
     for pod in placement.pods[: placement.core]:
@@ -127,36 +127,36 @@ def fewest_victims(
         need = demand.setdefault(row, np.zeros(len(snapshot.resources), dtype=np.int64))
         for r, amount in snapshot.amounts(pod.shape.requests):
             need[r] += amount
-    toll = Toll(units)
+    victims = ChosenVictims(units)
     given = _Given(snapshot)
     left = {row: snapshot.free[:, row] - need for row, need in demand.items()}
     for row in sorted(demand):
         here = by_row.get(row, [])
         for unit, pod in here:
-            if toll.price(unit, pod) == 0:
+            if victims.price(unit, pod) == 0:
                 left[row] = left[row] + given.by(pod)
         short = (left[row] < 0) & (demand[row] > 0)
-        for unit, pod in sorted(here, key=lambda c: toll.price(*c)):
+        for unit, pod in sorted(here, key=lambda c: victims.price(*c)):
             if not short.any():
                 break
             gives = given.by(pod)
-            if toll.price(unit, pod) > 0 and (gives[short] > 0).any():
-                toll.take(unit, pod)
+            if victims.price(unit, pod) > 0 and (gives[short] > 0).any():
+                victims.take(unit, pod)
                 left[row] = left[row] + gives
                 short = (left[row] < 0) & (demand[row] > 0)
         if vacancies and short.any():
-            _take_for_devices(snapshot, toll, here, row, demand[row], vacancies)
-    _spare_needless(snapshot, toll, demand, given)
-    return toll
+            _take_for_devices(snapshot, victims, here, row, demand[row], vacancies)
+    _spare_needless(snapshot, victims, demand, given)
+    return victims
 
 
 def _take_for_devices(
-    snapshot: Snapshot, toll: Toll, here: Sequence[tuple[Running, PodFacts]], row: int, demand: Ints,
+    snapshot: Snapshot, victims: ChosenVictims, here: Sequence[tuple[Running, PodFacts]], row: int, demand: Ints,
     vacancies: Vacancies,
 ) -> None:  # fmt: skip
     """Takes pods of a row, the cheapest first, until what sources count there suffices, or nobody is left."""
     given = _Given(snapshot)
-    gone = [pod for unit, pod in here if toll.price(unit, pod) == 0]
+    gone = [pod for unit, pod in here if victims.price(unit, pod) == 0]
     left = snapshot.free[:, row] - demand + sum(map(given.by, gone), np.zeros_like(demand))
 
     def is_short() -> bool:
@@ -164,24 +164,24 @@ def _take_for_devices(
         more = np.array([freed.get(name, 0) for name in snapshot.resources], dtype=np.int64)
         return bool(((left + more < 0) & (demand > 0)).any())
 
-    for unit, pod in sorted(here, key=lambda c: toll.price(*c)):
+    for unit, pod in sorted(here, key=lambda c: victims.price(*c)):
         if not is_short():
             return
-        if toll.price(unit, pod) > 0:
-            toll.take(unit, pod)
+        if victims.price(unit, pod) > 0:
+            victims.take(unit, pod)
             gone.append(pod)
             left = left + given.by(pod)
 
 
-def _spare_needless(snapshot: Snapshot, toll: Toll, demand: Mapping[int, Ints], given: _Given) -> None:
+def _spare_needless(snapshot: Snapshot, victims: ChosenVictims, demand: Mapping[int, Ints], given: _Given) -> None:
     """Lets every choice stay whose pods still fit beside the placement, the most missed first."""
     rows = snapshot.nodes.row_of
     left = {row: snapshot.free[:, row] - need for row, need in demand.items()}
-    for pod in toll.pods():
+    for pod in victims.pods():
         row = rows.get(pod.node, -1)
         if row in left:
             left[row] = left[row] + given.by(pod)
-    for name, pods in toll.choices():
+    for name, pods in victims.choices():
         after: dict[int, Ints] = {}
         for pod in pods:
             row = rows.get(pod.node, -1)
@@ -189,7 +189,7 @@ def _spare_needless(snapshot: Snapshot, toll: Toll, demand: Mapping[int, Ints], 
                 after[row] = after.get(row, left[row]) - given.by(pod)
         if all(((amounts >= 0) | (demand[row] == 0)).all() for row, amounts in after.items()):
             left |= after
-            toll.spare(name)
+            victims.spare(name)
 
 
 class _Given:

@@ -7,7 +7,7 @@ whole, whatever its pods ask for: allowed domains, pinned domain, held nodes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -62,13 +62,13 @@ def allowed_mask(snapshot: Snapshot, shape: Shape, *, but: str = "") -> Mask:
         return mask
 
     derived = snapshot.nodes.derived
+
     # Shapes know their hash: asked again for one, nobody has to look at it. Shapes alike to the filters share a mask.
-    return derived((shape, but), lambda: derived(("allowed", but, *where(snapshot, shape)), passing))
+    def shared() -> Mask:
+        looked_at = [one.looks_at(shape) for one in snapshot.seams.filters if one.lasts]
+        return derived(("allowed", but, *looked_at), passing)
 
-
-def where(snapshot: Snapshot, shape: Shape) -> tuple[Hashable, ...]:
-    """What of a shape the lasting filters look at: shapes that agree in it are allowed on the same rows."""
-    return tuple([one.looks_at(shape) for one in snapshot.seams.filters if one.lasts])
+    return derived((shape, but), shared)
 
 
 def open_mask(snapshot: Snapshot, shape: Shape) -> Mask:
