@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import REGISTRY, CollectorRegistry
 from tests.support.fleet import GPU, KAI_QUEUE, QUOTA, device, elastic, install, kai_queue
 from tests.support.gangs import Bench, gang, group, member_json, scheduling
 
@@ -367,6 +367,7 @@ async def test_used_is_written_only_to_trees_that_name_this_scheduler(cluster: A
 
 @pytest.mark.simulated
 async def test_figures_by_queue_are_those_of_the_tree(cluster: Any, quotas: Any) -> None:
+    before = REGISTRY.get_sample_value("grove_quota_rejections_total") or 0
     async with scheduling(cluster) as bench:
         await bench.add_nodes(2)
         await quotas(elastic(own(bench, "a"), bench.namespace, 1, 2))
@@ -374,6 +375,7 @@ async def test_figures_by_queue_are_those_of_the_tree(cluster: Any, quotas: Any)
         await bench.apply(gang("waits", group("w", 1), labels=team(bench, "a")))
         await bench.expect({"runs/w": 2})
         await bench.condition("waits", status="False", reason="QuotaExceeded")
+        assert (REGISTRY.get_sample_value("grove_quota_rejections_total") or 0) > before
         registry = CollectorRegistry()
         watch_queues(bench.scheduler.quotas, bench.scheduler.view, registry)
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 from tests.support.fleet import GPU, install, reservation, standing
 from tests.support.gangs import Bench, gang, group, member_json, scheduling
 
@@ -67,9 +68,11 @@ async def test_others_do_not_get_what_is_reserved_and_its_owners_do(cluster: Any
         await cluster.settle(0.5)
         await bench.apply(gang("other", group("w", 1)))
         await bench.condition("other", status="False", reason="Unschedulable")
+        before = REGISTRY.get_sample_value("grove_reservation_used_total") or 0
         await bench.apply(gang("red", group("w", 2), labels=RED))
         await bench.expect({"red/w": 2})
         assert sorted((await users(bench)).values()) == [own(bench, "r0"), own(bench, "r1")]
+        assert REGISTRY.get_sample_value("grove_reservation_used_total") == before + 2
 
         async def written() -> Any:
             found = await cluster.client.get(Reservation, own(bench, "r0"))
