@@ -84,6 +84,7 @@ async def _classes(world: World, name: str) -> None:
         await world.client.create(PRIORITY_CLASS, {"metadata": {"name": f"{name}-{suffix}"}, "value": value})
 
 
+@pytest.mark.soak
 async def test_pods_of_high_priority_in_a_group_without_one_evict_nobody(plane: GangPlane, fresh_name: str) -> None:
     async with gang_world(plane, fresh_name) as world:
         await _classes(world, fresh_name)
@@ -160,6 +161,7 @@ async def test_the_shape_of_a_gang_that_was_told_cannot_change_and_its_size_can(
             await world.client.delete(PRIORITY_CLASS, f"{fresh_name}-{suffix}")
 
 
+@pytest.mark.soak
 async def test_a_gang_of_lower_priority_goes_whole(plane: GangPlane, fresh_name: str) -> None:
     async with gang_world(plane, fresh_name) as world:
         await _classes(world, fresh_name)

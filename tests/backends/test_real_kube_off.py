@@ -62,6 +62,7 @@ async def _refused(world: World) -> bool:
     return any("does not offer gangs" in one.description for one in clique.status.last_errors)
 
 
+@pytest.mark.soak
 async def test_without_its_gate_the_controller_manager_keeps_groups_and_the_gang_goes_all_the_same(
     tmp_path: Path, fresh_name: str
 ) -> None:

@@ -131,6 +131,7 @@ async def test_od8_a_changed_pod_spec_reaches_the_replacement_and_nobody_else(wo
     assert selectors == {"wl-0-pc-a-0": {"kubernetes.io/os": "linux"}, "wl-0-pc-a-1": {}}
 
 
+@pytest.mark.real_in("soak")
 async def test_od9_strategies_take_turns_with_a_change_each(world: World) -> None:
     await world.apply(od())
     await world.available("wl")

@@ -129,6 +129,7 @@ async def test_the_same_pods_under_a_new_podgang_are_placed_for_that_one(cluster
         await bench.condition("work", status="True", reason="GangScheduled")
 
 
+@pytest.mark.real_in("soak")
 @pytest.mark.parametrize("pods", [True, False], ids=["with its pods", "but its pods stay"])
 async def test_nobody_is_evicted_for_a_preemptor_that_is_gone(cluster: Any, classes: None, pods: bool) -> None:
     async with scheduling(cluster) as bench:

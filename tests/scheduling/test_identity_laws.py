@@ -12,10 +12,18 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from tests.support.gangs import Gang, gang, gang_json, group, member_json, pod_name
 
 from grove.api import labels
@@ -362,7 +370,13 @@ class Lives(RuleBasedStateMachine):
         assert self.world.broken == []
 
 
-Lives.TestCase.settings = settings(
-    max_examples=80, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
-)
-TestLives = Lives.TestCase
+ANY_LIFE = settings(max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def test_lives() -> None:
+    run_state_machine_as_test(Lives, settings=ANY_LIFE)
+
+
+@pytest.mark.soak
+def test_many_lives() -> None:
+    run_state_machine_as_test(Lives, settings=settings(ANY_LIFE, max_examples=400))

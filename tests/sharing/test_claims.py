@@ -85,6 +85,7 @@ async def test_claims_of_every_level_and_scope_are_made_and_used(world: World) -
     await world.eventually(gone)
 
 
+@pytest.mark.real_in("soak")
 async def test_claims_deleted_by_hand_come_back_at_every_level(world: World) -> None:
     every = [shared("AllReplicas")]
     members = group("grp", "m", resourceSharing=every)
@@ -240,6 +241,7 @@ async def test_a_kind_that_is_uninstalled_is_missed_and_holds_up_no_deletion(clu
         await world.eventually(gone)
 
 
+@pytest.mark.real_in("soak")
 async def test_domains_go_with_their_set_also_after_the_operators_switch_is_off(cluster: object) -> None:
     await install_compute_domains(cluster)
     async with operating(cluster, config=MNNVL) as world:

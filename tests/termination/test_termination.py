@@ -104,6 +104,7 @@ async def test_gt3_a_clique_that_can_spare_a_pod_waits_for_it_and_one_that_lost_
     await recovered(world)
 
 
+@pytest.mark.real_in("soak")
 async def test_gt4_copies_restart_alone_until_the_group_is_below_its_minimum(world: World) -> None:
     await world.apply(wl2(delay=DELAY))
     await world.available("wl")
