@@ -336,7 +336,7 @@ def _outside_reservations(gang: Gang) -> Gang:
     """The gang with pods that do without reservations, as far as they may; the same if nothing is changed by that."""
     changed: dict[str, PodFacts | None] = {}
     for pod in (pod for group in gang.groups() for pod in group.pods):
-        if (shape := outside(pod.shape)) is not pod.shape and shape != pod.shape:
+        if pod.shape.alternatives and (shape := outside(pod.shape)) != pod.shape:
             changed[pod.uid] = pod.shaped(shape)
     return gang.with_pods(changed)
 

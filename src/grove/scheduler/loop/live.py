@@ -71,14 +71,16 @@ class Scheduler:
         self.cache = Cache(client, tune_gc=tune_gc)
         snapshot = snapshot if snapshot is not None else Snapshot()
         snapshot.use(snapshot.seams.joined(weights=config.scores))
+        self._news = asyncio.Event()
         turns = asyncio.Semaphore(config.bind_concurrency)
         self.view = View(
             self.cache, client, snapshot, turns=turns, scheduler_name=config.scheduler_name,
-            takes_gangs=config.takes_gangs, wake=self._wake, bandwidth_label=config.network_bandwidth_label,
+            takes_gangs=config.takes_gangs, wake=self._news.set, bandwidth_label=config.network_bandwidth_label,
         )  # fmt: skip
-        Follower(self.cache, self.view, self._stirred)
-        self.queue = Queue(Backoff(config.backoff.initial, config.backoff.max))
         self._events = Recorder(client, config.scheduler_name, clock=clock)
+        self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle, say=say)
+        Follower(self.cache, self.view, self.reporter.stirred)
+        self.queue = Queue(Backoff(config.backoff.initial, config.backoff.max))
         self.quotas = Quotas(self.cache, client, self.view, self._events, clock, name=config.scheduler_name)
         self.view.quotas = self.quotas.ask
         self.reservations = Reservations(self.cache, client, self.view, self._events, clock)
@@ -112,7 +114,6 @@ class Scheduler:
                 Device: follow_devices,
             },
         )
-        self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle, say=say)
         binder = Binder(client, turns=turns, fits=self._fits, prepare=self.view.sources.prepare)
         self._committer = Committer(
             client, self.view, binder, self.reporter, self._events, clock, spawn=self._spawn, ended=self._ended
@@ -127,7 +128,6 @@ class Scheduler:
             self.view, self.queue, decider, self._committer, nominations, self.reporter, self._events, clock, config,
             self._wake_at, self.quotas,
         )  # fmt: skip
-        self._news = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self.in_step_since: float | None = None
@@ -196,19 +196,13 @@ class Scheduler:
 
     # What the parts ask of each other
 
-    def _wake(self) -> None:
-        self._news.set()
-
-    def _stirred(self, gang: str) -> None:
-        self.reporter.stirred(gang)
-
     def _ended(self, attempt: Attempt, all_bound: bool) -> None:
         self._cycle.ended(attempt, all_bound)
 
     def _wake_at(self, when_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(when_s, self._wake)
+        self._timer = asyncio.get_running_loop().call_at(when_s, self._news.set)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         if self._tasks is None:
