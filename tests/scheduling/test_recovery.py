@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from grove.api.core import Node, Pod, PriorityClass
 from grove.api.labels import GANG_TIMEOUT
 from grove.api.meta import find_condition
 from grove.api.podgang import PodGang
+from grove.kube.client import WatchEvent
 from grove.kube.clock import Clock
 from grove.kube.errors import Forbidden
 from grove.scheduler.loop.live import Scheduler
@@ -42,6 +44,19 @@ class Refusing(SimClient):
             await asyncio.get_running_loop().create_future()  # nobody will ever answer
         self.evictions_left -= 1
         await super().evict(namespace, pod, uid=uid, dry_run=dry_run)
+
+
+class LateOfPods(SimClient):
+    """When `is_behind` is set, watches of pods that are open bring nothing more; those opened afterwards are sound."""
+
+    is_behind = False
+
+    async def watch(self, kind: Any, *args: Any, **kwargs: Any) -> AsyncIterator[WatchEvent[Any]]:
+        opened_late = self.is_behind
+        async for event in super().watch(kind, *args, **kwargs):
+            if kind is Pod and self.is_behind and not opened_late:
+                await asyncio.get_running_loop().create_future()
+            yield event
 
 
 async def apply(client: SimClient, made: Gang) -> None:
@@ -131,6 +146,41 @@ def test_an_eviction_that_was_cut_short_is_finished_by_the_next_scheduler() -> N
     assert half == 3
     assert rest == 0
     assert high == []
+
+
+@pytest.mark.parametrize("watches", ["watches that hear", "watches that lag behind"])
+def test_who_gets_the_lease_knows_what_the_last_leader_bound(watches: str) -> None:
+    """A watch does not say how far behind it is: a new leader that believes in it would fill a full node again."""
+
+    async def story() -> tuple[list[str], list[str]]:
+        async with SimCluster(nodes=Topology(nodes=2, gpus=8)) as sim:
+            client, mine = sim.client(), LateOfPods(sim.server)
+            await client.create(PriorityClass, {"metadata": {"name": "high"}, "value": 1000})
+            await apply(client, gang("second", group("w", 2, gpus=8)))
+            standby = Scheduler(mine, SchedulerConfiguration(), sim.clock, say=sentence)
+            async with standby.following():
+                mine.is_behind = watches == "watches that lag behind"
+                await apply(client, gang("first", group("w", 2, gpus=8), priority_class="high"))
+                leader = asyncio.ensure_future(
+                    Scheduler(sim.client(), SchedulerConfiguration(), sim.clock, say=sentence).run()
+                )
+                await asyncio.sleep(5)
+                leader.cancel()
+                await asyncio.gather(leader, return_exceptions=True)
+                leading = asyncio.ensure_future(standby.lead())
+                await asyncio.sleep(10)
+                found = await on_nodes(client, "first"), await on_nodes(client, "second")
+                for pod in ("first-w-0", "first-w-1"):
+                    await client.delete(Pod, pod, NAMESPACE)
+                await client.delete(PodGang, "first", NAMESPACE)
+                await asyncio.sleep(60)
+                later = await on_nodes(client, "second")
+                leading.cancel()
+                await asyncio.gather(leading, return_exceptions=True)
+            assert later == ["second-w-0", "second-w-1"], "it follows what happens afterwards"
+            return found
+
+    assert run(story()) == (["first-w-0", "first-w-1"], [])
 
 
 class Jumping:

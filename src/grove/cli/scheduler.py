@@ -99,7 +99,7 @@ async def _serve(config: Any, kubeconfig: Path | None, context: str, record: Pat
         if leadership is None:
             await running.schedule()
         else:
-            await leadership.lead(running.schedule)
+            await leadership.lead(running.lead)
 
 
 @click.command()

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from grove.api.meta import Key, Object
 from grove.kube.client import Client
 from grove.kube.collector import Collector
-from grove.kube.errors import ConnectionLost
+from grove.kube.errors import ConnectionLost, NotFound
 from grove.kube.informer import HOPELESS, PAGE, STALL_S, Informer, Selection
 from grove.kube.store import OWNER, Handler, Indexer, Store
 
@@ -133,11 +133,7 @@ class Cache:
 
     async def stop(self) -> None:
         self._started = False
-        tasks = list(self._tasks.values())
-        self._tasks.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._stop_following()
         if self._collector is not None:
             self._collector.release()
 
@@ -165,11 +161,33 @@ class Cache:
         if self._collector is not None:
             self._collector.settle()
 
+    async def relist(self) -> None:
+        """Reads every kind anew; returns when nothing is missing that was written before the call.
+
+        A watch does not say how far it is behind, and one that was just interrupted is behind by any time. A kind that
+        the server does not know any more has nothing to read.
+        """
+        informers = list(self._informers.values())
+        await self._stop_following()
+        for informer in informers:
+            informer.forget_place()
+            self._follow(informer)
+        for informer in informers:
+            while not informer.synced.is_set() and not isinstance(informer.error, NotFound):
+                await informer.changed()
+
     async def _first_list(self, informer: Informer[Any]) -> None:
         while not informer.synced.is_set():
             if isinstance(informer.error, HOPELESS):
                 raise informer.error
             await informer.changed()
+
+    async def _stop_following(self) -> None:
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _follow(self, informer: Informer[Any]) -> None:
         if informer.kind not in self._tasks:

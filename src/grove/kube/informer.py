@@ -98,6 +98,11 @@ class Informer(Generic[T]):
             self._failures += 1
             await asyncio.sleep(self._delay())
 
+    def forget_place(self) -> None:
+        """Has the next `run` list anew, and `synced` wait for that; what is in the store stays until then."""
+        self._resume_at, self._failures, self.error = "", 0, None
+        self.synced.clear()
+
     async def changed(self) -> None:
         """Returns at the next news about this informer itself: synced, or in trouble."""
         self._changed.clear()

@@ -188,6 +188,35 @@ async def test_a_bookmark_moves_the_place_to_resume_from(api: FakeApi, client: H
         assert cache.informer(Thing).lists == 1
 
 
+async def test_a_list_anew_knows_what_a_silent_watch_did_not_bring(
+    api: FakeApi, client: HttpClient, streams: bool
+) -> None:
+    api.put("a", v="1")
+    api.put("b", v="1")
+    cache, follower = make(client)
+    async with cache:
+        await cache.wait_synced(LONG_S)
+        api.silent = True
+        api.put("a", v="2")
+        api.delete("b")
+        await until(lambda: api.stuck == 1)
+        api.silent = False  # the stuck stream stays stuck
+        await cache.relist()
+        assert {thing.key: thing.data["v"] for thing in cache.list(Thing)} == {A: "2"}
+        api.put("b", v="3")
+        await settled(api, cache, follower)
+
+
+async def test_a_kind_that_was_uninstalled_holds_up_no_list_anew(api: FakeApi, client: HttpClient) -> None:
+    api.put("a", v="1")
+    cache, _ = make(client)
+    async with cache:
+        await cache.wait_synced(LONG_S)
+        api.faults.append(lambda request: status(404, "NotFound"))
+        async with asyncio.timeout(LONG_S):
+            await cache.relist()
+
+
 async def test_a_watch_that_falls_silent_is_replaced(api: FakeApi, client: HttpClient) -> None:
     api.put("a", v="1")
     cache, follower = make(client, stall_s=0.2)

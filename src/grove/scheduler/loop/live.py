@@ -145,7 +145,7 @@ class Scheduler:
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
-        """Keeps the caches in step and decides nothing: what a standby does until it leads."""
+        """Keeps the caches in step and decides nothing: what a standby does until it leads (`lead`)."""
         await self.view.claims.follow(self.cache, self._client)
         await self._optional.look()
         async with self.cache:
@@ -162,6 +162,15 @@ class Scheduler:
                 self.in_step_since = None
                 looking.cancel()
                 await asyncio.gather(looking, return_exceptions=True)
+
+    async def lead(self) -> None:
+        """`schedule` for one that stood by, once it knows everything the leader before it wrote.
+
+        Caches may be behind by any time, and what was bound meanwhile would be given away again.
+        """
+        await self.cache.relist()
+        log.info("read the cluster anew as the leader", pods=len(self.view.pods))
+        await self.schedule()
 
     async def schedule(self) -> None:
         """Decides and acts until cancelled; once, inside `following`."""
