@@ -307,8 +307,7 @@ async def test_a_quota_that_is_wrong_is_told_on_it_and_on_its_gangs_and_nothing_
         await bench.expect({"runs/w": 2})
         told = await bench.condition("stuck", status="False", reason="QueueInvalid")
         assert words in told.message
-        event = await bench.event("InvalidQueue")
-        assert words in event.message
+        event = await bench.event("InvalidQueue", words)  # of a cycle the first half is told when it has no parent yet
         assert event.involved_object.kind == "ElasticQuota"
 
 

@@ -284,10 +284,11 @@ class Bench:
     async def events(self, reason: str) -> list[Event]:
         return [event for event in (await self.client.list(Event, self.namespace)).items if event.reason == reason]
 
-    async def event(self, reason: str) -> Event:
+    async def event(self, reason: str, words: str = "") -> Event:
         async def reached() -> Any:
             found = await self.events(reason)
-            return found[0] if found else None
+            fitting = [event for event in found if words in event.message]
+            return fitting[0] if fitting else Wrong([event.message for event in found])
 
         found: Event = await self.cluster.eventually(reached)
         return found
