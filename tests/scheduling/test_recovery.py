@@ -17,6 +17,7 @@ from grove.api.podgang import PodGang
 from grove.kube.client import WatchEvent
 from grove.kube.clock import Clock
 from grove.kube.errors import Forbidden
+from grove.scheduler.loop.holding import Holding
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
 from grove.show.reasons import sentence
@@ -181,6 +182,36 @@ def test_who_gets_the_lease_knows_what_the_last_leader_bound(watches: str) -> No
             return found
 
     assert run(story()) == (["first-w-0", "first-w-1"], [])
+
+
+def test_a_back_off_that_ends_in_the_middle_of_a_turn_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the turn began the gang was not to be tried yet, and when it ended no moment lay ahead."""
+    quick = Holding.resume
+
+    async def slow(self: Holding) -> None:
+        await asyncio.sleep(0.02)
+        await quick(self)
+
+    async def story() -> tuple[int, int]:
+        async with SimCluster(nodes=Topology(nodes=1, gpus=1)) as sim:
+            scheduler = Scheduler(sim.client(), SchedulerConfiguration(), sim.clock, say=sentence)
+            task = asyncio.ensure_future(scheduler.run())
+            await apply(sim.client(), gang("wide", group("w", 2)))
+            await asyncio.sleep(30)
+            waiting = scheduler.queue.get(f"{NAMESPACE}/wide")
+            assert waiting is not None
+            before = waiting.failures
+            waiting.not_before_s = asyncio.get_running_loop().time() + 0.01
+            monkeypatch.setattr(Holding, "resume", slow)
+            scheduler.view.help_anybody()
+            await asyncio.sleep(5)
+            after = waiting.failures
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return before, after
+
+    before, after = run(story())
+    assert after == before + 1, "it was tried again"
 
 
 class Jumping:

@@ -157,10 +157,10 @@ class Cycle:
         next_hold_s = await self._holding.look_after_waiting(now)
         metrics.CYCLE_SECONDS.observe(now - began)
         metrics.PENDING.set(len(self._queue))
-        moments = (
-            next_hold_s, self._committer.next_deadline_s(), self._queue.next_due_s(now), self._nominations.next_look_s()
-        )  # fmt: skip
-        later = [moment for moment in moments if moment is not None and moment > now]
+        deadline_s, due_s = self._committer.next_deadline_s(), self._queue.next_due_s(began)
+        moments = (next_hold_s, deadline_s, due_s, self._nominations.next_look_s())
+        # Since it began: a moment that came in the middle of the turn was not looked at by it, and is next.
+        later = [moment for moment in moments if moment is not None and moment > began]
         if later:
             self._wake_at(min(later))
 
