@@ -144,7 +144,7 @@ def test_closed_nodes_are_left_alone():
 
 
 def test_surplus_follows_the_core_and_the_rest_is_named():
-    snapshot = snap(racks({"a": 2, "b": 3}))
+    snapshot = snap(racks({"a": 2, "b": 2}))
     answer = place(snapshot, gang(group("g", 4, 8, minimum=2), required=RACK))
     assert isinstance(answer, Placement)
     assert (answer.core, [p.node for p in answer.pods], answer.unplaced) == (2, ["a-0", "a-1"], answer.unplaced)

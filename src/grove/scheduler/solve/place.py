@@ -103,6 +103,9 @@ def _place_on(
             return refusal
     if problem.coupled:
         return _place_coupled(problem, budget)
+    whole = _whole(problem, budget)
+    if whole is not None:
+        return _answer(problem, whole, *_core_first(problem, whole.pods()))
     state = _core(problem, budget, closed, bounded=needing > 1)
     if isinstance(state, NoFit):
         return state
@@ -111,14 +114,46 @@ def _place_on(
     return _answer(problem, state, state.pods(), core)
 
 
+def _whole(problem: Problem, budget: Budget) -> State | None:
+    """All pods placed as if all of them were core; None if there are none above the minimum, or no quick way is found.
+
+    The domains that suit the core best may have no room for the rest. A gang that runs gets its surplus one by one.
+    """
+    surplus = any(group.pending > group.need for group in problem.groups)
+    if not surplus or problem.cost is not None or not (problem.root.need or problem.is_new):
+        return None
+    with problem.surplus_needed():
+        if not Weighed(
+            problem, State(problem, 1), bounds_for(problem, tuple(problem.root.groups)), 0, problem.size
+        ).is_enough:
+            return None
+        if not problem.is_new:
+            _leave_scattered_seats(problem)
+        return close_placement(problem, _quick_steps(problem, budget), budget.steps // 4)
+
+
+def _core_first(problem: Problem, pods: list[PodFacts]) -> tuple[list[PodFacts], int]:
+    """The pods in the order of their groups, with as many of each as its minimum needs in front; how many those are."""
+    group_of = {pod.uid: g for g, group in enumerate(problem.groups) for alike in group.classes for pod in alike}
+    by_group: list[list[PodFacts]] = [[] for _ in problem.groups]
+    for pod in pods:
+        by_group[group_of[pod.uid]].append(pod)
+    core = [pod for group, own in zip(problem.groups, by_group, strict=True) for pod in own[: group.need]]
+    rest = [pod for group, own in zip(problem.groups, by_group, strict=True) for pod in own[group.need :]]
+    return [*core, *rest], len(core)
+
+
+def _quick_steps(problem: Problem, budget: Budget) -> int:
+    return min(QUICK_STEPS * (1 + problem.size // ROWS_A_STEP), budget.steps // 2)
+
+
 def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded: bool) -> State | NoFit:
     """The core placed, close together if possible: a quick search for that, else the exact one, else a long one."""
     if problem.root.need == 0:
         return State(problem, 0)
     if not problem.is_new:
         _leave_scattered_seats(problem)
-    quick = min(QUICK_STEPS * (1 + problem.size // ROWS_A_STEP), budget.steps // 2)
-    state = close_placement(problem, quick, budget.steps // 2)
+    state = close_placement(problem, _quick_steps(problem, budget), budget.steps // 2)
     if state is not None:
         return state
     refusal = None if bounded else _refusal(problem, closed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -148,6 +149,22 @@ class Problem:
         same_class = [o for o in self.groups[chosen.group].options if self.options[o].kind == chosen.kind]
         requests = (shape.requests, *shape.alternatives)[same_class.index(option)]
         return pod.shaped(replace(shape, requests=requests, alternatives=()))
+
+    @contextmanager
+    def surplus_needed(self) -> Iterator[None]:
+        """Inside, pods above the minimum must be placed as those below."""
+        needed = [group.need for group in self.groups]
+        self._set_needs([group.pending for group in self.groups])
+        try:
+            yield
+        finally:
+            self._set_needs(needed)
+
+    def _set_needs(self, needed: list[int]) -> None:
+        for group, need in zip(self.groups, needed, strict=True):
+            group.need = need
+        for part in self.root.walk():
+            part.need = sum(needed[g] for g in part.groups)
 
     def segments(self, level: int) -> Segments:
         found = self._segments.get(level)

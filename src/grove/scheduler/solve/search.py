@@ -106,6 +106,8 @@ class Search:
             keys.append(-self._liking(part, run, starts, ends))
         if part is self._problem.root and self._headroom:
             keys.append(self._lacks_headroom(starts, ends))
+        if (missing := self._surplus_missing(part, run, starts, ends)) is not None:
+            keys.append(missing)
         crossed = np.zeros(starts.size, dtype=np.int64)
         for inner in part.preferring():
             if inner.prefer > part.level:
@@ -123,6 +125,18 @@ class Search:
     def _liking(self, part: Part, run: Run, starts: Ints, ends: Ints) -> Ints:
         self._state.spend(len(part.groups) * (run.high - run.low))
         return liking(self._problem, self._state, part.groups, (run.low, run.high), starts, ends)
+
+    def _surplus_missing(self, part: Part, run: Run, starts: Ints, ends: Ints) -> Ints | None:
+        """How many of the part's pods above the minimum each of these runs has no room for; None if it has none."""
+        problem, missing = self._problem, None
+        for g in part.groups:
+            group = problem.groups[g]
+            if group.pending > group.need:
+                rooms = [self._state.room(o, run.low, run.high) for o in group.options]
+                held = running_sum(np.sum(rooms, axis=0))
+                lacks = np.maximum(group.pending - held[ends - run.low] + held[starts - run.low], 0)
+                missing = lacks if missing is None else missing + lacks
+        return missing
 
     def _lacks_headroom(self, starts: Ints, ends: Ints) -> Ints:
         """0 where the gang and those expected to join it have room by plain sums, else 1."""
