@@ -60,23 +60,67 @@ def decode(here: World) -> Pod:
     return here.rng.choice([pod for pod in pods(here) if pod.metadata.labels[labels.POD_CLIQUE].endswith("decode")])
 
 
+def first_nodes(here: World) -> set[str]:
+    """The first node by name of every rack."""
+    nodes = sorted(here.all(Node), key=lambda node: node.metadata.name, reverse=True)
+    return set({node.metadata.labels[RACK]: node.metadata.name for node in nodes}.values())
+
+
+async def cordon(here: World, names: set[str], closed: bool) -> None:
+    for name in names:
+        await here.client.patch(Node, name, {"spec": {"unschedulable": closed or None}})
+
+
+async def tempt(here: World, room: int) -> None:
+    """Makes what packing alone would like better than the seats: a first node in each home with so many free GPUs, and
+    other racks that are full but for two."""
+    homes, first = set.union(*racks(here).values()), first_nodes(here)
+    await cordon(here, first, closed=False)
+    for node in here.all(Node):
+        name, is_home = node.metadata.name, node.metadata.labels[RACK] in homes
+        taken = (8 - room if is_home else 6) if name in first else (0 if is_home else 8)
+        asked = {"limits": {"nvidia.com/gpu": str(taken)}, "requests": {"nvidia.com/gpu": str(taken)}}
+        spec = {"nodeName": name, "containers": [{"name": "main", "image": "example/other", "resources": asked}]}
+        if taken:
+            meta = {"name": f"other-on-{name}", "namespace": here.namespace}
+            await here.client.create(Pod, {"metadata": meta, "spec": spec})
+
+
 @pytest.mark.parametrize("at_once", [True, False], ids=["gone at once", "while the old pod still terminates there"])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_deleted_pod_comes_back_to_its_node_or_at_least_to_its_rack(seed: int, at_once: bool) -> None:
     async def story() -> None:
         async with world(seed) as here:
+            await cordon(here, first_nodes(here), closed=True)
             await here.apply(sample())
             assert await here.until(lambda: stands(here))
             home = racks(here)
             assert [len(one) for one in home.values()] == [1, 1]
-            for _ in range(3):
-                lost = decode(here)
-                gone, before = {lost.metadata.uid}, sorted(pod.spec.node_name for pod in pods(here))
-                await here.client.delete(Pod, lost.metadata.name, here.namespace, grace_period_s=0 if at_once else None)
-                assert await here.until(lambda gone=gone: stands(here, gone))
-                assert (racks(here), scores(here)) == (home, [1.0, 1.0])
-                if at_once:
-                    assert sorted(pod.spec.node_name for pod in pods(here)) == before
+            await tempt(here, room=2 if at_once else 4)
+            lost = decode(here)
+            gone, before = {lost.metadata.uid}, sorted(pod.spec.node_name for pod in pods(here))
+            await here.client.delete(Pod, lost.metadata.name, here.namespace, grace_period_s=0 if at_once else None)
+            assert await here.until(lambda: stands(here, gone))
+            assert (racks(here), scores(here)) == (home, [1.0, 1.0])
+            if at_once:
+                assert sorted(pod.spec.node_name for pod in pods(here)) == before
+
+    run(story())
+
+
+def test_the_score_says_so_when_a_replaced_pod_found_no_room_in_its_rack() -> None:
+    async def story() -> None:
+        async with world(seed=1) as here:
+            await cordon(here, first_nodes(here), closed=True)
+            await here.apply(sample())
+            assert await here.until(lambda: stands(here))
+            home, lost = racks(here), decode(here)
+            await cordon(here, {lost.spec.node_name}, closed=True)
+            await here.client.delete(Pod, lost.metadata.name, here.namespace, grace_period_s=0)
+            assert await here.until(lambda: stands(here, {lost.metadata.uid}))
+            assert sorted(len(one) for one in racks(here).values()) == [1, 2]
+            torn = next(i for i, gang in enumerate(GANGS) if racks(here)[gang] != home[gang])
+            assert await here.until(lambda: scores(here)[torn] == 0.5 and scores(here)[1 - torn] == 1.0)
 
     run(story())
 

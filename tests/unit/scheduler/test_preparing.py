@@ -16,12 +16,12 @@ from grove.sim.loop import run
 
 
 class Server:
-    """One claim; every write takes a second and conflicts with any other since it was read."""
+    """One claim; every write takes a second, or as long as it is told, and conflicts with others since it was read."""
 
-    def __init__(self, *troubles: Exception, always: Exception | None = None) -> None:
+    def __init__(self, *troubles: Exception, always: Exception | None = None, write_s: float = 1.0) -> None:
         self.users: list[Json] = []
         self.version = self.writes = self.at_once = self.most_at_once = 0
-        self.troubles, self.always = list(troubles), always
+        self.troubles, self.always, self.write_s = list(troubles), always, write_s
 
     async def get(self, kind: type, name: str, namespace: str = "") -> ResourceClaim:
         meta = ObjectMeta(name=name, namespace=namespace, resource_version=str(self.version))
@@ -34,7 +34,7 @@ class Server:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
-            await asyncio.sleep(1)
+            await asyncio.sleep(self.write_s)
         finally:
             self.at_once -= 1
         if self.always is not None:
@@ -71,7 +71,8 @@ async def written(server: Server, pods: int = 1, deadline_s: float = 30.0) -> tu
     loop = asyncio.get_running_loop()
     began = loop.time()
     writes = (writer.write(Claims(), pod(n), began + deadline_s) for n in range(pods))  # type: ignore[arg-type]
-    results = await asyncio.gather(*writes, return_exceptions=True)
+    async with asyncio.timeout(10 * deadline_s):
+        results = await asyncio.gather(*writes, return_exceptions=True)
     return list(results), loop.time() - began
 
 
@@ -105,6 +106,13 @@ def test_a_claim_that_is_never_still_ends_with_the_deadline() -> None:
     assert "could not be given to the pod" in results[0]
     assert 10 < took_s < 30
     assert server.writes < 20
+
+
+def test_there_is_a_pause_between_tries_that_grows() -> None:
+    server = Server(always=Conflict("it changed", code=409), write_s=0.001)
+    results, _ = run(written(server, pods=50, deadline_s=20.0))
+    assert all("could not be given to the pod" in one for one in results)
+    assert server.writes < 20 * 50
 
 
 def test_a_refusal_is_an_answer() -> None:
