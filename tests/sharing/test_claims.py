@@ -128,6 +128,40 @@ async def test_a_template_that_is_missing_is_waited_for(world: World) -> None:
     await world.eventually(healed, 90)
 
 
+@pytest.mark.real_in("soak")
+@pytest.mark.parametrize("level", ["set", "group", "clique"])
+async def test_claims_outlive_the_template_they_were_made_from(world: World, level: str) -> None:
+    """Pods use them: without theirs no pod could be replaced."""
+    meta = {"name": "gpu", "namespace": world.namespace}
+    await world.client.create(ResourceClaimTemplate, {"metadata": meta, "spec": {"spec": DEVICES}})
+    every = [shared("AllReplicas")]
+    members = group("grp", "m", **({"resourceSharing": every} if level == "group" else {}))
+    of_set = {"resourceSharing": every} if level == "set" else {}
+    await world.apply(
+        pcs("rs", clique("w", sharing=every if level == "clique" else ()), clique("m"), groups=[members], **of_set)
+    )
+    await world.eventually(lambda: _has_pods(world, 2))
+    await world.quiet()
+    before = [one.metadata.uid for one in await world.list(ResourceClaim)]
+    assert len(before) == 1
+
+    await world.delete(ResourceClaimTemplate, "gpu")
+    old = {pod.metadata.uid for pod in await world.pods()}
+    for pod in await world.pods():
+        await world.delete(Pod, pod.metadata.name)
+    look = {"metadata": {"annotations": {"grove.io/reconcile-trigger": "now"}}}
+    await world.client.patch(PodCliqueSet, "rs", look, world.namespace)
+
+    async def replaced() -> bool:
+        now = {pod.metadata.uid for pod in await world.pods()}
+        return len(now) == 2 and not now & old
+
+    await world.eventually(replaced)
+    await world.quiet()
+    assert [one.metadata.uid for one in await world.list(ResourceClaim) if not one.metadata.is_deleting] == before
+    assert (await world.get(PodCliqueSet, "rs")).status.last_errors == ()
+
+
 async def test_compute_domains_come_and_go_with_their_replica(cluster: object) -> None:
     await install_compute_domains(cluster)
     async with operating(cluster, config=MNNVL) as world:

@@ -86,10 +86,17 @@ class SharedClaims:
             return Changes()
         if not await self._optional.has(ResourceClaim):
             return Changes.without(code, ResourceClaim.RESOURCE)
-        templates = await self._templates(pcs, sharing)
-        found = wanted(lambda namespace, name: templates.get((namespace, name)))
-        names = [claim["metadata"]["name"] for claim in found.objects]
-        changes = await self._children.sync(ResourceClaim, owner, lambda: found.objects, version=names, code=code)
+        # A claim has its spec from its template when it is made; those that are there stay, whatever became of it.
+        found = wanted(lambda namespace, name: {})
+        names = {claim["metadata"]["name"] for claim in found.objects}
+        there = (one for one in self._cache.owned(ResourceClaim, by=owner.metadata.uid) if not one.metadata.is_deleting)
+        if not names <= {one.metadata.name for one in there}:
+            templates = await self._templates(pcs, sharing)
+            found = wanted(lambda namespace, name: templates.get((namespace, name)))
+        made = {claim["metadata"]["name"] for claim in found.objects}
+        changes = await self._children.sync(
+            ResourceClaim, owner, lambda: found.objects, version=made, code=code, without=names - made
+        )
         for template in found.missing_templates:
             changes.failed(
                 code, "create ResourceClaim", MissingTemplate(f"there is no ResourceClaimTemplate {template}")
