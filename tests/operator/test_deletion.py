@@ -133,6 +133,37 @@ async def test_pods_of_a_set_deleted_without_its_children_stay(world: World, awa
         await world.client.delete_collection(kind, world.namespace)
 
 
+@pytest.mark.parametrize("goes", ["a replica", "a clique", "the set"])
+async def test_pods_of_nobody_with_the_labels_of_ours_stay(world: World, goes: str) -> None:
+    """As an earlier set of the same name leaves them that was deleted without its children, clique by clique."""
+    await world.apply(pcs("kept", clique("w", 2), replicas=2))
+    await world.available("kept")
+    nobodys = (await world.pods("kept-1-w"))[0]
+    await world.client.patch(Pod, nobodys.metadata.name, {"metadata": {"ownerReferences": None}}, world.namespace)
+
+    async def replaced() -> bool:
+        return len(await world.pods("kept-1-w")) == 3
+
+    await world.eventually(replaced)
+    await world.quiet()
+    before = {pod.metadata.uid for pod in await world.pods("kept-1-w")}
+    match goes:
+        case "a replica":
+            await world.scale(PodCliqueSet, "kept", 1)
+        case "a clique":
+            await world.delete(PodClique, "kept-1-w")
+        case "the set":
+            await world.delete(PodCliqueSet, "kept")
+
+    async def ours_are_gone() -> bool:
+        return {pod.metadata.uid for pod in await world.list(Pod)} & before == {nobodys.metadata.uid}
+
+    await world.eventually(ours_are_gone, 90)
+    await world.cluster.settle(3.0)
+    assert nobodys.metadata.uid in {pod.metadata.uid for pod in await world.pods()}
+    await world.delete(Pod, nobodys.metadata.name)
+
+
 async def test_pods_of_a_removed_clique_go_with_one_request(world: World) -> None:
     await world.apply(pcs("wide", clique("w", 20), replicas=2))
     await world.available("wide")

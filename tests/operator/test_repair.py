@@ -101,6 +101,14 @@ CHILDREN = [
 ]
 
 
+CHILDREN_OF_A_REPLICA = [
+    pytest.param(PodClique, "demo-0-w", id="a standalone clique"),
+    pytest.param(PodClique, "demo-0-g-1-m", id="a member clique", marks=pytest.mark.simulated),
+    pytest.param(PodCliqueScalingGroup, "demo-0-g", id="a scaling group", marks=pytest.mark.simulated),
+    pytest.param(Service, "demo-0", id="a service", marks=pytest.mark.simulated),
+]
+
+
 @pytest.mark.simulated  # in a world of its own each only there; on a real API server one after another is enough
 @pytest.mark.parametrize(("kind", "name"), CHILDREN)
 async def test_a_child_deleted_by_hand_comes_back(world: World, kind: type[Object], name: str) -> None:
@@ -152,6 +160,26 @@ async def _edited_and_put_right(world: World, edits: Sequence[Any]) -> None:
         return await look() == before
 
     await world.eventually(put_right)
+
+
+@pytest.mark.parametrize(("kind", "name"), CHILDREN_OF_A_REPLICA)
+async def test_a_child_labelled_with_a_replica_that_is_not_wanted_is_put_right_and_stays(
+    world: World, kind: type[Object], name: str
+) -> None:
+    """What replica it is of is said by its name; else an edit would take it down with its pods."""
+    before, pods = await world.get(kind, name), {pod.metadata.uid for pod in await world.pods()}
+
+    await world.client.patch(
+        kind, name, {"metadata": {"labels": {"grove.io/podcliqueset-replica-index": "5"}}}, world.namespace
+    )
+
+    async def put_right() -> bool:
+        return (await world.get(kind, name)).metadata.labels == before.metadata.labels
+
+    await world.eventually(put_right)
+    await world.quiet()
+    assert (await world.get(kind, name)).metadata.uid == before.metadata.uid
+    assert {pod.metadata.uid for pod in await world.pods()} == pods
 
 
 @pytest.mark.simulated
@@ -237,6 +265,23 @@ async def test_a_pod_deleted_by_hand_is_replaced_under_its_own_index(world: Worl
     gang = await world.get(PodGang, "demo-0")
     listed = {ref.name for one in gang.spec.podgroups if one.name == "demo-0-w" for ref in one.pod_references}
     assert listed == {pod.metadata.name for pod in await world.pods("demo-0-w")}
+
+
+async def test_a_pod_that_is_taken_out_of_its_clique_is_replaced(world: World) -> None:
+    """As somebody does who wants to look at it in peace: it keeps running, and is nobody's."""
+    first = next(pod for pod in await world.pods("demo-0-w") if pod.spec.hostname == "demo-0-w-0")
+
+    await world.client.patch(Pod, first.metadata.name, {"metadata": {"ownerReferences": None}}, world.namespace)
+
+    async def replaced() -> bool:
+        gang = await world.get(PodGang, "demo-0")
+        listed = {ref.name for one in gang.spec.podgroups if one.name == "demo-0-w" for ref in one.pod_references}
+        owned = {pod.metadata.name for pod in await world.pods("demo-0-w") if pod.metadata.owner_references}
+        return len(owned) == 2 and listed == owned
+
+    await world.eventually(replaced)
+    assert first.metadata.uid in {pod.metadata.uid for pod in await world.pods("demo-0-w")}
+    await world.delete(Pod, first.metadata.name)
 
 
 async def test_conditions_of_others_on_a_gang_stay(world: World) -> None:

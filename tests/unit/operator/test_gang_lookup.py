@@ -10,8 +10,8 @@ from tests.support.manifests import clique, group, pcs
 from tests.support.puregraph import gang_layouts
 
 from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
-from grove.operator.podgang.gangs import find_gang_layout, find_replica
-from grove.operator.shared.layout import replica_layouts
+from grove.operator.podgang.gangs import find_gang_layout
+from grove.operator.shared.layout import find_replica, replica_layouts
 
 SHAPE = pcs(
     "a-1", clique("w"), clique("lead"), clique("m"), clique("n"), replicas=12,

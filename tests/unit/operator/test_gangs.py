@@ -19,13 +19,12 @@ from grove.operator.podgang.gangs import (
     GangContext,
     WantedGang,
     find_gang_layout,
-    find_replica,
     gate_removal,
     is_scheduled,
     may_be_ungated,
 )
 from grove.operator.podgang.status import gang_status
-from grove.operator.shared.layout import live_replicas
+from grove.operator.shared.layout import find_replica, live_replicas
 from grove.sim.patch import json_patch
 
 PAIR = pcs("d", clique("a", 2, min_available=1), clique("b"))

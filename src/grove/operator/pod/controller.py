@@ -16,6 +16,7 @@ from grove.kube.errors import Conflict, Invalid, NotFound
 from grove.kube.writes import in_parallel
 from grove.operator.pod.plan import BlockedChange, blocked_changes, condition_patch, ready_in_gang
 from grove.operator.shared.cluster.deps import Deps
+from grove.operator.shared.cluster.sets import owner_keys, owner_name
 from grove.operator.shared.layout import unit_of
 from grove.operator.shared.startup import parent_minimums
 
@@ -79,17 +80,15 @@ class StartupBlockedController:
     # Waking
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        pod = new or old
-        owner = pod.metadata.controller if pod is not None else None
-        if pod is None or owner is None or owner.kind != PodClique.RESOURCE.kind:
-            return
-        key = Key(pod.metadata.namespace, owner.name)
+        owners = owner_keys(PodClique, old, new)
         if new is not None and (old is None or old.status != new.status) and new.spec.init_containers:
-            self._queue.add(key)
+            for key in owners:
+                self._queue.add(key)
         if _counts(old) != _counts(new):
-            for child in self._cache.by_index(PodClique, PARENT, key):
+            for child in (one for key in owners for one in self._cache.by_index(PodClique, PARENT, key)):
                 self._queue.add(child.key)
 
 
-def _counts(pod: Pod | None) -> bool:
-    return pod is not None and pod.is_ready and not pod.metadata.is_deleting
+def _counts(pod: Pod | None) -> str:
+    """The PodClique for which a pod counts as ready; empty if for none."""
+    return owner_name(pod, PodClique) if pod is not None and pod.is_ready and not pod.metadata.is_deleting else ""

@@ -26,7 +26,7 @@ from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_clique, release
 from grove.operator.shared.cluster.pod_facts import ON_NODE, PodLoads, VanishedNodes, Waits, by_node
 from grove.operator.shared.cluster.pod_writer import PodWriter
-from grove.operator.shared.cluster.sets import SET, set_key
+from grove.operator.shared.cluster.sets import SET, owner_keys, set_key
 from grove.operator.shared.layout import Unit, replica_of, unit_of
 from grove.operator.shared.outcome import COMPLETE, Outcome
 from grove.operator.shared.rollout import concerned_replicas, is_paused
@@ -188,7 +188,7 @@ class PodCliqueController:
         if labels.CLIQUE_FINALIZER in clique.metadata.finalizers:
             pods = self._cache.owned(Pod, by=clique.metadata.uid)
             if not self._goes_with_set(clique) and not all(pod.metadata.is_deleting for pod in pods):
-                await delete_ahead_of_clique(self._deps.client, clique)
+                await delete_ahead_of_clique(self._cache, self._deps.client, clique)
             await release(self._deps.client, clique, labels.CLIQUE_FINALIZER)
         return DONE
 
@@ -216,12 +216,10 @@ class PodCliqueController:
                 self._queue.add(child.key, after_s=SETTLE_S)
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        pod = new or old
-        owner = pod.metadata.controller if pod is not None else None
-        if pod is None or owner is None or owner.kind != PodClique.RESOURCE.kind:
-            return
-        is_ready = new is not None and new.is_ready and not (old is not None and old.is_ready)
-        self._queue.add(Key(pod.metadata.namespace, owner.name), priority=TOLD_FIRST * is_ready, after_s=SETTLE_S)
+        priority = TOLD_FIRST * (new is not None and new.is_ready and not (old is not None and old.is_ready))
+        # By its old owner too: somebody may have taken it out of its clique.
+        for owner in owner_keys(PodClique, old, new):
+            self._queue.add(owner, priority=priority, after_s=SETTLE_S)
         if old is not None and new is not None and new.is_scheduled and not old.is_scheduled:
             self._wake_scaled(new)
 

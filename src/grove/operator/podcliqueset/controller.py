@@ -32,7 +32,7 @@ from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_set, delete_replicas, release
 from grove.operator.shared.cluster.sets import SET, set_key
 from grove.operator.shared.diff import finalizer_patch, is_controlled_by, status_patch
-from grove.operator.shared.layout import replica_of
+from grove.operator.shared.layout import find_replica, replica_of
 from grove.operator.shared.outcome import Outcome, outcome_of, with_outcome
 from grove.operator.shared.rollout import is_open
 from grove.operator.shared.startup import has_start_order, mounts_token
@@ -209,7 +209,8 @@ class PodCliqueSetController:
         found = (one for kind in kinds for one in self._cache.owned(kind, by=pcs.metadata.uid))
         return {
             replica for one in found
-            if (replica := replica_of(one.metadata)) is not None and replica >= pcs.spec.replicas
+            if (replica := find_replica(pcs.metadata.name, one.metadata.name)) is not None
+            and replica >= pcs.spec.replicas
             and not one.metadata.is_deleting
         }  # fmt: skip
 
@@ -311,7 +312,7 @@ class PodCliqueSetController:
             status = with_outcome(pcs.status, pcs.status, outcome, outcome, self._deps.clock.now())
             await self._deps.statuses.write(pcs, status, news=True)
             raise
-        await delete_ahead_of_set(self._deps.client, pcs)
+        await delete_ahead_of_set(self._cache, self._deps.client, pcs)
         await release(self._deps.client, pcs, labels.SET_FINALIZER)
         return DONE
 
@@ -355,7 +356,7 @@ class PodCliqueSetController:
 
     def _is_on_its_way_out(self, found: Key, old: Object, new: Object | None) -> bool:
         """Whether a child goes as it should: it is of a replica that the set does not want any more."""
-        pcs, replica = self._cache.get(PodCliqueSet, found), replica_of(old.metadata)
+        pcs, replica = self._cache.get(PodCliqueSet, found), find_replica(found.name, old.metadata.name)
         is_unwanted = pcs is not None and replica is not None and replica >= pcs.spec.replicas
         return is_unwanted and (new is None or new.metadata.is_deleting)
 

@@ -256,6 +256,7 @@ def _is_leaving(old: Object, new: Object) -> bool:
 def _is_listed_otherwise(old: Pod, new: Pod) -> bool:
     return (
         old.metadata.labels != new.metadata.labels
+        or old.metadata.owner_references != new.metadata.owner_references
         or (old.status.phase == "Failed") != (new.status.phase == "Failed")
         or _is_leaving(old, new)
     )

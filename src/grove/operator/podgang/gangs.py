@@ -25,6 +25,7 @@ from grove.operator.shared.layout import (
     GroupReplicas,
     PodsOf,
     Unit,
+    find_replica,
     find_scaled_layout,
     min_pods,
     replica_layouts,
@@ -105,15 +106,6 @@ def find_gang_layout(pcs: PodCliqueSet, name: str, group_replicas: GroupReplicas
     if name == names.base_gang(pcs.metadata.name, replica):
         return next(replica_layouts(pcs, replica, group_replicas))
     return find_scaled_layout(pcs, replica, name, group_replicas)
-
-
-def find_replica(pcs_name: str, gang: str) -> int | None:
-    """The replica of a set a gang belongs to, by the gang's name; None if it is not named after the set."""
-    prefix = f"{pcs_name}-"
-    if not gang.startswith(prefix):
-        return None
-    number = gang[len(prefix) :].partition("-")[0]
-    return int(number) if number.isascii() and number.isdigit() else None
 
 
 def referenced(pods: Iterable[Pod], gang: str) -> list[Pod]:

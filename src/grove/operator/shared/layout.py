@@ -130,8 +130,17 @@ def group_config_of(pcs: PodCliqueSet, group_fqn: str, replica: int) -> ScalingG
 
 
 def replica_of(meta: ObjectMeta) -> int | None:
-    """The replica of its set an object belongs to."""
+    """The replica of its set an object belongs to, by its label."""
     return _index(meta, labels.REPLICA_INDEX)
+
+
+def find_replica(pcs_name: str, name: str) -> int | None:
+    """The replica of its set that something belongs to, by its name, which nobody can edit; None for what is of all."""
+    prefix = f"{pcs_name}-"
+    if not name.startswith(prefix):
+        return None
+    number = name[len(prefix) :].partition("-")[0]
+    return int(number) if number.isascii() and number.isdigit() else None
 
 
 def group_replica_of(meta: ObjectMeta) -> int | None:

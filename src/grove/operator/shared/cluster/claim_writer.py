@@ -38,13 +38,18 @@ def edited_claim_owner(kind: type[Object], wake: Callable[[Key], None]) -> Handl
     """A handler that wakes the owner, of this kind, of a claim that was deleted or edited by hand."""
 
     def on_claim(old: Object | None, new: Object | None) -> None:
-        if old is None or (new is not None and old.metadata.labels == new.metadata.labels):
+        if old is None or (new is not None and not _is_edited(old, new)):
             return
         owner = old.metadata.controller
         if owner is not None and owner.kind == kind.RESOURCE.kind:
             wake(Key(old.metadata.namespace, owner.name))
 
     return on_claim
+
+
+def _is_edited(old: Object, new: Object) -> bool:
+    before, after = old.metadata, new.metadata
+    return before.labels != after.labels or before.owner_references != after.owner_references
 
 
 class SharedClaims:

@@ -5,7 +5,9 @@ Here PodGangs go first, so that no scheduler reports on gangs that are going, an
 that goes has its EndpointSlice written. Then the pods and after them their PodCliques, by a few collection deletes at
 once: the API server works each off one by one, and the garbage collector would ask twice about each. It is safe while
 our finalizer holds the object: until that is off nobody can have made another of the same name, whose children would
-carry the same labels. What fails is left to the garbage collector, or, of a set that stays, tried again.
+carry the same labels. An earlier one may have left some to stay (deleted with orphans): where anything with those
+labels has another owner or none, nothing is deleted by label. What fails is left to the garbage collector, or, of a set
+that stays, tried again.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
@@ -26,9 +29,10 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import KubeError, NotFound
-from grove.operator.shared.cluster.sets import SET
+from grove.kube.writes import in_parallel
+from grove.operator.shared.cluster.sets import SET, by_set
 from grove.operator.shared.diff import finalizer_patch
-from grove.operator.shared.layout import replica_of
+from grove.operator.shared.layout import find_replica, replica_of
 
 ORPHAN = "orphan"
 """Kubernetes' own finalizer on an object whose children its deleter wants to keep."""
@@ -38,10 +42,10 @@ AT_ONCE = 8
 log = structlog.get_logger(__name__)
 
 
-async def delete_ahead_of_set(client: Client, pcs: PodCliqueSet) -> None:
+async def delete_ahead_of_set(cache: Cache, client: Client, pcs: PodCliqueSet) -> None:
     """PodGangs and Services of a set that goes, then its pods, then its PodCliques and scaling groups."""
     selector = labelsets.set_selector(pcs.metadata.name)
-    if not await _has_children(client, pcs, PodGang, selector):
+    if _has_strangers(cache, pcs) or not await _has_children(client, pcs, PodGang, selector):
         return
     gangs = asyncio.ensure_future(_delete_all(client, pcs, PodGang, selector))
     chunks = _chunks(range(pcs.spec.replicas)) if pcs.spec.replicas > 1 else []
@@ -64,23 +68,36 @@ async def delete_replicas(
     The cache shows at once what is gone, which is returned. What fails is still to be deleted, one by one.
     """
     gone: list[Object] = []
+    owners, name = _owners(cache, pcs), pcs.metadata.name
+
+    def is_own(one: Object, of: frozenset[int]) -> bool:
+        return _is_owned(one, owners) and find_replica(name, one.metadata.name) in of
 
     async def delete_part(part: str, of: frozenset[int]) -> None:
         for kind in (Service, Pod, PodClique, PodCliqueScalingGroup):
             found = [one for one in cache.by_index(kind, SET, pcs.key) if replica_of(one.metadata) in of]
-            if found and await _delete_all(client, pcs, kind, part):
-                gone.extend(found)
-                for one in found:
-                    cache.removed(one)
+            own = [one for one in found if is_own(one, of)]
+            if own and len(own) == len(found):
+                own = own if await _delete_all(client, pcs, kind, part) else []
+            else:
+                own = await _delete_each(client, pcs, own)
+            gone.extend(own)
+            for one in own:
+                cache.removed(one)
 
     selector, chunks = labelsets.set_selector(pcs.metadata.name), _chunks(sorted(replicas))
     await asyncio.gather(*(delete_part(_part(selector, chunk), frozenset(chunk)) for chunk in chunks))
     return gone
 
 
-async def delete_ahead_of_clique(client: Client, clique: PodClique) -> None:
+async def delete_ahead_of_clique(cache: Cache, client: Client, clique: PodClique) -> None:
     """The pods of a clique that goes."""
-    selector = f"{labels.POD_CLIQUE}={clique.metadata.name}"
+    name, selector = clique.metadata.name, f"{labels.POD_CLIQUE}={clique.metadata.name}"
+    pods = (pod for key in by_set(clique) for pod in cache.by_index(Pod, SET, key))
+    if any(
+        _is_stranger(pod, {clique.metadata.uid}) for pod in pods if pod.metadata.labels.get(labels.POD_CLIQUE) == name
+    ):
+        return
     if await _has_children(client, clique, Pod, selector):
         await _delete_all(client, clique, Pod, selector)
 
@@ -110,6 +127,27 @@ async def _has_children(client: Client, owner: Object, child: type[Object], sele
     return any(ref.uid == owner.metadata.uid for one in page.items for ref in one.metadata.owner_references)
 
 
+def _has_strangers(cache: Cache, pcs: PodCliqueSet) -> bool:
+    """Whether something carries the labels of the set and is not the set's."""
+    owners, kinds = _owners(cache, pcs), (PodGang, Service, Pod, PodClique, PodCliqueScalingGroup)
+    return any(_is_stranger(one, owners) for kind in kinds for one in cache.by_index(kind, SET, pcs.key))
+
+
+def _owners(cache: Cache, pcs: PodCliqueSet) -> set[str]:
+    """UIDs of the set and of everything of it that owns something."""
+    groups = {one.metadata.uid for one in cache.owned(PodCliqueScalingGroup, by=pcs.metadata.uid)}
+    above = {pcs.metadata.uid, *groups}
+    return above | {clique.metadata.uid for uid in above for clique in cache.owned(PodClique, by=uid)}
+
+
+def _is_owned(one: Object, owners: Collection[str]) -> bool:
+    return any(ref.uid in owners for ref in one.metadata.owner_references)
+
+
+def _is_stranger(one: Object, owners: Collection[str]) -> bool:
+    return not one.metadata.is_deleting and not _is_owned(one, owners)
+
+
 async def _delete_in_turn(client: Client, owner: Object, kinds: Iterable[type[Object]], selector: str) -> None:
     for kind in kinds:
         await _delete_all(client, owner, kind, selector)
@@ -123,6 +161,20 @@ async def _delete_all(client: Client, owner: Object, kind: type[Object], selecto
         log.info("not deleted together", owner=str(owner.key), what=kind.RESOURCE.plural, error=str(error))
         return False
     return True
+
+
+async def _delete_each(client: Client, owner: Object, objects: Sequence[Object]) -> list[Object]:
+    """Deletes one by one, and returns what is gone."""
+    gone: list[Object] = []
+
+    async def delete(one: Object) -> None:
+        with suppress(NotFound):
+            await client.delete(type(one), one.metadata.name, one.metadata.namespace, uid=one.metadata.uid)
+        gone.append(one)
+
+    for error in await in_parallel([partial(delete, one) for one in objects]):
+        log.info("not deleted", owner=str(owner.key), error=str(error))
+    return gone
 
 
 def _chunks(replicas: Sequence[int]) -> list[Sequence[int]]:

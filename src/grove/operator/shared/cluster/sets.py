@@ -40,6 +40,12 @@ def owner_name(obj: Object, kind: type[Object]) -> str:
     return owner.name if owner is not None and owner.kind == kind.RESOURCE.kind else ""
 
 
+def owner_keys(kind: type[Object], old: Object | None, new: Object | None) -> set[Key]:
+    """Keys of the controllers of this kind that an object had before an event and has after it."""
+    shown = (one for one in (old, new) if one is not None)
+    return {Key(one.metadata.namespace, name) for one in shown if (name := owner_name(one, kind))}
+
+
 def by_set(obj: Object) -> tuple[Key, ...]:
     found = set_key(obj)
     return (found,) if found is not None else ()
