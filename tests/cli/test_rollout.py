@@ -60,6 +60,31 @@ async def chat(world: World) -> None:
     await kept(world, 1)
 
 
+@pytest.mark.simulated
+async def test_a_set_made_again_under_its_name_has_a_history_of_its_own(world: World) -> None:
+    """That of the one before goes when the garbage collector comes to it, and has the same name till then."""
+    await chat(world)
+    (old,) = await kept(world, 1)
+    held = {"metadata": {"finalizers": ["example.com/late"]}}
+    await world.client.patch(ControllerRevision, old.metadata.name, held, world.namespace)
+    await world.client.delete(PodCliqueSet, "chat", world.namespace)
+
+    async def made_again() -> bool:
+        await world.apply(world.system("chat", cliques=[server("leader", 1, 1), server("worker", 2, 1)]))
+        return True
+
+    await world.cluster.eventually(made_again)
+    await world.cluster.settle(20.0)
+    released = {"metadata": {"finalizers": None}}
+    await world.client.patch(ControllerRevision, old.metadata.name, released, world.namespace)
+
+    async def has_its_own() -> bool:
+        (found,) = await kept(world, 1)
+        return found.metadata.uid != old.metadata.uid
+
+    await world.cluster.eventually(has_its_own, 120)
+
+
 async def test_undo_restores_the_earlier_template_exactly(world: World) -> None:
     await chat(world)
     before = await template(world)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from tests.support.manifests import clique, group, pcs
@@ -14,6 +15,7 @@ from grove.api.node import PriorityClass
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.kube.errors import Unavailable
 
 pytestmark = pytest.mark.older_too
 
@@ -226,3 +228,28 @@ async def _gang_says(world: World, name: str, type_: str, said: tuple[str, str])
 
 async def _has_pods(world: World, clique_name: str, count: int) -> bool:
     return len(await world.pods(clique_name)) == count
+
+
+@pytest.mark.simulated
+async def test_what_a_replica_lost_while_it_was_on_its_way_out_comes_back_with_it(world: World) -> None:
+    """It could not be deleted for a while, and was wanted again before it was."""
+    in_order = "CliqueStartupTypeInOrder"
+    await world.apply(pcs("back", clique("a"), clique("w", 2), replicas=2, startup=in_order))
+    await world.available("back")
+
+    async def refuse(*_: Any, **__: Any) -> None:
+        raise Unavailable("not now")
+
+    client = world.operator_client
+    delete, delete_collection = client.delete, client.delete_collection
+    client.delete = client.delete_collection = refuse
+    await world.scale(PodCliqueSet, "back", 1)
+    await world.cluster.settle()
+    lost = (await world.pods("back-1-w"))[0]
+    await world.delete(Pod, lost.metadata.name)
+    await world.cluster.settle(40.0)
+    await world.scale(PodCliqueSet, "back", 2)
+    client.delete, client.delete_collection = delete, delete_collection
+
+    await world.available("back")
+    assert len(await world.pods("back-1-w")) == 2

@@ -313,6 +313,30 @@ async def test_max_unavailable_allows_more_units_but_never_below_the_minimum(wor
     assert witness.worst["wl-0/replicas"] == 2, "one may be taken as long as one was there"
 
 
+@pytest.mark.real_in("soak")
+async def test_more_units_are_taken_at_once_when_a_stuck_update_is_allowed_more(world: World) -> None:
+    one, three = ({"type": "RollingRecreate", "rollingRecreate": {"maxUnavailable": count}} for count in (1, 3))
+    await world.apply(pcs("wl", clique("pc-a", 4, min_available=1), strategy=one))
+    await world.available("wl")
+    world.binder.allow(0)
+    await change(world, "wl", "pc-a")
+
+    async def taken() -> int:
+        return sum(version == "two" for version in (await versions(world)).values())
+
+    async def is_stuck() -> bool:
+        return await taken() == 1
+
+    await world.eventually(is_stuck)
+    await world.quiet()
+    await world.client.patch(PodCliqueSet, "wl", {"spec": {"updateStrategy": three}}, world.namespace)
+
+    async def goes_on() -> bool:
+        return await taken() == 3
+
+    await world.eventually(goes_on)
+
+
 @pytest.mark.simulated
 async def test_what_needs_no_new_pods_restarts_nothing(world: World) -> None:
     await world.apply(wl1())

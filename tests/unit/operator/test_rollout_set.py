@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from tests.support.manifests import clique, group, pcs
 from tests.support.observed import NOW, clique_of, group_of, set_of
 
 from grove.api import conditions as words
 from grove.api.meta import Json, find_condition
-from grove.api.podcliqueset import PodCliqueSetStatus, PodCliqueSetUpdateProgress, ReplicaUpdate
+from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress, ReplicaUpdate
 from grove.api.status import ReplicaRestart
 from grove.operator.podcliqueset.rollout import (
     ReplicaState,
@@ -263,4 +264,16 @@ def status(*chosen_: int, hash_: str = OLD, ended: bool = False, restarts: tuple
 def test_whom_a_step_of_the_set_concerns(
     before: PodCliqueSetStatus, after: PodCliqueSetStatus, want: set[int] | None
 ) -> None:
-    assert concerned_replicas(before, after) == want
+    observed = set_of(demo())
+    old, new = (structs.replace(observed, status=one) for one in (before, after))
+    assert concerned_replicas(old, new) == want
+
+
+def test_whom_a_change_of_what_is_asked_for_concerns() -> None:
+    def asking(replicas: int, at_once: int) -> PodCliqueSet:
+        strategy = {"type": "RollingRecreate", "rollingRecreate": {"maxUnavailable": at_once}}
+        return structs.replace(set_of(demo(strategy=strategy, replicas=replicas)), status=status(1))
+
+    assert concerned_replicas(asking(2, 1), asking(4, 1)) == {2, 3}, "replicas that come, or come back"
+    assert concerned_replicas(asking(4, 1), asking(2, 1)) == set(), "those that go are nobody's concern any more"
+    assert concerned_replicas(asking(2, 1), asking(2, 2)) is None, "how many may be down at a time"

@@ -11,13 +11,14 @@ from functools import partial
 from grove.api.core import Pod
 from grove.api.meta import Key
 from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.controller import DONE, Result
 from grove.kube.errors import Conflict, Invalid, NotFound
 from grove.kube.writes import in_parallel
 from grove.operator.pod.plan import BlockedChange, blocked_changes, condition_patch, ready_in_gang
 from grove.operator.shared.cluster.deps import Deps
-from grove.operator.shared.cluster.sets import owner_keys, owner_name
-from grove.operator.shared.layout import unit_of
+from grove.operator.shared.cluster.sets import SET, owner_keys, owner_name
+from grove.operator.shared.layout import replica_of, unit_of
 from grove.operator.shared.startup import parent_minimums
 
 PARENT = "parent"
@@ -38,6 +39,7 @@ class StartupBlockedController:
         self._batches, self._queue = deps.status_batches, deps.queues.blocked_pods
         self._cache.add_index(PodClique, PARENT, by_parent)
         self._cache.on_event(Pod, self.on_pod)
+        self._cache.on_event(PodCliqueSet, self.on_set)
 
     async def reconcile(self, key: Key) -> Result:
         clique = self._cache.get(PodClique, key)
@@ -87,6 +89,14 @@ class StartupBlockedController:
         if _counts(old) != _counts(new):
             for child in (one for key in owners for one in self._cache.by_index(PodClique, PARENT, key)):
                 self._queue.add(child.key)
+
+    def on_set(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> None:
+        """Pods of a replica that was not wanted for a while were not told anything."""
+        if old is None or new is None or old.spec.replicas >= new.spec.replicas:
+            return
+        for clique in self._cache.by_index(PodClique, SET, new.key):
+            if clique.spec.starts_after and (replica_of(clique.metadata) or 0) >= old.spec.replicas:
+                self._queue.add(clique.key)
 
 
 def _counts(pod: Pod | None) -> str:

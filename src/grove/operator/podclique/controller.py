@@ -29,7 +29,7 @@ from grove.operator.shared.cluster.pod_writer import PodWriter
 from grove.operator.shared.cluster.sets import SET, owner_keys, set_key
 from grove.operator.shared.layout import Unit, replica_of, unit_of
 from grove.operator.shared.outcome import COMPLETE, Outcome
-from grove.operator.shared.rollout import concerned_replicas, is_paused
+from grove.operator.shared.rollout import concerned_replicas
 from grove.operator.shared.startup import parent_minimums
 from grove.operator.shared.status_batching import FIRST_S, PROGRESS_S, SETTLE_S
 
@@ -244,7 +244,7 @@ class PodCliqueController:
         """What counts as up to date is said by the set."""
         if old is None or new is None:
             return
-        concerned = None if is_paused(old) != is_paused(new) else concerned_replicas(old.status, new.status)
+        concerned = concerned_replicas(old, new)
         if concerned is not None and not concerned:
             return
         for clique in self._cache.by_index(PodClique, SET, new.key):

@@ -133,7 +133,7 @@ class ScalingGroupController:
     def on_set(self, old: PodCliqueSet | None, new: PodCliqueSet | None) -> None:
         if old is None or new is None:
             return
-        concerned = concerned_replicas(old.status, new.status)
+        concerned = concerned_replicas(old, new)
         if old.metadata.generation != new.metadata.generation or old.metadata.annotations != new.metadata.annotations:
             concerned = None
         if concerned is not None and not concerned:

@@ -22,7 +22,7 @@ import msgspec
 from grove.api import labels
 from grove.api.core import Pod
 from grove.api.podclique import PodClique
-from grove.api.podcliqueset import ON_DELETE, PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress
+from grove.api.podcliqueset import ON_DELETE, PodCliqueSet, PodCliqueSetUpdateProgress
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.status import ReplicaRestart
 from grove.operator.shared.layout import group_replica_of, replica_of
@@ -66,19 +66,20 @@ def is_chosen(pcs: PodCliqueSet, replica: int) -> bool:
     return is_rolling(pcs) and replica in _chosen(pcs.status.update_progress)
 
 
-def concerned_replicas(before: PodCliqueSetStatus, after: PodCliqueSetStatus) -> frozenset[int] | None:
-    """Replicas for which a set's new status asks for something else than the one before; None is all of them.
+def concerned_replicas(old: PodCliqueSet, new: PodCliqueSet) -> frozenset[int] | None:
+    """Replicas of which a set asks something else now than before; None is all of them.
 
     An update of a thousand replicas changes the status at every step: were each step looked at by every clique, the
-    whole would cost a million looks.
+    whole would cost a million looks. A replica that is wanted again was not looked at while it was not.
     """
+    before, after = old.status, new.status
     if before.current_generation_hash != after.current_generation_hash or before.adopted_hashes != after.adopted_hashes:
         return None
-    if _span(before.update_progress) != _span(after.update_progress):
+    if _span(before.update_progress) != _span(after.update_progress) or max_unavailable(old) != max_unavailable(new):
         return None
     restarts = set(before.replica_restarts) ^ set(after.replica_restarts)
     turns = _chosen(before.update_progress) ^ _chosen(after.update_progress)
-    return turns | {one.replica_index for one in restarts}
+    return turns | {one.replica_index for one in restarts} | set(range(old.spec.replicas, new.spec.replicas))
 
 
 def _chosen(progress: PodCliqueSetUpdateProgress | None) -> frozenset[int]:

@@ -13,8 +13,9 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.controller import DONE, Controller, Result
-from grove.kube.errors import AlreadyExists, Forbidden, NotFound
+from grove.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from grove.operator.podcliqueset.rollout import next_revisions
+from grove.operator.shared.diff import is_controlled_by, is_left_behind
 
 PAGE = 500
 SETTLE_S = 1.0
@@ -62,7 +63,11 @@ class Revisions:
             try:
                 await self._client.create(ControllerRevision, steps.create)
             except AlreadyExists:
-                log.info("a revision of that name belongs to somebody else", set=str(meta.key))
+                there = await self._client.get(ControllerRevision, steps.create["metadata"]["name"], meta.namespace)
+                if there.metadata.is_deleting or is_left_behind(there, pcs):
+                    raise Conflict(f"revision {there.metadata.name} is still being deleted") from None
+                if not is_controlled_by(there, pcs):
+                    log.info("a revision of that name belongs to somebody else", set=str(meta.key))
         if steps.renumber is not None:
             name, number = steps.renumber
             await self._client.patch(ControllerRevision, name, {"revision": number}, meta.namespace)
