@@ -69,6 +69,14 @@ class Workqueue(Generic[K]):
         else:
             self._enqueue(key, priority)
 
+    def hurry(self, key: K, *, priority: int = 0) -> None:
+        """Asks for a look now that also does for the one that was to come later, by `after_s` or after a back-off.
+
+        For keys whose every look says anew when the next one is due.
+        """
+        held = self._due.pop(key, None)
+        self.add(key, priority=priority if held is None else max(priority, held[1]))
+
     def retry(self, key: K, *, at_least_s: float = 0.0) -> float:
         """Adds `key` after its back-off, which doubles with each call until `forget`; returns the delay."""
         failures = self._failures.get(key, 0)

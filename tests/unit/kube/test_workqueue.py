@@ -104,6 +104,32 @@ async def test_a_delayed_key_may_also_be_added_now() -> None:
 
 
 @in_virtual_time
+async def test_one_that_is_hurried_comes_now_and_not_later_again() -> None:
+    queue, loop = Workqueue[str](), asyncio.get_running_loop()
+    queue.add("first")
+    queue.add("a", priority=1, after_s=10)
+    queue.hurry("a")
+    assert await take(queue, 2) == ["a", "first"], "with the urgency it was to come with"
+    assert loop.time() == 0
+    assert (queue.delayed, len(queue)) == (0, 0)
+    queue.add("a", after_s=20)
+    assert await take(queue, 1) == ["a"]
+    assert loop.time() == 20
+
+
+@in_virtual_time
+async def test_one_that_is_hurried_while_in_work_comes_back_once() -> None:
+    queue = Workqueue[str]()
+    queue.add("a")
+    await queue.get()
+    queue.add("a", after_s=5)
+    queue.hurry("a")
+    queue.done("a")
+    assert await take(queue, 1) == ["a"]
+    assert (queue.delayed, len(queue)) == (0, 0)
+
+
+@in_virtual_time
 async def test_a_delay_that_ends_during_work_brings_the_key_back_afterwards() -> None:
     queue = Workqueue[str]()
     queue.add("a")

@@ -20,6 +20,7 @@ from grove.api.status import ReplicaRestart
 from grove.operator.podcliqueset.rollout import (
     ReplicaState,
     SetUpdateFacts,
+    is_step_over,
     next_replicas,
     next_rollout_step,
     set_update_facts,
@@ -169,6 +170,25 @@ def test_a_replica_is_done(facts: dict[str, Any], done: bool) -> None:
     observed = set_of(demo(), currentGenerationHash=HASH)
     found = set_update_facts(observed, *parts(**facts), HASH, template_hashes(observed))
     assert [state.done for state in found.replicas] == [done]
+
+
+@pytest.mark.parametrize(
+    ("chosen_", "over"),
+    [
+        pytest.param((0,), True, id="the one that was chosen is done"),
+        pytest.param((1,), False, id="the one that was chosen is not there yet"),
+        pytest.param((0, 1), False, id="one of two is still open: they are chosen anew together"),
+        pytest.param((), False, id="nobody was chosen, as while an update is paused"),
+    ],
+)
+def test_a_step_is_over_when_all_that_were_chosen_are_done(chosen_: tuple[int, ...], over: bool) -> None:
+    entries = [{"replicaIndex": index} for index in chosen_]
+    observed = set_of(
+        demo(replicas=2), currentGenerationHash=HASH,
+        updateProgress={"updateStartedAt": "2026-01-01T00:00:00Z", "currentlyUpdating": entries},
+    )  # fmt: skip
+    cliques, groups = ({one.metadata.name: one for one in found} for found in parts())
+    assert is_step_over(observed, cliques.get, groups.get, HASH, template_hashes(observed)) is over
 
 
 def test_scheduled_pods_count_groups_by_their_minimum() -> None:

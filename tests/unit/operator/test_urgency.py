@@ -71,6 +71,24 @@ def pods(replicas: int = 4, scheduled: int = 0, ready: int = 0, **more: object) 
             pods(scheduled=4, ready=4, observed_generation=1), pods(scheduled=4, ready=4, observed_generation=2), False,
             id="whole, as before",
         ),
+        pytest.param(
+            pods(scheduled=4, ready=4), pods(scheduled=4, ready=4, incarnation=1), True,
+            id="whole again after a restart that nobody saw it go down for",
+        ),
+        pytest.param(
+            pods(scheduled=4, ready=4), pods(scheduled=4, ready=3, incarnation=1), False,
+            id="restarted and not whole yet",
+        ),
+        pytest.param(
+            pods(scheduled=4, ready=4, current_pod_template_hash="old"),
+            pods(scheduled=4, ready=4, current_pod_template_hash="new"), True,
+            id="whole, and now from the new template",
+        ),
+        pytest.param(
+            pods(scheduled=4, ready=4, current_pod_clique_set_generation_hash="old"),
+            pods(scheduled=4, ready=4, current_pod_clique_set_generation_hash="new"), False,
+            id="whole, and the change is about others",
+        ),
         pytest.param(pods(), pods(conditions=said("BelowMinAvailable", "True")), True, id="below its minimum"),
         pytest.param(pods(conditions=said("BelowMinAvailable", "True")), pods(), True, id="at its minimum again"),
     ],

@@ -216,10 +216,13 @@ class PodCliqueController:
                 self._queue.add(child.key, after_s=SETTLE_S)
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        priority = TOLD_FIRST * (new is not None and new.is_ready and not (old is not None and old.is_ready))
+        is_ready = new is not None and new.is_ready and not (old is not None and old.is_ready)
         # By its old owner too: somebody may have taken it out of its clique.
         for owner in owner_keys(PodClique, old, new):
-            self._queue.add(owner, priority=priority, after_s=SETTLE_S)
+            if is_ready and self._sets.is_whole(owner, ready=True):
+                self._queue.hurry(owner, priority=TOLD_FIRST)  # there is nothing more to wait for
+            else:
+                self._queue.add(owner, priority=TOLD_FIRST * is_ready, after_s=SETTLE_S)
         if old is not None and new is not None and new.is_scheduled and not old.is_scheduled:
             self._wake_scaled(new)
 
@@ -248,15 +251,19 @@ class PodCliqueController:
         if concerned is not None and not concerned:
             return
         for clique in self._cache.by_index(PodClique, SET, new.key):
-            if concerned is None or replica_of(clique.metadata) in concerned:
-                self._queue.add(clique.key, after_s=SETTLE_S)
+            if concerned is not None and replica_of(clique.metadata) not in concerned:
+                continue
+            if concerned is None or labels.SCALING_GROUP in clique.metadata.labels:
+                self._queue.add(clique.key, after_s=SETTLE_S)  # its template, or its group, is about to change too
+            else:
+                self._queue.hurry(clique.key)  # its turn has come
 
     def on_group(self, old: PodCliqueScalingGroup | None, new: PodCliqueScalingGroup | None) -> None:
         """Which of its replicas were restarted is said by the group."""
         if old is None or new is None or old.status.replica_restarts == new.status.replica_restarts:
             return
         for clique in self._cache.owned(PodClique, by=new.metadata.uid):
-            self._queue.add(clique.key, after_s=SETTLE_S)
+            self._queue.hurry(clique.key)
 
     def _wake_scaled(self, pod: Pod) -> None:
         """A pod of a base gang was placed: gated pods of the gangs that wait for it may go now."""

@@ -23,6 +23,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import Invalid, KubeError
 from grove.operator.podcliqueset.plan import ACCESS, CHILDREN, ChildKind, ObservedSet, SetPlan, plan_set
+from grove.operator.podcliqueset.rollout import is_step_over
 from grove.operator.podcliqueset.takeover import takeover
 from grove.operator.podgang.controller import PodGangController
 from grove.operator.shared.claims import all_sharing, wanted_set_claims
@@ -366,8 +367,25 @@ class PodCliqueSetController:
             return  # a member counts through its group
         if old is not None and new is not None and old.status == new.status:
             return
-        if (found := set_key(part)) is not None:
+        if (found := set_key(part)) is None:
+            return
+        if not isinstance(part, PodGang) and self._is_step_over(found):
+            self._queue.hurry(found)  # the next replicas are to be chosen
+        else:
             self.wake(found)
+
+    def _is_step_over(self, key_: Key) -> bool:
+        """Whether an update waits for nothing but the choice of the next replicas."""
+        pcs = self._cache.get(PodCliqueSet, key_)
+        if pcs is None or not is_open(pcs.status.update_progress):
+            return False
+        return is_step_over(
+            pcs,
+            lambda fqn: self._cache.get(PodClique, Key(key_.namespace, fqn)),
+            lambda fqn: self._cache.get(PodCliqueScalingGroup, Key(key_.namespace, fqn)),
+            self._sets.generation_hash_of(pcs),
+            self._sets.hashes_of(pcs),
+        )
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None or old is None or (found := set_key(old)) is None:

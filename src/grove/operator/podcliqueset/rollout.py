@@ -16,7 +16,7 @@ back gets the highest number again. Writing them is `shared.cluster.revision_wri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -119,6 +119,29 @@ def set_update_facts(
         rolling=is_rolling(pcs),
         max_unavailable=max_unavailable(pcs),
     )
+
+
+def is_step_over(
+    pcs: PodCliqueSet,
+    find_clique: Callable[[str], PodClique | None],
+    find_group: Callable[[str], PodCliqueScalingGroup | None],
+    wanted: str,
+    hashes: Mapping[str, str],
+) -> bool:
+    """Whether replicas were chosen and all of them are done, so that the next ones are to be chosen.
+
+    Looks at the parts of these replicas only: this is asked whenever a part of the set changes.
+    """
+    progress = pcs.status.update_progress
+    chosen = [one.replica_index for one in progress.currently_updating] if is_open(progress) else []
+    for index in chosen:
+        units, configs = standalone_units(pcs, index), pcs.spec.template.pod_clique_scaling_groups
+        fqns = (names.scaling_group(pcs.metadata.name, index, config.name) for config in configs)
+        cliques = {unit.fqn: clique for unit in units if (clique := find_clique(unit.fqn)) is not None}
+        groups = {fqn: group for fqn in fqns if (group := find_group(fqn)) is not None}
+        if not _replica_state(pcs, index, cliques, groups, hashes, wanted).done:
+            return False
+    return bool(chosen)
 
 
 def next_replicas(

@@ -171,9 +171,22 @@ class PodGangController:
         pod = new or old
         if pod is None or (old is not None and new is not None and not self._matters(old, new)):
             return
-        self._wake(pod)
+        if old is None and self._completes_gang(pod):
+            self._hurry(pod)
+        else:
+            self._wake(pod)
         if old is not None and _gang_of(old) != _gang_of(pod):
             self._wake(old)
+
+    def _completes_gang(self, pod: Pod) -> bool:
+        """Whether a pod fills the last gap in a gang that is there already, so that nothing else waits to be listed.
+
+        Not one of a scaling group: where one of its cliques is made anew the others are about to be.
+        """
+        namespace, gang = pod.metadata.namespace, self._cache.get(PodGang, Key(pod.metadata.namespace, _gang_of(pod)))
+        if gang is None or labels.SCALING_GROUP in pod.metadata.labels:
+            return False
+        return all(self._sets.is_whole(Key(namespace, group.name)) for group in gang.spec.podgroups)
 
     def _matters(self, old: Pod, new: Pod) -> bool:
         """Whether the gang may list other pods; or is further, where its scheduler does not say that itself."""
@@ -226,10 +239,11 @@ class PodGangController:
             self._add(GangKey(pcs.metadata.namespace, pcs.metadata.name, layout.name))
 
     def _wake(self, obj: Object) -> None:
-        found = obj.metadata.labels
-        if labels.POD_GANG in found and labels.PART_OF in found:
-            gang_key = GangKey(obj.metadata.namespace, found[labels.PART_OF], found[labels.POD_GANG])
-            self._add(gang_key, after_s=SETTLE_S)
+        self._add(_gang_key_of(obj), after_s=SETTLE_S)
+
+    def _hurry(self, obj: Object) -> None:
+        if (gang_key := _gang_key_of(obj)) is not None:
+            self._queue.hurry(gang_key)
 
     def _add(self, gang_key: GangKey | None, after_s: float = 0.0) -> None:
         if gang_key is not None:
@@ -239,6 +253,14 @@ class PodGangController:
 def _key_of(gang: PodGang) -> GangKey | None:
     found = set_key(gang)
     return GangKey(found.namespace, found.name, gang.metadata.name) if found is not None else None
+
+
+def _gang_key_of(obj: Object) -> GangKey | None:
+    """The gang that a pod or clique is part of, by its labels."""
+    found = obj.metadata.labels
+    if labels.POD_GANG not in found or labels.PART_OF not in found:
+        return None
+    return GangKey(obj.metadata.namespace, found[labels.PART_OF], found[labels.POD_GANG])
 
 
 def _has_verdict(gang: PodGang) -> bool:

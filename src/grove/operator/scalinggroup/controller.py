@@ -13,15 +13,16 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
+from grove.operator.podclique.status import is_available
 from grove.operator.scalinggroup.plan import GroupPlan, ObservedGroup, plan_group
 from grove.operator.shared.cluster.children_writer import Changes
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import release
 from grove.operator.shared.cluster.sets import SET, owner_name
-from grove.operator.shared.layout import group_config_of, replica_of
+from grove.operator.shared.layout import group_config_of, group_replica_of, replica_of
 from grove.operator.shared.outcome import outcome_of
-from grove.operator.shared.rollout import concerned_replicas
+from grove.operator.shared.rollout import concerned_replicas, is_open
 from grove.operator.shared.status_batching import SETTLE_S
 
 
@@ -121,7 +122,19 @@ class ScalingGroupController:
             if clique is None:
                 continue
             if group := clique.metadata.labels.get(labels.SCALING_GROUP) or owner_name(clique, PodCliqueScalingGroup):
-                self._queue.add(Key(clique.metadata.namespace, group), after_s=SETTLE_S)
+                key_ = Key(clique.metadata.namespace, group)
+                if clique is new and old is not None and old.status != new.status and self._is_back(key_, new):
+                    self._queue.hurry(key_)  # the update waited for it
+                else:
+                    self._queue.add(key_, after_s=SETTLE_S)
+
+    def _is_back(self, key_: Key, member: PodClique) -> bool:
+        """Whether the group is being updated and every clique of the member's replica is up."""
+        group = self._cache.get(PodCliqueScalingGroup, key_)
+        if group is None or not is_open(group.status.update_progress):
+            return False
+        index, members = group_replica_of(member.metadata), self._cache.owned(PodClique, by=group.metadata.uid)
+        return all(is_available(one) for one in members if group_replica_of(one.metadata) == index)
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and new is None and labels.CLIQUE_NAME not in old.metadata.labels:
@@ -140,4 +153,7 @@ class ScalingGroupController:
             return
         for group in self._cache.by_index(PodCliqueScalingGroup, SET, new.key):
             if concerned is None or replica_of(group.metadata) in concerned:
-                self._queue.add(group.key, after_s=SETTLE_S)
+                if concerned is None:
+                    self._queue.add(group.key, after_s=SETTLE_S)
+                else:
+                    self._queue.hurry(group.key)  # its turn has come

@@ -97,8 +97,14 @@ def clique_news(spec: PodCliqueSpec, before: PodCliqueStatus, after: PodCliqueSt
         or is_enough > was_enough
         or (was_enough > is_enough and not is_open(after.update_progress))
         or is_whole > was_whole
+        or (is_whole and _made_from(before) != _made_from(after))
         or _turned(before.conditions, after.conditions)
     )
+
+
+def _made_from(status: PodCliqueStatus) -> tuple[int, str]:
+    """What an update of the clique's scaling group waits for: pods of the newest restart, from the new template."""
+    return status.incarnation, status.current_pod_template_hash
 
 
 def group_news(

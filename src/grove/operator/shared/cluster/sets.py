@@ -26,6 +26,8 @@ from grove.operator.topology.levels import topology_name
 
 SET = "set"
 """Index: objects by the key of the set they are part of."""
+COUNTED_OFTEN = 16
+"""The largest clique whose pods are counted at every event of one: beyond it counting costs more than a short wait."""
 
 
 def set_key(obj: Object) -> Key | None:
@@ -151,6 +153,14 @@ class Sets:
         """Pods that the PodClique of this name owns; not those of an earlier one of the same name."""
         clique = self._cache.get(PodClique, Key(namespace, clique_fqn))
         return self._cache.owned(Pod, by=clique.metadata.uid) if clique is not None else []
+
+    def is_whole(self, clique_key: Key, *, ready: bool = False) -> bool:
+        """Whether a clique has all the pods it wants, or all of them ready; False if it is too large to count often."""
+        clique = self._cache.get(PodClique, clique_key)
+        if clique is None or clique.spec.replicas > COUNTED_OFTEN:
+            return False
+        pods = self._cache.owned(Pod, by=clique.metadata.uid)
+        return sum(pod.is_active and (pod.is_ready or not ready) for pod in pods) >= clique.spec.replicas
 
     def gang_context(self, pcs: PodCliqueSet, backend: Backend, layout: GangLayout) -> GangContext:
         """What the gang of this layout is made from."""
