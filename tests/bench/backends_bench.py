@@ -1,19 +1,25 @@
 """Gangs through kube-scheduler 1.36, with the Workload API and without: time to all bound, and what telling costs.
 
 A hundred gangs of twelve pods (two cliques) on a thousand fake nodes, one operator and one scheduler on this machine.
+The floor is a bare client that makes the same Services, cliques, gangs and pods on the same control plane just before,
+and kube-scheduler, which places the pods one by one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import tempfile
 import time
-from contextlib import AbstractContextManager, AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from grove.api.core import Namespace, Pod, ServiceAccount
+from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.crds.install import install
@@ -22,7 +28,9 @@ from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.sim.topology import Topology
 from tests.bench.figures import Figure
+from tests.bench.floor import NUMBER
 from tests.bench.planes import STOCK
+from tests.bench.processes import bare_process
 from tests.support.kube_gangs import GANGS, GangPlane, RealCluster, gang_plane
 from tests.support.manifests import clique, pcs
 from tests.support.operating import KUBE, World, operating
@@ -34,18 +42,52 @@ ATTEMPT_SECONDS = "scheduler_podgroup_scheduling_attempt_duration_seconds"
 ATTEMPTS = "scheduler_podgroup_schedule_attempts_total"
 
 
-async def _measure(plane: ControlPlane, namespace: str, config: str) -> tuple[float, float]:
-    """Seconds until every pod is bound, and the operator's writes a pod."""
+@asynccontextmanager
+async def _cluster(plane: ControlPlane, namespace: str) -> AsyncIterator[tuple[RealCluster, AsyncExitStack]]:
+    """Grove's kinds and a namespace of its own on a control plane."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(HttpClient(load_config(plane.kubeconfig)))
         await install(client, say=lambda line: None)
         await client.create(Namespace, {"metadata": {"name": namespace}})
         cluster = RealCluster(client, namespace, stack)
         await cluster.eventually(lambda: client.get(ServiceAccount, "default", namespace))
+        yield cluster, stack
+
+
+def _gang(**fields: Any) -> Json:
+    return pcs("b", clique("prefill", 4), clique("decode", 8), **fields)
+
+
+async def _least(plane: ControlPlane, namespace: str = "floor") -> float:
+    """Seconds until every pod is bound that a bare client makes."""
+    order = {"do": "make", "set": _gang(namespace=namespace), "count": SETS, "scheduler": "default-scheduler"}
+    async with _cluster(plane, namespace) as (cluster, _):
+        await cluster.add_nodes(NODES)
+        with bare_process(plane.kubeconfig) as bare:
+            bare.say(json.dumps(order | {"rename": "b-0", "to": f"b-{NUMBER}", "promised": True}))
+            await asyncio.to_thread(bare.expect, "planned")
+            began = time.perf_counter()
+            bare.say("")
+            await _all_bound(cluster.client, namespace)
+            took_s = time.perf_counter() - began
+            await asyncio.to_thread(bare.expect, "done")
+            bare.say(json.dumps({"do": "remove"}))
+            await asyncio.to_thread(bare.expect, "done")
+
+        async def gone() -> bool:
+            return not (await cluster.client.list(Pod, namespace, limit=1)).items
+
+        await cluster.eventually(gone, 300)
+    return took_s
+
+
+async def _measure(plane: ControlPlane, namespace: str, config: str) -> tuple[float, float]:
+    """Seconds until every pod is bound, and the operator's writes a pod."""
+    async with _cluster(plane, namespace) as (cluster, stack):
         world = await stack.enter_async_context(operating(cluster, config=config, nodes=NODES))
         began, before = time.perf_counter(), sum(world.writes().values())
-        await world.apply(pcs("b", clique("prefill", 4), clique("decode", 8), replicas=SETS))
-        await _all_bound(world)
+        await world.apply(_gang(replicas=SETS))
+        await _all_bound(world.client, namespace)
         took_s = time.perf_counter() - began
         await world.quiet(timeout_s=300)
         wrote = sum(world.writes().values()) - before
@@ -58,10 +100,10 @@ async def _is_gone(world: World) -> bool:
     return not await world.names(PodClique)
 
 
-async def _all_bound(world: World) -> None:
+async def _all_bound(client: HttpClient, namespace: str) -> None:
     bound: set[str] = set()
     while len(bound) < SETS * PODS:  # a watch ends now and then
-        async for event in world.client.watch(Pod, world.namespace, initial_events=True):
+        async for event in client.watch(Pod, namespace, initial_events=True):
             if event.object is not None and event.object.is_bound:
                 bound.add(event.object.metadata.uid)
             if len(bound) == SETS * PODS:
@@ -90,11 +132,12 @@ def stock_gangs(directory: Path) -> AbstractContextManager[GangPlane]:
 
 def run(results: dict[str, Figure]) -> None:
     with tempfile.TemporaryDirectory() as directory, stock_gangs(Path(directory)) as plane:
+        least_s = asyncio.run(_least(plane))
         plain_s, plain = asyncio.run(_measure(plane, "plain", OFF))
         gangs_s, gangs = asyncio.run(_measure(plane, "gangs", GANGS))
         metrics = plane.scheduler_metrics()
-    results["100 gangs of 12 pods bound by kube-scheduler, one by one"] = Figure(plain_s, "s", "")
-    results["100 gangs of 12 pods bound by kube-scheduler, as gangs"] = Figure(gangs_s, "s", "")
+    results["100 gangs of 12 pods bound by kube-scheduler, one by one"] = Figure(plain_s, "s", "", least_s)
+    results["100 gangs of 12 pods bound by kube-scheduler, as gangs"] = Figure(gangs_s, "s", "", least_s)
     results["writes a pod that gangs add"] = Figure(gangs - plain, "", "≤ 0.3")
     results["attempts of kube-scheduler a gang"] = Figure(_sum(metrics, ATTEMPTS) / SETS, "", "1")
     results["p99 of an attempt at a gang, at most"] = Figure(_quantile_s(metrics, ATTEMPT_SECONDS, 0.99), "s", "")

@@ -18,6 +18,8 @@ from typing import Any
 from aiohttp import web
 
 REVISION = "1000"
+ASKED = "/asked"
+"""Answers with what was asked for since the last time."""
 _ONE_NAMESPACE = re.compile(r"/namespaces/([^/]+)/([^/]+)(?:/([^/]+))?$")
 
 
@@ -41,9 +43,15 @@ class Stored:
 class Cluster:
     def __init__(self, kinds: dict[str, list[dict[str, Any]]]) -> None:
         self._kinds = {path: Stored(objects) for path, objects in kinds.items()}
+        self._asked: list[str] = []
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         path, namespace, name = request.path, "", ""
+        if path == ASKED:
+            asked, self._asked = self._asked, []
+            return web.json_response(asked)
+        if request.method == "GET":
+            self._asked.append(request.path_qs)
         if path == "/version":
             return web.json_response({"gitVersion": "v1.36.3"})
         if path.endswith("/selfsubjectaccessreviews"):

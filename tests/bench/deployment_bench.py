@@ -33,6 +33,7 @@ from grove.local.process import Child, spawn
 from grove.sim.nodes import FakeNodes
 from grove.sim.topology import Topology
 from tests.bench.figures import Figure, cpu_s
+from tests.bench.planes import stock_plane
 
 NS, NAME = "plain", "plain"
 PODS, ROUNDS = 1_000, 3
@@ -51,7 +52,7 @@ class Cost:
 def run(results: dict[str, Figure]) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
-        ControlPlane(Path(folder) / "kube", controller_manager=True, scheduler=True) as plane,
+        stock_plane(Path(folder) / "kube", scheduler=True) as plane,
     ):
         without, with_grove = asyncio.run(_measured(plane, Path(folder)))
     for what in ("up_s", "down_s"):

@@ -7,7 +7,10 @@ which costs a second write when it goes. Then all of it is deleted, Services fir
 any more. No watch, no decision: what a real operator and scheduler take beyond it is theirs. 64 requests are in flight,
 by the same HTTP client that the operator has.
 
-`python -m tests.bench.floor KUBECONFIG` takes its orders as JSON on stdin, from `operator_bench`.
+The same client also binds pods that others made, as a scheduler would that has nothing to decide, and replaces the pods
+of an update one at a time.
+
+`python -m tests.bench.floor KUBECONFIG` takes its orders as JSON on stdin, from the benchmarks.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from grove.api.podclique import PodClique
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.backends import GroveBackend
+from grove.kube.cache import Cache
 from grove.kube.config import load_config
 from grove.kube.http import HttpClient
 from tests.support.puregraph import PureGraph
@@ -32,6 +36,8 @@ from tests.support.puregraph import PureGraph
 KINDS = (Service, PodClique, PodCliqueScalingGroup, PodGang, Pod)
 IN_FLIGHT = 64
 NUMBER = "NUMBER"
+KUBE_SCHEDULER = "default-scheduler"
+"""Places its pods itself."""
 
 
 def _condition(type_: str, reason: str) -> Json:
@@ -53,19 +59,21 @@ STATUSES: dict[str, Json] = {
 """One status of each, when all is made; only with `promised`."""
 
 
-def unavoidable(manifest: Json, *, promised: bool = False) -> list[Json]:
-    """What is made of a set, in the order to make it, ready to be created."""
+def unavoidable(manifest: Json, *, promised: bool = False, scheduler: str = "") -> list[Json]:
+    """What is made of a set, in the order to make it, ready to be created; its pods for `scheduler` if one is named."""
     graph = PureGraph(manifest, GroveBackend())
     graph.settle()
     known = {kind.RESOURCE.kind: order for order, kind in enumerate(KINDS)}
     found = sorted((one for one in graph.children() if one["kind"] in known), key=lambda one: known[one["kind"]])
     kept = ("name", "namespace", "labels", "annotations", *(["finalizers"] if promised else []))
+    placed_by = {"schedulerName": scheduler} if scheduler else {}
     return [
         {
             "apiVersion": one["apiVersion"],
             "kind": one["kind"],
             "metadata": {field: one["metadata"][field] for field in kept if one["metadata"].get(field)},
-            "spec": {field: value for field, value in one["spec"].items() if field != "nodeName"},
+            "spec": {field: value for field, value in one["spec"].items() if field != "nodeName"}
+            | (placed_by if one["kind"] == "Pod" else {}),
         }
         for one in found
     ]
@@ -97,9 +105,39 @@ class Floor:
             chosen = [one for one in self._made if (one["kind"] == "Service") is first]
             await self._all(self._delete(one) for one in chosen)
 
+    async def bind(self, namespace: str, places: list[tuple[str, str]], gang: str) -> None:
+        """Binds pods to the nodes named, and says of their gang what a scheduler has to say."""
+        await self._all(self._client.bind(namespace, pod, node) for pod, node in places)
+        await self._tell({"kind": "PodGang", "metadata": {"name": gang, "namespace": namespace}})
+
+    async def fill(self, systems: list[list[Json]]) -> None:
+        """The pods of these systems and nothing else, up and running: what `replace` begins with."""
+        self._nodes = [node.metadata.name for node in (await self._client.list(Node)).items]
+        self._made = [one for system in systems for one in system if one["kind"] == "Pod"]
+        await self._all(self._one(number, one) for number, one in enumerate(self._made))
+
+    async def replace(self) -> None:
+        """Every pod in turn: deleted, gone, made, bound, Ready; followed by a watch."""
+        changed, cache, whole = asyncio.Event(), Cache(self._client), len(self._made)
+        cache.add(Pod)
+        cache.on_event(Pod, lambda old, new: changed.set())
+
+        async def until(pods: int, ready: int) -> None:
+            while len(found := cache.list(Pod)) != pods or sum(pod.is_ready for pod in found) != ready:
+                changed.clear()
+                await changed.wait()
+
+        async with cache:
+            await cache.wait_synced()
+            for number, pod in enumerate(self._made):
+                await self._client.delete(Pod, pod["metadata"]["name"], pod["metadata"]["namespace"])
+                await until(whole - 1, whole - 1)
+                await self._one(number, pod)
+                await until(whole, whole)
+
     async def _one(self, number: int, obj: Json) -> None:
         await self._client.create(_resource(obj), obj)
-        if obj["kind"] == "Pod":
+        if obj["kind"] == "Pod" and obj["spec"].get("schedulerName") != KUBE_SCHEDULER:
             meta = obj["metadata"]
             await self._client.bind(meta["namespace"], meta["name"], self._nodes[number % len(self._nodes)])
 
@@ -127,6 +165,13 @@ def _resource(obj: Json) -> Any:
     return next(kind.RESOURCE for kind in KINDS if kind.RESOURCE.kind == obj["kind"])
 
 
+def systems_of(order: Json) -> list[list[Json]]:
+    """The objects of every system that an order asks for."""
+    one = unavoidable(order["set"], promised=order.get("promised", False), scheduler=order.get("scheduler", ""))
+    old, new = order["rename"], order["to"]
+    return [numbered(one, old, new.replace(NUMBER, str(n)), n) for n in range(order["count"])]
+
+
 async def main(kubeconfig: str) -> None:
     loop = asyncio.get_running_loop()
     async with HttpClient(load_config(kubeconfig), user_agent="bare-client", max_writes=IN_FLIGHT) as client:
@@ -134,15 +179,24 @@ async def main(kubeconfig: str) -> None:
         print("ready", flush=True)
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             order = json.loads(line)
-            if order["do"] == "make":
-                one = unavoidable(order["set"], promised=order["promised"])
-                old, new = order["rename"], order["to"]
-                systems = [numbered(one, old, new.replace(NUMBER, str(n)), n) for n in range(order["count"])]
-                print("planned", flush=True)
+
+            async def when_told(say: str) -> None:
+                print(say, flush=True)
                 await loop.run_in_executor(None, sys.stdin.readline)
-                await floor.make(systems, promised=order["promised"])
-            else:
-                await floor.remove()
+
+            match order["do"]:
+                case "make":
+                    systems = systems_of(order)
+                    await when_told("planned")
+                    await floor.make(systems, promised=order["promised"])
+                case "replace":
+                    await floor.fill(systems_of(order))
+                    await when_told("planned")
+                    await floor.replace()
+                case "bind":
+                    await floor.bind(order["namespace"], order["places"], order["gang"])
+                case _:
+                    await floor.remove()
             print("done", flush=True)
 
 

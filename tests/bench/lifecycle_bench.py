@@ -1,25 +1,29 @@
 """Start order, updates and gang termination in figures: on a real API server, with grove-scheduler and fake nodes.
 
 Release is measured on `grove startup` itself, many processes of it, from the moment the API server has a parent's Ready
-to the end of the process. What a container runtime needs to start the next container comes on top, in any system.
+to the end of the process. What a container runtime needs to start the next container comes on top, in any system. Its
+floor is a process that waits with the standard library alone (`bare_wait`). That of an update is a bare client that
+replaces the pods one by one; that of a restart after a breach is a bare client's delete, until a watch shows it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
+import json
 import os
 import re
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from grove.api import conditions as words
 from grove.api.core import Node, Pod
-from grove.api.meta import Json, find_condition
+from grove.api.meta import Json, Key, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.crds.install import install
@@ -29,8 +33,19 @@ from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.sim import kubelet
 from tests.bench.figures import Figure
-from tests.bench.floor import numbered, unavoidable
-from tests.bench.operator_bench import Bench, clear, fake_nodes, operating, running, token_kubeconfig, writes
+from tests.bench.floor import NUMBER
+from tests.bench.operator_bench import (
+    BEFORE,
+    SETTLE_S,
+    Bench,
+    bare_client,
+    clear,
+    fake_nodes,
+    operating,
+    running,
+    token_kubeconfig,
+    writes,
+)
 from tests.bench.planes import stock_plane
 from tests.support.manifests import clique, pcs
 
@@ -54,15 +69,15 @@ class Releases:
             for name, content in files.items():
                 (folder / name).write_bytes(content)
 
-    async def batch(self, first: int, count: int) -> list[float]:
-        """Seconds from Ready to release of each."""
+    async def batch(self, first: int, count: int, *, bare: bool = False) -> list[float]:
+        """Seconds from Ready to release of each; of processes that only wait if `bare`."""
         numbers = range(first, first + count)
         for number in numbers:
             labels = {"grove.io/podgang": "web-0", "grove.io/podclique": f"web-0-p{number}"}
             spec = {"containers": [{"name": "c", "image": "none"}], "schedulerName": "nobody"}
             meta = {"name": f"p{number}", "namespace": "default", "labels": labels}
             await self._client.create(POD, {"metadata": meta, "spec": spec})
-        waiting = [await self._start(number) for number in numbers]
+        waiting = [await self._start(number, bare=bare) for number in numbers]
         for child in waiting:
             await _said(child, "waiting for")
         taken = []
@@ -72,10 +87,10 @@ class Releases:
             taken.append(await _ended(child) - ready)
         return taken
 
-    async def alone(self) -> tuple[float, float]:
+    async def alone(self, *, bare: bool = False) -> tuple[float, float]:
         """Seconds from the start of one such process to its first look at the pods, and its memory then, in MB."""
         began = time.perf_counter()
-        child = await self._start(0)
+        child = await self._start(0, bare=bare)
         await _said(child, "waiting for")
         seconds = time.perf_counter() - began
         memory_mb = _peak_mb(child.pid)
@@ -83,11 +98,14 @@ class Releases:
         await child.wait()
         return seconds, memory_mb
 
-    async def _start(self, number: int) -> asyncio.subprocess.Process:
-        address = urlsplit(self._client.config.server)
+    async def _start(self, number: int, *, bare: bool = False) -> asyncio.subprocess.Process:
+        address, parent = urlsplit(self._client.config.server), f"web-0-p{number}"
+        folders = ["--pod-info", str(self._info), "--account", str(self._account)]
+        command = ["grove.startup", *folders, f"--podcliques={parent}:1"]
+        if bare:
+            command = ["tests.bench.bare_wait", str(self._account), parent]
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "grove.startup", "--pod-info", str(self._info), "--account", str(self._account),
-            f"--podcliques=web-0-p{number}:1", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, env={
+            sys.executable, "-m", *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, env={
                 **os.environ, "KUBERNETES_SERVICE_HOST": str(address.hostname),
                 "KUBERNETES_SERVICE_PORT": str(address.port),
             },
@@ -117,49 +135,53 @@ async def _ended(child: asyncio.subprocess.Process) -> float:
 
 async def releases(client: HttpClient, directory: Path, results: dict[str, Figure]) -> None:
     token = (await client.config.credentials.current()).token
-    crowd, taken = Releases(client, directory, token), []
-    starts = sorted([await crowd.alone() for _ in range(5)])
-    results["lifecycle: grove startup, from start to its first look"] = Figure(starts[2][0] * 1000, "ms", "<= 300 ms")
-    results["lifecycle: grove startup, memory"] = Figure(starts[2][1], "MB", "<= 40 MB")
-    for first in range(0, PAIRS, AT_ONCE):
-        taken += await crowd.batch(first, AT_ONCE)
-    taken.sort()
+    crowd, taken, least = Releases(client, directory, token), list[float](), list[float]()
+    for first in range(0, 2 * PAIRS, 2 * AT_ONCE):
+        least += await crowd.batch(first, AT_ONCE, bare=True)
+        taken += await crowd.batch(first + AT_ONCE, AT_ONCE)
+    bare = sorted([await crowd.alone(bare=True) for _ in range(5)])[2]
+    starts = sorted([await crowd.alone() for _ in range(5)])[2]
+    results["lifecycle: grove startup, from start to its first look"] = Figure(
+        starts[0] * 1000, "ms", "<= 300 ms", bare[0] * 1000
+    )
+    results["lifecycle: grove startup, memory"] = Figure(starts[1], "MB", "<= 40 MB", bare[1])
     for name, rank in (("median", 0.5), ("p99", 0.99)):
-        value = taken[int(rank * (len(taken) - 1))] * 1000
-        results[f"lifecycle: parent Ready to release, {name} of {PAIRS}"] = Figure(value, "ms", "p99 <= 1 s")
+        value, floor = (sorted(one)[int(rank * (len(one) - 1))] * 1000 for one in (taken, least))
+        results[f"lifecycle: parent Ready to release, {name} of {PAIRS}"] = Figure(value, "ms", "p99 <= 1 s", floor)
     await client.delete_collection(Pod, "default")
 
 
-async def least_update(bench: Bench) -> float:
-    """Seconds in which a bare client replaces as many pods, one at a time: deleted, gone, made, bound, Ready."""
-    one = [obj for obj in unavoidable(pcs("roll", clique("w"))) if obj["kind"] == "Pod"]
-    pods = [pod for n in range(REPLICAS) for pod in numbered(one, "roll-0", f"roll-{n}", n)]
-    nodes = itertools.cycle(node.metadata.name for node in bench.cache.list(Node))
+class Least(NamedTuple):
+    """What a bare client takes that replaces as many pods, one at a time: wall seconds, and CPU seconds by process."""
 
-    async def make(pod: Json) -> None:
-        await bench.client.create(POD, pod)
-        await bench.client.bind("default", pod["metadata"]["name"], next(nodes))
+    wall_s: float
+    cpu_s: Mapping[str, float]
 
-    await asyncio.gather(*(make(pod) for pod in pods))
-    await bench.until(lambda: bench.pods(ready=True) == REPLICAS)
-    began = time.perf_counter()
-    for pod in pods:
-        await bench.client.delete(Pod, pod["metadata"]["name"], "default")
-        await bench.until(lambda: bench.pods() == REPLICAS - 1)
-        await make(pod)
+
+async def least_update(bench: Bench, kubeconfig: Path) -> Least:
+    order = {"do": "replace", "set": pcs("roll", clique("w")), "count": REPLICAS}
+    with bare_client(bench, kubeconfig) as bare:
+        bare.say(json.dumps(order | {"rename": "roll-0", "to": f"roll-{NUMBER}"}))
+        await asyncio.to_thread(bare.expect, "planned")
         await bench.until(lambda: bench.pods(ready=True) == REPLICAS)
-    seconds = time.perf_counter() - began
+        await asyncio.sleep(SETTLE_S)
+        cpu, began = bench.cpu_s(), time.perf_counter()
+        bare.say("")
+        await asyncio.to_thread(bare.expect, "done")
+        seconds = time.perf_counter() - began
+        await asyncio.sleep(SETTLE_S)
+        spent = bench.spent_since(cpu)
     await bench.client.delete_collection(Pod, "default")
     await bench.until(lambda: not bench.pods())
-    return seconds
+    return Least(seconds, spent)
 
 
-async def update(bench: Bench, results: dict[str, Figure], least_s: float) -> None:
+async def update(bench: Bench, results: dict[str, Figure], least: Least, who: str = "lifecycle") -> None:
     """One changed variable in a set of many replicas of one pod, one replica at a time."""
     await bench.client.create(PodCliqueSet, pcs("roll", clique("w"), replicas=REPLICAS))
     await bench.until(lambda: bench.available() == REPLICAS)
-    await asyncio.sleep(3.0)
-    before, began = bench.operator.ask(), time.perf_counter()
+    await asyncio.sleep(SETTLE_S)
+    before, cpu, began = bench.operator.ask(), bench.cpu_s(), time.perf_counter()
     found: Json = await bench.client.get(PodCliqueSet.RESOURCE, "roll", "default")
     cliques = found["spec"]["template"]["cliques"]
     cliques[0]["spec"]["podSpec"]["containers"][0]["env"] = [{"name": "VERSION", "value": "two"}]
@@ -172,24 +194,50 @@ async def update(bench: Bench, results: dict[str, Figure], least_s: float) -> No
 
     await bench.until(over)
     seconds = time.perf_counter() - began
-    await asyncio.sleep(3.0)  # what is still on its way belongs to it
-    after = bench.operator.ask()
-    results[f"lifecycle: update of {REPLICAS} replicas, one at a time"] = Figure(seconds, "s", "", least_s)
-    results["lifecycle: API writes a replaced pod"] = Figure(writes(after, before) / REPLICAS, "")
-    cpu = (after["cpu_s"] - before["cpu_s"]) / REPLICAS * 1000
-    results["lifecycle: operator's CPU a replaced pod"] = Figure(cpu, "ms")
+    await asyncio.sleep(SETTLE_S)  # what is still on its way belongs to it
+    after, spent = bench.operator.ask(), bench.spent_since(cpu)
+    results[f"{who}: update of {REPLICAS} replicas, one at a time"] = Figure(seconds, "s", "", least.wall_s)
+    everybodys, floor = (sum(one.values()) / REPLICAS * 1000 for one in (spent, least.cpu_s))
+    results[f"{who}: CPU of all processes a replaced pod"] = Figure(everybodys, "ms", "", floor)
+    own, bare = spent["operator"] + spent["scheduler"], least.cpu_s["bare client"]
+    results[f"{who}: CPU of operator and scheduler a replaced pod; floor: the bare client"] = Figure(
+        own / REPLICAS * 1000, "ms", "", bare / REPLICAS * 1000
+    )
+    results[f"{who}: operator's CPU a replaced pod"] = Figure(spent["operator"] / REPLICAS * 1000, "ms")
+    results[f"{who}: API writes a replaced pod, operator's"] = Figure(writes(after, before) / REPLICAS, "")
     for call, count in after["calls"].items():
-        spent = count - before["calls"].get(call, 0)
-        if spent * 10 >= REPLICAS and call.split()[0] not in ("get", "list", "watch"):
-            results[f"lifecycle: … {call}"] = Figure(spent / REPLICAS, "")
+        more = count - before["calls"].get(call, 0)
+        if more * 10 >= REPLICAS and call.split()[0] not in ("get", "list", "watch"):
+            results[f"{who}: … {call}"] = Figure(more / REPLICAS, "")
     await clear(bench)
+
+
+async def least_deletes(bench: Bench) -> list[float]:
+    """Seconds from asking for a pod's deletion to the sight of it, of as many pods, sorted."""
+    taken = []
+    for number in range(SETS):
+        name = f"least-{number}"
+        spec = {"containers": [{"name": "c", "image": "none"}], "schedulerName": "nobody"}
+        await bench.client.create(POD, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+        await bench.until(lambda: bench.cache.get(Pod, Key("default", name)) is not None)  # noqa: B023
+        began = time.perf_counter()
+        await bench.client.delete(Pod, name, "default")
+        await bench.until(lambda: _is_leaving(bench.cache.get(Pod, Key("default", name))))  # noqa: B023
+        taken.append(time.perf_counter() - began)
+    return sorted(taken)
+
+
+def _is_leaving(pod: Pod | None) -> bool:
+    return pod is None or pod.metadata.is_deleting
 
 
 async def breaches(bench: Bench, results: dict[str, Figure]) -> None:
     """From the end of the delay to the deletion of the gang's pods, as a watch sees both.
 
-    The condition's time is cut to seconds on the wire; the delay counts from when it was first seen instead.
+    The condition's time is cut to seconds on the wire; the delay counts from when it was first seen instead. The floor
+    is the delete by itself: from asking for it to what the same watch sees.
     """
+    least_s = await least_deletes(bench)
     for number in range(SETS):
         manifest = pcs(f"b{number}", clique("w", 2), termination_delay=f"{DELAY_S}s")
         await bench.client.create(PodCliqueSet, manifest)
@@ -218,8 +266,10 @@ async def breaches(bench: Bench, results: dict[str, Figure]) -> None:
         await asyncio.sleep(0.3)  # apart, as failures are: each answer is timed, not the crowd
     await bench.until(lambda: len(gone) == SETS, 60.0)
     late = sorted((gone[name] - since[name]).total_seconds() - DELAY_S for name in gone)
-    results[f"lifecycle: breach to restart, late by (median of {SETS})"] = Figure(late[SETS // 2] * 1000, "ms")
-    results["lifecycle: … at most"] = Figure(late[-1] * 1000, "ms", "<= 1 s")
+    for name, rank, aim in ((f"median of {SETS}", SETS // 2, ""), ("at most", -1, "<= 1 s")):
+        results[f"lifecycle: breach to restart, late by ({name})"] = Figure(
+            late[rank] * 1000, "ms", aim, least_s[rank] * 1000
+        )
     await clear(bench)
 
 
@@ -234,9 +284,12 @@ async def measure(plane: ControlPlane, results: dict[str, Figure]) -> None:
             with running(bench, fake_nodes(kubeconfig, NODES)):
                 await bench.cache.wait_synced()
                 await bench.until(lambda: len(bench.cache.list(Node)) == NODES)
-                least_s = await least_update(bench)
+                least = await least_update(bench, kubeconfig)
+                if BEFORE:
+                    with operating(bench, kubeconfig, BEFORE):
+                        await update(bench, results, least, "before")
                 with operating(bench, kubeconfig):
-                    await update(bench, results, least_s)
+                    await update(bench, results, least)
                     await breaches(bench, results)
 
 

@@ -16,7 +16,6 @@ import base64
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -37,9 +36,10 @@ from grove.kube.cache import Cache
 from grove.kube.config import load_config
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
-from tests.bench.figures import Figure, medians
+from tests.bench.figures import Figure, cpu_s, medians
 from tests.bench.floor import NUMBER, unavoidable
 from tests.bench.planes import StockPlane, stock_plane
+from tests.bench.processes import Process, bare_process
 from tests.support.manifests import clique, group, many_pairs, pcs
 
 REPLICAS = int(os.environ.get("GROVE_BENCH_REPLICAS", "500"))
@@ -55,42 +55,6 @@ CLUSTER_ROLE_BINDING = Resource(
     "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
 )
 READS = ("get", "list", "watch", "discover")
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-class Process:
-    """One of the processes around the API server; `ask` is for the operator, which answers with its own counts."""
-
-    def __init__(self, name: str, *command: str, piped: bool = False, checkout: str = "") -> None:
-        pipe = subprocess.PIPE if piped else subprocess.DEVNULL
-        self.name = name
-        env = {**os.environ, "PYTHONPATH": f"{checkout}/src"} if checkout else None
-        self.child = subprocess.Popen(
-            [sys.executable, *command],
-            stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=env, cwd=checkout or None,
-        )  # fmt: skip
-
-    def read_line(self) -> str:
-        assert self.child.stdout is not None
-        return self.child.stdout.readline()
-
-    def say(self, line: str) -> None:
-        assert self.child.stdin is not None
-        self.child.stdin.write(line + "\n")
-        self.child.stdin.flush()
-
-    def expect(self, word: str) -> None:
-        said = self.read_line()
-        assert said == f"{word}\n", f"{self.name} said {said!r}"
-
-    def ask(self) -> dict[str, Any]:
-        self.say("")
-        answer: dict[str, Any] = json.loads(self.read_line())
-        return answer
-
-    def stop(self) -> None:
-        self.child.terminate()
-        self.child.wait()
 
 
 class Bench:
@@ -150,12 +114,7 @@ class Bench:
     def cpu_s(self) -> dict[str, float]:
         pids = {child.name: child.pid for child in self.plane.children}
         pids |= {process.name: process.child.pid for process in self.processes}
-        return {name: _cpu_of(pid) for name, pid in pids.items()}
-
-
-def _cpu_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+        return {name: cpu_s(pid) for name, pid in pids.items()}
 
 
 async def token_kubeconfig(client: HttpClient, directory: Path) -> Path:
@@ -272,10 +231,10 @@ async def floor_of(
 
 @contextmanager
 def bare_client(bench: Bench, kubeconfig: Path) -> Iterator[Process]:
-    bare = Process("bare client", "-m", "tests.bench.floor", str(kubeconfig), piped=True)
-    bare.expect("ready")
-    with running(bench, bare):
+    with bare_process(kubeconfig) as bare:
+        bench.processes.append(bare)
         yield bare
+        bench.processes.remove(bare)
 
 
 async def floors(bench: Bench, kubeconfig: Path) -> Floors:

@@ -28,6 +28,9 @@ class StockPlane(ControlPlane):
         self._start_controllers()
 
 
-def stock_plane(directory: Path | str, *, hurried: bool = False) -> StockPlane:
+def stock_plane(directory: Path | str, *, hurried: bool = False, scheduler: bool = False) -> StockPlane:
     os.environ.pop("GOGC", None)  # tests collect less garbage than a stock control plane does
-    return StockPlane(directory, controller_manager=True, extra_controller_manager_args=() if hurried else STOCK)
+    return StockPlane(
+        directory, controller_manager=True, scheduler=scheduler,
+        extra_controller_manager_args=() if hurried else STOCK,
+    )  # fmt: skip

@@ -2,7 +2,8 @@
 
 On a stock control plane each time: 1,000 sets of four pods made at once, 100 of them scaled, then all deleted at once.
 Time is wall time as a user's watch sees it; CPU and memory are of each process by itself. Fake nodes run what is bound.
-`--nodes` and `--sets` make it smaller.
+Beside time and CPU stands the floor: a bare client that makes and deletes the same systems on the same nodes just
+before (see `floor`); that of the scaled sets is their share of it. `--nodes` and `--sets` make it smaller.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -23,7 +24,8 @@ from rich.table import Table
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.logs import configure_logs
-from tests.bench.operator_bench import SETTLE_S, Bench, clear, operating, with_nodes
+from tests.bench.floor import NUMBER
+from tests.bench.operator_bench import SETTLE_S, Bench, Floor, bare_client, clear, floor_of, operating, with_nodes
 from tests.bench.planes import StockPlane, stock_plane
 from tests.support.manifests import clique, group, pcs
 
@@ -49,32 +51,44 @@ def four_pods(name: str) -> Json:
 class Growth:
     """One size of cluster: what each part of the story took."""
 
-    def __init__(self, bench: Bench, sets: int, column: Column) -> None:
-        self._bench, self._sets, self._column = bench, sets, column
+    def __init__(self, bench: Bench, sets: int, floor: Floor, column: Column) -> None:
+        self._bench, self._sets, self._floor, self._column = bench, sets, floor, column
 
     async def tell(self) -> None:
         before = self._bench.cpu_s()
         await asyncio.sleep(IDLE_S)
         for name in ("operator", "scheduler"):
             self._column[f"idle, {name}, % of a core"] = self._bench.spent_since(before)[name] / IDLE_S * 100
-        await self._part(f"{self._sets} sets made", self._make, lambda: self._bench.available() == self._sets)
-        more = self._sets + self._sets // SCALED
+        made, gone = (self._floor.told_s, self._floor.told_cpu_s), (self._floor.gone_s, self._floor.gone_cpu_s)
         await self._part(
-            f"{self._sets // SCALED} sets scaled", self._scale, lambda: self._bench.available() == more
+            f"{self._sets} sets made", self._make, lambda: self._bench.available() == self._sets, made
+        )  # fmt: skip
+        more = self._sets + self._sets // SCALED
+        share = made[0] / SCALED, {name: spent / SCALED for name, spent in made[1].items()}
+        await self._part(
+            f"{self._sets // SCALED} sets scaled", self._scale, lambda: self._bench.available() == more, share
         )  # fmt: skip
         for name, memory_mb in self._memory_mb().items():
             self._column[f"memory, {name}, MB"] = memory_mb
-        await self._part(f"{self._sets} sets deleted", self._delete, lambda: True)
+        await self._part(f"{self._sets} sets deleted", self._delete, lambda: True, gone)
 
-    async def _part(self, name: str, act: object, holds: object) -> None:
+    async def _part(
+        self, name: str, act: Callable[[], Awaitable[None]], holds: Callable[[], bool],
+        least: tuple[float, Mapping[str, float]],
+    ) -> None:  # fmt: skip
         cpu, began = self._bench.cpu_s(), time.perf_counter()
-        await act()  # type: ignore[operator]
-        await self._bench.until(holds, 1800)  # type: ignore[arg-type]
+        await act()
+        await self._bench.until(holds, 1800)
         self._column[f"{name}, s"] = time.perf_counter() - began
+        self._column[f"{name}, floor, s"] = least[0]
         await asyncio.sleep(SETTLE_S)
         spent = self._bench.spent_since(cpu)
+        self._column[f"{name}, CPU of all processes, s"] = sum(spent.values())
+        self._column[f"{name}, CPU of all processes, floor, s"] = sum(least[1].values())
         for process in PROCESSES:
             self._column[f"{name}, CPU of {process}, s"] = spent[process]
+        for process in (*PROCESSES[2:], "bare client"):
+            self._column[f"{name}, CPU of {process}, floor, s"] = least[1][process]
         print(f"  {name}: {self._column[f'{name}, s']:.1f} s", file=sys.stderr, flush=True)
 
     async def _make(self) -> None:
@@ -112,9 +126,12 @@ def _memory_mb(pid: int) -> float:
 
 async def measure(plane: StockPlane, nodes: int, sets: int, column: Column) -> None:
     async with with_nodes(plane, nodes) as (bench, kubeconfig):
+        await bench.events_end()
+        with bare_client(bench, kubeconfig) as bare:
+            floor = await floor_of(bench, bare, four_pods("s0"), sets, "s0", f"s{NUMBER}")
         with operating(bench, kubeconfig):
             await asyncio.sleep(SETTLE_S)
-            await Growth(bench, sets, column).tell()
+            await Growth(bench, sets, floor, column).tell()
 
 
 def show(columns: dict[int, Column], sets: int) -> None:
@@ -122,8 +139,15 @@ def show(columns: dict[int, Column], sets: int) -> None:
     for column in table.columns[1:]:
         column.justify = "right"
     for name in next(iter(columns.values())):
-        table.add_row(name, *(f"{column.get(name, float('nan')):,.1f}" for column in columns.values()))
+        if ", floor, s" not in name:
+            table.add_row(name, *(cell(name, column) for column in columns.values()))
     Console(width=120).print(f"{sets} sets of {PODS} pods", table)
+
+
+def cell(name: str, column: Column) -> str:
+    """What was measured, and how many times its floor that is."""
+    value, floor = column.get(name, float("nan")), column.get(f"{name.removesuffix(', s')}, floor, s")
+    return f"{value:,.1f} ({value / floor:.2f} x)" if floor else f"{value:,.1f}"
 
 
 def main(words: Sequence[str] | None = None) -> None:

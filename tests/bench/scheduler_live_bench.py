@@ -3,12 +3,17 @@
     python -m tests.bench scheduler_live
 
 The scheduler is a process of its own (`grove scheduler`); pods are created as fast as the API server takes them. Times
-are those of this process's own watch. API server, etcd, scheduler and this process share the machine's cores.
+are those of this process's own watch. API server, etcd, scheduler and this process share the machine's cores. The floor
+is a bare client that binds the same pods as soon as the last is there, and writes one status of their gang: a gang
+cannot be bound earlier, and nothing is decided. `GROVE_BENCH_BEFORE` names an earlier checkout, whose scheduler places
+gangs of the same sizes on the same nodes just before.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import re
 import sys
 import tempfile
@@ -30,7 +35,10 @@ from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.sim.topology import Topology
 from tests.bench.figures import Figure, cpu_s
+from tests.bench.operator_bench import BEFORE
 from tests.bench.planes import stock_plane
+from tests.bench.processes import Process, bare_process
+from tests.bench.reads import least_reading
 
 SIZES = (10, 50, 100, 500)
 BESIDE = {10: 0.23, 50: 0.57, 100: 0.79, 500: 4.9}
@@ -100,10 +108,15 @@ async def create_node(client: HttpClient, node: Json) -> None:
 
 
 @asynccontextmanager
-async def scheduler_process(kubeconfig: Path, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def scheduler_process(
+    kubeconfig: Path, folder: Path, checkout: str = ""
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The scheduler, that of another checkout if one is named."""
+    env = {**os.environ, "PYTHONPATH": f"{checkout}/src"} if checkout else None
     with (folder / "scheduler.log").open("wb") as log:
         command = [sys.executable, "-m", "grove", "scheduler", "--kubeconfig", str(kubeconfig), "--port", "0"]
-        child = await asyncio.create_subprocess_exec(*command, stderr=log, stdout=log)
+        command += ["--no-leader-elect"]
+        child = await asyncio.create_subprocess_exec(*command, stderr=log, stdout=log, env=env, cwd=checkout or None)
         try:
             while b"in step with the cluster" not in (folder / "scheduler.log").read_bytes():
                 if child.returncode is not None:
@@ -120,8 +133,23 @@ def peak_mb(pid: int) -> float:
     return int(found[1]) / 1024 if found else 0.0
 
 
-async def one_gang(client: HttpClient, watched: Watched, namespace: str, name: str, size: int) -> tuple[float, float]:
-    """Seconds from the first, and from the last, pod created to the last bound."""
+@dataclass(frozen=True)
+class BareScheduler:
+    """Binds what it is told to where it is told to: the floor."""
+
+    process: Process
+    nodes: list[str]
+
+    async def bind(self, namespace: str, pods: list[str], gang: str) -> None:
+        places = [(pod, self.nodes[n * 7 % len(self.nodes)]) for n, pod in enumerate(pods)]
+        self.process.say(json.dumps({"do": "bind", "namespace": namespace, "places": places, "gang": gang}))
+        await asyncio.to_thread(self.process.expect, "done")
+
+
+async def one_gang(
+    client: HttpClient, watched: Watched, namespace: str, name: str, size: int, bare: BareScheduler | None = None
+) -> tuple[float, float]:
+    """Seconds from the first, and from the last, pod created to the last bound; by `bare` or by the scheduler."""
     names = [f"{name}-{n}" for n in range(size)]
     watched.expect(names)
     await client.create(PodGang, gang_json(name, namespace, names))
@@ -134,6 +162,8 @@ async def one_gang(client: HttpClient, watched: Watched, namespace: str, name: s
         first = first or last
 
     await all_at_once(create(pod) for pod in names)
+    if bare is not None:
+        await bare.bind(namespace, names, name)
     async with asyncio.timeout(120):
         await watched.done.wait()
     end = max(watched.bound.values())
@@ -162,18 +192,50 @@ async def until_quiet(pid: int) -> None:
         await asyncio.sleep(1)
 
 
+@dataclass(frozen=True)
+class Gangs:
+    """What gangs of several sizes took: medians of seconds by size (whole, tail), and CPU of whoever bound them."""
+
+    times_s: dict[int, tuple[float, float]]
+    cpu_s: float
+    pods: int
+
+    @property
+    def cpu_ms_a_pod(self) -> float:
+        return self.cpu_s / self.pods * 1000
+
+
+async def gangs_of(
+    client: HttpClient,
+    watched: Watched,
+    namespace: str,
+    sizes: Iterable[int],
+    pid: int,
+    bare: BareScheduler | None = None,
+) -> Gangs:
+    prefix = "g" if bare is None else "bare"
+    await one_gang(client, watched, namespace, f"{prefix}-warm", 10, bare)
+    before, times_s, pods = cpu_s(pid), dict[int, tuple[float, float]](), 0
+    for size in sizes:
+        times = [await one_gang(client, watched, namespace, f"{prefix}{size}-{n}", size, bare) for n in range(ROUNDS)]
+        whole, tail = (sorted(part)[len(times) // 2] for part in zip(*times, strict=True))
+        times_s[size], pods = (whole, tail), pods + size * ROUNDS
+    return Gangs(times_s, cpu_s(pid) - before, pods)
+
+
 async def measure_with_sets(
-    client: HttpClient, watched: Watched, namespace: str, nodes: list[str], pid: int, results: dict[str, Figure]
-) -> None:
+    client: HttpClient, watched: Watched, namespace: str, nodes: list[str], pid: int, least: Gangs,
+    results: dict[str, Figure],
+) -> None:  # fmt: skip
     await run_sets(client, namespace, nodes)
     await until_quiet(pid)
-    before = cpu_s(pid)
-    times = [await one_gang(client, watched, namespace, f"late-{n}", 100) for n in range(ROUNDS)]
-    whole, tail = (sorted(part)[len(times) // 2] for part in zip(*times, strict=True))
+    found = await gangs_of(client, watched, namespace, [100], pid)
     what = f"100 pods, {len(nodes)} nodes, {SETS} sets running"
-    results[f"{what}: last created → last bound"] = Figure(tail, "s", "≤ 2 × 1,000 nodes")
-    results[f"{what}: first created → last bound"] = Figure(whole, "s", "≤ 10 s")
-    results[f"{what}: scheduler CPU per pod"] = Figure((cpu_s(pid) - before) / (100 * ROUNDS) * 1000, "ms")
+    for words, ours, floor, aim in zip(
+        ("first", "last"), found.times_s[100], least.times_s[100], ("≤ 10 s", "≤ 2 × 1,000 nodes"), strict=True
+    ):
+        results[f"{what}: {words} created → last bound"] = Figure(ours, "s", aim, floor)
+    results[f"{what}: scheduler CPU per pod"] = Figure(found.cpu_ms_a_pod, "ms", "", least.cpu_ms_a_pod)
     results[f"{what}: scheduler peak memory"] = Figure(peak_mb(pid), "MB")
 
 
@@ -193,33 +255,40 @@ async def measure(
         watched, cache = Watched(), Cache(client)
         cache.add(Pod, namespace=namespace)
         cache.on_event(Pod, watched.see)
-        async with cache, scheduler_process(plane.kubeconfig, folder) as child:
+        names = [node["metadata"]["name"] for node in topology.objects()]
+        async with cache:
             await cache.wait_synced()
-            start_s = cpu_s(child.pid)
-            await one_gang(client, watched, namespace, "warm", 10)
-            before = cpu_s(child.pid)
-            bound = 0
-            for size in sizes:
-                times = [
-                    await one_gang(client, watched, namespace, f"g{size}-{n}", size)
-                    for n in range(ROUNDS)
-                ]  # fmt: skip
-                bound += size * ROUNDS
-                whole, tail = (sorted(part)[len(times) // 2] for part in zip(*times, strict=True))
-                aim = f"≤ {BESIDE[size] / (4 if size == 500 else 2):.3g} s" if nodes == 1000 else "≤ 1.5 × 1,000 nodes"
-                results[f"{size} pods, {nodes} nodes: last created → last bound"] = Figure(tail, "s", aim)
-                results[f"{size} pods, {nodes} nodes: first created → last bound"] = Figure(whole, "s")
-                results[f"{size} pods, {nodes} nodes: binds"] = Figure(size / max(tail, 1e-9), "/s")
-            spent = cpu_s(child.pid) - before
-            results[f"{nodes} nodes: scheduler CPU for {bound} pods"] = Figure(spent, "s")
-            results[f"{nodes} nodes: scheduler CPU per pod"] = Figure(spent / bound * 1000, "ms")
-            results[f"{nodes} nodes: scheduler CPU until in step"] = Figure(start_s, "s")
-            results[f"{nodes} nodes: scheduler peak memory"] = Figure(peak_mb(child.pid), "MB")
-            names = [node["metadata"]["name"] for node in topology.objects()]
-            if last:
-                await measure_with_sets(client, watched, namespace, names, child.pid, results)
+            with bare_process(plane.kubeconfig) as bare:
+                binder = BareScheduler(bare, names)
+                least = await gangs_of(client, watched, namespace, sizes, bare.child.pid, binder)
+            if BEFORE:
+                async with scheduler_process(plane.kubeconfig, folder, BEFORE) as child:
+                    before = await gangs_of(client, watched, namespace, sizes, child.pid)
+                add_gangs(f"{nodes} nodes, before", before, least, results)
+            async with scheduler_process(plane.kubeconfig, folder) as child:
+                start_s = cpu_s(child.pid)
+                found = await gangs_of(client, watched, namespace, sizes, child.pid)
+                add_gangs(f"{nodes} nodes", found, least, results)
+                read = await asyncio.to_thread(least_reading, plane.kubeconfig, ["/api/v1/nodes", "/api/v1/pods"])
+                results[f"{nodes} nodes: scheduler CPU until in step"] = Figure(
+                    start_s, "s", "floor: starts and reads nodes and pods", read.cpu_s
+                )
+                results[f"{nodes} nodes: scheduler peak memory"] = Figure(peak_mb(child.pid), "MB")
+                if last:
+                    await measure_with_sets(client, watched, namespace, names, child.pid, least, results)
         if not last:
             await all_at_once(client.delete(Node, name) for name in names)
+
+
+def add_gangs(what: str, found: Gangs, least: Gangs, results: dict[str, Figure]) -> None:
+    for size, (whole, tail) in found.times_s.items():
+        aim = f"≤ {BESIDE[size] / (4 if size == 500 else 2):.3g} s" if what == "1000 nodes" else ""
+        least_whole, least_tail = least.times_s[size]
+        results[f"{size} pods, {what}: last created → last bound"] = Figure(tail, "s", aim, least_tail)
+        results[f"{size} pods, {what}: first created → last bound"] = Figure(whole, "s", "", least_whole)
+    results[f"{what}: scheduler CPU per pod; floor: the bare client"] = Figure(
+        found.cpu_ms_a_pod, "ms", "", least.cpu_ms_a_pod
+    )
 
 
 async def main(results: dict[str, Figure], node_counts: tuple[int, ...], sizes: tuple[int, ...]) -> None:
