@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.support.gangs import Gang, gang, gang_json, group, member_json, scheduling
+from tests.support.gangs import Gang, gang, gang_json, group, member_json, pod_json, scheduling
 
 from grove.api.core import Node, Pod, PriorityClass
 from grove.api.labels import GANG_TIMEOUT
-from grove.api.meta import find_condition
+from grove.api.meta import Key, find_condition
 from grove.api.podgang import PodGang
 from grove.kube.client import WatchEvent
 from grove.kube.clock import Clock
@@ -212,6 +212,37 @@ def test_a_back_off_that_ends_in_the_middle_of_a_turn_is_not_missed(monkeypatch:
 
     before, after = run(story())
     assert after == before + 1, "it was tried again"
+
+
+def test_room_that_comes_in_the_middle_of_a_turn_is_first_for_who_was_refused_before() -> None:
+    """The elder gang is refused while the second node becomes free; the younger one would take it in the same turn."""
+
+    async def slowly(work: Callable[[], Any]) -> Any:
+        answer = work()
+        await asyncio.sleep(1)
+        return answer
+
+    async def story() -> tuple[list[str], list[str]]:
+        async with SimCluster(nodes=Topology(nodes=2, gpus=1)) as sim:
+            client = sim.client()
+            for number, node in enumerate(sorted(sim.nodes.names)):
+                await client.create(Pod, pod_json(f"busy-{number}", NAMESPACE, schedulerName="other"))
+                sim.server.bind(Key(NAMESPACE, f"busy-{number}"), node)
+            scheduler = Scheduler(client, SchedulerConfiguration(), sim.clock, aside=slowly, say=sentence)
+            task = asyncio.ensure_future(scheduler.run())
+            await apply(client, gang("elder", group("w", 2)))
+            await asyncio.sleep(10)
+            await apply(client, gang("younger", group("w", 1)))
+            await asyncio.sleep(20)
+            await client.delete(Pod, "busy-0", NAMESPACE, grace_period_s=0)
+            await asyncio.sleep(0.5)
+            await client.delete(Pod, "busy-1", NAMESPACE, grace_period_s=0)
+            await asyncio.sleep(20)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return await on_nodes(client, "elder"), await on_nodes(client, "younger")
+
+    assert run(story()) == (["elder-w-0", "elder-w-1"], [])
 
 
 class Jumping:

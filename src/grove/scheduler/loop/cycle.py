@@ -63,6 +63,8 @@ QUOTA_REASONS = {
     kinds.QUEUE_NOT_LEAF: kinds.QUEUE_INVALID,
 }  # fmt: skip
 """Reasons of the Scheduled condition for gangs that a queue keeps out."""
+MOST_LOOKS = 8
+"""So often in a turn those are looked at again for whom room came in the middle of it; else the others never would."""
 TWO_EVENTS = 4
 """Gangs of fewer pods are told of their domain by GangScheduled alone: two writes a pod, all told, are enough."""
 
@@ -122,7 +124,7 @@ class Cycle:
         self._quotas.begin_turn(self._queue, (unit for unit, _ in dirty))
         if unsettled := self._nominations.take_unsettled():
             self._queue.wake(unsettled.__contains__)
-        self._relief.wake_helped(self._view.take_relief(), began)
+        self._wake_helped(began)
         self._nominations.advance(self._start_nominated, began)
         for late in self._committer.take_late(began):
             self._intake.take_back(late)
@@ -130,6 +132,7 @@ class Cycle:
             self._queue.reorder(lambda name: order_of(self._view, name).rank)
         await self._holding.resume()
         heap = self._queue.due(began)
+        looks_left = MOST_LOOKS
         while heap:
             order, name = heapq.heappop(heap)
             waiting = self._queue.get(name)
@@ -153,6 +156,11 @@ class Cycle:
             if loop.time() - breath > SLICE_S:
                 await asyncio.sleep(0)
                 breath = loop.time()
+            if looks_left and self._view.has_relief:
+                # Room that came meanwhile is first for those that were refused before it did.
+                looks_left -= 1
+                self._wake_helped(loop.time())
+                heap = self._queue.due(loop.time())
         now = loop.time()
         next_hold_s = await self._holding.look_after_waiting(now)
         metrics.CYCLE_SECONDS.observe(now - began)
@@ -163,6 +171,12 @@ class Cycle:
         later = [moment for moment in moments if moment is not None and moment > began]
         if later:
             self._wake_at(min(later))
+
+    def _wake_helped(self, now_s: float) -> None:
+        """Wakes whom it helps that room came, or that pods did which they look at."""
+        self._relief.wake_helped(self._view.take_relief(), now_s)
+        if self._view.take_moved():
+            self._queue.wake(self._relief.sees_pods)
 
     # Deciding
 

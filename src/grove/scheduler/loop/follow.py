@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from grove.api.core import Namespace, Node, Pod, PriorityClass
-from grove.api.meta import Key
+from grove.api.meta import Key, find_condition
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.kube.cache import Cache
@@ -56,11 +56,14 @@ class Follower:
                 self._view.put(self._view.read(new))
                 if old is None or old.spec.node_name != node:
                     self._pod_arrived(new, node)
+                else:
+                    self._view.relief.add(node)  # it may take less than before
+                    self._view.wake()
             self._view.reserved.pop(uid, None)
             self._view.confirmed.pop(uid, None)
             self._view.forget_facts(key)
-        elif old is not None and old.status.resource_claim_statuses != new.status.resource_claim_statuses:
-            self._view.forget_facts(key)  # its claims were made just now
+        elif old is not None and _asks(old) != _asks(new):
+            self._view.forget_facts(key)
         gang = self._view.gang_of.get(key)
         if gang is not None:
             self._member_changed(self._view.gangs[gang], old, new, ours=was_planned)
@@ -68,8 +71,6 @@ class Follower:
             self._stray_changed(old, new)
 
     def _pod_arrived(self, pod: Pod, node: str) -> None:
-        if self._view.sees_pods:
-            self._view.wide_relief = True
         planned = self._view.reserved.get(pod.metadata.uid)
         if planned is not None and planned != node:
             self._view.relief.add(planned)
@@ -86,8 +87,6 @@ class Follower:
                 self._view.vacate(uid)
             self._view.drop(uid)
             self._view.relief.add(node)
-            if self._view.sees_pods:
-                self._view.wide_relief = True
             self._view.wake()
         gang = self._view.gangs.get(self._view.gang_of.get(key, ""))
         if gang is not None:
@@ -240,6 +239,7 @@ class Follower:
         if new is None:
             assert old is not None
             self._view.snapshot.remove_node(old.metadata.name)
+            self._view.neighbours_changed()  # fewer domains to be spread over
         else:
             snapshot = self._view.snapshot
             version, labels_version = snapshot.version, snapshot.nodes.labels_version
@@ -247,6 +247,7 @@ class Follower:
             if snapshot.version == version:
                 return  # a heartbeat: nothing that placement looks at
             self._view.relief.add(new.metadata.name)
+            self._view.neighbours_changed()  # a tainted node may not count for a spread
             if snapshot.nodes.labels_version != labels_version:
                 self._view.wide_relief = True  # domains changed, and with them what other nodes are good for
         self._view.wake()
@@ -274,7 +275,8 @@ class Follower:
         for gang in self._view.gangs.values():
             if gang.podgang.spec.priority_class_name == name:
                 self._set_priority(gang)
-                self._view.mark(gang.name)
+                self._view.mark(gang.name, fresh=True)
+                self._view.help_anybody()  # others may put it out now
 
 
 def _keep_seat(gang: GangState, group: str, pod: Pod) -> None:
@@ -286,7 +288,20 @@ def _keep_seat(gang: GangState, group: str, pod: Pod) -> None:
 
 def _state_of(pod: Pod) -> tuple[object, ...]:
     """What of a pod can change the fate of its gang."""
-    return (pod.spec.node_name, pod.metadata.is_deleting, pod.is_gated, pod.status.resource_claim_statuses)
+    fate = (pod.spec.node_name, pod.metadata.is_deleting, pod.is_gated, pod.status.resource_claim_statuses)
+    return fate if pod.spec.node_name else (*fate, *_wants(pod))
+
+
+def _wants(pod: Pod) -> tuple[object, ...]:
+    """What may be changed of a pod that waits and decides where it may go."""
+    spec = pod.spec
+    return (pod.metadata.labels, spec.tolerations, spec.node_selector, spec.affinity)
+
+
+def _asks(pod: Pod) -> tuple[object, ...]:
+    """What the facts of a waiting pod are read from, as far as it can change."""
+    meta = pod.metadata
+    return (meta.generation, meta.annotations, pod.status.resource_claim_statuses, *_wants(pod))
 
 
 def _gang_state_of(podgang: PodGang) -> tuple[object, ...]:
@@ -306,10 +321,25 @@ def _is_our_bind(old: Pod, new: Pod) -> bool:
 
 
 def _is_other_load(old: Pod, new: Pod) -> bool:
-    """Whether the snapshot must count a bound pod anew; a kubelet's status reports are not worth a look."""
+    """Whether the snapshot must count a bound pod anew; of a kubelet's status only a resize is worth a look."""
     return (
         old.spec.node_name != new.spec.node_name
         or old.metadata.generation != new.metadata.generation
         or old.metadata.is_deleting != new.metadata.is_deleting
         or old.metadata.labels != new.metadata.labels
+        or _granted(old) != _granted(new)
     )
+
+
+def _granted(pod: Pod) -> list[object]:
+    """What a node gave containers of a pod that is not what they ask for, and what it says of giving them that."""
+    status, spec = pod.status, pod.spec
+    asked = {one.name: one.resources.requests for one in (*spec.containers, *spec.init_containers)}
+    given: list[object] = [
+        (one.name, one.resources, one.allocated_resources)
+        for one in (*status.container_statuses, *status.init_container_statuses)
+        if one.resources is not None and one.resources.requests != asked.get(one.name)
+    ]
+    if given and (pending := find_condition(status.conditions, "PodResizePending")) is not None:
+        given.append(pending.reason)
+    return given

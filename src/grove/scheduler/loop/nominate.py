@@ -32,7 +32,7 @@ from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.answers import Budget, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
-from grove.scheduler.model.reasons import LEAVING, Reason
+from grove.scheduler.model.reasons import FITS, LEAVING, Reason
 from grove.scheduler.policy.gangs import PREEMPTING, GangState, Verdict
 from grove.scheduler.policy.life import Nominated, NominationDropped, Phase
 from grove.scheduler.reserve.apart import Attempts
@@ -131,7 +131,7 @@ class Nominations:
                     reason=answer.reason,
                     message=self._reporter.say(answer.why),
                 )
-                if self._is_unsettled(below, running):
+                if answer.reason == FITS or self._is_unsettled(below, running):
                     self._unsettled.add(unit)
                 continue
             if asides != self._decider.asides and not (still_waits() and self._is_still_possible(answer, running)):

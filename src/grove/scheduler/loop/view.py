@@ -26,7 +26,7 @@ from grove.scheduler.loop.claims import DeviceClaims
 from grove.scheduler.loop.preparing import ClaimWriter
 from grove.scheduler.loop.sources import Sources
 from grove.scheduler.loop.storage import Attachments, Storage
-from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts
+from grove.scheduler.model.facts import HOSTNAME, NodeFacts, NodeTerms, PodFacts
 from grove.scheduler.model.podreq import read_node
 from grove.scheduler.model.seams import Refusal
 from grove.scheduler.policy.gangs import GangState, Look, says_placed
@@ -72,6 +72,8 @@ class View:
         """Uids of pods that we deleted and still see without a sign of it."""
         self.sees_pods = False
         """Whether some waiting pod's place depends on other pods, so that any of them coming or going may help."""
+        self.pods_moved = False
+        """Pods or nodes came, went or changed, which may help units that look at other pods."""
         self.places: dict[str, frozenset[str]] = {}
         """Nodes of gangs that stood, by name, after they are gone too; the oldest are forgotten."""
         self.takes_gangs, self.wake, self._bandwidth_label = takes_gangs, wake, bandwidth_label
@@ -349,9 +351,47 @@ class View:
 
     def put(self, pod: PodFacts) -> None:
         """Counts a pod on its node, instead of what was known of it."""
+        before = self.snapshot.find_pod(pod.uid)
         self.snapshot.add_pod(pod)
         self.running.add(pod)
+        self._pod_moved(before, pod)
 
     def drop(self, uid: str) -> None:
+        before = self.snapshot.find_pod(uid)
         self.running.remove(uid)
         self.snapshot.remove_pod(uid)
+        self._pod_moved(before, None)
+
+    def _pod_moved(self, before: PodFacts | None, after: PodFacts | None) -> None:
+        """Notes whom a pod that came, went or changed may help beside those who need its room."""
+        if before is not None and _keeps_off(before) != (_keeps_off(after) if after is not None else ()):
+            self.wide_relief = True
+            self.wake()
+        elif self.sees_pods and _seen(before) != _seen(after):
+            self.neighbours_changed()
+
+    def neighbours_changed(self) -> None:
+        """Units that look at other pods may be helped."""
+        if self.sees_pods:
+            self.pods_moved = True
+            self.wake()
+
+    @property
+    def has_relief(self) -> bool:
+        """Whether anything came that may help units that wait."""
+        return bool(self.relief) or self.wide_relief or self.pods_moved
+
+    def take_moved(self) -> bool:
+        found, self.pods_moved = self.pods_moved, False
+        return found
+
+
+def _keeps_off(pod: PodFacts) -> tuple[object, ...]:
+    """Whom a pod keeps off more than its own node, and from where."""
+    terms = tuple(term for term in pod.shape.anti_affinity if term.topology_key != HOSTNAME)
+    return (pod.node, terms) if terms else ()
+
+
+def _seen(pod: PodFacts | None) -> tuple[object, ...]:
+    """What others that look at a pod see of it."""
+    return (pod.node, pod.labels, pod.terminating) if pod is not None else ()

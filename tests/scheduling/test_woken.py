@@ -1,0 +1,355 @@
+"""Whoever waits is tried again when what stands in its way has changed: a row a reason and an event that ends it.
+
+Each row sets the scene, yields while `late` waits, and then lets something happen that makes room for it. Nothing else
+happens afterwards: who is not woken by that event waits for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from tests.support.gangs import Bench, gang, gang_json, group, pod_json, scheduling
+
+from grove.api.core import Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PriorityClass
+from grove.api.meta import Json
+from grove.api.podgang import PodGang
+from grove.sim.topology import ZONE
+
+pytestmark = pytest.mark.simulated
+
+Story = Callable[[Bench], AsyncIterator[None]]
+APP = "app"
+
+
+def scope(app: str, key: str) -> Json:
+    return {"topologyKey": key, "labelSelector": {"matchLabels": {APP: app}}}
+
+
+def near(app: str, key: str = ZONE) -> Json:
+    return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [scope(app, key)]}}}
+
+
+def apart(app: str, key: str = ZONE) -> Json:
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [scope(app, key)]}}}
+
+
+def evenly(app: str, key: str = ZONE, **more: Any) -> Json:
+    spread = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **scope(app, key), **more}
+    return {"topologySpreadConstraints": [spread]}
+
+
+async def zone(bench: Bench, name: str, *gpus: int) -> list[str]:
+    """A node for each of these numbers of GPUs."""
+    found = []
+    for count in gpus:
+        (node,) = await bench.add_nodes(1, gpus=count)
+        await bench.client.patch(Node, node, {"metadata": {"labels": {ZONE: name}}})
+        found.append(node)
+    return found
+
+
+async def runs(bench: Bench, name: str, node: str, app: str = "", gpus: int = 0, **spec: Any) -> None:
+    """A pod that somebody else bound."""
+    pod = pod_json(name, bench.namespace, gpus=gpus, **{**spec, "schedulerName": "other"})
+    pod["metadata"]["labels"] = {APP: app}
+    pod["spec"]["nodeName"] = node
+    await bench.client.create(Pod, pod)
+
+
+async def late(bench: Bench, *, app: str = "late", gpus: int = 1, **spec: Any) -> None:
+    await bench.apply(gang("late", group("w", 1, gpus=gpus, spec=spec), labels={APP: app}))
+
+
+async def ends(bench: Bench, name: str) -> None:
+    await bench.client.delete(Pod, name, bench.namespace, grace_period_s=0)
+
+
+async def relabel(bench: Bench, name: str, **labels: str | None) -> None:
+    await bench.client.patch(Pod, name, {"metadata": {"labels": labels}}, bench.namespace)
+
+
+# Neighbours
+
+
+async def affinity_and_we_bind_whom_it_wants(bench: Bench) -> AsyncIterator[None]:
+    await zone(bench, "a", 2)
+    await late(bench, **near("friend"))
+    yield
+    await bench.apply(gang("friend", group("w", 1), labels={APP: "friend"}))
+
+
+async def affinity_and_another_scheduler_binds_whom_it_wants(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 2)
+    await late(bench, **near("friend"))
+    yield
+    await runs(bench, "friend", node, "friend")
+
+
+async def affinity_and_a_running_pod_gets_the_label(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 2)
+    await runs(bench, "other", node, "other")
+    await late(bench, **near("friend"))
+    yield
+    await relabel(bench, "other", app="friend")
+
+
+async def affinity_and_a_namespace_gets_the_label(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 2)
+    await runs(bench, "friend", node, "friend")
+    wants = near("friend")
+    wants["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]["namespaceSelector"] = {
+        "matchLabels": {"team": "blue"}
+    }
+    await late(bench, **wants)
+    yield
+    await bench.client.patch(Namespace, bench.namespace, {"metadata": {"labels": {"team": "blue"}}})
+
+
+async def anti_affinity_and_the_pod_leaves_a_full_node(bench: Bench) -> AsyncIterator[None]:
+    full, _ = await zone(bench, "a", 1, 1)
+    await runs(bench, "fills", full, gpus=1)
+    await runs(bench, "foe", full, "foe")
+    await late(bench, **apart("foe"))
+    yield
+    await ends(bench, "foe")
+
+
+async def anti_affinity_and_the_pod_gets_another_label(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 1)
+    await runs(bench, "foe", node, "foe")
+    await late(bench, **apart("foe"))
+    yield
+    await relabel(bench, "foe", app="friend")
+
+
+async def anti_affinity_of_a_running_pod_that_leaves_a_full_node(bench: Bench) -> AsyncIterator[None]:
+    full, _ = await zone(bench, "a", 1, 1)
+    await runs(bench, "fills", full, gpus=1)
+    await runs(bench, "foe", full, "foe", **apart("late"))
+    await late(bench)
+    yield
+    await ends(bench, "foe")
+
+
+async def anti_affinity_of_a_running_pod_and_it_gets_another_label(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 1)
+    await runs(bench, "foe", node, "foe", **apart("late"))
+    await late(bench)
+    yield
+    await relabel(bench, "late-w-0", app="early")
+
+
+async def spread_and_a_pod_comes_to_the_emptier_zone(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 1)
+    (other,) = await zone(bench, "b", 0)
+    await runs(bench, "one", node, "late")
+    await late(bench, **evenly("late"))
+    yield
+    await runs(bench, "two", other, "late")
+
+
+async def spread_and_the_emptier_zone_goes(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 1)
+    (other,) = await zone(bench, "b", 0)
+    await runs(bench, "one", node, "late")
+    await late(bench, **evenly("late"))
+    yield
+    await bench.nodes.remove_node(other)
+
+
+async def spread_that_heeds_taints_and_the_emptier_zone_is_tainted(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 1)
+    (other,) = await zone(bench, "b", 0)
+    await runs(bench, "one", node, "late")
+    await late(bench, **evenly("late", nodeTaintsPolicy="Honor"))
+    yield
+    await bench.client.patch(Node, other, {"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}})
+
+
+async def spread_and_a_pod_of_the_fuller_zone_begins_to_end(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 1)
+    await zone(bench, "b", 0)
+    await runs(bench, "one", node, "late")
+    await bench.client.patch(Pod, "one", {"metadata": {"finalizers": ["example.com/slow"]}}, bench.namespace)
+    await late(bench, **evenly("late"))
+    yield
+    await bench.client.delete(Pod, "one", bench.namespace)
+
+
+async def host_port_that_is_given_back(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 1)
+    ports = {"name": "p", "image": "i", "ports": [{"containerPort": 80, "hostPort": 80}]}
+    await runs(bench, "port", node, containers=[ports])
+    await late(bench, initContainers=[{**ports, "restartPolicy": "Always"}])
+    yield
+    await ends(bench, "port")
+
+
+# Nodes
+
+
+async def taint_that_is_taken_off(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 1)
+    await bench.client.patch(Node, node, {"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}})
+    await late(bench)
+    yield
+    await bench.client.patch(Node, node, {"spec": {"taints": []}})
+
+
+async def taint_that_the_pod_learns_to_tolerate(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 1)
+    await bench.client.patch(Node, node, {"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}})
+    await late(bench)
+    yield
+    more = {"spec": {"tolerations": [{"key": "x", "operator": "Exists"}]}}
+    await bench.client.patch(Pod, "late-w-0", more, bench.namespace)
+
+
+async def selector_and_a_node_gets_the_label(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 1)
+    await late(bench, nodeSelector={"disk": "fast"})
+    yield
+    await bench.client.patch(Node, node, {"metadata": {"labels": {"disk": "fast"}}})
+
+
+async def room_and_the_node_grows(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 1)
+    await late(bench, gpus=2)
+    yield
+    more = {"status": {"allocatable": {"nvidia.com/gpu": "2"}, "capacity": {"nvidia.com/gpu": "2"}}}
+    await bench.client.patch(Node, node, more, subresource="status")
+
+
+async def room_and_a_pod_finishes(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 1)
+    await runs(bench, "job", node, gpus=1)
+    await late(bench)
+    yield
+    await bench.client.patch(Pod, "job", {"status": {"phase": "Succeeded"}}, bench.namespace, subresource="status")
+
+
+async def room_and_a_node_has_resized_a_running_pod(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 1)
+    asked = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "64"}}}
+    await runs(bench, "large", node, containers=[asked])
+    await bench.cluster.settle(2)  # the node reports on a new pod itself
+    await _has(bench, "large", cpu="128")
+    await late(bench, initContainers=[{"name": "cpu", "image": "i", "resources": {"requests": {"cpu": "1"}}}])
+    yield
+    await _has(bench, "large", cpu="64")
+
+
+async def _has(bench: Bench, pod: str, **amounts: str) -> None:
+    """What the node says that the pod's container has."""
+    said = {"name": "main", "resources": {"requests": amounts}, "allocatedResources": amounts}
+    status = {"status": {"containerStatuses": [said]}}
+    await bench.client.patch(Pod, pod, status, bench.namespace, subresource="status")
+
+
+# Objects beside the pod
+
+
+async def priority_class_that_is_made_later(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 1)
+    await runs(bench, "low", node, gpus=1)
+    made = gang("late", group("w", 1), labels={APP: "late"})
+    body = gang_json(made, bench.namespace)
+    body["spec"]["priorityClassName"] = "comes-later"
+    await bench.client.create(PodGang, body)
+    await bench.create_pods(made)
+    yield
+    await bench.client.create(PriorityClass, {"metadata": {"name": "comes-later"}, "value": 1000})
+
+
+async def claim_that_does_not_exist_yet(bench: Bench) -> AsyncIterator[None]:
+    await zone(bench, "a", 1)
+    await late(bench, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+    yield
+    await _bound_claim(bench, "data")
+
+
+async def claim_that_is_not_bound_yet(bench: Bench) -> AsyncIterator[None]:
+    await zone(bench, "a", 1)
+    await bench.client.create(PersistentVolumeClaim, _claim(bench, "data", ""))
+    await late(bench, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+    yield
+    await bench.client.create(PersistentVolume, _volume("pv-data"))
+    await bench.client.patch(PersistentVolumeClaim, "data", {"spec": {"volumeName": "pv-data"}}, bench.namespace)
+    await bench.client.patch(PersistentVolumeClaim, "data", {"status": {"phase": "Bound"}}, bench.namespace,
+                             subresource="status")  # fmt: skip
+
+
+def _claim(bench: Bench, name: str, volume: str) -> Json:
+    spec: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    spec |= {"volumeName": volume} if volume else {}
+    return {"metadata": {"name": name, "namespace": bench.namespace}, "spec": spec}
+
+
+def _volume(name: str) -> Json:
+    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/data"}}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+async def _bound_claim(bench: Bench, name: str) -> None:
+    await bench.client.create(PersistentVolume, _volume(f"pv-{name}"))
+    await bench.client.create(PersistentVolumeClaim, _claim(bench, name, f"pv-{name}"))
+    await bench.client.patch(PersistentVolumeClaim, name, {"status": {"phase": "Bound"}}, bench.namespace,
+                             subresource="status")  # fmt: skip
+
+
+STORIES: list[Story] = [
+    affinity_and_we_bind_whom_it_wants,
+    affinity_and_another_scheduler_binds_whom_it_wants,
+    affinity_and_a_running_pod_gets_the_label,
+    affinity_and_a_namespace_gets_the_label,
+    anti_affinity_and_the_pod_leaves_a_full_node,
+    anti_affinity_and_the_pod_gets_another_label,
+    anti_affinity_of_a_running_pod_that_leaves_a_full_node,
+    anti_affinity_of_a_running_pod_and_it_gets_another_label,
+    spread_and_a_pod_comes_to_the_emptier_zone,
+    spread_and_the_emptier_zone_goes,
+    spread_that_heeds_taints_and_the_emptier_zone_is_tainted,
+    spread_and_a_pod_of_the_fuller_zone_begins_to_end,
+    host_port_that_is_given_back,
+    taint_that_is_taken_off,
+    taint_that_the_pod_learns_to_tolerate,
+    selector_and_a_node_gets_the_label,
+    room_and_the_node_grows,
+    room_and_a_pod_finishes,
+    room_and_a_node_has_resized_a_running_pod,
+    priority_class_that_is_made_later,
+    claim_that_does_not_exist_yet,
+    claim_that_is_not_bound_yet,
+]
+
+
+@pytest.mark.parametrize("story", [pytest.param(one, id=one.__name__.replace("_", " ")) for one in STORIES])
+async def test_who_waits_is_tried_again_when_it_can_be_helped(cluster: Any, story: Story) -> None:
+    async with scheduling(cluster) as bench:
+        scene = story(bench)
+        await anext(scene)
+        await cluster.settle(3)
+        assert await bench.nodes_of("late") == {}, "nothing stands in its way"
+        await anext(scene, None)
+
+        async def is_bound() -> Any:
+            return await bench.nodes_of("late")
+
+        await cluster.eventually(is_bound, timeout_s=20)
+
+
+async def test_a_pod_is_placed_by_what_it_says_when_its_gate_comes_off(cluster: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await zone(bench, "a", 1)
+        (wanted,) = await zone(bench, "b", 2)
+        await late(bench, schedulingGates=[{"name": "example.com/wait"}])
+        await cluster.settle(1)
+        said = {"spec": {"schedulingGates": None, "nodeSelector": {ZONE: "b"}}}
+        await bench.client.patch(Pod, "late-w-0", said, bench.namespace)
+
+        async def is_bound() -> Any:
+            return await bench.nodes_of("late")
+
+        assert await cluster.eventually(is_bound, timeout_s=20) == {"late-w-0": wanted}
