@@ -22,7 +22,7 @@ from tests.support.operating import World, condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.backends import KubeBackend
+from grove.backends.kube import KubeBackend
 from grove.backends.kube_api import V1ALPHA2, pod_group
 
 pytestmark = pytest.mark.real

@@ -27,7 +27,7 @@ from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.backends import GroveBackend
+from grove.backends.grove import GroveBackend
 from grove.kube.cache import Cache
 from grove.kube.config import load_config
 from grove.kube.http import HttpClient

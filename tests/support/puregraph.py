@@ -36,7 +36,8 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
-from grove.backends import Backend, KubeBackend
+from grove.backends.base import Backend
+from grove.backends.kube import KubeBackend
 from grove.operator.podclique.pod import PodBlueprint
 from grove.operator.podclique.pods import PodPlan, plan_pods
 from grove.operator.podclique.status import clique_status

@@ -12,41 +12,8 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.backends import grove, kai, koord, kube, volcano
-from grove.backends.base import (
-    Backend,
-    BackendError,
-    GangObjects,
-    GangObjectsState,
-    PodSite,
-    Question,
-    Refusal,
-    TopologyBackend,
-    TopologySync,
-)
-from grove.backends.grove import GroveBackend
-from grove.backends.kube import KubeBackend
+from grove.backends.base import Backend, TopologyBackend
 from grove.config import ConfigError, ConfigFault, Scheduler
-
-__all__ = [
-    "BUILDERS",
-    "KNOWN",
-    "RULES",
-    "Backend",
-    "BackendError",
-    "Backends",
-    "GangObjects",
-    "GangObjectsState",
-    "GroveBackend",
-    "KubeBackend",
-    "PodSite",
-    "Question",
-    "Refusal",
-    "TopologyBackend",
-    "TopologySync",
-    "build_backends",
-    "rules_for",
-]
-
 
 _MODULES = (grove, kube, kai, koord, volcano)
 

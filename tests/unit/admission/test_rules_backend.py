@@ -9,7 +9,7 @@ from tests.support.reviews import changed, faults, plain
 from grove.admission.rules.lookups import BackendFacts, Known
 from grove.admission.rules.review import Admission
 from grove.api.podcliqueset import PodCliqueSet
-from grove.backends import Backend, Refusal
+from grove.backends.base import Backend, Refusal
 
 T = "spec.template"
 KEY = "grove.io/mnnvl-group"

@@ -12,9 +12,11 @@ from grove.admission.rules.lookups import BackendFacts
 from grove.admission.rules.review import VALIDATE_SET, Admission
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
-from grove.backends import KNOWN, Backends, GangObjects, GroveBackend, KubeBackend, TopologyBackend, build_backends
+from grove.backends import KNOWN, Backends, build_backends
+from grove.backends.base import GangObjects, TopologyBackend
+from grove.backends.grove import GroveBackend
 from grove.backends.koord import KoordBackend
-from grove.backends.kube import KubeOptions
+from grove.backends.kube import KubeBackend, KubeOptions
 from grove.backends.kube_api import Capability
 from grove.backends.volcano import VolcanoBackend
 from grove.config import ConfigError, Scheduler, load_configuration

@@ -20,7 +20,7 @@ from tests.support.observed import set_of
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.backends import Backend
+from grove.backends.base import Backend
 from grove.backends.kai import KaiBackend, KaiFacts
 from grove.backends.koord import KoordBackend, KoordOptions
 from grove.backends.kube import KubeBackend, KubeOptions

@@ -17,8 +17,8 @@ from grove.api.koordinator import Reservation
 from grove.api.meta import Json, ObjectMeta
 from grove.api.podgang import GangTopologyConstraint, PackConstraint, PodGang
 from grove.api.reservation_ref import InvalidAnnotation, is_meant, reservation_affinity
-from grove.backends import TopologyBackend, koord, koord_annotations
-from grove.backends.base import PodSite
+from grove.backends import koord, koord_annotations
+from grove.backends.base import PodSite, TopologyBackend
 from grove.backends.koord import KoordBackend, KoordOptions, LayeredKoordBackend
 from grove.backends.koord_annotations import Zone
 

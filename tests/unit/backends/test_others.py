@@ -13,8 +13,8 @@ from tests.support.observed import binding, set_of
 
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
-from grove.backends import TopologyBackend, volcano
-from grove.backends.base import PodSite
+from grove.backends import volcano
+from grove.backends.base import PodSite, TopologyBackend
 from grove.backends.kai import KaiBackend, KaiFacts
 from grove.backends.volcano import VolcanoBackend
 

@@ -10,7 +10,8 @@ import yaml
 from tests.support.backend_schemas import definitions
 
 from grove.api.meta import Json
-from grove.backends import BUILDERS, KNOWN, RULES, TopologyBackend, rules_for
+from grove.backends import BUILDERS, KNOWN, RULES, rules_for
+from grove.backends.base import TopologyBackend
 
 ROOT = Path(__file__).parents[3]
 RACK_KEY = "topology.kubernetes.io/rack"

@@ -10,7 +10,8 @@ from tests.support.reviews import faults
 from grove.admission.rules.lookups import BackendFacts
 from grove.admission.rules.review import Admission
 from grove.api.meta import Json
-from grove.backends import GroveBackend, KubeBackend
+from grove.backends.grove import GroveBackend
+from grove.backends.kube import KubeBackend
 from grove.backends.uniform import qos_faults, queue_faults
 
 QOS, PRIORITY = "koordinator.sh/qosClass", "koordinator.sh/priority"

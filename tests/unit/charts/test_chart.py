@@ -27,7 +27,8 @@ from grove.api.meta import Object, Resource
 from grove.api.node import PriorityClass
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.backends import KNOWN, TopologyBackend, build_backends
+from grove.backends import KNOWN, build_backends
+from grove.backends.base import TopologyBackend
 from grove.cli.metrics import metrics
 from grove.config import OperatorConfiguration, load_configuration
 from grove.kube.client import Client

@@ -18,7 +18,7 @@ from tests.support.puregraph import PureGraph
 
 from grove.api.meta import Json
 from grove.api.topology import ClusterTopologyBinding
-from grove.backends import GroveBackend
+from grove.backends.grove import GroveBackend
 
 LEVELS = {"zone": "topology.kubernetes.io/zone", "rack": "example.com/rack", "host": "kubernetes.io/hostname"}
 BINDING = msgspec.convert(

@@ -14,7 +14,9 @@ from grove.api.core import Pod
 from grove.api.meta import Json, find_condition
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
-from grove.backends import Backend, GroveBackend, KubeBackend
+from grove.backends.base import Backend
+from grove.backends.grove import GroveBackend
+from grove.backends.kube import KubeBackend
 from grove.operator.podgang.gangs import (
     GangContext,
     WantedGang,

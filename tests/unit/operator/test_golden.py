@@ -10,7 +10,7 @@ from tests.support.puregraph import PureGraph
 from grove.api.core import Pod
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
-from grove.backends import GroveBackend
+from grove.backends.grove import GroveBackend
 
 
 @pytest.mark.parametrize("name", golden.NAMES)

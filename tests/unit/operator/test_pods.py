@@ -17,8 +17,11 @@ from tests.support.observed import NOW, clique_of, pod, set_of
 from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podcliqueset import IN_ORDER
-from grove.backends import Backend, GroveBackend, KubeBackend, koord
+from grove.backends import koord
+from grove.backends.base import Backend
+from grove.backends.grove import GroveBackend
 from grove.backends.kai import KaiBackend
+from grove.backends.kube import KubeBackend
 from grove.operator.podclique.pod import PodBlueprint, build_pod
 from grove.operator.podclique.pods import PodPlan, free_indexes, plan_pods, pod_index, scale_in_order
 from grove.operator.shared.layout import unit_of

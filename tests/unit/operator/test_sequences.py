@@ -14,7 +14,8 @@ from tests.support.puregraph import PureGraph
 from grove.api.core import Pod
 from grove.api.podclique import PodClique
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.backends import GroveBackend, KubeBackend
+from grove.backends.grove import GroveBackend
+from grove.backends.kube import KubeBackend
 
 DEMO = pcs(
     "demo",

@@ -9,7 +9,10 @@ from tests.support.observed import NOW, binding, set_of
 
 from grove.api.meta import Json, find_condition
 from grove.api.topology import ClusterTopologyBinding
-from grove.backends import Backends, GroveBackend, KubeBackend, TopologySync
+from grove.backends import Backends
+from grove.backends.base import TopologySync
+from grove.backends.grove import GroveBackend
+from grove.backends.kube import KubeBackend
 from grove.operator.topology.levels import (
     became,
     binding_status,

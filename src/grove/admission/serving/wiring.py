@@ -12,7 +12,7 @@ from grove.admission.rules.lookups import BackendFacts
 from grove.admission.rules.review import Admission
 from grove.api.fields import mapping, text
 from grove.api.meta import Resource
-from grove.backends import Backend
+from grove.backends.base import Backend
 from grove.config import OperatorConfiguration
 from grove.kube.client import Client
 

@@ -19,7 +19,7 @@ from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.backends import Backend, BackendError
+from grove.backends.base import Backend, BackendError
 from grove.operator.podclique.pod import PodBlueprint
 from grove.operator.podclique.pods import GoneSince, PodPlan, plan_pods
 from grove.operator.podclique.rollout import CliqueTurn, clique_turn

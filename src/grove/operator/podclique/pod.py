@@ -15,7 +15,7 @@ from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.backends import Backend, PodSite
+from grove.backends.base import Backend, PodSite
 from grove.backends.uniform import CARRIED
 from grove.operator.shared.claims import claims_of_pod, with_claims
 from grove.operator.shared.diff import owned_by

@@ -18,7 +18,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.backends import Backend, BackendError, GangObjectsState
+from grove.backends.base import Backend, BackendError, GangObjectsState
 from grove.kube.clock import loop_time
 from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, NotLeader

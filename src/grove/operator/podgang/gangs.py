@@ -18,7 +18,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding, TopologyConstraint
-from grove.backends import Backend
+from grove.backends.base import Backend
 from grove.operator.shared.diff import owned_by
 from grove.operator.shared.layout import (
     GangLayout,

@@ -15,7 +15,8 @@ from grove.api.core import Pod
 from grove.api.meta import Json, find_condition
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang, PodGangStatus
-from grove.backends import Backend, GangObjectsState, base
+from grove.backends import base
+from grove.backends.base import Backend, GangObjectsState
 from grove.operator.podgang.gangs import GangContext, WantedGang, referenced, wanted_gang
 from grove.operator.podgang.status import gang_status, is_trouble
 from grove.operator.shared.diff import is_controlled_by, is_left_behind, needed_patch

@@ -25,7 +25,8 @@ from grove.api.conditions import (
 )
 from grove.api.meta import Condition, find_condition, is_true
 from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang, PodGangStatus
-from grove.backends import Backend, GangObjectsState, base
+from grove.backends import base
+from grove.backends.base import Backend, GangObjectsState
 from grove.operator.podgang.gangs import WantedGang, referenced
 from grove.operator.shared.layout import PodsOf
 

@@ -13,7 +13,7 @@ from grove.api.conditions import EventReason
 from grove.api.meta import Json, Key, Object, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import ClusterTopologyBinding
-from grove.backends import TopologyBackend, TopologySync
+from grove.backends.base import TopologyBackend, TopologySync
 from grove.kube.controller import DONE, Result
 from grove.kube.errors import KubeError, NotFound
 from grove.operator.podcliqueset.controller import PodCliqueSetController

@@ -33,7 +33,8 @@ from grove.api.topology import (
     SchedulerTopologyStatus,
     TopologyConstraint,
 )
-from grove.backends import Backends, TopologyBackend, TopologySync
+from grove.backends import Backends
+from grove.backends.base import TopologyBackend, TopologySync
 
 Conditions = tuple[Condition, ...]
 

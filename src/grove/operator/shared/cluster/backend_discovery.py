@@ -11,7 +11,8 @@ from typing import Any
 import structlog
 
 from grove.api.meta import Json, Resource
-from grove.backends import Backend, Backends, Question
+from grove.backends import Backends
+from grove.backends.base import Backend, Question
 from grove.kube.client import Client
 from grove.kube.errors import ConnectionLost, KubeError, NotFound
 

@@ -18,8 +18,7 @@ from grove.api.core import Pod
 from grove.api.meta import Json, Key, Object, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.backends import Backend, GangObjects, GangObjectsState
-from grove.backends.base import NO_OBJECTS, REPLACING, TOLD_IN_PART
+from grove.backends.base import NO_OBJECTS, REPLACING, TOLD_IN_PART, Backend, GangObjects, GangObjectsState
 from grove.backends.steps import Step, merged, owner_references, remembering, step_for, taking_back
 from grove.kube.cache import Cache
 from grove.kube.client import Client

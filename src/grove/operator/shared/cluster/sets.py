@@ -16,7 +16,8 @@ from grove.api.podcliqueset import AdoptedHash, PodCliqueSet, ScalingGroupConfig
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
-from grove.backends import Backend, Backends
+from grove.backends import Backends
+from grove.backends.base import Backend
 from grove.kube.cache import Cache
 from grove.operator.podcliqueset.takeover import awaits_takeover, has_earlier_hash
 from grove.operator.podgang.gangs import GangContext
