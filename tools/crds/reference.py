@@ -15,8 +15,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 from tools.crds.definitions import DEFINITIONS, Definition
 
-from grove.api.doc import is_required
-from grove.api.meta import Json, Struct
+from grove.api.meta import Json, Struct, is_required
 
 FILE = Path(__file__).parents[2] / "docs" / "api-reference.md"
 HEAD = """# API reference

@@ -1,4 +1,4 @@
-"""OpenAPI schemas from Structs: the shape comes from the types, the facts from what `grove.api.doc` put beside a field.
+"""OpenAPI schemas from Structs: the shape comes from the types, the facts from what `grove.api.meta.doc` put beside a field.
 
 Parts that are Kubernetes' own (a pod spec, a metric, a claim template) come from `kubernetes.json`: schemas of
 Kubernetes 1.35 without descriptions, plus what 1.36 added to pods. Repeated shapes are named once, under `$defs`.
@@ -15,8 +15,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from grove.api.doc import is_required
-from grove.api.meta import Json, Object, Struct
+from grove.api.meta import Json, Object, Struct, is_required
 
 Rules = dict[type[Struct], list[Json]]
 """CEL rules by the Struct they sit on."""

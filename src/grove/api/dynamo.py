@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from grove.api.doc import Int64, doc
-from grove.api.meta import Condition, Json, Object, Resource, Struct
+from grove.api.meta import Condition, Int64, Json, Object, Resource, Struct, doc
 
 GROUP = "grove.dynamo.ai"
 

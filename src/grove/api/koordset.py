@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from grove.api.doc import Int64, doc
 from grove.api.dynamo import PodTemplate
-from grove.api.meta import Condition, Json, Object, Resource, Struct
+from grove.api.meta import Condition, Int64, Json, Object, Resource, Struct, doc
 from grove.api.podclique import AutoScalingConfig
 from grove.api.podcliqueset import HeadlessServiceConfig
 from grove.api.status import LastError, LastOperation

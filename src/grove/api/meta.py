@@ -7,13 +7,30 @@ never for writing an object back. What is written is plain JSON made by the room
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias, TypeVar, dataclass_transform
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias, TypeVar, dataclass_transform, get_args
 
 import msgspec
 
-from grove.api.doc import Int64, doc
-
 Json: TypeAlias = dict[str, Any]
+
+
+def doc(text: str, *, required: bool = False, **facts: Any) -> msgspec.Meta:
+    """What the CRD says about a field: a sentence, and facts of its schema (`default`, `enum` …, in Python's spelling).
+
+    The facts never take part in decoding. The API server enforces them; a Struct must decode whatever is stored.
+    """
+    return msgspec.Meta(description=text, extra_json_schema=facts, extra={"required": required})
+
+
+def is_required(annotation: Any) -> bool:
+    """Whether an annotated field must be written even when it holds its default."""
+    return any(
+        isinstance(part, msgspec.Meta) and (part.extra or {}).get("required", False) for part in get_args(annotation)
+    )
+
+
+Int64: TypeAlias = Annotated[int, msgspec.Meta(extra_json_schema={"format": "int64"})]
+"""Whole numbers are int32 in the schema unless they say so."""
 
 
 class Resource(NamedTuple):

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, get_type_hints
 from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo, fields
 
-from grove.api.doc import is_required
-from grove.api.meta import Json, Struct, rfc3339
+from grove.api.meta import Json, Struct, is_required, rfc3339
 
 
 def merge_patch(before: Json, after: Json) -> Json:

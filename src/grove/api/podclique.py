@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, ClassVar
 
-from grove.api.doc import Int64, doc
-from grove.api.meta import Condition, Json, Object, Resource, Struct
+from grove.api.meta import Condition, Int64, Json, Object, Resource, Struct, doc
 from grove.api.status import LastError, LastOperation
 
 

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, ClassVar
 
-from grove.api.doc import Int64, doc
 from grove.api.labels import METRICS_CLIQUE
-from grove.api.meta import Condition, Json, Object, Resource, Struct
+from grove.api.meta import Condition, Int64, Json, Object, Resource, Struct, doc
 from grove.api.podclique import AutoScalingConfig, PodCliqueSpec
 from grove.api.status import LastError, LastOperation, ReplicaRestart
 from grove.api.topology import TopologyConstraint

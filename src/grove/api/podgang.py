@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from grove.api.doc import doc
-from grove.api.meta import Condition, Object, Resource, Struct
+from grove.api.meta import Condition, Object, Resource, Struct, doc
 
 PENDING, STARTING, RUNNING = "Pending", "Starting", "Running"
 

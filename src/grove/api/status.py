@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from grove.api.doc import doc
-from grove.api.meta import Struct
+from grove.api.meta import Struct, doc
 
 RECONCILE, DELETE = "Reconcile", "Delete"
 PROCESSING, SUCCEEDED, ERROR = "Processing", "Succeeded", "Error"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from grove.api.doc import DOMAIN_NAME, Int64, doc
-from grove.api.meta import Condition, Object, Resource, Struct
+from grove.api.meta import Condition, Int64, Object, Resource, Struct, doc
+
+DOMAIN_NAME = {"minLength": 1, "maxLength": 63, "pattern": "^[a-z][a-z0-9-]*$"}
+"""A topology domain (`rack`, `block`, …): a portable name, not a node label."""
 
 
 class Pack(Struct):
