@@ -1,4 +1,4 @@
-"""OpenAPI schemas from Structs: the shape comes from the types, the facts from what `grove.api.meta.doc` put beside a field.
+"""OpenAPI schemas from Structs: the shape comes from the types, the facts from what `doc` put beside a field.
 
 Parts that are Kubernetes' own (a pod spec, a metric, a claim template) come from `kubernetes.json`: schemas of
 Kubernetes 1.35 without descriptions, plus what 1.36 added to pods. Repeated shapes are named once, under `$defs`.

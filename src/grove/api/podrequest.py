@@ -6,8 +6,8 @@ Nothing is assumed about what a user wrote: what cannot be read counts as nothin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from grove.api.fields import mapping, sequence
 from grove.api.meta import Json
 from grove.api.quantity import amount
 
@@ -19,9 +19,9 @@ def pod_request(spec: Json) -> dict[str, int]:
     """What a pod reserves on its node: its containers and sidecars together, or the largest step of its start."""
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
-    for one in _sequence(spec.get("initContainers")):
-        container = _mapping(one)
-        need = _container_request(container)
+    for one in sequence(spec.get("initContainers")):
+        container = mapping(one)
+        need = _amounts(mapping(container.get("resources")))
         if container.get("restartPolicy") == "Always":
             add_amounts(running, need)
             _raise_to(peak, running)
@@ -29,24 +29,20 @@ def pod_request(spec: Json) -> dict[str, int]:
             step = dict(running)
             add_amounts(step, need)
             _raise_to(peak, step)
-    for one in _sequence(spec.get("containers")):
-        add_amounts(running, _container_request(_mapping(one)))
+    for one in sequence(spec.get("containers")):
+        add_amounts(running, _amounts(mapping(mapping(one).get("resources"))))
     _raise_to(running, peak)
-    whole_pod = _mapping(spec.get("resources"))
+    whole_pod = mapping(spec.get("resources"))
     if whole_pod:  # pod-level resources stand above the sum of the containers
         running |= _amounts(whole_pod)
-    add_amounts(running, parsed_amounts(_mapping(spec.get("overhead"))))
+    add_amounts(running, parsed_amounts(mapping(spec.get("overhead"))))
     running[PODS] = 1
     return running
 
 
-def _container_request(container: Json) -> dict[str, int]:
-    return _amounts(_mapping(container.get("resources")))
-
-
 def _amounts(resources: Json) -> dict[str, int]:
     """Requests; a limit without a request counts as one."""
-    return {**parsed_amounts(_mapping(resources.get("limits"))), **parsed_amounts(_mapping(resources.get("requests")))}
+    return {**parsed_amounts(mapping(resources.get("limits"))), **parsed_amounts(mapping(resources.get("requests")))}
 
 
 def parsed_amounts(amounts: Json) -> dict[str, int]:
@@ -68,11 +64,3 @@ def add_amounts(into: dict[str, int], more: Amounts) -> None:
 def _raise_to(into: dict[str, int], floor: Amounts) -> None:
     for name, value in floor.items():
         into[name] = max(into.get(name, 0), value)
-
-
-def _mapping(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}
-
-
-def _sequence(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
