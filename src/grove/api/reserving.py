@@ -57,20 +57,15 @@ def _reservation(
     spec = {**template.spec.pod_spec, "schedulerName": labels.GROVE_SCHEDULER}
     spec.pop("schedulingGates", None)
     owner = {"matchLabels": {labels.PART_OF: pcs.metadata.name, labels.POD_CLIQUE: fqn}}
-    return {
-        "apiVersion": Reservation.RESOURCE.api_version,
-        "kind": Reservation.RESOURCE.kind,
-        "metadata": {
-            "name": f"{namespace}-{fqn}-{index}",
-            "labels": {
-                RESERVED_FOR: set_label(namespace, pcs.metadata.name), POD_GROUP: f"{namespace}-{gang}"[:63],
-            },
-            "annotations": {MIN_AVAILABLE: str(size)},
-        },
-        "spec": {
-            "ttl": ttl,
-            "allocateOnce": True,
-            "owners": [{"labelSelector": owner, "object": {"namespace": namespace}}],
-            "template": {"metadata": {"namespace": namespace}, "spec": spec},
-        },
-    }  # fmt: skip
+    metadata = {
+        "name": f"{namespace}-{fqn}-{index}",
+        "labels": {RESERVED_FOR: set_label(namespace, pcs.metadata.name), POD_GROUP: f"{namespace}-{gang}"[:63]},
+        "annotations": {MIN_AVAILABLE: str(size)},
+    }
+    reserved = {
+        "ttl": ttl,
+        "allocateOnce": True,
+        "owners": [{"labelSelector": owner, "object": {"namespace": namespace}}],
+        "template": {"metadata": {"namespace": namespace}, "spec": spec},
+    }
+    return Reservation.RESOURCE.manifest(metadata, spec=reserved)

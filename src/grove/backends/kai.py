@@ -166,7 +166,7 @@ class KaiBackend(TopologyBackend):
     def wanted_topology(self, binding: ClusterTopologyBinding) -> Json | None:
         levels = [{"nodeLabel": level.key} for level in binding.spec.levels][:MAX_LEVELS]
         meta = {"name": binding.metadata.name, "labels": {labels.MANAGED_BY: labels.OPERATOR}}
-        return {"apiVersion": TOPOLOGY.api_version, "kind": TOPOLOGY.kind, "metadata": meta, "spec": {"levels": levels}}
+        return TOPOLOGY.manifest(meta, spec={"levels": levels})
 
     def topology_drift(self, binding: ClusterTopologyBinding, reference: str, observed: Json | None) -> TopologySync:
         if observed is None:
@@ -206,7 +206,7 @@ def pod_group(gang: PodGang, queue: str, facts: KaiFacts) -> Json:
     meta = object_meta(gang, gang.metadata.name)
     meta["labels"] = {**gang.metadata.labels, **meta["labels"], labels.KAI_QUEUE: queue}
     meta["annotations"] = dict(gang.metadata.annotations)
-    return {"apiVersion": POD_GROUP.api_version, "kind": POD_GROUP.kind, "metadata": meta, "spec": spec}
+    return POD_GROUP.manifest(meta, spec=spec)
 
 
 def queue_of(pcs: PodCliqueSet) -> str:

@@ -270,7 +270,7 @@ def _pod_group(gang: PodGang, group: PodGroup, annotations: Mapping[str, str], t
     spec: Json = {"minMember": group.min_replicas}
     if timeout:
         spec["scheduleTimeoutSeconds"] = koord_annotations.timeout_s(timeout)
-    return {"apiVersion": POD_GROUP.api_version, "kind": POD_GROUP.kind, "metadata": meta, "spec": spec}
+    return POD_GROUP.manifest(meta, spec=spec)
 
 
 def _topology(gang: PodGang, layers: Mapping[str, str]) -> str:

@@ -30,12 +30,8 @@ def network_topology(binding: ClusterTopologyBinding, layers: Mapping[str, str])
         layer: Json = {"topologyLayer": layers.get(level.key, level.domain), "labelKey": [level.key]}
         chain.append(_below(chain, layer))
     chain.append(_below(chain, {"topologyLayer": NODE_LAYER}))
-    return {
-        "apiVersion": NETWORK_TOPOLOGY.api_version,
-        "kind": NETWORK_TOPOLOGY.kind,
-        "metadata": {"name": DEFAULT, "labels": {key.MANAGED_BY: key.OPERATOR}},
-        "spec": {"networkTopologySpec": chain},
-    }
+    metadata = {"name": DEFAULT, "labels": {key.MANAGED_BY: key.OPERATOR}}
+    return NETWORK_TOPOLOGY.manifest(metadata, spec={"networkTopologySpec": chain})
 
 
 def network_drift(

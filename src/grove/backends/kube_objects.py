@@ -179,12 +179,8 @@ def _tree(gang: PodGang, pcs: PodCliqueSet, groups: list[Group], offered: Capabi
 
 def _workload(gang: PodGang, pcs: PodCliqueSet, offered: Capability, body: Json) -> Json:
     controller = {"apiGroup": pcs.RESOURCE.group, "kind": pcs.RESOURCE.kind, "name": pcs.metadata.name}
-    return {
-        "apiVersion": f"{api.GROUP}/{offered.version}",
-        "kind": "Workload",
-        "metadata": object_meta(gang, gang.metadata.name),
-        "spec": {"controllerRef": controller, **body},
-    }
+    metadata = object_meta(gang, gang.metadata.name)
+    return api.workload(offered.version).manifest(metadata, spec={"controllerRef": controller, **body})
 
 
 def _pod_group(gang: PodGang, group: Group, offered: Capability, *, templated: bool = True) -> Json:
@@ -192,23 +188,19 @@ def _pod_group(gang: PodGang, group: Group, offered: Capability, *, templated: b
     spec: Json = {}
     if templated:
         spec = _template_reference(gang.metadata.name, group.template, offered.version)
-        meta["ownerReferences"] = [_owner(offered, gang.metadata.name)]
+        workload = api.workload(offered.version)
+        owner = {"apiVersion": workload.api_version, "kind": workload.kind, "name": gang.metadata.name}
+        meta["ownerReferences"] = [owner]
     if group.parent:
         spec["parentCompositePodGroupName"] = group.parent
-    return {
-        "apiVersion": f"{api.GROUP}/{offered.version}",
-        "kind": "PodGroup",
-        "metadata": meta,
-        "spec": {**spec, **_group_spec(gang, group, offered)},
-    }
+    return api.pod_group(offered.version).manifest(meta, spec={**spec, **_group_spec(gang, group, offered)})
 
 
 def _composite(gang: PodGang, name: str, template: str, parent: str, body: Json) -> Json:
     spec: Json = {"workloadRef": {"workloadName": gang.metadata.name, "templateName": template}, **body}
     if parent:
         spec["parentCompositePodGroupName"] = parent
-    meta = object_meta(gang, name)
-    return {"apiVersion": api.COMPOSITE.api_version, "kind": api.COMPOSITE.kind, "metadata": meta, "spec": spec}
+    return api.COMPOSITE.manifest(object_meta(gang, name), spec=spec)
 
 
 def _template_reference(workload: str, template: str, version: str) -> Json:
@@ -253,10 +245,6 @@ def object_meta(gang: PodGang, name: str) -> Json:
     if labels.PART_OF in found:
         own[labels.PART_OF] = found[labels.PART_OF]
     return {"name": name, "namespace": gang.metadata.namespace, "labels": own}
-
-
-def _owner(offered: Capability, workload: str) -> Json:
-    return {"apiVersion": f"{api.GROUP}/{offered.version}", "kind": "Workload", "name": workload}
 
 
 # Levels

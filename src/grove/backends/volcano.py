@@ -173,7 +173,7 @@ def pod_group(gang: PodGang, queue: str, tiers: Mapping[str, str]) -> Json:
     spec["subGroupPolicy"] = policies
     meta = object_meta(gang, gang.metadata.name)
     meta["labels"] = {**gang.metadata.labels, **meta["labels"]}
-    return {"apiVersion": POD_GROUP.api_version, "kind": POD_GROUP.kind, "metadata": meta, "spec": spec}
+    return POD_GROUP.manifest(meta, spec=spec)
 
 
 def queue_of(pcs: PodCliqueSet) -> str:

@@ -217,13 +217,8 @@ class SharedSecret:
 
     def _secret(self, bundle: Bundle) -> Json:
         labels = {PART_OF: "grove", COMPONENT: WEBHOOK}
-        return {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": self.secret_name, "namespace": self.namespace, "labels": labels},
-            "type": "kubernetes.io/tls",
-            "data": _encoded(bundle),
-        }
+        metadata = {"name": self.secret_name, "namespace": self.namespace, "labels": labels}
+        return Secret.RESOURCE.manifest(metadata, type="kubernetes.io/tls", data=_encoded(bundle))
 
 
 def _encoded(bundle: Bundle) -> dict[str, str]:

@@ -58,8 +58,8 @@ class ClusterReader:
             "namespace": key.namespace, "name": key.name,
         }  # fmt: skip
         who = {"user": user.get("username", ""), "groups": user.get("groups") or [], "uid": user.get("uid", "")}
-        body = {"apiVersion": SUBJECT_ACCESS_REVIEW.api_version, "kind": SUBJECT_ACCESS_REVIEW.kind, "metadata": {}}
-        review = {**body, "spec": {**who, "extra": user.get("extra") or {}, "resourceAttributes": asked}}
+        spec = {**who, "extra": user.get("extra") or {}, "resourceAttributes": asked}
+        review = SUBJECT_ACCESS_REVIEW.manifest({}, spec=spec)
         told = await self._answer(lambda: self._client.create(SUBJECT_ACCESS_REVIEW, review))
         if told is None:
             return True  # a cluster inside the process, which asks nobody for rights

@@ -129,8 +129,7 @@ def configurations(
         metadata: Json = {"name": name, "labels": {COMPONENT: f"operator-{label}", NAME: label, PART_OF: "grove"}}
         if annotations:
             metadata["annotations"] = dict(annotations)
-        obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "webhooks": [webhook]}
-        return Wanted(kind, name, obj)
+        return Wanted(kind, name, kind.manifest(metadata, webhooks=[webhook]))
 
     sets = [_rule(PodCliqueSet.RESOURCE, _CREATED_OR_CHANGED)]
     bindings = [_rule(ClusterTopologyBinding.RESOURCE, _CREATED_OR_CHANGED)]

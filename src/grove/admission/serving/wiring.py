@@ -24,8 +24,7 @@ SELF_SUBJECT_REVIEW = Resource("authentication.k8s.io", "v1", "SelfSubjectReview
 
 async def user_of(client: Client) -> str:
     """The user name that the API server knows a client by, wherever its credentials come from."""
-    body = {"apiVersion": SELF_SUBJECT_REVIEW.api_version, "kind": SELF_SUBJECT_REVIEW.kind, "metadata": {}}
-    answer = await client.create(SELF_SUBJECT_REVIEW, body)
+    answer = await client.create(SELF_SUBJECT_REVIEW, SELF_SUBJECT_REVIEW.manifest({}))
     return text(mapping(mapping(answer.get("status")).get("userInfo")).get("username"))
 
 
