@@ -56,10 +56,9 @@ class CrewBackend(Backend):
             return ()
         return (Refusal("spec.template.topologyConstraint", "crews sail anywhere"),)
 
-    def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
+    def prepare_pod(self, pod: Json, site: PodSite) -> None:
         super().prepare_pod(pod, site)
-        if site is not None:
-            pod["metadata"].setdefault("labels", {})["crew"] = site.gang_name
+        pod["metadata"].setdefault("labels", {})["crew"] = site.gang_name
 
     def gang_objects(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> GangObjects:
         if not self.installed:

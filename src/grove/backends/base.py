@@ -158,7 +158,7 @@ class Backend:
         """What cannot change in a set that exists, beyond what no scheduler lets change."""
         return ()
 
-    def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
+    def prepare_pod(self, pod: Json, site: PodSite) -> None:
         """Finishes a pod that is about to be created, in place; raises `BackendError` if it cannot."""
         pod["spec"]["schedulerName"] = self.name
 

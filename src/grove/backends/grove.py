@@ -58,10 +58,8 @@ class GroveBackend(TopologyBackend):
                 found.append(Refusal(f"metadata.annotations[{RESERVATION_REF}]", str(error)))
         return tuple(found)
 
-    def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
+    def prepare_pod(self, pod: Json, site: PodSite) -> None:
         super().prepare_pod(pod, site)
-        if site is None:
-            return
         said = site.gang.metadata.annotations if site.gang is not None else site.pcs.metadata.annotations
         if reference := said.get(RESERVATION_REF):
             meta: Json = pod["metadata"]

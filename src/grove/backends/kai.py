@@ -129,10 +129,8 @@ class KaiBackend(TopologyBackend):
         recorded = gang.metadata.annotations.get(labels.GANG_MAPPING) if gang is not None else None
         return recorded == GROVE if recorded else self.owns
 
-    def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
+    def prepare_pod(self, pod: Json, site: PodSite) -> None:
         super().prepare_pod(pod, site)
-        if site is None:
-            return
         own: Json = pod["metadata"].setdefault("labels", {})
         annotations: Json = pod["metadata"].setdefault("annotations", {})
         own[labels.KAI_QUEUE] = queue_of(site.pcs)

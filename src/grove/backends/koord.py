@@ -123,10 +123,8 @@ class KoordBackend(Backend):
 
     # Pods
 
-    def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
+    def prepare_pod(self, pod: Json, site: PodSite) -> None:
         super().prepare_pod(pod, site)
-        if site is None:
-            return
         namespace = pod["metadata"]["namespace"]
         own: Json = pod["metadata"].setdefault("labels", {})
         annotations: Json = pod["metadata"].setdefault("annotations", {})

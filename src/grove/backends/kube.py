@@ -107,12 +107,10 @@ class KubeBackend(Backend):
             return {labels.GANG_MAPPING: f"{self.offered.version}/{mapping}"}
         return {labels.GANG_MAPPING: NO_MAPPING} if self._warns() else {}
 
-    def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
+    def prepare_pod(self, pod: Json, site: PodSite) -> None:
         pod["spec"]["schedulerName"] = self.name
         for field in ("schedulingGroup", "workloadRef"):
             pod["spec"].pop(field, None)  # a user's own would put the pod into somebody else's gang
-        if site is None:
-            return
         version, mapping = self.recorded(site.gang) if site.gang is not None else self._new_mapping(site.pcs)
         if not mapping or version != self.offered.version:
             return

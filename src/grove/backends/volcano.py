@@ -87,11 +87,10 @@ class VolcanoBackend(Backend):
                 found.append(Refusal(one.path, "Volcano takes a required or a preferred level, not both"))
         return tuple(found)
 
-    def prepare_pod(self, pod: Json, site: PodSite | None = None) -> None:
+    def prepare_pod(self, pod: Json, site: PodSite) -> None:
         super().prepare_pod(pod, site)
-        if site is not None:
-            annotations: Json = pod["metadata"].setdefault("annotations", {})
-            annotations[labels.VOLCANO_GROUP_NAME] = annotations[labels.KUBE_GROUP_NAME] = site.gang_name
+        annotations: Json = pod["metadata"].setdefault("annotations", {})
+        annotations[labels.VOLCANO_GROUP_NAME] = annotations[labels.KUBE_GROUP_NAME] = site.gang_name
 
     def gang_objects(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> GangObjects:
         if not self.capable:

@@ -13,7 +13,7 @@ from grove.admission.rules.review import VALIDATE_SET, Admission
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
 from grove.backends import KNOWN, Backends, build_backends
-from grove.backends.base import GangObjects, TopologyBackend
+from grove.backends.base import GangObjects, PodSite, TopologyBackend
 from grove.backends.grove import GroveBackend
 from grove.backends.koord import KoordBackend
 from grove.backends.kube import KubeBackend, KubeOptions
@@ -79,10 +79,10 @@ def test_what_the_two_promise() -> None:
     assert isinstance(ours, TopologyBackend)
     assert not isinstance(kube, TopologyBackend)
     for backend in (ours, kube):
-        pod = {"metadata": {}, "spec": {"schedulerName": "users"}}
-        backend.prepare_pod(pod)
-        assert pod["spec"]["schedulerName"] == backend.name
         observed = set_of(pcs("d", clique("a")))
+        pod = {"metadata": {}, "spec": {"schedulerName": "users"}}
+        backend.prepare_pod(pod, PodSite(observed, "d-0", "d-0-a", 0, 1))
+        assert pod["spec"]["schedulerName"] == backend.name
         assert backend.validate(observed) == ()
         assert backend.gang_objects(gang(backend.name), observed, []) == GangObjects()
         assert backend.gang_resources == ()
