@@ -7,13 +7,11 @@ when there is a reason to, and the bigger the set, the longer it waits for more 
 
 from __future__ import annotations
 
-import asyncio
-
 from msgspec import structs
 
-from grove.api import labels, names
+from grove.api import labels
 from grove.api.conditions import ErrorCode, EventReason
-from grove.api.core import HorizontalPodAutoscaler, Pod, ResourceClaim, Secret, Service, ServiceAccount
+from grove.api.core import HorizontalPodAutoscaler, Pod, ResourceClaim, Secret
 from grove.api.hashes import generation_hash
 from grove.api.meta import Json, Key, Object
 from grove.api.podclique import PodClique
@@ -22,21 +20,19 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import Invalid, KubeError
-from grove.operator.podcliqueset.plan import ACCESS, CHILDREN, ChildKind, ObservedSet, SetPlan, plan_set
+from grove.operator.podcliqueset.plan import CHILDREN, ObservedSet, SetPlan, plan_set
 from grove.operator.podcliqueset.rollout import is_step_over
 from grove.operator.podcliqueset.takeover import takeover
 from grove.operator.podgang.controller import PodGangController
-from grove.operator.shared.claims import all_sharing, wanted_set_claims
-from grove.operator.shared.cluster.children_writer import Changes
-from grove.operator.shared.cluster.claim_writer import ComputeDomain, ComputeDomains, edited_claim_owner
+from grove.operator.shared.cluster.claim_writer import ComputeDomain, edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps
-from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_set, delete_replicas, release
+from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_set, release
+from grove.operator.shared.cluster.set_children import SetChildren
 from grove.operator.shared.cluster.sets import SET, set_key
-from grove.operator.shared.diff import finalizer_patch, is_controlled_by, status_patch
-from grove.operator.shared.layout import find_replica, replica_of
+from grove.operator.shared.diff import finalizer_patch, status_patch
+from grove.operator.shared.layout import find_replica
 from grove.operator.shared.outcome import Outcome, outcome_of, with_outcome
 from grove.operator.shared.rollout import is_open
-from grove.operator.shared.startup import has_start_order, mounts_token
 from grove.operator.shared.status_batching import PROGRESS_S, SETTLE_S
 
 Part = PodClique | PodCliqueScalingGroup | PodGang
@@ -59,9 +55,8 @@ class PodCliqueSetController:
     def __init__(self, deps: Deps, gangs: PodGangController) -> None:
         self._deps, self._gangs = deps, gangs
         self._cache, self._sets, self._queue = deps.cache, deps.sets, deps.queues.sets
-        self._domains = ComputeDomains(deps.client, deps.optional, enabled=deps.mnnvl_enabled)
+        self._children = SetChildren(deps)
         self._children_due: set[Key] = set()
-        self._access_in_use: set[Key] = set()
         self._passed_on: dict[str, tuple[int, Json, Json]] = {}
         self._cache.on_event(PodCliqueSet, self.on_set)
         for kind in CHILDREN:
@@ -143,8 +138,9 @@ class PodCliqueSetController:
         pcs, error = plan.observed.pcs, None
         uid, generation = pcs.metadata.uid, pcs.metadata.generation
         if pcs.key in self._children_due or self._deps.set_errors.find(uid, generation) is None:
-            if self._surplus_replicas(pcs):  # their end takes a while; that they count no more is told before
+            if self._children.surplus_replicas(pcs):  # their end takes a while; that they count no more is told before
                 await self._deps.statuses.write(pcs, plan.status(Outcome()), news=True)
+                self._pass_on(pcs)
             error = await self._write_children(plan)
         outcome = self._deps.set_errors.find(uid, generation) or Outcome()
         after, now = plan.status(outcome), self._cache.get(PodCliqueSet, pcs.key)
@@ -162,7 +158,7 @@ class PodCliqueSetController:
         """Brings all children to what is wanted, and notes how it went; returns the first error, for the back-off."""
         pcs = plan.observed.pcs
         self._children_due.discard(pcs.key)  # before: an edit that comes meanwhile counts
-        changes = await self._sync_all(plan)
+        changes = await self._children.sync(pcs)
         errors = [error for done in changes for error in done.errors[:5]]
         if self._sets.backend_of(pcs) is None:
             message = "the scheduler that the set names is not enabled in the operator's configuration"
@@ -177,110 +173,6 @@ class PodCliqueSetController:
             self._children_due.add(pcs.key)
         return error
 
-    async def _sync_all(self, plan: SetPlan) -> list[Changes]:
-        """All kinds of children at once: trouble with one does not stop the rest.
-
-        Only the token Secret comes after the account: Kubernetes deletes the token of an account that is not there. And
-        replicas that nobody wants any more go first, whole: their gangs and Services before their pods, else every pod
-        that goes is reported on a PodGang and an EndpointSlice that are about to go too.
-        """
-        pcs, kinds = plan.observed.pcs, dict(plan.children)
-        autoscaler = kinds.pop(HorizontalPodAutoscaler)
-        if self._is_access_in_use(pcs):
-            kinds = {kind: child for kind, child in kinds.items() if kind not in ACCESS}
-        token = kinds.pop(Secret, None)
-        if surplus := self._surplus_replicas(pcs):
-            self._pass_on(pcs)
-            await self._remove_replicas(pcs, surplus)
-        async with asyncio.TaskGroup() as group:
-            tasks = {kind: group.create_task(self._sync(pcs, kind, child)) for kind, child in kinds.items()}
-            if token is not None:
-                tasks[Secret] = group.create_task(self._sync_token(pcs, token, after=tasks[ServiceAccount]))
-            tasks[HorizontalPodAutoscaler] = group.create_task(self._sync_autoscalers(pcs, autoscaler))
-            tasks[ResourceClaim] = group.create_task(self._sync_claims(pcs))
-            tasks[ComputeDomain] = group.create_task(self._domains.sync(pcs, self._replicas_with_pods(pcs)))
-        done = {kind: task.result() for kind, task in tasks.items()}
-        for kind, changes in done.items():
-            self._tell(pcs, kind, changes)
-        return list(done.values())
-
-    def _surplus_replicas(self, pcs: PodCliqueSet) -> set[int]:
-        """Replicas beyond those wanted of which something stands."""
-        kinds = (Service, PodClique, PodCliqueScalingGroup)
-        found = (one for kind in kinds for one in self._cache.owned(kind, by=pcs.metadata.uid))
-        return {
-            replica for one in found
-            if (replica := find_replica(pcs.metadata.name, one.metadata.name)) is not None
-            and replica >= pcs.spec.replicas
-            and not one.metadata.is_deleting
-        }  # fmt: skip
-
-    async def _remove_replicas(self, pcs: PodCliqueSet, replicas: set[int]) -> None:
-        gone: dict[type[Object], list[str]] = {}
-        for one in await delete_replicas(self._cache, self._deps.client, pcs, replicas):
-            if is_controlled_by(one, pcs):
-                gone.setdefault(type(one), []).append(one.metadata.name)
-        for kind, names_ in gone.items():
-            self._tell(pcs, kind, Changes(deleted=sorted(names_)))
-
-    async def _sync(
-        self, pcs: PodCliqueSet, kind: type[Object], child: ChildKind, without: tuple[str, ...] = ()
-    ) -> Changes:
-        version = (pcs.metadata.generation, pcs.metadata.annotations)
-        return await self._deps.children.sync(
-            kind, pcs, lambda: child.wanted(pcs), version=version, code=child.code, without=without
-        )
-
-    async def _sync_token(self, pcs: PodCliqueSet, child: ChildKind, after: asyncio.Task[Changes]) -> Changes:
-        await asyncio.wait([after])
-        return await self._sync(pcs, Secret, child, self._mounted_legacy_secret(pcs))
-
-    async def _sync_autoscalers(self, pcs: PodCliqueSet, child: ChildKind) -> Changes:
-        try:
-            if await self._deps.optional.has(HorizontalPodAutoscaler):
-                return await self._sync(pcs, HorizontalPodAutoscaler, child)
-        except KubeError as error:
-            return Changes.after(child.code, "look for autoscalers", error)
-        return Changes.without(child.code, HorizontalPodAutoscaler.RESOURCE) if child.wanted(pcs) else Changes()
-
-    async def _sync_claims(self, pcs: PodCliqueSet) -> Changes:
-        code = ErrorCode.SYNC_SET_RESOURCE_CLAIM
-        try:
-            if all_sharing(pcs) and not await self._deps.optional.has(ResourceClaim):
-                # Said here for all levels: one condition on the set, whoever of its parts shares something.
-                return Changes.without(code, ResourceClaim.RESOURCE)
-        except KubeError as error:
-            return Changes.after(code, "look for ResourceClaims", error)
-        sharing = pcs.spec.template.resource_sharing
-        return await self._deps.claims.sync(pcs, pcs, sharing, lambda find: wanted_set_claims(pcs, find), code=code)
-
-    def _is_access_in_use(self, pcs: PodCliqueSet) -> bool:
-        """Whether the set has no start order any more and a pod from before still watches its parents."""
-        token = Key(pcs.metadata.namespace, names.token_secret(pcs.metadata.name))
-        if has_start_order(pcs) or self._cache.get(Secret, token) is None:
-            self._access_in_use.discard(pcs.key)
-            return False
-        pods = self._cache.by_index(Pod, SET, pcs.key)
-        if not any(mounts_token(pod, pcs.metadata.name) for pod in pods):
-            self._access_in_use.discard(pcs.key)
-            return False
-        self._access_in_use.add(pcs.key)
-        return True
-
-    def _mounted_legacy_secret(self, pcs: PodCliqueSet) -> tuple[str, ...]:
-        """The token Secret under its old name, while a pod still mounts it."""
-        name = names.legacy_token_secret(pcs.metadata.name)
-        if self._cache.get(Secret, Key(pcs.metadata.namespace, name)) is None:
-            return ()
-        volumes = (volume for pod in self._cache.by_index(Pod, SET, pcs.key) for volume in pod.spec.volumes)
-        return (name,) if any((one.get("secret") or {}).get("secretName") == name for one in volumes) else ()
-
-    def _replicas_with_pods(self, pcs: PodCliqueSet) -> set[int]:
-        if not self._domains.enabled:
-            return set()
-        found = (replica_of(pod.metadata) for pod in self._cache.by_index(Pod, SET, pcs.key))
-        return {replica for replica in found if replica is not None}
-
     def _pass_on(self, pcs: PodCliqueSet) -> None:
         """Has the gangs looked at when something changed that they are made from."""
         said = (pcs.metadata.generation, pcs.metadata.labels, pcs.metadata.annotations)
@@ -288,25 +180,13 @@ class PodCliqueSetController:
             self._passed_on[pcs.metadata.uid] = said
             self._gangs.wake_all(pcs)
 
-    def _tell(self, pcs: PodCliqueSet, kind: type[Object], changes: Changes) -> None:
-        name, batches = kind.RESOURCE.kind, self._deps.event_batches
-        child = CHILDREN.get(kind) or _DOMAIN_EVENTS.get(kind)
-        if child is None:
-            return
-        if child.made:
-            batches.add(pcs, child.made, f"created {name}", *changes.created)
-            batches.add(pcs, child.made, f"updated {name}", *changes.patched)
-            batches.add(pcs, child.removed, f"deleted {name}", *changes.deleted)
-        for _, message in changes.errors[:1]:
-            self._deps.events.warn(pcs, child.failed or f"{name}CreateOrUpdateFailed", message)
-
     async def _finish(self, pcs: PodCliqueSet) -> Result:
         """Lets a set go; its children follow it by their owner references."""
         self.forget(pcs.metadata.uid)
         if labels.SET_FINALIZER not in pcs.metadata.finalizers:
             return DONE
         try:
-            await self._domains.release_all(pcs)
+            await self._children.domains.release_all(pcs)
         except KubeError as error:
             self._deps.events.warn(pcs, EventReason.COMPUTE_DOMAIN_DELETE_FAILED, str(error))
             outcome = Outcome(errors=((ErrorCode.DELETE_COMPUTE_DOMAIN, str(error)),), deleting=True)
@@ -390,23 +270,11 @@ class PodCliqueSetController:
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None or old is None or (found := set_key(old)) is None:
             return
-        # The last pod of a replica that goes lets its ComputeDomains go, and the last with a start order its token.
-        if self._domains.enabled or found in self._access_in_use:
+        if self._children.wait_for_pods(found):
             self._wake_children(found)
         elif labels.CLIQUE_NAME not in old.metadata.labels:
             # The last pod of an older operator may be gone: the selector can be that of units now.
             self.wake(found)
-
-
-_DOMAIN_EVENTS: dict[type[Object], ChildKind] = {
-    ComputeDomain: ChildKind(
-        lambda pcs: [],
-        ErrorCode.SYNC_COMPUTE_DOMAIN,
-        EventReason.COMPUTE_DOMAIN_CREATE_SUCCESSFUL,
-        EventReason.COMPUTE_DOMAIN_DELETE_SUCCESSFUL,
-        EventReason.COMPUTE_DOMAIN_CREATE_FAILED,
-    )
-}
 
 
 def _is_changed(old: PodCliqueSet, new: PodCliqueSet) -> bool:

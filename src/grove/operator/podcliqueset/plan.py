@@ -8,7 +8,7 @@ demand. Which replicas an update or a termination takes is said by the set's sta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -119,7 +119,6 @@ class SetPlan:
     complete: PodCliqueSetStatus
     """The status if everything goes well."""
     next_look_s: float | None
-    children: Mapping[type[Object], ChildKind] = field(default_factory=lambda: CHILDREN)
 
     def status(self, outcome: Outcome = COMPLETE) -> PodCliqueSetStatus:
         seen = self.observed

@@ -1,0 +1,167 @@
+"""Everything that is made for a set, brought to what is wanted: cliques, groups, Services, access, autoscalers, claims.
+
+What is wanted says `podcliqueset.plan`, and `children_writer` and `claim_writer` know how one kind is written; here is
+in which order, what must wait, and what is said about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from grove.api import names
+from grove.api.conditions import ErrorCode, EventReason
+from grove.api.core import HorizontalPodAutoscaler, Pod, ResourceClaim, Secret, Service, ServiceAccount
+from grove.api.meta import Key, Object
+from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.kube.errors import KubeError
+from grove.operator.podcliqueset.plan import ACCESS, CHILDREN, ChildKind
+from grove.operator.shared.claims import all_sharing, wanted_set_claims
+from grove.operator.shared.cluster.children_writer import Changes
+from grove.operator.shared.cluster.claim_writer import ComputeDomain, ComputeDomains
+from grove.operator.shared.cluster.deps import Deps
+from grove.operator.shared.cluster.pod_cleanup import delete_replicas
+from grove.operator.shared.cluster.sets import SET
+from grove.operator.shared.diff import is_controlled_by
+from grove.operator.shared.layout import find_replica, replica_of
+from grove.operator.shared.startup import has_start_order, mounts_token
+
+_DOMAIN_EVENTS: dict[type[Object], ChildKind] = {
+    ComputeDomain: ChildKind(
+        lambda pcs: [],
+        ErrorCode.SYNC_COMPUTE_DOMAIN,
+        EventReason.COMPUTE_DOMAIN_CREATE_SUCCESSFUL,
+        EventReason.COMPUTE_DOMAIN_DELETE_SUCCESSFUL,
+        EventReason.COMPUTE_DOMAIN_CREATE_FAILED,
+    )
+}
+
+
+class SetChildren:
+    """Writes the children of sets; remembers whose access objects wait for pods to go."""
+
+    def __init__(self, deps: Deps) -> None:
+        self._deps, self._cache = deps, deps.cache
+        self.domains = ComputeDomains(deps.client, deps.optional, enabled=deps.mnnvl_enabled)
+        self._access_in_use: set[Key] = set()
+
+    async def sync(self, pcs: PodCliqueSet) -> list[Changes]:
+        """All kinds of children at once: trouble with one does not stop the rest.
+
+        Only the token Secret comes after the account: Kubernetes deletes the token of an account that is not there. And
+        replicas that nobody wants any more go first, whole: their gangs and Services before their pods, else every pod
+        that goes is reported on a PodGang and an EndpointSlice that are about to go too.
+        """
+        kinds = dict(CHILDREN)
+        autoscaler = kinds.pop(HorizontalPodAutoscaler)
+        if self._is_access_in_use(pcs):
+            kinds = {kind: child for kind, child in kinds.items() if kind not in ACCESS}
+        token = kinds.pop(Secret, None)
+        if surplus := self.surplus_replicas(pcs):
+            await self._remove_replicas(pcs, surplus)
+        async with asyncio.TaskGroup() as group:
+            tasks = {kind: group.create_task(self._sync(pcs, kind, child)) for kind, child in kinds.items()}
+            if token is not None:
+                tasks[Secret] = group.create_task(self._sync_token(pcs, token, after=tasks[ServiceAccount]))
+            tasks[HorizontalPodAutoscaler] = group.create_task(self._sync_autoscalers(pcs, autoscaler))
+            tasks[ResourceClaim] = group.create_task(self._sync_claims(pcs))
+            tasks[ComputeDomain] = group.create_task(self.domains.sync(pcs, self._replicas_with_pods(pcs)))
+        done = {kind: task.result() for kind, task in tasks.items()}
+        for kind, changes in done.items():
+            self._tell(pcs, kind, changes)
+        return list(done.values())
+
+    def surplus_replicas(self, pcs: PodCliqueSet) -> set[int]:
+        """Replicas beyond those wanted of which something stands."""
+        kinds = (Service, PodClique, PodCliqueScalingGroup)
+        found = (one for kind in kinds for one in self._cache.owned(kind, by=pcs.metadata.uid))
+        return {
+            replica for one in found
+            if (replica := find_replica(pcs.metadata.name, one.metadata.name)) is not None
+            and replica >= pcs.spec.replicas
+            and not one.metadata.is_deleting
+        }  # fmt: skip
+
+    def wait_for_pods(self, pcs: Key) -> bool:
+        """Whether the last pod of a replica that goes lets its ComputeDomains go, or the last with a start order its
+        token."""
+        return self.domains.enabled or pcs in self._access_in_use
+
+    async def _remove_replicas(self, pcs: PodCliqueSet, replicas: set[int]) -> None:
+        gone: dict[type[Object], list[str]] = {}
+        for one in await delete_replicas(self._cache, self._deps.client, pcs, replicas):
+            if is_controlled_by(one, pcs):
+                gone.setdefault(type(one), []).append(one.metadata.name)
+        for kind, names_ in gone.items():
+            self._tell(pcs, kind, Changes(deleted=sorted(names_)))
+
+    async def _sync(
+        self, pcs: PodCliqueSet, kind: type[Object], child: ChildKind, without: tuple[str, ...] = ()
+    ) -> Changes:
+        version = (pcs.metadata.generation, pcs.metadata.annotations)
+        return await self._deps.children.sync(
+            kind, pcs, lambda: child.wanted(pcs), version=version, code=child.code, without=without
+        )
+
+    async def _sync_token(self, pcs: PodCliqueSet, child: ChildKind, after: asyncio.Task[Changes]) -> Changes:
+        await asyncio.wait([after])
+        return await self._sync(pcs, Secret, child, self._mounted_legacy_secret(pcs))
+
+    async def _sync_autoscalers(self, pcs: PodCliqueSet, child: ChildKind) -> Changes:
+        try:
+            if await self._deps.optional.has(HorizontalPodAutoscaler):
+                return await self._sync(pcs, HorizontalPodAutoscaler, child)
+        except KubeError as error:
+            return Changes.after(child.code, "look for autoscalers", error)
+        return Changes.without(child.code, HorizontalPodAutoscaler.RESOURCE) if child.wanted(pcs) else Changes()
+
+    async def _sync_claims(self, pcs: PodCliqueSet) -> Changes:
+        code = ErrorCode.SYNC_SET_RESOURCE_CLAIM
+        try:
+            if all_sharing(pcs) and not await self._deps.optional.has(ResourceClaim):
+                # Said here for all levels: one condition on the set, whoever of its parts shares something.
+                return Changes.without(code, ResourceClaim.RESOURCE)
+        except KubeError as error:
+            return Changes.after(code, "look for ResourceClaims", error)
+        sharing = pcs.spec.template.resource_sharing
+        return await self._deps.claims.sync(pcs, pcs, sharing, lambda find: wanted_set_claims(pcs, find), code=code)
+
+    def _is_access_in_use(self, pcs: PodCliqueSet) -> bool:
+        """Whether the set has no start order any more and a pod from before still watches its parents."""
+        token = Key(pcs.metadata.namespace, names.token_secret(pcs.metadata.name))
+        if has_start_order(pcs) or self._cache.get(Secret, token) is None:
+            self._access_in_use.discard(pcs.key)
+            return False
+        pods = self._cache.by_index(Pod, SET, pcs.key)
+        if not any(mounts_token(pod, pcs.metadata.name) for pod in pods):
+            self._access_in_use.discard(pcs.key)
+            return False
+        self._access_in_use.add(pcs.key)
+        return True
+
+    def _mounted_legacy_secret(self, pcs: PodCliqueSet) -> tuple[str, ...]:
+        """The token Secret under its old name, while a pod still mounts it."""
+        name = names.legacy_token_secret(pcs.metadata.name)
+        if self._cache.get(Secret, Key(pcs.metadata.namespace, name)) is None:
+            return ()
+        volumes = (volume for pod in self._cache.by_index(Pod, SET, pcs.key) for volume in pod.spec.volumes)
+        return (name,) if any((one.get("secret") or {}).get("secretName") == name for one in volumes) else ()
+
+    def _replicas_with_pods(self, pcs: PodCliqueSet) -> set[int]:
+        if not self.domains.enabled:
+            return set()
+        found = (replica_of(pod.metadata) for pod in self._cache.by_index(Pod, SET, pcs.key))
+        return {replica for replica in found if replica is not None}
+
+    def _tell(self, pcs: PodCliqueSet, kind: type[Object], changes: Changes) -> None:
+        name, batches = kind.RESOURCE.kind, self._deps.event_batches
+        child = CHILDREN.get(kind) or _DOMAIN_EVENTS.get(kind)
+        if child is None:
+            return
+        if child.made:
+            batches.add(pcs, child.made, f"created {name}", *changes.created)
+            batches.add(pcs, child.made, f"updated {name}", *changes.patched)
+            batches.add(pcs, child.removed, f"deleted {name}", *changes.deleted)
+        for _, message in changes.errors[:1]:
+            self._deps.events.warn(pcs, child.failed or f"{name}CreateOrUpdateFailed", message)
