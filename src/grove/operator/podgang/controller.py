@@ -98,7 +98,9 @@ class PodGangController:
         if plan.act != "write":
             return DONE
         gang = await self._write(plan)
-        state = await self._objects.sync(gang, pcs, backend, lambda: plan.pods_of(gang))
+        state = None
+        if backend.needs_gate:  # else it reads PodGangs itself
+            state = await self._objects.sync(gang, pcs, backend, plan.pods_of(gang))
         state, look_s = plan.doubted(gang, backend, state)
         wait_s = await self._write_status(plan, gang, backend, state)
         if state is not None and state.retry:
@@ -227,6 +229,7 @@ class PodGangController:
             return
         if new is None:
             self._deps.statuses.forget(gang.metadata.uid)
+            self._objects.forget(gang.metadata.uid)
         elif old is not None and _has_verdict(new) and not _has_verdict(old):
             self._scheduler_spoke_s = loop_time()
         # By its old labels too: somebody may have taken off the one that says whose it is.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache as remembered
-from typing import Any
 
 import msgspec
 
@@ -46,7 +45,6 @@ class SchedulerObjects:
         self._namespace = namespace
         self._followed: set[Resource] = set()
         self._written: dict[str, tuple[GangObjects, GangObjectsState | None]] = {}
-        cache.on_event(PodGang, lambda old, new: self.forget(old.metadata.uid) if old and not new else None)
 
     def follow(self, backends: Iterable[Backend]) -> None:
         """Has the cache follow what these backends make; asking again adds what is new."""
@@ -58,20 +56,17 @@ class SchedulerObjects:
                     self._cache.on_event(view_of(resource), self._on_event)
 
     async def sync(
-        self, gang: PodGang, pcs: PodCliqueSet, backend: Backend, pods: Callable[[], Sequence[Pod]]
+        self, gang: PodGang, pcs: PodCliqueSet, backend: Backend, pods: Sequence[Pod]
     ) -> GangObjectsState | None:
         """Tells the scheduler of a gang; None when there is nothing to tell or to say about it."""
-        if not backend.needs_gate:
-            return None  # it reads PodGangs itself
-        members = pods()
-        objects = backend.gang_objects(gang, pcs, members)
+        objects = backend.gang_objects(gang, pcs, pods)
         uid = gang.metadata.uid
         known = self._written.get(uid)
         if known is not None and known[0] == objects:
             return known[1]
         if objects is NO_OBJECTS:
             return None
-        state = await self._write(gang, backend, objects, bool(members))
+        state = await self._write(gang, backend, objects, bool(pods))
         if not state.retry:
             self._written[uid] = (objects, state)
         return state
@@ -189,8 +184,7 @@ def _dropped(wanted: Json, answer: Json) -> Step | None:
 
 
 def _resource_of(wanted: Json, backend: Backend) -> Resource:
-    found: Any = next((one for one in backend.gang_resources if one.kind == wanted["kind"]), None)
-    if found is None:
-        raise LookupError(f"{backend.name} makes {wanted['kind']} objects and does not list the kind")
-    resource: Resource = found
-    return resource
+    for resource in backend.gang_resources:
+        if resource.kind == wanted["kind"]:
+            return resource
+    raise LookupError(f"{backend.name} makes {wanted['kind']} objects and does not list the kind")
