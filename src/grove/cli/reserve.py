@@ -51,8 +51,8 @@ async def reserve_answer(client: Client, namespace: str, sets: Sequence[Json], t
     from grove.admission.rules.defaulting import missing_defaults, with_additions
     from grove.api.koordinator import Reservation
     from grove.api.podcliqueset import PodCliqueSet
-    from grove.api.reserving import RESERVED_FOR, reservations_for, set_label
     from grove.kube.errors import AlreadyExists, NotFound
+    from grove.plan.reserving import RESERVED_FOR, reservations_for, set_label
 
     if not await client.serves(Reservation):
         raise Unanswered("this cluster has no Reservation (scheduling.koordinator.sh): install Koordinator's CRDs")
