@@ -14,18 +14,16 @@ from grove.admission.rules import dialects
 from grove.admission.rules.authorizer import Authorizer
 from grove.admission.rules.autoscaling import autoscaling_faults, autoscaling_notes, metric_questions
 from grove.admission.rules.backend import backend_faults, volcano_queues
-from grove.admission.rules.binding import binding_faults
 from grove.admission.rules.defaulting import json_patch, missing_defaults
 from grove.admission.rules.feasibility import NodeSummary, feasibility_warnings
 from grove.admission.rules.lookups import BackendFacts, Known, LookupFailed, Needs
-from grove.admission.rules.mnnvl import mnnvl_change_faults, mnnvl_faults
-from grove.admission.rules.notes import notes
 from grove.admission.rules.podspec import pod_spec_faults
 from grove.admission.rules.references import listed_kinds, reference_warnings
 from grove.admission.rules.request import TOO_DEEP, Answer, BadReview, Request, envelope
-from grove.admission.rules.sets import general_faults
-from grove.admission.rules.sharing import foreign_template_faults, foreign_templates
+from grove.admission.rules.sets import general_faults, notes
+from grove.admission.rules.sharing import foreign_template_faults, foreign_templates, mnnvl_change_faults, mnnvl_faults
 from grove.admission.rules.topology import (
+    binding_faults,
     deprecation_warnings,
     level_keys,
     levels_of,
