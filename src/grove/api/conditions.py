@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from grove.api.meta import Condition, find_condition
+from grove.api.meta import Condition, Conditions, find_condition
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 
@@ -155,9 +155,9 @@ class ErrorCode:
 
 
 def with_condition(
-    conditions: tuple[Condition, ...], type_: str, status: str, reason: str, message: str, now: datetime,
+    conditions: Conditions, type_: str, status: str, reason: str, message: str, now: datetime,
     observed_generation: int | None = None,
-) -> tuple[Condition, ...]:  # fmt: skip
+) -> Conditions:  # fmt: skip
     """The conditions with one of them set: the same tuple if nothing changed.
 
     A condition keeps its place and moves its transition time only with its status, so that a status made from the same
@@ -177,7 +177,7 @@ def with_condition(
     return tuple(wanted if c.type == type_ else c for c in conditions)
 
 
-def without_condition(conditions: tuple[Condition, ...], type_: str) -> tuple[Condition, ...]:
+def without_condition(conditions: Conditions, type_: str) -> Conditions:
     """The conditions without one of them: the same tuple if it was not there."""
     if find_condition(conditions, type_) is None:
         return conditions

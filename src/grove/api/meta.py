@@ -152,6 +152,9 @@ class Condition(Struct):
     observed_generation: Annotated[Int64 | None, doc("Generation it was said about.", minimum=0)] = None
 
 
+Conditions: TypeAlias = tuple[Condition, ...]
+
+
 class Object(Struct):
     """A kind: its class says where it lives (`RESOURCE`), its instances are what was read."""
 
@@ -167,14 +170,14 @@ class Object(Struct):
 T = TypeVar("T", bound=Object)
 
 
-def find_condition(conditions: tuple[Condition, ...], type_: str) -> Condition | None:
+def find_condition(conditions: Conditions, type_: str) -> Condition | None:
     for condition in conditions:  # not a generator: this is asked of every pod, again and again
         if condition.type == type_:
             return condition
     return None
 
 
-def is_true(conditions: tuple[Condition, ...], type_: str) -> bool:
+def is_true(conditions: Conditions, type_: str) -> bool:
     found = find_condition(conditions, type_)
     return found is not None and found.status == "True"
 

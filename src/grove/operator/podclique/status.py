@@ -29,7 +29,7 @@ from grove.api.conditions import (
     without_condition,
 )
 from grove.api.core import ContainerStatus, Pod
-from grove.api.meta import Condition
+from grove.api.meta import Conditions
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.operator.shared.layout import floor
@@ -130,7 +130,7 @@ def lost_all_scheduled(before: PodCliqueStatus, after: PodCliqueStatus) -> bool:
     return before.scheduled_replicas > 0 and after.scheduled_replicas == 0 and not is_open(after.update_progress)
 
 
-def _conditions(clique: PodClique, counts: PodCounts, now: datetime) -> tuple[Condition, ...]:
+def _conditions(clique: PodClique, counts: PodCounts, now: datetime) -> Conditions:
     need = floor(clique.spec)
     enough = counts.scheduled >= need
     conditions = with_condition(
@@ -146,9 +146,7 @@ def _conditions(clique: PodClique, counts: PodCounts, now: datetime) -> tuple[Co
     return with_below_minimum(conditions, clique.spec.replicas, clique.spec.floor, now)
 
 
-def with_below_minimum(
-    conditions: tuple[Condition, ...], replicas: int, min_available: int, now: datetime
-) -> tuple[Condition, ...]:
+def with_below_minimum(conditions: Conditions, replicas: int, min_available: int, now: datetime) -> Conditions:
     """The conditions with `BelowMinAvailable` among them while fewer replicas are asked for; 0 asks for none."""
     if replicas == 0 or replicas >= min_available:
         return without_condition(conditions, BELOW_MINIMUM)

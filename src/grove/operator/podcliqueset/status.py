@@ -19,7 +19,7 @@ from grove.api.conditions import (
     without_condition,
 )
 from grove.api.hashes import generation_hash
-from grove.api.meta import Condition, Resource
+from grove.api.meta import Conditions, Resource
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import (
     PodCliqueSet,
@@ -166,8 +166,8 @@ FEATURES = {
 
 
 def with_features_condition(
-    conditions: tuple[Condition, ...], missing: Sequence[Resource], generation: int, now: datetime
-) -> tuple[Condition, ...]:
+    conditions: Conditions, missing: Sequence[Resource], generation: int, now: datetime
+) -> Conditions:
     """The conditions with `FeaturesUnavailable` among them while something is missing, and without it otherwise."""
     if not missing:
         return without_condition(conditions, FEATURES_UNAVAILABLE)

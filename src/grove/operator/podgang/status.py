@@ -23,7 +23,7 @@ from grove.api.conditions import (
     with_condition,
     without_condition,
 )
-from grove.api.meta import Condition, find_condition, is_true
+from grove.api.meta import Conditions, find_condition, is_true
 from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang, PodGangStatus
 from grove.backends import base
 from grove.backends.base import Backend, GangObjectsState
@@ -118,8 +118,8 @@ def is_trouble(reason: str) -> bool:
 
 
 def with_scheduler_objects_condition(
-    conditions: tuple[Condition, ...], gangs: Iterable[PodGang], generation: int, now: datetime
-) -> tuple[Condition, ...]:
+    conditions: Conditions, gangs: Iterable[PodGang], generation: int, now: datetime
+) -> Conditions:
     """The set's conditions with the worst of its gangs' `SchedulerObjectsReady`, and how many have the same trouble."""
     found = [
         (one.status != FALSE, gang.metadata.name, one)

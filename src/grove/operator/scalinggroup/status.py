@@ -20,7 +20,7 @@ from grove.api.conditions import (
     with_condition,
     without_condition,
 )
-from grove.api.meta import Condition, find_condition, is_true
+from grove.api.meta import Conditions, find_condition, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
 from grove.api.scalinggroup import (
@@ -114,7 +114,7 @@ def _whole_replicas(
 
 def _conditions(
     group: PodCliqueScalingGroup, config: ScalingGroupConfig, replicas: Mapping[int, list[PodClique]], now: datetime
-) -> tuple[Condition, ...]:
+) -> Conditions:
     conditions = group.status.conditions
     need = group_floor(group.spec.replicas, config.min_available)
     healthy = sum(not any(_is_breached(clique) for clique in cliques) for cliques in replicas.values())

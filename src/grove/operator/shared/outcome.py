@@ -17,13 +17,11 @@ from typing import NamedTuple, Protocol, TypeVar
 from msgspec import structs
 
 from grove.api.conditions import TRUE, with_condition, without_condition
-from grove.api.meta import Condition, Key, Object, Resource, find_condition
+from grove.api.meta import Conditions, Key, Object, Resource, find_condition
 from grove.api.podclique import PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSetStatus
 from grove.api.scalinggroup import PodCliqueScalingGroupStatus
 from grove.api.status import DELETE, ERROR, PROCESSING, RECONCILE, SUCCEEDED, LastError, LastOperation
-
-Conditions = tuple[Condition, ...]
 
 REPLICA_FAILURE = "ReplicaFailure"
 """The condition, named as on a ReplicaSet: something asked for could not be made or removed."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 
 from grove.api import conditions
 from grove.api.conditions import FALSE, TRUE
-from grove.api.meta import Condition, find_condition, is_true
+from grove.api.meta import Conditions, find_condition, is_true
 from grove.api.podclique import PodCliqueSpec, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSetStatus
 from grove.api.podgang import RUNNING, PodGangStatus
@@ -73,8 +73,6 @@ class StatusBatches:
         self._since.pop(key, None)
         self._crowd.discard(key)
 
-
-Conditions = tuple[Condition, ...]
 
 _SLOW_TO_JUDGE = frozenset(
     {

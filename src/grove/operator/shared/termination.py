@@ -34,7 +34,7 @@ from grove.api.conditions import (
     without_condition,
 )
 from grove.api.duration import InvalidDuration, parse
-from grove.api.meta import Condition, ObjectMeta, find_condition, is_true
+from grove.api.meta import Condition, Conditions, ObjectMeta, find_condition, is_true
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
@@ -48,7 +48,6 @@ from grove.operator.shared.rollout import (
     wanted_incarnation,
 )
 
-Conditions = tuple[Condition, ...]
 Moment = Callable[[str, Condition], datetime | None]
 """When a condition of the object with this UID turned; who wrote it knows that better than the wire does."""
 

@@ -25,7 +25,7 @@ from grove.api.conditions import (
     with_condition,
     without_condition,
 )
-from grove.api.meta import Condition, Json, find_condition
+from grove.api.meta import Conditions, Json, find_condition
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import (
     ClusterTopologyBinding,
@@ -35,8 +35,6 @@ from grove.api.topology import (
 )
 from grove.backends import Backends
 from grove.backends.base import TopologyBackend, TopologySync
-
-Conditions = tuple[Condition, ...]
 
 
 def constraints_of(pcs: PodCliqueSet) -> Iterator[TopologyConstraint]:

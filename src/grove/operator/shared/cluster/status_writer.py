@@ -10,7 +10,7 @@ import asyncio
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 
-from grove.api.meta import Condition, Object, Struct, find_condition
+from grove.api.meta import Condition, Conditions, Object, Struct, find_condition
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import NotFound
@@ -19,8 +19,6 @@ from grove.operator.shared.diff import status_patch
 from grove.operator.shared.status_batching import PROGRESS_S, StatusBatches
 
 T = TypeVar("T", bound=Object)
-
-Conditions = tuple[Condition, ...]
 
 
 class StatusWriter:
