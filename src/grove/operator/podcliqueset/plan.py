@@ -124,9 +124,7 @@ class SetPlan:
         seen = self.observed
         after, generation = self.complete, seen.pcs.metadata.generation
         if outcome != COMPLETE:
-            of_cliques = ((one, one.status) for one in seen.cliques)
-            of_groups = ((one, one.status) for one in seen.groups)
-            shown = with_children(outcome, (*of_cliques, *of_groups))
+            shown = with_children(outcome, (*seen.cliques, *seen.groups))
             after = with_outcome(after, seen.pcs.status, outcome, shown, self.now)
         conditions = with_features_condition(after.conditions, outcome.missing, generation, self.now)
         return structs.replace(after, conditions=conditions)

@@ -57,9 +57,7 @@ def set_status(
     live_cliques = {one.metadata.name: one for one in cliques if not one.metadata.is_deleting}
     live_groups = {one.metadata.name: one for one in groups if not one.metadata.is_deleting}
     hashes = template_hashes(pcs)
-    of_cliques = ((one, one.status) for one in live_cliques.values())
-    of_groups = ((one, one.status) for one in live_groups.values())
-    shown = with_children(COMPLETE, (*of_cliques, *of_groups))
+    shown = with_children(COMPLETE, (*live_cliques.values(), *live_groups.values()))
     conditions = with_levels_condition(before.conditions, pcs, binding, enabled=topology_enabled, now=now)
     names_of = standalone_names(pcs)
     replicas = [

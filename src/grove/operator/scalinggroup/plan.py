@@ -87,7 +87,7 @@ class GroupPlan:
     def status(self, outcome: Outcome = COMPLETE) -> PodCliqueScalingGroupStatus:
         if outcome == COMPLETE:
             return self.complete
-        shown = with_children(outcome, ((member, member.status) for member in self.observed.members))
+        shown = with_children(outcome, self.observed.members)
         return with_outcome(self.complete, self.observed.group.status, outcome, shown, self.now)
 
     def is_news(self, after: PodCliqueScalingGroupStatus) -> bool:

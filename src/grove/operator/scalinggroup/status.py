@@ -59,7 +59,7 @@ def group_status(
     """
     members = list(members)
     replicas = _whole_replicas(pcs, group, config, replica, members)
-    shown = with_children(COMPLETE, ((member, member.status) for member in members))
+    shown = with_children(COMPLETE, members)
     generation = pcs.status.current_generation_hash
     hashes = [template_hashes[name] for name in config.clique_names if name in template_hashes]
     scheduled = [cliques for cliques in replicas.values() if all(map(_is_scheduled, cliques))]

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec import structs
 
 from grove.api.conditions import TRUE, with_condition, without_condition
 from grove.api.meta import Conditions, Key, Object, Resource, find_condition
-from grove.api.podclique import PodCliqueStatus
+from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSetStatus
-from grove.api.scalinggroup import PodCliqueScalingGroupStatus
+from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
 from grove.api.status import DELETE, ERROR, PROCESSING, RECONCILE, SUCCEEDED, LastError, LastOperation
 
 REPLICA_FAILURE = "ReplicaFailure"
@@ -31,6 +31,9 @@ _NO_PRIORITY_CLASS = "no PriorityClass with name"
 """The API server's words when it refuses a pod for that; it has no reason of its own for it."""
 
 
+Errors = tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Errors of a pass as (code, description), and what it still waits for in words; neither means it is complete.
@@ -38,7 +41,7 @@ class Outcome:
     `missing` are kinds that were asked for and that the cluster does not serve.
     """
 
-    errors: tuple[tuple[str, str], ...] = ()
+    errors: Errors = ()
     waiting_for: str = ""
     deleting: bool = False
     missing: tuple[Resource, ...] = ()
@@ -70,13 +73,6 @@ MOST_ERRORS = 5
 """Errors of children that their owner repeats: one full quota may stop a thousand cliques."""
 
 
-class HasErrors(Protocol):
-    """A status with `lastErrors`."""
-
-    @property
-    def last_errors(self) -> tuple[LastError, ...]: ...
-
-
 def outcome_of(errors: Iterable[tuple[str, str]], blocked: Iterable[str], missing: Iterable[Resource] = ()) -> Outcome:
     """The outcome of writing children: what went wrong, and which names wait for an older object to go."""
     names = sorted(blocked)[:3]
@@ -84,13 +80,13 @@ def outcome_of(errors: Iterable[tuple[str, str]], blocked: Iterable[str], missin
     return Outcome(errors=tuple(errors), waiting_for=waiting, missing=tuple(missing))
 
 
-def with_children(outcome: Outcome, children: Iterable[tuple[Object, HasErrors]]) -> Outcome:
+def with_children(outcome: Outcome, children: Iterable[PodClique | PodCliqueScalingGroup]) -> Outcome:
     """The outcome with what is wrong further down, so that it shows where people look first; only for telling."""
     found = (
         (error.code, f"{child.RESOURCE.kind} {child.metadata.name}: {error.description}")
-        for child, status in sorted(children, key=lambda one: one[0].metadata.name)
+        for child in sorted(children, key=lambda one: one.metadata.name)
         if not child.metadata.is_deleting
-        for error in status.last_errors
+        for error in child.status.last_errors
     )
     shown = tuple(islice(found, MOST_ERRORS))
     return replace(outcome, errors=outcome.errors + shown) if shown else outcome
@@ -145,9 +141,6 @@ def with_outcome(status: S, before: S, outcome: Outcome, shown: Outcome, now: da
         last_errors=_last_errors(before.last_errors, shown, now),
         last_operation=_last_operation(before.last_operation, shown, now),
     )
-
-
-Errors = tuple[tuple[str, str], ...]
 
 
 class SetErrors:
