@@ -34,6 +34,13 @@ class Options:
             return default
         return bool(value) if isinstance(value, bool) else default
 
+    def text(self, name: str, default: str = "") -> str:
+        value = self._left.pop(name, default)
+        if not isinstance(value, str):
+            self._wrong(name, f"must be a string, got {value!r}")
+            return default
+        return value
+
     def strings(self, name: str) -> dict[str, str]:
         """A map of strings to strings."""
         value: Any = self._left.pop(name, {})
