@@ -44,7 +44,7 @@ def kinds(server: Server) -> tuple[OptionalKinds, Cache, list[str]]:
 async def test_however_many_ask_at_once_an_event_is_heard_once() -> None:
     server = Server()
     optional, cache, heard = kinds(server)
-    asking = [asyncio.create_task(optional.has(HorizontalPodAutoscaler)) for _ in range(5)]
+    asking = [asyncio.create_task(optional.follow(HorizontalPodAutoscaler)) for _ in range(5)]
     while server.asked < len(asking):  # noqa: ASYNC110 - all of them have asked before anybody is answered
         await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -61,7 +61,7 @@ async def test_a_look_that_failed_and_a_later_one_hear_an_event_once() -> None:
     server.error = Unavailable("not now")
     await optional.look()
     with pytest.raises(Unavailable):
-        await optional.has(HorizontalPodAutoscaler)
+        await optional.follow(HorizontalPodAutoscaler)
     server.error = None
     await optional.look()
     await optional.look()
@@ -75,8 +75,8 @@ async def test_a_kind_that_was_uninstalled_is_missed_and_found_again() -> None:
     await optional.look()
     informer = cache.informer(HorizontalPodAutoscaler)
     informer.synced.set()
-    assert await optional.has(HorizontalPodAutoscaler)
+    assert await optional.follow(HorizontalPodAutoscaler)
     informer.error, server.is_served = NotFound("the server could not find the requested resource"), False
-    assert not await optional.has(HorizontalPodAutoscaler)
+    assert not await optional.follow(HorizontalPodAutoscaler)
     informer.error, server.is_served = None, True
-    assert await optional.has(HorizontalPodAutoscaler)
+    assert await optional.follow(HorizontalPodAutoscaler)

@@ -24,7 +24,7 @@ from grove.api.podcliqueset import (
     ScalingGroupConfig,
 )
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.operator.shared.diff import owned_by
+from grove.operator.shared.diff import owned_by, refers_to
 from grove.operator.shared.layout import Unit
 
 _CONTAINERS = ("containers", "initContainers")
@@ -200,7 +200,7 @@ def surplus_compute_domains(
         for domain in observed
         if domain["metadata"]["name"] not in wanted
         and domain["metadata"].get("labels", {}).get(REPLICA_INDEX) not in in_use
-        and any(ref.get("uid") == pcs.metadata.uid for ref in domain["metadata"].get("ownerReferences") or ())
+        and refers_to(domain, pcs)
     ]
 
 

@@ -255,6 +255,11 @@ def owned_by(owner: Object) -> list[Json]:
     ]
 
 
+def refers_to(obj: Json, owner: Object) -> bool:
+    """Whether an object names this owner."""
+    return any(ref.get("uid") == owner.metadata.uid for ref in obj["metadata"].get("ownerReferences") or ())
+
+
 def is_controlled_by(obj: Object, owner: Object) -> bool:
     controller = obj.metadata.controller
     return controller is not None and controller.uid == owner.metadata.uid

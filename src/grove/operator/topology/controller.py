@@ -20,7 +20,7 @@ from grove.operator.podcliqueset.controller import PodCliqueSetController
 from grove.operator.podgang.controller import PodGangController
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.scheduler_objects import view_of
-from grove.operator.shared.diff import owned_by
+from grove.operator.shared.diff import owned_by, refers_to
 from grove.operator.topology.levels import became, binding_status, topology_name
 
 BINDING = "binding"
@@ -91,7 +91,7 @@ class TopologyController:
         if wanted is None:
             return backend.topology_drift(binding, name, observed)
         wanted = {**wanted, "metadata": {**wanted["metadata"], "ownerReferences": owned_by(binding)}}
-        if observed is not None and not _is_owned(observed, binding):
+        if observed is not None and not refers_to(observed, binding):
             raise KubeError(f"{resource.kind} {name} exists and does not belong to this binding")
         if observed is not None and not backend.topology_drift(binding, name, observed).in_sync:
             if backend.topology_frozen:
@@ -145,7 +145,3 @@ class TopologyController:
             for pcs in self._cache.by_index(PodCliqueSet, BINDING, binding.metadata.name):
                 self._gangs.wake_all(pcs)
                 self._sets.wake(pcs.key)
-
-
-def _is_owned(observed: Json, binding: ClusterTopologyBinding) -> bool:
-    return any(ref.get("uid") == binding.metadata.uid for ref in observed["metadata"].get("ownerReferences") or ())

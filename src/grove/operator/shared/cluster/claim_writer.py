@@ -8,7 +8,7 @@ only sets with an MNNVL group use it: they are followed for what happens to them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from grove.api import labels
 from grove.api.conditions import ErrorCode
@@ -27,7 +27,7 @@ from grove.operator.shared.claims import (
 )
 from grove.operator.shared.cluster.children_writer import Changes, Children
 from grove.operator.shared.cluster.optional_kinds import OptionalKinds
-from grove.operator.shared.diff import finalizer_patch
+from grove.operator.shared.diff import finalizer_patch, refers_to
 
 
 class MissingTemplate(KubeError):
@@ -62,7 +62,7 @@ class SharedClaims:
         self,
         pcs: PodCliqueSet,
         owner: Object,
-        sharing: Iterable[ResourceSharing],
+        sharing: Sequence[ResourceSharing],
         wanted: Callable[[FindTemplate], WantedClaims],
         *,
         code: str,
@@ -72,32 +72,22 @@ class SharedClaims:
         Whatever the API server answers is told in `Changes`, never raised: the rest of the owner's children and its
         status do not wait for a template that cannot be read.
         """
-        try:
-            return await self._sync(pcs, owner, list(sharing), wanted, code)
-        except KubeError as error:
-            return Changes.after(code, "read ResourceClaimTemplates", error)
-
-    async def _sync(
-        self,
-        pcs: PodCliqueSet,
-        owner: Object,
-        sharing: list[ResourceSharing],
-        wanted: Callable[[FindTemplate], WantedClaims],
-        code: str,
-    ) -> Changes:
         if not sharing and not self._optional.follows(ResourceClaim):
             return Changes()
         if not sharing and not self._cache.owned(ResourceClaim, by=owner.metadata.uid):
             return Changes()
-        if not await self._optional.has(ResourceClaim):
-            return Changes.without(code, ResourceClaim.RESOURCE)
-        # A claim has its spec from its template when it is made; those that are there stay, whatever became of it.
-        found = wanted(lambda namespace, name: {})
-        names = {claim["metadata"]["name"] for claim in found.objects}
-        there = (one for one in self._cache.owned(ResourceClaim, by=owner.metadata.uid) if not one.metadata.is_deleting)
-        if not names <= {one.metadata.name for one in there}:
-            templates = await self._templates(pcs, sharing)
-            found = wanted(lambda namespace, name: templates.get((namespace, name)))
+        try:
+            if not await self._optional.follow(ResourceClaim):
+                return Changes.without(code, ResourceClaim.RESOURCE)
+            # A claim has its spec from its template when it is made; those that are there stay, whatever became of it.
+            found = wanted(lambda namespace, name: {})
+            names = {claim["metadata"]["name"] for claim in found.objects}
+            there = self._cache.owned(ResourceClaim, by=owner.metadata.uid)
+            if not names <= {one.metadata.name for one in there if not one.metadata.is_deleting}:
+                templates = await self._templates(pcs, sharing)
+                found = wanted(lambda namespace, name: templates.get((namespace, name)))
+        except KubeError as error:
+            return Changes.after(code, "read ResourceClaimTemplates", error)
         made = {claim["metadata"]["name"] for claim in found.objects}
         changes = await self._children.sync(
             ResourceClaim, owner, lambda: found.objects, version=made, code=code, without=names - made
@@ -108,7 +98,7 @@ class SharedClaims:
             )
         return changes
 
-    async def _templates(self, pcs: PodCliqueSet, sharing: list[ResourceSharing]) -> dict[tuple[str, str], Json]:
+    async def _templates(self, pcs: PodCliqueSet, sharing: Iterable[ResourceSharing]) -> dict[tuple[str, str], Json]:
         """The inner specs of the templates that live outside the set, by namespace and name."""
         internal = {one.name for one in pcs.spec.template.resource_claim_templates}
         named = {
@@ -145,11 +135,8 @@ class ComputeDomains:
         if not self.enabled or not (wanted or pcs.metadata.uid in self._has or _may_have_had(pcs)):
             return changes
         try:
-            if not await self._optional.has(ComputeDomain):
-                return Changes.without(ErrorCode.SYNC_COMPUTE_DOMAIN, COMPUTE_DOMAIN) if wanted else changes
-            try:
-                observed = await self._list(pcs)
-            except NotFound:  # uninstalled a moment ago; the watch has not noticed yet
+            observed = await self._list(pcs) if await self._optional.follow(ComputeDomain) else None
+            if observed is None:
                 return Changes.without(ErrorCode.SYNC_COMPUTE_DOMAIN, COMPUTE_DOMAIN) if wanted else changes
             for domain in surplus_compute_domains(pcs, observed, replicas_with_pods):
                 await self._release(domain)
@@ -169,17 +156,17 @@ class ComputeDomains:
         self._has.discard(pcs.metadata.uid)
         if not (self.enabled or _may_have_had(pcs)) or not await self._client.serves(COMPUTE_DOMAIN):
             return
-        try:
-            domains = await self._list(pcs)
-        except NotFound:
-            return  # the kind was uninstalled, and its objects with it
-        for domain in domains:
+        for domain in await self._list(pcs) or ():
             await self._release(domain)
 
-    async def _list(self, pcs: PodCliqueSet) -> list[Json]:
+    async def _list(self, pcs: PodCliqueSet) -> list[Json] | None:
+        """Those of the set; None if the kind was uninstalled a moment ago, and its objects with it."""
         selector = f"{labels.PART_OF}={pcs.metadata.name},{labels.COMPONENT}={labels.COMPUTE_DOMAIN}"
-        page = await self._client.list(COMPUTE_DOMAIN, pcs.metadata.namespace, labels=selector)
-        return [domain for domain in page.items if _is_owned(domain, pcs)]
+        try:
+            page = await self._client.list(COMPUTE_DOMAIN, pcs.metadata.namespace, labels=selector)
+        except NotFound:
+            return None
+        return [domain for domain in page.items if refers_to(domain, pcs)]
 
     async def _create(self, domain: Json) -> None:
         try:
@@ -207,7 +194,3 @@ def _may_have_had(pcs: PodCliqueSet) -> bool:
     groups, cliques = template.pod_clique_scaling_groups, template.cliques
     levels = (pcs.metadata.annotations, *(one.annotations for one in groups), *(one.annotations for one in cliques))
     return any(labels.MNNVL_GROUP in level for level in levels)
-
-
-def _is_owned(domain: Json, pcs: PodCliqueSet) -> bool:
-    return any(ref.get("uid") == pcs.metadata.uid for ref in domain["metadata"].get("ownerReferences") or ())

@@ -48,8 +48,8 @@ class OptionalKinds:
                 # Not knowing is no reason not to start: whoever wants the kind asks again.
                 log.info("cannot tell whether a kind is served", kind=kind.RESOURCE.kind, error=str(error))
 
-    async def has(self, kind: type[Object]) -> bool:
-        """Whether objects of this kind can be made and are followed."""
+    async def follow(self, kind: type[Object]) -> bool:
+        """Has the cache follow a kind, if it is served; answers whether its objects can be made and are followed."""
         if kind in self._followed and not isinstance(self._cache.informer(kind).error, NotFound):
             return True
         if not await self._client.serves(kind):

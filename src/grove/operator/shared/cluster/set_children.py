@@ -55,7 +55,9 @@ class SetChildren:
         """
         kinds = dict(CHILDREN)
         autoscaler = kinds.pop(HorizontalPodAutoscaler)
+        self._access_in_use.discard(pcs.key)
         if self._is_access_in_use(pcs):
+            self._access_in_use.add(pcs.key)
             kinds = {kind: child for kind, child in kinds.items() if kind not in ACCESS}
         token = kinds.pop(Secret, None)
         if surplus := self.surplus_replicas(pcs):
@@ -110,7 +112,7 @@ class SetChildren:
 
     async def _sync_autoscalers(self, pcs: PodCliqueSet, child: ChildKind) -> Changes:
         try:
-            if await self._deps.optional.has(HorizontalPodAutoscaler):
+            if await self._deps.optional.follow(HorizontalPodAutoscaler):
                 return await self._sync(pcs, HorizontalPodAutoscaler, child)
         except KubeError as error:
             return Changes.after(child.code, "look for autoscalers", error)
@@ -119,7 +121,7 @@ class SetChildren:
     async def _sync_claims(self, pcs: PodCliqueSet) -> Changes:
         code = ErrorCode.SYNC_SET_RESOURCE_CLAIM
         try:
-            if all_sharing(pcs) and not await self._deps.optional.has(ResourceClaim):
+            if all_sharing(pcs) and not await self._deps.optional.follow(ResourceClaim):
                 # Said here for all levels: one condition on the set, whoever of its parts shares something.
                 return Changes.without(code, ResourceClaim.RESOURCE)
         except KubeError as error:
@@ -131,14 +133,8 @@ class SetChildren:
         """Whether the set has no start order any more and a pod from before still watches its parents."""
         token = Key(pcs.metadata.namespace, names.token_secret(pcs.metadata.name))
         if has_start_order(pcs) or self._cache.get(Secret, token) is None:
-            self._access_in_use.discard(pcs.key)
             return False
-        pods = self._cache.by_index(Pod, SET, pcs.key)
-        if not any(mounts_token(pod, pcs.metadata.name) for pod in pods):
-            self._access_in_use.discard(pcs.key)
-            return False
-        self._access_in_use.add(pcs.key)
-        return True
+        return any(mounts_token(pod, pcs.metadata.name) for pod in self._cache.by_index(Pod, SET, pcs.key))
 
     def _mounted_legacy_secret(self, pcs: PodCliqueSet) -> tuple[str, ...]:
         """The token Secret under its old name, while a pod still mounts it."""
