@@ -103,13 +103,9 @@ def _exact(text: str) -> Fraction:
 
 @lru_cache(maxsize=8192)
 def _milli(text: str) -> int:
-    return _within_63_bits(math.ceil(_exact(text) * 1000))
+    return max(-_LARGEST, min(math.ceil(_exact(text) * 1000), _LARGEST))
 
 
 @lru_cache(maxsize=8192)
 def _whole(text: str) -> int:
     return math.ceil(_exact(text))
-
-
-def _within_63_bits(value: int) -> int:
-    return max(-_LARGEST, min(value, _LARGEST))

@@ -87,8 +87,8 @@ class KubeBackend(Backend):
         groups = kube_objects.largest_gang(pcs)
         if groups <= MAX_TEMPLATES and offered.tree:
             return TREE
-        inner = kube_objects.has_inner_topology(pcs)
-        if inner and not (offered.version == kube_api.V1ALPHA1 and groups > MAX_TEMPLATES):
+        has_inner_topology = any(one.required and one.owner != "set" for one in constraints_of(pcs))
+        if has_inner_topology and not (offered.version == kube_api.V1ALPHA1 and groups > MAX_TEMPLATES):
             return PER_CLIQUE
         return MERGED if groups > 1 else PER_CLIQUE
 

@@ -19,7 +19,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import GangTopologyConstraint, PodGang
 from grove.api.podgang import PodGroup as GangGroup
 from grove.backends import kube_api as api
-from grove.backends.constraints import constraints_of, gang_constraints
+from grove.backends.constraints import gang_constraints
 from grove.backends.kube_api import Capability
 
 MERGED, PER_CLIQUE, TREE = "Merged", "PerClique", "Tree"
@@ -138,11 +138,6 @@ def whole_size(pcs: PodCliqueSet, gang: PodGang) -> int:
                 return len(group.clique_names)
     members = sum(len(group.clique_names) * group.min_available for group in template.pod_clique_scaling_groups)
     return len(template.standalone_cliques) + members
-
-
-def has_inner_topology(pcs: PodCliqueSet) -> bool:
-    """Whether a clique or a scaling group must be in one domain of its own."""
-    return any(one.required and one.owner != "set" for one in constraints_of(pcs))
 
 
 # One object each

@@ -99,12 +99,8 @@ class Authorizer:
         user = text(mapping(request.get("userInfo")).get("username"))
         if user and (user in self.operator_users or user in self.exempt):
             return True
-        return operation == "DELETE" and _is_pod(request)
-
-
-def _is_pod(request: Json) -> bool:
-    kind = mapping(request.get("kind"))
-    return kind.get("kind") == "Pod" and not kind.get("group")
+        kind = mapping(request.get("kind"))
+        return operation == "DELETE" and kind.get("kind") == "Pod" and not kind.get("group")
 
 
 def _judged(request: Json) -> Json | None:

@@ -28,7 +28,7 @@ from grove.api.conditions import (
     with_condition,
     without_condition,
 )
-from grove.api.core import ContainerStatus, Pod
+from grove.api.core import Pod
 from grove.api.meta import Conditions
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
@@ -73,7 +73,8 @@ def count_pods(pods: Iterable[Pod]) -> PodCounts:
 def has_errored(pod: Pod) -> bool:
     """Failed for good, or some container of it ended badly the last time it ended."""
     containers = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    return pod.status.phase == "Failed" or any(_ended_badly(one) for one in containers)
+    ends = (one.last_state.terminated for one in containers)
+    return pod.status.phase == "Failed" or any(last is not None and last.exit_code != 0 for last in ends)
 
 
 def clique_status(
@@ -195,8 +196,3 @@ def _with_realised_hashes(
         current_pod_template_hash=template,
         current_pod_clique_set_generation_hash=generation or status.current_pod_clique_set_generation_hash,
     )
-
-
-def _ended_badly(container: ContainerStatus) -> bool:
-    last = container.last_state.terminated
-    return last is not None and last.exit_code != 0

@@ -40,7 +40,7 @@ from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus, PodCliqueSe
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podclique.status import is_updated
 from grove.operator.shared.diff import owned_by
-from grove.operator.shared.layout import group_floor, min_pods, standalone_units
+from grove.operator.shared.layout import is_group_available, min_pods, standalone_units
 from grove.operator.shared.rollout import is_open, is_paused, is_rolling, max_unavailable, replica_incarnation, within
 
 
@@ -234,7 +234,10 @@ def _replica_state(
             is_updated(clique, hashes[unit.template.name], generation) and clique.status.incarnation >= incarnation
             for clique, unit in zip(own, units, strict=True)
         )
-        and all(_is_group_done(group, generation) for group in own_groups)
+        and all(
+            is_group_available(group) and group.status.current_pod_clique_set_generation_hash == generation
+            for group in own_groups
+        )
     )
     scheduled = sum(clique.status.scheduled_replicas for clique in own)
     for group in own_groups:
@@ -243,11 +246,6 @@ def _replica_state(
     said = (*(clique.status.conditions for clique in own), *(group.status.conditions for group in own_groups))
     breach = any(is_true(conditions, MIN_AVAILABLE_BREACHED) for conditions in said)
     return ReplicaState(index, done, scheduled, breach)
-
-
-def _is_group_done(group: PodCliqueScalingGroup, generation: str) -> bool:
-    need = group_floor(group.spec.replicas, group.spec.min_available)
-    return group.status.current_pod_clique_set_generation_hash == generation and group.status.available_replicas >= need
 
 
 def _deadline(pcs: PodCliqueSet) -> timedelta | None:

@@ -32,7 +32,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.operator.podclique.status import is_available, is_updated
 from grove.operator.shared.children import template_hashes
-from grove.operator.shared.layout import PodsOf, group_floor, no_pods, set_scale_selector, standalone_names
+from grove.operator.shared.layout import PodsOf, is_group_available, no_pods, set_scale_selector, standalone_names
 from grove.operator.shared.outcome import COMPLETE, with_children, with_outcome
 from grove.operator.topology.levels import with_levels_condition
 
@@ -105,17 +105,12 @@ class _Replica:
             len(found) == self.cliques_total
             and len(self._groups) == self.groups_total
             and all(is_available(clique) for clique, _ in found)
-            and all(map(_is_group_available, self._groups))
+            and all(map(is_group_available, self._groups))
         )
 
     @property
     def is_updated(self) -> bool:
         return self.cliques_updated == self.cliques_total and self.groups_updated == self.groups_total
-
-
-def _is_group_available(group: PodCliqueScalingGroup) -> bool:
-    """A group at zero replicas asks for nothing."""
-    return group.status.available_replicas >= group_floor(group.spec.replicas, group.spec.min_available)
 
 
 def _gang_entries(gangs: Iterable[PodGang]) -> tuple[PodGangStatusEntry, ...]:

@@ -147,7 +147,9 @@ def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, s
             unit.base_gang,
             template_hash,
         )
-        pod_spec = env.with_variables(pod_spec, env.group_variables(_template_pods(pcs, unit)))
+        members = filter(None, map(pcs.spec.template.find_clique, unit.group.config.clique_names))
+        pods = sum(member.spec.replicas for member in members)
+        pod_spec = env.with_variables(pod_spec, env.group_variables(pods))
     pod_spec = with_mnnvl_claim(pod_spec, pcs_name, unit.replica, find_mnnvl_group(pcs, template))
     spec: Json = {
         "roleName": template.spec.role_name,
@@ -163,14 +165,6 @@ def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, s
     annotations = labelsets.clique_annotations(template.annotations)
     metadata = _metadata(pcs, unit.fqn, own, annotations, labels.CLIQUE_FINALIZER, owner)
     return PodClique.RESOURCE.manifest(metadata, spec=spec)
-
-
-def _template_pods(pcs: PodCliqueSet, unit: Unit) -> int:
-    """Pods in one replica of a unit's group, by the templates."""
-    if unit.group is None:
-        return unit.template.spec.replicas
-    members = map(pcs.spec.template.find_clique, unit.group.config.clique_names)
-    return sum(member.spec.replicas for member in members if member is not None)
 
 
 def wanted_groups(pcs: PodCliqueSet) -> list[Json]:

@@ -68,6 +68,11 @@ def group_floor(replicas: int, min_available: int) -> int:
     return min(replicas, min_available)
 
 
+def is_group_available(group: PodCliqueScalingGroup) -> bool:
+    """Whether a scaling group has its floor of whole replicas; at zero replicas it asks for nothing."""
+    return group.status.available_replicas >= group_floor(group.spec.replicas, group.spec.min_available)
+
+
 def min_pods(template: CliqueTemplate) -> int:
     """Pods of a clique that are placed together; at least one, whatever the template says."""
     return max(1, template.spec.floor)

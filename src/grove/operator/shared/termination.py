@@ -253,16 +253,13 @@ def _due(pcs: PodCliqueSet, breaches: dict[int, list[Breach]], restarts: Restart
             continue
         due = min(breach.since for breach in found) + delay
         if limit is not None and count and entry.last_gang_restart_time is not None:
-            due = max(due, entry.last_gang_restart_time + _backoff(count))
+            backoff = min(FIRST_BACKOFF * (1 << min(count - 1, 10)), LONGEST_BACKOFF)
+            due = max(due, entry.last_gang_restart_time + backoff)
         if due <= now:
             restarts_due.append(Restart(index, count + 1, ", ".join(breach.part for breach in found)))
         else:
             waits.append((due - now).total_seconds())
     return Terminations(tuple(restarts_due), tuple(exhausted), min(waits, default=None))
-
-
-def _backoff(count: int) -> timedelta:
-    return min(FIRST_BACKOFF * (1 << min(count - 1, 10)), LONGEST_BACKOFF)
 
 
 def _clique_breach(

@@ -45,7 +45,8 @@ class BackendDiscovery:
                 news = backend.name in self._heard
                 self._heard[backend.name] = answers
                 backend.learn(answers)
-                log.info("asked the cluster what its scheduler takes", scheduler=backend.name, **_brief(answers))
+                served = sorted(name for name, answer in answers.items() if answer is True)
+                log.info("asked the cluster what its scheduler takes", scheduler=backend.name, served=served)
         if news:
             self._changed()
 
@@ -105,7 +106,3 @@ def _lasting(obj: dict[str, Any]) -> dict[str, Any]:
     meta = obj.get("metadata") or {}
     kept = {name: meta[name] for name in ("name", "labels") if name in meta}
     return {"metadata": kept, "spec": obj.get("spec") or {}}
-
-
-def _brief(answers: dict[str, Any]) -> dict[str, Any]:
-    return {"served": sorted(name for name, answer in answers.items() if answer is True)}
