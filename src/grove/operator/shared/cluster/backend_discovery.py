@@ -42,7 +42,7 @@ class BackendDiscovery:
         for backend in self._backends:
             answers = await self._answers(backend)
             if answers != self._heard.get(backend.name):
-                news = backend.name in self._heard
+                news = news or backend.name in self._heard
                 self._heard[backend.name] = answers
                 backend.learn(answers)
                 served = sorted(name for name, answer in answers.items() if answer is True)
