@@ -21,12 +21,7 @@ from grove.api.conditions import (
 from grove.api.hashes import generation_hash
 from grove.api.meta import Conditions, Resource
 from grove.api.podclique import PodClique
-from grove.api.podcliqueset import (
-    PodCliqueSet,
-    PodCliqueSetStatus,
-    PodCliqueSetUpdateProgress,
-    PodGangStatusEntry,
-)
+from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress, PodGangStatusEntry
 from grove.api.podgang import PENDING, PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding

@@ -21,11 +21,7 @@ import msgspec
 
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
-from grove.api.scalinggroup import (
-    PodCliqueScalingGroup,
-    PodCliqueScalingGroupUpdateProgress,
-    ReplicasSelectedToUpdate,
-)
+from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupUpdateProgress, ReplicasSelectedToUpdate
 from grove.operator.podclique.status import has_hashes, is_available
 from grove.operator.shared.layout import group_floor, group_replica_of, member_units, replica_of
 from grove.operator.shared.rollout import (
@@ -82,12 +78,14 @@ def next_rollout_step(observed: GroupUpdateFacts, now: datetime) -> GroupStep:
     progress = observed.progress
     closed = _ended(progress, now) if is_open(progress) else progress
     if not observed.rolling:
-        if observed.realised != observed.target and (progress is None or _target(progress) != observed.target):
+        if observed.realised != observed.target and (
+            progress is None or progress.pod_clique_set_generation_hash != observed.target
+        ):
             return GroupStep(_begun(observed.target, now, ended=now))
         return GroupStep(closed)
     if not observed.chosen or (observed.realised == observed.target and not is_open(progress)):
         return GroupStep(closed)
-    if progress is None or _target(progress) != observed.target:
+    if progress is None or progress.pod_clique_set_generation_hash != observed.target:
         # Replicas an overtaken update has in flight are still down: they count, or two would be.
         down = _selected(progress) if is_open(progress) else ()
         progress = _with_selection(_begun(observed.target, now), list(down), [])
@@ -209,10 +207,6 @@ def frozen_members(
 def _is_outdated(clique: PodClique, template_hash: str) -> bool:
     """From an old template, or with pods that are (left behind by OnDelete)."""
     return not has_template(clique, template_hash) or clique.status.updated_replicas < clique.status.replicas
-
-
-def _target(progress: PodCliqueScalingGroupUpdateProgress) -> str:
-    return progress.pod_clique_set_generation_hash
 
 
 def _begun(target: str, now: datetime, ended: datetime | None = None) -> PodCliqueScalingGroupUpdateProgress:

@@ -19,13 +19,7 @@ from grove.api.podcliqueset import AdoptedHash, PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.shared.claims import find_mnnvl_group, with_mnnvl_claim
 from grove.operator.shared.diff import owned_by
-from grove.operator.shared.layout import (
-    Unit,
-    group_config_of,
-    member_units,
-    replica_of,
-    standalone_units,
-)
+from grove.operator.shared.layout import Unit, group_config_of, member_units, replica_of, standalone_units
 from grove.operator.shared.startup import has_start_order, parents
 
 

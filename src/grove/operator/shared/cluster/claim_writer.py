@@ -19,12 +19,7 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import AlreadyExists, KubeError, NotFound
 from grove.kube.store import Handler
-from grove.operator.shared.claims import (
-    FindTemplate,
-    WantedClaims,
-    surplus_compute_domains,
-    wanted_compute_domains,
-)
+from grove.operator.shared.claims import FindTemplate, WantedClaims, surplus_compute_domains, wanted_compute_domains
 from grove.operator.shared.cluster.children_writer import Changes, Children
 from grove.operator.shared.cluster.optional_kinds import OptionalKinds
 from grove.operator.shared.diff import finalizer_patch, refers_to

@@ -90,15 +90,15 @@ class Sets:
         What runs is not moved: another choice, by annotation, is heard when the set has neither gangs nor pods.
         """
         chosen = self._chosen.get(pcs.metadata.uid)
-        if chosen is None or (self._backends.for_set(pcs) is not chosen and not self._is_alive(pcs)):
+        if chosen is None or (
+            self._backends.for_set(pcs) is not chosen
+            and not any(self._cache.by_index(kind, SET, pcs.key) for kind in (PodGang, Pod))
+        ):
             found = self._backends.for_set(pcs, self._cache.by_index(PodGang, SET, pcs.key))
             if found is None:
                 return None
             chosen = self._chosen[pcs.metadata.uid] = found
         return chosen
-
-    def _is_alive(self, pcs: PodCliqueSet) -> bool:
-        return any(self._cache.by_index(kind, SET, pcs.key) for kind in (PodGang, Pod))
 
     def hashes_of(self, pcs: PodCliqueSet) -> dict[str, str]:
         """Template hashes by clique name."""
