@@ -186,8 +186,7 @@ def pod_group(gang: PodGang, queue: str, facts: KaiFacts) -> Json:
     if facts.staleness:
         spec["stalenessGracePeriod"] = NEVER_STALE
     topology = topology_of(gang)
-    if constraint := _constraint(gang.spec.topology_constraint, topology):
-        spec["topologyConstraint"] = constraint
+    spec |= _with_constraint(gang.spec.topology_constraint, topology)
     configs = [one for one in gang.spec.topology_constraint_group_configs if one.pod_group_names]
     parents = {member: one.name for one in configs for member in one.pod_group_names}
     groups: list[Json] = [
@@ -229,19 +228,15 @@ def _queue(given: Mapping[str, str], annotations: Mapping[str, str]) -> str:
 
 
 def _with_constraint(constraint: GangTopologyConstraint | None, topology: str) -> Json:
-    found = _constraint(constraint, topology)
-    return {"topologyConstraint": found} if found else {}
-
-
-def _constraint(constraint: GangTopologyConstraint | None, topology: str) -> Json | None:
+    """The field that says it; nothing where there is nothing to say."""
     if constraint is None or not (constraint.required or constraint.preferred):
-        return None
+        return {}
     said: Json = {"topology": topology}
     if constraint.required:
         said["requiredTopologyLevel"] = constraint.required
     if constraint.preferred:
         said["preferredTopologyLevel"] = constraint.preferred
-    return said
+    return {"topologyConstraint": said}
 
 
 def build(options: Json, path: str) -> KaiBackend:
