@@ -21,9 +21,14 @@ SCHEDULER_PATH = f"{TEMPLATE}.cliques.spec.podSpec.schedulerName"
 VOLCANO_DEFAULT_QUEUE = "default"
 
 
+def schedulers_of(new: SetView, backends: BackendFacts) -> set[str]:
+    """The schedulers that cliques of a set name, themselves or by the set's annotation; one, if all is well."""
+    said = text(new.annotations.get(SCHEDULER_ANNOTATION))
+    return {backends.name_of(clique.scheduler_name or said) for clique in new.cliques}
+
+
 def backend_faults(new: SetView, old: SetView | None, backends: BackendFacts, lookups: Known) -> Iterator[Fault]:
-    chosen = text(new.annotations.get(SCHEDULER_ANNOTATION))
-    names = sorted({backends.name_of(clique.scheduler_name or chosen) for clique in new.cliques})
+    names = sorted(schedulers_of(new, backends))
     if len(names) > 1:
         yield invalid(SCHEDULER_PATH, names, "all cliques must use the same scheduler")
     for name in names:

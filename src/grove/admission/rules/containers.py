@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from grove.admission.rules.syntax import env_name_fault, port_name_fault, qualified_name_fault
-from grove.api.faults import Fault, duplicate, invalid, not_found, not_supported, required
+from grove.admission.rules.syntax import enum_faults, env_name_fault, port_name_fault, qualified_name_fault
+from grove.api.faults import Fault, duplicate, invalid, not_found, required
 from grove.api.fields import integer, mapping, sequence, text
 from grove.api.meta import Json
 from grove.api.quantity import exact
@@ -26,9 +26,7 @@ def container_faults(
         yield required(f"{path}.image")
     elif image != image.strip():
         yield invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
-    pull = text(container.get("imagePullPolicy"))
-    if pull and pull not in _PULL:
-        yield not_supported(f"{path}.imagePullPolicy", pull, _PULL)
+    yield from enum_faults(f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULL)
     yield from _env_faults(f"{path}.env", sequence(container.get("env")))
     yield from _port_faults(f"{path}.ports", sequence(container.get("ports")))
     yield from _mount_faults(f"{path}.volumeMounts", sequence(container.get("volumeMounts")), volumes)
@@ -69,7 +67,7 @@ def _port_faults(path: str, ports: list[Any]) -> Iterator[Fault]:
     names: set[str] = set()
     for index, one in enumerate(ports):
         where, port = f"{path}[{index}]", mapping(one)
-        name, protocol = text(port.get("name")), text(port.get("protocol"))
+        name = text(port.get("name"))
         if name and (wrong := port_name_fault(name)):
             yield invalid(f"{where}.name", name, wrong)
         if name and name in names:
@@ -83,8 +81,7 @@ def _port_faults(path: str, ports: list[Any]) -> Iterator[Fault]:
         host = integer(port.get("hostPort"))
         if host and not 1 <= host <= 65535:
             yield invalid(f"{where}.hostPort", host, "must be between 1 and 65535, inclusive")
-        if protocol and protocol not in _PROTOCOLS:
-            yield not_supported(f"{where}.protocol", protocol, _PROTOCOLS)
+        yield from enum_faults(f"{where}.protocol", port.get("protocol"), _PROTOCOLS)
 
 
 def _mount_faults(path: str, mounts: list[Any], volumes: Collection[str]) -> Iterator[Fault]:

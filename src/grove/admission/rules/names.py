@@ -9,12 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from grove.admission.rules.syntax import (
-    annotation_faults,
-    label_1035_fault,
-    label_fault,
-    label_faults,
-)
+from grove.admission.rules.syntax import annotation_faults, label_1035_fault, label_fault, label_faults
 from grove.admission.rules.view import TEMPLATE, GroupView, SetView
 from grove.api.faults import Fault, duplicate, invalid, required
 from grove.api.names import MAX_COMBINED_LENGTH

@@ -8,18 +8,19 @@ review of five cliques takes 0.8, and refuses for today's quota what fits tomorr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from grove.admission.rules.containers import container_faults
 from grove.admission.rules.syntax import (
+    enum_faults,
     label_fault,
     label_faults,
     label_value_fault,
     qualified_name_fault,
     subdomain_fault,
 )
-from grove.api.faults import Fault, duplicate, forbidden, invalid, not_supported, required
+from grove.api.faults import Fault, duplicate, forbidden, invalid, required
 from grove.api.fields import integer, mapping, sequence, text
 from grove.api.meta import Json
 
@@ -34,9 +35,9 @@ _LONGEST_S = 2**31 - 1
 def pod_spec_faults(path: str, spec: Json, old: Json | None = None) -> Iterator[Fault]:
     """Faults of one template; `old` is the stored one on an update, whose own sins are not held against a change."""
     yield from _placement_faults(path, spec, old)
-    yield from _enum(f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
-    yield from _enum(f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
-    yield from _enum(f"{path}.preemptionPolicy", spec.get("preemptionPolicy"), _PREEMPTION)
+    yield from enum_faults(f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
+    yield from enum_faults(f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
+    yield from enum_faults(f"{path}.preemptionPolicy", spec.get("preemptionPolicy"), _PREEMPTION)
     grace = integer(spec.get("terminationGracePeriodSeconds"))
     if grace is not None and grace < 0:
         yield invalid(f"{path}.terminationGracePeriodSeconds", grace, "must not be negative")
@@ -77,11 +78,6 @@ def _placement_faults(path: str, spec: Json, old: Json | None) -> Iterator[Fault
     node = text(spec.get("nodeName"))
     if node and node != before.get("nodeName"):
         yield invalid(f"{path}.nodeName", node, "must not be set: the scheduler chooses nodes for the whole gang")
-
-
-def _enum(path: str, value: Any, allowed: Collection[str]) -> Iterator[Fault]:
-    if isinstance(value, str) and value and value not in allowed:
-        yield not_supported(path, value, allowed)
 
 
 def _container_name_faults(path: str, name: str, taken: set[str]) -> Iterator[Fault]:
@@ -131,12 +127,12 @@ def _toleration_faults(path: str, tolerations: list[Any]) -> Iterator[Fault]:
             yield invalid(
                 f"{where}.operator", operator, "operator must be Exists when `key` is empty, which means all keys"
             )
-        yield from _enum(f"{where}.operator", operator, _TOLERATE)
+        yield from enum_faults(f"{where}.operator", operator, _TOLERATE)
         if operator == "Exists" and value:
             yield invalid(f"{where}.value", value, "value must be empty when `operator` is 'Exists'")
         elif operator in ("", "Equal") and value and (wrong := label_value_fault(value)):
             yield invalid(f"{where}.value", value, wrong)
-        yield from _enum(f"{where}.effect", toleration.get("effect"), _EFFECTS)
+        yield from enum_faults(f"{where}.effect", toleration.get("effect"), _EFFECTS)
         if toleration.get("tolerationSeconds") is not None and toleration.get("effect") != "NoExecute":
             yield invalid(
                 f"{where}.effect",

@@ -13,7 +13,7 @@ from typing import Any
 from grove.admission.rules import dialects
 from grove.admission.rules.authorizer import Authorizer
 from grove.admission.rules.autoscaling import autoscaling_faults, autoscaling_notes, metric_questions
-from grove.admission.rules.backend import backend_faults, volcano_queues
+from grove.admission.rules.backend import backend_faults, schedulers_of, volcano_queues
 from grove.admission.rules.defaulting import json_patch, missing_defaults
 from grove.admission.rules.feasibility import NodeSummary, feasibility_warnings
 from grove.admission.rules.lookups import BackendFacts, Known, LookupFailed, Needs
@@ -36,8 +36,8 @@ from grove.admission.rules.topology import (
 from grove.admission.rules.update import update_faults
 from grove.admission.rules.view import SetView
 from grove.api.faults import Fault, failure_status
-from grove.api.fields import mapping, text
-from grove.api.labels import SCHEDULER_ANNOTATION, VOLCANO_SCHEDULER
+from grove.api.fields import mapping
+from grove.api.labels import VOLCANO_SCHEDULER
 from grove.api.meta import Json
 from grove.crds.check import published_check
 from grove.dialects.placement import rule_faults
@@ -86,8 +86,7 @@ class Admission:
 
     def _set_needs(self, new: SetView, request: Request) -> Needs:
         names = {one.topology_name for one in new.constraints} if self.topology_enabled else set()
-        said = text(new.annotations.get(SCHEDULER_ANNOTATION))
-        chosen = {self.backends.name_of(clique.scheduler_name or said) for clique in new.cliques}
+        chosen = schedulers_of(new, self.backends)
         queues = volcano_queues(new) if chosen == {VOLCANO_SCHEDULER} else set()
         lists = set().union(*(listed_kinds(new, name) for name in chosen))
         return Needs(
@@ -179,8 +178,7 @@ class Admission:
                 binding = None  # a warning less; the rules have answered without it
         if binding is not None and old is None:
             yield from topology_warnings(new, levels_of(binding))
-        said = text(new.annotations.get(SCHEDULER_ANNOTATION))
-        for name in sorted({self.backends.name_of(clique.scheduler_name or said) for clique in new.cliques}):
+        for name in sorted(schedulers_of(new, self.backends)):
             yield from reference_warnings(new, name, lookups)
         yield from feasibility_warnings(new, self.nodes(), level_keys(binding) if binding else None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from grove.admission.rules.lookups import Known, LookupFailed
@@ -20,17 +20,21 @@ def sharing_faults(new: SetView) -> Iterator[Fault]:
     templates = [mapping(one) for one in sequence(new.template.get("resourceClaimTemplates"))]
     yield from _template_faults(templates)
     internal = {text(one.get("name")) for one in templates}
-    cliques = {clique.name for clique in new.cliques}
-    groups = {group.name for group in new.groups}
-
+    children = {
+        "childCliqueNames": {clique.name for clique in new.cliques},
+        "childScalingGroupNames": {group.name for group in new.groups},
+    }
+    needed = "name at least one of childCliqueNames and childScalingGroupNames"
     for path, entry in _entries(TEMPLATE, new.template):
-        yield from _set_filter_faults(path, entry.get("filter"), cliques, groups)
+        yield from _filter_faults(path, entry.get("filter"), children, needed)
     yield from _list_faults(TEMPLATE, new.template, internal)
     for clique in new.cliques:
         yield from _list_faults(clique.path, clique.raw, internal)
     for group in new.groups:
+        needed = "name at least one of the group's cliques in childCliqueNames"
+        members = {"childCliqueNames": group.clique_names}
         for path, entry in _entries(group.path, group.raw):
-            yield from _group_filter_faults(path, entry.get("filter"), group.clique_names)
+            yield from _filter_faults(path, entry.get("filter"), members, needed)
         yield from _list_faults(group.path, group.raw, internal)
 
 
@@ -108,29 +112,17 @@ def _list_faults(owner_path: str, owner: dict[str, Any], internal: Collection[st
             yield not_supported(f"{path}.scope", scope, SCOPES)
 
 
-def _set_filter_faults(path: str, value: Any, cliques: Collection[str], groups: Collection[str]) -> Iterator[Fault]:
+def _filter_faults(path: str, value: Any, known: Mapping[str, Collection[str]], needed: str) -> Iterator[Fault]:
+    """A filter names something, in fields that each list children of one kind, and only children there are."""
     if not isinstance(value, dict):
         return
-    named, grouped = texts(value.get("childCliqueNames")), texts(value.get("childScalingGroupNames"))
-    if not named and not grouped:
-        yield required(f"{path}.filter", "name at least one of childCliqueNames and childScalingGroupNames")
-    yield from _unknown(f"{path}.filter.childCliqueNames", named, cliques)
-    yield from _unknown(f"{path}.filter.childScalingGroupNames", grouped, groups)
-
-
-def _group_filter_faults(path: str, value: Any, members: Collection[str]) -> Iterator[Fault]:
-    if not isinstance(value, dict):
-        return
-    named = texts(value.get("childCliqueNames"))
-    if not named:
-        yield required(f"{path}.filter", "name at least one of the group's cliques in childCliqueNames")
-    yield from _unknown(f"{path}.filter.childCliqueNames", named, members)
-
-
-def _unknown(path: str, names: tuple[str, ...], known: Collection[str]) -> Iterator[Fault]:
-    for index, name in enumerate(names):
-        if name not in known:
-            yield not_found(f"{path}[{index}]", name)
+    named = {field: texts(value.get(field)) for field in known}
+    if not any(named.values()):
+        yield required(f"{path}.filter", needed)
+    for field, names in named.items():
+        for index, name in enumerate(names):
+            if name not in known[field]:
+                yield not_found(f"{path}.filter.{field}[{index}]", name)
 
 
 # The annotation that puts GPUs into one multi-node NVLink group: well-formed, switched on, and never changed.

@@ -6,10 +6,10 @@ Each function returns the sentence to put behind `Invalid value: "…":`, worded
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
-from grove.api.faults import Fault, invalid
+from grove.api.faults import Fault, invalid, not_supported
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -106,6 +106,12 @@ def port_name_fault(text: str) -> str:
     if not _PORT_NAME.fullmatch(text) or "--" in text:
         return "must contain only alpha-numeric characters (a-z, 0-9), and hyphens, neither at an end nor two in a row"
     return "" if any(c.isalpha() for c in text) else "must contain at least one letter (a-z)"
+
+
+def enum_faults(path: str, value: Any, allowed: Collection[str]) -> Iterator[Fault]:
+    """A word that must be one of these; an empty or absent one is somebody else's affair."""
+    if isinstance(value, str) and value and value not in allowed:
+        yield not_supported(path, value, allowed)
 
 
 def label_faults(path: str, labels: dict[str, Any]) -> Iterator[Fault]:

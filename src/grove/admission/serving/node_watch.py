@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 import structlog
 
@@ -44,7 +43,12 @@ class NodeWatch:
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         # Heartbeats change conditions and images, which say nothing about size or place.
-        if old is None or new is None or _shape(old) != _shape(new):
+        if (
+            old is None
+            or new is None
+            or old.metadata.labels != new.metadata.labels
+            or old.status.allocatable != new.status.allocatable
+        ):
             self._schedule()
 
     def _binding_changed(self, old: ClusterTopologyBinding | None, new: ClusterTopologyBinding | None) -> None:
@@ -54,7 +58,3 @@ class NodeWatch:
     def _schedule(self) -> None:
         if self._due is None:
             self._due = asyncio.get_running_loop().call_later(SETTLE_S, self.build)
-
-
-def _shape(node: Node) -> tuple[Mapping[str, str], Mapping[str, object]]:
-    return node.metadata.labels, node.status.allocatable

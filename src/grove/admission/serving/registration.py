@@ -137,14 +137,7 @@ def configurations(
     found = [
         wanted(mutating, "podcliqueset-defaulting-webhook", "pcs-defaulting-webhook", DEFAULT_SET, sets, {}),
         wanted(validating, "podcliqueset-validating-webhook", "pcs-validating-webhook", VALIDATE_SET, sets, {}),
-        wanted(
-            validating,
-            "clustertopology-validating-webhook",
-            "clustertopology-validating-webhook",
-            VALIDATE_BINDING,
-            bindings,
-            {},
-        ),
+        wanted(validating, BINDING_CONFIGURATION, BINDING_CONFIGURATION, VALIDATE_BINDING, bindings, {}),
     ]
     if dialects:
         spoken = [_rule(resource, _CREATED_OR_CHANGED) for resource in DIALECTS]
@@ -156,6 +149,7 @@ def configurations(
     return found
 
 
+BINDING_CONFIGURATION = "clustertopology-validating-webhook"
 AUTHORIZER_CONFIGURATION = "authorizer-webhook"
 DIALECTS_CONFIGURATION = "dialects-validating-webhook"
 
