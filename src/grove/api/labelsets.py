@@ -32,7 +32,7 @@ def standalone_clique(
     template: Mapping[str, str], pcs: str, replica: int, fqn: str, gang: str, template_hash: str
 ) -> Labels:
     own = {labels.POD_GANG: gang, labels.POD_TEMPLATE_HASH: template_hash}
-    return dict(template) | replica_component(pcs, labels.STANDALONE_CLIQUE, fqn, replica) | own
+    return _users(template) | replica_component(pcs, labels.STANDALONE_CLIQUE, fqn, replica) | own
 
 
 def member_clique(
@@ -48,7 +48,7 @@ def member_clique(
     }
     if gang != base_gang:
         own[labels.BASE_POD_GANG] = base_gang
-    return dict(template) | replica_component(pcs, labels.MEMBER_CLIQUE, fqn, replica) | own
+    return _users(template) | replica_component(pcs, labels.MEMBER_CLIQUE, fqn, replica) | own
 
 
 def pod(
@@ -128,7 +128,7 @@ def group_unit_selector(pcs: str, group_fqn: str, clique_name: str) -> str:
 
 def clique_annotations(template: Mapping[str, str]) -> dict[str, str]:
     """What a PodClique and its pods take over from the clique template."""
-    return {k: v for k, v in template.items() if k != labels.TOPOLOGY_NAME}
+    return {k: v for k, v in template.items() if k not in (labels.TOPOLOGY_NAME, labels.INCARNATION)}
 
 
 def group_annotations(config: Mapping[str, str], set_annotations: Mapping[str, str]) -> dict[str, str]:
@@ -147,6 +147,15 @@ def gang_annotations(
     if labels.NETWORK_AFFINITY in set_annotations:
         named[labels.NETWORK_AFFINITY] = set_annotations[labels.NETWORK_AFFINITY]
     return kept | _foreign_keys(set_annotations) | named
+
+
+_PLACES = frozenset({labels.SCALING_GROUP, labels.SCALING_GROUP_REPLICA_INDEX, labels.BASE_POD_GANG})
+"""Labels that some cliques have and others have not. Where they are, a clique is taken for what they say."""
+
+
+def _users(template: Mapping[str, str]) -> Labels:
+    """Labels of a clique template without those that only its place may give."""
+    return {k: v for k, v in template.items() if k not in _PLACES}
 
 
 def _index(label: str, index: int | None) -> Labels:

@@ -24,6 +24,23 @@ TABLE = [
         id="a standalone clique",
     ),
     pytest.param(
+        labelsets.standalone_clique(
+            {
+                "grove.io/podcliquescalinggroup": "mine",
+                "grove.io/podcliquescalinggroup-replica-index": "3",
+                "grove.io/base-podgang": "mine",
+                "grove.io/podgang": "mine",
+            },
+            "demo",
+            0,
+            "demo-0-fe",
+            "demo-0",
+            "h4sh",
+        ),
+        labelsets.standalone_clique({}, "demo", 0, "demo-0-fe", "demo-0", "h4sh"),
+        id="a template cannot say that its cliques stand elsewhere",
+    ),
+    pytest.param(
         labelsets.member_clique({}, "demo", 0, "demo-0-pf", 0, "demo-0-pf-0-wk", "demo-0", "demo-0", "h4sh"),
         OURS
         | {
