@@ -133,6 +133,47 @@ async def test_pods_of_a_set_deleted_without_its_children_stay(world: World, awa
         await world.client.delete_collection(kind, world.namespace)
 
 
+@pytest.mark.parametrize("changed", [False, True], ids=["as it was", "with another template"])
+async def test_a_set_made_again_takes_on_what_it_was_deleted_without(world: World, changed: bool) -> None:
+    """The way to change what cannot be changed: delete the set without its children, and apply it anew."""
+    scaled = {"minReplicas": 1, "maxReplicas": 2}
+    manifest = pcs("kept", clique("w", 2, scale=scaled), clique("m"), groups=[group("g", "m", replicas=2)])
+    await world.apply(manifest)
+    await world.available("kept")
+    before = {pod.metadata.uid for pod in await world.pods()}
+    kinds: tuple[type[Object], ...] = (PodClique, PodCliqueScalingGroup, PodGang, Service, HorizontalPodAutoscaler)
+    children = {one.metadata.uid for kind in kinds for one in await world.list(kind)}
+
+    await world.delete(PodCliqueSet, "kept", propagation="Orphan")
+
+    async def gone() -> bool:
+        return not await world.list(PodCliqueSet)
+
+    await world.eventually(gone)
+    if changed:
+        manifest["spec"]["template"]["cliques"][0]["labels"] = {"version": "two"}
+    made = await world.apply(manifest)
+    await world.available("kept")
+
+    async def taken_on() -> bool:
+        found = [one for kind in kinds for one in await world.list(kind)]
+        tops = [one for one in found if one.metadata.labels[labels.COMPONENT] != labels.MEMBER_CLIQUE]
+        owned = all(one.metadata.controller and one.metadata.controller.uid == made.metadata.uid for one in tops)
+        return owned and {one.metadata.uid for one in found} == children
+
+    async def updated() -> bool:
+        pods = await world.pods("kept-0-w")
+        return len(pods) == 2 and all(pod.metadata.labels.get("version") == "two" for pod in pods)
+
+    await world.eventually(taken_on)
+    if changed:
+        await world.eventually(updated)
+    await world.available("kept")
+    assert (await world.get(PodCliqueSet, "kept")).status.last_errors == ()
+    after = {pod.metadata.uid for pod in await world.pods()}
+    assert len(after & before) == (2 if changed else 4)
+
+
 @pytest.mark.parametrize("goes", ["a replica", "a clique", "the set"])
 async def test_pods_of_nobody_with_the_labels_of_ours_stay(world: World, goes: str) -> None:
     """As an earlier set of the same name leaves them that was deleted without its children, clique by clique."""

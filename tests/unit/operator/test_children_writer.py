@@ -5,15 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from grove.api.core import Service
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.cache import Cache
-from grove.kube.errors import NotFound
+from grove.kube.errors import Conflict, NotFound
 from grove.operator.shared.cluster.children_writer import Changes, Children
 
-OWNER = msgspec.convert({"metadata": {"name": "web", "namespace": "default", "uid": "set-1"}}, PodCliqueSet)
+MANAGED = {"app.kubernetes.io/managed-by": "grove-operator", "app.kubernetes.io/part-of": "web"}
+
+
+def owner(**metadata: str) -> PodCliqueSet:
+    meta = {"name": "web", "namespace": "default", "uid": "set-1", **metadata}
+    return msgspec.convert({"metadata": meta}, PodCliqueSet)
+
+
+OWNER = owner()
 
 
 def service(version: int, team: str) -> Json:
@@ -53,7 +62,7 @@ class Lagging:
         if self.is_gone:
             raise NotFound("somebody deleted it")
         self.version += 1
-        return seen(self.version, patch["metadata"]["labels"]["team"])
+        return seen(self.version, patch["metadata"].get("labels", {}).get("team", "red"))
 
     async def create(self, kind: type[Service], obj: Json) -> Service:
         self.created.append(obj)
@@ -124,3 +133,52 @@ async def test_a_child_that_is_gone_before_it_is_put_right_is_made_again_when_th
     there.version = 20
     await there.look("red")
     assert len(there.created) == 1
+
+
+def nobodys(version: int) -> Service:
+    """What a set of the name left when it was deleted without its children."""
+    there = service(version, "red")
+    del there["metadata"]["ownerReferences"]
+    there["metadata"]["labels"] |= MANAGED
+    return msgspec.convert(there, Service)
+
+
+async def adopted_by(*owners: PodCliqueSet) -> tuple[list[Json], Changes]:
+    """What is written about an orphan when a question about the owner is answered with one of these, or with none."""
+    there = Lagging(nobodys(1))
+
+    async def get(kind: type[PodCliqueSet], name: str, namespace: str) -> PodCliqueSet:
+        if not owners:
+            raise NotFound("there is no such set")
+        return owners[0]
+
+    there.get = get  # type: ignore[attr-defined]
+    wanted = service(0, "red")
+    wanted["metadata"]["labels"] |= MANAGED
+    return there.patches, await there.children.sync(Service, OWNER, lambda: [wanted], version=1, code="E")
+
+
+async def test_a_child_of_nobody_that_was_made_for_a_set_of_the_name_is_adopted() -> None:
+    patches, changes = await adopted_by(OWNER)
+
+    owners = service(0, "red")["metadata"]["ownerReferences"]
+    assert patches == [{"metadata": {"resourceVersion": "1", "ownerReferences": owners}}]
+    assert (changes.patched, changes.blocked, changes.errors) == (["web-0"], [], [])
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        pytest.param([], id="gone"),
+        pytest.param([owner(uid="set-2")], id="another of the same name"),
+        pytest.param([owner(deletionTimestamp="2026-01-01T00:00:00Z")], id="on its way out"),
+    ],
+)
+async def test_nothing_is_adopted_by_a_set_that_the_server_says_is_going(owners: list[PodCliqueSet]) -> None:
+    """The cache shows children that their set is deleted without before it shows that the set is deleted. Adopted then
+    they would be deleted after it, with their pods."""
+    patches, changes = await adopted_by(*owners)
+
+    assert patches == []
+    assert changes.errors == [], "a lost race is no news to anybody"
+    assert isinstance(changes.error, Conflict)

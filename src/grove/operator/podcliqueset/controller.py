@@ -106,10 +106,20 @@ class PodCliqueSetController:
             pcs = self._cache.wrote(await client.patch(PodCliqueSet, meta.name, patch, meta.namespace))
         if not pcs.status.current_generation_hash:
             # Before the children: their status names it, and would be written again if it came later.
-            status = {"status": {"currentGenerationHash": generation_hash(pcs.spec.template)}}
+            status = {"status": {"currentGenerationHash": self._first_hash(pcs)}}
             answer = await client.patch(PodCliqueSet, meta.name, status, meta.namespace, subresource="status")
             pcs = self._cache.wrote(answer, echo=True)
         return await self._take_over(pcs) if self._sets.awaits_takeover(pcs) else pcs
+
+    def _first_hash(self, pcs: PodCliqueSet) -> str:
+        """That of the templates; or, where an earlier set of the name left cliques of other ones, theirs.
+
+        Then the difference is noticed as with any change, and what was left is updated.
+        """
+        now = generation_hash(pcs.spec.template)
+        found = (one for one in self._cache.by_index(PodClique, SET, pcs.key) if one.metadata.controller is None)
+        hashes = {one.status.current_pod_clique_set_generation_hash for one in found} - {"", now}
+        return min(hashes, default=now)
 
     async def _take_over(self, pcs: PodCliqueSet) -> PodCliqueSet:
         """Remembers what another operator called the templates, before anything else is done to the set."""

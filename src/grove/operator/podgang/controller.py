@@ -25,7 +25,7 @@ from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, NotL
 from grove.kube.writes import namespace_ends
 from grove.operator.podgang.gangs import find_gang_layout
 from grove.operator.podgang.plan import GangPlan, ObservedGang, plan_gang
-from grove.operator.shared.cluster.children_writer import Taken, taken
+from grove.operator.shared.cluster.children_writer import Taken, check_owner, taken
 from grove.operator.shared.cluster.deps import Deps, GangKey
 from grove.operator.shared.cluster.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.sets import SET, set_key
@@ -95,7 +95,9 @@ class PodGangController:
         batches.done(key_)
         if plan.act == "remove":
             await self._remove(plan)
-        if plan.act != "write":
+        if plan.act == "adopt":
+            await check_owner(self._deps.client, pcs)
+        elif plan.act != "write":
             return DONE
         gang = await self._write(plan)
         state = None

@@ -19,7 +19,7 @@ from grove.backends import base
 from grove.backends.base import Backend, GangObjectsState
 from grove.operator.podgang.gangs import GangContext, WantedGang, referenced, wanted_gang
 from grove.operator.podgang.status import gang_status, is_trouble
-from grove.operator.shared.diff import is_controlled_by, is_left_behind, needed_patch
+from grove.operator.shared.diff import adoption, is_controlled_by, is_left_behind, is_orphan, needed_patch
 from grove.operator.shared.layout import GangLayout
 from grove.operator.shared.outcome import Notice
 from grove.operator.shared.status_batching import ALL_PODS_S, FIRST_PODS_S, PROGRESS_S, gang_news
@@ -49,13 +49,13 @@ class GangPlan:
     """What to do about a gang.
 
     `nothing`: it is as it should be, or its deletion is the event to wait for. `taken`: somebody else's object stands
-    under its name. `write` is create or patch, which may wait up to `wait_s` for more pods, then the objects by which
-    another scheduler learns of it, then the status.
+    under its name. `adopt`: what stands there is nobody's, and becomes ours. `write` is create or patch, which may wait
+    up to `wait_s` for more pods, then the objects by which another scheduler learns of it, then the status.
     """
 
     observed: ObservedGang
     now: datetime
-    act: Literal["nothing", "remove", "taken", "write"]
+    act: Literal["nothing", "remove", "taken", "adopt", "write"]
     wanted: WantedGang | None = None
     patch: Json | None = None
     wait_s: float | None = None
@@ -106,6 +106,8 @@ def plan_gang(observed: ObservedGang, now: datetime) -> GangPlan:
     if gang is not None and (gang.metadata.is_deleting or is_left_behind(gang, pcs)):
         return GangPlan(observed, now, "nothing")  # when it is gone, its deletion brings us back
     wanted = wanted_gang(context, layout, gang) if context is not None and layout is not None else None
+    if gang is not None and wanted is not None and is_orphan(gang, wanted.object):
+        return GangPlan(observed, now, "adopt", wanted, adoption(wanted.object, gang))
     if gang is not None and not is_controlled_by(gang, pcs):
         return GangPlan(observed, now, "nothing" if wanted is None else "taken")
     if wanted is None:

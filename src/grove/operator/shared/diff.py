@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from grove.api import labels
 from grove.api.meta import Json, Object, Struct, rfc3339
 from grove.api.patch import struct_patch, to_json
 
@@ -91,13 +92,14 @@ def status_patch(before: Struct, after: Struct, *, resource_version: str = "") -
 
 @dataclass(frozen=True, slots=True)
 class ChildPlan:
-    """What to do about the children of one kind. Apply in the order delete, patch, create.
+    """What to do about the children of one kind. Apply in the order delete, adopt, patch, create.
 
     `blocked` are names that are wanted but taken: by an object on its way out, or by one that is not ours. Their
     deletion is the event to wait for; `foreign` says which of them will not go away by themselves.
     """
 
     create: list[Json] = field(default_factory=list)
+    adopt: list[tuple[str, Json]] = field(default_factory=list)
     patch: list[tuple[str, Json]] = field(default_factory=list)
     delete: list[str] = field(default_factory=list)
     blocked: list[str] = field(default_factory=list)
@@ -105,7 +107,7 @@ class ChildPlan:
 
     @property
     def is_settled(self) -> bool:
-        return not (self.create or self.patch or self.delete or self.blocked)
+        return not (self.create or self.adopt or self.patch or self.delete or self.blocked)
 
 
 def plan_children(
@@ -113,8 +115,9 @@ def plan_children(
 ) -> ChildPlan:
     """Plan for all children of one kind of one owner, told apart by their controller.
 
-    `observed` may hold strangers (a label selector finds them too): they are never patched or deleted. What an earlier
-    object of the owner's name left behind is on its way out too, though the garbage collector has not come to it yet.
+    `observed` may hold strangers (a label selector finds them too): they are never patched or deleted, except that
+    orphans are adopted. What an earlier object of the owner's name left behind is on its way out too, though the
+    garbage collector has not come to it yet.
     Existing children named in `frozen` are left as they are (members whose turn in a rolling update has not come).
     """
     plan = ChildPlan()
@@ -127,6 +130,8 @@ def plan_children(
         live = seen.get(name)
         if live is None:
             plan.create.append(child)
+        elif is_orphan(live, child):
+            plan.adopt.append((name, adoption(child, live)))
         elif live.metadata.is_deleting or not is_controlled_by(live, owner):
             plan.blocked.append(name)
             if not live.metadata.is_deleting and not is_left_behind(live, owner):
@@ -263,6 +268,23 @@ def refers_to(obj: Json, owner: Object) -> bool:
 def is_controlled_by(obj: Object, owner: Object) -> bool:
     controller = obj.metadata.controller
     return controller is not None and controller.uid == owner.metadata.uid
+
+
+def is_orphan(live: Object, wanted: Json) -> bool:
+    """Whether nobody owns this and it was made as what is wanted: its owner was deleted without its children."""
+    if live.metadata.controller is not None or live.metadata.is_deleting:
+        return False
+    made, asked = live.metadata.labels, wanted["metadata"]["labels"]
+    return all(label in made and made[label] == asked.get(label) for label in (labels.MANAGED_BY, labels.PART_OF))
+
+
+def adoption(wanted: Json, live: Object) -> Json:
+    """The patch that gives an orphan the owner that `wanted` names, and makes it as wanted; conditional, because the
+    list of owners has several writers."""
+    patch = needed_patch(wanted, live) or {}
+    owners = [*map(to_json, live.metadata.owner_references), *wanted["metadata"]["ownerReferences"]]
+    metadata = {"resourceVersion": live.metadata.resource_version, "ownerReferences": owners}
+    return {**patch, "metadata": {**patch.get("metadata", {}), **metadata}}
 
 
 def is_left_behind(live: Object, owner: Object) -> bool:

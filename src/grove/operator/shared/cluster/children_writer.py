@@ -16,7 +16,14 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, NotLeader
 from grove.kube.writes import Act, in_parallel, namespace_ends
-from grove.operator.shared.diff import ChildPlan, is_controlled_by, is_left_behind, needed_patch, plan_children
+from grove.operator.shared.diff import (
+    ChildPlan,
+    is_controlled_by,
+    is_left_behind,
+    is_orphan,
+    needed_patch,
+    plan_children,
+)
 
 
 class Taken(KubeError):
@@ -167,6 +174,10 @@ class Children:
             except NotFound:
                 self._cache.removed(observed[name])  # somebody was quicker; that it is gone brings us back to make it
 
+        async def adopt(name: str, patch: Json) -> None:
+            await check_owner(self._client, owner)
+            await update(name, patch)
+
         async def create(child: Json) -> None:
             try:
                 self._cache.wrote(await self._client.create(kind, child))
@@ -175,6 +186,7 @@ class Children:
 
         steps = (
             [act("delete", name, partial(delete, name), changes.deleted) for name in plan.delete],
+            [act("adopt", name, partial(adopt, name, patch), changes.patched) for name, patch in plan.adopt],
             [act("update", name, partial(update, name, patch), changes.patched) for name, patch in plan.patch],
             [act("create", one["metadata"]["name"], partial(create, one), changes.created) for one in plan.create],
         )
@@ -187,11 +199,27 @@ class Children:
         live = await self._client.get(kind, name, namespace)
         if live.metadata.is_deleting or is_left_behind(live, owner):
             raise Conflict(f"{kind.RESOURCE.kind} {name} is still being deleted")
+        if is_orphan(live, child):
+            raise Conflict(f"{kind.RESOURCE.kind} {name} is nobody's; it is adopted when the cache shows it")
         if not is_controlled_by(live, owner):
             raise taken(kind, name, owner)
         if patch := needed_patch(child, live):
             live = await self._client.patch(kind, name, patch, namespace)
         self._cache.wrote(live)
+
+
+async def check_owner(client: Client, owner: Object) -> None:
+    """Raises Conflict if an object that is about to adopt something is going, or gone.
+
+    Asked of the server: one that is deleted without its children loses them before our cache shows that it is deleted,
+    and what it would adopt then would be deleted after it.
+    """
+    try:
+        now = await client.get(type(owner), owner.metadata.name, owner.metadata.namespace)
+    except NotFound:
+        raise Conflict(f"{owner.metadata.name} is gone") from None
+    if now.metadata.uid != owner.metadata.uid or now.metadata.is_deleting:
+        raise Conflict(f"{owner.metadata.name} is being deleted")
 
 
 def taken(kind: type[Object], name: str, owner: Object) -> Taken:
