@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -25,6 +26,10 @@ def term(key: str, app: str) -> PodTerm:
 
 def spread(key: str, app: str, skew: int = 1) -> Spread:
     return Spread(key, skew, scope(app, terminating=False))
+
+
+A = {"app": "a"}
+NEAR_A = term(ZONE, "a")
 
 
 def zones(per_zone: int, count: int = 2, gpu: int = 8) -> list[NodeFacts]:
@@ -106,6 +111,40 @@ def test_groups_that_follow_each_other_may_have_to_take_turns():
     answer = place(snap(nodes, [used("n1", 1, labels={"app": "b"})]), Gang("g", Branch("g", (leader, workers))))
     assert isinstance(answer, Placement)
     assert [p.node for p in answer.pods if p.name.startswith("worker")] == ["n0", "n1"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "racks"),
+    [
+        pytest.param(gang(group("g", 4, 1, labels=A, affinity=(term(ZONE, "a"),)), preferred=RACK), "b", id="near"),
+        pytest.param(gang(group("g", 4, 1, labels=A, spread=(spread(HOST, "a"),)), preferred=RACK), "c", id="spread"),
+        pytest.param(gang(group("g", 4, 1, labels=A, affinity=(term(ZONE, "a"),))), "b", id="nothing is preferred"),
+        pytest.param(
+            gang(group("g", 2, 1, labels=A, affinity=(NEAR_A,), preferred=RACK), group("h", 8, 1, preferred=RACK)),
+            "ac", id="each group for itself",
+        ),
+    ],
+)  # fmt: skip
+def test_pods_that_look_at_each_other_are_as_close_as_their_gang_prefers(wanted, racks):
+    sizes = {"a": [2], "b": [2, 2, 2], "c": [2, 2, 2, 2]}
+    nodes = [
+        node(f"{rack}-{i}", gpu, zone="z", block="b", rack=rack)
+        for rack, found in sizes.items()
+        for i, gpu in enumerate(found)
+    ]
+    assert set(where(place(snap(nodes), wanted))) == set(racks)
+
+
+def test_surplus_counts_when_a_rack_is_chosen_for_pods_that_look_at_each_other():
+    nodes = [node("a-0", 2, zone="z", rack="a"), node("b-0", 4, zone="z", rack="b")]
+    wanted = gang(group("g", 4, 1, minimum=2, labels=A, affinity=(term(ZONE, "a"),)), required=RACK)
+    assert where(place(snap(nodes), wanted)) == {"b": 4}
+
+
+def test_a_pod_that_looks_at_others_goes_back_to_its_seat():
+    nodes = [node(f"{rack}-{i}", 4, zone="z", block="b", rack=rack) for rack in "ab" for i in range(2)]
+    one = replace(group("g", 1, 1, labels=A, affinity=(term(ZONE, "a"),), bound=["b-0"]), seats=("b-1",))
+    assert [p.node for p in place(snap(nodes, [used("b-0", 1, labels=A)]), gang(one)).pods] == ["b-1"]
 
 
 # Random tiny cases against trying every order and every node
@@ -230,3 +269,69 @@ def test_coupled_gangs_against_every_order(first):
         elif not answer.proven:
             wrong[seed] = "not proven"
     assert wrong == {}
+
+
+def closer_case(seed: int) -> tuple[list[NodeFacts], list[PodFacts], Gang]:
+    """A few racks, and one or two groups that look at themselves or each other and prefer one rack together."""
+    rng = Random(seed)
+    nodes = [
+        node(f"z{z}r{r}n{i}", rng.choice((1, 2, 4)), zone=f"z{z}", block="b", rack=f"z{z}r{r}")
+        for z in range(rng.randint(1, 2))
+        for r in range(rng.randint(1, 3))
+        for i in range(rng.randint(1, 2))
+    ]
+    running = [used(n.name, 1, labels={"app": rng.choice("ab")}) for n in nodes if rng.random() < 0.3]
+    groups = []
+    for g in range(rng.randint(1, 2)):
+        kind, app = rng.choice(("near", "apart", "spread")), rng.choice("ab")
+        key = rng.choice((ZONE, ZONE, RACK) if kind == "near" else (ZONE, RACK, HOST))
+        rules: dict[str, object] = {
+            "near": {"affinity": (term(key, app),)},
+            "apart": {"anti_affinity": (term(key, app),)},
+            "spread": {"spread": (spread(key, app, rng.choice((1, 2))),)},
+        }[kind]
+        labels = {"app": app if rng.random() < 0.8 else rng.choice("ab")}
+        made = shape(rng.choice((0, 1, 1, 2)), **rules)
+        count = rng.randint(1, 2) if g else rng.randint(2, 4)
+        pods = tuple(pod(f"g{g}-{i}", of=made, labels=labels, group=f"g{g}") for i in range(count))
+        groups.append(PodGroup(f"g{g}", count, pods))
+    return nodes, running, Gang("default/gang", Branch("gang", tuple(groups), rng.choice(("", "", ZONE)), RACK))
+
+
+def fewest_racks(wanted: Gang, nodes: dict[str, NodeFacts], running: list[PodFacts]) -> int:
+    """By trying every order and every node."""
+    queues = {g.name: list(g.pods) for g in wanted.groups()}
+    seen: set[object] = set()
+    best = 99
+
+    def walk(placed: list[PodFacts]) -> None:
+        nonlocal best
+        racks = len({nodes[p.node].labels[RACK] for p in placed})
+        state = tuple(sorted((p.group, p.node) for p in placed))
+        if racks >= best or state in seen or not levels_hold(wanted, nodes, placed):
+            return
+        seen.add(state)
+        at = Counter(p.group for p in placed)
+        waiting = [name for name, pods in queues.items() if at[name] < len(pods)]
+        best = best if waiting else racks
+        for name in waiting:
+            for n in nodes.values():
+                if allowed(queues[name][at[name]], n, nodes, [*running, *placed]):
+                    walk([*placed, queues[name][at[name]].on(n.name)])
+
+    walk([])
+    return best
+
+
+def test_racks_crossed_by_pods_that_look_at_each_other_against_every_way():
+    gaps: Counter[int] = Counter()
+    for seed in range(300):
+        nodes, running, wanted = closer_case(seed)
+        by_name = {n.name: n for n in nodes}
+        answer = place(snap(nodes, running), wanted)
+        if isinstance(answer, Placement):
+            racks = {by_name[p.node].labels[RACK] for p in answer.pods}
+            gaps[len(racks) - fewest_racks(wanted, by_name, running)] += 1
+    assert gaps.total() > 100
+    assert gaps[0] >= 0.98 * gaps.total(), gaps
+    assert max(gaps) <= 1, gaps

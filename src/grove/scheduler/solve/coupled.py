@@ -9,27 +9,34 @@ there yet: all in one domain. Spread: no domain gets more than the least roomy o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ids, Ints, Mask
 from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.filters.fit import PLENTY
 from grove.scheduler.filters.pods import affinity_mask, anti_affinity_mask, pods_by_domain, spread_mask
 from grove.scheduler.model.facts import PodFacts, PodScope, Spread
-from grove.scheduler.solve.problem import Problem
-from grove.scheduler.solve.state import ROWS_A_STEP, State
+from grove.scheduler.solve.bounds import Weighed, bounds_for
+from grove.scheduler.solve.problem import Part, Problem
+from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
 
 LOOK_STEPS = 5
 """What it costs in steps, the pass over rows aside, to see where one pod may go: a dozen masks by label values."""
+
+CLOSER_STEPS, CLOSER_STEPS_A_POD = 200, 40
+"""Work allowed for one try to do with one domain fewer: a few times what placing without any detour takes."""
 
 Chosen = tuple[int, int]
 """(option, candidate row) of one pod."""
 
 
 class Coupled:
-    def __init__(self, problem: Problem, state: State) -> None:
-        self._problem, self._state = problem, state
+    """`most` limits how many domains of its level each wish may use, by its place among `wishes`."""
+
+    def __init__(self, problem: Problem, state: State, most: Mapping[int, int] = {}) -> None:
+        self._problem, self.state, self._most = problem, state, most
         self._scratch = problem.snapshot.copy()
         self._parts = list(problem.root.walk())
         levelled = [(i, part) for i, part in enumerate(self._parts) if part.level >= 0]
@@ -44,6 +51,18 @@ class Coupled:
         self._firsts = [[pods[0] for pods in group.classes] for group in problem.groups]
         self._mingled = self._look_at_each_other()
         """Whether pods of one group follow, or are spread with, those of another, so that turns matter."""
+        self.wishes = self._stated_wishes()
+
+    def _stated_wishes(self) -> list[_Wish]:
+        """Parts that prefer a level; if none does, the whole would be together in the narrowest above the host."""
+        problem = self._problem
+        if problem.gang.strategy != "pack":
+            return []
+        narrowest = problem.tree.host_level - 1
+        stated = [(part, part.prefer) for part in problem.root.preferring()]
+        return [
+            _Wish(problem, self.state, *one) for one in stated or [(problem.root, narrowest)] if one[1] > one[0].level
+        ]
 
     def _look_at_each_other(self) -> bool:
         matches = self._scratch.counts.matches
@@ -66,7 +85,7 @@ class Coupled:
         matches = self._scratch.counts.matches
         others = [one for g, pods in enumerate(self._firsts) if g != group for one in pods]
         alone = frozenset(scope for scope in _scopes(pod) if not any(matches(scope, other) for other in others))
-        slots = self._state.room(options[0], 0, problem.size) * anti_affinity_mask(self._scratch, pod)[problem.rows]
+        slots = self.state.room(options[0], 0, problem.size) * anti_affinity_mask(self._scratch, pod)[problem.rows]
         return most_beside_each_other(self._scratch, pod, slots, problem.rows, alone) < self._left[group]
 
     def solve(self) -> bool:
@@ -121,16 +140,16 @@ class Coupled:
                 if looks in tried:
                     continue
                 tried.add(looks)
-                self._state.spend()
+                self.state.spend()
                 self._put(pod, option, int(row), group, kind)
                 yield
                 self._take_back(pod, group, kind)
 
     def _rows(self, option: int, pod: PodFacts, group: int) -> Ints:
-        """Candidate rows for the pod now, nearest to what is placed first, then fullest."""
+        """Candidate rows for the pod now: its seats, few preferred domains, liked, near what is placed, fullest."""
         problem = self._problem
-        self._state.spend(problem.size + LOOK_STEPS * ROWS_A_STEP)
-        slots = self._state.room(option, 0, problem.size)
+        self.state.spend(problem.size + LOOK_STEPS * ROWS_A_STEP)
+        slots = self.state.room(option, 0, problem.size)
         alike = len(problem.groups[group].options) == 1
         mask = self._neighbours(pod)[problem.rows] & (slots > 0)
         for i in self._chains[group]:
@@ -149,6 +168,9 @@ class Coupled:
                 # The first of a series decides for the others: only where all of them have room.
                 ids = self._scratch.nodes.column(term.topology_key).ids[problem.rows]
                 mask &= roomy(ids, slots, self._left[group])
+        for i, most in self._most.items():
+            if group in self.wishes[i].part.groups and self.crossed(i) >= most:
+                mask &= self.wishes[i].is_used(self._used_by(self.wishes[i].part))
         rows = np.flatnonzero(mask)
         near = np.zeros(rows.size, dtype=np.int64)
         used = problem.positions[[row for _, (_, row) in self.order]]
@@ -157,8 +179,48 @@ class Coupled:
         for domains in problem.tree.domains[:-1] if used.size else ():
             near -= np.isin(domains[problem.positions[rows]], domains[used])
         soft = problem.options[option].soft
-        liked = np.zeros(rows.size, dtype=np.int64) if soft is None else -soft[rows]
-        return rows[np.lexsort((slots[rows], near, liked))]
+        tight = slots[rows] if problem.gang.strategy == "pack" else -slots[rows]
+        keys = [tight, near]
+        if soft is not None:
+            keys.append(-soft[rows])
+        keys += self._room_for_all(group, slots, rows)
+        for wish in reversed([wish for wish in self.wishes if group in wish.part.groups]):
+            keys += wish.keys(rows, slots, self._left[group], self._used_by(wish.part))
+        if seats := self._seats_left(group):
+            keys.append(-np.isin(rows, seats).astype(np.int64))
+        return rows[np.lexsort(keys)]
+
+    def _room_for_all(self, group: int, slots: Ints, rows: Ints) -> list[Ints]:
+        """Where a domain is yet to be chosen for good: those first that hold most of the pods above the minimum too."""
+        problem = self._problem
+        wanted = problem.groups[group].pending - sum(self.state.taken[group])
+        found = []
+        for i in self._chains[group] if wanted > self._left[group] else ():
+            if not self._domain.get(i):
+                domains = problem.tree.domains[self._parts[i].level][problem.positions]
+                room = _sums(domains, np.minimum(slots, wanted), int(domains.max(initial=0)) + 1)
+                found.append(-np.minimum(room, wanted)[domains[rows]])
+        return found
+
+    def crossed(self, wish: int) -> int:
+        """Domains that a wish's part uses so far."""
+        return self.wishes[wish].crossed(self._used_by(self.wishes[wish].part))
+
+    def _used_by(self, part: Part) -> Ints:
+        """Positions, in the tree's order, of nodes where pods of the part are."""
+        problem = self._problem
+        at = [row for _, (option, row) in self.order if problem.options[option].group in part.groups]
+        placed = problem.positions[at] if at else np.zeros(0, dtype=np.int64)
+        return placed if part.homes is None else np.concatenate([placed, part.homes])
+
+    def _seats_left(self, group: int) -> list[int]:
+        """Rows that pods of the group left and that none of them has taken again."""
+        problem = self._problem
+        left = dict(problem.groups[group].seats)
+        for _, (option, row) in self.order if left else ():
+            if problem.options[option].group == group and row in left:
+                left[row] -= 1
+        return [row for row, seats in left.items() if seats > 0]
 
     def _neighbours(self, pod: PodFacts) -> Mask:
         snapshot = self._scratch
@@ -179,12 +241,12 @@ class Coupled:
         labels = tuple(int(table.column(key).ids[at]) for key in sorted(keys))
         position = problem.tree.position[at]
         domains = tuple(int(problem.tree.domains[level][position]) for level in range(problem.tree.host_level))
-        return (self._state.signature(row, row + 1), labels, domains)
+        return (self.state.signature(row, row + 1), labels, domains)
 
     def _put(self, pod: PodFacts, option: int, row: int, group: int, kind: int) -> None:
         problem = self._problem
         at = int(problem.rows[row])
-        self._state.put(option, np.array([row]), np.array([1]))
+        self.state.put(option, np.array([row]), np.array([1]))
         self._scratch.add_pod(pod.on(problem.snapshot.nodes.names([at])[0]))
         for i in self._chains[group]:
             domain = problem.tree.domain_of(at, self._parts[i].level)
@@ -194,13 +256,72 @@ class Coupled:
         self.order.append((pod, (option, row)))
 
     def _take_back(self, pod: PodFacts, group: int, kind: int) -> None:
-        self._state.take_back(len(self._state.placed) - 1)
+        self.state.take_back(len(self.state.placed) - 1)
         self._scratch.remove_pod(pod.uid)
         for i in self._chains[group]:
             self._domain[i].pop()
         self._left[group] += 1
         self._next[group][kind] -= 1
         self.order.pop()
+
+
+class _Wish:
+    """A part's wish to be in few domains of a level: as keys by which rows are sorted, the weightier later."""
+
+    def __init__(self, problem: Problem, state: State, part: Part, level: int) -> None:
+        self.part = part
+        self._domains = problem.tree.domains[level]
+        self._positions = problem.positions
+        segments = problem.segments(level)
+        weighed = Weighed(problem, state, bounds_for(problem, tuple(part.groups)), 0, problem.size)
+        held = weighed.held(segments.starts, segments.ends)
+        self._enough = segments.ids[weighed.fitting(held)] if weighed.need.size else segments.ids[:0]
+        self.fewest = weighed.fewest_anywhere(level) if weighed.need.size else 0
+        """No placement uses fewer domains, by counting alone."""
+
+    def crossed(self, used: Ints) -> int:
+        """Domains of the level that these positions are in; one outside every domain counts as one."""
+        domains = self._domains[used]
+        return int(np.unique(domains[domains >= 0]).size + np.unique(used[domains < 0]).size)
+
+    def is_used(self, used: Ints) -> Mask:
+        """Candidate rows in the domains of these positions."""
+        domains = self._domains[self._positions]
+        found: Mask = (domains >= 0) & np.isin(domains, self._domains[used])
+        return found
+
+    def keys(self, rows: Ints, slots: Ints, left: int, used: Ints) -> list[Ints]:
+        """Rows of domains in use come first, then of the tightest that holds all that is left, then of the roomiest."""
+        domains = self._domains[self._positions]
+        here = domains[rows]
+        room = _sums(domains, np.minimum(slots, left), int(domains.max(initial=0)) + 1)[here]
+        enough = (room >= left) & (here >= 0)
+        if used.size == 0:
+            enough &= np.isin(here, self._enough)
+        is_used = (here >= 0) & np.isin(here, self._domains[used])
+        whole_room = _sums(domains, np.minimum(slots, PLENTY), int(domains.max(initial=0)) + 1)[here]
+        tight = np.where(is_used, 0, np.where(enough, whole_room, -room))
+        rank = np.where(is_used, 0, np.where(enough, 1, np.where(here >= 0, 2, 3)))
+        return [tight, rank]
+
+
+def closer(problem: Problem, found: Coupled, steps: int) -> Coupled:
+    """The placement, or one that uses fewer of the domains that its parts prefer to be few, as far as steps go."""
+    most: dict[int, int] = {}
+    for i, wish in enumerate(found.wishes):
+        while found.crossed(i) > wish.fewest and steps > 0:
+            state = State(problem, min(steps, CLOSER_STEPS + CLOSER_STEPS_A_POD * len(found.order)))
+            fewer = Coupled(problem, state, {**most, i: found.crossed(i) - 1})
+            try:
+                is_solved = fewer.solve()
+            except OutOfSteps:
+                is_solved = False
+            steps -= state.steps_used
+            if not is_solved:
+                break
+            found = fewer
+        most[i] = max(found.crossed(i), 1)
+    return found
 
 
 _END = object()

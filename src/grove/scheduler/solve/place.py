@@ -23,7 +23,7 @@ from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import BUDGET_ENDED, NO_DOMAIN, NO_NODE, NO_PACKING, NO_ROOM, PINNED, Reason
 from grove.scheduler.solve.bounds import Weighed, bounds_for
-from grove.scheduler.solve.coupled import Coupled
+from grove.scheduler.solve.coupled import Coupled, closer
 from grove.scheduler.solve.exact import exact_placement, wishes_granted
 from grove.scheduler.solve.fill import place_surplus
 from grove.scheduler.solve.problem import Part, Problem, state_problem
@@ -239,6 +239,9 @@ def _place_coupled(problem: Problem, budget: Budget) -> Placement | NoFit:
             return NoFit(gang, Reason(NO_PACKING, names={"by": "affinity"}), True, problem.steps_used, version)
     except OutOfSteps:
         return NoFit(gang, _ended(problem), False, problem.steps_used, version)
+    if problem.root.need > 0 and problem.cost is None:
+        coupled = closer(problem, coupled, (budget.steps - problem.steps_used) // 2)
+        state = coupled.state
     core = len(coupled.order)
     try:
         for g, group in enumerate(problem.groups):
