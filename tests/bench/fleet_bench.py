@@ -21,7 +21,7 @@ from grove.scheduler.devices.minors import FREE_CORE, PREFIX, Allotment, MinorsV
 from grove.scheduler.devices.wants import CORE, Want
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
 from grove.scheduler.evict.running import Running
-from grove.scheduler.evict.vacancies import Vacancies
+from grove.scheduler.evict.victims import Vacancies
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import HOSTNAME, PODS, NodeFacts, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup

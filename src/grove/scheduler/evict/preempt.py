@@ -20,8 +20,7 @@ from grove.scheduler.evict.running import (
     broken_budgets,
     is_protected,
 )
-from grove.scheduler.evict.vacancies import NO_VACANCIES, Vacancies
-from grove.scheduler.evict.victims import ChosenVictims, fewest_victims, pods_by_row, row_costs
+from grove.scheduler.evict.victims import NO_VACANCIES, ChosenVictims, Vacancies, fewest_victims, pods_by_row, row_costs
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang

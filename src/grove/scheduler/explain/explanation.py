@@ -20,11 +20,11 @@ from grove.scheduler.cluster.nodes import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import Running
 from grove.scheduler.explain.changes import smallest_changes
-from grove.scheduler.explain.reasons import nodes_for_groups, scarcest, scores_of
+from grove.scheduler.filters.fit import nodes_for_groups, scarcest
 from grove.scheduler.model.answers import Budget, Change, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.model.gang import Gang
-from grove.scheduler.model.reasons import CLOSEST, FITS, GROUP_ROOM, TOGETHER, Reason
+from grove.scheduler.model.reasons import CLOSEST, FITS, GROUP_ROOM, SCORED, TOGETHER, Reason
 from grove.scheduler.policy.queues import NO_LIMIT
 from grove.scheduler.solve.bounds import Weighed, bounds_for
 from grove.scheduler.solve.place import place
@@ -32,9 +32,7 @@ from grove.scheduler.solve.problem import Part, Problem, state_problem
 from grove.scheduler.solve.state import State
 
 if TYPE_CHECKING:
-    from grove.scheduler.cluster.snapshot import Snapshot
     from grove.scheduler.policy.quota import Quota
-
 
 TRIAL = Budget(4_000)
 
@@ -118,6 +116,17 @@ def _outermost(part: Part) -> Part | None:
         return part
     found = [inner for child in part.children if child.need and (inner := _outermost(child))]
     return max(found, key=lambda p: p.need) if found else None
+
+
+def scores_of(snapshot: Snapshot, placement: Placement) -> Iterator[Reason]:
+    """What each score that has a say thinks of a placement, beside the most it could have given."""
+    row_of = snapshot.nodes.row_of
+    for score in snapshot.seams.scores:
+        columns = {shape: score.rows(snapshot, shape) for shape in {pod.shape for pod in placement.pods}}
+        given = [(column, pod.node) for pod in placement.pods if (column := columns[pod.shape]) is not None]
+        if given:
+            got = sum(int(column[row_of[node]]) for column, node in given)
+            yield Reason(SCORED, score.name, {"got": got, "most": sum(int(column.max()) for column, _ in given)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from grove.kube.events import Recorder
 from grove.scheduler.evict.holds import Hold
 from grove.scheduler.evict.running import POD
 from grove.scheduler.explain.explanation import closest_domain
-from grove.scheduler.explain.reasons import surplus_reason
+from grove.scheduler.filters.fit import surplus_reason
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import Attempt, Committer
 from grove.scheduler.loop.decisions import Decider, Sharing

@@ -31,7 +31,7 @@ from grove.scheduler.devices.devices import SHARED
 from grove.scheduler.devices.homes import Lot, Open, at_homes, bound_to, lots
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
 from grove.scheduler.evict.running import DisruptionBudget, Running
-from grove.scheduler.evict.vacancies import NO_VACANCIES, Freed, Heard, Vacancies
+from grove.scheduler.evict.victims import NO_VACANCIES, Freed, Heard, Vacancies
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import Budget, NoFit, Placement

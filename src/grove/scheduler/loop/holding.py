@@ -18,8 +18,7 @@ from grove.api.meta import find_condition, rfc3339
 from grove.kube.clock import Clock
 from grove.kube.events import Recorder
 from grove.scheduler.evict.holds import Hold, Holds
-from grove.scheduler.explain.reasons import scarcest
-from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.filters.fit import allowed_mask, scarcest
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.trees import tree_of

@@ -22,7 +22,7 @@ from grove.kube.events import Recorder
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import NoVictims, Victims
 from grove.scheduler.evict.running import DisruptionBudget, Running, Terms
-from grove.scheduler.evict.vacancies import Vacancies
+from grove.scheduler.evict.victims import Vacancies
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.decisions import Decider, at_cleared_homes
 from grove.scheduler.loop.evictions import Evictions

@@ -13,7 +13,7 @@ from dataclasses import replace
 from grove.api.core import Pod
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import Running
-from grove.scheduler.evict.vacancies import Vacancies
+from grove.scheduler.evict.victims import Vacancies
 from grove.scheduler.model.facts import PodFacts, Requests, Shape
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.podreq import read_pod

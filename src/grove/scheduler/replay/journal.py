@@ -18,7 +18,7 @@ from grove.api.meta import Json
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import NoVictims, Victims
 from grove.scheduler.evict.running import DisruptionBudget, Running
-from grove.scheduler.evict.vacancies import Freed
+from grove.scheduler.evict.victims import Freed
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import NodeFacts, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup

@@ -13,7 +13,7 @@ from grove.api.meta import Json
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import preempt
 from grove.scheduler.evict.running import DisruptionBudget, Running
-from grove.scheduler.evict.vacancies import NO_VACANCIES, NotHeard, Recalled, Vacancies
+from grove.scheduler.evict.victims import NO_VACANCIES, NotHeard, Recalled, Vacancies
 from grove.scheduler.model.answers import Budget
 from grove.scheduler.model.facts import NodeFacts, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup

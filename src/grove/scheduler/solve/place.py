@@ -17,7 +17,7 @@ import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.explain.reasons import room_reason
+from grove.scheduler.filters.fit import room_reason
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
