@@ -25,7 +25,7 @@ from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Decider
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import NodeFacts, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup, single
-from grove.scheduler.model.podreq import read_pod
+from grove.scheduler.model.reading import read_pod
 from grove.scheduler.solve.place import place
 from tests.bench.figures import Figure
 from tests.support.scheduler.adversarial import expensive

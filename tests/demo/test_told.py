@@ -22,7 +22,7 @@ from grove.demo.performance import perform
 from grove.demo.scenario import load_manifests, load_scenario
 from grove.demo.stage import PLAIN_WIDTH, Plain
 from grove.plan.world import World, binding, shaped
-from grove.scheduler.model.podreq import pod_requests
+from grove.scheduler.model.reading import pod_requests
 from grove.show.gangs import Verdict
 from grove.show.seen import Seen
 from grove.sim.loop import run

@@ -19,7 +19,7 @@ from grove.api.meta import Key, find_condition, is_true
 from grove.api.podclique import PodClique
 from grove.api.podgang import PodGang
 from grove.scheduler.model import reasons as kinds
-from grove.scheduler.model.podreq import NOT_READY, UNREACHABLE, UNSCHEDULABLE, read_node
+from grove.scheduler.model.reading import NOT_READY, UNREACHABLE, UNSCHEDULABLE, read_node
 from grove.scheduler.model.reasons import Reason, named
 from grove.show.advice import Advice, advice_of
 from grove.show.kept import held_sentence

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from grove.api import labels
 from grove.api.core import Node
 from grove.api.quantity import amount
-from grove.scheduler.model.podreq import pod_requests
+from grove.scheduler.model.reading import pod_requests
 from grove.show.kept import held_nodes, reserved_on
 from grove.show.seen import Seen
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from grove.api.core import Pod
 from grove.api.meta import Json, Key
 from grove.api.podcliqueset import PodCliqueSet
-from grove.scheduler.model.podreq import pod_requests
+from grove.scheduler.model.reading import pod_requests
 from grove.show.columns import table
 from grove.show.explained import STYLES
 from grove.show.layout import accelerator

@@ -9,7 +9,7 @@ from grove.api.core import Node, Pod
 from grove.scheduler.cluster.snapshot import Snapshot, cluster
 from grove.scheduler.model.facts import PODS, NodeFacts, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup
-from grove.scheduler.model.podreq import read_node, read_pod
+from grove.scheduler.model.reading import read_node, read_pod
 
 GPU = "nvidia.com/gpu"
 ZONE, BLOCK, RACK, HOST = "example.com/zone", "example.com/block", "example.com/rack", "kubernetes.io/hostname"

@@ -13,7 +13,7 @@ from grove.scheduler.evict.running import Running
 from grove.scheduler.explain.explanation import explain
 from grove.scheduler.model.answers import Change, NoFit, Placement
 from grove.scheduler.model.gang import Pin
-from grove.scheduler.model.podreq import UNSCHEDULABLE
+from grove.scheduler.model.reading import UNSCHEDULABLE
 from grove.scheduler.model.reasons import BASE_WAITS, Reason
 from grove.scheduler.solve.place import place
 from grove.show.advice import advice_of

@@ -12,7 +12,7 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import feasible_nodes
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.gang import single
-from grove.scheduler.model.podreq import read_pod
+from grove.scheduler.model.reading import read_pod
 from grove.scheduler.solve.place import place
 
 

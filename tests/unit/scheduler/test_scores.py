@@ -12,7 +12,7 @@ from grove.api.selector import Requirement
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.scores import NVLINK_LABEL, NetworkAffinity, NetworkBandwidth
 from grove.scheduler.model.facts import Network, NodeTerm
-from grove.scheduler.model.podreq import BANDWIDTH
+from grove.scheduler.model.reading import BANDWIDTH
 from grove.scheduler.model.seams import NETWORK_AFFINITY
 
 TERMS = ("distance", "gpuFill", "accelerator", "zone")

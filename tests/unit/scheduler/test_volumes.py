@@ -9,7 +9,7 @@ from tests.support.scheduler.kit import observe
 from grove.api.core import Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import feasible_nodes
-from grove.scheduler.model.podreq import read_pod
+from grove.scheduler.model.reading import read_pod
 from grove.scheduler.volumes.claims import Claims, claim_names, pod_volumes
 
 ZONE = "topology.kubernetes.io/zone"

@@ -17,8 +17,7 @@ from grove.api.core import DeviceClass, NodeSelector, ResourceSlice
 from grove.api.meta import Json
 from grove.api.quantity import InvalidQuantity, exact
 from grove.scheduler.devices.cel import selector
-from grove.scheduler.model.facts import NodeTerms
-from grove.scheduler.model.podreq import node_terms
+from grove.scheduler.model.facts import NodeTerms, node_terms
 
 DEVICES = "deviceclass/"
 """How the names of counted devices begin, among a node's resources."""

@@ -32,7 +32,7 @@ from grove.scheduler.model.answers import (
 )
 from grove.scheduler.model.facts import HOSTNAME, NodeFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup
-from grove.scheduler.model.podreq import UNSCHEDULABLE
+from grove.scheduler.model.reading import UNSCHEDULABLE
 from grove.scheduler.solve.place import place
 
 MOST_TRIES = 24

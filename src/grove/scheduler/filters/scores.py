@@ -13,7 +13,7 @@ from grove.scheduler.cluster.nodes import Ints, NodeTable
 from grove.scheduler.filters.nodes import term_mask
 from grove.scheduler.filters.pods import pods_near
 from grove.scheduler.model.facts import HOSTNAME, SLOT, Network, Shape
-from grove.scheduler.model.podreq import BANDWIDTH
+from grove.scheduler.model.reading import BANDWIDTH
 from grove.scheduler.model.seams import (
     GPU_CAPABILITY,
     NETWORK_AFFINITY,

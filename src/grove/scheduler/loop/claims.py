@@ -24,8 +24,7 @@ from grove.scheduler.devices.allot import ClaimsVacancy, Wants, allot, counted, 
 from grove.scheduler.devices.cel import NotUnderstood
 from grove.scheduler.devices.devices import DEVICES, SHARED, Asked, Device, DeviceId, Inventory, allocated
 from grove.scheduler.devices.homes import Sites
-from grove.scheduler.model.facts import NodeTerm, NodeTerms, PodFacts
-from grove.scheduler.model.podreq import node_terms
+from grove.scheduler.model.facts import NodeTerm, NodeTerms, PodFacts, node_terms
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal, Vacancy
 
 RETRY_S = 1.0

@@ -39,7 +39,7 @@ from grove.scheduler.devices.wants import (
 from grove.scheduler.loop.preparing import PodNotes
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PodFacts
-from grove.scheduler.model.podreq import pod_requests
+from grove.scheduler.model.reading import pod_requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal, Vacancy
 
 VALID = f"{PREFIX}valid-Device-object"

@@ -32,7 +32,7 @@ from grove.scheduler.loop.preparing import PodNotes
 from grove.scheduler.loop.reservation_status import ReservationStatus, is_there, reservation_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PODS, SLOT, PodFacts, Requests, Shape
-from grove.scheduler.model.podreq import pod_requests
+from grove.scheduler.model.reading import pod_requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal, Vacancy
 from grove.scheduler.reserve.housing import Guest, Undecided, Use, as_counted, crowd, housed, slot_of
 from grove.scheduler.reserve.slots import Held, ReservationsVacancy, Slots, may_use, slots_for

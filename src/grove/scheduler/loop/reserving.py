@@ -24,7 +24,7 @@ from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import NoFit
 from grove.scheduler.model.facts import PODS, PodFacts, Shape
 from grove.scheduler.model.gang import PodGroup, gang_of
-from grove.scheduler.model.podreq import read_pod
+from grove.scheduler.model.reading import read_pod
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.reserve.status import FAILED, PENDING, ended, expiry_of, placed_status, unplaced_status
 from grove.scheduler.solve.place import place

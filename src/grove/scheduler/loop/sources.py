@@ -16,7 +16,7 @@ from grove.scheduler.evict.running import Running
 from grove.scheduler.evict.victims import Vacancies
 from grove.scheduler.model.facts import PodFacts, Requests, Shape
 from grove.scheduler.model.gang import Gang
-from grove.scheduler.model.podreq import read_pod
+from grove.scheduler.model.reading import read_pod
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
 
 

@@ -27,7 +27,7 @@ from grove.scheduler.loop.preparing import ClaimWriter
 from grove.scheduler.loop.sources import Sources
 from grove.scheduler.loop.storage import Attachments, Storage
 from grove.scheduler.model.facts import HOSTNAME, NodeFacts, NodeTerms, PodFacts
-from grove.scheduler.model.podreq import read_node
+from grove.scheduler.model.reading import read_node
 from grove.scheduler.model.seams import Refusal
 from grove.scheduler.policy.gangs import GangState, Look, says_placed
 from grove.scheduler.volumes.claims import claim_names

@@ -1,6 +1,6 @@
 """A pod, a node and a gang as values; what the pure functions answer with; the configuration; the seams.
 
-facts, podreq     PodFacts, NodeFacts, Shape, and how they are read from API objects
+facts, reading    PodFacts, NodeFacts, Shape, and how they are read from API objects
 gang              Gang, PodGroup, build_gang(podgang, pods)
 network           who talks to whom, and zones that are wished for, from annotations
 answers, reasons  Placement, NoFit, Change, Budget; Reason, the value behind every no

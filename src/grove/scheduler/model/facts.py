@@ -1,7 +1,8 @@
 """The scheduler's words for a pod and a node: what decides a placement, normalised, hashable, and nothing else.
 
 A pod's `Shape` is everything that is the same for all replicas of a template; pods that share a shape are one class in
-the search. `grove.scheduler.model.podreq` reads these from the API views; snapshot, masks and tests use only them.
+the search. `grove.scheduler.model.reading` reads pods and nodes of the API as these; snapshot, masks and tests use only
+them. Terms about nodes and pods are read here.
 """
 
 from __future__ import annotations
@@ -12,8 +13,16 @@ from typing import TypeAlias
 
 import msgspec
 
-from grove.api.core import Taint, Toleration
-from grove.api.selector import NOTHING, Requirement, Selector
+from grove.api.core import (
+    LabelSelector,
+    NodeSelector,
+    NodeSelectorTerm,
+    PodAffinityTerm,
+    Taint,
+    Toleration,
+    TopologySpreadConstraint,
+)
+from grove.api.selector import NOTHING, Requirement, Selector, of, requirements_of
 
 Requests: TypeAlias = tuple[tuple[str, int], ...]
 """(resource, amount) sorted by name: CPU in thousandths of a core, memory in bytes, other things in whole units."""
@@ -198,3 +207,44 @@ class NodeFacts:
     allocatable: Mapping[str, int]
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
+
+
+def node_terms(selector: NodeSelector | None) -> NodeTerms | None:
+    """The alternatives of a node selector; None means no condition, no terms mean no node."""
+    return None if selector is None else tuple(node_term(term) for term in selector.node_selector_terms)
+
+
+def node_term(term: NodeSelectorTerm) -> NodeTerm:
+    return NodeTerm(requirements_of(term.match_expressions), requirements_of(term.match_fields))
+
+
+def pod_term(term: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> PodTerm:
+    selector = _with_label_keys(term.label_selector, labels, term.match_label_keys, term.mismatch_label_keys)
+    names = frozenset(term.namespaces)
+    if not names and term.namespace_selector is None:
+        names = frozenset((namespace,))
+    return PodTerm(term.topology_key, PodScope(selector, names, of(term.namespace_selector)))
+
+
+def spread_of(s: TopologySpreadConstraint, namespace: str, labels: Mapping[str, str]) -> Spread:
+    selector = _with_label_keys(s.label_selector, labels, s.match_label_keys, ())
+    return Spread(
+        s.topology_key,
+        s.max_skew,
+        PodScope(selector, frozenset((namespace,)), NOTHING, with_terminating=False),
+        s.min_domains or 1,
+        s.node_affinity_policy != "Ignore",
+        s.node_taints_policy == "Honor",
+    )
+
+
+def _with_label_keys(
+    selector: LabelSelector | None, labels: Mapping[str, str], same: tuple[str, ...], other: tuple[str, ...]
+) -> Selector:
+    """matchLabelKeys and mismatchLabelKeys: the pod's own values, as further requirements."""
+    base = of(selector)
+    if base.nothing or not (same or other):
+        return base
+    more = [Requirement(key, "In", frozenset((labels[key],))) for key in same if key in labels]
+    more += [Requirement(key, "NotIn", frozenset((labels[key],))) for key in other if key in labels]
+    return Selector((*base.requirements, *(r for r in more if r not in base.requirements)))

@@ -10,7 +10,7 @@ from grove.api.core import Pod
 from grove.api.koordinator import Reservation
 from grove.api.meta import Json, find_condition, rfc3339
 from grove.api.quantity import format_amount
-from grove.scheduler.model.podreq import pod_requests
+from grove.scheduler.model.reading import pod_requests
 
 PENDING, AVAILABLE, SUCCEEDED, FAILED = "Pending", "Available", "Succeeded", "Failed"
 

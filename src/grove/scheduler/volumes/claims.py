@@ -15,8 +15,7 @@ from grove.api.core import LabelSelector, PersistentVolume, PersistentVolumeClai
 from grove.api.meta import Json
 from grove.api.quantity import InvalidQuantity, exact
 from grove.api.selector import InvalidSelector, Requirement, of
-from grove.scheduler.model.facts import NodeTerm, NodeTerms
-from grove.scheduler.model.podreq import node_terms
+from grove.scheduler.model.facts import NodeTerm, NodeTerms, node_terms
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 WAIT = "WaitForFirstConsumer"

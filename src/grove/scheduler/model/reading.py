@@ -14,21 +14,16 @@ from grove.api.core import (
     Affinity,
     Container,
     ContainerStatus,
-    LabelSelector,
     Node,
-    NodeSelector,
-    NodeSelectorTerm,
     Pod,
-    PodAffinityTerm,
     PodSpec,
     ResourceRequirements,
     Taint,
     Toleration,
-    TopologySpreadConstraint,
 )
 from grove.api.meta import find_condition
 from grove.api.quantity import CPU, InvalidQuantity, milli, whole
-from grove.api.selector import NOTHING, InvalidSelector, Requirement, Selector, of, requirements_of
+from grove.api.selector import InvalidSelector, Requirement
 from grove.scheduler.model.facts import (
     PODS,
     HostPort,
@@ -36,11 +31,14 @@ from grove.scheduler.model.facts import (
     NodeTerm,
     NodeTerms,
     PodFacts,
-    PodScope,
     PodTerm,
     Requests,
     Shape,
     Spread,
+    node_term,
+    node_terms,
+    pod_term,
+    spread_of,
 )
 
 Amounts = dict[str, int]
@@ -217,7 +215,7 @@ def _shape(pod: Pod, volumes: tuple[NodeTerms, ...], blocked: str, counted: Requ
     preferred: tuple[tuple[int, NodeTerm], ...] = ()
     if affinity.node_affinity is not None:
         required = node_terms(affinity.node_affinity.required)
-        preferred = tuple((term.weight, _node_term(term.preference)) for term in affinity.node_affinity.preferred)
+        preferred = tuple((term.weight, node_term(term.preference)) for term in affinity.node_affinity.preferred)
     for key in keys.KAI_FRACTIONS:
         if not blocked and key in pod.metadata.annotations:
             blocked = f"annotation {key} is KAI's: grove-scheduler gives parts of GPUs as koordinator.sh/gpu-core"
@@ -231,10 +229,10 @@ def _shape(pod: Pod, volumes: tuple[NodeTerms, ...], blocked: str, counted: Requ
         preferred,
         spec.tolerations,
         _ports(spec),
-        tuple(_pod_term(t, namespace, labels) for t in near.required) if near else (),
-        tuple(_pod_term(t, namespace, labels) for t in apart.required) if apart else (),
+        tuple(pod_term(t, namespace, labels) for t in near.required) if near else (),
+        tuple(pod_term(t, namespace, labels) for t in apart.required) if apart else (),
         tuple(
-            _spread(s, namespace, labels)
+            spread_of(s, namespace, labels)
             for s in spec.topology_spread_constraints
             if s.when_unsatisfiable == "DoNotSchedule"
         ),
@@ -277,20 +275,11 @@ def _pod_wishes(
     found: list[tuple[int, PodTerm]] = []
     for sign, wishes in ((1, affinity.pod_affinity), (-1, affinity.pod_anti_affinity)):
         if wishes is not None:
-            found += [(sign * w.weight, _pod_term(w.pod_affinity_term, namespace, labels)) for w in wishes.preferred]
+            found += [(sign * w.weight, pod_term(w.pod_affinity_term, namespace, labels)) for w in wishes.preferred]
     for s in spec.topology_spread_constraints:
         if s.when_unsatisfiable == "ScheduleAnyway":
-            found.append((-1, PodTerm(s.topology_key, _spread(s, namespace, labels).scope)))
+            found.append((-1, PodTerm(s.topology_key, spread_of(s, namespace, labels).scope)))
     return tuple(found)
-
-
-def node_terms(selector: NodeSelector | None) -> NodeTerms | None:
-    """The alternatives of a node selector; None means no condition, no terms mean no node."""
-    return None if selector is None else tuple(_node_term(term) for term in selector.node_selector_terms)
-
-
-def _node_term(term: NodeSelectorTerm) -> NodeTerm:
-    return NodeTerm(requirements_of(term.match_expressions), requirements_of(term.match_fields))
 
 
 def _ports(spec: PodSpec) -> tuple[HostPort, ...]:
@@ -302,35 +291,3 @@ def _ports(spec: PodSpec) -> tuple[HostPort, ...]:
             if host_port > 0:
                 found.append(HostPort(host_port, port.protocol or "TCP", port.host_ip or "0.0.0.0"))  # noqa: S104
     return tuple(found)
-
-
-def _pod_term(term: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> PodTerm:
-    selector = _with_label_keys(term.label_selector, labels, term.match_label_keys, term.mismatch_label_keys)
-    names = frozenset(term.namespaces)
-    if not names and term.namespace_selector is None:
-        names = frozenset((namespace,))
-    return PodTerm(term.topology_key, PodScope(selector, names, of(term.namespace_selector)))
-
-
-def _spread(s: TopologySpreadConstraint, namespace: str, labels: Mapping[str, str]) -> Spread:
-    selector = _with_label_keys(s.label_selector, labels, s.match_label_keys, ())
-    return Spread(
-        s.topology_key,
-        s.max_skew,
-        PodScope(selector, frozenset((namespace,)), NOTHING, with_terminating=False),
-        s.min_domains or 1,
-        s.node_affinity_policy != "Ignore",
-        s.node_taints_policy == "Honor",
-    )
-
-
-def _with_label_keys(
-    selector: LabelSelector | None, labels: Mapping[str, str], same: tuple[str, ...], other: tuple[str, ...]
-) -> Selector:
-    """matchLabelKeys and mismatchLabelKeys: the pod's own values, as further requirements."""
-    base = of(selector)
-    if base.nothing or not (same or other):
-        return base
-    more = [Requirement(key, "In", frozenset((labels[key],))) for key in same if key in labels]
-    more += [Requirement(key, "NotIn", frozenset((labels[key],))) for key in other if key in labels]
-    return Selector((*base.requirements, *(r for r in more if r not in base.requirements)))
