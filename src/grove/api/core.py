@@ -98,7 +98,6 @@ class ConfigMap(Object):
     RESOURCE: ClassVar[Resource] = Resource("", "v1", "ConfigMap", "configmaps")
 
     data: dict[str, str] = {}
-    immutable: bool = False
 
 
 class Role(Object):
@@ -186,7 +185,6 @@ class PodDisruptionBudgetStatus(Struct):
     current_healthy: int = 0
     desired_healthy: int = 0
     expected_pods: int = 0
-    disrupted_pods: dict[str, datetime | None] | None = None
 
 
 class PodDisruptionBudget(Object):
@@ -241,7 +239,6 @@ class Event(Object):
 
 class CustomResourceDefinitionStatus(Struct):
     conditions: tuple[Condition, ...] | None = None
-    stored_versions: tuple[str, ...] | None = None
 
 
 class CustomResourceDefinition(Object):

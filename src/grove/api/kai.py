@@ -26,7 +26,6 @@ class QueueResources(Struct):
 
 
 class QueueSpec(Struct):
-    display_name: str = ""
     parent_queue: str = ""
     priority: int | None = None
     preempt_min_runtime: str = ""

@@ -137,10 +137,8 @@ def _agrees(*pairs: tuple[str, str]) -> bool:
 
 
 class DeviceTopology(Struct):
-    socket_id: int = field(name="socketID", default=-1)
     node_id: int = field(name="nodeID", default=-1)
     pcie_id: str = field(name="pcieID", default="")
-    bus_id: str = field(name="busID", default="")
 
 
 class DeviceInfo(Struct):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from msgspec import field
-
 from grove.api.meta import Condition, Json, Object, Resource, Struct, is_true
 from grove.api.pod import NodeSelector, ResourceList
 
@@ -19,7 +17,6 @@ class Taint(Struct):
 class NodeSpec(Struct):
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
-    provider_id: str = field(name="providerID", default="")
 
 
 class NodeStatus(Struct):
@@ -45,7 +42,6 @@ class PriorityClass(Object):
     )
 
     value: int = 0
-    global_default: bool = False
     preemption_policy: str = "PreemptLowerPriority"
 
 

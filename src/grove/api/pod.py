@@ -49,7 +49,6 @@ class Toleration(Struct):
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None
 
 
 class SelectorRequirement(Struct):
@@ -152,9 +151,6 @@ class PodSpec(Struct):
     subdomain: str = ""
     host_network: bool = False
     restart_policy: str = ""
-    service_account_name: str = ""
-    termination_grace_period_seconds: int | None = None
-    active_deadline_seconds: int | None = None
     scheduling_group: Json | None = None
     workload_ref: Json | None = None
 
@@ -164,7 +160,6 @@ class ContainerTermination(Struct):
     reason: str = ""
     message: str = ""
     started_at: datetime | None = None
-    finished_at: datetime | None = None
 
 
 class ContainerRunning(Struct):
@@ -202,7 +197,6 @@ class PodStatus(Struct):
     pod_ip: str = field(name="podIP", default="")
     host_ip: str = field(name="hostIP", default="")
     start_time: datetime | None = None
-    nominated_node_name: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resource_claim_statuses: tuple[Json, ...] = ()
