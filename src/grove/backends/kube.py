@@ -59,7 +59,7 @@ class KubeBackend(Backend):
 
     @property
     def questions(self) -> Sequence[Question]:
-        return () if self.options.gang == OFF else kube_api.questions()
+        return () if self.options.gang == OFF else tuple(kube_api.questions())
 
     def learn(self, answers: Answers) -> None:
         self.offered, self.heard = kube_api.capability(answers), True

@@ -7,7 +7,7 @@ feature gate is dropped without a word, so the server is asked by dry run what i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,11 +52,7 @@ def pod_group(version: str) -> Resource:
     return Resource(GROUP, version, "PodGroup", "podgroups")
 
 
-def questions() -> Sequence[Question]:
-    return tuple(_questions())
-
-
-def _questions() -> Iterator[Question]:
+def questions() -> Iterator[Question]:
     for version in VERSIONS:
         workloads = f"{version} workloads"
         yield Question(workloads, "served", workload(version))

@@ -19,15 +19,7 @@ from typing import Any, TypeVar
 import structlog
 
 from grove.api import labels
-from grove.api.core import (
-    Node,
-    Pod,
-    Role,
-    RoleBinding,
-    Secret,
-    Service,
-    ServiceAccount,
-)
+from grove.api.core import Node, Pod, Role, RoleBinding, Secret, Service, ServiceAccount
 from grove.api.meta import Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet

@@ -21,7 +21,7 @@ import structlog
 from grove.admission.certs.authority import Bundle, Lifetimes, renewal_time, renewed
 from grove.api.core import Secret
 from grove.api.labels import COMPONENT, MANAGED_BY, OPERATOR, PART_OF, WEBHOOK
-from grove.api.meta import Json, Object
+from grove.api.meta import Json
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
@@ -192,13 +192,9 @@ class SharedSecret:
 
     async def keep(self) -> None:
         """Follows the Secret and renews in time, for as long as it runs."""
-
-        def look(old: Object | None, new: Object | None) -> None:
-            self._changed.set()
-
         cache = Cache(self.client)
         cache.add(Secret, namespace=self.namespace, fields=f"metadata.name={self.secret_name}")
-        cache.on_event(Secret, look)
+        cache.on_event(Secret, lambda old, new: self._changed.set())
         async with cache:
             while True:
                 pause = RETRY_S

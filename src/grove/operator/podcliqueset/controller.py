@@ -303,12 +303,9 @@ def _is_edited(old: Object, new: Object) -> bool:
     before, after = old.metadata, new.metadata
     if isinstance(new, Secret) and before.annotations.items() <= after.annotations.items():
         return before.labels != after.labels  # the token controller notes the account's uid and fills the token in
-    if before.labels != after.labels or before.annotations != after.annotations:
+    if any(getattr(before, name) != getattr(after, name) for name in ("labels", "annotations", "owner_references")):
         return True
-    if before.owner_references != after.owner_references:
-        return True
-    return before.generation != after.generation if after.generation else _content(old) != _content(new)
-
-
-def _content(obj: Object) -> list[object]:
-    return [getattr(obj, name) for name in obj.__struct_fields__ if name not in ("metadata", "status", "data")]
+    if after.generation:
+        return before.generation != after.generation
+    content = (name for name in new.__struct_fields__ if name not in ("metadata", "status", "data"))
+    return any(getattr(old, name) != getattr(new, name) for name in content)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from grove.api.meta import Condition, Conditions, Object, Struct, find_condition
 from grove.kube.cache import Cache
@@ -86,31 +86,27 @@ GATHER_S = 1.0
 SHOWN = 3
 
 
-class _Subject(NamedTuple):
-    uid: str
-    reason: str
-    verb: str
-
-
 class EventBatches:
     """Gathers names for events that are sent a moment later."""
 
     def __init__(self, events: Recorder) -> None:
         self._events = events
-        self._names: dict[_Subject, tuple[Object, list[str]]] = {}
+        self._names: dict[tuple[str, str, str], tuple[Object, list[str]]] = {}
+        """By uid, reason and verb: what it is about, and the names."""
 
     def add(self, about: Object, reason: str, verb: str, *names: str) -> None:
         """Tells about `about`, soon: `verb` (such as "created PodGang") and the names of what it was done to."""
         if not names:
             return
-        subject = _Subject(about.metadata.uid, reason, verb)
+        subject = (about.metadata.uid, reason, verb)
         if subject not in self._names:
             self._names[subject] = (about, [])
             asyncio.get_running_loop().call_later(GATHER_S, self._tell, subject)
         self._names[subject][1].extend(names)
 
-    def _tell(self, subject: _Subject) -> None:
+    def _tell(self, subject: tuple[str, str, str]) -> None:
         about, names = self._names.pop(subject)
+        _, reason, verb = subject
         shown = ", ".join(sorted(names)[:SHOWN])
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        self._events.normal(about, subject.reason, f"{subject.verb} {shown}{more}")
+        self._events.normal(about, reason, f"{verb} {shown}{more}")
