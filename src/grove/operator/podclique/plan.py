@@ -26,7 +26,7 @@ from grove.operator.podclique.rollout import CliqueTurn, clique_turn
 from grove.operator.podclique.status import BELOW_MINIMUM, clique_status, lost_all_scheduled
 from grove.operator.podgang.gangs import may_be_ungated
 from grove.operator.shared.layout import Unit
-from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, appeared
+from grove.operator.shared.outcome import COMPLETE, UNKNOWN_SCHEDULER, Notice, Outcome, appeared
 from grove.operator.shared.status_batching import clique_news
 from grove.operator.shared.termination import with_clique_memory
 
@@ -124,8 +124,7 @@ def plan_clique(observed: ObservedClique, now: datetime, rng: Random) -> CliqueP
     if turn.must_be_recorded(clique.status):
         clique = structs.replace(clique, status=structs.replace(clique.status, update_progress=turn.progress))
     if backend is None:
-        message = "the scheduler that the set names is not enabled in the operator's configuration"
-        return CliquePlan(observed, now, turn, refused=Outcome(errors=((ErrorCode.BUILD_POD, message),)))
+        return CliquePlan(observed, now, turn, refused=Outcome(errors=((ErrorCode.BUILD_POD, UNKNOWN_SCHEDULER),)))
     if clique.spec.starts_after and not observed.startup_image:
         message = "the operator was not told the image of the start-order container"
         return CliquePlan(observed, now, turn, refused=Outcome(errors=((ErrorCode.STARTUP_IMAGE_MISSING, message),)))

@@ -31,7 +31,7 @@ from grove.operator.shared.cluster.set_children import SetChildren
 from grove.operator.shared.cluster.sets import SET, set_key
 from grove.operator.shared.diff import finalizer_patch, status_patch
 from grove.operator.shared.layout import find_replica
-from grove.operator.shared.outcome import Outcome, outcome_of, with_outcome
+from grove.operator.shared.outcome import UNKNOWN_SCHEDULER, Outcome, outcome_of, with_outcome
 from grove.operator.shared.rollout import is_open
 from grove.operator.shared.status_batching import PROGRESS_S, SETTLE_S
 
@@ -151,7 +151,7 @@ class PodCliqueSetController:
             if self._children.surplus_replicas(pcs):  # their end takes a while; that they count no more is told before
                 await self._deps.statuses.write(pcs, plan.status(Outcome()), news=True)
                 self._pass_on(pcs)
-            error = await self._write_children(plan)
+            error = await self._write_children(pcs)
         outcome = self._deps.set_errors.find(uid, generation) or Outcome()
         after, now = plan.status(outcome), self._cache.get(PodCliqueSet, pcs.key)
         if now is not None and now.metadata.uid == uid:
@@ -164,15 +164,13 @@ class PodCliqueSetController:
             raise error
         return Result(after_s=earliest(wait_s, plan.next_look_s))
 
-    async def _write_children(self, plan: SetPlan) -> KubeError | None:
+    async def _write_children(self, pcs: PodCliqueSet) -> KubeError | None:
         """Brings all children to what is wanted, and notes how it went; returns the first error, for the back-off."""
-        pcs = plan.observed.pcs
         self._children_due.discard(pcs.key)  # before: an edit that comes meanwhile counts
         changes = await self._children.sync(pcs)
         errors = [error for done in changes for error in done.errors[:5]]
         if self._sets.backend_of(pcs) is None:
-            message = "the scheduler that the set names is not enabled in the operator's configuration"
-            errors.append((ErrorCode.CREATE_OR_PATCH_POD_GANG, message))
+            errors.append((ErrorCode.CREATE_OR_PATCH_POD_GANG, UNKNOWN_SCHEDULER))
         blocked = [name for done in changes for name in done.blocked]
         missing = [done.missing for done in changes if done.missing is not None]
         outcome = outcome_of(errors, blocked, missing)

@@ -31,6 +31,8 @@ _NO_PRIORITY_CLASS = "no PriorityClass with name"
 """The API server's words when it refuses a pod for that; it has no reason of its own for it."""
 
 
+UNKNOWN_SCHEDULER = "the scheduler that the set names is not enabled in the operator's configuration"
+
 Errors = tuple[tuple[str, str], ...]
 
 
