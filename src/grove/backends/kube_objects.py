@@ -96,7 +96,7 @@ def gang_objects(gang: PodGang, pcs: PodCliqueSet, mapping: str, offered: Capabi
         # More than a Workload can hold, or cliques at zero whose templates could not be added when they come back. It
         # is only a description; the scheduler reads the groups alone.
         return [_pod_group(gang, group, offered, templated=False) for group in groups]
-    templates = [_template(gang, group, offered) for group in groups]
+    templates = [{"name": group.template, **_group_spec(gang, group, offered)} for group in groups]
     return [
         _workload(gang, pcs, offered, {"podGroupTemplates": templates}),
         *(_pod_group(gang, group, offered) for group in groups),
@@ -145,31 +145,28 @@ def whole_size(pcs: PodCliqueSet, gang: PodGang) -> int:
 
 def _tree(gang: PodGang, pcs: PodCliqueSet, groups: list[Group], offered: Capability) -> Iterator[Json]:
     name, key_ = gang.metadata.name, _required(gang.spec.topology_constraint)
-    configs = [one for one in gang.spec.topology_constraint_group_configs if one.pod_group_names]
-    inner = {group_name(name, one.name): one for one in configs}
-    at_root = [group for group in groups if group.parent == name]
-    root: Json = {
-        "name": ROOT,
-        **_composite_spec(gang, len(at_root) + len(inner), key_, offered),
-    }
+    inner: dict[str, tuple[str, Json]] = {}
+    for config in gang.spec.topology_constraint_group_configs:
+        if count := len(config.pod_group_names):
+            spec = _composite_spec(gang, count, _required(config.topology_constraint), offered)
+            inner[group_name(name, config.name)] = label_name(config.name), spec
+
+    def templates(parent: str) -> list[Json]:
+        return [{"name": one.template, **_group_spec(gang, one, offered)} for one in groups if one.parent == parent]
+
+    at_root = templates(name)
+    whole = _composite_spec(gang, len(at_root) + len(inner), key_, offered)
+    root: Json = {"name": ROOT, **whole}
     if at_root:
-        root["podGroupTemplates"] = [_template(gang, group, offered) for group in at_root]
+        root["podGroupTemplates"] = at_root
     if inner:
         root["compositePodGroupTemplates"] = [
-            {
-                "name": label_name(config.name),
-                **_composite_spec(gang, len(config.pod_group_names), _required(config.topology_constraint), offered),
-                "podGroupTemplates": [_template(gang, one, offered) for one in groups if one.parent == parent],
-            }
-            for parent, config in inner.items()
+            {"name": label, **spec, "podGroupTemplates": templates(parent)} for parent, (label, spec) in inner.items()
         ]
     yield _workload(gang, pcs, offered, {"compositePodGroupTemplates": [root]})
-    yield _composite(gang, name, ROOT, "", _composite_spec(gang, len(at_root) + len(inner), key_, offered))
-    for parent, config in inner.items():
-        spec = _composite_spec(gang, len(config.pod_group_names), _required(config.topology_constraint), offered)
-        yield _composite(gang, parent, label_name(config.name), name, spec)
-    for group in groups:
-        yield _pod_group(gang, group, offered)
+    yield _composite(gang, name, ROOT, "", whole)
+    yield from (_composite(gang, parent, label, name, spec) for parent, (label, spec) in inner.items())
+    yield from (_pod_group(gang, group, offered) for group in groups)
 
 
 def _workload(gang: PodGang, pcs: PodCliqueSet, offered: Capability, body: Json) -> Json:
@@ -203,10 +200,6 @@ def _template_reference(workload: str, template: str, version: str) -> Json:
         reference = {"workloadName": workload, "podGroupTemplateName": template}
         return {"podGroupTemplateRef": {"workload": reference}}
     return {"workloadRef": {"workloadName": workload, "templateName": template}}
-
-
-def _template(gang: PodGang, group: Group, offered: Capability) -> Json:
-    return {"name": group.template, **_group_spec(gang, group, offered)}
 
 
 def _group_spec(gang: PodGang, group: Group, offered: Capability) -> Json:
