@@ -20,6 +20,7 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import Invalid, KubeError
+from grove.operator.podclique.status import is_available
 from grove.operator.podcliqueset.plan import CHILDREN, ObservedSet, SetPlan, plan_set
 from grove.operator.podcliqueset.rollout import is_step_over
 from grove.operator.podcliqueset.takeover import takeover
@@ -30,7 +31,7 @@ from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_set, relea
 from grove.operator.shared.cluster.set_children import SetChildren
 from grove.operator.shared.cluster.sets import SET, set_key
 from grove.operator.shared.diff import finalizer_patch, status_patch
-from grove.operator.shared.layout import find_replica
+from grove.operator.shared.layout import find_replica, is_group_available
 from grove.operator.shared.outcome import UNKNOWN_SCHEDULER, Outcome, outcome_of, with_outcome
 from grove.operator.shared.rollout import is_open
 from grove.operator.shared.status_batching import PROGRESS_S, SETTLE_S
@@ -58,6 +59,8 @@ class PodCliqueSetController:
         self._children = SetChildren(deps)
         self._children_due: set[Key] = set()
         self._passed_on: dict[str, tuple[int, Json, Json]] = {}
+        self._missing: dict[str, tuple[type[PodClique] | type[PodCliqueScalingGroup], Key]] = {}
+        """A part of each set, by its uid, that was not available when all were looked at."""
         self._cache.on_event(PodCliqueSet, self.on_set)
         for kind in CHILDREN:
             (deps.optional if kind is HorizontalPodAutoscaler else self._cache).on_event(kind, self.on_child)
@@ -210,6 +213,7 @@ class PodCliqueSetController:
         self._deps.sets.forget(uid)
         self._deps.set_errors.forget(uid)
         self._passed_on.pop(uid, None)
+        self._missing.pop(uid, None)
 
     # Waking
 
@@ -257,10 +261,34 @@ class PodCliqueSetController:
             return
         if (found := set_key(part)) is None:
             return
-        if not isinstance(part, PodGang) and self._is_step_over(found):
-            self._queue.hurry(found)  # the next replicas are to be chosen
+        if isinstance(part, PodGang):
+            self.wake(found)
+        elif self._is_step_over(found) or self._is_last_to_come(old, new, found):
+            self._queue.hurry(found)  # the next replicas are to be chosen, or there is nothing more to wait for
         else:
             self.wake(found)
+
+    def _is_last_to_come(self, old: Part | None, new: Part | None, key_: Key) -> bool:
+        """Whether a clique or a group turned available that all of its set waited for."""
+        if old is None or new is None or isinstance(old, PodGang) or isinstance(new, PodGang):
+            return False
+        pcs = self._cache.get(PodCliqueSet, key_)
+        if pcs is None or _is_available(old) or not _is_available(new):
+            return False
+        uid, template = pcs.metadata.uid, pcs.spec.template
+        # Asked for every part of a set that may have a thousand: mostly one that was missing the last time still is.
+        missing = self._cache.get(*self._missing[uid]) if uid in self._missing else None
+        if missing is not None and not _is_available(missing):
+            return False
+        cliques, groups = self._cache.owned(PodClique, by=uid), self._cache.owned(PodCliqueScalingGroup, by=uid)
+        parts: list[PodClique | PodCliqueScalingGroup] = [*cliques, *groups]
+        of_replica = len(template.standalone_cliques) + len(template.pod_clique_scaling_groups)
+        if len(parts) < pcs.spec.replicas * of_replica:
+            return False
+        missing = next((one for one in reversed(parts) if not _is_available(one)), None)
+        if missing is not None:
+            self._missing[uid] = (type(missing), missing.key)
+        return missing is None
 
     def _is_step_over(self, key_: Key) -> bool:
         """Whether an update waits for nothing but the choice of the next replicas."""
@@ -283,6 +311,10 @@ class PodCliqueSetController:
         elif labels.CLIQUE_NAME not in old.metadata.labels:
             # The last pod of an older operator may be gone: the selector can be that of units now.
             self.wake(found)
+
+
+def _is_available(part: PodClique | PodCliqueScalingGroup) -> bool:
+    return is_available(part) if isinstance(part, PodClique) else is_group_available(part)
 
 
 def _is_changed(old: PodCliqueSet, new: PodCliqueSet) -> bool:
