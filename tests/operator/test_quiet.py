@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -17,12 +18,13 @@ from grove.api.meta import Json, Object, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.operator.podgang.plan import GangPlan, ObservedGang, plan_gang
 from grove.operator.wiring import Operator
 from grove.scheduler.loop.live import Scheduler
 from grove.show.reasons import sentence
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import run
-from grove.sim.topology import Topology
+from grove.sim.topology import ZONE, Topology
 
 pytestmark = pytest.mark.older_too
 
@@ -83,6 +85,32 @@ async def test_gangs_are_written_once_however_slowly_their_pods_come(world: Worl
     written = world.writes()
     assert written["create", "podgangs"] == 40
     assert written["patch", "podgangs"] == 0
+
+
+@pytest.mark.simulated
+async def test_a_gang_is_not_looked_at_because_its_pods_are_bound(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its scheduler says how far it is; and the label that pods get then, their node's zone, lists no other pods."""
+    looks = 0
+
+    def counted(observed: ObservedGang, now: datetime) -> GangPlan:
+        nonlocal looks
+        looks += 1
+        return plan_gang(observed, now)
+
+    monkeypatch.setattr("grove.operator.podgang.controller.plan_gang", counted)
+    world.binder.allow(0)
+    await world.apply(many_pairs("pairs", 5))
+    await world.cluster.settle(120.0)
+    before = looks
+    world.binder.allow(None)
+    await world.available("pairs")
+    await world.cluster.settle(120.0)
+
+    assert before >= 5
+    assert all(ZONE in pod.metadata.labels for pod in await world.pods())
+    assert looks == before
 
 
 async def test_a_small_set_is_up_at_once(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,12 +15,13 @@ from grove.api.core import Event, Node, PersistentVolume, PersistentVolumeClaim,
 from grove.api.meta import Json, find_condition
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.live import Scheduler
+from grove.scheduler.loop.view import View
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
 from grove.show.reasons import sentence
 from grove.sim.client import SimClient
 from grove.sim.cluster import SimCluster
 from grove.sim.loop import run
-from grove.sim.topology import HOST, Topology
+from grove.sim.topology import HOST, ZONE, Topology
 
 NAMESPACE = "default"
 
@@ -134,6 +136,26 @@ def test_waiting_costs_no_turns() -> None:
             return scheduler.cycles - before, sim.server.store.revision - writes
 
     assert run(story()) == (0, 0)
+
+
+def test_our_own_bindings_are_no_news_of_a_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although a pod that is bound comes back with one label more, that of its node's zone."""
+    marked = Counter[str]()
+    mark = View.mark
+
+    def counted(self: View, unit: str, **more: Any) -> None:
+        marked[unit] += 1
+        mark(self, unit, **more)
+
+    async def story() -> list[bool]:
+        async with world(6) as (_, client, _scheduler):
+            await apply(client, gang("six", group("w", 6)))
+            await asyncio.sleep(30)
+            return [ZONE in pod.metadata.labels for pod in (await client.list(Pod, NAMESPACE)).items]
+
+    monkeypatch.setattr(View, "mark", counted)
+    assert run(story()) == [True] * 6
+    assert marked[f"{NAMESPACE}/six"] < 6, "that it came, that its pods came, that it was placed: not for each pod"
 
 
 def test_at_its_timeout_a_gang_is_told_and_goes_on_waiting() -> None:

@@ -52,7 +52,10 @@ class Follower:
         was_planned = False
         if node:
             was_planned = self._view.reserved.get(uid) == node and old is not None and _is_our_bind(old, new)
-            if not was_planned and (old is None or _is_other_load(old, new)):
+            if was_planned and old is not None:
+                if old.metadata.labels != new.metadata.labels:  # from 1.35 on its node's zone is among them
+                    self._view.put(self._view.read(new))
+            elif old is None or _is_other_load(old, new):
                 self._view.put(self._view.read(new))
                 if old is None or old.spec.node_name != node:
                     self._pod_arrived(new, node)
@@ -311,11 +314,10 @@ def _gang_state_of(podgang: PodGang) -> tuple[object, ...]:
 
 
 def _is_our_bind(old: Pod, new: Pod) -> bool:
-    """Whether all that happened to a pod is the binding we asked for: the snapshot counts it there already."""
+    """Whether what happened to a pod is the binding we asked for: the snapshot counts it there already."""
     return (
         not old.spec.node_name
         and not new.metadata.is_deleting
-        and old.metadata.labels == new.metadata.labels
         and new.metadata.generation - old.metadata.generation <= 1
     )
 
