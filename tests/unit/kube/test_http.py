@@ -19,8 +19,9 @@ from grove.kube.connection import ClusterConfig
 from grove.kube.credentials import Credential, CredentialSource, Fixed, TokenFile
 from grove.kube.http import HttpClient
 from grove.kube.rate import Rate
-from grove.kube.transport import Answer
+from grove.kube.transport import Answer, Silence
 from grove.sim.loop import VirtualLoop
+from grove.sim.loop import run as run_virtual
 
 THINGS = Thing.RESOURCE
 
@@ -310,6 +311,39 @@ async def test_a_server_that_does_not_answer_is_given_up(api: FakeApi) -> None:
         for asked in (client.get(Thing, "a", "ns"), anext(client.watch(Thing, initial_events=True))):
             with pytest.raises(errors.ConnectionLost, match="no answer in time"):
                 await asked
+
+
+async def test_a_watch_that_falls_silent_is_given_up(
+    api: FakeApi, client: HttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grove.kube.http.WATCH_GRACE_S", 0.0)
+    api.put("a")
+    events = client.watch(Thing, initial_events=True, timeout_s=0.1)
+    assert [(await anext(events)).type, (await anext(events)).type] == ["ADDED", "BOOKMARK"]
+    with pytest.raises(errors.ConnectionLost, match="no answer in time"):
+        await anext(events)
+
+
+def test_every_word_of_a_stream_gives_it_the_whole_time_again() -> None:
+    class Content:
+        error: BaseException | None = None
+
+        def set_exception(self, error: BaseException) -> None:
+            self.error = error
+
+    content: Any = Content()
+
+    async def speak_at_9_and_18() -> list[bool]:
+        ended = []
+        with Silence(content, 10.0) as silence:
+            for pause_s in (9.0, 9.0, 9.5, 1.0):
+                await asyncio.sleep(pause_s)
+                ended.append(isinstance(content.error, TimeoutError))
+                if pause_s == 9.0:
+                    silence.broken()
+        return ended
+
+    assert run_virtual(speak_at_9_and_18()) == [False, False, False, True]
 
 
 async def test_writes_in_flight_are_bounded(api: FakeApi) -> None:
