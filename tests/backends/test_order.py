@@ -179,3 +179,28 @@ async def test_a_clique_that_goes_to_zero_and_comes_back_is_part_of_the_gang_aga
 
         assert here.scheduler.stumbles == []
         assert await here.graph() == before
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+async def test_pods_that_join_a_gang_are_let_go_after_its_scheduler_was_told_however_long_that_takes(name: str) -> None:
+    async with place(name) as here, here.operator() as (_, client):
+        await here.client.create(PodCliqueSet, workload())
+        await here.until(here.stands)
+        telling_s = 0.0
+
+        def slow(call: Any) -> Any:
+            async def told(kind: Any, *args: Any, **options: Any) -> Any:
+                await asyncio.sleep(telling_s if kind == here.scheduler.kind else 0.0)
+                return await call(kind, *args, **options)
+
+            return told
+
+        client.patch, client.create = slow(client.patch), slow(client.create)
+        for replicas in (0, 2):
+            telling_s = 5.0 if replicas else 0.0
+            patch = {"spec": {"replicas": replicas}}
+            await here.client.patch(PodClique, "demo-0-router", patch, "ns", subresource="scale")
+            await asyncio.sleep(30)
+        await here.until(here.stands)
+
+        assert here.scheduler.stumbles == []

@@ -99,6 +99,9 @@ class PodGangController:
             await check_owner(self._deps.client, pcs)
         elif plan.act != "write":
             return DONE
+        if backend.needs_gate and (patched := plan.patched) is not None:
+            # Pods that it lists may be let go at once: by then its scheduler must know where they belong.
+            await self._objects.sync(patched, pcs, backend, plan.pods_of(patched))
         gang = await self._write(plan)
         state = None
         if backend.needs_gate:  # else it reads PodGangs itself

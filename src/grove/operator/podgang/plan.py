@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+import msgspec
+
 from grove.api.conditions import SCHEDULER_OBJECTS_READY
 from grove.api.core import Pod
 from grove.api.meta import Json, find_condition
+from grove.api.patch import apply_merge_patch
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang, PodGangStatus
 from grove.backends import base
@@ -50,7 +53,8 @@ class GangPlan:
 
     `nothing`: it is as it should be, or its deletion is the event to wait for. `taken`: somebody else's object stands
     under its name. `adopt`: what stands there is nobody's, and becomes ours. `write` is create or patch, which may wait
-    up to `wait_s` for more pods, then the objects by which another scheduler learns of it, then the status.
+    up to `wait_s` for more pods, then the status; objects by which another scheduler learns of it are written after a
+    create, and before a patch.
     """
 
     observed: ObservedGang
@@ -59,6 +63,14 @@ class GangPlan:
     wanted: WantedGang | None = None
     patch: Json | None = None
     wait_s: float | None = None
+
+    @property
+    def patched(self) -> PodGang | None:
+        """A gang of ours, as it will be once it is patched; None if nothing is to be patched."""
+        gang = self.observed.gang
+        if gang is None or not self.patch or self.act == "adopt":
+            return None
+        return msgspec.convert(apply_merge_patch(msgspec.to_builtins(gang), self.patch), PodGang, strict=False)
 
     def pods_of(self, gang: PodGang) -> list[Pod]:
         """The pods that a gang lists and that are there to stay."""
