@@ -66,8 +66,8 @@ async def test_the_annotation_names_another_clique_and_running_pods_follow_it_at
     await world.client.patch(PodCliqueSet, "demo", change, world.namespace)
 
     async def follows() -> bool:
-        of_set, of_group = await set_selector(world, "demo"), await group_selector(world, "demo-0-grp")
-        return "clique-name=work" in of_set and "clique-name=work" in of_group
+        of_groups = [await group_selector(world, f"demo-{replica}-grp") for replica in range(2)]
+        return all("clique-name=work" in one for one in (await set_selector(world, "demo"), *of_groups))
 
     await world.eventually(follows)
     assert await matched(world, await set_selector(world, "demo")) == [
