@@ -192,6 +192,32 @@ async def test_compute_domains_come_and_go_with_their_replica(cluster: object) -
         await world.eventually(lambda: _domains_are(world, []))
 
 
+@pytest.mark.simulated
+async def test_a_domain_of_somebody_else_is_told_and_not_taken_for_ours(cluster: object) -> None:
+    await install_compute_domains(cluster)
+    async with operating(cluster, config=MNNVL) as world:
+        theirs = {"metadata": {"name": "mn-0-fast", "namespace": world.namespace}, "spec": {"numNodes": 0}}
+        await world.client.create(COMPUTE_DOMAIN, theirs)
+        gpu = clique("w")
+        gpu["spec"]["podSpec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+        await world.apply(pcs("mn", gpu, metadata={"annotations": {"grove.io/mnnvl-group": "fast"}}))
+
+        async def told() -> bool:
+            errors = (await world.get(PodCliqueSet, "mn")).status.last_errors
+            return any("mn-0-fast exists and does not belong to mn" in one.description for one in errors)
+
+        await world.eventually(told)
+        assert "ComputeDomainCreateSuccessful" not in await world.event_reasons("mn")
+
+        await world.client.delete(COMPUTE_DOMAIN, "mn-0-fast", world.namespace)
+
+        async def healed() -> bool:
+            return not (await world.get(PodCliqueSet, "mn")).status.last_errors
+
+        await world.eventually(healed, 120)
+        assert await domains(world) == ["mn-0-fast"]
+
+
 @pytest.mark.simulated  # the refusal is our own
 async def test_a_set_that_cannot_go_because_of_its_domains_says_so(cluster: object) -> None:
     await install_compute_domains(cluster)

@@ -20,7 +20,7 @@ from grove.kube.client import Client
 from grove.kube.errors import AlreadyExists, KubeError, NotFound
 from grove.kube.store import Handler
 from grove.operator.shared.claims import FindTemplate, WantedClaims, surplus_compute_domains, wanted_compute_domains
-from grove.operator.shared.cluster.children_writer import Changes, Children
+from grove.operator.shared.cluster.children_writer import Changes, Children, taken
 from grove.operator.shared.cluster.optional_kinds import OptionalKinds
 from grove.operator.shared.diff import finalizer_patch, refers_to
 
@@ -139,7 +139,7 @@ class ComputeDomains:
             present = {domain["metadata"]["name"] for domain in observed}
             for domain in wanted:
                 if domain["metadata"]["name"] not in present:
-                    await self._create(domain)
+                    await self._create(pcs, domain)
                     changes.created.append(domain["metadata"]["name"])
         except KubeError as error:
             changes.failed(ErrorCode.SYNC_COMPUTE_DOMAIN, "sync ComputeDomains", error)
@@ -163,11 +163,13 @@ class ComputeDomains:
             return None
         return [domain for domain in page.items if refers_to(domain, pcs)]
 
-    async def _create(self, domain: Json) -> None:
+    async def _create(self, pcs: PodCliqueSet, domain: Json) -> None:
         try:
             await self._client.create(COMPUTE_DOMAIN, domain)
         except AlreadyExists:
-            pass
+            name, namespace = domain["metadata"]["name"], pcs.metadata.namespace
+            if not refers_to(await self._client.get(COMPUTE_DOMAIN, name, namespace), pcs):
+                raise taken(ComputeDomain, name, pcs) from None
 
     async def _release(self, domain: Json) -> None:
         meta = domain["metadata"]
