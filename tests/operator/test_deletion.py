@@ -12,6 +12,7 @@ from tests.support.operating import World, operating
 
 from grove.api import labels
 from grove.api.core import (
+    ControllerRevision,
     HorizontalPodAutoscaler,
     Pod,
     Role,
@@ -142,6 +143,7 @@ async def test_a_set_made_again_takes_on_what_it_was_deleted_without(world: Worl
     await world.available("kept")
     before = {pod.metadata.uid for pod in await world.pods()}
     kinds: tuple[type[Object], ...] = (PodClique, PodCliqueScalingGroup, PodGang, Service, HorizontalPodAutoscaler)
+    kinds = kinds if changed else (*kinds, ControllerRevision)
     children = {one.metadata.uid for kind in kinds for one in await world.list(kind)}
 
     await world.delete(PodCliqueSet, "kept", propagation="Orphan")

@@ -10,11 +10,12 @@ from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, condition, operating
 
 from grove.api.core import Pod, Service
-from grove.api.meta import Resource
+from grove.api.meta import Resource, find_condition
 from grove.api.node import PriorityClass
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.errors import Unavailable
 
 pytestmark = pytest.mark.older_too
@@ -171,6 +172,35 @@ async def test_a_name_that_somebody_else_has_is_told_not_taken_and_stops_nothing
     healed = await world.available("theirs")
     assert healed.status.last_errors == ()
     assert (await world.get(Service, "theirs-0")).spec.selector["app.kubernetes.io/part-of"] == "theirs"
+
+
+@pytest.mark.simulated
+async def test_trouble_that_lasts_is_told_once_with_the_time_it_began(world: World) -> None:
+    """At every level: it is tried again and again, and nothing is written about it."""
+    theirs = {"name": "long-0", "namespace": world.namespace}
+    await world.client.create(Service, {"metadata": theirs, "spec": {"clusterIP": "None", "selector": {"a": "b"}}})
+    spec = {"roleName": "m", "replicas": 0, "minAvailable": 1, "podSpec": {"containers": [{"name": "c", "image": "i"}]}}
+    await world.client.create(PodClique, {"metadata": {**theirs, "name": "long-0-g-1-m"}, "spec": spec})
+    await world.apply(pcs("long", clique("w"), clique("m"), groups=[group("g", "m", replicas=2)]))
+    objects: list[tuple[type[Any], str]] = [(PodCliqueSet, "long"), (PodCliqueScalingGroup, "long-0-g")]
+
+    async def failures() -> list[Any]:
+        found = [(await world.get(kind, name)).status.conditions for kind, name in objects]
+        return [one for conditions in found if (one := find_condition(conditions, "ReplicaFailure")) is not None]
+
+    async def told() -> bool:
+        return len(await failures()) == 2
+
+    await world.eventually(told)
+    await world.cluster.settle(60.0)
+    before, written = await failures(), world.writes()
+
+    await world.cluster.settle(600.0)
+
+    assert await failures() == before
+    said = world.writes() - written
+    assert not said["patch", "podcliquesets/status"]
+    assert not said["patch", "podcliquescalinggroups/status"]
 
 
 async def test_a_gang_name_that_another_set_has_is_told(world: World) -> None:

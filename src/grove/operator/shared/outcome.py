@@ -117,10 +117,16 @@ def _last_operation(before: LastOperation | None, outcome: Outcome, now: datetim
     return LastOperation(type=kind, state=state, description=description, last_update_time=now)
 
 
-def _with_failure(conditions: Conditions, outcome: Outcome, now: datetime) -> Conditions:
-    """The conditions with `ReplicaFailure` among them while something is refused, and without it otherwise."""
+def _with_failure(conditions: Conditions, before: Conditions, outcome: Outcome, now: datetime) -> Conditions:
+    """The conditions with `ReplicaFailure` among them while something is refused, and without it otherwise.
+
+    One that was there `before` is gone from those of a complete pass, and comes back with its time.
+    """
     if not outcome.errors:
         return without_condition(conditions, REPLICA_FAILURE)
+    old = find_condition(before, REPLICA_FAILURE)
+    if old is not None and find_condition(conditions, REPLICA_FAILURE) is None:
+        conditions = (*conditions, old)
     code, message = outcome.errors[0]
     reason = FAILED_DELETE if "_DELETE_" in code else FAILED_CREATE
     if _NO_PRIORITY_CLASS in message:
@@ -139,7 +145,7 @@ def with_outcome(status: S, before: S, outcome: Outcome, shown: Outcome, now: da
     return structs.replace(
         status,
         observed_generation=status.observed_generation if outcome.is_complete else before.observed_generation,
-        conditions=_with_failure(status.conditions, shown, now),
+        conditions=_with_failure(status.conditions, before.conditions, shown, now),
         last_errors=_last_errors(before.last_errors, shown, now),
         last_operation=_last_operation(before.last_operation, shown, now),
     )

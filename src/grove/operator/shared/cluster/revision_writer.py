@@ -8,14 +8,15 @@ import structlog
 from grove.api import labels
 from grove.api.core import ControllerRevision
 from grove.api.hashes import generation_hash
-from grove.api.meta import Key
+from grove.api.meta import Json, Key
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.controller import DONE, Controller, Result
 from grove.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from grove.operator.podcliqueset.rollout import next_revisions
-from grove.operator.shared.diff import is_controlled_by, is_left_behind
+from grove.operator.shared.cluster.children_writer import check_owner
+from grove.operator.shared.diff import adoption, is_controlled_by, is_left_behind, is_orphan
 
 PAGE = 500
 SETTLE_S = 1.0
@@ -37,7 +38,7 @@ class Revisions:
         if new is None:
             if old is not None:
                 self._kept.pop(old.metadata.uid, None)
-        elif old is None or old.metadata.generation != new.metadata.generation:
+        elif old is None or (old.metadata.uid, old.metadata.generation) != (new.metadata.uid, new.metadata.generation):
             self.controller.add(new.key, after_s=SETTLE_S)
 
     async def reconcile(self, key: Key) -> Result:
@@ -63,16 +64,27 @@ class Revisions:
             try:
                 await self._client.create(ControllerRevision, steps.create)
             except AlreadyExists:
-                there = await self._client.get(ControllerRevision, steps.create["metadata"]["name"], meta.namespace)
-                if there.metadata.is_deleting or is_left_behind(there, pcs):
-                    raise Conflict(f"revision {there.metadata.name} is still being deleted") from None
-                if not is_controlled_by(there, pcs):
-                    log.info("a revision of that name belongs to somebody else", set=str(meta.key))
+                await self._take_on(pcs, steps.create)
         if steps.renumber is not None:
             name, number = steps.renumber
             await self._client.patch(ControllerRevision, name, {"revision": number}, meta.namespace)
         for name in steps.delete:
             await self._client.delete(ControllerRevision, name, meta.namespace)
+
+    async def _take_on(self, pcs: PodCliqueSet, wanted: Json) -> None:
+        """The name of a revision is taken: by our own write, or by what an earlier set of the name left."""
+        name, namespace = wanted["metadata"]["name"], pcs.metadata.namespace
+        try:
+            there = await self._client.get(ControllerRevision, name, namespace)
+        except NotFound:
+            raise Conflict(f"revision {name} is gone by now") from None
+        if there.metadata.is_deleting or is_left_behind(there, pcs):
+            raise Conflict(f"revision {name} is still being deleted")
+        if is_orphan(there, wanted):
+            await check_owner(self._client, pcs)
+            await self._client.patch(ControllerRevision, name, adoption(wanted, there), namespace)
+        elif not is_controlled_by(there, pcs):
+            log.info("a revision of that name belongs to somebody else", set=str(pcs.key))
 
     async def _there(self, pcs: PodCliqueSet) -> list[ControllerRevision]:
         """What is kept of a set. The first question reads all sets' at once: after a restart everybody is asked for."""
