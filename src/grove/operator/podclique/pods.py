@@ -7,6 +7,7 @@ own index.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -90,20 +91,16 @@ def plan_pods(
     staying: list[Pod] = []
     removals: list[Removal] = []
     due: list[float] = []
+    reasons = ((stuck, PARENT_AT_ZERO), (restart, RESTARTED), (replace, OUTDATED))  # of two the later one counts
+    taken = {uid: why for uids, why in reasons for uid in uids}
     pods = list(pods)
     for pod in pods:
         reason = _loss(pod, now, gone_since, due)
         if pod.metadata.is_deleting:
             if reason == NODE_GONE:
                 removals.append(Removal(pod, NODE_GONE, force=True))
-        elif reason:
+        elif reason := reason or taken.get(pod.metadata.uid, ""):
             removals.append(Removal(pod, reason, force=reason == NODE_GONE))
-        elif pod.metadata.uid in replace:
-            removals.append(Removal(pod, OUTDATED))
-        elif pod.metadata.uid in restart:
-            removals.append(Removal(pod, RESTARTED))
-        elif pod.metadata.uid in stuck:
-            removals.append(Removal(pod, PARENT_AT_ZERO))
         else:
             staying.append(pod)
     staying, doubled = _one_per_index(staying)
@@ -122,8 +119,8 @@ def plan_pods(
 
     used = {index for pod in staying if (index := pod_index(pod)) is not None}
     fresh = free_indexes(used, max(0, wanted - len(staying)))
-    taken = {pod.metadata.name for pod in pods}
-    create = [build_pod(blueprint, index, _unused_name(clique.metadata.name, taken, rng)) for index in fresh]
+    names_taken = {pod.metadata.name for pod in pods}
+    create = [build_pod(blueprint, index, _unused_name(clique.metadata.name, names_taken, rng)) for index in fresh]
     stays = {pod.metadata.uid for pod in staying}
     return PodPlan(
         delete=removals,
@@ -146,13 +143,7 @@ def pod_index(pod: Pod) -> int | None:
 
 def free_indexes(used: Collection[int], count: int) -> list[int]:
     """The lowest `count` indexes that are free, ascending: holes are filled before the end grows."""
-    found: list[int] = []
-    index = 0
-    while len(found) < count:
-        if index not in used:
-            found.append(index)
-        index += 1
-    return found
+    return list(itertools.islice((index for index in itertools.count() if index not in used), count))
 
 
 def expected_hash(clique: PodClique, pcs: PodCliqueSet) -> str:
