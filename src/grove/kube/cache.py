@@ -112,11 +112,14 @@ class Cache:
             informer.store.wrote(answer, echo=echo)
         return answer
 
-    def removed(self, obj: Object) -> None:
-        """Shows an object that we deleted, or that was not there to be deleted, as being deleted."""
+    def removed(self, obj: Object, *, by_label: bool = False) -> None:
+        """Shows an object that we deleted, or that was not there to be deleted, as being deleted.
+
+        What was deleted `by_label` may turn out to have had others by then.
+        """
         informer = self._informers.get(type(obj))
         if informer is not None:
-            informer.store.removed(obj.key, obj.metadata.uid)
+            informer.store.removed(obj.key, obj.metadata.uid, labels=obj.metadata.labels if by_label else None)
 
     def is_echo(self, obj: Object) -> bool:
         """For a handler of `type(obj)`: whether it hears of a write that was said to be no news to it."""

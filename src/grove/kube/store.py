@@ -11,7 +11,7 @@ and their `old` is what it showed before: our own writes change what is read, ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Generic, NamedTuple, TypeVar
 
@@ -51,6 +51,8 @@ class _Ahead(NamedTuple, Generic[T]):
     uid: str
     gone: bool = False
     echo: str = ""
+    labels: Mapping[str, str] | None = None
+    """Of something deleted by its labels, those it had: with others it may have been passed over."""
 
 
 class Store(Generic[T]):
@@ -110,13 +112,19 @@ class Store(Generic[T]):
         self._ahead[key] = _Ahead(shown, revision, obj.metadata.uid, echo=version)
         self._index(key, obj)
 
-    def removed(self, key: Key, uid: str) -> None:
-        """We deleted the object, or were told that it is gone: it is not to be counted on any more."""
+    def removed(self, key: Key, uid: str, *, labels: Mapping[str, str] | None = None) -> None:
+        """We deleted the object, or were told that it is gone: it is not to be counted on any more.
+
+        With `labels` it was deleted by those: shown with others, and not as being deleted, it is counted on again,
+        because an edit that we had not seen kept it.
+        """
         held, ahead = self._objects.get(key), self._ahead.get(key)
         if held is None or held.metadata.uid != uid or held.metadata.is_deleting:
             return
+        if labels not in (None, held.metadata.labels):
+            return
         shown, revision = ahead.shown if ahead is not None else held, revision_of(held.metadata.resource_version)
-        self._ahead[key] = _Ahead(shown, revision, uid, gone=True)
+        self._ahead[key] = _Ahead(shown, revision, uid, gone=True, labels=labels)
         self._index(key, _deleting(held))
 
     def is_echo(self, obj: T) -> bool:
@@ -186,8 +194,11 @@ class Store(Generic[T]):
         elif ahead.revision > revision:  # ours is newer still
             self._ahead[key] = ahead._replace(shown=obj)
         elif ahead.gone and obj is not None and obj.metadata.uid == ahead.uid and not obj.metadata.is_deleting:
-            self._ahead[key] = ahead._replace(shown=obj)
-            self._index(key, _deleting(obj))
+            if ahead.labels in (None, obj.metadata.labels):
+                self._ahead[key] = ahead._replace(shown=obj)
+                self._index(key, _deleting(obj))
+            else:
+                self._index(key, obj)
         elif obj is None or ahead.gone or ahead.revision != revision:
             self._index(key, obj)  # else it is the very version that is read already
         if old is not None or obj is not None:

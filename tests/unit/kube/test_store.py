@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from tests.unit.kube.api import Thing
 
 from grove.api.meta import Key, ObjectMeta, OwnerReference
@@ -179,6 +180,23 @@ def test_what_we_deleted_is_shown_as_leaving_until_the_watch_shows_it() -> None:
     store.remove(thing("a", 7))
     store.put(thing("a", 8, uid="another"))
     assert [t.metadata.is_deleting for t in store.list()] == [False], "another object of the same name"
+
+
+def test_what_we_deleted_by_its_labels_counts_again_when_it_had_others_by_then() -> None:
+    def labelled(version: int, replica: str) -> Thing:
+        one = thing("a", version)
+        return structs.replace(one, metadata=structs.replace(one.metadata, labels={"replica": replica}))
+
+    store = Store[Thing]()
+    store.put(labelled(5, "1"))
+    store.removed(Key("ns", "a"), "uid-a", labels={"replica": "1"})
+    store.put(labelled(6, "1"))
+    assert [one.metadata.is_deleting for one in store.list()] == [True], "an edit of something else tells nothing"
+    store.put(labelled(7, ""))
+    assert [one.metadata.is_deleting for one in store.list()] == [False]
+
+    store.removed(Key("ns", "a"), "uid-a", labels={"replica": "1"})
+    assert [one.metadata.is_deleting for one in store.list()] == [False], "the edit was seen before the answer came"
 
 
 def test_a_deletion_says_nothing_about_a_later_object_of_the_same_name() -> None:

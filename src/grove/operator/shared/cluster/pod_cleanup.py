@@ -77,13 +77,14 @@ async def delete_replicas(
         for kind in (Service, Pod, PodClique, PodCliqueScalingGroup):
             found = [one for one in cache.by_index(kind, SET, pcs.key) if replica_of(one.metadata) in of]
             own = [one for one in found if is_own(one, of)]
-            if own and len(own) == len(found):
+            by_label = len(own) == len(found)
+            if own and by_label:
                 own = own if await _delete_all(client, pcs, kind, part) else []
             else:
                 own = await _delete_each(client, pcs, own)
             gone.extend(own)
             for one in own:
-                cache.removed(one)
+                cache.removed(one, by_label=by_label)
 
     selector, chunks = labelsets.set_selector(pcs.metadata.name), _chunks(sorted(replicas))
     await asyncio.gather(*(delete_part(_part(selector, chunk), frozenset(chunk)) for chunk in chunks))
