@@ -49,7 +49,9 @@ from tests.bench.operator_bench import (
 from tests.bench.planes import stock_plane
 from tests.support.manifests import clique, pcs
 
-PAIRS, AT_ONCE = 240, 20
+PAIRS, AT_ONCE = int(os.environ.get("GROVE_BENCH_PAIRS", "240")), 20
+NOBODY = 10_000
+"""The number of a parent that is not there."""
 REPLICAS, NODES = 100, 32
 SETS, DELAY_S = 20, 5
 POD = Pod.RESOURCE
@@ -90,7 +92,7 @@ class Releases:
     async def alone(self, *, bare: bool = False) -> tuple[float, float]:
         """Seconds from the start of one such process to its first look at the pods, and its memory then, in MB."""
         began = time.perf_counter()
-        child = await self._start(0, bare=bare)
+        child = await self._start(NOBODY, bare=bare)
         await _said(child, "waiting for")
         seconds = time.perf_counter() - began
         memory_mb = _peak_mb(child.pid)

@@ -58,6 +58,18 @@ def asked_times(
     return sorted(times[port]), sorted(times[idle_port])
 
 
+def fetched(engines_port: int) -> float:
+    """The share of a core that getting the same pages takes, without a look at them."""
+    child, _ = started("fetch", str(engines_port), str(PODS))
+    assert child.stdin is not None
+    assert child.stdout is not None
+    time.sleep(3 * INTERVAL_S)
+    child.stdin.close()
+    core: float = json.loads(child.stdout.readline())
+    child.wait(timeout=30)
+    return core
+
+
 def run(results: dict[str, Figure]) -> None:
     engines, engines_port = started("engines")
     idle, idle_port = started("idle")
@@ -84,12 +96,15 @@ def run(results: dict[str, Figure]) -> None:
         assert reader.stdout is not None
         reader.stdin.close()
         cost = json.loads(reader.stdout.readline())
+        least_core = fetched(engines_port)
     finally:
         for child in (reader, engines, idle):
             child.kill()
             child.wait()
     core, mb = (cost[f"serving {what}"] + cost[f"reading {what}"] for what in ("core", "mb"))
-    results["metrics: 4,000 pods, 200 KB each 10 s, of a core"] = Figure(100 * core, "%", "≤ 50 %")
+    results["metrics: 4,000 pods, 200 KB each 10 s, of a core"] = Figure(
+        100 * core, "%", "≤ 50 %; floor: pages that nobody looks at", 100 * least_core
+    )
     results["metrics: the serving process' part of it"] = Figure(100 * cost["serving core"], "%")
     results["metrics: both processes' memory"] = Figure(mb, "MB", "≤ 300 MB")
     results["metrics: pages read"] = Figure(cost["per_s"], "/s", f"≥ {PODS / INTERVAL_S:g} /s")

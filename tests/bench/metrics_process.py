@@ -2,7 +2,8 @@
 
 `engines` prints its port and answers every path but `/jump`, which raises the queue. `reader PORT PODS` reads them all
 each ten seconds, serves the metrics APIs over plain HTTP, prints its port, and when its stdin closes what it cost.
-`idle` answers everything and does nothing else.
+`idle` answers everything and does nothing else. `fetch PORT PODS` gets as many pages as often, looks at none, and says
+when its stdin closes what share of a core that took.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 from aiohttp import web
 
 from grove.api import labels as key
@@ -133,6 +135,30 @@ async def idle() -> None:
     await asyncio.Event().wait()
 
 
+async def fetch(port: int, pods: int) -> None:
+    """What the pages cost whoever gets them, by the HTTP library that the reader has."""
+    turns = asyncio.Semaphore(32)
+    print(port, flush=True)
+
+    async def get(number: int) -> None:
+        async with turns, http.get(f"http://127.0.0.1:{port}/p{number}") as answer:
+            await answer.read()
+
+    async def get_all() -> None:
+        while True:
+            began = time.monotonic()
+            await asyncio.gather(*(get(number) for number in range(pods)))
+            await asyncio.sleep(max(0.0, began + 10.0 - time.monotonic()))
+
+    async with aiohttp.ClientSession() as http:
+        getting = asyncio.get_running_loop().create_task(get_all())
+        began, used = time.monotonic(), time.process_time()
+        await asyncio.to_thread(sys.stdin.read)
+        print(json.dumps((time.process_time() - used) / (time.monotonic() - began)), flush=True)
+        getting.cancel()
+        await asyncio.gather(getting, return_exceptions=True)
+
+
 def own_page(readings: Readings) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     """Our page for a Prometheus, on the loop that also answers autoscalers."""
 
@@ -159,6 +185,9 @@ def peak_mb(pid: int) -> float:
 if __name__ == "__main__":
     if sys.argv[1] == "engines":
         asyncio.run(engines())
+    elif sys.argv[1] == "fetch":
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(fetch(int(sys.argv[2]), int(sys.argv[3])))
     elif sys.argv[1] == "idle":
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(idle())

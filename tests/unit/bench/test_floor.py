@@ -6,6 +6,7 @@ from collections import Counter
 
 from tests.bench.figures import Figure
 from tests.bench.floor import numbered, unavoidable
+from tests.bench.scale import cell
 from tests.support.manifests import clique, group, many_pairs, pcs
 
 from grove.api.meta import Json
@@ -47,3 +48,15 @@ def test_nothing_ties_the_objects_to_an_operator() -> None:
 def test_a_figure_says_how_far_it_is_above_its_floor() -> None:
     assert Figure(5.0, "s", "", 4.0).ratio == 1.25
     assert Figure(5.0, "s").ratio is None
+
+
+def test_pods_that_kube_scheduler_places_are_made_for_it() -> None:
+    made = unavoidable(many_pairs("big", 1), scheduler="default-scheduler")
+    assert {one["spec"].get("schedulerName") for one in made if one["kind"] == "Pod"} == {"default-scheduler"}
+    assert not any("schedulerName" in one["spec"] for one in made if one["kind"] == "Service")
+
+
+def test_growth_is_shown_with_its_ratio_where_it_has_a_floor() -> None:
+    column = {"ten sets made, s": 30.0, "ten sets made, floor, s": 20.0, "memory, operator, MB": 170.0}
+    assert cell("ten sets made, s", column) == "30.0 (1.50 x)"
+    assert cell("memory, operator, MB", column) == "170.0"
