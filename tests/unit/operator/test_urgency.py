@@ -5,12 +5,18 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from msgspec import structs
 
 from grove.api.meta import Condition
 from grove.api.podclique import PodCliqueSpec, PodCliqueStatus, PodCliqueUpdateProgress
-from grove.api.podcliqueset import PodCliqueSetStatus, PodCliqueSetUpdateProgress
+from grove.api.podcliqueset import PodCliqueSetStatus, PodCliqueSetUpdateProgress, PodGangStatusEntry, ReplicaUpdate
 from grove.api.podgang import PodGangStatus
-from grove.api.scalinggroup import PodCliqueScalingGroupSpec, PodCliqueScalingGroupStatus
+from grove.api.scalinggroup import (
+    PodCliqueScalingGroupSpec,
+    PodCliqueScalingGroupStatus,
+    PodCliqueScalingGroupUpdateProgress,
+    ReplicasSelectedToUpdate,
+)
 from grove.api.status import LastError
 from grove.operator.shared.status_batching import clique_news, gang_news, group_news, set_news
 
@@ -124,6 +130,47 @@ def test_group_news(before: int, after: int, news: bool) -> None:
 def test_set_news(before: int, after: int, news: bool) -> None:
     old, new = (PodCliqueSetStatus(available_replicas=count) for count in (before, after))
     assert set_news(5, old, new) is news
+
+
+@pytest.mark.parametrize(
+    ("change", "news"),
+    [
+        pytest.param({"pod_gang_statuses": (PodGangStatusEntry(name="a-0", phase="Starting"),)}, False,
+                     id="a gang starts anew"),
+        pytest.param({"updated_replicas": 3}, False, id="one more is up to date"),
+        pytest.param({"update_progress": PodCliqueSetUpdateProgress(updated_pod_cliques_count=1)}, False,
+                     id="an update counts"),
+        pytest.param({"update_progress": PodCliqueSetUpdateProgress(
+            currently_updating=(ReplicaUpdate(replica_index=1),))}, True, id="a replica was chosen"),
+        pytest.param({"update_progress": PodCliqueSetUpdateProgress(update_ended_at=NOW)}, True, id="an update ended"),
+        pytest.param({"observed_generation": 8}, True, id="a change was seen"),
+    ],
+)  # fmt: skip
+def test_what_is_news_of_a_set_all_of_whose_replicas_are_available(change: dict[str, object], news: bool) -> None:
+    before = PodCliqueSetStatus(
+        observed_generation=7, available_replicas=5, update_progress=PodCliqueSetUpdateProgress()
+    )
+    assert set_news(5, before, structs.replace(before, **change)) is news
+
+
+@pytest.mark.parametrize(
+    ("change", "news"),
+    [
+        pytest.param({"updated_replicas": 2}, False, id="one more is up to date"),
+        pytest.param({"update_progress": PodCliqueScalingGroupUpdateProgress(updated_pod_cliques_count=1)}, False,
+                     id="an update counts"),
+        pytest.param({"update_progress": PodCliqueScalingGroupUpdateProgress(
+            ready_replica_indices_selected_to_update=ReplicasSelectedToUpdate(current=1))}, True,
+            id="a replica was taken"),
+        pytest.param({"observed_generation": 8}, True, id="a change was seen"),
+    ],
+)  # fmt: skip
+def test_what_is_news_of_a_group_all_of_whose_replicas_are_available(change: dict[str, object], news: bool) -> None:
+    before = PodCliqueScalingGroupStatus(
+        observed_generation=7, available_replicas=3, update_progress=PodCliqueScalingGroupUpdateProgress()
+    )
+    spec = PodCliqueScalingGroupSpec(replicas=3, min_available=2)
+    assert group_news(spec, before, structs.replace(before, **change)) is news
 
 
 def test_a_replica_that_an_update_takes_down_is_no_news() -> None:

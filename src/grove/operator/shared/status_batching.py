@@ -111,9 +111,9 @@ def group_news(
     wanted, need = spec.replicas, group_floor(spec.replicas, spec.min_available)
     return (
         before.last_errors != after.last_errors
-        or before.update_progress != after.update_progress
+        or _group_step(before) != _group_step(after)
         or (before.available_replicas >= need) != (after.available_replicas >= need)
-        or after.available_replicas == wanted
+        or (after.available_replicas == wanted and _whole_of(before) != _whole_of(after))
         or _turned(before.conditions, after.conditions)
     )
 
@@ -121,12 +121,33 @@ def group_news(
 def set_news(replicas: int, before: PodCliqueSetStatus, after: PodCliqueSetStatus) -> bool:
     return (
         before.last_errors != after.last_errors
-        or before.update_progress != after.update_progress
+        or _set_step(before) != _set_step(after)
         or before.current_generation_hash != after.current_generation_hash
         or (after.available_replicas < before.available_replicas and not is_open(after.update_progress))
-        or after.available_replicas == replicas
+        or (after.available_replicas == replicas and _whole_of(before) != _whole_of(after))
         or _turned(before.conditions, after.conditions)
     )
+
+
+def _whole_of(status: PodCliqueSetStatus | PodCliqueScalingGroupStatus) -> tuple[int, int | None]:
+    """What makes it news that all replicas are available: some were not, or a change by the user was seen."""
+    return status.available_replicas, status.observed_generation
+
+
+def _set_step(status: PodCliqueSetStatus) -> tuple[object, ...]:
+    """What of an update somebody waits for: begin, end, who is being updated, when it last got on; not its counts."""
+    found = status.update_progress
+    if found is None:
+        return ()
+    return found.update_started_at, found.update_ended_at, found.currently_updating, found.last_progress_time
+
+
+def _group_step(status: PodCliqueScalingGroupStatus) -> tuple[object, ...]:
+    found = status.update_progress
+    if found is None:
+        return ()
+    selected = found.ready_replica_indices_selected_to_update
+    return found.update_started_at, found.update_ended_at, found.pod_clique_set_generation_hash, selected
 
 
 def gang_news(before: PodGangStatus, after: PodGangStatus, *, scheduler_reports: bool = False) -> bool:
