@@ -29,8 +29,8 @@ from grove.sim.store import Change
 ROOM = Path(grove.demo.__file__).parent
 SAMPLES = Path(__file__).parents[2] / "samples"
 TOUR = load_scenario(ROOM / "tour.yaml")
-TENTH = 0.06
-"""The story's times are rounded to tenths of a second."""
+TENTH = 0.1
+"""The story's times are rounded to tenths of a second, and begin some milliseconds after those of the witness."""
 LINE = re.compile(r"^\[ *([\d.]+) s\] (.*)$")
 LEVELS = {"zone": "topology.kubernetes.io/zone", "block": "topology.kubernetes.io/block",
           "rack": "topology.kubernetes.io/rack"}  # fmt: skip
