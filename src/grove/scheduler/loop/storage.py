@@ -322,4 +322,4 @@ def _limits(node: CSINode | None) -> dict[str, int]:
 
 
 def _node_of(pod: Pod | None) -> list[str]:
-    return [pod.spec.node_name] if pod is not None and pod.spec.node_name and claim_names(pod) else []
+    return [pod.spec.node_name] if pod is not None and pod.spec.node_name and _claim_keys(pod) else []

@@ -58,8 +58,8 @@ def tree_of(view: View, gang: GangState, strategy: Strategy, *, placed: bool = T
             if not view.is_ours(pod) or pod.is_gated or view.is_leaving(pod):
                 continue
             may_preempt = may_preempt and pod.spec.preemption_policy != "Never"
-        known = view.facts(pod)
-        facts[pod.metadata.key] = wishing(known if placed else known.on(""), wishes)
+        known = view.facts(pod) if placed else view.facts(pod).on("")
+        facts[pod.metadata.key] = wishing(known, wishes) if wishes else known
     if linked := gang.podgang.metadata.annotations.get(labels.NETWORK_AFFINITY):
         facts = _near_peers(view, gang, facts, linked, wishes, placed=placed)
     podgang = gang.podgang
