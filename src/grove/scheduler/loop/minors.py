@@ -36,7 +36,7 @@ from grove.scheduler.devices.wants import (
     Want,
     want_of,
 )
-from grove.scheduler.loop.preparing import PodNotes
+from grove.scheduler.loop.sources import PodNotes
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.reading import pod_requests

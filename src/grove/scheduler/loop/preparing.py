@@ -1,4 +1,4 @@
-"""Writes down what a pod got before it is bound: `PodNotes` into one annotation of it, `ClaimWriter` into its claims.
+"""Writes into claims what they got, before their pods are bound.
 
 Each claim gets its allocation, if it has none, and the pod's name among its users; both under the version that was
 read, for others write to shared claims too. Pods of ours that share a claim are written together.
@@ -14,47 +14,13 @@ import msgspec
 from grove.api.core import Pod, ResourceClaim
 from grove.api.meta import Json, Key
 from grove.kube.client import Client
-from grove.kube.errors import Conflict, ConnectionLost, KubeError, NotFound, NotLeader, TooManyRequests, Unavailable
+from grove.kube.errors import Conflict, ConnectionLost, KubeError, NotLeader, TooManyRequests, Unavailable
 from grove.scheduler.devices.devices import allocation
 from grove.scheduler.loop.claims import DeviceClaims, claim_names
-from grove.scheduler.model.facts import PodFacts
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 MOST_USERS = 256
 RETRY_S, MAX_RETRY_S = 0.05, 2.0
-
-
-class PodNotes:
-    """What a pod got, in one annotation, taken off where it is not so any more. `what` it is about, for people."""
-
-    def __init__(self, client: Client, annotation: str, what: str) -> None:
-        self._client, self._annotation, self._what = client, annotation, what
-        self._noted: set[str] = set()
-        """Uids of waiting pods that say something, or may: the cache may lag behind what was written."""
-
-    def may_be_on(self, uid: str, known: Pod | None) -> bool:
-        """Whether a pod may say something, by the cache or by what was written."""
-        return uid in self._noted or (known is not None and self._annotation in known.metadata.annotations)
-
-    def forget(self, uid: str) -> None:
-        self._noted.discard(uid)
-
-    async def write(self, pod: PodFacts, text: str | None) -> str:
-        """Writes the text on the pod, or takes it off; the trouble with that, if any."""
-        body = {"metadata": {"annotations": {self._annotation: text}, "uid": pod.uid}}
-        if text is not None:
-            self._noted.add(pod.uid)
-        try:
-            await self._client.patch(Pod, pod.name, body, pod.namespace)
-            if text is None:
-                self.forget(pod.uid)
-        except NotFound:
-            return ""  # the bind will find out
-        except NotLeader:
-            raise
-        except KubeError as error:
-            return f"{self._what} could not be written on it: {error}"
-        return ""
 
 
 class Lost(Exception):

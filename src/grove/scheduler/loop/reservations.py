@@ -28,8 +28,8 @@ from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.events import Recorder
 from grove.scheduler.loop import metrics
-from grove.scheduler.loop.preparing import PodNotes
 from grove.scheduler.loop.reservation_status import ReservationStatus, is_there, reservation_of
+from grove.scheduler.loop.sources import PodNotes
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PODS, SLOT, PodFacts, Requests, Shape
 from grove.scheduler.model.reading import pod_requests

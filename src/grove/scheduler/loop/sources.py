@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from grove.api.core import Pod
+from grove.kube.client import Client
+from grove.kube.errors import KubeError, NotFound, NotLeader
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import Running
 from grove.scheduler.evict.victims import Vacancies
@@ -18,6 +20,39 @@ from grove.scheduler.model.facts import PodFacts, Requests, Shape
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reading import read_pod
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
+
+
+class PodNotes:
+    """What a pod got, in one annotation, taken off where it is not so any more. `what` it is about, for people."""
+
+    def __init__(self, client: Client, annotation: str, what: str) -> None:
+        self._client, self._annotation, self._what = client, annotation, what
+        self._noted: set[str] = set()
+        """Uids of waiting pods that say something, or may: the cache may lag behind what was written."""
+
+    def may_be_on(self, uid: str, known: Pod | None) -> bool:
+        """Whether a pod may say something, by the cache or by what was written."""
+        return uid in self._noted or (known is not None and self._annotation in known.metadata.annotations)
+
+    def forget(self, uid: str) -> None:
+        self._noted.discard(uid)
+
+    async def write(self, pod: PodFacts, text: str | None) -> str:
+        """Writes the text on the pod, or takes it off; the trouble with that, if any."""
+        body = {"metadata": {"annotations": {self._annotation: text}, "uid": pod.uid}}
+        if text is not None:
+            self._noted.add(pod.uid)
+        try:
+            await self._client.patch(Pod, pod.name, body, pod.namespace)
+            if text is None:
+                self.forget(pod.uid)
+        except NotFound:
+            return ""  # the bind will find out
+        except NotLeader:
+            raise
+        except KubeError as error:
+            return f"{self._what} could not be written on it: {error}"
+        return ""
 
 
 class Sources:
