@@ -7,7 +7,7 @@ are written down by `preparing`. Taking devices back when pods have gone is the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -108,6 +108,7 @@ class DeviceClaims(NodeSource):
             return NO_NEEDS
         marks: dict[str, int] = {}
         own: list[Wants] = []
+        shared: list[Wants] = []
         terms: list[NodeTerms] = []
         for name, is_own in claim_names(pod):
             claim = self._find(Key(pod.metadata.namespace, name)) if name else None
@@ -126,10 +127,15 @@ class DeviceClaims(NodeSource):
             if is_own:
                 own.append(wants)
             elif wants.requests:
-                marks[SHARED] = 0  # where its users go is decided with them; see `sharing`
+                marks[SHARED] = 0  # where its users go is decided with them; see `decisions.Sharing`
+                shared.append(wants)
         asked = {**marks, **counted(own), **({whole: 1} if (whole := set_name(own)) else {})}
-        self._learn(own, whole)
-        return Needs(tuple(sorted(asked.items())), tuple(t for t in terms if t != ANYWHERE))
+        kinds: dict[str, Asked | tuple[Wants, ...]] = {
+            one.resource: one for wants in (*own, *shared) for one in wants.asked()
+        }
+        if whole:
+            kinds[whole] = tuple(own)
+        return Needs(tuple(sorted(asked.items())), tuple(t for t in terms if t != ANYWHERE), kinds=kinds)
 
     def _read(self, claim: ResourceClaim) -> tuple[Wants, list[Asked]]:
         """What a claim asks of its node, and what of devices that several nodes reach. Raises NotUnderstood."""
@@ -139,13 +145,16 @@ class DeviceClaims(NodeSource):
             raise NotUnderstood("alternatives, constraints and `All` are not understood for devices of several nodes")
         return wants.only(either for either in wants.requests if either[0] not in wide), wide
 
-    def _learn(self, wants: list[Wants], whole: str) -> None:
-        new = {one.resource: one for each in wants for one in each.asked() if one.resource not in self._asked}
-        if new or (whole and whole not in self._sets):
-            self._asked.update(new)
-            if whole:
-                self._sets[whole] = tuple(wants)
-            self._recount(list(self._devices.local))
+    def learn(self, kinds: Mapping[str, Asked | tuple[Wants, ...]]) -> None:
+        """Counts nodes by single requests, and by all requests of a pod together."""
+        if kinds.keys() <= self._asked.keys() | self._sets.keys():
+            return
+        for name, kind in kinds.items():
+            if isinstance(kind, Asked):
+                self._asked.setdefault(name, kind)
+            else:
+                self._sets[name] = kind
+        self._recount(list(self._devices.local))
 
     def _reach_of(self, one: Asked) -> NodeTerms:
         """Where a device of those that several nodes reach can be had."""
@@ -173,7 +182,6 @@ class DeviceClaims(NodeSource):
             wants, _ = self._read(claim)
             if wants.requests:
                 free[key] = wants
-                self._learn([wants], "")
         return homes, free
 
     def sites(self, snapshot: Snapshot, near: Mask, leaving: Collection[str] = ()) -> Sites:

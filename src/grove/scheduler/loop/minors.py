@@ -7,7 +7,7 @@ the kind of request. A node without a Device object is counted as before.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 import structlog
@@ -112,13 +112,16 @@ class Minors(NodeSource):
         valid = ((VALID, 1),) if self._faulty else ()
         if want is None or (want.is_plain and not self._mixed):
             return Needs(valid) if valid else NO_NEEDS
-        self._mix(want)
         name = f"{PREFIX}{want.words}"
-        if name not in self._wants:
-            self._wants[name] = want
-            self._stale.update(node.metadata.name for node in self._view.nodes.list())
         core = ((FREE_CORE, want.cards * want.core),) if want.cards and want.core else ()
-        return Needs(((name, 1), *core, *valid))
+        return Needs(((name, 1), *core, *valid), kinds={name: want})
+
+    def learn(self, kinds: Mapping[str, Want]) -> None:
+        for name, want in kinds.items():
+            self._mix(want)
+            if name not in self._wants:
+                self._wants[name] = want
+                self._stale.update(node.metadata.name for node in self._view.nodes.list())
 
     def _mix(self, want: Want) -> None:
         if not want.is_plain and not self._mixed:

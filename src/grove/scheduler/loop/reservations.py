@@ -102,12 +102,15 @@ class Reservations(NodeSource):
             if affinity is None:
                 return NO_NEEDS
             return Needs(blocked="no reservation that it asks for is free and for it")
-        for one in ways:
-            if one.name not in self._slots:
-                self._slots[one.name] = one
-                self._stale.update(self._held[name].node for name in one.reservations)
-        instead = tuple(tuple(sorted((*one.rest, (one.name, 1)))) for one in ways)
-        return Needs(instead=instead, only=affinity is not None)
+        kinds = {one.name: one for one in ways}
+        instead = tuple(tuple(sorted((*one.rest, (name, 1)))) for name, one in kinds.items())
+        return Needs(instead=instead, only=affinity is not None, kinds=kinds)
+
+    def learn(self, kinds: Mapping[str, Slots]) -> None:
+        for name, one in kinds.items():
+            if name not in self._slots:
+                self._slots[name] = one
+                self._stale.update(self._held[held].node for held in one.reservations)
 
     # The life of a placement
 
@@ -135,7 +138,7 @@ class Reservations(NodeSource):
         for pod in pods:
             known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name))
             needs = self.needs(known) if known is not None else NO_NEEDS
-            usable = frozenset(name for way in needs.instead for name in self._slots[slot_of(way)].reservations)
+            usable = frozenset(name for slots in needs.kinds.values() for name in slots.reservations)
             guests.append(Guest(pod.uid, pod.shape.used, usable, needs.only))
         here, free = self._without_leavers(node), self._free(node)
         try:

@@ -69,8 +69,13 @@ class Sources:
         self._counted = tuple(one.counts for one in self.all if one.counts)
 
     def read(self, pod: Pod) -> PodFacts:
-        """The facts of a pod, with what it needs of the sources."""
-        needs = [found for source in self.all if (found := source.needs(pod)) is not NO_NEEDS]
+        """The facts of a pod, with what it needs of the sources; they count nodes by that from now on."""
+        needs = []
+        for source in self.all:
+            if (found := source.needs(pod)) is not NO_NEEDS:
+                needs.append(found)
+                if found.kinds:
+                    source.learn(found.kinds)
         counted: Requests = ()
         if needs and not pod.spec.node_name:  # what a bound pod uses is counted on its node
             counted = tuple(item for one in needs for item in one.requests)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from grove.api.meta import Json
 from grove.scheduler.model.facts import NodeTerms, PodFacts, Requests, Shape
@@ -57,6 +57,8 @@ class Needs(NamedTuple):
     """Request sets that do instead of the containers' own, best first: something else gives the pod the rest."""
     only: bool = False
     """Whether its own requests do not do."""
+    kinds: Mapping[str, Any] = {}
+    """What the resources it names stand for, where the source counts nodes by what it was asked for; see `learn`."""
 
 
 NO_NEEDS = Needs()
@@ -95,6 +97,10 @@ class NodeSource(Protocol):
     def needs(self, pod: Pod) -> Needs:
         """What a pod asks for. Bound pods are asked too, for where they could go; their requests do not count."""
         return NO_NEEDS
+
+    def learn(self, kinds: Mapping[str, Any]) -> None:
+        """Counts nodes by these resources too from now on: a pod that was read needs them."""
+        return
 
     def reserve(self, pods: Sequence[PodFacts]) -> Refusal | None:
         """Sets aside what pods need on the nodes chosen for them: for all of them or, with the reason, for none.
