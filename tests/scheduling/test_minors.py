@@ -11,10 +11,15 @@ import pytest
 from tests.support.fleet import device, install
 from tests.support.gangs import Bench, gang, group, member_json, scheduling
 
-from grove.api.core import Event, PriorityClass
+from grove.api import labels
+from grove.api.core import Event, PodDisruptionBudget, PriorityClass
 from grove.api.koordinator import Device
+from grove.api.podgang import PodGang
+from grove.scheduler.loop.asked import Answers
+from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.replay.journal import Journal
 from grove.scheduler.replay.replay import replay
+from grove.show.reasons import sentence
 
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 K = "koordinator.sh/"
@@ -157,6 +162,50 @@ async def test_shares_and_places_are_preempted_for(
     again = list(replay(tmp_path))
     assert any(one.kind == "preempt" and one.recorded["found"] for one in again)
     assert [one for one in again if not one.is_same] == [], "what would come free is in the journal"
+
+
+@pytest.mark.simulated
+async def test_one_that_only_follows_explains_shares_that_are_asked_for_after_it_began(
+    cluster: Any, devices: None
+) -> None:
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1, gpus=1)
+        await cluster.client.create(Device, device(node, 1))
+        await cluster.client.create(PriorityClass, {"metadata": {"name": "low"}, "value": 10})
+        await bench.stop()
+        onlooker = Scheduler(bench.client, bench.config, cluster.clock, say=sentence)
+        async with onlooker.following():
+            await apply_wanting(bench, "late", HALF, "low")
+            await cluster.settle(0.5)
+            state = onlooker.view.gangs[f"{bench.namespace}/late"]
+            found = Answers(onlooker.view).diagnose(state).explanation
+            assert found is not None
+            assert found.fits, found.why
+
+
+@pytest.mark.simulated
+async def test_a_card_kept_for_a_gang_that_is_deleted_goes_to_who_waits_for_half_of_it(
+    cluster: Any, devices: None
+) -> None:
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1, gpus=2)
+        await cluster.client.create(Device, device(node, 2, pcie=2))
+        for name, value in (("low", 10), ("high", 100)):
+            await cluster.client.create(PriorityClass, {"metadata": {"name": name}, "value": value})
+        await cluster.settle(0.5)
+        await apply_wanting(bench, "under", WHOLE, "low")
+        await bench.expect({"under/w": 1})
+        budget = {
+            "metadata": {"name": "under", "namespace": bench.namespace},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {labels.POD_GANG: "under"}}},
+        }
+        await cluster.client.create(PodDisruptionBudget, budget)
+        await apply_wanting(bench, "over", PAIR, "high")
+        await bench.condition("over", "Nominated", status="True")
+        await apply_wanting(bench, "half", HALF, "low")
+        await bench.condition("half", status="False")
+        await bench.client.delete(PodGang, "over", bench.namespace)
+        await bench.expect({"under/w": 1, "half/w": 1})
 
 
 async def apply_wanting(bench: Bench, name: str, wanted: dict, priority: str) -> None:

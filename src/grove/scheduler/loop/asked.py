@@ -53,9 +53,11 @@ class Answers:
         turn = self._turns.get(gang.name) or readiness(gang, view.look(gang), self._base)
         gate = _gate(turn)
         try:
-            tree = at_best_homes(view, tree_of(view, gang, self._strategy))
+            tree = tree_of(view, gang, self._strategy)
         except BadGang as error:
             return Diagnosis(gang.name, False, Reason(INVALID, str(error)))
+        view.refresh()  # reading its pods may have shown what has to be counted on nodes for them
+        tree = at_best_homes(view, tree)
         own = _set_of(gang)
         others = [one for one in self._running if not self._is_of(one.name, own)] if most else []
         return Diagnosis(gang.name, False, gate, explain(view.snapshot, tree, others, gate=gate, most=most))

@@ -174,6 +174,7 @@ class Cycle:
 
     def _wake_helped(self, now_s: float) -> None:
         """Wakes whom it helps that room came, or that pods did which they look at."""
+        self._view.refresh()  # what units that went had is free
         self._relief.wake_helped(self._view.take_relief(), now_s)
         if self._view.take_moved():
             self._queue.wake(self._relief.sees_pods)
