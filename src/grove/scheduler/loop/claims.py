@@ -7,7 +7,7 @@ are written down by `preparing`. Taking devices back when pods have gone is the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -16,18 +16,16 @@ import msgspec
 from grove.api.core import DeviceClass, NodeSelector, Pod, ResourceClaim, ResourceSlice
 from grove.api.meta import Key
 from grove.kube.cache import Cache
-from grove.kube.client import Client
-from grove.kube.errors import ConnectionLost, TooManyRequests, Unavailable
 from grove.scheduler.cluster.nodes import Mask
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.allot import ClaimsVacancy, Wants, allot, counted, free_amounts, read_wants, set_name
 from grove.scheduler.devices.cel import NotUnderstood
 from grove.scheduler.devices.devices import DEVICES, SHARED, Asked, Device, DeviceId, Inventory, allocated
 from grove.scheduler.devices.homes import Sites
+from grove.scheduler.loop.sources import FollowedSource
+from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import NodeTerm, NodeTerms, PodFacts, node_terms
-from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal, Vacancy
-
-RETRY_S = 1.0
+from grove.scheduler.model.seams import NO_NEEDS, Needs, Refusal, Vacancy
 
 
 @dataclass(slots=True)
@@ -38,24 +36,15 @@ class Promise:
     users: set[str] = field(default_factory=set)
 
 
-class DeviceClaims(NodeSource):
-    """`changed` is called when a claim or device may help a waiting pod, `recount` with nodes whose devices changed.
-
-    `reaches(terms, node)` says whether a node meets terms.
-    """
+class DeviceClaims(FollowedSource):
+    """`write` gives a pod the devices that its claims were promised."""
 
     name = "device claims"
     counts = DEVICES
 
-    def __init__(
-        self, changed: Callable[[], None], recount: Callable[[Iterable[str]], None],
-        reaches: Callable[[NodeTerms, str], bool], find_pod: Callable[[Key], Pod | None],
-        write: Callable[[DeviceClaims, Pod, float], Awaitable[str]],
-        making_way: Callable[[], Collection[str]] = tuple,
-    ) -> None:  # fmt: skip
-        self._making_way = making_way
-        self._changed, self._recount, self._reaches = changed, recount, reaches
-        self._find_pod, self._write = find_pod, write
+    def __init__(self, cache: Cache, view: View, write: Callable[[DeviceClaims, Pod, float], Awaitable[str]]) -> None:
+        super().__init__(view.pods.get)
+        self._cache, self._view, self._write = cache, view, write
         self._find: Callable[[Key], ResourceClaim | None] = lambda key: None
         self.classes: dict[str, DeviceClass] = {}
         self._devices = Inventory()
@@ -68,19 +57,11 @@ class DeviceClaims(NodeSource):
         self._freed = asyncio.Event()
         """Set when a claim gave devices back."""
 
-    async def follow(self, cache: Cache, client: Client) -> None:
-        """Has the cache follow claims and devices, where the cluster knows such things."""
-        while True:
-            try:
-                if not await client.serves(ResourceSlice):
-                    return
-                break
-            except (ConnectionLost, TooManyRequests, Unavailable):
-                await asyncio.sleep(RETRY_S)  # nothing can be followed before the server answers
-        self._find = cache.add(ResourceClaim).get
-        cache.on_event(DeviceClass, self._class_changed)
-        cache.on_event(ResourceSlice, self._slice_changed)
-        cache.on_event(ResourceClaim, self._claim_changed)
+    def follow(self) -> None:
+        self._find = self._cache.add(ResourceClaim).get
+        self._cache.on_event(DeviceClass, self._class_changed)
+        self._cache.on_event(ResourceSlice, self._slice_changed)
+        self._cache.on_event(ResourceClaim, self._claim_changed)
 
     # What there is
 
@@ -154,7 +135,7 @@ class DeviceClaims(NodeSource):
                 self._asked.setdefault(name, kind)
             else:
                 self._sets[name] = kind
-        self._recount(list(self._devices.local))
+        self._stale.update(self._devices.local)
 
     def _reach_of(self, one: Asked) -> NodeTerms:
         """Where a device of those that several nodes reach can be had."""
@@ -205,24 +186,16 @@ class DeviceClaims(NodeSource):
 
     # Promises
 
-    def reserve(self, pods: Sequence[PodFacts]) -> Refusal | None:
-        """Sets devices aside for pods on their nodes, for all of them or for none; what stands in the way, if so."""
-        by_node: dict[str, list[Pod]] = {}
-        for facts in pods:
-            pod = self._find_pod(Key(facts.namespace, facts.name))
-            if pod is not None and pod.spec.resource_claims:
-                by_node.setdefault(facts.node, []).append(pod)
-        for node, users in by_node.items():
-            if trouble := self._promise(node, users):
-                for pod in (pod for each in by_node.values() for pod in each):
-                    self.release(pod.metadata.uid)
-                return Refusal(node, trouble)
-        return None
+    def _promise(self, node: str, pods: Sequence[PodFacts]) -> Refusal | None:
+        users = [pod for pod in map(self._pod, pods) if pod is not None and pod.spec.resource_claims]
+        trouble = self._give(node, users) if users else ""
+        return Refusal(node, trouble) if trouble else None
 
-    def _promise(self, node: str, pods: list[Pod]) -> str:
+    def _give(self, node: str, users: Sequence[Pod]) -> str:
+        """Sets devices of a node aside for all claims of pods at once; what stands in the way, if so."""
         new: dict[Key, Wants] = {}
         uses: list[tuple[Key, str]] = []
-        for pod in pods:
+        for pod in users:
             for name, _ in claim_names(pod):
                 key = Key(pod.metadata.namespace, name)
                 claim = self._find(key)
@@ -240,25 +213,23 @@ class DeviceClaims(NodeSource):
                 except NotUnderstood as err:
                     return f'resourceclaim "{name}": {err}'
         if new:
-            reached = [
-                device for device in self._devices.wide if device.reach is None or self._reaches(device.reach, node)
-            ]
-            chosen = allot(
-                list(new.values()), [*self._devices.local.get(node, ()), *reached], self._not_free(self._making_way())
-            )
+            wide = self._devices.wide
+            reached = [device for device in wide if device.reach is None or self._view.meets(device.reach, node)]
+            near = [*self._devices.local.get(node, ()), *reached]
+            chosen = allot(list(new.values()), near, self._not_free(self._view.sources.making_way))
             if chosen is None:
                 names = ", ".join(f'"{key.name}"' for key in sorted(new)[:3])
                 return f"node {node} has not the free devices for resourceclaims {names}"
             self._promises.update((key, Promise(got)) for key, got in zip(new, chosen, strict=True))
             self._taken_now = None
-            self._recount([node])
+            self._stale.add(node)
         for key, uid in uses:
             self._promises[key].users.add(uid)
         return ""
 
     def prepare(self, facts: PodFacts, deadline_s: float) -> Awaitable[str] | None:
         """Writes the pod's devices into its claims."""
-        pod = self._find_pod(Key(facts.namespace, facts.name))
+        pod = self._pod(facts)
         return self._write(self, pod, deadline_s) if pod is not None and pod.spec.resource_claims else None
 
     def find_promise(self, key: Key) -> list[tuple[Asked, Device]] | None:
@@ -292,7 +263,7 @@ class DeviceClaims(NodeSource):
         promise = self._promises.pop(key, None)
         if promise is not None:
             self._taken_now = None
-            self._recount({device.node for _, device in promise.chosen if device.node})
+            self._stale.update(device.node for _, device in promise.chosen if device.node)
 
     # Events
 
@@ -307,17 +278,15 @@ class DeviceClaims(NodeSource):
             self._forget(key)
         if before - after:
             self._freed.set()
-        if before != after:
-            self._recount(self._devices.nodes_of(before ^ after))
+        self._stale.update(self._devices.nodes_of(before ^ after))
         if old is None or new is None or old.status.allocation != new.status.allocation:
-            self._changed()
+            self._view.help_anybody()
 
     def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
-        touched = self._devices.change(old, new)
+        self._stale.update(self._devices.change(old, new))
         self._taken_now = None
         self._copies.clear()
-        self._recount(touched)
-        self._changed()
+        self._view.help_anybody()
 
     def _class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
         if new is None:
@@ -325,7 +294,7 @@ class DeviceClaims(NodeSource):
             self.classes.pop(old.metadata.name, None)
         else:
             self.classes[new.metadata.name] = new
-        self._changed()
+        self._view.help_anybody()
 
 
 ANYWHERE: NodeTerms = (NodeTerm(),)

@@ -17,7 +17,7 @@ from typing import Any, cast
 import structlog
 
 from grove.api import kai
-from grove.api.core import CustomResourceDefinition
+from grove.api.core import CustomResourceDefinition, ResourceSlice
 from grove.api.koordinator import Device, ElasticQuota, Reservation
 from grove.api.meta import Object
 from grove.kube.cache import Cache
@@ -28,16 +28,19 @@ from grove.kube.events import Recorder
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.loop.bind import Attempt, Binder, Committer
+from grove.scheduler.loop.claims import DeviceClaims
 from grove.scheduler.loop.cycle import Cycle
 from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Aside, Decider, Tape
 from grove.scheduler.loop.evictions import Evictions
 from grove.scheduler.loop.follow import Follower
 from grove.scheduler.loop.minors import Minors
 from grove.scheduler.loop.nominate import Nominations
+from grove.scheduler.loop.preparing import ClaimWriter
 from grove.scheduler.loop.quotas import Quotas
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.reservations import Reservations
 from grove.scheduler.loop.reserving import Reserving
+from grove.scheduler.loop.storage import Attachments, Storage
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PodFacts
@@ -74,11 +77,16 @@ class Scheduler:
         self._news = asyncio.Event()
         turns = asyncio.Semaphore(config.bind_concurrency)
         self.view = View(
-            self.cache, client, snapshot, turns=turns, scheduler_name=config.scheduler_name,
+            self.cache, snapshot, scheduler_name=config.scheduler_name,
             takes_gangs=config.takes_gangs, wake=self._news.set, bandwidth_label=config.network_bandwidth_label,
         )  # fmt: skip
+        storage, attachments = Storage(self.cache, self.view, client, turns), Attachments(self.cache, self.view)
+        self.view.claims = DeviceClaims(self.cache, self.view, ClaimWriter(client, turns).write)
+        self.view.sources.join(storage, attachments, self.view.claims)
         self._events = Recorder(client, config.scheduler_name, clock=clock)
         self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle, say=say)
+        storage.follow()
+        attachments.follow()
         Follower(self.cache, self.view, self.reporter.stirred)
         self.queue = Queue(Backoff(config.backoff.initial, config.backoff.max))
         self.quotas = Quotas(self.cache, client, self.view, self._events, clock, name=config.scheduler_name)
@@ -113,6 +121,7 @@ class Scheduler:
                 Reservation: follow_reservations,
                 Device: follow_devices,
             },
+            built_in={ResourceSlice: self.view.claims.follow},
         )
         binder = Binder(client, turns=turns, fits=self._fits, prepare=self.view.sources.prepare)
         self._committer = Committer(
@@ -146,7 +155,6 @@ class Scheduler:
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
         """Keeps the caches in step and decides nothing: what a standby does until it leads (`lead`)."""
-        await self.view.claims.follow(self.cache, self._client)
         await self._optional.look()
         async with self.cache:
             await self.cache.wait_synced(SYNC_S)
@@ -245,11 +253,16 @@ class OptionalKinds:
 
     What is served when the scheduler starts is in step before anything is decided. What is installed later is told by
     the events of its definition, and where those may not be seen found by asking now and then; no restart is needed.
-    `kinds` says what to do when a kind is there: have a cache follow it and listen.
+    `kinds` says what to do when a kind is there: have a cache follow it and listen. What is `built_in` comes with a
+    version of Kubernetes and is not waited for.
     """
 
-    def __init__(self, client: Client, kinds: Mapping[type[Object], Callable[[], None]]) -> None:
-        self._client, self._missing = client, dict(kinds)
+    def __init__(
+        self, client: Client, kinds: Mapping[type[Object], Callable[[], None]],
+        built_in: Mapping[type[Object], Callable[[], None]],
+    ) -> None:  # fmt: skip
+        self._client, self._built_in = client, built_in
+        self._missing = {**built_in, **kinds}
 
     async def look(self) -> None:
         """Follows what is served now; asks until the server answers."""
@@ -264,7 +277,7 @@ class OptionalKinds:
     async def keep_looking(self) -> None:
         """Follows what is installed later; ends when nothing is missing."""
         async with asyncio.TaskGroup() as tasks:
-            for kind in list(self._missing):
+            for kind in self._missing.keys() - self._built_in.keys():
                 tasks.create_task(self._wait_for(kind))
 
     async def _wait_for(self, kind: type[Object]) -> None:

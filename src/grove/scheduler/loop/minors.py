@@ -36,11 +36,11 @@ from grove.scheduler.devices.wants import (
     Want,
     want_of,
 )
-from grove.scheduler.loop.sources import PodNotes
+from grove.scheduler.loop.sources import FollowedSource, PodNotes
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.reading import pod_requests
-from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal, Vacancy
+from grove.scheduler.model.seams import NO_NEEDS, Needs, Refusal, Vacancy
 
 VALID = f"{PREFIX}valid-Device-object"
 """What a node lacks whose Device object is wrong, while there is such a node: so gangs that wait are told."""
@@ -51,17 +51,17 @@ AT = "devices at"
 log = structlog.get_logger(__name__)
 
 
-class Minors(NodeSource):
+class Minors(FollowedSource):
     name = "minors"
     counts = PREFIX
 
     def __init__(self, cache: Cache, client: Client, view: View, events: Recorder) -> None:
+        super().__init__(view.pods.get)
         self._cache, self._view, self._events = cache, view, events
         self._nodes: dict[str, NodeDevices] = {}
         self._wants: dict[str, Want] = {}
         self._promised: dict[str, tuple[str, Allotment]] = {}
         self._notes = PodNotes(client, ALLOCATED, "its devices")
-        self._stale: set[str] = set()
         self._faulty = False
         """Whether any Device object is wrong."""
         self._mixed = False
@@ -130,25 +130,20 @@ class Minors(NodeSource):
 
     # The life of a placement
 
-    def reserve(self, pods: Sequence[PodFacts]) -> Refusal | None:
-        made: list[str] = []
-        by_node: dict[str, dict[str, Want]] = {}
-        for facts in pods:
-            if facts.uid not in self._promised and facts.node in self._nodes:
-                pod: Pod | None = self._view.pods.get(Key(facts.namespace, facts.name))
-                if pod is not None and (want := _want(pod)) is not None:
-                    by_node.setdefault(facts.node, {})[facts.uid] = want
-        for node, wants in by_node.items():
-            free = self._free(node)
-            found = free.allot_all(list(wants.values()))
-            if found is None:
-                for uid in made:
-                    self.release(uid)
-                return Refusal(node, free.fault or "its free devices are not those that are asked for", tuple(wants))
-            for uid, one in zip(wants, found, strict=True):
-                self._promised[uid] = (node, one)
-                made.append(uid)
-            self._stale.add(node)
+    def _promise(self, node: str, pods: Sequence[PodFacts]) -> Refusal | None:
+        wants: dict[str, Want] = {}
+        for facts in pods if node in self._nodes else ():
+            pod = self._pod(facts) if facts.uid not in self._promised else None
+            if pod is not None and (want := _want(pod)) is not None:
+                wants[facts.uid] = want
+        if not wants:
+            return None
+        free = self._free(node)
+        found = free.allot_all(list(wants.values()))
+        if found is None:
+            return Refusal(node, free.fault or "its free devices are not those that are asked for", tuple(wants))
+        self._promised.update((uid, (node, one)) for uid, one in zip(wants, found, strict=True))
+        self._stale.add(node)
         return None
 
     def release(self, uid: str) -> None:
@@ -161,12 +156,8 @@ class Minors(NodeSource):
         if promise is not None:
             devices = self._nodes.get(promise[0])
             return self._notes.write(pod, written(devices, promise[1]) if devices is not None else None)
-        known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name)) if self._nodes else None
+        known = self._pod(pod) if self._nodes else None
         return self._notes.write(pod, None) if self._notes.may_be_on(pod.uid, known) else None
-
-    def refresh(self) -> Collection[str]:
-        changed, self._stale = self._stale, set()
-        return changed
 
     # Following
 

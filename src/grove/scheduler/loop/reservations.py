@@ -21,7 +21,6 @@ from grove.api.koordinator import (
     RESERVATION_IGNORED,
     Reservation,
 )
-from grove.api.meta import Key
 from grove.api.quantity import InvalidQuantity, amount
 from grove.kube.cache import Cache
 from grove.kube.client import Client
@@ -29,12 +28,12 @@ from grove.kube.clock import Clock
 from grove.kube.events import Recorder
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.reservation_status import ReservationStatus, is_there, reservation_of
-from grove.scheduler.loop.sources import PodNotes
+from grove.scheduler.loop.sources import FollowedSource, PodNotes
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PODS, SLOT, PodFacts, Requests, Shape
 from grove.scheduler.model.reading import pod_requests
-from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal, Vacancy
-from grove.scheduler.reserve.housing import Guest, Undecided, Use, as_counted, crowd, housed, slot_of
+from grove.scheduler.model.seams import NO_NEEDS, Needs, Refusal, Vacancy
+from grove.scheduler.reserve.housing import Guest, Undecided, Use, as_counted, crowd, housed
 from grove.scheduler.reserve.slots import Held, ReservationsVacancy, Slots, may_use, slots_for
 from grove.scheduler.reserve.status import AVAILABLE, expiry_of
 
@@ -53,12 +52,13 @@ class Promise:
     node: str
 
 
-class Reservations(NodeSource):
+class Reservations(FollowedSource):
     name = "reservations"
     counts = SLOT
 
     def __init__(self, cache: Cache, client: Client, view: View, events: Recorder, clock: Clock) -> None:
-        self._cache, self._client, self._view, self._events, self._clock = cache, client, view, events, clock
+        super().__init__(view.pods.get)
+        self._cache, self._view, self._events, self._clock = cache, view, events, clock
         self._held: dict[str, Held] = {}
         self._on: dict[str, dict[str, Held]] = {}
         self._slots: dict[str, Slots] = {}
@@ -66,7 +66,6 @@ class Reservations(NodeSource):
         self._bound: set[str] = set()
         """Uids of pods on nodes that use a reservation: they are counted there themselves."""
         self._notes = PodNotes(client, RESERVATION_ALLOCATED, "its reservation")
-        self._stale: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._told: dict[str, str] = {}
         self.status = ReservationStatus(cache, client, clock)
@@ -114,29 +113,21 @@ class Reservations(NodeSource):
 
     # The life of a placement
 
-    def reserve(self, pods: Sequence[PodFacts]) -> Refusal | None:
-        made: list[str] = []
-        by_node: dict[str, list[PodFacts]] = {}
-        for pod in pods:
-            by_node.setdefault(pod.node, []).append(pod)
-        for node, here in by_node.items():
-            fresh = [pod for pod in here if pod.uid not in self._promised]
-            if not any(slot_of(pod.shape.requests) for pod in fresh):
-                continue
-            chosen = as_counted(fresh, self._without_leavers(node), self._slots) or self._in_any_way(node, fresh)
-            if isinstance(chosen, Refusal):
-                for uid in made:
-                    self.release(uid)
-                return chosen
-            self._promise(node, fresh, chosen)
-            made += chosen
+    def _promise(self, node: str, pods: Sequence[PodFacts]) -> Refusal | None:
+        fresh = [pod for pod in pods if pod.uid not in self._promised]
+        if not any(map(self._is_asked, fresh)):
+            return None
+        chosen = as_counted(fresh, self._without_leavers(node), self._slots) or self._in_any_way(node, fresh)
+        if isinstance(chosen, Refusal):
+            return chosen
+        self._keep(node, fresh, chosen)
         return None
 
     def _in_any_way(self, node: str, pods: Sequence[PodFacts]) -> dict[str, Use] | Refusal:
         """Any other way to house them: what one uses of a reservation the next has to do without."""
         guests = []
         for pod in pods:
-            known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name))
+            known = self._pod(pod)
             needs = self.needs(known) if known is not None else NO_NEEDS
             usable = frozenset(name for slots in needs.kinds.values() for name in slots.reservations)
             guests.append(Guest(pod.uid, pod.shape.used, usable, needs.only))
@@ -148,7 +139,7 @@ class Reservations(NodeSource):
         if found is None:
             together = tuple(one.uid for one in crowd(guests, here, free))
             return Refusal(node, "its reservations are used up", together)
-        counted_on = {pod.uid for pod in pods if slot_of(pod.shape.requests)}
+        counted_on = {pod.uid for pod in pods if self._is_asked(pod)}
         return {uid: use for uid, use in found.items() if use.held is not None or uid in counted_on}
 
     def _free(self, node: str) -> dict[str, int]:
@@ -171,7 +162,7 @@ class Reservations(NodeSource):
             for one in self._on.get(node, {}).values()
         ]
 
-    def _promise(self, node: str, pods: Sequence[PodFacts], chosen: Mapping[str, Use]) -> None:
+    def _keep(self, node: str, pods: Sequence[PodFacts], chosen: Mapping[str, Use]) -> None:
         """Keeps what was chosen for pods on their way, and what they need of the node beyond what was counted."""
         for pod in (pod for pod in pods if pod.uid in chosen):
             use = chosen[pod.uid]
@@ -195,11 +186,10 @@ class Reservations(NodeSource):
             self._hold(held)
 
     def prepare(self, pod: PodFacts, deadline_s: float) -> Awaitable[str] | None:
-        known: Pod | None = self._view.pods.get(Key(pod.namespace, pod.name))
         promise = self._promised.get(pod.uid)
         held = self._held.get(promise.reservation) if promise is not None else None
         if held is None:
-            return self._notes.write(pod, None) if self._notes.may_be_on(pod.uid, known) else None
+            return self._notes.write(pod, None) if self._notes.may_be_on(pod.uid, self._pod(pod)) else None
         meta = held.reservation.metadata
         return self._use(pod, json.dumps({"name": meta.name, "uid": meta.uid}))
 
@@ -224,10 +214,6 @@ class Reservations(NodeSource):
             if users and not one.once:
                 found.append(replace(one, users=users))
         return found
-
-    def refresh(self) -> Collection[str]:
-        changed, self._stale = self._stale, set()
-        return changed
 
     # Following
 

@@ -2,15 +2,20 @@
 
 The list itself is the snapshot's. What a source counts is among a node's resources under names of its own; what was set
 aside for a pod is not free there any more, so a pod that has its place no longer counts by those names.
+
+`FollowedSource` is what the scheduler's own have in common: volumes, attach limits, device claims, Koordinator's
+devices and reservations follow objects of the cluster, promise things to pods on their way, and write down what they
+got.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from grove.api.core import Pod
+from grove.api.meta import Key
 from grove.kube.client import Client
 from grove.kube.errors import KubeError, NotFound, NotLeader
 from grove.scheduler.cluster.snapshot import Snapshot
@@ -20,6 +25,37 @@ from grove.scheduler.model.facts import PodFacts, Requests, Shape
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reading import read_pod
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
+
+
+class FollowedSource(NodeSource):
+    """A source that follows objects of the cluster. `find_pod` looks pods up."""
+
+    def __init__(self, find_pod: Callable[[Key], Pod | None]) -> None:
+        self._find_pod = find_pod
+        self._stale: set[str] = set()
+        """Nodes whose amounts have to be worked out again."""
+
+    def refresh(self) -> Collection[str]:
+        stale, self._stale = self._stale, set()
+        return stale
+
+    def reserve(self, pods: Sequence[PodFacts]) -> Refusal | None:
+        by_node: dict[str, list[PodFacts]] = {}
+        for pod in pods:
+            by_node.setdefault(pod.node, []).append(pod)
+        refusals = (self._promise(node, here) for node, here in by_node.items())
+        return next((refusal for refusal in refusals if refusal is not None), None)
+
+    def _promise(self, node: str, pods: Sequence[PodFacts]) -> Refusal | None:
+        """Sets aside what these pods need of one node."""
+        return None
+
+    def _pod(self, facts: PodFacts) -> Pod | None:
+        return self._find_pod(Key(facts.namespace, facts.name))
+
+    def _is_asked(self, pod: PodFacts) -> bool:
+        """Whether the pod is counted by a resource of this source."""
+        return any(name.startswith(self.counts) for name, _ in pod.shape.requests)
 
 
 class PodNotes:
@@ -56,11 +92,11 @@ class PodNotes:
 
 
 class Sources:
-    def __init__(self, snapshot: Snapshot, own: Iterable[NodeSource]) -> None:
+    def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.making_way: frozenset[str] = frozenset()
         """Uids of pods that leave for those a place is being taken for."""
-        self.join(*own)
+        self.join()
 
     def join(self, *sources: NodeSource) -> None:
         """Has more things counted on nodes."""

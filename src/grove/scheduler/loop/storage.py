@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 
-from grove.api.core import CSINode, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
-from grove.api.meta import Key
+from grove.api.core import CSINode, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from grove.api.meta import Key, Object
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import KubeError, NotLeader
-from grove.scheduler.model.facts import NodeTerms, PodFacts
-from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
+from grove.scheduler.loop.sources import FollowedSource
+from grove.scheduler.loop.view import View
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.seams import NO_NEEDS, Needs, Refusal
 from grove.scheduler.volumes.claims import (
     NO_PROVISIONER,
     SELECTED_NODE,
@@ -37,28 +39,25 @@ CLAIM = "claim"
 """Index of pods by the volume claims they mount."""
 
 
-class Storage(NodeSource):
-    """Claims, volumes and classes from the cache. `changed` is called when one of them may help a waiting pod."""
+class Storage(FollowedSource):
+    """Claims, volumes and classes from the cache. Requests are among the `turns` that binds share."""
 
     name = "volumes"
 
-    def __init__(
-        self, cache: Cache, client: Client, turns: asyncio.Semaphore, changed: Callable[[], None],
-        reaches: Callable[[NodeTerms, str], bool],
-    ) -> None:  # fmt: skip
-        self._client, self._turns, self._reaches = client, turns, reaches
-        self._find = cache.store(Pod).get
+    def __init__(self, cache: Cache, view: View, client: Client, turns: asyncio.Semaphore) -> None:
+        super().__init__(view.pods.get)
+        self._cache, self._view, self._client, self._turns = cache, view, client, turns
         self._claims = cache.add(PersistentVolumeClaim)
         self._volumes = cache.add(PersistentVolume)
         self._classes = cache.add(StorageClass)
-        cache.add_index(Pod, CLAIM, _claim_keys)
-        self._users = cache.store(Pod).by_index
-        self._changed = changed
         self._news = asyncio.Event()
-        cache.on_event(PersistentVolumeClaim, lambda old, new: self._told(old is None or new is None or old != new))
-        cache.on_event(PersistentVolume, lambda old, new: self._told(old is None or new is None or old != new))
-        cache.on_event(StorageClass, lambda old, new: self._told(True))
-        cache.on_event(Pod, self._pod_changed)
+
+    def follow(self) -> None:
+        self._cache.add_index(Pod, CLAIM, _claim_keys)
+        self._cache.on_event(PersistentVolumeClaim, self._object_changed)
+        self._cache.on_event(PersistentVolume, self._object_changed)
+        self._cache.on_event(StorageClass, self._object_changed)
+        self._cache.on_event(Pod, self._pod_changed)
 
     def needs(self, pod: Pod) -> Needs:
         """Where the pod's volumes can be reached, and why it cannot be placed at all, if so."""
@@ -72,7 +71,7 @@ class Storage(NodeSource):
         for key in _claim_keys(pod):
             claim = self._claims.get(key)
             if claim is not None and is_for_one_pod(claim):
-                users = self._users(CLAIM, key)
+                users = self._view.pods.by_index(CLAIM, key)
                 if any(one.spec.node_name and one.metadata.uid != pod.metadata.uid for one in users):
                     return f'persistentvolumeclaim "{key.name}" is for one pod only, and another one uses it'
         return ""
@@ -86,7 +85,7 @@ class Storage(NodeSource):
 
     def prepare(self, facts: PodFacts, deadline_s: float) -> Awaitable[str] | None:
         """Tells claims that wait for it their node, and waits for their volumes."""
-        pod = self._find(Key(facts.namespace, facts.name))
+        pod = self._pod(facts)
         if pod is None or not pod.spec.volumes:
             return None
         claims = list(self.unbound(pod))
@@ -109,7 +108,7 @@ class Storage(NodeSource):
     async def _tell(self, claim: PersistentVolumeClaim, node: str) -> None:
         volume = self._volume_at(claim, node)
         if volume is not None:
-            await self._promise(volume, claim)
+            await self._give(volume, claim)
         else:
             patch = {"metadata": {"annotations": {SELECTED_NODE: node}}}
             await self._client.patch(PersistentVolumeClaim, claim.metadata.name, patch, claim.metadata.namespace)
@@ -117,11 +116,11 @@ class Storage(NodeSource):
     def _volume_at(self, claim: PersistentVolumeClaim, node: str) -> PersistentVolume | None:
         """The smallest volume there is already that suits the claim and can be reached from the node."""
         for volume in matching_volumes(claim, self._volumes.list()):
-            if all(self._reaches(terms, node) for terms in reach(volume)):
+            if all(self._view.meets(terms, node) for terms in reach(volume)):
                 return volume
         return None
 
-    async def _promise(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
+    async def _give(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
         """Writes the claim into the volume; Kubernetes' volume controller does the rest. Conflicts if it is taken."""
         meta = claim.metadata
         if volume.spec.claim_ref is not None:
@@ -138,7 +137,7 @@ class Storage(NodeSource):
         if old is not None and old.spec.volumes and (new is None or new.is_finished):
             claims = (self._claims.get(key) for key in _claim_keys(old))
             if any(claim is not None and is_for_one_pod(claim) for claim in claims):
-                self._changed()
+                self._view.help_anybody()
 
     async def _bound(self, key: Key, node: str, deadline_s: float) -> str:
         """Waits until the claim has a volume; what went wrong otherwise."""
@@ -171,10 +170,10 @@ class Storage(NodeSource):
             volumes=self._volumes.list,
         )
 
-    def _told(self, is_news: bool) -> None:
-        if is_news:
+    def _object_changed(self, old: Object | None, new: Object | None) -> None:
+        if old != new:
             self._news.set()
-            self._changed()
+            self._view.help_anybody()
 
 
 def _claim_keys(pod: Pod) -> list[Key]:
@@ -191,31 +190,29 @@ Volume = tuple[str, str]
 """Driver, and what it calls the volume; before there is one, what Kubernetes calls the claim."""
 
 
-class Attachments(NodeSource):
-    """`changed` is called when limits may help a waiting pod."""
-
+class Attachments(FollowedSource):
     name = "volume limits"
     counts = ATTACHED
 
-    def __init__(self, cache: Cache, changed: Callable[[], None], find: Callable[[Key], Pod | None]) -> None:
-        self._changed, self._find = changed, find
+    def __init__(self, cache: Cache, view: View) -> None:
+        super().__init__(view.pods.get)
+        self._cache, self._view = cache, view
         self._limits: dict[str, dict[str, int]] = {}
         self._drivers: Counter[str] = Counter()
         self._coming: dict[str, dict[str, Pod]] = {}
         """Pods that have a place and no binding yet, by node and uid."""
         self._place: dict[str, str] = {}
         """Node of those by uid."""
-        self._stale: set[str] = set()
         self._claims = cache.add(PersistentVolumeClaim)
         self._volumes = cache.add(PersistentVolume)
         self._classes = cache.add(StorageClass)
-        self._nodes = cache.add(Node)
-        cache.add_index(Pod, AT, _node_of)
-        self._pods = cache.store(Pod).by_index
-        cache.on_event(Pod, self._pod_changed)
-        cache.on_event(PersistentVolumeClaim, self._claim_changed)
-        cache.on_event(PersistentVolume, self._volume_changed)
-        cache.on_event(CSINode, self._limits_changed)
+
+    def follow(self) -> None:
+        self._cache.add_index(Pod, AT, _node_of)
+        self._cache.on_event(Pod, self._pod_changed)
+        self._cache.on_event(PersistentVolumeClaim, self._claim_changed)
+        self._cache.on_event(PersistentVolume, self._volume_changed)
+        self._cache.on_event(CSINode, self._limits_changed)
 
     def amounts(self, node: str) -> dict[str, int]:
         """How many more volumes of each limited driver the node takes."""
@@ -233,15 +230,13 @@ class Attachments(NodeSource):
         count = Counter(driver for driver, _ in self._volumes_of(pod) if driver in self._drivers)
         return Needs(tuple(sorted((f"{ATTACHED}{driver}", number) for driver, number in count.items())))
 
-    def reserve(self, pods: Sequence[PodFacts]) -> Refusal | None:
-        """Counts the volumes of pods on the nodes chosen for them."""
-        for facts in pods:
-            if any(name.startswith(ATTACHED) for name, _ in facts.shape.requests):
-                pod = self._find(Key(facts.namespace, facts.name))
-                if pod is not None:
-                    self._coming.setdefault(facts.node, {})[facts.uid] = pod
-                    self._place[facts.uid] = facts.node
-                    self._stale.add(facts.node)
+    def _promise(self, node: str, pods: Sequence[PodFacts]) -> Refusal | None:
+        """Counts the volumes of pods on the node that was chosen for them."""
+        for facts in filter(self._is_asked, pods):
+            if (pod := self._pod(facts)) is not None:
+                self._coming.setdefault(node, {})[facts.uid] = pod
+                self._place[facts.uid] = node
+                self._stale.add(node)
         return None
 
     def release(self, uid: str) -> None:
@@ -253,13 +248,8 @@ class Attachments(NodeSource):
                 del self._coming[node]
             self._stale.add(node)
 
-    def refresh(self) -> Collection[str]:
-        """Nodes where volumes came, went, or became known."""
-        stale, self._stale = self._stale, set()
-        return stale
-
     def _pods_at(self, node: str) -> list[Pod]:
-        return [*self._pods(AT, node), *self._coming.get(node, {}).values()]
+        return [*self._view.pods.by_index(AT, node), *self._coming.get(node, {}).values()]
 
     def _volumes_of(self, pod: Pod) -> set[Volume]:
         found = set()
@@ -296,7 +286,8 @@ class Attachments(NodeSource):
             self._recount_users(Key(str(ref.get("namespace", "")), str(ref.get("name", ""))))
 
     def _recount_users(self, claim: Key) -> None:
-        self._stale.update(pod.spec.node_name for pod in self._pods(CLAIM, claim) if pod.spec.node_name)
+        users = self._view.pods.by_index(CLAIM, claim)
+        self._stale.update(pod.spec.node_name for pod in users if pod.spec.node_name)
 
     def _limits_changed(self, old: CSINode | None, new: CSINode | None) -> None:
         name = (new or old).metadata.name  # type: ignore[union-attr]
@@ -310,9 +301,9 @@ class Attachments(NodeSource):
         self._drivers.subtract(before.keys())
         self._drivers = +self._drivers
         if set(self._drivers) != known:
-            self._stale.update(node.metadata.name for node in self._nodes.list())
+            self._stale.update(node.metadata.name for node in self._view.nodes.list())
         self._stale.add(name)
-        self._changed()
+        self._view.help_anybody()
 
 
 def _limits(node: CSINode | None) -> dict[str, int]:

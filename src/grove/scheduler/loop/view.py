@@ -6,10 +6,10 @@ answered counts as bound and a pod we deleted as leaving, although the watch may
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,20 +17,19 @@ from grove.api import labels
 from grove.api.core import Node, Pod, PodDisruptionBudget, PriorityClass
 from grove.api.meta import Key, find_condition
 from grove.kube.cache import Cache
-from grove.kube.client import Client
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import RunningIndex
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.filters.nodes import terms_mask
-from grove.scheduler.loop.claims import DeviceClaims
-from grove.scheduler.loop.preparing import ClaimWriter
 from grove.scheduler.loop.sources import Sources
-from grove.scheduler.loop.storage import Attachments, Storage
 from grove.scheduler.model.facts import HOSTNAME, NodeFacts, NodeTerms, PodFacts
 from grove.scheduler.model.reading import read_node
 from grove.scheduler.model.seams import Refusal
 from grove.scheduler.policy.gangs import GangState, Look, says_placed
 from grove.scheduler.volumes.claims import claim_names
+
+if TYPE_CHECKING:
+    from grove.scheduler.loop.claims import DeviceClaims
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 MOST_PLACES = 4096
@@ -39,13 +38,14 @@ MOST_PLACES = 4096
 class View:
     """Everything a cycle reads and reserves in. `wake` is called when there is something new to decide."""
 
+    claims: DeviceClaims
+    """The source of devices, which is asked for homes of claims that pods share; set by who joins the sources."""
+
     def __init__(
         self,
         cache: Cache,
-        client: Client,
         snapshot: Snapshot,
         *,
-        turns: asyncio.Semaphore,
         scheduler_name: str,
         takes_gangs: bool,
         bandwidth_label: str = "",
@@ -85,20 +85,7 @@ class View:
         self.nodes = cache.add(Node)
         self.budgets = cache.add(PodDisruptionBudget)
         self.priorities = cache.add(PriorityClass)
-        self.claims = DeviceClaims(
-            self.help_anybody,
-            self._recount,
-            self._meets,
-            self.pods.get,
-            ClaimWriter(client, turns).write,
-            lambda: self.sources.making_way,
-        )
-        own = (
-            Storage(cache, client, turns, self.help_anybody, self._meets),
-            Attachments(cache, self.help_anybody, self.pods.get),
-            self.claims,
-        )
-        self.sources = Sources(snapshot, own)
+        self.sources = Sources(snapshot)
         self.before_turn: list[Callable[[], None]] = []
         """Called before anything is decided, when everything is up to date."""
         self.quotas: Callable[[Iterable[str]], None] = lambda units: None
@@ -211,14 +198,7 @@ class View:
         more = self.sources.amounts(facts.name)
         return replace(facts, allocatable={**facts.allocatable, **more}) if more else facts
 
-    def _recount(self, nodes: Iterable[str]) -> None:
-        """What sources count on these nodes has changed."""
-        for name in nodes:
-            node = self.nodes.get(Key("", name))
-            if node is not None and name in self.snapshot.nodes.row_of:
-                self.snapshot.add_node(self.read_node(node))
-
-    def _meets(self, terms: NodeTerms, node: str) -> bool:
+    def meets(self, terms: NodeTerms, node: str) -> bool:
         row = self.snapshot.nodes.row_of.get(node)
         return row is not None and bool(terms_mask(self.snapshot.nodes, terms)[row])
 
@@ -251,8 +231,10 @@ class View:
 
     def refresh(self) -> None:
         """Brings what sources count on nodes up to date."""
-        for source in self.sources.all:
-            self._recount(source.refresh())
+        for name in (name for source in self.sources.all for name in source.refresh()):
+            node = self.nodes.get(Key("", name))
+            if node is not None and name in self.snapshot.nodes.row_of:
+                self.snapshot.add_node(self.read_node(node))
 
     def reserve(self, pods: Collection[PodFacts]) -> None:
         """Counts pods on the nodes chosen for them, before anybody is asked to bind."""

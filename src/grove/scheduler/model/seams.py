@@ -103,9 +103,9 @@ class NodeSource(Protocol):
         return
 
     def reserve(self, pods: Sequence[PodFacts]) -> Refusal | None:
-        """Sets aside what pods need on the nodes chosen for them: for all of them or, with the reason, for none.
+        """Sets aside what pods need on the nodes chosen for them, or says which node cannot give it.
 
-        Asked again for pods that have it already it changes nothing.
+        Asked again for pods that have it already it changes nothing. After a refusal all of them are released.
         """
         return None
 
