@@ -39,7 +39,7 @@ from grove.scheduler.loop.preparing import ClaimWriter
 from grove.scheduler.loop.quotas import Quotas
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.reservations import Reservations
-from grove.scheduler.loop.reserving import Reserving
+from grove.scheduler.loop.reserving import ReservationStatus, Reserving
 from grove.scheduler.loop.storage import Attachments, Storage
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.config import SchedulerConfiguration
@@ -91,17 +91,12 @@ class Scheduler:
         self.queue = Queue(Backoff(config.backoff.initial, config.backoff.max))
         self.quotas = Quotas(self.cache, client, self.view, self._events, clock, name=config.scheduler_name)
         self.view.quotas = self.quotas.ask
-        self.reservations = Reservations(self.cache, client, self.view, self._events, clock)
+        status = ReservationStatus(self.cache, client, self._events, clock)
+        self.reservations = Reservations(self.cache, client, self.view, status, clock)
         self.view.sources.join(self.reservations)
         reserving = Reserving(
-            client,
-            self.view,
-            self.reservations,
-            clock,
-            name=config.scheduler_name,
-            spawn=self._spawn,
-            say=say,
-        )
+            client, self.view, status, clock, name=config.scheduler_name, spawn=self._spawn, say=say
+        )  # fmt: skip
         minors = Minors(self.cache, client, self.view, self._events)
 
         def follow_reservations() -> None:

@@ -25,9 +25,8 @@ from grove.api.quantity import InvalidQuantity, amount
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import Clock
-from grove.kube.events import Recorder
 from grove.scheduler.loop import metrics
-from grove.scheduler.loop.reservation_status import ReservationStatus, is_there, reservation_of
+from grove.scheduler.loop.reserving import ReservationStatus
 from grove.scheduler.loop.sources import FollowedSource, PodNotes
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PODS, SLOT, PodFacts, Requests, Shape
@@ -35,7 +34,7 @@ from grove.scheduler.model.reading import pod_requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, Refusal, Vacancy
 from grove.scheduler.reserve.housing import Guest, Undecided, Use, as_counted, crowd, housed
 from grove.scheduler.reserve.slots import Held, ReservationsVacancy, Slots, may_use, slots_for
-from grove.scheduler.reserve.status import AVAILABLE, expiry_of
+from grove.scheduler.reserve.status import AVAILABLE, expiry_of, is_there, reservation_of
 
 HOLD = "reservation:"
 """What stands for a reservation's free part among the pods of its node is called so, with its uid."""
@@ -56,9 +55,9 @@ class Reservations(FollowedSource):
     name = "reservations"
     counts = SLOT
 
-    def __init__(self, cache: Cache, client: Client, view: View, events: Recorder, clock: Clock) -> None:
+    def __init__(self, cache: Cache, client: Client, view: View, status: ReservationStatus, clock: Clock) -> None:
         super().__init__(view.pods.get)
-        self._cache, self._view, self._events, self._clock = cache, view, events, clock
+        self._cache, self._view, self.status, self._clock = cache, view, status, clock
         self._held: dict[str, Held] = {}
         self._on: dict[str, dict[str, Held]] = {}
         self._slots: dict[str, Slots] = {}
@@ -67,8 +66,6 @@ class Reservations(FollowedSource):
         """Uids of pods on nodes that use a reservation: they are counted there themselves."""
         self._notes = PodNotes(client, RESERVATION_ALLOCATED, "its reservation")
         self._timer: asyncio.TimerHandle | None = None
-        self._told: dict[str, str] = {}
-        self.status = ReservationStatus(cache, client, clock)
 
     def follow(self) -> None:
         self._cache.add(Reservation)
@@ -77,9 +74,6 @@ class Reservations(FollowedSource):
         self._cache.on_event(Pod, self._pod_changed)
 
     # What there is
-
-    def held(self) -> Mapping[str, Held]:
-        return self._held
 
     def amounts(self, node: str) -> dict[str, int]:
         here = self._on.get(node)
@@ -270,15 +264,9 @@ class Reservations(FollowedSource):
             try:
                 found[resource] = max(0, amount(resource, value))  # type: ignore[arg-type]
             except InvalidQuantity:
-                self.tell(one, "InvalidReservation", f"allocatable.{resource}: {value!r} is not a quantity")
+                self.status.tell(one, "InvalidReservation", f"allocatable.{resource}: {value!r} is not a quantity")
         found.pop(PODS, None)
         return found
-
-    def tell(self, about: Reservation, reason: str, message: str) -> None:
-        """Says once what is wrong with a reservation."""
-        if self._told.get(about.metadata.uid) != message:
-            self._told[about.metadata.uid] = message
-            self._events.warn(about, reason, message)
 
     def _hold(self, held: Held) -> None:
         """Counts on the node what of a reservation no bound pod uses: promises are part of it until their bind."""

@@ -1,7 +1,8 @@
-"""Places Reservations whose template names this scheduler, before anybody else in a turn; a group of them whole.
+"""What is written to Reservations: those that wait get a place (`Reserving`), others say who uses them.
 
-Reservations with one pod-group label are one gang: room for a whole PodCliqueSet is there, or none of it. What was
-placed is counted at once and written after; a scheduler that dies in between finds the rest and places it anew.
+Those whose template names this scheduler are placed before anybody else in a turn. Reservations with one pod-group
+label are one gang: room for a whole PodCliqueSet is there, or none of it. What was placed is counted at once and
+written after; a scheduler that dies in between finds the rest and places it anew.
 """
 
 from __future__ import annotations
@@ -16,30 +17,96 @@ import structlog
 from grove.api.core import Pod
 from grove.api.koordinator import MIN_AVAILABLE, POD_GROUP, Reservation
 from grove.api.meta import Json
+from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.errors import KubeError, NotFound, NotLeader
-from grove.scheduler.loop.reservations import Reservations
+from grove.kube.events import Recorder
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import NoFit
 from grove.scheduler.model.facts import PODS, PodFacts, Shape
 from grove.scheduler.model.gang import PodGroup, gang_of
 from grove.scheduler.model.reading import read_pod
 from grove.scheduler.model.reasons import Reason
-from grove.scheduler.reserve.status import FAILED, PENDING, ended, expiry_of, placed_status, unplaced_status
+from grove.scheduler.reserve.status import (
+    FAILED,
+    PENDING,
+    ended,
+    expiry_of,
+    is_there,
+    owners_status,
+    placed_status,
+    reservation_of,
+    unplaced_status,
+)
 from grove.scheduler.solve.place import place
 
+USED = "reservation"
+"""Index of pods by the reservation that is written on them."""
 RETRY_S = 1.0
 
 log = structlog.get_logger(__name__)
 
 
+class ReservationStatus:
+    """Who uses a Reservation, read off the pods, and the status that says so; what is wrong with one is an event."""
+
+    def __init__(self, cache: Cache, client: Client, events: Recorder, clock: Clock) -> None:
+        self._cache, self._client, self._events, self._clock = cache, client, events, clock
+        self._told: dict[str, str] = {}
+        self._untrue: set[str] = set()
+        self._news = asyncio.Event()
+
+    def follow(self) -> None:
+        self._cache.add_index(Pod, USED, lambda pod: [name] if (name := reservation_of(pod)) else [])
+
+    def users(self, name: str) -> list[Pod]:
+        """Pods on nodes that use a reservation."""
+        return [pod for pod in self._cache.by_index(Pod, USED, name) if is_there(pod)]
+
+    def touch(self, name: str) -> None:
+        """Has the status of a reservation looked at."""
+        self._untrue.add(name)
+        self._news.set()
+
+    def tell(self, about: Reservation, reason: str, message: str) -> None:
+        """Says once what is wrong with a reservation."""
+        if self._told.get(about.metadata.uid) != message:
+            self._told[about.metadata.uid] = message
+            self._events.warn(about, reason, message)
+
+    async def write(self) -> None:
+        """Keeps the status of reservations that our pods use true; until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            names, self._untrue = self._untrue, set()
+            for one in self._cache.list(Reservation):
+                if one.metadata.name in names:
+                    patch = owners_status(one, self.users(one.metadata.name), self._clock.now())
+                    if patch is not None and not await self._patch(one, patch):
+                        self._untrue.add(one.metadata.name)
+            if self._untrue:
+                await asyncio.sleep(RETRY_S)
+                self._news.set()
+
+    async def _patch(self, one: Reservation, status: Json) -> bool:
+        try:
+            await self._client.patch(Reservation, one.metadata.name, {"status": status}, subresource="status")
+        except (NotFound, NotLeader):
+            return True
+        except KubeError as error:
+            log.info("status of a reservation not written", reservation=one.metadata.name, error=str(error))
+            return False
+        return True
+
+
 class Reserving:
     def __init__(
-        self, client: Client, view: View, known: Reservations, clock: Clock, *, name: str,
+        self, client: Client, view: View, status: ReservationStatus, clock: Clock, *, name: str,
         spawn: Callable[..., None], say: Callable[[Reason], str],
     ) -> None:  # fmt: skip
-        self._client, self._view, self._known, self._clock = client, view, known, clock
+        self._client, self._view, self._status, self._clock = client, view, status, clock
         self._name, self._spawn, self._say = name, spawn, say
         self._all: Callable[[], Iterable[Reservation]] = tuple
         self._placing: dict[str, str] = {}
@@ -113,13 +180,13 @@ class Reserving:
         try:
             facts = read_pod(msgspec.convert(body, Pod))
         except msgspec.ValidationError as error:
-            self._known.tell(one, "InvalidReservation", f"its template cannot be read: {error}")
+            self._status.tell(one, "InvalidReservation", f"its template cannot be read: {error}")
             return None
         if facts.shape.blocked or any(amount < 0 for _, amount in facts.shape.requests):
-            self._known.tell(one, "InvalidReservation", facts.shape.blocked or "a request is negative")
+            self._status.tell(one, "InvalidReservation", facts.shape.blocked or "a request is negative")
             return None
         if not any(owner.object or owner.controller or owner.label_selector for owner in one.spec.owners):
-            self._known.tell(one, "NobodyMatches", "no owner is named: no pod can ever use it")
+            self._status.tell(one, "NobodyMatches", "no owner is named: no pod can ever use it")
         return facts
 
     def _write(self, one: Reservation, status: Json, *, placed: bool = False) -> None:

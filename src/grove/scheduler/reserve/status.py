@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from grove.api import duration
 from grove.api.core import Pod
-from grove.api.koordinator import Reservation
+from grove.api.koordinator import RESERVATION_ALLOCATED, Reservation
 from grove.api.meta import Json, find_condition, rfc3339
 from grove.api.quantity import format_amount
 from grove.scheduler.model.reading import pod_requests
@@ -96,3 +97,19 @@ def expiry_of(one: Reservation) -> datetime | None:
     except duration.InvalidDuration:
         ttl = DEFAULT_TTL
     return created + ttl if created is not None and ttl > timedelta() else None
+
+
+def is_there(pod: Pod) -> bool:
+    return pod.is_bound and not pod.is_finished
+
+
+def reservation_of(pod: Pod) -> str:
+    """Name of the reservation that is written on a pod."""
+    text = pod.metadata.annotations.get(RESERVATION_ALLOCATED)
+    if not text:
+        return ""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return ""
+    return str(found.get("name", "")) if isinstance(found, dict) else ""
