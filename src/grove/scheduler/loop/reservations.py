@@ -10,18 +10,12 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
 from grove.api.core import Pod
-from grove.api.koordinator import (
-    RESERVATION_AFFINITY,
-    RESERVATION_ALLOCATED,
-    RESERVATION_IGNORED,
-    Reservation,
-)
-from grove.api.quantity import InvalidQuantity, amount
+from grove.api.koordinator import RESERVATION_AFFINITY, RESERVATION_ALLOCATED, RESERVATION_IGNORED, Reservation
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import Clock
@@ -29,15 +23,13 @@ from grove.scheduler.loop import metrics
 from grove.scheduler.loop.reserving import ReservationStatus
 from grove.scheduler.loop.sources import FollowedSource, PodNotes
 from grove.scheduler.loop.view import View
-from grove.scheduler.model.facts import PODS, SLOT, PodFacts, Requests, Shape
+from grove.scheduler.model.facts import SLOT, PodFacts, Requests, Shape
 from grove.scheduler.model.reading import pod_requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, Refusal, Vacancy
 from grove.scheduler.reserve.housing import Guest, Undecided, Use, as_counted, crowd, housed
 from grove.scheduler.reserve.slots import Held, ReservationsVacancy, Slots, may_use, slots_for
-from grove.scheduler.reserve.status import AVAILABLE, expiry_of, is_there, reservation_of
+from grove.scheduler.reserve.status import HOLD, amounts_of, expiry_of, is_there, node_of, reservation_of
 
-HOLD = "reservation:"
-"""What stands for a reservation's free part among the pods of its node is called so, with its uid."""
 PROMISE = "promise:"
 
 log = structlog.get_logger(__name__)
@@ -152,8 +144,7 @@ class Reservations(FollowedSource):
         """Reservations of a node as they are when pods that make way are gone; whoever had one for itself ends it."""
         leavers = self._view.sources.making_way
         return [
-            replace(one, users={uid: used for uid, used in one.users.items() if one.once or uid not in leavers})
-            for one in self._on.get(node, {}).values()
+            one if one.once else one.used_by(lambda uid: uid not in leavers) for one in self._on.get(node, {}).values()
         ]
 
     def _keep(self, node: str, pods: Sequence[PodFacts], chosen: Mapping[str, Use]) -> None:
@@ -174,7 +165,7 @@ class Reservations(FollowedSource):
         if promise is not None:
             self._view.snapshot.remove_pod(f"{PROMISE}{uid}")
         held = self._held.get(promise.reservation) if promise is not None else None
-        if held is not None and not self._is_bound(uid):
+        if held is not None and uid not in self._bound:
             held.users.pop(uid, None)
             self._stale.add(held.node)
             self._hold(held)
@@ -202,12 +193,8 @@ class Reservations(FollowedSource):
 
     def _with_bound(self, node: str) -> list[Held]:
         """Reservations for many on a node, with the pods there that use them."""
-        found = []
-        for one in self._on.get(node, {}).values():
-            users = {user: used for user, used in one.users.items() if user in self._bound}
-            if users and not one.once:
-                found.append(replace(one, users=users))
-        return found
+        shared = (one.used_by(self._bound.__contains__) for one in self._on.get(node, {}).values() if not one.once)
+        return [one for one in shared if one.users]
 
     # Following
 
@@ -219,8 +206,11 @@ class Reservations(FollowedSource):
             self._stale.add(before.node)
             self._view.snapshot.remove_pod(_hold_uid(before.reservation))
             self._view.relief.add(before.node)
-        if new is not None and (node := self._node_of(new)):
-            held = Held(new, node, self._amounts_of(new), {})
+        if new is not None and (node := node_of(new, self._clock.now())):
+            amounts, faults = amounts_of(new)
+            for fault in faults:
+                self.status.tell(new, "InvalidReservation", fault)
+            held = Held(new, node, amounts, {})
             for pod in self.status.users(name):
                 self._bound.add(pod.metadata.uid)
                 held.users[pod.metadata.uid] = dict(pod_requests(pod))
@@ -241,32 +231,10 @@ class Reservations(FollowedSource):
 
     def _keep_promises(self, gone: Held) -> None:
         """A reservation ended under pods on their way into it: their room stays theirs until they are bound."""
-        for uid, used in gone.users.items():
-            if uid in self._promised and not self._is_bound(uid):
-                covered = tuple(
-                    sorted((r, min(used.get(r, 0), most)) for r, most in gone.amounts.items() if used.get(r))
-                )
-                hold = PodFacts(f"{PROMISE}{uid}", "", gone.name, Shape(covered), node=gone.node)
+        for uid in gone.users:
+            if uid in self._promised and uid not in self._bound:
+                hold = PodFacts(f"{PROMISE}{uid}", "", gone.name, Shape(gone.given_to(uid)), node=gone.node)
                 self._view.snapshot.add_pod(hold)
-
-    def _node_of(self, one: Reservation) -> str:
-        """Where it stands; empty while it waits, when it is over, and after its time."""
-        expires = expiry_of(one)
-        over = expires is not None and expires <= self._clock.now()
-        return (
-            one.status.node_name if one.status.phase == AVAILABLE and not one.metadata.is_deleting and not over else ""
-        )
-
-    def _amounts_of(self, one: Reservation) -> dict[str, int]:
-        given: Mapping[str, object] = one.status.allocatable
-        found: dict[str, int] = {}
-        for resource, value in given.items():
-            try:
-                found[resource] = max(0, amount(resource, value))  # type: ignore[arg-type]
-            except InvalidQuantity:
-                self.status.tell(one, "InvalidReservation", f"allocatable.{resource}: {value!r} is not a quantity")
-        found.pop(PODS, None)
-        return found
 
     def _hold(self, held: Held) -> None:
         """Counts on the node what of a reservation no bound pod uses: promises are part of it until their bind."""
@@ -278,8 +246,7 @@ class Reservations(FollowedSource):
             self._view.relief.add(held.node)
 
     def _kept_by(self, held: Held) -> Requests:
-        bound = {user: used for user, used in held.users.items() if self._is_bound(user)}
-        left = replace(held, users=bound).left()
+        left = held.used_by(self._bound.__contains__).left()
         return tuple(sorted((name, amount) for name, amount in left.items() if amount))
 
     def kept(self) -> dict[str, Requests]:
@@ -287,9 +254,6 @@ class Reservations(FollowedSource):
         for held in self._held.values():
             found.setdefault(held.node, Counter()).update(dict(self._kept_by(held)))
         return {node: tuple(sorted(amounts.items())) for node, amounts in found.items()}
-
-    def _is_bound(self, uid: str) -> bool:
-        return uid in self._bound
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
@@ -338,7 +302,7 @@ class Reservations(FollowedSource):
 
     def _expire(self) -> None:
         for held in list(self._held.values()):
-            if not self._node_of(held.reservation):
+            if not node_of(held.reservation, self._clock.now()):
                 self.status.touch(held.name)
                 self._changed(held.reservation, held.reservation)
 

@@ -30,6 +30,7 @@ from grove.scheduler.model.reading import read_pod
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.reserve.status import (
     FAILED,
+    HOLD,
     PENDING,
     ended,
     expiry_of,
@@ -161,7 +162,7 @@ class Reserving:
             one = pods[facts.uid]
             amounts = {name: amount for name, amount in facts.shape.requests if name != PODS}
             hold = Shape(tuple(sorted(amounts.items())))
-            snapshot.add_pod(PodFacts(f"reservation:{one.metadata.uid}", "", one.metadata.name, hold, node=facts.node))
+            snapshot.add_pod(PodFacts(f"{HOLD}{one.metadata.uid}", "", one.metadata.name, hold, node=facts.node))
             self._placing[one.metadata.uid] = facts.node
             self._write(one, placed_status(one, facts.node, amounts, now), placed=True)
         log.info("reserved", group=group, reservations=len(answer.pods), domain=answer.domain)
@@ -201,7 +202,7 @@ class Reserving:
                     return
                 except (NotFound, NotLeader):
                     if placed:
-                        self._view.snapshot.remove_pod(f"reservation:{uid}")
+                        self._view.snapshot.remove_pod(f"{HOLD}{uid}")
                     return
                 except KubeError as error:
                     log.info("status of a reservation not written", reservation=name, error=str(error))

@@ -7,7 +7,7 @@ reservation is counted one after the other, in the order of the reservations.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
@@ -54,6 +54,15 @@ class Held:
                 if resource in found:
                     found[resource] = max(0, found[resource] - amount)
         return found
+
+    def used_by(self, is_user: Callable[[str], bool]) -> Held:
+        """The same as if only these pods used it, by uid."""
+        return replace(self, users={uid: used for uid, used in self.users.items() if is_user(uid)})
+
+    def given_to(self, uid: str) -> Requests:
+        """What a pod that uses it has of it."""
+        used = self.users[uid]
+        return tuple(sorted((r, min(used[r], most)) for r, most in self.amounts.items() if used.get(r)))
 
     def rest_for(self, requests: Requests) -> Requests | None:
         """What a pod would need of the node besides; None if the reservation is not for such a pod."""

@@ -10,9 +10,12 @@ from grove.api import duration
 from grove.api.core import Pod
 from grove.api.koordinator import RESERVATION_ALLOCATED, Reservation
 from grove.api.meta import Json, find_condition, rfc3339
-from grove.api.quantity import format_amount
+from grove.api.quantity import InvalidQuantity, amount, format_amount
+from grove.scheduler.model.facts import PODS
 from grove.scheduler.model.reading import pod_requests
 
+HOLD = "reservation:"
+"""What stands for a reservation's free part among the pods of its node is called so, with its uid."""
 PENDING, AVAILABLE, SUCCEEDED, FAILED = "Pending", "Available", "Succeeded", "Failed"
 
 
@@ -30,10 +33,10 @@ def owners_status(one: Reservation, users: Sequence[Pod], now: datetime) -> Json
     held = one.status.allocatable
     allocated: dict[str, int] = {}
     for pod in users:
-        for resource, amount in pod_requests(pod):
+        for resource, used in pod_requests(pod):
             if resource in held:
-                allocated[resource] = allocated.get(resource, 0) + amount
-    shown = {resource: format_amount(resource, amount) for resource, amount in sorted(allocated.items())}
+                allocated[resource] = allocated.get(resource, 0) + used
+    shown = {resource: format_amount(resource, used) for resource, used in sorted(allocated.items())}
     said = [{key: owner.get(key) for key in ("namespace", "name", "uid")} for owner in one.status.current_owners]
     same = said == owners and {k: str(v) for k, v in one.status.allocated.items()} == shown
     if same:
@@ -49,7 +52,7 @@ def placed_status(one: Reservation, node: str, amounts: Mapping[str, int], now: 
     return {
         "phase": AVAILABLE,
         "nodeName": node,
-        "allocatable": {resource: format_amount(resource, amount) for resource, amount in sorted(amounts.items())},
+        "allocatable": {resource: format_amount(resource, held) for resource, held in sorted(amounts.items())},
         "conditions": [
             _condition(one, "Scheduled", "True", "Scheduled", f"placed on {node}", now),
             _condition(one, "Ready", "True", "Available", "its owners may use it", now),
@@ -97,6 +100,26 @@ def expiry_of(one: Reservation) -> datetime | None:
     except duration.InvalidDuration:
         ttl = DEFAULT_TTL
     return created + ttl if created is not None and ttl > timedelta() else None
+
+
+def node_of(one: Reservation, now: datetime) -> str:
+    """Where it stands; empty while it waits, when it is over, and after its time."""
+    expires = expiry_of(one)
+    is_over = one.metadata.is_deleting or (expires is not None and expires <= now)
+    return one.status.node_name if one.status.phase == AVAILABLE and not is_over else ""
+
+
+def amounts_of(one: Reservation) -> tuple[dict[str, int], list[str]]:
+    """What it holds, and what of that cannot be read."""
+    found: dict[str, int] = {}
+    faults = []
+    for resource, value in one.status.allocatable.items():
+        try:
+            found[resource] = max(0, amount(resource, value))
+        except InvalidQuantity:
+            faults.append(f"allocatable.{resource}: {value!r} is not a quantity")
+    found.pop(PODS, None)
+    return found, faults
 
 
 def is_there(pod: Pod) -> bool:
