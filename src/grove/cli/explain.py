@@ -168,7 +168,7 @@ async def tree_answer(client: Client) -> Answer:
     from grove.scheduler.loop.asked import Answers
 
     async with looking(client) as scheduler:
-        Answers(scheduler.view)  # the queues are told what waits
+        Answers(scheduler.view).tell_queues()
         rows = queue_rows(scheduler.quotas.policy, scheduler.view.snapshot)
 
     def paint(width: int) -> RenderableType:
@@ -222,7 +222,9 @@ async def queue_of(scheduler: Scheduler, seen: Seen, processes: Processes, names
     from grove.show.verdict import code_of
 
     view = scheduler.view
-    waiting = [(one, view.gangs[f"{one.namespace}/{one.name}"].podgang) for one in Answers(view).waiting_line()]
+    answers = Answers(view)
+    answers.tell_queues()
+    waiting = [(one, view.gangs[f"{one.namespace}/{one.name}"].podgang) for one in answers.waiting_line()]
     waiting = [(one, gang) for one, gang in waiting if namespace in ("", one.namespace)]
     looked: dict[Key, Diagnosis] = {}
 

@@ -100,6 +100,7 @@ def diagnosed(scheduler: Scheduler, gangs: Sequence[PodGang], most: int) -> dict
 
     view = scheduler.view
     answers = Answers(view, scheduler.config.node_policy)
+    answers.tell_queues()
     states = ((gang.metadata.key, view.gangs.get(str(gang.metadata.key))) for gang in gangs)
     return {
         key: answers.diagnose(state, most=most)

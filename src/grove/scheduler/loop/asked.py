@@ -1,6 +1,7 @@
 """What the scheduler answers when somebody asks: why a gang waits, and who waits in which order. Decides nothing.
 
-Reads a view and leaves it as it is; the answers are the values of `explain.explanation`.
+Reads a view and changes nothing in it but what is counted on nodes; the answers are the values of
+`explain.explanation`.
 """
 
 from __future__ import annotations
@@ -35,8 +36,12 @@ class Answers:
             for gang in view.gangs.values()
             if view.concerns_us(gang)
         }
+
+    def tell_queues(self) -> None:
+        """Tells the queues who waits, as a turn does: for a scheduler that only follows, and takes no turns."""
         ready = (name for name, turn in self._turns.items() if turn.stage is not None)
-        view.quotas([*ready, *(name for name, pod in view.singles.items() if not view.node_of(pod))])
+        singles = (name for name, pod in self._view.singles.items() if not self._view.node_of(pod))
+        self._view.tell_queues([*ready, *singles])
 
     @cached_property
     def _running(self) -> list[Running]:

@@ -90,7 +90,7 @@ class Scheduler:
         Follower(self.cache, self.view, self.reporter.stirred)
         self.queue = Queue(Backoff(config.backoff.initial, config.backoff.max))
         self.quotas = Quotas(self.cache, client, self.view, self._events, clock, name=config.scheduler_name)
-        self.view.quotas = self.quotas.ask
+        self.view.tell_queues = self.quotas.tell
         status = ReservationStatus(self.cache, client, self._events, clock)
         self.reservations = Reservations(self.cache, client, self.view, status, clock)
         self.view.sources.join(self.reservations)

@@ -109,10 +109,10 @@ class Quotas:
         for name in [name for name in self._wanted if name not in waiting]:
             del self._wanted[name]
             self._view.wide_relief = True  # who asks for less leaves more to the others
-        self.ask(waiting)
+        self.tell(waiting)
 
-    def ask(self, units: Iterable[str]) -> None:
-        """What these units want is what waits."""
+    def tell(self, units: Iterable[str]) -> None:
+        """Tells the policy that these units wait, and with that what is wanted in each queue."""
         if self.policy is None:
             return
         found: dict[str, dict[str, int]] = {}

@@ -88,7 +88,7 @@ class View:
         self.sources = Sources(snapshot)
         self.before_turn: list[Callable[[], None]] = []
         """Called before anything is decided, when everything is up to date."""
-        self.quotas: Callable[[Iterable[str]], None] = lambda units: None
+        self.tell_queues: Callable[[Iterable[str]], None] = lambda units: None
         """Tells the policy of queues, if there is one, which units wait."""
         self._name = scheduler_name
         self.running = RunningIndex()
