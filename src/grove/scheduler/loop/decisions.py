@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import structlog
@@ -31,7 +31,7 @@ from grove.scheduler.devices.devices import SHARED
 from grove.scheduler.devices.homes import Lot, Open, at_homes, bound_to, lots
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
 from grove.scheduler.evict.running import DisruptionBudget, Running
-from grove.scheduler.evict.victims import NO_VACANCIES, Freed, Heard, Vacancies
+from grove.scheduler.evict.victims import NO_VACANCIES, Heard, Vacancies
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import Budget, NoFit, Placement
@@ -39,9 +39,12 @@ from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import NO_DEVICES, SHARED_HOME, Reason
 from grove.scheduler.reserve.apart import Attempts
-from grove.scheduler.reserve.slots import outside
+from grove.scheduler.reserve.slots import without_reservations
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.state import TakesLong, hurried
+
+if TYPE_CHECKING:
+    from grove.scheduler.replay.journal import Journal
 
 IN_PLACE_STEPS = 400
 """A decision of more steps is made in a thread: some 10 to 20 milliseconds of work."""
@@ -54,28 +57,11 @@ Aside = Callable[[Callable[[], Any]], Awaitable[Any]]
 log = structlog.get_logger(__name__)
 
 
-class Tape(Protocol):
-    """Keeps decisions for a replay. Between `hold` and `go_on` only decisions are written; changes follow them."""
-
-    def decided(
-        self, decision: str, gang: Gang, budget: Budget, closed: tuple[str, ...], answer: Placement | NoFit
-    ) -> None: ...
-
-    def preempted(
-        self, decision: str, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget],
-        budget: Budget, closed: tuple[str, ...], answer: Victims | NoVictims, freed: Sequence[Freed],
-    ) -> None: ...  # fmt: skip
-
-    def hold(self) -> None: ...
-
-    def go_on(self) -> None: ...
-
-
 class Decider:
     """`aside` runs work beside the event loop; on the simulator's loop that is in place, too."""
 
     def __init__(
-        self, snapshot: Snapshot, run: str, tape: Tape | None = None, *, in_place_steps: int = IN_PLACE_STEPS,
+        self, snapshot: Snapshot, run: str, tape: Journal | None = None, *, in_place_steps: int = IN_PLACE_STEPS,
         aside: Aside | None = None,
     ) -> None:  # fmt: skip
         self._snapshot, self._run, self._tape = snapshot, run, tape
@@ -207,8 +193,8 @@ class Sharing:
         are too many ways to do that, pods do without reservations.
         """
         why = ""
-        outside_ = _outside_reservations(gang)
-        for tree in (gang,) if outside_ is gang else (gang, outside_):
+        outside = without_reservations(gang)
+        for tree in (gang,) if outside is gang else (gang, outside):
             attempts = Attempts(tree, MOST_APART)
             for apart in attempts:
                 found = await self._place(unit, apart, tuple(closed))
@@ -330,15 +316,6 @@ def at_cleared_homes(view: View, gang: Gang, pods: Sequence[PodFacts]) -> Iterat
 
 def lack(lot: Lot) -> str:
     return f'no node with room has the free devices that the shared resourceclaim "{lot.name}" asks for'
-
-
-def _outside_reservations(gang: Gang) -> Gang:
-    """The gang with pods that do without reservations, as far as they may; the same if nothing is changed by that."""
-    changed: dict[str, PodFacts | None] = {}
-    for pod in (pod for group in gang.groups() for pod in group.pods):
-        if pod.shape.alternatives and (shape := outside(pod.shape)) != pod.shape:
-            changed[pod.uid] = pod.shaped(shape)
-    return gang.with_pods(changed)
 
 
 def _no_devices(why: str) -> Reason:

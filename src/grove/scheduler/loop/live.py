@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
@@ -30,7 +30,7 @@ from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.loop.bind import Attempt, Binder, Committer
 from grove.scheduler.loop.claims import DeviceClaims
 from grove.scheduler.loop.cycle import Cycle
-from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Aside, Decider, Tape
+from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Aside, Decider
 from grove.scheduler.loop.evictions import Evictions
 from grove.scheduler.loop.follow import Follower
 from grove.scheduler.loop.minors import Minors
@@ -46,6 +46,9 @@ from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.queue import Backoff, Queue
+
+if TYPE_CHECKING:
+    from grove.scheduler.replay.journal import Journal
 
 SYNC_S = 120.0
 LONG_CYCLE_S, LONGEST_REST_S = 0.1, 1.0
@@ -67,7 +70,7 @@ class Scheduler:
 
     def __init__(
         self, client: Client, config: SchedulerConfiguration = SchedulerConfiguration(), clock: Clock = SYSTEM, *,
-        say: Callable[[Reason], str], snapshot: Snapshot | None = None, tape: Tape | None = None,
+        say: Callable[[Reason], str], snapshot: Snapshot | None = None, tape: Journal | None = None,
         tune_gc: bool = False, aside: Aside | None = None,
     ) -> None:  # fmt: skip
         self.config, self._client = config, client

@@ -72,7 +72,7 @@ class Journal:
             self._write({"op": "shape", "number": number, "shape": plain})
         return number
 
-    # Decisions, as `grove.scheduler.loop.decisions.Tape`
+    # Decisions; between `hold` and `go_on` only they are written, and changes of the cluster follow
 
     def decided(
         self, decision: str, gang: Gang, budget: Budget, closed: tuple[str, ...], answer: Placement | NoFit

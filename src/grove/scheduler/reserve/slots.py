@@ -15,7 +15,8 @@ from grove.api.koordinator import RESERVATION_ORDER, Reservation
 from grove.api.pod import Pod, Toleration
 from grove.api.reservation_ref import is_meant, tolerations
 from grove.scheduler.filters.nodes import tolerates
-from grove.scheduler.model.facts import PODS, SLOT, Requests, Shape
+from grove.scheduler.model.facts import PODS, SLOT, PodFacts, Requests, Shape
+from grove.scheduler.model.gang import Gang
 
 RESTRICTED = "Restricted"
 MOST_SLOTS = 10_000
@@ -158,8 +159,16 @@ class ReservationsVacancy:
         return found
 
 
-def outside(shape: Shape) -> Shape:
-    """The shape without the ways that use a reservation; as it is, if it has no other way."""
+def without_reservations(gang: Gang) -> Gang:
+    """The gang with pods that do without reservations, as far as they may; itself if nothing is changed by that."""
+    changed: dict[str, PodFacts | None] = {}
+    for pod in (pod for group in gang.groups() for pod in group.pods):
+        if pod.shape.alternatives and (shape := _without_reservations(pod.shape)) != pod.shape:
+            changed[pod.uid] = pod.shaped(shape)
+    return gang.with_pods(changed)
+
+
+def _without_reservations(shape: Shape) -> Shape:
     ways = [one for one in (shape.requests, *shape.alternatives) if not any(name.startswith(SLOT) for name, _ in one)]
     return replace(shape, requests=ways[0], alternatives=tuple(ways[1:])) if ways else shape
 
