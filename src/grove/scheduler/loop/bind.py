@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 import structlog
 
@@ -30,7 +29,6 @@ from grove.kube.errors import (
     ApiError,
     Conflict,
     ConnectionLost,
-    KubeError,
     NotFound,
     NotLeader,
     TooManyRequests,
@@ -38,18 +36,16 @@ from grove.kube.errors import (
 )
 from grove.kube.events import Recorder
 from grove.scheduler.loop import metrics
+from grove.scheduler.loop.evictions import Evictions, Spawn
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import BIND_FAILED, GANG_TIMEOUT, GangState, Verdict
-from grove.scheduler.policy.life import AttemptBegan, AttemptEnded, HalfBound, Phase, TakenBack, TakingBack
-
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
+from grove.scheduler.policy.life import AttemptBegan, AttemptEnded, HalfBound, Phase
 
 BIND_RETRY_S, MAX_BIND_RETRY_S = 0.05, 2.0
-RETRY_S, MAX_RETRY_S = 0.5, 30.0
 GIVEN_UP = "another pod of the gang was refused, or the gang is gone"
 
 log = structlog.get_logger(__name__)
@@ -189,10 +185,10 @@ class Committer:
     """Owns the attempts that are on their way. `ended` tells the cycle of a unit whose attempt is over."""
 
     def __init__(
-        self, client: Client, view: View, binder: Binder, reporter: Reporter, events: Recorder, clock: Clock, *,
+        self, view: View, binder: Binder, evictions: Evictions, reporter: Reporter, events: Recorder, clock: Clock, *,
         spawn: Spawn, ended: Callable[[Attempt, bool], None],
     ) -> None:  # fmt: skip
-        self._client, self._view, self._binder = client, view, binder
+        self._view, self._binder, self._evictions = view, binder, evictions
         self._reporter, self._events, self._clock = reporter, events, clock
         self._spawn, self._ended = spawn, ended
         self._under_way: dict[str, list[Attempt]] = {}
@@ -310,7 +306,7 @@ class Committer:
 
     def roll_back(self, gang: GangState, verdict: Verdict) -> None:
         """Deletes what is bound of a gang that never stood, and says so."""
-        bound = [pod for pod, _ in self._view.members(gang) if self._is_to_go(pod)]
+        bound = self._evictions.bound_pods(gang)
         gang.tell(HalfBound(None))
         self._reporter.settled(gang, verdict)
         reason = EventReason.GANG_TIMEOUT if verdict.reason == GANG_TIMEOUT else EventReason.GANG_UNSCHEDULABLE
@@ -319,34 +315,4 @@ class Committer:
         log.warning("gang taken back", gang=gang.name, reason=text, bound=len(bound))
         if bound:
             metrics.ROLLBACKS.inc()
-            gang.tell(TakingBack())
-            self._spawn(self._delete(gang))
-
-    def _is_to_go(self, pod: Pod) -> bool:
-        return bool(self._view.bound_node(pod)) and self._view.is_ours(pod) and not self._view.is_leaving(pod)
-
-    async def _delete(self, gang: GangState) -> None:
-        pause_s = RETRY_S
-        while True:
-            left = [pod for pod, _ in self._view.members(gang) if self._is_to_go(pod)]
-            if not left or not self._view.is_current(gang):
-                break
-            try:
-                for pod in left:
-                    await self._delete_one(pod)
-                    self._view.leaving.add(pod.metadata.uid)
-            except NotLeader:
-                break
-            except KubeError as err:
-                log.warning("pod of a gang to be taken back not deleted, trying again", gang=gang.name, error=str(err))
-                await asyncio.sleep(pause_s)
-                pause_s = min(MAX_RETRY_S, pause_s * 2)
-        gang.tell(TakenBack())
-        self._view.mark(gang.name)
-
-    async def _delete_one(self, pod: Pod) -> None:
-        meta = pod.metadata
-        try:
-            await self._client.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
-        except (NotFound, Conflict):
-            pass  # gone already, or another pod by that name
+            self._evictions.take_back(gang)

@@ -1,9 +1,13 @@
-"""Evicts pods through the Eviction API, patiently, as long as somebody wants their room; gangs are marked first."""
+"""Pods that have to go: victims are evicted, pods of a gang that cannot be completed are deleted; patiently.
+
+Victims go through the Eviction API, as long as somebody wants their room, and a gang that goes whole is marked first.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import structlog
 
@@ -11,14 +15,16 @@ from grove.api.core import Pod
 from grove.api.meta import Key
 from grove.kube.client import Client
 from grove.kube.errors import Conflict, KubeError, NotFound, NotLeader, TooManyRequests
-from grove.scheduler.loop.bind import Spawn
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.policy.gangs import GangState
-from grove.scheduler.policy.life import Evicting, EvictionEnded
+from grove.scheduler.policy.life import Evicting, EvictionEnded, TakenBack, TakingBack
+
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 RETRY_S, MAX_RETRY_S = 0.25, 10.0
+DELETE_RETRY_S, MAX_DELETE_RETRY_S = 0.5, 30.0
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +45,40 @@ class Evictions:
     ) -> None:
         victim.tell(Evicting(because))
         self._spawn(self._mark_and_evict(victim, pods, still_wanted))
+
+    def take_back(self, gang: GangState) -> None:
+        """Deletes what is bound of a gang that never stood: a binding cannot be undone."""
+        gang.tell(TakingBack())
+        self._spawn(self._delete(gang))
+
+    def bound_pods(self, gang: GangState) -> list[Pod]:
+        """Pods of a gang that would have to be deleted."""
+        view = self._view
+        ours = (pod for pod, _ in view.members(gang) if view.is_ours(pod))
+        return [pod for pod in ours if view.bound_node(pod) and not view.is_leaving(pod)]
+
+    async def _delete(self, gang: GangState) -> None:
+        pause_s = DELETE_RETRY_S
+        while self._view.is_current(gang) and (left := self.bound_pods(gang)):
+            try:
+                for pod in left:
+                    await self._delete_one(pod)
+                    self._view.leaving.add(pod.metadata.uid)
+            except NotLeader:
+                break
+            except KubeError as err:
+                log.warning("pod of a gang to be taken back not deleted, trying again", gang=gang.name, error=str(err))
+                await asyncio.sleep(pause_s)
+                pause_s = min(MAX_DELETE_RETRY_S, pause_s * 2)
+        gang.tell(TakenBack())
+        self._view.mark(gang.name)
+
+    async def _delete_one(self, pod: Pod) -> None:
+        meta = pod.metadata
+        try:
+            await self._client.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
+        except (NotFound, Conflict):
+            pass  # gone already, or another pod by that name
 
     async def _mark_and_evict(self, victim: GangState, pods: list[PodFacts], still_wanted: Callable[[], bool]) -> None:
         pause_s = RETRY_S

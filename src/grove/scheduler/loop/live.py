@@ -122,14 +122,14 @@ class Scheduler:
             built_in={ResourceSlice: self.view.claims.follow},
         )
         binder = Binder(client, turns=turns, fits=self._fits, prepare=self.view.sources.prepare)
+        evictions = Evictions(client, self.view, self.reporter, spawn=self._spawn)
         self._committer = Committer(
-            client, self.view, binder, self.reporter, self._events, clock, spawn=self._spawn, ended=self._ended
+            self.view, binder, evictions, self.reporter, self._events, clock, spawn=self._spawn, ended=self._ended
         )
         run = f"{int(clock.now().timestamp()):x}" if clock is SYSTEM else "run"
         # Whoever brings a way to decide aside of its own wants all decisions to go there.
         steps = IN_PLACE_STEPS if aside is None else 0
         self._decider = decider = Decider(self.view.snapshot, run, tape, in_place_steps=steps, aside=aside)
-        evictions = Evictions(client, self.view, self.reporter, spawn=self._spawn)
         nominations = Nominations(self.view, decider, evictions, self.reporter, self._events, fits=self._fits)
         self._cycle = Cycle(
             self.view, self.queue, decider, self._committer, nominations, self.reporter, self._events, clock, config,
