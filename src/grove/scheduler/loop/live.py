@@ -275,7 +275,7 @@ class OptionalKinds:
     async def keep_looking(self) -> None:
         """Follows what is installed later; ends when nothing is missing."""
         async with asyncio.TaskGroup() as tasks:
-            for kind in self._missing.keys() - self._built_in.keys():
+            for kind in [kind for kind in self._missing if kind not in self._built_in]:
                 tasks.create_task(self._wait_for(kind))
 
     async def _wait_for(self, kind: type[Object]) -> None:
