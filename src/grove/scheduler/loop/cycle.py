@@ -1,6 +1,5 @@
 """One turn of the scheduler: what changed, who can be helped, who is late, then every unit that is due, in order.
 
-Decisions are made on the live snapshot; a placement is reserved in it at once, so the next unit sees what is left.
 Minima of all gangs come before surplus of any of the same priority. A gang that finds no place blocks nobody, unless it
 waited so long that nodes are held for it.
 """
@@ -9,81 +8,176 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
 
 import structlog
 
+from grove.api import labels
 from grove.api.conditions import EventReason
-from grove.api.meta import Key
 from grove.kube.clock import Clock
 from grove.kube.events import Recorder
-from grove.scheduler.evict.holds import Hold
 from grove.scheduler.evict.running import POD
-from grove.scheduler.explain.explanation import closest_domain
-from grove.scheduler.filters.fit import surplus_reason
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import Attempt, Committer
-from grove.scheduler.loop.decisions import Decider, Sharing
-from grove.scheduler.loop.holding import Holding, kept_out_by
-from grove.scheduler.loop.intake import Intake
-from grove.scheduler.loop.nominate import Nomination, Nominations
+from grove.scheduler.loop.decisions import Decider
+from grove.scheduler.loop.holding import Holding
+from grove.scheduler.loop.nominate import Nominations
+from grove.scheduler.loop.placing import Placing
 from grove.scheduler.loop.quotas import Quotas
 from grove.scheduler.loop.report import Reporter
-from grove.scheduler.loop.trees import order_of, tree_of
+from grove.scheduler.loop.trees import former_nodes, gang_order, order_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
-from grove.scheduler.model.answers import Budget, NoFit, Placement
+from grove.scheduler.model.answers import Budget
 from grove.scheduler.model.config import SchedulerConfiguration
-from grove.scheduler.model.facts import PodFacts
-from grove.scheduler.model.gang import BadGang, Gang, single
-from grove.scheduler.model.reasons import Reason, named
+from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import (
-    BINDING,
     GANG_SCHEDULED,
-    HELD_FOR_OTHERS,
+    GANG_TIMEOUT,
     INVALID,
     PLACED,
-    UNSCHEDULABLE,
     Base,
     GangState,
     Verdict,
+    readiness,
 )
-from grove.scheduler.policy.life import Phase
-from grove.scheduler.policy.queue import Order, Queue, Relief, Stage
-from grove.scheduler.solve.place import place
+from grove.scheduler.policy.life import Looked, Phase, Stands
+from grove.scheduler.policy.queue import Queue, Relief, Stage
 from grove.scheduler.solve.referee import find_referee
 
 SLICE_S = 0.02
 """A cycle lets the event loop breathe after so much work: binds go out and events come in between decisions."""
-QUOTA_REASONS = {
-    kinds.QUOTA_EXCEEDED: kinds.QUOTA_EXCEEDED, kinds.QUOTA_KEPT: kinds.QUOTA_EXCEEDED,
-    kinds.QUEUE_MISSING: kinds.QUEUE_MISSING, kinds.QUEUE_INVALID: kinds.QUEUE_INVALID,
-    kinds.QUEUE_NOT_LEAF: kinds.QUEUE_INVALID,
-}  # fmt: skip
-"""Reasons of the Scheduled condition for gangs that a queue keeps out."""
+ORPHAN_S = 5.0
+"""How long a pod may name a PodGang that does not exist before it is told so."""
 MOST_LOOKS = 8
 """So often in a turn those are looked at again for whom room came in the middle of it; else the others never would."""
-TWO_EVENTS = 4
-"""Gangs of fewer pods are told of their domain by GangScheduled alone: two writes a pod, all told, are enough."""
 
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """What is decided about in one step: a gang (with its state) or a single pod."""
+class Intake:
+    """Puts units that changed into the queue or takes them out, tells gangs that they stand, and hears of attempts that
+    are over. Places nothing. `forget` is told of units of which nothing is to be kept."""
 
-    name: str
-    tree: Gang
-    order: Order
-    state: GangState | None = None
+    def __init__(
+        self, view: View, queue: Queue, committer: Committer, nominations: Nominations, holding: Holding,
+        reporter: Reporter, events: Recorder, *, forget: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._view, self._queue, self._committer, self._nominations = view, queue, committer, nominations
+        self._holding, self._reporter, self._events, self._forget = holding, reporter, events, forget
+        self._ready_since: dict[str, float] = {}
 
-    def to_bind(self, placement: Placement) -> tuple[PodFacts, ...]:
-        """Minima go alone, so that other gangs' minima come before this one's surplus."""
-        is_floor = self.order.stage is not Stage.SURPLUS and self.state is not None
-        return placement.pods[: placement.core] if is_floor else placement.pods
+    def ended(self, attempt: Attempt, all_bound: bool) -> None:
+        """An attempt is over: whoever depends on it gets another look, and what is missing is tried again."""
+        name, gang = attempt.unit, attempt.gang
+        now = asyncio.get_running_loop().time()
+        is_current = self._is_current(attempt)
+        if gang is not None and is_current and self._view.has_minimum(gang):
+            self._stands(gang, now)
+        if not all_bound and is_current:
+            if self._queue.get(name) is None:
+                self._queue.offer(name, order_of(self._view, name), now)
+            self._queue.retry(name, now)
+        for scaled in self._view.scaled_of.get(name, ()):
+            self._view.mark(scaled)
+        self._view.mark(name)
+
+    def _is_current(self, attempt: Attempt) -> bool:
+        """Whether what an attempt was for still exists: not another unit of its name."""
+        if attempt.gang is not None:
+            return self._view.is_current(attempt.gang)
+        pod = self._view.singles.get(attempt.unit)
+        return pod is not None and pod.metadata.uid == attempt.pods[0].uid
+
+    def consider(self, name: str, now: float, *, fresh: bool = False) -> None:
+        """Puts a changed unit into the queue, or takes it out."""
+        if name.startswith(POD):
+            self._consider_pod(name, now, fresh=fresh)
+            return
+        gang = self._view.gangs.get(name)
+        if gang is None or gang.podgang.metadata.is_deleting or not self._view.concerns_us(gang):
+            self.forget(name)
+            return
+        self._reporter.touch(name)
+        if gang.phase is Phase.NEW:
+            self._nominations.resume(gang)
+        if not gang.life.is_open:
+            self._queue.withdraw(name)
+            return
+        if gang.podgang.spec.reuse_reservation_ref is not None:
+            gang.succeed(former_nodes(self._view, gang))
+        look = self._view.look(gang)
+        found = readiness(gang, look, self.base_of)
+        gang.tell(Looked(found.phase, look.on_nodes, look.has_stood))
+        is_binding = gang.life.attempts > 0
+        if found.stage is None or (is_binding and found.stage is not Stage.SURPLUS):
+            self._queue.withdraw(name)
+        else:
+            self._ready_since.setdefault(name, now)
+            self._queue.offer(name, gang_order(self._view, gang, found.stage), now, fresh=fresh)
+        if found.verdict is not None and not is_binding and found.verdict.placed:
+            self._stands(gang, now)
+        elif found.verdict is not None and not found.verdict.placed:
+            self._reporter.settled(gang, found.verdict)
+        self._committer.note(gang, self._holding.timeout_s(gang), now)
+
+    def _consider_pod(self, name: str, now: float, *, fresh: bool) -> None:
+        pod = self._view.singles.get(name)
+        if pod is None:
+            self.forget(name)
+            return
+        named = pod.metadata.labels.get(labels.POD_GANG)
+        if named and self._view.takes_gangs:
+            self._queue.withdraw(name)
+            if f"{pod.metadata.namespace}/{named}" not in self._view.gangs:
+                why = Reason(kinds.INVALID, f"the pod names PodGang {named}, which does not exist")
+                self._reporter.pod_waits(name, Verdict(False, INVALID, why), after_s=ORPHAN_S)
+            else:
+                self._reporter.forget(name)
+            return
+        if pod.is_gated or self._view.node_of(pod) or self._nominations.has(name):
+            self._queue.withdraw(name)
+            return
+        self._queue.offer(name, order_of(self._view, name), now, fresh=fresh)
+
+    def forget(self, name: str) -> None:
+        self._queue.withdraw(name)
+        self._reporter.forget(name)
+        self._ready_since.pop(name, None)
+        self._forget(name)
+
+    def take_back(self, gang: GangState) -> None:
+        """It is bound in part at its deadline."""
+        why = Reason(kinds.TIMED_OUT, numbers={"seconds": self._holding.timeout_s(gang)})
+        self._queue.withdraw(gang.name)
+        self._nominations.drop(gang.name)
+        self._committer.roll_back(gang, Verdict(False, GANG_TIMEOUT, why))
+
+    def base_of(self, name: str) -> Base:
+        """Whether the base gang is placed, or about to be: its attempt is on its way, and others wait for its end."""
+        base = self._view.gangs.get(name)
+        if base is None:
+            return Base.ABSENT
+        stands = self._committer.floor_of(base) is not None or base.stood or self._view.has_minimum(base)
+        return Base.STANDS if stands else Base.WAITS
+
+    def _stands(self, gang: GangState, now: float) -> None:
+        """The minimum is on nodes. Tells the world if that is news."""
+        is_news = not gang.stood
+        gang.tell(Stands())
+        if not is_news:
+            return
+        self._view.remember_place(gang)
+        since = self._ready_since.pop(gang.name, None)
+        if since is not None:
+            metrics.SCHEDULE_SECONDS.observe(now - since)
+        self._holding.forget(gang.name)
+        if gang.verdict is None or gang.verdict.reason != GANG_SCHEDULED:
+            self._reporter.settled(gang, PLACED)
+        else:
+            self._reporter.settled(gang, gang.verdict)
+        assert gang.verdict is not None
+        self._events.normal(gang.podgang, EventReason.GANG_SCHEDULED, self._reporter.say(gang.verdict.why))
 
 
 class Cycle:
@@ -92,19 +186,23 @@ class Cycle:
         reporter: Reporter, events: Recorder, clock: Clock, config: SchedulerConfiguration,
         wake_at: Callable[[float], None], quotas: Quotas,
     ) -> None:  # fmt: skip
-        self._view, self._queue, self._committer = view, queue, committer
-        self._nominations, self._reporter, self._events = nominations, reporter, events
-        self._config, self._wake_at, self._quotas = config, wake_at, quotas
+        self._view, self._queue, self._committer, self._nominations = view, queue, committer, nominations
+        self._wake_at, self._quotas = wake_at, quotas
         self.referee = find_referee() if config.exact_solver else None
-        self._budget = Budget(config.search_budget or Budget().steps, self.referee)
-        self._sharing = Sharing(view, decider, self._budget)
+        budget = Budget(config.search_budget or Budget().steps, self.referee)
         self._relief = Relief(view.snapshot, queue, patience_s=config.patience)
-        self._decider = decider
-        self._holding = Holding(view, queue, reporter, events, clock, config, decider, self._budget)
-        self._said: dict[str, tuple[Reason, Collection[str], Verdict]] = {}
-        forgets = (nominations.drop, self._relief.forget, self._sharing.forget, self._unsay, self._holding.forget)
-        self._intake = Intake(view, queue, committer, nominations, self._holding, reporter, events, forgets=forgets)
+        self._holding = Holding(view, queue, reporter, events, clock, config, decider, budget)
+        self._intake = Intake(view, queue, committer, nominations, self._holding, reporter, events, forget=self._forget)
+        self._placing = Placing(
+            view, queue, decider, committer, nominations, self._holding, self._relief, reporter, events, config, budget,
+            base_of=self._intake.base_of,
+        )  # fmt: skip
         self.ended = self._intake.ended
+
+    def _forget(self, unit: str) -> None:
+        self._nominations.drop(unit)
+        self._placing.forget(unit)
+        self._holding.forget(unit)
 
     async def run(self) -> None:
         """One turn. Returns when every unit that was due has its answer; sets the timer for the next exact moment."""
@@ -125,7 +223,7 @@ class Cycle:
         if unsettled := self._nominations.take_unsettled():
             self._queue.wake(unsettled.__contains__)
         self._wake_helped(began)
-        self._nominations.advance(self._start_nominated, began)
+        self._nominations.advance(self._placing.start_nominated, began)
         for late in self._committer.take_late(began):
             self._intake.take_back(late)
         if self._view.snapshot.seams.moves:
@@ -148,7 +246,12 @@ class Cycle:
                     self._queue.defer(name, loop.time(), until_s)
                     continue
             try:
-                await self._decide(name, order, heap)
+                for follower in await self._placing.decide(name, order):
+                    if follower != name:
+                        self._intake.consider(follower, loop.time())
+                    waiting = self._queue.get(follower)
+                    if waiting is not None and not waiting.parked and not waiting.must_wait:
+                        heapq.heappush(heap, (waiting.order, follower))
                 await self._holding.hold_for_overtaken()
             except Exception:
                 log.exception("decision failed", unit=name)
@@ -172,216 +275,6 @@ class Cycle:
         if later:
             self._wake_at(min(later))
 
-    def _wake_helped(self, now_s: float) -> None:
-        """Wakes whom it helps that room came, or that pods did which they look at."""
-        self._view.refresh()  # what units that went had is free
-        self._relief.wake_helped(self._view.take_relief(), now_s)
-        if self._view.take_moved():
-            self._queue.wake(self._relief.sees_pods)
 
-    # Deciding
-
-    async def _decide(self, name: str, order: Order, heap: list[tuple[Order, str]]) -> None:
-        try:
-            unit = self._unit(name, order)
-        except BadGang as err:
-            self._refuse_bad(name, str(err))
-            return
-        if unit is None:
-            self._queue.withdraw(name)
-            return
-        self._view.refresh()  # reading its pods may have shown what has to be counted on nodes for them
-        closed = self._holding.closed_for(name, order)
-        asides, labels_version = self._decider.asides, self._view.snapshot.nodes.labels_version
-        found = await self._sharing.place(name, unit.tree, closed, unit.to_bind)
-        if asides != self._decider.asides and not self._still_holds(unit, found.answer, labels_version):
-            for pod in unit.to_bind(found.answer) if isinstance(found.answer, Placement) else ():
-                self._view.sources.give_back(pod.uid)
-            self._queue.retry(name, asyncio.get_running_loop().time())
-        elif isinstance(found.answer, Placement):
-            self._accept(unit, found.answer, found.decision, heap)
-        else:
-            await self._refuse(unit, found.answer, found.decision, closed)
-            if found.has_more:
-                self._queue.retry(name, asyncio.get_running_loop().time())
-
-    def _still_holds(self, unit: Unit, answer: Placement | NoFit, labels_version: int) -> bool:
-        """Whether an answer may be acted on although the cluster moved on while it was worked out.
-
-        A refusal may, if the unit still waits: room that came meanwhile is remembered and wakes it again.
-        """
-        if isinstance(answer, NoFit):
-            return self._still_waits(unit)
-        is_same = labels_version == self._view.snapshot.nodes.labels_version
-        return is_same and self._still_waits(unit) and self._view.has_room(unit.to_bind(answer))
-
-    def _still_waits(self, unit: Unit) -> bool:
-        """Whether a unit and all its pods are what they were when it was looked at."""
-        view, gang, waiting = self._view, unit.state, self._queue.get(unit.name)
-        if waiting is None or waiting.order != unit.order:
-            return False
-        if gang is not None and not (view.is_current(gang) and gang.life.is_open):
-            return False
-        pods = (facts for group in unit.tree.groups() for facts in group.pods)
-        found = ((view.pods.get(Key(facts.namespace, facts.name)), facts.uid) for facts in pods)
-        return all(
-            pod is not None and pod.metadata.uid == uid and not (view.node_of(pod) or view.is_leaving(pod))
-            for pod, uid in found
-        )
-
-    def _unit(self, name: str, order: Order) -> Unit | None:
-        view = self._view
-        if name.startswith(POD):
-            pod = view.singles.get(name)
-            if pod is None or pod.is_gated or view.node_of(pod):
-                return None
-            return Unit(name, single(view.facts(pod), self._config.node_policy), order)
-        gang = view.gangs.get(name)
-        if gang is None or gang.phase is Phase.NEW or not gang.life.is_open:
-            return None  # the one that was due is gone; another of its name has not been looked at yet
-        if order.stage is Stage.SCALED_FLOOR and not gang.stood and self._intake.base_of(gang.base) is not Base.STANDS:
-            return None  # it lost its base while it waited; it is looked at again when that stands
-        return Unit(name, tree_of(view, gang, self._config.node_policy), order, gang)
-
-    def _accept(self, unit: Unit, placement: Placement, decision: str, heap: list[tuple[Order, str]]) -> None:
-        """Reserves and launches."""
-        now = asyncio.get_running_loop().time()
-        is_floor = unit.order.stage is not Stage.SURPLUS
-        pods = unit.to_bind(placement)
-        if not pods:
-            self._park(unit, now)
-            if unit.state is not None and placement.unplaced:
-                self._leave_over(unit.state, surplus_reason(self._view.snapshot, unit.tree, placement.unplaced[0]))
-            return
-        self._queue.withdraw(unit.name)
-        self._relief.forget(unit.name)
-        self._commit(unit, placement, pods, decision)
-        gang = unit.state
-        if gang is None or not is_floor:
-            return
-        if len(placement.pods) + len(placement.unplaced) > placement.core:
-            self._queue.offer(unit.name, unit.order._replace(stage=Stage.SURPLUS), now)
-            heapq.heappush(heap, (unit.order._replace(stage=Stage.SURPLUS), unit.name))
-        for scaled in sorted(self._view.scaled_of.get(unit.name, ())):
-            self._intake.consider(scaled, now)
-            waiting = self._queue.get(scaled)
-            if waiting is not None and not waiting.parked and not waiting.must_wait:
-                heapq.heappush(heap, (waiting.order, scaled))
-
-    def _commit(self, unit: Unit, placement: Placement, pods: tuple[PodFacts, ...], decision: str) -> None:
-        now = asyncio.get_running_loop().time()
-        gang = unit.state
-        self._view.reserve(pods)
-        self._holding.room_taken(unit.order, pods)
-        deadline = now + self._holding.timeout_s(gang)
-        after = None
-        is_floor = gang is not None and unit.order.stage is not Stage.SURPLUS
-        if gang is not None:
-            after = self._committer.floor_of(self._view.gangs.get(gang.base) if is_floor else gang)
-            if is_floor:
-                self._note_choice(gang, unit.tree, placement)
-                if unit.tree.former and unit.tree.former.issuperset(pod.node for pod in pods):
-                    metrics.RESERVATION_USED.inc()
-            elif gang.verdict is not None:
-                gang.judge(gang.verdict, round(placement.score, 4))
-        self._committer.launch(Attempt(unit.name, gang, pods, deadline, is_floor, decision, after))
-        log.info("placed", unit=unit.name, decision=decision, version=placement.version, pods=len(pods),
-                 domain=placement.domain, score=round(placement.score, 3), steps=placement.steps)  # fmt: skip
-
-    def _note_choice(self, gang: GangState, tree: Gang, placement: Placement) -> None:
-        score = round(placement.score, 4)
-        pods = placement.core + sum(len(group.bound) for group in tree.groups())
-        level = {"level": self._spoken(tree).get(placement.domain_key, placement.domain_key)}
-        why = Reason(kinds.PLACED, placement.domain, {"pods": pods, "score": score}, level)
-        gang.judge(Verdict(True, GANG_SCHEDULED, why), score)
-        metrics.PLACEMENT_SCORE.observe(placement.score)
-        if placement.domain:
-            metrics.DOMAIN_SELECTED.labels(placement.domain_key).inc()
-        if placement.domain and placement.core >= TWO_EVENTS:
-            text = f"chose {level['level']} {placement.domain} for {placement.core} pods"
-            self._events.normal(gang.podgang, EventReason.TOPOLOGY_SELECTED, text)
-
-    async def _refuse(self, unit: Unit, answer: NoFit, decision: str, closed: Mapping[str, Hold]) -> None:
-        now = asyncio.get_running_loop().time()
-        gang = unit.state
-        is_floor = unit.order.stage is not Stage.SURPLUS
-        asides = self._decider.asides
-        log.info("no place", unit=unit.name, decision=decision, version=answer.version, reason=answer.reason,
-                 proven=answer.proven, message=self._reporter.say(answer.why))  # fmt: skip
-        if is_floor and self._config.preemption.enabled:
-            deadline_s = now + self._holding.timeout_s(gang)
-            waits = partial(self._still_waits, unit)
-            if await self._nominations.try_preempt(unit.name, unit.tree, gang, self._budget, deadline_s, closed, waits):
-                self._queue.withdraw(unit.name)
-                return
-        self._park(unit, now)
-        verdict = await self._explained(unit, answer, closed)
-        if asides != self._decider.asides and not self._still_waits(unit):
-            return
-        is_kept_out = answer.reason == kinds.NOT_ADMITTED
-        if is_kept_out:
-            self._relief.forget(unit.name)  # any pod that goes may leave it what its policy kept from it
-            metrics.QUOTA_REJECTIONS.inc()
-        if gang is None:
-            self._reporter.pod_waits(unit.name, verdict)
-        elif is_floor:
-            if is_kept_out:
-                self._holding.forget(unit.name)  # no room is kept for who may not use it
-            else:
-                await self._holding.refused(gang, unit.order, unit.tree)
-            self._reporter.settled(gang, verdict)
-        else:
-            self._leave_over(gang, verdict.why)
-
-    def _leave_over(self, gang: GangState, why: Reason) -> None:
-        """Pods above the minimum have no place: they are told, the gang is not, unless it is made of nothing else."""
-        verdict = Verdict(False, UNSCHEDULABLE, why)
-        if gang.has_floor or gang.stood or gang.life.attempts:
-            self._reporter.pod_waits(gang.name, verdict)
-        else:
-            self._reporter.settled(gang, verdict)
-
-    async def _explained(self, unit: Unit, answer: NoFit, closed: Mapping[str, Hold]) -> Verdict:
-        """The refusal as `explain` opens; worked out again only when what stands in the way changed."""
-        said, shut, verdict = self._said.get(unit.name, (None, (), PLACED))
-        if said == answer.why and shut == closed.keys():
-            return verdict
-        if closed and await self._would_fit(unit.tree):
-            verdict = Verdict(False, HELD_FOR_OTHERS, kept_out_by(closed))
-        else:
-            closest = closest_domain(self._view.snapshot, unit.tree)
-            why = named(answer.why.with_parts(*([closest] if closest else ())), self._spoken(unit.tree))
-            kept_out = answer.why.parts[0].kind if answer.reason == kinds.NOT_ADMITTED and answer.why.parts else ""
-            verdict = Verdict(False, QUOTA_REASONS.get(kept_out, UNSCHEDULABLE), why)
-        self._said[unit.name] = (answer.why, frozenset(closed), verdict)
-        return verdict
-
-    def _spoken(self, tree: Gang) -> dict[str, str]:
-        """What the gang's topology calls its levels, by label key."""
-        return {key: name for name, key in self._view.level_names(tree.topology).items()}
-
-    def _unsay(self, name: str) -> None:
-        self._said.pop(name, None)
-
-    async def _would_fit(self, tree: Gang) -> bool:
-        """Whether there is a place for it if nothing were held for others."""
-        answer = await self._decider.work(lambda snapshot: place(snapshot, tree, self._budget))
-        return isinstance(answer, Placement)
-
-    def _park(self, unit: Unit, now: float) -> None:
-        self._relief.remember(unit.name, unit.tree)
-        self._view.sees_pods |= self._relief.sees_pods(unit.name)
-        self._queue.park(unit.name, now)
-
-    def _refuse_bad(self, name: str, message: str) -> None:
-        self._queue.withdraw(name)
-        gang = self._view.gangs.get(name)
-        if gang is not None:
-            self._reporter.settled(gang, Verdict(False, INVALID, Reason(kinds.INVALID, message)))
-
-    def _start_nominated(self, one: Nomination) -> None:
-        """The victims are gone: what was reserved is bound."""
-        unit = Unit(one.unit, one.tree, order_of(self._view, one.unit), one.gang)
-        if one.gang is not None:
-            one.gang.judge(Verdict(False, BINDING, Reason(kinds.PLACE_FREE), brief=True))
-        self._commit(unit, one.placement, one.pods if one.gang is not None else one.placement.pods, one.decision)
+MOST_LOOKS = 8
+"""So often in a turn those are looked at again for whom room came in the middle of it; else the others never would."""

@@ -1,0 +1,297 @@
+"""One unit is decided: its place is reserved and its binding launched, or it is told why there is none.
+
+Decisions are made on the live snapshot; a placement is reserved in it at once, so the next unit sees what is left. One
+that took long was made on a copy, and is acted on only if it still holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from grove.api.conditions import EventReason
+from grove.api.meta import Key
+from grove.kube.events import Recorder
+from grove.scheduler.evict.holds import Hold
+from grove.scheduler.evict.running import POD
+from grove.scheduler.explain.explanation import closest_domain
+from grove.scheduler.filters.fit import surplus_reason
+from grove.scheduler.loop import metrics
+from grove.scheduler.loop.bind import Attempt, Committer
+from grove.scheduler.loop.decisions import Decider, Sharing
+from grove.scheduler.loop.holding import Holding, kept_out_by
+from grove.scheduler.loop.nominate import Nomination, Nominations
+from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.trees import order_of, tree_of
+from grove.scheduler.loop.view import View
+from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.answers import Budget, NoFit, Placement
+from grove.scheduler.model.config import SchedulerConfiguration
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.gang import BadGang, Gang, single
+from grove.scheduler.model.reasons import Reason, named
+from grove.scheduler.policy.gangs import (
+    BINDING,
+    GANG_SCHEDULED,
+    HELD_FOR_OTHERS,
+    INVALID,
+    PLACED,
+    UNSCHEDULABLE,
+    Base,
+    GangState,
+    Verdict,
+)
+from grove.scheduler.policy.life import Phase
+from grove.scheduler.policy.queue import Order, Queue, Relief, Stage
+from grove.scheduler.solve.place import place
+
+QUOTA_REASONS = {
+    kinds.QUOTA_EXCEEDED: kinds.QUOTA_EXCEEDED, kinds.QUOTA_KEPT: kinds.QUOTA_EXCEEDED,
+    kinds.QUEUE_MISSING: kinds.QUEUE_MISSING, kinds.QUEUE_INVALID: kinds.QUEUE_INVALID,
+    kinds.QUEUE_NOT_LEAF: kinds.QUEUE_INVALID,
+}  # fmt: skip
+"""Reasons of the Scheduled condition for gangs that a queue keeps out."""
+TWO_EVENTS = 4
+"""Gangs of fewer pods are told of their domain by GangScheduled alone: two writes a pod, all told, are enough."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is decided about in one step: a gang (with its state) or a single pod."""
+
+    name: str
+    tree: Gang
+    order: Order
+    state: GangState | None = None
+
+    def to_bind(self, placement: Placement) -> tuple[PodFacts, ...]:
+        """Minima go alone, so that other gangs' minima come before this one's surplus."""
+        is_floor = self.order.stage is not Stage.SURPLUS and self.state is not None
+        return placement.pods[: placement.core] if is_floor else placement.pods
+
+
+class Placing:
+    """`base_of` says what a scaled gang finds of its base."""
+
+    def __init__(
+        self, view: View, queue: Queue, decider: Decider, committer: Committer, nominations: Nominations,
+        holding: Holding, relief: Relief, reporter: Reporter, events: Recorder, config: SchedulerConfiguration,
+        budget: Budget, *, base_of: Callable[[str], Base],
+    ) -> None:  # fmt: skip
+        self._view, self._queue, self._decider, self._committer = view, queue, decider, committer
+        self._nominations, self._holding, self._relief = nominations, holding, relief
+        self._reporter, self._events, self._config = reporter, events, config
+        self._budget, self._base_of = budget, base_of
+        self._sharing = Sharing(view, decider, budget)
+        self._said: dict[str, tuple[Reason, Collection[str], Verdict]] = {}
+
+    async def decide(self, name: str, order: Order) -> Sequence[str]:
+        """Decides about a unit that is due. Units that may be due because of that: its surplus, and gangs scaled with it."""
+        try:
+            unit = self._unit(name, order)
+        except BadGang as err:
+            self._refuse_bad(name, str(err))
+            return ()
+        if unit is None:
+            self._queue.withdraw(name)
+            return ()
+        self._view.refresh()  # reading its pods may have shown what has to be counted on nodes for them
+        closed = self._holding.closed_for(name, order)
+        asides, labels_version = self._decider.asides, self._view.snapshot.nodes.labels_version
+        found = await self._sharing.place(name, unit.tree, closed, unit.to_bind)
+        if asides != self._decider.asides and not self._still_holds(unit, found.answer, labels_version):
+            for pod in unit.to_bind(found.answer) if isinstance(found.answer, Placement) else ():
+                self._view.sources.give_back(pod.uid)
+            self._queue.retry(name, asyncio.get_running_loop().time())
+        elif isinstance(found.answer, Placement):
+            return self._accept(unit, found.answer, found.decision)
+        else:
+            await self._refuse(unit, found.answer, found.decision, closed)
+            if found.has_more:
+                self._queue.retry(name, asyncio.get_running_loop().time())
+        return ()
+
+    def _still_holds(self, unit: Unit, answer: Placement | NoFit, labels_version: int) -> bool:
+        """Whether an answer may be acted on although the cluster moved on while it was worked out.
+
+        A refusal may, if the unit still waits: room that came meanwhile is remembered and wakes it again.
+        """
+        if isinstance(answer, NoFit):
+            return self._still_waits(unit)
+        is_same = labels_version == self._view.snapshot.nodes.labels_version
+        return is_same and self._still_waits(unit) and self._view.has_room(unit.to_bind(answer))
+
+    def _still_waits(self, unit: Unit) -> bool:
+        """Whether a unit and all its pods are what they were when it was looked at."""
+        view, gang, waiting = self._view, unit.state, self._queue.get(unit.name)
+        if waiting is None or waiting.order != unit.order:
+            return False
+        if gang is not None and not (view.is_current(gang) and gang.life.is_open):
+            return False
+        pods = (facts for group in unit.tree.groups() for facts in group.pods)
+        found = ((view.pods.get(Key(facts.namespace, facts.name)), facts.uid) for facts in pods)
+        return all(
+            pod is not None and pod.metadata.uid == uid and not (view.node_of(pod) or view.is_leaving(pod))
+            for pod, uid in found
+        )
+
+    def _unit(self, name: str, order: Order) -> Unit | None:
+        view = self._view
+        if name.startswith(POD):
+            pod = view.singles.get(name)
+            if pod is None or pod.is_gated or view.node_of(pod):
+                return None
+            return Unit(name, single(view.facts(pod), self._config.node_policy), order)
+        gang = view.gangs.get(name)
+        if gang is None or gang.phase is Phase.NEW or not gang.life.is_open:
+            return None  # the one that was due is gone; another of its name has not been looked at yet
+        if order.stage is Stage.SCALED_FLOOR and not gang.stood and self._base_of(gang.base) is not Base.STANDS:
+            return None  # it lost its base while it waited; it is looked at again when that stands
+        return Unit(name, tree_of(view, gang, self._config.node_policy), order, gang)
+
+    def _accept(self, unit: Unit, placement: Placement, decision: str) -> Sequence[str]:
+        """Reserves and launches; whoever comes next because of that."""
+        now = asyncio.get_running_loop().time()
+        is_floor = unit.order.stage is not Stage.SURPLUS
+        pods = unit.to_bind(placement)
+        if not pods:
+            self._park(unit, now)
+            if unit.state is not None and placement.unplaced:
+                self._leave_over(unit.state, surplus_reason(self._view.snapshot, unit.tree, placement.unplaced[0]))
+            return ()
+        self._queue.withdraw(unit.name)
+        self._relief.forget(unit.name)
+        self._commit(unit, placement, pods, decision)
+        if unit.state is None or not is_floor:
+            return ()
+        scaled = sorted(self._view.scaled_of.get(unit.name, ()))
+        if len(placement.pods) + len(placement.unplaced) <= placement.core:
+            return scaled
+        self._queue.offer(unit.name, unit.order._replace(stage=Stage.SURPLUS), now)
+        return [unit.name, *scaled]
+
+    def _commit(self, unit: Unit, placement: Placement, pods: tuple[PodFacts, ...], decision: str) -> None:
+        now = asyncio.get_running_loop().time()
+        gang = unit.state
+        self._view.reserve(pods)
+        self._holding.room_taken(unit.order, pods)
+        deadline = now + self._holding.timeout_s(gang)
+        after = None
+        is_floor = gang is not None and unit.order.stage is not Stage.SURPLUS
+        if gang is not None:
+            after = self._committer.floor_of(self._view.gangs.get(gang.base) if is_floor else gang)
+            if is_floor:
+                self._note_choice(gang, unit.tree, placement)
+                if unit.tree.former and unit.tree.former.issuperset(pod.node for pod in pods):
+                    metrics.RESERVATION_USED.inc()
+            elif gang.verdict is not None:
+                gang.judge(gang.verdict, round(placement.score, 4))
+        self._committer.launch(Attempt(unit.name, gang, pods, deadline, is_floor, decision, after))
+        log.info("placed", unit=unit.name, decision=decision, version=placement.version, pods=len(pods),
+                 domain=placement.domain, score=round(placement.score, 3), steps=placement.steps)  # fmt: skip
+
+    def _note_choice(self, gang: GangState, tree: Gang, placement: Placement) -> None:
+        score = round(placement.score, 4)
+        pods = placement.core + sum(len(group.bound) for group in tree.groups())
+        level = {"level": self._spoken(tree).get(placement.domain_key, placement.domain_key)}
+        why = Reason(kinds.PLACED, placement.domain, {"pods": pods, "score": score}, level)
+        gang.judge(Verdict(True, GANG_SCHEDULED, why), score)
+        metrics.PLACEMENT_SCORE.observe(placement.score)
+        if placement.domain:
+            metrics.DOMAIN_SELECTED.labels(placement.domain_key).inc()
+        if placement.domain and placement.core >= TWO_EVENTS:
+            text = f"chose {level['level']} {placement.domain} for {placement.core} pods"
+            self._events.normal(gang.podgang, EventReason.TOPOLOGY_SELECTED, text)
+
+    async def _refuse(self, unit: Unit, answer: NoFit, decision: str, closed: Mapping[str, Hold]) -> None:
+        now = asyncio.get_running_loop().time()
+        gang = unit.state
+        is_floor = unit.order.stage is not Stage.SURPLUS
+        asides = self._decider.asides
+        log.info("no place", unit=unit.name, decision=decision, version=answer.version, reason=answer.reason,
+                 proven=answer.proven, message=self._reporter.say(answer.why))  # fmt: skip
+        if is_floor and self._config.preemption.enabled:
+            deadline_s = now + self._holding.timeout_s(gang)
+            waits = partial(self._still_waits, unit)
+            if await self._nominations.try_preempt(unit.name, unit.tree, gang, self._budget, deadline_s, closed, waits):
+                self._queue.withdraw(unit.name)
+                return
+        self._park(unit, now)
+        verdict = await self._explained(unit, answer, closed)
+        if asides != self._decider.asides and not self._still_waits(unit):
+            return
+        is_kept_out = answer.reason == kinds.NOT_ADMITTED
+        if is_kept_out:
+            self._relief.forget(unit.name)  # any pod that goes may leave it what its policy kept from it
+            metrics.QUOTA_REJECTIONS.inc()
+        if gang is None:
+            self._reporter.pod_waits(unit.name, verdict)
+        elif is_floor:
+            if is_kept_out:
+                self._holding.forget(unit.name)  # no room is kept for who may not use it
+            else:
+                await self._holding.refused(gang, unit.order, unit.tree)
+            self._reporter.settled(gang, verdict)
+        else:
+            self._leave_over(gang, verdict.why)
+
+    def _leave_over(self, gang: GangState, why: Reason) -> None:
+        """Pods above the minimum have no place: they are told, the gang is not, unless it is made of nothing else."""
+        verdict = Verdict(False, UNSCHEDULABLE, why)
+        if gang.has_floor or gang.stood or gang.life.attempts:
+            self._reporter.pod_waits(gang.name, verdict)
+        else:
+            self._reporter.settled(gang, verdict)
+
+    async def _explained(self, unit: Unit, answer: NoFit, closed: Mapping[str, Hold]) -> Verdict:
+        """The refusal as `explain` opens; worked out again only when what stands in the way changed."""
+        said, shut, verdict = self._said.get(unit.name, (None, (), PLACED))
+        if said == answer.why and shut == closed.keys():
+            return verdict
+        if closed and await self._would_fit(unit.tree):
+            verdict = Verdict(False, HELD_FOR_OTHERS, kept_out_by(closed))
+        else:
+            closest = closest_domain(self._view.snapshot, unit.tree)
+            why = named(answer.why.with_parts(*([closest] if closest else ())), self._spoken(unit.tree))
+            kept_out = answer.why.parts[0].kind if answer.reason == kinds.NOT_ADMITTED and answer.why.parts else ""
+            verdict = Verdict(False, QUOTA_REASONS.get(kept_out, UNSCHEDULABLE), why)
+        self._said[unit.name] = (answer.why, frozenset(closed), verdict)
+        return verdict
+
+    def _spoken(self, tree: Gang) -> dict[str, str]:
+        """What the gang's topology calls its levels, by label key."""
+        return {key: name for name, key in self._view.level_names(tree.topology).items()}
+
+    async def _would_fit(self, tree: Gang) -> bool:
+        """Whether there is a place for it if nothing were held for others."""
+        answer = await self._decider.work(lambda snapshot: place(snapshot, tree, self._budget))
+        return isinstance(answer, Placement)
+
+    def _park(self, unit: Unit, now: float) -> None:
+        self._relief.remember(unit.name, unit.tree)
+        self._view.sees_pods |= self._relief.sees_pods(unit.name)
+        self._queue.park(unit.name, now)
+
+    def _refuse_bad(self, name: str, message: str) -> None:
+        self._queue.withdraw(name)
+        gang = self._view.gangs.get(name)
+        if gang is not None:
+            self._reporter.settled(gang, Verdict(False, INVALID, Reason(kinds.INVALID, message)))
+
+    def forget(self, name: str) -> None:
+        self._relief.forget(name)
+        self._sharing.forget(name)
+        self._said.pop(name, None)
+
+    def start_nominated(self, one: Nomination) -> None:
+        """The victims are gone: what was reserved is bound."""
+        unit = Unit(one.unit, one.tree, order_of(self._view, one.unit), one.gang)
+        if one.gang is not None:
+            one.gang.judge(Verdict(False, BINDING, Reason(kinds.PLACE_FREE), brief=True))
+        self._commit(unit, one.placement, one.pods if one.gang is not None else one.placement.pods, one.decision)
