@@ -2,13 +2,15 @@
 
 live.Scheduler(client, config).run()    the door: everything below, wired together
 follow, view, trees                     events come in; the cluster as the scheduler knows it; gangs for the core
-cycle, intake                           one turn: what changed, then every unit that is due, in order
+cycle                                   one turn: what changed, then every unit that is due, in order
+placing                                 one unit: it gets its place, or is told why there is none
 decisions                               the core is asked, in place or in a thread
-bind, nominate, evictions               placements are bound or taken back; victims are chosen and evicted
+bind, nominate, evictions               placements are bound, or taken back; victims are chosen; pods that have to go
 holding                                 room is kept for who waits
 report, metrics                         what became of gangs: status, conditions, events, numbers
-sources: storage, claims, minors        sources behind the seam: volumes, claimed devices, Koordinator's devices
-preparing                               what a pod got, written on it and into its claims before its bind
-reservations, reserving, quotas         Koordinator's reservations; ElasticQuotas and KAI's queues
+sources                                 the sources behind the seam together, and the shape the scheduler's own have:
+  storage, claims, minors, reservations   volumes, claimed devices, Koordinator's devices and reservations
+  preparing, reserving                    what is written for them: into claims before a bind, to reservations
+quotas                                  ElasticQuotas and KAI's queues
 asked                                   what `explain` and `queue` ask, without deciding anything
 """

@@ -207,7 +207,23 @@ class Cycle:
     async def run(self) -> None:
         """One turn. Returns when every unit that was due has its answer; sets the timer for the next exact moment."""
         loop = asyncio.get_running_loop()
-        began = breath = loop.time()
+        began = loop.time()
+        self._take_in(began)
+        await self._holding.resume()
+        await self._decide_due(began)
+        now = loop.time()
+        next_hold_s = await self._holding.look_after_waiting(now)
+        metrics.CYCLE_SECONDS.observe(now - began)
+        metrics.PENDING.set(len(self._queue))
+        deadline_s, due_s = self._committer.next_deadline_s(), self._queue.next_due_s(began)
+        moments = (next_hold_s, deadline_s, due_s, self._nominations.next_look_s())
+        # Since it began: a moment that came in the middle of the turn was not looked at by it, and is next.
+        later = [moment for moment in moments if moment is not None and moment > began]
+        if later:
+            self._wake_at(min(later))
+
+    def _take_in(self, began: float) -> None:
+        """What changed since the last turn: who is gone, who waits and in which order, whom it helps, who is late."""
         self._view.refresh()
         for unit, gone in self._view.take_gone():
             self._intake.forget(unit)
@@ -228,7 +244,10 @@ class Cycle:
             self._intake.take_back(late)
         if self._view.snapshot.seams.moves:
             self._queue.reorder(lambda name: order_of(self._view, name).rank)
-        await self._holding.resume()
+
+    async def _decide_due(self, began: float) -> None:
+        loop = asyncio.get_running_loop()
+        breath = began
         heap = self._queue.due(began)
         looks_left = MOST_LOOKS
         while heap:
@@ -264,17 +283,10 @@ class Cycle:
                 looks_left -= 1
                 self._wake_helped(loop.time())
                 heap = self._queue.due(loop.time())
-        now = loop.time()
-        next_hold_s = await self._holding.look_after_waiting(now)
-        metrics.CYCLE_SECONDS.observe(now - began)
-        metrics.PENDING.set(len(self._queue))
-        deadline_s, due_s = self._committer.next_deadline_s(), self._queue.next_due_s(began)
-        moments = (next_hold_s, deadline_s, due_s, self._nominations.next_look_s())
-        # Since it began: a moment that came in the middle of the turn was not looked at by it, and is next.
-        later = [moment for moment in moments if moment is not None and moment > began]
-        if later:
-            self._wake_at(min(later))
 
-
-MOST_LOOKS = 8
-"""So often in a turn those are looked at again for whom room came in the middle of it; else the others never would."""
+    def _wake_helped(self, now_s: float) -> None:
+        """Wakes whom it helps that room came, or that pods did which they look at."""
+        self._view.refresh()  # what units that went had is free
+        self._relief.wake_helped(self._view.take_relief(), now_s)
+        if self._view.take_moved():
+            self._queue.wake(self._relief.sees_pods)

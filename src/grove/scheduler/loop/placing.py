@@ -92,7 +92,7 @@ class Placing:
         self._said: dict[str, tuple[Reason, Collection[str], Verdict]] = {}
 
     async def decide(self, name: str, order: Order) -> Sequence[str]:
-        """Decides about a unit that is due. Units that may be due because of that: its surplus, and gangs scaled with it."""
+        """Decides about a unit that is due; who may be due because of that: its surplus, and gangs scaled with it."""
         try:
             unit = self._unit(name, order)
         except BadGang as err:
