@@ -6,18 +6,23 @@ Reads a view and changes nothing in it but what is counted on nodes; the answers
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
+
+import numpy as np
 
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.meta import find_condition, is_true
+from grove.scheduler.devices.homes import at_homes
 from grove.scheduler.evict.running import Running
 from grove.scheduler.explain.explanation import Diagnosis, InLine, ScoredGang, explain, scored
-from grove.scheduler.loop.decisions import at_best_homes
+from grove.scheduler.loop.decisions import lack, shared_lots
 from grove.scheduler.loop.nominate import running_units
 from grove.scheduler.loop.trees import gang_order, tree_of
 from grove.scheduler.loop.view import View
-from grove.scheduler.model.gang import BadGang, Strategy
+from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.gang import BadGang, Gang, Strategy
 from grove.scheduler.model.reasons import INVALID, Reason
 from grove.scheduler.policy.gangs import Base, GangState, Readiness, readiness
 from grove.scheduler.policy.queue import Order, Stage
@@ -99,6 +104,23 @@ class Answers:
 def _gate(turn: Readiness) -> Reason | None:
     """What a gang waits for before a place is sought for it."""
     return turn.verdict.why if turn.stage is None and turn.verdict is not None else None
+
+
+def at_best_homes(view: View, gang: Gang) -> Gang:
+    """The gang as it would be tried first, for explanations."""
+    gang, found = shared_lots(view, gang)
+    if not found:
+        return gang
+    sites = view.claims.sites(view.snapshot, np.ones(view.snapshot.nodes.rows, dtype=np.bool_))
+    homes = next(sites.homes(found), None)
+    if homes is not None:
+        return at_homes(gang, found, homes)
+    lot = sites.lacking(found) or found[0]
+    return gang.with_pods({pod.uid: _blocked(pod, lack(lot)) for pod in lot.users})
+
+
+def _blocked(pod: PodFacts, why: str) -> PodFacts:
+    return pod.shaped(replace(pod.shape, blocked=why))
 
 
 def scored_places(view: View, gang: GangState, strategy: Strategy = "pack") -> ScoredGang | None:

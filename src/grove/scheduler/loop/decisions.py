@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -164,9 +164,6 @@ MOST_TRIES = 1024
 MOST_APART = 64
 """Ways of keeping pods apart that are tried when sources cannot give what was counted on."""
 
-MOST_CLEARED = 8
-"""Choices of homes for which victims are looked for."""
-
 NO_HOME = "no node can hold all pods that share a resourceclaim"
 
 
@@ -282,36 +279,6 @@ def shared_lots(view: View, gang: Gang) -> tuple[Gang, list[Lot]]:
         if claims:
             users.append((moved, claims))
     return gang.with_pods(sent), lots(users)
-
-
-def at_best_homes(view: View, gang: Gang) -> Gang:
-    """The gang as it would be tried first, for explanations."""
-    gang, found = shared_lots(view, gang)
-    if not found:
-        return gang
-    sites = view.claims.sites(view.snapshot, np.ones(view.snapshot.nodes.rows, dtype=np.bool_))
-    homes = next(sites.homes(found), None)
-    if homes is not None:
-        return at_homes(gang, found, homes)
-    lot = sites.lacking(found) or found[0]
-    return gang.with_pods({pod.uid: _blocked(pod, lack(lot)) for pod in lot.users})
-
-
-def _blocked(pod: PodFacts, why: str) -> PodFacts:
-    return pod.shaped(replace(pod.shape, blocked=why))
-
-
-def at_cleared_homes(view: View, gang: Gang, pods: Sequence[PodFacts]) -> Iterator[Gang]:
-    """The gang with its shared claims at the homes that would be tried first if these pods were gone."""
-    gang, found = shared_lots(view, gang)
-    if not found:
-        yield gang
-        return
-    cleared = view.snapshot.relieved(pods)
-    everywhere = np.ones(cleared.nodes.rows, dtype=np.bool_)
-    sites = view.claims.sites(cleared, everywhere, frozenset(pod.uid for pod in pods))
-    for homes in islice(sites.homes(found), MOST_CLEARED):
-        yield at_homes(gang, found, homes)
 
 
 def lack(lot: Lot) -> str:

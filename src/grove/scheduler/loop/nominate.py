@@ -8,10 +8,12 @@ are asked through the Eviction API, patiently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
+import numpy as np
 import structlog
 
 from grove.api import conditions as words
@@ -20,11 +22,12 @@ from grove.api.meta import Key, find_condition
 from grove.api.selector import of
 from grove.kube.events import Recorder
 from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.devices.homes import at_homes
 from grove.scheduler.evict.preempt import NoVictims, Victims
 from grove.scheduler.evict.running import DisruptionBudget, Running, Terms
 from grove.scheduler.evict.victims import Vacancies
 from grove.scheduler.loop import metrics
-from grove.scheduler.loop.decisions import Decider, at_cleared_homes
+from grove.scheduler.loop.decisions import Decider, shared_lots
 from grove.scheduler.loop.evictions import Evictions
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import View
@@ -40,6 +43,8 @@ from grove.scheduler.solve.place import place
 
 MOST_APART = 8
 """Ways of keeping pods apart for which victims are looked for."""
+MOST_CLEARED = 8
+"""Choices of homes for which victims are looked for."""
 MOST_NAMED = 3
 
 log = structlog.get_logger(__name__)
@@ -263,6 +268,19 @@ def _some(names: Sequence[str]) -> str:
     """The first few of them, and how many more there are."""
     more = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def at_cleared_homes(view: View, gang: Gang, pods: Sequence[PodFacts]) -> Iterator[Gang]:
+    """The gang with its shared claims at the homes that would be tried first if these pods were gone."""
+    gang, found = shared_lots(view, gang)
+    if not found:
+        yield gang
+        return
+    cleared = view.snapshot.relieved(pods)
+    everywhere = np.ones(cleared.nodes.rows, dtype=np.bool_)
+    sites = view.claims.sites(cleared, everywhere, frozenset(pod.uid for pod in pods))
+    for homes in islice(sites.homes(found), MOST_CLEARED):
+        yield at_homes(gang, found, homes)
 
 
 def _without_leaving(
