@@ -38,8 +38,7 @@ from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import NO_DEVICES, SHARED_HOME, Reason
-from grove.scheduler.reserve.apart import Attempts
-from grove.scheduler.reserve.slots import without_reservations
+from grove.scheduler.reserve.apart import ways_apart
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.state import TakesLong, hurried
 
@@ -184,26 +183,22 @@ class Sharing:
     async def place(
         self, unit: str, gang: Gang, closed: Collection[str], to_bind: Callable[[Placement], Sequence[PodFacts]]
     ) -> Found:
-        """`Decider.place`, with what sources give set aside for the pods that will be bound.
-
-        Where counting was too hopeful (pods that ask in different ways met on one node) pods are kept apart; when there
-        are too many ways to do that, pods do without reservations.
-        """
-        why = ""
-        outside = without_reservations(gang)
-        for tree in (gang,) if outside is gang else (gang, outside):
-            attempts = Attempts(tree, MOST_APART)
+        """`Decider.place`, with what sources give set aside for the pods that will be bound."""
+        shut = tuple(closed)
+        found = await self._place(unit, gang, shut)
+        if isinstance(found.answer, NoFit) or (refused := self._view.take(to_bind(found.answer))) is None:
+            return found
+        why = refused.why
+        for attempts in ways_apart(gang, refused, MOST_APART):
             for apart in attempts:
-                found = await self._place(unit, apart, tuple(closed))
+                found = await self._place(unit, apart, shut)
                 if isinstance(found.answer, NoFit):
-                    if not why:
-                        return found
                     continue
-                refusal = self._view.take(to_bind(found.answer))
-                if refusal is None:
+                refused = self._view.take(to_bind(found.answer))
+                if refused is None:
                     return found
-                why = refusal.why
-                attempts.refused(refusal)
+                why = refused.why
+                attempts.refused(refused)
         return Found(found.decision, NoFit(gang.name, _no_devices(why), False, version=found.answer.version))
 
     async def _place(self, unit: str, gang: Gang, closed: tuple[str, ...]) -> Found:

@@ -14,18 +14,25 @@ from grove.api.selector import Requirement
 from grove.scheduler.model.facts import NodeTerm, PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.seams import Refusal
+from grove.scheduler.reserve.slots import without_reservations
 
 Kept = frozenset[tuple[str, str]]
 """Pods by uid, each with a node that it is kept off."""
 
 
 class Attempts:
-    """The gang as it is to be tried, one way after the other: iterate, and tell why the last one was refused."""
+    """The gang as it is to be tried, one way after the other: iterate, and tell why the last one was refused.
 
-    def __init__(self, gang: Gang, most: int) -> None:
+    `tried` is why the gang as it is was refused, if that is known already.
+    """
+
+    def __init__(self, gang: Gang, most: int, tried: Refusal | None = None) -> None:
         self._last: tuple[Gang, Kept] = gang, frozenset()
         self._waiting, self._left = [self._last], most
         self._seen: set[Kept] = set()
+        if tried is not None:
+            next(iter(self))
+            self.refused(tried)
 
     def __iter__(self) -> Iterator[Gang]:
         while self._waiting and self._left:
@@ -43,6 +50,14 @@ class Attempts:
                 self._seen.add(now)
                 apart = gang.with_pods({uid: _kept_off(pods[uid], refusal.node) for uid in uids})
                 self._waiting.append((apart, now))
+
+
+def ways_apart(gang: Gang, tried: Refusal, most: int) -> Iterator[Attempts]:
+    """What to try when a gang was refused as it is: its pods apart, then without reservations; `most` ways of each."""
+    yield Attempts(gang, most, tried)
+    outside = without_reservations(gang)
+    if outside is not gang:
+        yield Attempts(outside, most)
 
 
 def _to_keep_off(gang: Gang, refusal: Refusal) -> list[list[str]]:
