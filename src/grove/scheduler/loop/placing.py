@@ -19,7 +19,7 @@ from grove.kube.events import Recorder
 from grove.scheduler.evict.holds import Hold
 from grove.scheduler.evict.running import POD
 from grove.scheduler.explain.explanation import closest_domain
-from grove.scheduler.filters.fit import surplus_reason
+from grove.scheduler.filters.fit import allowed_mask, surplus_reason
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import Attempt, Committer
 from grove.scheduler.loop.decisions import Decider, Sharing
@@ -125,7 +125,18 @@ class Placing:
         if isinstance(answer, NoFit):
             return self._still_waits(unit)
         is_same = labels_version == self._view.snapshot.nodes.labels_version
-        return is_same and self._still_waits(unit) and self._view.has_room(unit.to_bind(answer))
+        return is_same and self._still_waits(unit) and self._have_room(unit.to_bind(answer))
+
+    def _have_room(self, pods: Sequence[PodFacts]) -> bool:
+        """Whether pods for which sources have set aside what they need still fit on their nodes, all at once."""
+        twin = self._view.snapshot.copy()
+        for pod in map(self._view.sources.without_counted, pods):
+            row = twin.nodes.row_of.get(pod.node)
+            asked = twin.amounts(pod.shape.requests)
+            if row is None or not allowed_mask(twin, pod.shape)[row] or any(twin.free[r, row] < n for r, n in asked):
+                return False
+            twin.add_pod(pod)
+        return True
 
     def _still_waits(self, unit: Unit) -> bool:
         """Whether a unit and all its pods are what they were when it was looked at."""

@@ -19,7 +19,6 @@ from grove.api.meta import Key, find_condition
 from grove.kube.cache import Cache
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import RunningIndex
-from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.filters.nodes import terms_mask
 from grove.scheduler.loop.sources import Sources
 from grove.scheduler.model.facts import HOSTNAME, NodeFacts, NodeTerms, PodFacts
@@ -42,15 +41,9 @@ class View:
     """The source of devices, which is asked for homes of claims that pods share; set by who joins the sources."""
 
     def __init__(
-        self,
-        cache: Cache,
-        snapshot: Snapshot,
-        *,
-        scheduler_name: str,
-        takes_gangs: bool,
-        bandwidth_label: str = "",
+        self, cache: Cache, snapshot: Snapshot, *, scheduler_name: str, takes_gangs: bool, bandwidth_label: str = "",
         wake: Callable[[], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.snapshot = snapshot
         self.gangs: dict[str, GangState] = {}
         self.singles: dict[str, Pod] = {}
@@ -243,17 +236,6 @@ class View:
             if (gang := self.gangs.get(pod.gang)) is not None:
                 gang.take_seat(pod.group, pod.node)
             self.put(self.sources.without_counted(pod))
-
-    def has_room(self, pods: Iterable[PodFacts]) -> bool:
-        """Whether pods for which sources have set aside what they need still fit on their nodes, all at once."""
-        twin = self.snapshot.copy()
-        for pod in map(self.sources.without_counted, pods):
-            row = twin.nodes.row_of.get(pod.node)
-            asked = twin.amounts(pod.shape.requests)
-            if row is None or not allowed_mask(twin, pod.shape)[row] or any(twin.free[r, row] < n for r, n in asked):
-                return False
-            twin.add_pod(pod)
-        return True
 
     def release(self, uid: str) -> None:
         """Takes a reservation back, unless the pod is known to be bound."""
