@@ -425,7 +425,7 @@ async def test_a_kind_that_is_installed_later_is_told_by_its_definition(cluster:
 
     there = asyncio.Event()
     kinds = live.OptionalKinds(cluster.client, {Late: there.set})
-    looking = asyncio.get_running_loop().create_task(kinds.keep_looking())
+    looking = asyncio.get_running_loop().create_task(kinds.follow_installed())
     await cluster.settle(0.5)
     assert not there.is_set()
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -17,7 +17,7 @@ from grove.api.meta import find_condition, is_true
 from grove.scheduler.devices.homes import at_homes
 from grove.scheduler.evict.running import Running
 from grove.scheduler.explain.explanation import Diagnosis, InLine, ScoredGang, explain, scored
-from grove.scheduler.loop.decisions import lack, shared_lots
+from grove.scheduler.loop.decisions import devices_lacking, shared_lots
 from grove.scheduler.loop.nominate import running_units
 from grove.scheduler.loop.trees import gang_order, tree_of
 from grove.scheduler.loop.view import View
@@ -116,7 +116,7 @@ def at_best_homes(view: View, gang: Gang) -> Gang:
     if homes is not None:
         return at_homes(gang, found, homes)
     lot = sites.lacking(found) or found[0]
-    return gang.with_pods({pod.uid: _blocked(pod, lack(lot)) for pod in lot.users})
+    return gang.with_pods({pod.uid: _blocked(pod, devices_lacking(lot)) for pod in lot.users})
 
 
 def _blocked(pod: PodFacts, why: str) -> PodFacts:

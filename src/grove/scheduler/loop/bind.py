@@ -218,7 +218,7 @@ class Committer:
             if attempt.after is not None:
                 await attempt.after.done.wait()
             if (attempt.after is None or attempt.after.succeeded) and not attempt.given_up.is_set():
-                results = await self._binder.bind(attempt, lambda bound: self._seen(attempt, bound))
+                results = await self._binder.bind(attempt, lambda bound: self._note_fate(attempt, bound))
         except* NotLeader:
             log.info("binding stopped, not the leader any more", unit=attempt.unit)
         finally:
@@ -228,7 +228,7 @@ class Committer:
                     self._view.release(pod.uid)
             self._settle(attempt, results)
 
-    def _seen(self, attempt: Attempt, bound: Bound) -> None:
+    def _note_fate(self, attempt: Attempt, bound: Bound) -> None:
         pod = bound.pod
         COUNTED[bound.fate].inc()
         if bound.fate is Fate.BOUND:
@@ -268,7 +268,7 @@ class Committer:
 
     # Taking back
 
-    def note(self, gang: GangState, timeout_s: float, now_s: float) -> None:
+    def set_deadline(self, gang: GangState, timeout_s: float, now_s: float) -> None:
         """Sets the deadline of a gang that is bound in part and never stood.
 
         It counts from when the first pod was bound, as the cluster wrote it down, so a later scheduler keeps it. Clocks
@@ -308,7 +308,7 @@ class Committer:
         """Deletes what is bound of a gang that never stood, and says so."""
         bound = self._evictions.bound_pods(gang)
         gang.tell(HalfBound(None))
-        self._reporter.settled(gang, verdict)
+        self._reporter.report(gang, verdict)
         reason = EventReason.GANG_TIMEOUT if verdict.reason == GANG_TIMEOUT else EventReason.GANG_UNSCHEDULABLE
         text = self._reporter.say(verdict.why)
         self._events.warn(gang.podgang, reason, text)

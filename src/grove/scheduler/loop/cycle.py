@@ -73,7 +73,7 @@ class Intake:
         now = asyncio.get_running_loop().time()
         is_current = self._is_current(attempt)
         if gang is not None and is_current and self._view.has_minimum(gang):
-            self._stands(gang, now)
+            self._note_standing(gang, now)
         if not all_bound and is_current:
             if self._queue.get(name) is None:
                 self._queue.offer(name, order_of(self._view, name), now)
@@ -116,10 +116,10 @@ class Intake:
             self._ready_since.setdefault(name, now)
             self._queue.offer(name, gang_order(self._view, gang, found.stage), now, fresh=fresh)
         if found.verdict is not None and not is_binding and found.verdict.placed:
-            self._stands(gang, now)
+            self._note_standing(gang, now)
         elif found.verdict is not None and not found.verdict.placed:
-            self._reporter.settled(gang, found.verdict)
-        self._committer.note(gang, self._holding.timeout_s(gang), now)
+            self._reporter.report(gang, found.verdict)
+        self._committer.set_deadline(gang, self._holding.timeout_s(gang), now)
 
     def _consider_pod(self, name: str, now: float, *, fresh: bool) -> None:
         pod = self._view.singles.get(name)
@@ -131,7 +131,7 @@ class Intake:
             self._queue.withdraw(name)
             if f"{pod.metadata.namespace}/{named}" not in self._view.gangs:
                 why = Reason(kinds.INVALID, f"the pod names PodGang {named}, which does not exist")
-                self._reporter.pod_waits(name, Verdict(False, INVALID, why), after_s=ORPHAN_S)
+                self._reporter.report_waiting(name, Verdict(False, INVALID, why), after_s=ORPHAN_S)
             else:
                 self._reporter.forget(name)
             return
@@ -161,7 +161,7 @@ class Intake:
         stands = self._committer.floor_of(base) is not None or base.stood or self._view.has_minimum(base)
         return Base.STANDS if stands else Base.WAITS
 
-    def _stands(self, gang: GangState, now: float) -> None:
+    def _note_standing(self, gang: GangState, now: float) -> None:
         """The minimum is on nodes. Tells the world if that is news."""
         is_news = not gang.stood
         gang.tell(Stands())
@@ -173,9 +173,9 @@ class Intake:
             metrics.SCHEDULE_SECONDS.observe(now - since)
         self._holding.forget(gang.name)
         if gang.verdict is None or gang.verdict.reason != GANG_SCHEDULED:
-            self._reporter.settled(gang, PLACED)
+            self._reporter.report(gang, PLACED)
         else:
-            self._reporter.settled(gang, gang.verdict)
+            self._reporter.report(gang, gang.verdict)
         assert gang.verdict is not None
         self._events.normal(gang.podgang, EventReason.GANG_SCHEDULED, self._reporter.say(gang.verdict.why))
 

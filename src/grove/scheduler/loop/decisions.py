@@ -198,7 +198,7 @@ class Sharing:
                 if refused is None:
                     return found
                 why = refused.why
-                attempts.refused(refused)
+                attempts.note_refused(refused)
         return Found(found.decision, NoFit(gang.name, _no_devices(why), False, version=found.answer.version))
 
     async def _place(self, unit: str, gang: Gang, closed: tuple[str, ...]) -> Found:
@@ -207,12 +207,12 @@ class Sharing:
         decision, answer = await self._decider.place(gang, self._budget, closed)
         if isinstance(answer, NoFit) or not found:
             return Found(decision, answer)
-        return await self._at_home(unit, gang, found, answer, decision, closed)
+        return await self._place_at_homes(unit, gang, found, answer, decision, closed)
 
     def forget(self, unit: str) -> None:
         self._tried.pop(unit, None)
 
-    async def _at_home(
+    async def _place_at_homes(
         self, unit: str, gang: Gang, found: list[Lot], loose: Placement, decision: str, closed: tuple[str, ...]
     ) -> Found:
         sites = self._view.claims.sites(self._view.snapshot, self._near(loose))
@@ -235,7 +235,7 @@ class Sharing:
         if partial is not None:  # the minimum fits, or there was none to place; a few of the rest stay behind
             return partial
         if not refusals and not done:
-            text = lack(sites.lacking(found) or found[0])
+            text = devices_lacking(sites.lacking(found) or found[0])
             return Found(decision, NoFit(gang.name, _no_devices(text), False, version=loose.version))
         has_more = next(choices, None) is not None
         if has_more:
@@ -276,7 +276,7 @@ def shared_lots(view: View, gang: Gang) -> tuple[Gang, list[Lot]]:
     return gang.with_pods(sent), lots(users)
 
 
-def lack(lot: Lot) -> str:
+def devices_lacking(lot: Lot) -> str:
     return f'no node with room has the free devices that the shared resourceclaim "{lot.name}" asks for'
 
 

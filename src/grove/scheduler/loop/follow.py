@@ -23,18 +23,20 @@ SOON_S = 0.05
 
 
 class Follower:
-    """`stirred` is called when a gang has something to report and nothing to decide: a pod of it became ready."""
+    """`readiness_changed` is called when a gang has something to report and nothing to decide."""
 
-    def __init__(self, cache: Cache, view: View, stirred: Callable[[str], None]) -> None:
-        self._view, self._stirred = view, stirred
+    def __init__(self, cache: Cache, view: View, readiness_changed: Callable[[str], None]) -> None:
+        self._cache, self._view, self._readiness_changed = cache, view, readiness_changed
         self._soon: set[str] = set()
-        cache.on_event(Node, self._node_changed)
-        cache.on_event(Namespace, self._namespace_changed)
-        cache.on_event(PriorityClass, self._priority_changed)
-        cache.on_event(Pod, self._pod_changed)
-        if view.takes_gangs:  # else Grove's own kinds need not even be installed
-            cache.on_event(ClusterTopologyBinding, self._topology_changed)
-            cache.on_event(PodGang, self._gang_changed)
+
+    def follow(self) -> None:
+        self._cache.on_event(Node, self._node_changed)
+        self._cache.on_event(Namespace, self._namespace_changed)
+        self._cache.on_event(PriorityClass, self._priority_changed)
+        self._cache.on_event(Pod, self._pod_changed)
+        if self._view.takes_gangs:  # else Grove's own kinds need not even be installed
+            self._cache.on_event(ClusterTopologyBinding, self._topology_changed)
+            self._cache.on_event(PodGang, self._gang_changed)
 
     # Pods
 
@@ -127,7 +129,7 @@ class Follower:
         elif old is None or _state_of(old) != _state_of(new):
             self._view.mark(gang.name, fresh=not ours)
         elif old.is_ready != new.is_ready:
-            self._stirred(gang.name)
+            self._readiness_changed(gang.name)
 
     def _stray_changed(self, old: Pod | None, new: Pod) -> None:
         """A pod of ours that no gang refers to: placed by itself, unless it names a gang that will come."""
@@ -163,7 +165,7 @@ class Follower:
         if old is None or _gang_state_of(old) != _gang_state_of(new):
             self._view.mark(name, fresh=True)
         else:
-            self._stirred(name)
+            self._readiness_changed(name)
 
     def _gang_left(self, podgang: PodGang) -> None:
         gang = self._view.gangs.pop(str(podgang.metadata.key), None)

@@ -73,7 +73,7 @@ class Holding:
         """Nodes that are held for somebody who comes before this unit."""
         return self._holds.closed_for(name, order)
 
-    async def refused(self, gang: GangState, order: Order, tree: Gang) -> None:
+    async def note_refused(self, gang: GangState, order: Order, tree: Gang) -> None:
         """Its minimum found no place. If nodes are held for it, those with the most room now are."""
         if not self._config.hold_after:
             return
@@ -85,7 +85,7 @@ class Holding:
         if known is not None:
             await self._take(gang, order, tree, overtaken=known.overtaken)
 
-    def room_taken(self, order: Order, pods: Iterable[PodFacts]) -> None:
+    def note_room_taken(self, order: Order, pods: Iterable[PodFacts]) -> None:
         """A unit got a place: whoever waits before it and could have used that room is overtaken by so much."""
         pods = tuple(pods)
         for waiting in self._elders:

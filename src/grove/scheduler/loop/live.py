@@ -90,7 +90,7 @@ class Scheduler:
         self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle, say=say)
         storage.follow()
         attachments.follow()
-        Follower(self.cache, self.view, self.reporter.stirred)
+        Follower(self.cache, self.view, self.reporter.readiness_changed).follow()
         self.queue = Queue(Backoff(config.backoff.initial, config.backoff.max))
         self.quotas = Quotas(self.cache, client, self.view, self._events, clock, name=config.scheduler_name)
         self.view.tell_queues = self.quotas.tell
@@ -153,7 +153,7 @@ class Scheduler:
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
         """Keeps the caches in step and decides nothing: what a standby does until it leads (`lead`)."""
-        await self._optional.look()
+        await self._optional.follow_served()
         async with self.cache:
             await self.cache.wait_synced(SYNC_S)
             self.quotas.refresh()
@@ -161,7 +161,7 @@ class Scheduler:
             log.info("in step with the cluster", nodes=len(self.view.nodes), pods=len(self.view.pods),
                      gangs=len(self.view.gangs))  # fmt: skip
             self.in_step_since = asyncio.get_running_loop().time()
-            looking = asyncio.get_running_loop().create_task(self._optional.keep_looking(), name="optional-kinds")
+            looking = asyncio.get_running_loop().create_task(self._optional.follow_installed(), name="optional-kinds")
             try:
                 yield
             finally:
@@ -262,17 +262,17 @@ class OptionalKinds:
         self._client, self._built_in = client, built_in
         self._missing = {**built_in, **kinds}
 
-    async def look(self) -> None:
+    async def follow_served(self) -> None:
         """Follows what is served now; asks until the server answers."""
         for kind in list(self._missing):
             while True:
                 try:
-                    await self._find(kind)
+                    await self._follow_if_served(kind)
                     break
                 except (ConnectionLost, TooManyRequests, Unavailable):
                     await asyncio.sleep(RETRY_S)  # nothing can be followed before the server answers
 
-    async def keep_looking(self) -> None:
+    async def follow_installed(self) -> None:
         """Follows what is installed later; ends when nothing is missing."""
         async with asyncio.TaskGroup() as tasks:
             for kind in [kind for kind in self._missing if kind not in self._built_in]:
@@ -286,7 +286,7 @@ class OptionalKinds:
                 log.debug("cannot watch for a kind", kind=kind.RESOURCE.kind, error=str(error))
                 await asyncio.sleep(LOOK_S)
                 with suppress(KubeError):
-                    await self._find(kind)
+                    await self._follow_if_served(kind)
 
     async def _watch_for(self, kind: type[Object]) -> None:
         """Returns when a kind is followed, or the server has ended the watch on its definition."""
@@ -297,12 +297,12 @@ class OptionalKinds:
             async for event in events:
                 if event.object is not None and event.type != "DELETED" and event.object.is_established:
                     for _ in range(SERVED_SOON):
-                        await self._find(kind)
+                        await self._follow_if_served(kind)
                         if kind not in self._missing:
                             return
                         await asyncio.sleep(RETRY_S)  # it is accepted a moment before it is served
 
-    async def _find(self, kind: type[Object]) -> None:
+    async def _follow_if_served(self, kind: type[Object]) -> None:
         if await self._client.serves(kind):
             log.info("following", kind=str(kind.RESOURCE))
             self._missing.pop(kind)()

@@ -148,7 +148,7 @@ class Nominations:
                 self._nominate(unit, tree, gang, answer, decision, deadline_s)
                 return True
             log.info("no victims named, the place cannot be kept", unit=unit, node=refused.node, reason=refused.why)
-            attempts.refused(refused)
+            attempts.note_refused(refused)
         return False
 
     async def _victims(
@@ -209,7 +209,7 @@ class Nominations:
                  gangs=answer.gangs, budgets_broken=answer.budgets_broken)  # fmt: skip
         if gang is not None:
             gang.tell(Nominated(why))
-            self._reporter.settled(gang, Verdict(False, PREEMPTING, why))
+            self._reporter.report(gang, Verdict(False, PREEMPTING, why))
             if answer.pods:
                 self._events.normal(gang.podgang, EventReason.GANG_PREEMPTING, self._reporter.say(why))
         by_gang: dict[str, list[PodFacts]] = {}

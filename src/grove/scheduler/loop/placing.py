@@ -191,7 +191,7 @@ class Placing:
         now = asyncio.get_running_loop().time()
         gang = unit.state
         self._view.reserve(pods)
-        self._holding.room_taken(unit.order, pods)
+        self._holding.note_room_taken(unit.order, pods)
         deadline = now + self._holding.timeout_s(gang)
         after = None
         is_floor = gang is not None and unit.order.stage is not Stage.SURPLUS
@@ -210,7 +210,7 @@ class Placing:
     def _note_choice(self, gang: GangState, tree: Gang, placement: Placement) -> None:
         score = round(placement.score, 4)
         pods = placement.core + sum(len(group.bound) for group in tree.groups())
-        level = {"level": self._spoken(tree).get(placement.domain_key, placement.domain_key)}
+        level = {"level": self._level_names(tree).get(placement.domain_key, placement.domain_key)}
         why = Reason(kinds.PLACED, placement.domain, {"pods": pods, "score": score}, level)
         gang.judge(Verdict(True, GANG_SCHEDULED, why), score)
         metrics.PLACEMENT_SCORE.observe(placement.score)
@@ -234,7 +234,7 @@ class Placing:
                 self._queue.withdraw(unit.name)
                 return
         self._park(unit, now)
-        verdict = await self._explained(unit, answer, closed)
+        verdict = await self._explain(unit, answer, closed)
         if asides != self._decider.asides and not self._still_waits(unit):
             return
         is_kept_out = answer.reason == kinds.NOT_ADMITTED
@@ -242,13 +242,13 @@ class Placing:
             self._relief.forget(unit.name)  # any pod that goes may leave it what its policy kept from it
             metrics.QUOTA_REJECTIONS.inc()
         if gang is None:
-            self._reporter.pod_waits(unit.name, verdict)
+            self._reporter.report_waiting(unit.name, verdict)
         elif is_floor:
             if is_kept_out:
                 self._holding.forget(unit.name)  # no room is kept for who may not use it
             else:
-                await self._holding.refused(gang, unit.order, unit.tree)
-            self._reporter.settled(gang, verdict)
+                await self._holding.note_refused(gang, unit.order, unit.tree)
+            self._reporter.report(gang, verdict)
         else:
             self._leave_over(gang, verdict.why)
 
@@ -256,11 +256,11 @@ class Placing:
         """Pods above the minimum have no place: they are told, the gang is not, unless it is made of nothing else."""
         verdict = Verdict(False, UNSCHEDULABLE, why)
         if gang.has_floor or gang.stood or gang.life.attempts:
-            self._reporter.pod_waits(gang.name, verdict)
+            self._reporter.report_waiting(gang.name, verdict)
         else:
-            self._reporter.settled(gang, verdict)
+            self._reporter.report(gang, verdict)
 
-    async def _explained(self, unit: Unit, answer: NoFit, closed: Mapping[str, Hold]) -> Verdict:
+    async def _explain(self, unit: Unit, answer: NoFit, closed: Mapping[str, Hold]) -> Verdict:
         """The refusal as `explain` opens; worked out again only when what stands in the way changed."""
         said, shut, verdict = self._said.get(unit.name, (None, (), PLACED))
         if said == answer.why and shut == closed.keys():
@@ -269,13 +269,13 @@ class Placing:
             verdict = Verdict(False, HELD_FOR_OTHERS, kept_out_by(closed))
         else:
             closest = closest_domain(self._view.snapshot, unit.tree)
-            why = named(answer.why.with_parts(*([closest] if closest else ())), self._spoken(unit.tree))
+            why = named(answer.why.with_parts(*([closest] if closest else ())), self._level_names(unit.tree))
             kept_out = answer.why.parts[0].kind if answer.reason == kinds.NOT_ADMITTED and answer.why.parts else ""
             verdict = Verdict(False, QUOTA_REASONS.get(kept_out, UNSCHEDULABLE), why)
         self._said[unit.name] = (answer.why, frozenset(closed), verdict)
         return verdict
 
-    def _spoken(self, tree: Gang) -> dict[str, str]:
+    def _level_names(self, tree: Gang) -> dict[str, str]:
         """What the gang's topology calls its levels, by label key."""
         return {key: name for name, key in self._view.level_names(tree.topology).items()}
 
@@ -293,7 +293,7 @@ class Placing:
         self._queue.withdraw(name)
         gang = self._view.gangs.get(name)
         if gang is not None:
-            self._reporter.settled(gang, Verdict(False, INVALID, Reason(kinds.INVALID, message)))
+            self._reporter.report(gang, Verdict(False, INVALID, Reason(kinds.INVALID, message)))
 
     def forget(self, name: str) -> None:
         self._relief.forget(name)

@@ -80,7 +80,7 @@ class Reporter:
         """Reason of the last verdict, and when it will have stood long enough to be written."""
         self._lacking: dict[str, float] = {}
         """Since when seats of a gang are vacant and pods of it awaited."""
-        self._stirred_s = 0.0
+        self._readiness_changed_s = 0.0
         self._written: dict[str, PodGang] = {}
         """What our own last write answered, until the cache shows it or something newer."""
         self._turns = asyncio.Semaphore(TEXT_WRITES)
@@ -92,7 +92,7 @@ class Reporter:
 
     # What the cycle says
 
-    def settled(self, gang: GangState, verdict: Verdict) -> None:
+    def report(self, gang: GangState, verdict: Verdict) -> None:
         """The gang's Scheduled condition should say this; a refusal is written only if it stands for a while."""
         before = gang.verdict
         gang.judge(verdict)
@@ -120,12 +120,12 @@ class Reporter:
         """Something the status is made from changed."""
         self.statuses.add(gang, after_s=SOON_S)
 
-    def stirred(self, gang: str) -> None:
+    def readiness_changed(self, gang: str) -> None:
         """A pod of the gang became ready, or stopped to be."""
-        self._stirred_s = asyncio.get_running_loop().time()
+        self._readiness_changed_s = asyncio.get_running_loop().time()
         self.touch(gang)
 
-    def pod_waits(self, unit: str, verdict: Verdict, after_s: float | None = None) -> None:
+    def report_waiting(self, unit: str, verdict: Verdict, after_s: float | None = None) -> None:
         """A single pod, or pods of a gang above its minimum, have no place."""
         self._pod_verdicts[unit] = verdict
         self.texts.add(unit, after_s=self._settle_s if after_s is None else after_s)
@@ -145,6 +145,8 @@ class Reporter:
         if gang is None or gang.podgang.metadata.is_deleting:
             return DONE
         current = self._newest(gang)
+        if current is gang.podgang:
+            self._written.pop(name, None)
         wanted = wanted_status(
             gang,
             self._settled_verdict(gang),
@@ -189,7 +191,7 @@ class Reporter:
             return None
         due_s = self._settles.get(gang.name, ("", 0.0))[1]
         if due_s and gang.verdict.placed:
-            due_s = max(due_s, min(self._stirred_s + START_S, due_s + MOST_START_S - START_S))
+            due_s = max(due_s, min(self._readiness_changed_s + START_S, due_s + MOST_START_S - START_S))
         left_s = due_s - asyncio.get_running_loop().time()
         return left_s if left_s > 0 else None
 
@@ -213,10 +215,8 @@ class Reporter:
         shown, written = gang.podgang, self._written.get(gang.name)
         if written is None or written.metadata.uid != shown.metadata.uid:
             return shown
-        if revision_of(written.metadata.resource_version) > revision_of(shown.metadata.resource_version):
-            return written
-        del self._written[gang.name]
-        return shown
+        is_newer = revision_of(written.metadata.resource_version) > revision_of(shown.metadata.resource_version)
+        return written if is_newer else shown
 
     def _ready(self, gang: GangState) -> dict[str, int]:
         ready = dict.fromkeys((group for group, _ in gang.minima), 0)

@@ -32,7 +32,7 @@ class Attempts:
         self._seen: set[Kept] = set()
         if tried is not None:
             next(iter(self))
-            self.refused(tried)
+            self.note_refused(tried)
 
     def __iter__(self) -> Iterator[Gang]:
         while self._waiting and self._left:
@@ -40,7 +40,7 @@ class Attempts:
             self._last = self._waiting.pop()
             yield self._last[0]
 
-    def refused(self, refusal: Refusal) -> None:
+    def note_refused(self, refusal: Refusal) -> None:
         """A source cannot give what pods were to have on a node: the ways around that come next."""
         gang, kept = self._last
         pods = {pod.uid: pod for group in gang.groups() for pod in group.pods}
