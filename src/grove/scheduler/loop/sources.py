@@ -25,6 +25,7 @@ from grove.scheduler.model.facts import PodFacts, Requests, Shape
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reading import read_pod
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
+from grove.scheduler.volumes.claims import claim_names
 
 
 class FollowedSource(NodeSource):
@@ -172,6 +173,13 @@ class Sources:
         """The pod without what sources count."""
         rest = tuple(item for item in pod.shape.requests if not item[0].startswith(self._counted))
         return pod if len(rest) == len(pod.shape.requests) else pod.shaped(replace(pod.shape, requests=rest))
+
+
+def depends_on_objects(pod: Pod | None, facts: PodFacts) -> bool:
+    """Whether what a pod asks for depends on objects beside it: on volumes, or devices."""
+    if pod is None or facts.shape.volumes or facts.shape.blocked:
+        return True
+    return bool(pod.spec.resource_claims or claim_names(pod))
 
 
 def _instead(shape: Shape, counted: Requests, needs: Needs) -> Shape:

@@ -20,12 +20,11 @@ from grove.kube.cache import Cache
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import RunningIndex
 from grove.scheduler.filters.nodes import terms_mask
-from grove.scheduler.loop.sources import Sources
+from grove.scheduler.loop.sources import Sources, depends_on_objects
 from grove.scheduler.model.facts import HOSTNAME, NodeFacts, NodeTerms, PodFacts
 from grove.scheduler.model.reading import read_node
 from grove.scheduler.model.seams import Refusal
 from grove.scheduler.policy.gangs import GangState, Look, says_placed
-from grove.scheduler.volumes.claims import claim_names
 
 if TYPE_CHECKING:
     from grove.scheduler.loop.claims import DeviceClaims
@@ -301,17 +300,11 @@ class View:
 
     def help_anybody(self) -> None:
         """Something changed that no node stands for; pods whose volumes or devices it may concern are read anew."""
-        for key in [key for key, facts in self._facts.items() if self._is_beholden(key, facts)]:
-            del self._facts[key]
+        self._facts = {
+            key: facts for key, facts in self._facts.items() if not depends_on_objects(self.pods.get(key), facts)
+        }
         self.wide_relief = True
         self.wake()
-
-    def _is_beholden(self, key: Key, facts: PodFacts) -> bool:
-        """Whether what a pod asks for depends on objects beside it."""
-        if facts.shape.volumes or facts.shape.blocked:
-            return True
-        pod = self.pods.get(key)
-        return pod is None or bool(pod.spec.resource_claims or claim_names(pod))
 
     def put(self, pod: PodFacts) -> None:
         """Counts a pod on its node, instead of what was known of it."""
