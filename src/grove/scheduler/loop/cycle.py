@@ -79,8 +79,8 @@ class Intake:
                 self._queue.offer(name, order_of(self._view, name), now)
             self._queue.retry(name, now)
         for scaled in self._view.scaled_of.get(name, ()):
-            self._view.mark(scaled)
-        self._view.mark(name)
+            self._view.changes.mark(scaled)
+        self._view.changes.mark(name)
 
     def _is_current(self, attempt: Attempt) -> bool:
         """Whether what an attempt was for still exists: not another unit of its name."""
@@ -225,14 +225,14 @@ class Cycle:
     def _take_in(self, began: float) -> None:
         """What changed since the last turn: who is gone, who waits and in which order, whom it helps, who is late."""
         self._view.refresh()
-        for unit, gone in self._view.take_gone():
+        for unit, gone in self._view.changes.take_gone():
             self._intake.forget(unit)
             if gone is not None:
                 self._committer.give_up(gone)
         self._quotas.refresh()
         for before in self._view.before_turn:
             before()
-        dirty = self._view.take_dirty()
+        dirty = self._view.changes.take_dirty()
         for unit, fresh in dirty:
             self._intake.consider(unit, began, fresh=fresh)
         self._quotas.begin_turn(self._queue, (unit for unit, _ in dirty))
@@ -278,7 +278,7 @@ class Cycle:
             if loop.time() - breath > SLICE_S:
                 await asyncio.sleep(0)
                 breath = loop.time()
-            if looks_left and self._view.has_relief:
+            if looks_left and self._view.changes.has_relief:
                 # Room that came meanwhile is first for those that were refused before it did.
                 looks_left -= 1
                 self._wake_helped(loop.time())
@@ -287,6 +287,6 @@ class Cycle:
     def _wake_helped(self, now_s: float) -> None:
         """Wakes whom it helps that room came, or that pods did which they look at."""
         self._view.refresh()  # what units that went had is free
-        self._relief.wake_helped(self._view.take_relief(), now_s)
-        if self._view.take_moved():
+        self._relief.wake_helped(self._view.changes.take_relief(), now_s)
+        if self._view.changes.take_moved():
             self._queue.wake(self._relief.sees_pods)

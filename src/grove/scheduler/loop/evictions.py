@@ -71,7 +71,7 @@ class Evictions:
                 await asyncio.sleep(pause_s)
                 pause_s = min(MAX_DELETE_RETRY_S, pause_s * 2)
         gang.tell(TakenBack())
-        self._view.mark(gang.name)
+        self._view.changes.mark(gang.name)
 
     async def _delete_one(self, pod: Pod) -> None:
         meta = pod.metadata
@@ -97,7 +97,7 @@ class Evictions:
             is_spared = not await self._evict(pods, victim.name, still_wanted)
         finally:
             victim.tell(EvictionEnded(is_spared))
-            self._view.mark(victim.name)
+            self._view.changes.mark(victim.name)
 
     async def _evict_single(self, pod: PodFacts, still_wanted: Callable[[], bool]) -> None:
         try:

@@ -10,13 +10,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from grove.api.core import Namespace, Node, Pod, PriorityClass
-from grove.api.meta import Key, find_condition
+from grove.api.meta import Key
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.kube.cache import Cache
 from grove.scheduler.evict.running import POD
 from grove.scheduler.loop.view import View
-from grove.scheduler.policy.gangs import GangState, base_of, is_initialized
+from grove.scheduler.policy.changes import asks_of, fate_of, gang_fate_of, is_other_load, is_our_bind
+from grove.scheduler.policy.gangs import GangState, base_of
 from grove.scheduler.policy.status import kept_seats
 
 SOON_S = 0.05
@@ -53,21 +54,18 @@ class Follower:
                 self._view.vacate(uid)
         was_planned = False
         if node:
-            was_planned = self._view.reserved.get(uid) == node and old is not None and _is_our_bind(old, new)
-            if was_planned and old is not None:
-                if old.metadata.labels != new.metadata.labels:  # from 1.35 on its node's zone is among them
-                    self._view.put(self._view.read(new))
-            elif old is None or _is_other_load(old, new):
+            was_planned = self._view.reserved.get(uid) == node and old is not None and is_our_bind(old, new)
+            if not was_planned and (old is None or is_other_load(old, new)):
                 self._view.put(self._view.read(new))
                 if old is None or old.spec.node_name != node:
                     self._pod_arrived(new, node)
                 else:
-                    self._view.relief.add(node)  # it may take less than before
-                    self._view.wake()
+                    self._view.changes.relief.add(node)  # it may take less than before
+                    self._view.changes.wake()
             self._view.reserved.pop(uid, None)
             self._view.confirmed.pop(uid, None)
             self._view.forget_facts(key)
-        elif old is not None and _asks(old) != _asks(new):
+        elif old is not None and asks_of(old) != asks_of(new):
             self._view.forget_facts(key)
         gang = self._view.gang_of.get(key)
         if gang is not None:
@@ -78,7 +76,7 @@ class Follower:
     def _pod_arrived(self, pod: Pod, node: str) -> None:
         planned = self._view.reserved.get(pod.metadata.uid)
         if planned is not None and planned != node:
-            self._view.relief.add(planned)
+            self._view.changes.relief.add(planned)
 
     def _pod_left(self, pod: Pod) -> None:
         key, uid = pod.metadata.key, pod.metadata.uid
@@ -91,14 +89,14 @@ class Follower:
             if not pod.metadata.is_deleting:
                 self._view.vacate(uid)
             self._view.drop(uid)
-            self._view.relief.add(node)
-            self._view.wake()
+            self._view.changes.relief.add(node)
+            self._view.changes.wake()
         gang = self._view.gangs.get(self._view.gang_of.get(key, ""))
         if gang is not None:
             gang.lost(key)
             self._mark_soon(gang.name)
         if self._view.singles.pop(unit := f"{POD}{key}", None) is not None:
-            self._view.forget(unit)
+            self._view.changes.forget(unit)
 
     def _mark_soon(self, gang: str) -> None:
         """A gang that loses pods often loses many; nothing can be done for it before new ones come."""
@@ -108,7 +106,7 @@ class Follower:
 
     def _mark_now(self, gang: str) -> None:
         self._soon.discard(gang)
-        self._view.mark(gang)
+        self._view.changes.mark(gang)
 
     def _member_changed(self, gang: GangState, old: Pod | None, new: Pod, *, ours: bool) -> None:
         key = new.metadata.key
@@ -126,8 +124,8 @@ class Follower:
             return  # the attempt that did it has the word when it is over
         if old is not None and new.metadata.is_deleting and not old.metadata.is_deleting:
             self._mark_soon(gang.name)
-        elif old is None or _state_of(old) != _state_of(new):
-            self._view.mark(gang.name, fresh=not ours)
+        elif old is None or fate_of(old) != fate_of(new):
+            self._view.changes.mark(gang.name, fresh=not ours)
         elif old.is_ready != new.is_ready:
             self._readiness_changed(gang.name)
 
@@ -136,11 +134,11 @@ class Follower:
         unit = f"{POD}{new.metadata.key}"
         if new.spec.node_name or new.metadata.is_deleting:
             if self._view.singles.pop(unit, None) is not None:
-                self._view.mark(unit)
+                self._view.changes.mark(unit)
             return
         self._view.singles[unit] = new
-        if old is None or _state_of(old) != _state_of(new):
-            self._view.mark(unit, fresh=True)
+        if old is None or fate_of(old) != fate_of(new):
+            self._view.changes.mark(unit, fresh=True)
 
     # Gangs
 
@@ -162,8 +160,8 @@ class Follower:
             self._refer(gang, before)
         for pod, group in self._view.members(gang) if is_new else ():
             _keep_seat(gang, group, pod)
-        if old is None or _gang_state_of(old) != _gang_state_of(new):
-            self._view.mark(name, fresh=True)
+        if old is None or gang_fate_of(old) != gang_fate_of(new):
+            self._view.changes.mark(name, fresh=True)
         else:
             self._readiness_changed(name)
 
@@ -175,13 +173,13 @@ class Follower:
         for key in gang.group_of:
             self._unrefer(gang, key)
         self._refer_rivals(gang)
-        self._view.forget(gang.name, gang)
+        self._view.changes.forget(gang.name, gang)
         self._mark_scaled(gang.name)
 
     def _mark_scaled(self, base: str) -> None:
         """Whoever waits for a base gang should know whether there is one."""
         for name in sorted(self._view.scaled_of.get(base, ())):
-            self._view.mark(name)
+            self._view.changes.mark(name)
 
     def _refer(self, gang: GangState, before: Mapping[Key, str]) -> None:
         gone = before.keys() - gang.group_of.keys()
@@ -205,7 +203,7 @@ class Follower:
         rivals = [one for one in self._view.gangs.values() if gang.name in one.claimed.values()]
         for rival in sorted(rivals, key=lambda one: (str(one.podgang.metadata.creation_timestamp), one.name)):
             self._refer(rival, rival.group_of)
-            self._view.mark(rival.name, fresh=True)
+            self._view.changes.mark(rival.name, fresh=True)
 
     def _unrefer(self, gang: GangState, key: Key) -> None:
         if self._view.gang_of.get(key) == gang.name:
@@ -244,18 +242,18 @@ class Follower:
         if new is None:
             assert old is not None
             self._view.snapshot.remove_node(old.metadata.name)
-            self._view.neighbours_changed()  # fewer domains to be spread over
+            self._view.changes.neighbours_changed()  # fewer domains to be spread over
         else:
             snapshot = self._view.snapshot
             version, labels_version = snapshot.version, snapshot.nodes.labels_version
             snapshot.add_node(self._view.read_node(new))
             if snapshot.version == version:
                 return  # a heartbeat: nothing that placement looks at
-            self._view.relief.add(new.metadata.name)
-            self._view.neighbours_changed()  # a tainted node may not count for a spread
+            self._view.changes.relief.add(new.metadata.name)
+            self._view.changes.neighbours_changed()  # a tainted node may not count for a spread
             if snapshot.nodes.labels_version != labels_version:
-                self._view.wide_relief = True  # domains changed, and with them what other nodes are good for
-        self._view.wake()
+                self._view.changes.wide_relief = True  # domains changed, and with them what other nodes are good for
+        self._view.changes.wake()
 
     def _topology_changed(self, old: ClusterTopologyBinding | None, new: ClusterTopologyBinding | None) -> None:
         if new is not None:
@@ -280,7 +278,7 @@ class Follower:
         for gang in self._view.gangs.values():
             if gang.podgang.spec.priority_class_name == name:
                 self._set_priority(gang)
-                self._view.mark(gang.name, fresh=True)
+                self._view.changes.mark(gang.name, fresh=True)
                 self._view.help_anybody()  # others may put it out now
 
 
@@ -289,61 +287,3 @@ def _keep_seat(gang: GangState, group: str, pod: Pod) -> None:
     node = pod.spec.node_name
     if node and pod.metadata.is_deleting and node not in gang.seats.get(group, ()):
         gang.vacate(group, node)
-
-
-def _state_of(pod: Pod) -> tuple[object, ...]:
-    """What of a pod can change the fate of its gang."""
-    fate = (pod.spec.node_name, pod.metadata.is_deleting, pod.is_gated, pod.status.resource_claim_statuses)
-    return fate if pod.spec.node_name else (*fate, *_wants(pod))
-
-
-def _wants(pod: Pod) -> tuple[object, ...]:
-    """What may be changed of a pod that waits and decides where it may go."""
-    spec = pod.spec
-    return (pod.metadata.labels, spec.tolerations, spec.node_selector, spec.affinity)
-
-
-def _asks(pod: Pod) -> tuple[object, ...]:
-    """What the facts of a waiting pod are read from, as far as it can change."""
-    meta = pod.metadata
-    return (meta.generation, meta.annotations, pod.status.resource_claim_statuses, *_wants(pod))
-
-
-def _gang_state_of(podgang: PodGang) -> tuple[object, ...]:
-    """What of a PodGang can change its fate; its status, but for Initialized, is our own."""
-    meta = podgang.metadata
-    return (podgang.spec, meta.annotations, meta.labels, meta.is_deleting, is_initialized(podgang))
-
-
-def _is_our_bind(old: Pod, new: Pod) -> bool:
-    """Whether what happened to a pod is the binding we asked for: the snapshot counts it there already."""
-    return (
-        not old.spec.node_name
-        and not new.metadata.is_deleting
-        and new.metadata.generation - old.metadata.generation <= 1
-    )
-
-
-def _is_other_load(old: Pod, new: Pod) -> bool:
-    """Whether the snapshot must count a bound pod anew; of a kubelet's status only a resize is worth a look."""
-    return (
-        old.spec.node_name != new.spec.node_name
-        or old.metadata.generation != new.metadata.generation
-        or old.metadata.is_deleting != new.metadata.is_deleting
-        or old.metadata.labels != new.metadata.labels
-        or _granted(old) != _granted(new)
-    )
-
-
-def _granted(pod: Pod) -> list[object]:
-    """What a node gave containers of a pod that is not what they ask for, and what it says of giving them that."""
-    status, spec = pod.status, pod.spec
-    asked = {one.name: one.resources.requests for one in (*spec.containers, *spec.init_containers)}
-    given: list[object] = [
-        (one.name, one.resources, one.allocated_resources)
-        for one in (*status.container_statuses, *status.init_container_statuses)
-        if one.resources is not None and one.resources.requests != asked.get(one.name)
-    ]
-    if given and (pending := find_condition(status.conditions, "PodResizePending")) is not None:
-        given.append(pending.reason)
-    return given

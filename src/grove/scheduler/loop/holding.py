@@ -178,8 +178,8 @@ class Holding:
             self.let_go(gang.name)
             return
         if before is not None and (released := before.nodes - hold.nodes):
-            self._view.relief.update(released)
-            self._view.wake()
+            self._view.changes.relief.update(released)
+            self._view.changes.wake()
         because = {"because": words.OVERTAKEN if hold.overtaken else words.WAITED_LONG}
         nodes = sorted(hold.nodes)
         why = Reason(kinds.NODES_HELD, " ".join(nodes[:MOST_HELD_NAMED]), {"nodes": len(nodes)}, because)

@@ -206,8 +206,8 @@ class Minors(FollowedSource):
             self._faulty = faulty
             self._stale.update(self._nodes)
             self._view.read_anew()
-        self._view.relief.add(name)
-        self._view.wake()
+        self._view.changes.relief.add(name)
+        self._view.changes.wake()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old

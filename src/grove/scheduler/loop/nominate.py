@@ -240,7 +240,7 @@ class Nominations:
                 start(one)
             else:
                 self.drop(unit)
-                self._view.mark(unit)
+                self._view.changes.mark(unit)
 
     def drop(self, unit: str) -> None:
         """Gives a place back; evictions that have not begun are not begun."""

@@ -286,7 +286,7 @@ class Placing:
 
     def _park(self, unit: Unit, now: float) -> None:
         self._relief.remember(unit.name, unit.tree)
-        self._view.sees_pods |= self._relief.sees_pods(unit.name)
+        self._view.changes.sees_pods |= self._relief.sees_pods(unit.name)
         self._queue.park(unit.name, now)
 
     def _refuse_bad(self, name: str, message: str) -> None:

@@ -73,8 +73,8 @@ class Quotas:
 
     def _outdated(self) -> None:
         self._stale = True
-        self._view.wide_relief = True
-        self._view.wake()
+        self._view.changes.wide_relief = True
+        self._view.changes.wake()
 
     # Every turn
 
@@ -108,7 +108,7 @@ class Quotas:
         waiting = {unit.order.name for unit in line.all()}
         for name in [name for name in self._wanted if name not in waiting]:
             del self._wanted[name]
-            self._view.wide_relief = True  # who asks for less leaves more to the others
+            self._view.changes.wide_relief = True  # who asks for less leaves more to the others
         self.tell(waiting)
 
     def tell(self, units: Iterable[str]) -> None:

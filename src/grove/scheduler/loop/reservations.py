@@ -205,7 +205,7 @@ class Reservations(FollowedSource):
             self._on[before.node].pop(name, None)
             self._stale.add(before.node)
             self._view.snapshot.remove_pod(_hold_uid(before.reservation))
-            self._view.relief.add(before.node)
+            self._view.changes.relief.add(before.node)
         if new is not None and (node := node_of(new, self._clock.now())):
             amounts, faults = amounts_of(new)
             for fault in faults:
@@ -243,7 +243,7 @@ class Reservations(FollowedSource):
         if requests := self._kept_by(held):
             self._view.snapshot.add_pod(PodFacts(uid, "", held.name, Shape(requests), node=held.node))
         elif held.once:
-            self._view.relief.add(held.node)
+            self._view.changes.relief.add(held.node)
 
     def _kept_by(self, held: Held) -> Requests:
         left = held.used_by(self._bound.__contains__).left()

@@ -210,7 +210,7 @@ class Reserving:
         finally:
             if placed:
                 self._placing.pop(uid, None)
-                self._view.wake()
+                self._view.changes.wake()
 
 
 def _least(one: Reservation) -> int:

@@ -21,9 +21,10 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import RunningIndex
 from grove.scheduler.filters.nodes import terms_mask
 from grove.scheduler.loop.sources import Sources, depends_on_objects
-from grove.scheduler.model.facts import HOSTNAME, NodeFacts, NodeTerms, PodFacts
+from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts
 from grove.scheduler.model.reading import read_node
 from grove.scheduler.model.seams import Refusal
+from grove.scheduler.policy.changes import Changes
 from grove.scheduler.policy.gangs import GangState, Look, says_placed
 
 if TYPE_CHECKING:
@@ -43,32 +44,20 @@ class View:
         self, cache: Cache, snapshot: Snapshot, *, scheduler_name: str, takes_gangs: bool, bandwidth_label: str = "",
         wake: Callable[[], None],
     ) -> None:  # fmt: skip
-        self.snapshot = snapshot
+        self.snapshot, self.changes = snapshot, Changes(wake)
         self.gangs: dict[str, GangState] = {}
         self.singles: dict[str, Pod] = {}
         self.scaled_of: dict[str, set[str]] = {}
         """Scaled gangs by the name of their base."""
-        self.dirty: dict[str, bool] = {}
-        """Units to look at, and whether they changed in a way that makes old refusals void."""
-        self.gone: list[tuple[str, GangState | None]] = []
-        """Units that went, with the gang if it was one: whoever has their name now is another."""
-        self.relief: set[str] = set()
-        """Nodes that may hold more than before."""
-        self.wide_relief = False
-        """Something changed that may help anybody: a topology, a volume, a namespace's labels."""
         self.reserved: dict[str, str] = {}
         """Node by uid of pods that have a place and no binding yet."""
         self.confirmed: dict[str, str] = {}
         """The same, for bindings that were answered and not seen yet."""
         self.leaving: set[str] = set()
         """Uids of pods that we deleted and still see without a sign of it."""
-        self.sees_pods = False
-        """Whether some waiting pod's place depends on other pods, so that any of them coming or going may help."""
-        self.pods_moved = False
-        """Pods or nodes came, went or changed, which may help units that look at other pods."""
         self.places: dict[str, frozenset[str]] = {}
         """Nodes of gangs that stood, by name, after they are gone too; the oldest are forgotten."""
-        self.takes_gangs, self.wake, self._bandwidth_label = takes_gangs, wake, bandwidth_label
+        self.takes_gangs, self._bandwidth_label = takes_gangs, bandwidth_label
         self.levels: dict[str, dict[str, str]] = {}
         """Node label keys by the names of the levels, of every topology."""
         self.gang_of: dict[Key, str] = {}
@@ -244,8 +233,8 @@ class View:
         self.sources.give_back(uid)
         if node is not None:
             self.drop(uid)
-            self.relief.add(node)
-            self.wake()
+            self.changes.relief.add(node)
+            self.changes.wake()
 
     def confirm(self, key: Key, uid: str, node: str) -> None:
         """A bind was answered with success. The watch may have told us more already."""
@@ -268,87 +257,29 @@ class View:
         if len(self.places) > MOST_PLACES:
             del self.places[next(iter(self.places))]
 
-    def mark(self, unit: str, *, fresh: bool = False) -> None:
-        """Asks for a look at a unit in the next cycle."""
-        self.dirty[unit] = fresh or self.dirty.get(unit, False)
-        self.wake()
-
-    def forget(self, unit: str, gang: GangState | None = None) -> None:
-        """Asks that nothing of a unit that went be kept, before a look at whoever has its name now."""
-        self.gone.append((unit, gang))
-        self.mark(unit)
-
-    def take_gone(self) -> list[tuple[str, GangState | None]]:
-        found, self.gone = self.gone, []
-        return found
-
-    def take_relief(self) -> set[str] | None:
-        """Nodes that may hold more than before; None if something changed that may help anybody."""
-        found = None if self.wide_relief else self.relief
-        self.relief, self.wide_relief = set(), False
-        return found
-
-    def take_dirty(self) -> list[tuple[str, bool]]:
-        found, self.dirty = sorted(self.dirty.items()), {}
-        return found
-
     def read_anew(self) -> None:
         """What every pending pod asks for may have changed."""
         self._facts.clear()
-        self.wide_relief = True
-        self.wake()
+        self.changes.wide_relief = True
+        self.changes.wake()
 
     def help_anybody(self) -> None:
         """Something changed that no node stands for; pods whose volumes or devices it may concern are read anew."""
         self._facts = {
             key: facts for key, facts in self._facts.items() if not depends_on_objects(self.pods.get(key), facts)
         }
-        self.wide_relief = True
-        self.wake()
+        self.changes.wide_relief = True
+        self.changes.wake()
 
     def put(self, pod: PodFacts) -> None:
         """Counts a pod on its node, instead of what was known of it."""
         before = self.snapshot.find_pod(pod.uid)
         self.snapshot.add_pod(pod)
         self.running.add(pod)
-        self._pod_moved(before, pod)
+        self.changes.pod_moved(before, pod)
 
     def drop(self, uid: str) -> None:
         before = self.snapshot.find_pod(uid)
         self.running.remove(uid)
         self.snapshot.remove_pod(uid)
-        self._pod_moved(before, None)
-
-    def _pod_moved(self, before: PodFacts | None, after: PodFacts | None) -> None:
-        """Notes whom a pod that came, went or changed may help beside those who need its room."""
-        if before is not None and _keeps_off(before) != (_keeps_off(after) if after is not None else ()):
-            self.wide_relief = True
-            self.wake()
-        elif self.sees_pods and _seen(before) != _seen(after):
-            self.neighbours_changed()
-
-    def neighbours_changed(self) -> None:
-        """Units that look at other pods may be helped."""
-        if self.sees_pods:
-            self.pods_moved = True
-            self.wake()
-
-    @property
-    def has_relief(self) -> bool:
-        """Whether anything came that may help units that wait."""
-        return bool(self.relief) or self.wide_relief or self.pods_moved
-
-    def take_moved(self) -> bool:
-        found, self.pods_moved = self.pods_moved, False
-        return found
-
-
-def _keeps_off(pod: PodFacts) -> tuple[object, ...]:
-    """Whom a pod keeps off more than its own node, and from where."""
-    terms = tuple(term for term in pod.shape.anti_affinity if term.topology_key != HOSTNAME)
-    return (pod.node, terms) if terms else ()
-
-
-def _seen(pod: PodFacts | None) -> tuple[object, ...]:
-    """What others that look at a pod see of it."""
-    return (pod.node, pod.labels, pod.terminating) if pod is not None else ()
+        self.changes.pod_moved(before, None)
