@@ -116,11 +116,10 @@ def gang_fate_of(podgang: PodGang) -> tuple[object, ...]:
 
 
 def is_our_bind(old: Pod, new: Pod) -> bool:
-    """Whether all that happened to a pod is the binding we asked for: the snapshot counts it there already."""
+    """Whether what happened to a pod is the binding we asked for: the snapshot counts it there already."""
     return (
         not old.spec.node_name
         and not new.metadata.is_deleting
-        and old.metadata.labels == new.metadata.labels
         and new.metadata.generation - old.metadata.generation <= 1
     )
 
