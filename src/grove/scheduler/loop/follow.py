@@ -55,7 +55,10 @@ class Follower:
         was_planned = False
         if node:
             was_planned = self._view.reserved.get(uid) == node and old is not None and is_our_bind(old, new)
-            if not was_planned and (old is None or is_other_load(old, new)):
+            if was_planned and old is not None:
+                if old.metadata.labels != new.metadata.labels:  # from 1.35 on its node's zone is among them
+                    self._view.put(self._view.read(new))
+            elif old is None or is_other_load(old, new):
                 self._view.put(self._view.read(new))
                 if old is None or old.spec.node_name != node:
                     self._pod_arrived(new, node)
