@@ -15,8 +15,8 @@ from grove.api.core import Event, Node, PersistentVolume, PersistentVolumeClaim,
 from grove.api.meta import Json, find_condition
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.live import Scheduler
-from grove.scheduler.loop.view import View
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
+from grove.scheduler.policy.changes import Changes
 from grove.show.reasons import sentence
 from grove.sim.client import SimClient
 from grove.sim.cluster import SimCluster
@@ -141,9 +141,9 @@ def test_waiting_costs_no_turns() -> None:
 def test_our_own_bindings_are_no_news_of_a_gang(monkeypatch: pytest.MonkeyPatch) -> None:
     """Although a pod that is bound comes back with one label more, that of its node's zone."""
     marked = Counter[str]()
-    mark = View.mark
+    mark = Changes.mark
 
-    def counted(self: View, unit: str, **more: Any) -> None:
+    def counted(self: Changes, unit: str, **more: Any) -> None:
         marked[unit] += 1
         mark(self, unit, **more)
 
@@ -153,7 +153,7 @@ def test_our_own_bindings_are_no_news_of_a_gang(monkeypatch: pytest.MonkeyPatch)
             await asyncio.sleep(30)
             return [ZONE in pod.metadata.labels for pod in (await client.list(Pod, NAMESPACE)).items]
 
-    monkeypatch.setattr(View, "mark", counted)
+    monkeypatch.setattr(Changes, "mark", counted)
     assert run(story()) == [True] * 6
     assert marked[f"{NAMESPACE}/six"] < 6, "that it came, that its pods came, that it was placed: not for each pod"
 
