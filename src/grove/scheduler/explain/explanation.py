@@ -90,14 +90,14 @@ def closest_domain(snapshot: Snapshot, gang: Gang) -> Reason | None:
     if part is None:
         return None
     bounds = bounds_for(problem, tuple(part.groups))
-    segments = problem.segments(part.level)
+    segments = problem.segments(part.required_level)
     if segments.starts.size == 0:
         return None
     weighed = Weighed(problem, State(problem, 1), bounds, 0, problem.size)
     held, need = weighed.held(segments.starts, segments.ends), weighed.need
     share = np.minimum(held / need[:, None], 1.0)
     best = int(np.lexsort((np.arange(share.shape[1]), -share.sum(axis=0), -share.min(axis=0)))[0])
-    name = snapshot.domain_name(problem.tree, part.level, int(segments.ids[best]))
+    name = snapshot.domain_name(problem.tree, part.required_level, int(segments.ids[best]))
     return _closest(problem, part, name, held[:, best], need)
 
 
@@ -108,11 +108,11 @@ def _closest(problem: Problem, part: Part, name: str, held: Ints, need: Ints) ->
         numbers = {"room": min(int(held[i]), group.need), "pods": group.need}
         rooms.append(Reason(GROUP_ROOM, group.name, numbers))
     each = {} if (held < need).any() else {"each": 1}
-    return Reason(CLOSEST, name, each, {"level": problem.tree.keys[part.level]}, tuple(rooms))
+    return Reason(CLOSEST, name, each, {"level": problem.tree.keys[part.required_level]}, tuple(rooms))
 
 
 def _outermost(part: Part) -> Part | None:
-    if part.level >= 0:
+    if part.required_level >= 0:
         return part
     found = [inner for child in part.children if child.need and (inner := _outermost(child))]
     return max(found, key=lambda p: p.need) if found else None

@@ -197,13 +197,13 @@ def liking(
     found = np.zeros(starts.size, dtype=np.int64)
     for g in groups:
         group = problem.groups[g]
-        soft = problem.options[group.options[0]].soft if group.options else None
-        if soft is None or group.need == 0:
+        column = problem.options[group.options[0]].liking if group.options else None
+        if column is None or group.need == 0:
             continue
-        room, soft = state.room(group.options[0], low, high), soft[low:high]
+        room, column = state.room(group.options[0], low, high), column[low:high]
         left = np.full(starts.size, group.need, dtype=np.int64)
-        for value in np.unique(soft)[::-1][:MOST_WISHES]:
-            held = running_sum(room * (soft == value))
+        for value in np.unique(column)[::-1][:MOST_WISHES]:
+            held = running_sum(room * (column == value))
             got = np.minimum(left, held[ends - low] - held[starts - low])
             found += int(value) * got
             left -= got
@@ -213,7 +213,7 @@ def liking(
 def headroom_sums(problem: Problem) -> list[tuple[int, int]]:
     """Sums by resource that the gang and those expected to join it need together."""
     expected = problem.gang.headroom
-    if not expected or problem.root.level < 0:
+    if not expected or problem.root.required_level < 0:
         return []
     totals: dict[int, int] = {}
     at = {r: i for i, r in enumerate(problem.resources)}

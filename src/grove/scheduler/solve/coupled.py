@@ -39,7 +39,7 @@ class Coupled:
         self._problem, self.state, self._most = problem, state, most
         self._scratch = problem.snapshot.copy()
         self._parts = list(problem.root.walk())
-        levelled = [(i, part) for i, part in enumerate(self._parts) if part.level >= 0]
+        levelled = [(i, part) for i, part in enumerate(self._parts) if part.required_level >= 0]
         self._chains = {g: [i for i, part in levelled if g in part.groups] for g in problem.root.groups}
         """By group: parts with a requirement from the root down to it."""
         self._domain: dict[int, list[int]] = {}
@@ -59,9 +59,11 @@ class Coupled:
         if problem.gang.strategy != "pack":
             return []
         narrowest = problem.tree.host_level - 1
-        stated = [(part, part.prefer) for part in problem.root.preferring()]
+        stated = [(part, part.preferred_level) for part in problem.root.preferring()]
         return [
-            _Wish(problem, self.state, *one) for one in stated or [(problem.root, narrowest)] if one[1] > one[0].level
+            _Wish(problem, self.state, *one)
+            for one in stated or [(problem.root, narrowest)]
+            if one[1] > one[0].required_level
         ]
 
     def _look_at_each_other(self) -> bool:
@@ -154,12 +156,12 @@ class Coupled:
         mask = self._neighbours(pod)[problem.rows] & (slots > 0)
         for i in self._chains[group]:
             part = self._parts[i]
-            domains = problem.tree.domains[part.level][problem.positions]
+            domains = problem.tree.domains[part.required_level][problem.positions]
             mask &= domains >= 0
             if self._domain.get(i):
                 mask &= domains == self._domain[i][0]
-            elif part.domains is not None:
-                mask &= np.isin(domains, sorted(part.domains))
+            elif part.pinned_domains is not None:
+                mask &= np.isin(domains, sorted(part.pinned_domains))
             elif alike:
                 mask &= roomy(domains, slots, self._left[group])
         if alike and not self._mingled and len(pod.shape.affinity) == 1:
@@ -178,11 +180,11 @@ class Coupled:
             used = np.concatenate([used, problem.root.homes])
         for domains in problem.tree.domains[:-1] if used.size else ():
             near -= np.isin(domains[problem.positions[rows]], domains[used])
-        soft = problem.options[option].soft
+        liking = problem.options[option].liking
         tight = slots[rows] if problem.gang.strategy == "pack" else -slots[rows]
         keys = [tight, near]
-        if soft is not None:
-            keys.append(-soft[rows])
+        if liking is not None:
+            keys.append(-liking[rows])
         keys += self._room_for_all(group, slots, rows)
         for wish in reversed([wish for wish in self.wishes if group in wish.part.groups]):
             keys += wish.keys(rows, slots, self._left[group], self._used_by(wish.part))
@@ -197,7 +199,7 @@ class Coupled:
         found = []
         for i in self._chains[group] if wanted > self._left[group] else ():
             if not self._domain.get(i):
-                domains = problem.tree.domains[self._parts[i].level][problem.positions]
+                domains = problem.tree.domains[self._parts[i].required_level][problem.positions]
                 room = _sums(domains, np.minimum(slots, wanted), int(domains.max(initial=0)) + 1)
                 found.append(-np.minimum(room, wanted)[domains[rows]])
         return found
@@ -249,7 +251,7 @@ class Coupled:
         self.state.put(option, np.array([row]), np.array([1]))
         self._scratch.add_pod(pod.on(problem.snapshot.nodes.names([at])[0]))
         for i in self._chains[group]:
-            domain = problem.tree.domain_of(at, self._parts[i].level)
+            domain = problem.tree.domain_of(at, self._parts[i].required_level)
             self._domain.setdefault(i, []).append(domain)
         self._left[group] -= 1
         self._next[group][kind] += 1

@@ -42,9 +42,13 @@ def wishes_granted(problem: Problem, state: State, wishes: Iterable[Part]) -> Fo
     best: Found | None = None
     for part in wishes:
         below = (inner for inner in part.walk() if inner is not part)
-        if part.domains is not None or any(0 <= inner.level <= part.prefer for inner in below):
+        if part.pinned_domains is not None or any(0 <= inner.required_level <= part.preferred_level for inner in below):
             continue
-        if any(part is inner and part.prefer <= outer.prefer for outer in granted for inner in outer.walk()):
+        if any(
+            part is inner and part.preferred_level <= outer.preferred_level
+            for outer in granted
+            for inner in outer.walk()
+        ):
             continue  # it is in one domain because all around it is
         try:
             with state.allowed(WISH_STEPS):
@@ -69,7 +73,7 @@ class _Exact:
         self._home: dict[int, int] = {}
         """Group to the index of the nearest constrained part above or at it."""
         self._collect(root, -1)
-        self._pinned = any(part.domains is not None for part, _ in self._parts)
+        self._pinned = any(part.pinned_domains is not None for part, _ in self._parts)
         self._levels = sorted({self._level_of(part) for part, _ in self._parts})
         self._bounds: dict[tuple[int, ...], list[Bound]] = {}
         self._candidates: dict[tuple[int, Slice], list[Slice]] = {}
@@ -87,15 +91,15 @@ class _Exact:
             self._collect(child, above)
 
     def _level_of(self, part: Part) -> int:
-        return max(part.level, part.prefer) if id(part) in self._wished else part.level
+        return max(part.required_level, part.preferred_level) if id(part) in self._wished else part.required_level
 
     def _holds_anyway(self, part: Part) -> bool:
         """Whether one pod is all there is to place, wherever it goes: alone it is in one domain."""
         low, high = self._run
         positions = self._problem.positions[low:high]
-        levels = {part.level, self._level_of(part)} - {-1}
+        levels = {part.required_level, self._level_of(part)} - {-1}
         everywhere = all(bool((self._problem.tree.domains[level][positions] >= 0).all()) for level in levels)
-        return part.need == 1 and part.domains is None and everywhere
+        return part.need == 1 and part.pinned_domains is None and everywhere
 
     def solve(self) -> Found | None:
         at = self._hardest()
@@ -135,11 +139,11 @@ class _Exact:
             weighed = Weighed(self._problem, self._state, self._bounds_for(tuple(part.groups)), *outer)
             held = weighed.held(starts, ends)
             fits = weighed.fitting(held)
-            if part.domains is not None:
-                fits = fits[np.isin(segments.ids[first:last][fits], sorted(part.domains))]
-            if 0 <= part.level < self._level_of(part):
+            if part.pinned_domains is not None:
+                fits = fits[np.isin(segments.ids[first:last][fits], sorted(part.pinned_domains))]
+            if 0 <= part.required_level < self._level_of(part):
                 # Held to a wish that is narrower than its requirement: a host may be outside every rack.
-                fits = fits[self._problem.tree.domains[part.level][self._problem.positions[starts[fits]]] >= 0]
+                fits = fits[self._problem.tree.domains[part.required_level][self._problem.positions[starts[fits]]] >= 0]
             if fits.size > 1:
                 fits = fits[(-held[weighed.scarce(held), fits]).argsort(kind="stable")]
             found = [(int(starts[d]), int(ends[d])) for d in fits]

@@ -78,9 +78,9 @@ def _fill(state: State, option: int, slots: Ints, count: int, low: int, high: in
     else:
         for here in (slots,) if problem.is_new else _nearest_first(state, option, slots, low, high, level):
             part = min(count, int(here.sum()))
-            soft = problem.options[option].soft
-            if soft is not None:
-                here = _liked(here, soft[low:high], part)
+            liking = problem.options[option].liking
+            if liking is not None:
+                here = _liked(here, liking[low:high], part)
             _pack(state, option, here, part, low, high, level)
             count -= part
             if count == 0:
@@ -125,7 +125,12 @@ def _pack(state: State, option: int, slots: Ints, count: int, low: int, high: in
                 break  # what is left goes to nodes that are in no domain of this level
         at, end = int(starts[chosen]) + at, int(ends[chosen]) + at
     inside = slots[at - low : end - low]
-    _put(state, option, at, _level_out(inside, count) if problem.options[option].even else _on_hosts(inside, count))
+    _put(
+        state,
+        option,
+        at,
+        _level_out(inside, count) if problem.options[option].rather_apart else _on_hosts(inside, count),
+    )
 
 
 def _tightest(state: State, option: int, sums: Ints, count: int, level: int, first: int, last: int) -> int:
@@ -171,10 +176,10 @@ def _in_order(slots: Ints, count: int, order: Ints) -> Ints:
     return pods
 
 
-def _liked(slots: Ints, soft: Ints, count: int) -> Ints:
+def _liked(slots: Ints, liking: Ints, count: int) -> Ints:
     """The slots of the rows that are liked best, as many kinds of rows as it takes to hold all."""
-    for least in np.unique(soft[slots > 0])[::-1]:
-        liked: Ints = slots * (soft >= least)
+    for least in np.unique(liking[slots > 0])[::-1]:
+        liked: Ints = slots * (liking >= least)
         if int(liked.sum()) >= count:
             return liked
     return slots
@@ -183,10 +188,10 @@ def _liked(slots: Ints, soft: Ints, count: int) -> Ints:
 def _preference(state: State, option: int, slots: Ints, low: int, high: int) -> Ints:
     """Cheapest rows first (preemption), then best liked (soft affinity), then fullest."""
     problem = state.problem
-    soft = problem.options[option].soft
+    liking = problem.options[option].liking
     keys: list[Ints] = [slots]
-    if soft is not None:
-        keys.append(-soft[low:high])
+    if liking is not None:
+        keys.append(-liking[low:high])
     if problem.cost is not None:
         keys.append(problem.cost[low:high])
     return np.lexsort(keys)
@@ -222,7 +227,7 @@ def place_surplus(problem: Problem, state: State) -> None:
 
 
 def _visit(problem: Problem, state: State, part: Part, open_rows: Mask) -> None:
-    if part.level >= 0:
+    if part.required_level >= 0:
         open_rows = open_rows & _home_rows(problem, state, part, open_rows)
     if part.is_leaf and part.groups:
         _fill_near(problem, state, part.groups[0], open_rows)
@@ -232,13 +237,13 @@ def _visit(problem: Problem, state: State, part: Part, open_rows: Mask) -> None:
 
 def _home_rows(problem: Problem, state: State, part: Part, open_rows: Mask) -> Mask:
     """Rows of the one domain the part is in, or may still go to: of several, the one with the most room for it."""
-    segments = problem.segments(part.level)
+    segments = problem.segments(part.required_level)
     placed = [at for option, at, _ in state.placed if problem.options[option].group in part.groups]
     if placed:
         # Core pods are together, so the first one tells the domain.
         homes = segments.starts.searchsorted(placed[0][:1], side="right") - 1
-    elif part.domains is not None:
-        homes = np.isin(segments.ids, sorted(part.domains)).nonzero()[0]
+    elif part.pinned_domains is not None:
+        homes = np.isin(segments.ids, sorted(part.pinned_domains)).nonzero()[0]
     else:
         homes = np.arange(segments.ids.size)
     mask = np.zeros(problem.size, dtype=np.bool_)
@@ -269,8 +274,8 @@ def _fill_near(problem: Problem, state: State, group: int, open_rows: Mask) -> N
         if near is None:
             near = 2 * _nearness(problem, _positions_of(problem, state, [group]))
             near += _nearness(problem, _positions_of(problem, state, problem.root.groups))
-        soft = problem.options[option].soft
-        liked = np.zeros_like(slots) if soft is None else -soft
+        liking = problem.options[option].liking
+        liked = np.zeros_like(slots) if liking is None else -liking
         tight = slots if problem.gang.strategy == "pack" else -slots
         _put(state, option, 0, _in_order(slots, wanted, np.lexsort((tight, -near, liked))))
 

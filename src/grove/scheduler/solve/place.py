@@ -193,8 +193,8 @@ def _leave_scattered_seats(problem: Problem) -> None:
     if not any(group.seats for group in problem.groups):
         return
     for part in problem.root.preferring() or [problem.root]:
-        level = part.prefer if part.prefer >= 0 else problem.tree.host_level - 1
-        if part.homes is None or part.stands or level < 0:
+        level = part.preferred_level if part.preferred_level >= 0 else problem.tree.host_level - 1
+        if part.homes is None or part.has_running_pods or level < 0:
             continue
         bounds = bounds_for(problem, tuple(part.groups))
         if Weighed(problem, State(problem, 1), bounds, 0, problem.size).is_scattered(part.homes, level):
@@ -213,14 +213,14 @@ def _refusal(problem: Problem, closed: Collection[str]) -> NoFit | None:
         weighed = Weighed(problem, state, bounds_for(problem, tuple(part.groups)), 0, problem.size)
         if part is problem.root and not weighed.is_enough:
             return NoFit(gang.name, room_reason(NO_ROOM, snapshot, gang, closed), True, version=snapshot.version)
-        if part.level < 0:
+        if part.required_level < 0:
             continue
-        segments = problem.segments(part.level)
+        segments = problem.segments(part.required_level)
         fits = weighed.fitting(weighed.held(segments.starts, segments.ends))
-        if part.domains is not None and not np.isin(segments.ids[fits], sorted(part.domains)).any():
+        if part.pinned_domains is not None and not np.isin(segments.ids[fits], sorted(part.pinned_domains)).any():
             return NoFit(gang.name, Reason(PINNED, part.name), True, version=snapshot.version)
         if fits.size == 0:
-            level = {"level": problem.tree.keys[part.level]}
+            level = {"level": problem.tree.keys[part.required_level]}
             why = Reason(NO_DOMAIN, part.name, {"pods": part.need}, level)
             return NoFit(gang.name, why, True, version=snapshot.version)
     return None
@@ -256,10 +256,10 @@ def _place_coupled(problem: Problem, budget: Budget) -> Placement | NoFit:
 def _answer(problem: Problem, state: State, pods: list[PodFacts], core: int) -> Placement:
     snapshot, tree, root = problem.snapshot, problem.tree, problem.root
     domain, key = "", ""
-    if root.level >= 0 and pods:
-        key = tree.keys[root.level]
+    if root.required_level >= 0 and pods:
+        key = tree.keys[root.required_level]
         row = snapshot.nodes.row_of[pods[0].node]
-        domain = snapshot.domain_name(tree, root.level, tree.domain_of(row, root.level))
+        domain = snapshot.domain_name(tree, root.required_level, tree.domain_of(row, root.required_level))
     seen = {pod.uid for pod in pods}
     unplaced = tuple(p for g in problem.groups for pods_ in g.classes for p in pods_ if p.uid not in seen)
     score = placement_score(problem, state)
@@ -269,10 +269,10 @@ def _answer(problem: Problem, state: State, pods: list[PodFacts], core: int) -> 
 
 
 ORDERS: tuple[Order, ...] = (
-    lambda part, size: (-part.level, -size, -part.need),
-    lambda part, size: (-part.level, -size * part.need),
-    lambda part, size: (-part.level, part.need, size),
-    lambda part, size: (-part.level, size * part.need),
+    lambda part, size: (-part.required_level, -size, -part.need),
+    lambda part, size: (-part.required_level, -size * part.need),
+    lambda part, size: (-part.required_level, part.need, size),
+    lambda part, size: (-part.required_level, size * part.need),
 )
 """Narrow requirements always go first; then large pods, large groups, short groups, small groups."""
 
@@ -309,7 +309,7 @@ def close_placement(problem: Problem, steps: int, most: int, *, is_known_to_fit:
             if best is None:
                 # Measured on the free amounts before anything was placed: no order can do better.
                 fresh = Search(problem, State(problem, steps), order)
-                bound = sum(fresh.weigh(part, everything).fewest_anywhere(part.prefer) for part in wishes)
+                bound = sum(fresh.weigh(part, everything).fewest_anywhere(part.preferred_level) for part in wishes)
                 # A better order should be found about as fast as the first one was; more is not worth it.
                 allowed = min(steps, 50 + 2 * state.steps_used)
             if best is None or crossed < fewest:
@@ -323,5 +323,5 @@ def _crossed(problem: Problem, state: State, part: Part) -> int:
     """Domains of its preferred level that the part uses; a node outside every domain counts as one."""
     groups = set(part.groups)
     rows = np.concatenate([at for o, at, _ in state.placed if problem.options[o].group in groups])
-    domains = problem.tree.domains[part.prefer][problem.positions[rows]]
+    domains = problem.tree.domains[part.preferred_level][problem.positions[rows]]
     return int(np.unique(domains[domains >= 0]).size + (domains < 0).sum())

@@ -34,9 +34,9 @@ class Option:
     """Candidate rows where it may go, None for all."""
     limit: int
     """Most pods of it on one node, room aside."""
-    soft: Ints | None = None
+    liking: Ints | None = None
     """How much each candidate row is liked."""
-    even: bool = False
+    rather_apart: bool = False
     """Whether its pods would rather not share a host."""
     shape: Shape = field(default_factory=Shape)
 
@@ -64,17 +64,17 @@ class Part:
     """A node of the gang's tree. Levels are indices into the tree's keys, -1 for none."""
 
     name: str
-    level: int
-    prefer: int
+    required_level: int
+    preferred_level: int
     children: list[Part]
     groups: list[int]
     need: int
-    domains: frozenset[int] | None = None
-    """Domains at `level` that running pods pin it to."""
+    pinned_domains: frozenset[int] | None = None
+    """Domains at `required_level` that running pods pin it to."""
     homes: Ints | None = None
     """Positions, in the tree's order, of nodes where its pods run or ran; those of the part around it if it has none.
     None if all around it is new."""
-    stands: bool = False
+    has_running_pods: bool = False
     """Whether any pod of it runs."""
 
     @property
@@ -89,7 +89,7 @@ class Part:
 
     def preferring(self) -> list[Part]:
         """The part and those below it that prefer a level, as far as they have something to place."""
-        return [part for part in self.walk() if part.prefer >= 0 and part.need > 0]
+        return [part for part in self.walk() if part.preferred_level >= 0 and part.need > 0]
 
 
 @dataclass(slots=True)
@@ -253,10 +253,12 @@ def _add_groups(problem: Problem, closed: Collection[str], free: Ints | None, co
             for narrower in (scope, relations.mask(pods[0])):
                 mask = mask if narrower is None else mask & narrower
             limit = 1 if relations.apart_from_itself(pods[0]) else PLENTY
-            soft, even = liking(snapshot, shape), relations.rather_apart(pods[0])
+            liked, apart = liking(snapshot, shape), relations.rather_apart(pods[0])
             for requests in (shape.requests, *shape.alternatives):
                 entry.options.append(len(problem.options))
-                problem.options.append(Option(index, kind, np.zeros(0, dtype=np.int64), None, limit, soft, even, shape))
+                problem.options.append(
+                    Option(index, kind, np.zeros(0, dtype=np.int64), None, limit, liked, apart, shape)
+                )
                 amounts.append(snapshot.amounts(requests))
                 masks.append(mask)
     # Only now: a resource that nobody asked for before has got a row of its own.
@@ -290,9 +292,9 @@ def _keep_candidates(
         inside = mask[rows]
         if not inside.all():
             option.mask = seen.setdefault(inside.tobytes(), inside)
-        if option.soft is not None:
-            liked = option.soft[rows]
-            option.soft = liked if liked.size and liked.min() < liked.max() else None
+        if option.liking is not None:
+            liked = option.liking[rows]
+            option.liking = liked if liked.size and liked.min() < liked.max() else None
 
 
 def _find_seats(problem: Problem) -> None:

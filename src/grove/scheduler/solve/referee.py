@@ -89,11 +89,11 @@ def question_of(problem: Problem) -> Question:
             most = most * o.mask
         options.append((o.group, o.kind, o.request, np.minimum(most, problem.groups[o.group].need)))
     parts = []
-    for part in (part for part in problem.root.walk() if part.level >= 0 and part.need > 0):
-        domains = problem.tree.domains[part.level][problem.positions]
+    for part in (part for part in problem.root.walk() if part.required_level >= 0 and part.need > 0):
+        domains = problem.tree.domains[part.required_level][problem.positions]
         allowed = np.unique(domains[domains >= 0]).tolist()
-        if part.domains is not None:
-            allowed = [domain for domain in allowed if domain in part.domains]
+        if part.pinned_domains is not None:
+            allowed = [domain for domain in allowed if domain in part.pinned_domains]
         parts.append((list(part.groups), domains, allowed))
     return Question(
         problem.free, [group.need for group in problem.groups], options,

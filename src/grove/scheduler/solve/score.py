@@ -27,7 +27,7 @@ def placement_score(problem: Problem, state: State) -> float:
     if problem.is_new and len(state.placed) == 1 and state.placed[0][1].size == 1:
         return 1.0  # on one node
     here = _Standing(problem, state)
-    stated = ((part, max(part.level, part.prefer)) for part in problem.root.walk())
+    stated = ((part, max(part.required_level, part.preferred_level)) for part in problem.root.walk())
     measured = [(part, level) for part, level in stated if level >= 0 and here.pods(part)]
     if not measured:
         level = problem.tree.host_level - 1

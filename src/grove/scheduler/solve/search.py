@@ -46,19 +46,19 @@ class Search:
         self._problem, self._state, self._order = problem, state, order
         self._bounds: dict[tuple[int, ...], list[Bound]] = {}
         parts = list(problem.root.walk())
-        self._pinned = any(part.domains is not None for part in parts)
-        self._levels = sorted({level for part in parts for level in (part.level, part.prefer)} - {-1})
+        self._pinned = any(part.pinned_domains is not None for part in parts)
+        self._levels = sorted({level for part in parts for level in (part.required_level, part.preferred_level)} - {-1})
         self._headroom = headroom_sums(problem)
-        self._has_wishes = any(option.soft is not None for option in problem.options)
+        self._has_wishes = any(option.liking is not None for option in problem.options)
 
     def ways(self, part: Part, run: Run) -> Iterator[None]:
         """Each yield leaves the part placed inside the run; the next step undoes it."""
         if part.need == 0:
             yield
-        elif part.level > run.level:
+        elif part.required_level > run.level:
             for inner in self._domains(part, run):
                 yield from self._inside(part, inner)
-        elif part.level < 0 or self._is_home(part, run):
+        elif part.required_level < 0 or self._is_home(part, run):
             yield from self._inside(part, run)
 
     def weigh(self, part: Part, run: Run) -> Weighed:
@@ -70,12 +70,12 @@ class Search:
 
     def _is_home(self, part: Part, run: Run) -> bool:
         """Whether a run narrower than the part's level lies in a domain of that level, and in the right one."""
-        domain = int(self._problem.tree.domains[part.level][self._problem.positions[run.low]])
-        return domain >= 0 and (part.domains is None or domain in part.domains)
+        domain = int(self._problem.tree.domains[part.required_level][self._problem.positions[run.low]])
+        return domain >= 0 and (part.pinned_domains is None or domain in part.pinned_domains)
 
     def _domains(self, part: Part, run: Run) -> Iterator[Run]:
         """Domains at the part's required level that could hold it, best first."""
-        segments = self._problem.segments(part.level)
+        segments = self._problem.segments(part.required_level)
         first, last = segments.within(run.low, run.high)
         if first == last:
             return
@@ -83,19 +83,19 @@ class Search:
         starts, ends = segments.starts[first:last], segments.ends[first:last]
         held = weighed.held(starts, ends)
         chosen = weighed.fitting(held)
-        if part.domains is not None:
-            chosen = chosen[np.isin(segments.ids[first:last][chosen], sorted(part.domains))]
+        if part.pinned_domains is not None:
+            chosen = chosen[np.isin(segments.ids[first:last][chosen], sorted(part.pinned_domains))]
         if chosen.size > 1:
             chosen = chosen[self._ranking(part, run, weighed, held[:, chosen], starts[chosen], ends[chosen])]
         tried: set[object] = set()
         for d in chosen.tolist():
             low, high = int(starts[d]), int(ends[d])
             if chosen.size > 1 and not self._pinned:
-                looks = self._state.looks(low, high, part.level, self._levels)
+                looks = self._state.looks(low, high, part.required_level, self._levels)
                 if looks in tried:
                     continue
                 tried.add(looks)
-            yield Run(low, high, part.level)
+            yield Run(low, high, part.required_level)
 
     def _ranking(self, part: Part, run: Run, weighed: Weighed, held: Ints, starts: Ints, ends: Ints) -> Ints:
         """Cheapest to empty (preemption), where it was before, fewest preferred domains, room for what will join, best
@@ -110,12 +110,12 @@ class Search:
             keys.append(missing)
         crossed = np.zeros(starts.size, dtype=np.int64)
         for inner in part.preferring():
-            if inner.prefer > part.level:
+            if inner.preferred_level > part.required_level:
                 scale = weighed if inner is part else self.weigh(inner, run)
-                crossed += scale.fewest(inner.prefer, starts, ends)
+                crossed += scale.fewest(inner.preferred_level, starts, ends)
         keys.append(crossed)
-        if part.homes is not None and part.domains is None:
-            domains = self._problem.tree.domains[part.level]
+        if part.homes is not None and part.pinned_domains is None:
+            domains = self._problem.tree.domains[part.required_level]
             kept = np.isin(domains[self._problem.positions[starts]], domains[part.homes])
             keys.append(-kept.astype(np.int64))
         if self._problem.cost is not None:
@@ -151,7 +151,7 @@ class Search:
         if self._problem.gang.strategy == "pack" and self._problem.cost is None:
             if part.homes is not None:
                 yield from self._at_home(part, run, part.homes)
-            if part.prefer > run.level:
+            if part.preferred_level > run.level:
                 yield from self._preferring(part, run)
             elif sum(child.need > 0 for child in part.children) > 1:
                 yield from self._together(part, run)
@@ -163,7 +163,7 @@ class Search:
         Measured at the level it prefers or, without a preference, at the narrowest above the host.
         """
         problem, tree = self._problem, self._problem.tree
-        level = part.prefer if part.prefer > run.level else tree.host_level - 1
+        level = part.preferred_level if part.preferred_level > run.level else tree.host_level - 1
         if level <= run.level:
             return
         segments = problem.segments(level)
@@ -171,7 +171,7 @@ class Search:
         starts, ends = segments.starts[first:last], segments.ends[first:last]
         home = np.isin(segments.ids[first:last], tree.domains[level][homes])
         weighed = self.weigh(part, run)
-        if not part.stands and weighed.is_scattered(homes, level):
+        if not part.has_running_pods and weighed.is_scattered(homes, level):
             return
         held = weighed.held(starts, ends)
         missing = weighed.need - held[:, home].sum(axis=1)
@@ -271,9 +271,9 @@ class Search:
     def _preferring(self, part: Part, run: Run) -> Iterator[None]:
         """Ways that cross few domains of the preferred level: in one if possible, else in a small set of them."""
         weighed = self.weigh(part, run)
-        segments = self._problem.segments(part.prefer)
+        segments = self._problem.segments(part.preferred_level)
         for scope in self._scopes(part, run, weighed):
-            if scope.level == part.prefer:
+            if scope.level == part.preferred_level:
                 yield from self._packed(part, scope)
                 continue
             a, b = segments.within(scope.low, scope.high)
@@ -288,8 +288,8 @@ class Search:
         Among equals the narrower level goes first, then the one that is liked better, then the tighter domain.
         """
         found: list[tuple[int, int, int, int, int, int]] = []
-        self._state.spend(SCOPE_STEPS * (part.prefer - run.level) * ROWS_A_STEP)
-        for level in range(part.prefer, run.level - 1, -1):
+        self._state.spend(SCOPE_STEPS * (part.preferred_level - run.level) * ROWS_A_STEP)
+        for level in range(part.preferred_level, run.level - 1, -1):
             if level == run.level:
                 starts, ends = np.array([run.low]), np.array([run.high])
             else:
@@ -301,7 +301,7 @@ class Search:
             if fits.size == 0:
                 continue
             room = held[weighed.scarce(held), fits]
-            fewest = weighed.fewest(part.prefer, starts[fits], ends[fits])
+            fewest = weighed.fewest(part.preferred_level, starts[fits], ends[fits])
             loath = -self._liking(part, run, starts[fits], ends[fits]) if self._has_wishes else np.zeros_like(fewest)
             found += [
                 (int(fewest[i]), -level, int(loath[i]), int(room[i]), int(starts[fits[i]]), int(ends[fits[i]]))
@@ -327,7 +327,7 @@ class Search:
         for _ in self._settled(part, run):
             found = True
             yield
-        broader = (inner for inner in part.walk() if 0 <= inner.level <= run.level and inner.need > 0)
+        broader = (inner for inner in part.walk() if 0 <= inner.required_level <= run.level and inner.need > 0)
         if found or len(part.groups) < 2 or not all(self._is_home(inner, run) for inner in broader):
             return
         state = self._state

@@ -176,7 +176,7 @@ class State:
         """Equal for runs of rows that no pod of this gang could tell apart by themselves."""
         parts = [self.free[:, low:high].tobytes()]
         parts += [o.mask[low:high].tobytes() for o in self.problem.options if o.mask is not None]
-        parts += [o.soft[low:high].tobytes() for o in self.problem.options if o.soft is not None]
+        parts += [o.liking[low:high].tobytes() for o in self.problem.options if o.liking is not None]
         if self.open is not None:
             parts.append(self.open[low:high].tobytes())
         if self._tracked:
