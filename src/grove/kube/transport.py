@@ -135,7 +135,7 @@ class Transport:
     async def stream(self, url: URL, *, silence_s: float) -> AsyncGenerator[bytes, None]:
         """The chunks of a long answer, as they come; ConnectionLost when none comes for `silence_s`.
 
-        That the answer begins takes no longer than any other answer may take.
+        That the answer begins, or a refusal ends, takes no longer than any other answer may take.
         """
         session = await self._ready()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
@@ -145,7 +145,9 @@ class Transport:
                 begun = await session.request("GET", url, headers=headers, timeout=timeout, **self._extra)
             async with begun as got:
                 if got.status >= 400:
-                    raise wire.error_of(got.status, await got.read(), got.headers.get("Retry-After"))
+                    async with asyncio.timeout(self._timeout.total):
+                        refusal = await got.read()
+                    raise wire.error_of(got.status, refusal, got.headers.get("Retry-After"))
                 content = got.content
                 with Silence(content, silence_s) as silence:
                     while chunk := await content.readany():

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -311,6 +311,17 @@ async def test_a_server_that_does_not_answer_is_given_up(api: FakeApi) -> None:
         for asked in (client.get(Thing, "a", "ns"), anext(client.watch(Thing, initial_events=True))):
             with pytest.raises(errors.ConnectionLost, match="no answer in time"):
                 await asked
+
+
+async def test_a_refusal_of_a_watch_that_is_never_said_to_the_end_is_given_up(api: FakeApi) -> None:
+    async def begin_to_refuse() -> AsyncIterator[bytes]:
+        yield b'{"kind": "Status", '
+        await asyncio.Event().wait()
+
+    api.faults.append(lambda _: web.Response(status=500, body=begin_to_refuse()))
+    async with HttpClient(api.config(), timeout_s=0.1, attempts=1) as client, asyncio.timeout(30):
+        with pytest.raises(errors.ConnectionLost, match="no answer in time"):
+            await anext(client.watch(Thing, initial_events=True))
 
 
 async def test_a_watch_that_falls_silent_is_given_up(
