@@ -306,7 +306,7 @@ class PodCliqueSetController:
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None or old is None or (found := set_key(old)) is None:
             return
-        if self._children.wait_for_pods(found):
+        if self._children.waits_for_pods(found):
             self._wake_children(found)
         elif labels.CLIQUE_NAME not in old.metadata.labels:
             # The last pod of an older operator may be gone: the selector can be that of units now.

@@ -85,7 +85,7 @@ class SetChildren:
             and not one.metadata.is_deleting
         }  # fmt: skip
 
-    def wait_for_pods(self, pcs: Key) -> bool:
+    def waits_for_pods(self, pcs: Key) -> bool:
         """Whether the last pod of a replica that goes lets its ComputeDomains go, or the last with a start order its
         token."""
         return self.domains.enabled or pcs in self._access_in_use
