@@ -2,10 +2,10 @@
 
 They are the objects the operator makes for the same set (Services, cliques, gangs, pods) without owners, and a binding
 a pod; fake nodes make the pods Ready, as they do for the operator. With `promised` there is also what the API promises
-to whoever looks: one status of each clique and each gang, written when all is made, and the finalizer of a clique,
-which costs a second write when it goes. Then all of it is deleted, Services first, so that nobody follows their pods
-any more. No watch, no decision: what a real operator and scheduler take beyond it is theirs. 64 requests are in flight,
-by the same HTTP client that the operator has.
+to whoever looks: one status of each clique, group and gang, the one it has when all is settled, written when all is
+made, and the finalizer of a clique, which costs a second write when it goes. Then all of it is deleted, Services first,
+so that nobody follows their pods any more. No watch, no decision: what a real operator and scheduler take beyond it is
+theirs. 64 requests are in flight, by the same HTTP client that the operator has.
 
 The same client also binds pods that others made, as a scheduler would that has nothing to decide, and replaces the pods
 of an update one at a time.
@@ -40,23 +40,30 @@ KUBE_SCHEDULER = "default-scheduler"
 """Places its pods itself."""
 
 
-def _condition(type_: str, reason: str) -> Json:
+def _condition(type_: str, reason: str, message: str) -> Json:
     when = "2026-01-01T00:00:00Z"
-    return {"type": type_, "status": "True", "reason": reason, "message": "as asked for", "lastTransitionTime": when}
+    return {"type": type_, "status": "True", "reason": reason, "message": message, "lastTransitionTime": when}
 
 
-_COUNTS = ("replicas", "readyReplicas", "scheduledReplicas", "updatedReplicas")
-STATUSES: dict[str, Json] = {
-    "PodClique": {
-        **dict.fromkeys(_COUNTS, 2), "scheduleGatedReplicas": 0, "observedGeneration": 1,
-        "conditions": [_condition("PodCliqueScheduled", "SufficientScheduledPods")],
-    },
-    "PodGang": {
-        "phase": "Running",
-        "conditions": [_condition("Initialized", "PodGangPodsCreated"), _condition("Scheduled", "GangScheduled")],
-    },
-}  # fmt: skip
-"""One status of each, when all is made; only with `promised`."""
+PLACED: Json = {
+    "phase": "Running",
+    "placementScore": 1,
+    "conditions": [
+        _condition("Scheduled", "GangScheduled", "placed 2 pods, score 1"),
+        _condition("Ready", "MinimumReady", "every group has its minimum ready"),
+        _condition("Initialized", "PodGangPodsCreated", "all pods exist"),
+    ],
+}
+"""What a scheduler says of a gang that runs."""
+REPORTED = ("PodClique", "PodCliqueScalingGroup", "PodGang")
+
+
+def _promised(obj: Json) -> Json:
+    """What only a system with its promises has: finalizers, and the status that an object has when all is settled."""
+    found: Json = {"metadata": {"finalizers": obj["metadata"]["finalizers"]} if "finalizers" in obj["metadata"] else {}}
+    if obj["kind"] in REPORTED:
+        found["status"] = PLACED if obj["kind"] == "PodGang" else obj["status"]
+    return found
 
 
 def unavoidable(manifest: Json, *, promised: bool = False, scheduler: str = "") -> list[Json]:
@@ -65,18 +72,19 @@ def unavoidable(manifest: Json, *, promised: bool = False, scheduler: str = "") 
     graph.settle()
     known = {kind.RESOURCE.kind: order for order, kind in enumerate(KINDS)}
     found = sorted((one for one in graph.children() if one["kind"] in known), key=lambda one: known[one["kind"]])
-    kept = ("name", "namespace", "labels", "annotations", *(["finalizers"] if promised else []))
+    kept = ("name", "namespace", "labels", "annotations")
     placed_by = {"schedulerName": scheduler} if scheduler else {}
-    return [
-        {
-            "apiVersion": one["apiVersion"],
-            "kind": one["kind"],
-            "metadata": {field: one["metadata"][field] for field in kept if one["metadata"].get(field)},
-            "spec": {field: value for field, value in one["spec"].items() if field != "nodeName"}
-            | (placed_by if one["kind"] == "Pod" else {}),
-        }
-        for one in found
-    ]
+    made = []
+    for one in found:
+        more = _promised(one) if promised else {"metadata": {}}
+        metadata = {field: one["metadata"][field] for field in kept if one["metadata"].get(field)}
+        spec = {field: value for field, value in one["spec"].items() if field != "nodeName"}
+        spec |= placed_by if one["kind"] == "Pod" else {}
+        made.append({
+            "apiVersion": one["apiVersion"], "kind": one["kind"], **more,
+            "metadata": metadata | more["metadata"], "spec": spec,
+        })  # fmt: skip
+    return made
 
 
 def numbered(objects: list[Json], old: str, new: str, number: int) -> list[Json]:
@@ -92,13 +100,11 @@ class Floor:
         self._made: list[Json] = []
         self._nodes: list[str] = []
 
-    async def make(self, systems: list[list[Json]], *, promised: bool = False) -> None:
+    async def make(self, systems: list[list[Json]]) -> None:
         self._nodes = [node.metadata.name for node in (await self._client.list(Node)).items]
         self._made = [one for system in systems for one in system]
         await self._all(self._one(number, one) for number, one in enumerate(self._made))
-        if promised:
-            told = [one for one in self._made if one["kind"] in STATUSES]
-            await self._all(self._tell(one) for one in told)
+        await self._all(self._tell(one) for one in self._made if "status" in one)
 
     async def remove(self) -> None:
         for first in (True, False):
@@ -108,7 +114,7 @@ class Floor:
     async def bind(self, namespace: str, places: list[tuple[str, str]], gang: str) -> None:
         """Binds pods to the nodes named, and says of their gang what a scheduler has to say."""
         await self._all(self._client.bind(namespace, pod, node) for pod, node in places)
-        await self._tell({"kind": "PodGang", "metadata": {"name": gang, "namespace": namespace}})
+        await self._tell({"kind": "PodGang", "metadata": {"name": gang, "namespace": namespace}, "status": PLACED})
 
     async def fill(self, systems: list[list[Json]]) -> None:
         """The pods of these systems and nothing else, up and running: what `replace` begins with."""
@@ -136,13 +142,13 @@ class Floor:
                 await until(whole, whole)
 
     async def _one(self, number: int, obj: Json) -> None:
-        await self._client.create(_resource(obj), obj)
+        await self._client.create(_resource(obj), {field: value for field, value in obj.items() if field != "status"})
         if obj["kind"] == "Pod" and obj["spec"].get("schedulerName") != KUBE_SCHEDULER:
             meta = obj["metadata"]
             await self._client.bind(meta["namespace"], meta["name"], self._nodes[number % len(self._nodes)])
 
     async def _tell(self, obj: Json) -> None:
-        meta, patch = obj["metadata"], {"status": STATUSES[obj["kind"]]}
+        meta, patch = obj["metadata"], {"status": obj["status"]}
         await self._client.patch(_resource(obj), meta["name"], patch, meta["namespace"], subresource="status")
 
     async def _delete(self, obj: Json) -> None:
@@ -188,7 +194,7 @@ async def main(kubeconfig: str) -> None:
                 case "make":
                     systems = systems_of(order)
                     await when_told("planned")
-                    await floor.make(systems, promised=order["promised"])
+                    await floor.make(systems)
                 case "replace":
                     await floor.fill(systems_of(order))
                     await when_told("planned")

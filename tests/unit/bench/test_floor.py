@@ -45,6 +45,17 @@ def test_nothing_ties_the_objects_to_an_operator() -> None:
         assert "nodeName" not in obj["spec"]
 
 
+def test_what_is_promised_is_the_status_that_a_settled_system_has() -> None:
+    made = {one["kind"]: one for one in unavoidable(many_pairs("big", 1), promised=True)}
+    assert {kind for kind, one in made.items() if "status" in one} == {"PodClique", "PodGang"}
+    told = made["PodClique"]["status"]
+    assert (told["replicas"], told["readyReplicas"], told["updatedReplicas"]) == (2, 2, 2)
+    assert {one["type"] for one in told["conditions"]} >= {"PodCliqueScheduled", "MinAvailableBreached"}
+    assert made["PodGang"]["status"]["phase"] == "Running"
+    assert made["PodClique"]["metadata"]["finalizers"]
+    assert "finalizers" not in made["Pod"]["metadata"]
+
+
 def test_a_figure_says_how_far_it_is_above_its_floor() -> None:
     assert Figure(5.0, "s", "", 4.0).ratio == 1.25
     assert Figure(5.0, "s").ratio is None
