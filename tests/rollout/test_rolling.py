@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.support.manifests import clique, pcs
+from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, condition, operating
 from tests.support.workloads import change, ready_pods, uids, updated, versions, watching, wl1, wl2
 
 from grove.api import conditions as words
+from grove.api.conditions import EventReason
 from grove.api.core import Pod, PriorityClass
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -84,6 +85,18 @@ async def test_ru8_a_scaling_group_is_recreated_copy_by_copy(world: World) -> No
     assert group.status.updated_replicas == 2
     assert group.status.update_progress is not None
     assert group.status.update_progress.update_ended_at is not None
+
+
+@pytest.mark.simulated
+async def test_what_an_update_recreates_is_not_told_as_lost(world: World) -> None:
+    await world.apply(pcs("wl", clique("a"), clique("b"), clique("c"), groups=[group("g", "b", "c")]))
+    await world.available("wl")
+
+    await change(world, "wl", "a", "b")
+    await updated(world, "wl")
+
+    for name in ("wl-0-a", "wl-0-g", "wl-0-g-0-b", "wl-0-g-0-c"):
+        assert EventReason.ALL_SCHEDULED_REPLICAS_LOST not in await world.event_reasons(name), name
 
 
 @pytest.mark.real_in("test")

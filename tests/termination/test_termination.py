@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from tests.support.operating import World, condition, operating
@@ -12,9 +13,11 @@ from tests.support.workloads import ready_pods, uids, wl1, wl2
 from grove.api import conditions as words
 from grove.api import labels as key
 from grove.api.conditions import EventReason
+from grove.api.meta import Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.kube.errors import Forbidden
 
 DELAY_S = 2.0
 DELAY = "2s"
@@ -87,6 +90,50 @@ async def test_a_needed_pod_restarts_the_whole_replica(world: World, lost: str) 
     await recovered(world)
     assert (await world.get(PodCliqueSet, "wl")).status.gang_restarts == 1, "one restart for one breach"
     assert EventReason.SET_REPLICA_DELETE_SUCCESSFUL in await world.event_reasons("wl")
+
+
+@pytest.mark.simulated
+async def test_only_what_was_lost_is_told_as_lost_not_what_restarts_with_it(world: World) -> None:
+    await world.apply(wl1(delay=DELAY))
+    await world.available("wl")
+    before = await uids(world)
+
+    await lose(world, "wl-0-sg-x-0-pc-b-0")
+    await left_only(world, before, set())
+    await recovered(world)
+
+    names = ["wl-0-pc-a", "wl-0-sg-x", *(f"wl-0-sg-x-{index}-{one}" for index in (0, 1) for one in ("pc-b", "pc-c"))]
+    lost = [name for name in names if EventReason.ALL_SCHEDULED_REPLICAS_LOST in await world.event_reasons(name)]
+    assert lost == ["wl-0-sg-x-0-pc-b"]
+
+
+@pytest.mark.simulated
+async def test_a_restart_is_not_recorded_before_the_pods_have_gone(world: World) -> None:
+    await world.apply(wl1(delay=DELAY))
+    await world.available("wl")
+    before, delete = await uids(world), world.operator_client.delete
+
+    async def refused(kind: type[Object], name: str, *rest: Any, **more: Any) -> Any:
+        if name.startswith("wl-0-sg-x-1-pc-c"):
+            raise Forbidden("not these")
+        return await delete(kind, name, *rest, **more)
+
+    world.operator_client.delete = refused
+    await lose(world, "wl-0-pc-a-0")
+    old = {before[f"wl-0-sg-x-1-pc-c-{index}"] for index in range(3)}
+
+    async def only_those_are_left() -> bool:
+        return {pod.metadata.uid for pod in await world.pods()} & set(before.values()) == old
+
+    await world.eventually(only_those_are_left)
+    await asyncio.sleep(SLACK_S)
+    assert (await world.get(PodClique, "wl-0-sg-x-0-pc-c")).status.incarnation == 1
+    assert (await world.get(PodClique, "wl-0-sg-x-1-pc-c")).status.incarnation == 0, "its pods are still the old ones"
+
+    world.operator_client.delete = delete
+    await left_only(world, before, set())
+    await recovered(world)
+    assert (await world.get(PodClique, "wl-0-sg-x-1-pc-c")).status.incarnation == 1
 
 
 @pytest.mark.simulated

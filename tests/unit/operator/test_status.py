@@ -16,12 +16,13 @@ from grove.api.podclique import PodClique, PodCliqueStatus, PodCliqueUpdateProgr
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
-from grove.operator.podclique.status import clique_status, count_pods, lost_all_scheduled
+from grove.operator.podclique.status import clique_status, count_pods
 from grove.operator.podcliqueset.status import set_status
 from grove.operator.scalinggroup.status import group_status
 from grove.operator.shared.children import template_hashes
 from grove.operator.shared.diff import status_patch
 from grove.operator.shared.outcome import COMPLETE, Outcome, with_outcome
+from grove.operator.shared.rollout import lost_all_scheduled
 
 LATER = NOW + timedelta(minutes=5)
 FQN = "d-0-w"
@@ -262,17 +263,32 @@ def test_other_peoples_conditions_stay() -> None:
     assert said(status, "Theirs") == ("True", "")
 
 
+@pytest.mark.parametrize("kind", [PodCliqueStatus, PodCliqueScalingGroupStatus])
 @pytest.mark.parametrize(("before", "after", "lost"), [(2, 0, True), (0, 0, False), (2, 1, False)])
-def test_losing_the_last_scheduled_pod(before: int, after: int, lost: bool) -> None:
-    assert (
-        lost_all_scheduled(PodCliqueStatus(scheduled_replicas=before), PodCliqueStatus(scheduled_replicas=after))
-        is lost
-    )
+def test_losing_the_last_scheduled_replica(
+    kind: type[PodCliqueStatus | PodCliqueScalingGroupStatus], before: int, after: int, lost: bool
+) -> None:
+    assert lost_all_scheduled(2, kind(scheduled_replicas=before), kind(scheduled_replicas=after)) is lost
 
 
-def test_an_update_that_takes_the_last_pod_is_no_loss() -> None:
-    after = PodCliqueStatus(update_progress=PodCliqueUpdateProgress(update_started_at=NOW))
-    assert not lost_all_scheduled(PodCliqueStatus(scheduled_replicas=1), after)
+OPEN = PodCliqueUpdateProgress(update_started_at=NOW)
+OVER = PodCliqueUpdateProgress(update_started_at=NOW, update_ended_at=LATER)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "before", "after", "lost"),
+    [
+        pytest.param(1, {}, {"update_progress": OPEN}, False, id="an update takes them"),
+        pytest.param(1, {"update_progress": OPEN}, {"update_progress": OVER}, False, id="an update took them"),
+        pytest.param(1, {"update_progress": OVER}, {"update_progress": OVER}, True, id="lost long after an update"),
+        pytest.param(1, {"incarnation": 1}, {"incarnation": 2}, False, id="their gang is restarted"),
+        pytest.param(1, {"incarnation": 2}, {"incarnation": 2}, True, id="lost after a restart"),
+        pytest.param(0, {}, {}, False, id="scaled to zero"),
+    ],
+)
+def test_what_we_take_ourselves_is_no_loss(replicas: int, before: Json, after: Json, lost: bool) -> None:
+    had, has = PodCliqueStatus(scheduled_replicas=1, **before), PodCliqueStatus(**after)
+    assert lost_all_scheduled(replicas, had, has) is lost
 
 
 # Scaling groups

@@ -23,10 +23,11 @@ from grove.backends.base import Backend, BackendError
 from grove.operator.podclique.pod import PodBlueprint
 from grove.operator.podclique.pods import GoneSince, PodPlan, plan_pods
 from grove.operator.podclique.rollout import CliqueTurn, clique_turn
-from grove.operator.podclique.status import BELOW_MINIMUM, clique_status, lost_all_scheduled
+from grove.operator.podclique.status import BELOW_MINIMUM, clique_status
 from grove.operator.podgang.gangs import may_be_ungated
 from grove.operator.shared.layout import Unit
 from grove.operator.shared.outcome import COMPLETE, UNKNOWN_SCHEDULER, Notice, Outcome, appeared
+from grove.operator.shared.rollout import lost_all_scheduled
 from grove.operator.shared.status_batching import clique_news
 from grove.operator.shared.termination import with_clique_memory
 
@@ -101,7 +102,9 @@ class CliquePlan:
         clique = seen.clique
         turned = structs.replace(clique, status=structs.replace(clique.status, update_progress=self.turn.progress))
         after = clique_status(turned, seen.pods, seen.pcs, seen.template_hash, outcome, self.now)
-        return with_clique_memory(after, self.turn.incarnation, self.now)
+        # Pods of an earlier incarnation that could not be deleted: the restart has not taken place yet.
+        incarnation = clique.status.incarnation if self.turn.restart else self.turn.incarnation
+        return with_clique_memory(after, incarnation, self.now)
 
     def is_news(self, after: PodCliqueStatus) -> bool:
         """Whether somebody waits for this status; else it may wait for more to report."""
@@ -111,7 +114,7 @@ class CliquePlan:
         """What is said when the status is written."""
         clique, before = self.observed.clique, self.observed.clique.status
         said = []
-        if lost_all_scheduled(before, after):
+        if lost_all_scheduled(clique.spec.replicas, before, after):
             message = "no pod of this clique has a node any more"
             said.append(Notice(clique, EventReason.ALL_SCHEDULED_REPLICAS_LOST, message, warning=True))
         return [*said, *appeared(clique, before.conditions, after.conditions, (BELOW_MINIMUM,))]

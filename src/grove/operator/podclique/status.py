@@ -126,11 +126,6 @@ def is_updated(clique: PodClique, template_hash: str, generation: str) -> bool:
     )
 
 
-def lost_all_scheduled(before: PodCliqueStatus, after: PodCliqueStatus) -> bool:
-    """Whether the last scheduled pod has just gone, which is worth an event; not if an update took it."""
-    return before.scheduled_replicas > 0 and after.scheduled_replicas == 0 and not is_open(after.update_progress)
-
-
 def _conditions(clique: PodClique, counts: PodCounts, now: datetime) -> Conditions:
     need = floor(clique.spec)
     enough = counts.scheduled >= need

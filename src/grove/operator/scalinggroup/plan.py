@@ -24,7 +24,7 @@ from grove.operator.shared.children import wanted_members
 from grove.operator.shared.claims import FindTemplate, WantedClaims, wanted_group_claims
 from grove.operator.shared.layout import PodsOf, no_pods, unit_of
 from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, appeared, with_children, with_outcome
-from grove.operator.shared.rollout import find_restart, replica_incarnation
+from grove.operator.shared.rollout import find_restart, lost_all_scheduled, replica_incarnation
 from grove.operator.shared.status_batching import group_news
 from grove.operator.shared.termination import (
     Terminations,
@@ -99,7 +99,7 @@ class GroupPlan:
         """What is said when the status is written."""
         group, pcs, before = self.observed.group, self.observed.pcs, self.observed.group.status
         reason, said = EventReason.GROUP_REPLICA_DELETE_SUCCESSFUL, list[Notice]()
-        if before.scheduled_replicas > 0 and after.scheduled_replicas == 0:
+        if lost_all_scheduled(group.spec.replicas, before, after):
             message = "no replica of this group is scheduled any more"
             said.append(Notice(group, EventReason.ALL_SCHEDULED_REPLICAS_LOST, message, warning=True))
         said += appeared(group, before.conditions, after.conditions, (BELOW_MINIMUM, GANG_RESTARTS_EXHAUSTED))

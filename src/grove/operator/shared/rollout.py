@@ -21,9 +21,9 @@ import msgspec
 
 from grove.api import labels
 from grove.api.core import Pod
-from grove.api.podclique import PodClique
+from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import ON_DELETE, PodCliqueSet, PodCliqueSetUpdateProgress
-from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
 from grove.api.status import ReplicaRestart
 from grove.operator.shared.layout import group_replica_of, replica_of
 
@@ -152,6 +152,20 @@ def left_behind(pods: Iterable[Pod], incarnation: int) -> frozenset[str]:
     return frozenset(
         pod.metadata.uid for pod in pods if not pod.metadata.is_deleting and pod_incarnation(pod) < incarnation
     )
+
+
+S = TypeVar("S", PodCliqueStatus, PodCliqueScalingGroupStatus)
+
+
+def lost_all_scheduled(replicas: int, before: S, after: S) -> bool:
+    """Whether the last scheduled pod or replica has just gone against our will, which is worth an event.
+
+    Not if an update or a restart of the gang took it, and not where none is asked for.
+    """
+    if not replicas or not before.scheduled_replicas or after.scheduled_replicas:
+        return False
+    is_updated = is_open(before.update_progress) or is_open(after.update_progress)
+    return not is_updated and before.incarnation == after.incarnation
 
 
 def restarted(restarts: Restarts, index: int, **changes: Any) -> Restarts:
