@@ -126,6 +126,36 @@ async def test_a_small_set_is_up_at_once(world: World) -> None:
         assert loop.time() - began < 1.0, "nothing waits for a token or a timer"
 
 
+async def test_what_the_server_spells_in_another_way_is_not_written_again(world: World) -> None:
+    """Native kinds come back with amounts, order and defaults of the server's; custom ones as they were written."""
+    cpu = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}}
+    metrics: list[Json] = [cpu]
+    for amount in ("1000m", "0.5", 1500, "2048Mi", "1e3"):
+        target = {"type": "AverageValue", "averageValue": amount}
+        metrics.append({"type": "Pods", "pods": {"metric": {"name": f"of-{amount}"}, "target": target}})
+    scale = {"minReplicas": 1, "maxReplicas": 3, "metrics": metrics}
+    container = {
+        "name": "main",
+        "image": "registry.k8s.io/pause:3.10",
+        "resources": {"requests": {"cpu": "0.1", "memory": "1024Ki"}, "limits": {"cpu": 1, "memory": 1073741824}},
+        "ports": [{"name": "http", "containerPort": 8080}],
+        "readinessProbe": {"tcpSocket": {"port": "http"}, "initialDelaySeconds": 0},
+        "env": [{"name": "EMPTY", "value": ""}],
+        "command": [],
+    }
+    await world.apply(
+        pcs("odd", clique("a", scale=scale, containers=[container], nodeSelector={}), clique("b"),
+            groups=[group("g", "b", scale=scale)])
+    )  # fmt: skip
+    await world.available("odd")
+    await world.quiet()
+
+    await world.restart()
+    await world.cluster.settle(60.0 if world.cluster.is_sim else 10.0)
+
+    assert world.writes() == Counter()
+
+
 async def test_a_restarted_operator_writes_nothing(world: World) -> None:
     await world.apply(worked_example())
     await world.available("demo")

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from grove.api import core
+from grove.api import core, quantity
 from grove.api.faults import forbidden, invalid, required
+from grove.api.hpa import metric_source
 from grove.api.meta import Json, Resource
 from grove.sim import refusals
+from grove.sim.patch import copy_json
 from grove.sim.schema import Structure
 
 
@@ -104,12 +106,32 @@ def _check_role_binding(new: Json, old: Json) -> None:
         raise refusals.invalid(core.RoleBinding.RESOURCE, old["metadata"]["name"], [fault])
 
 
+def _spell_amounts(obj: Json) -> None:
+    """Amounts of metrics come back as Kubernetes spells them, whoever wrote them how."""
+    metrics = copy_json(obj["spec"]["metrics"])
+    for metric in metrics:
+        target: Json = metric_source(metric).get("target") or {}
+        for name in target.keys() & {"averageValue", "value"}:
+            target[name] = _spelled(target[name])
+    obj["spec"]["metrics"] = metrics
+
+
+def _spelled(amount: str | int | float) -> str:
+    is_binary = str(amount).endswith("i")
+    return quantity.format_bytes(quantity.whole(amount)) if is_binary else quantity.format_milli(quantity.milli(amount))
+
+
+def _check_autoscaler(new: Json, _old: Json) -> None:
+    _spell_amounts(new)
+
+
 def _fill_autoscaler(obj: Json, _shelf: Shelf) -> None:
     spec = obj.setdefault("spec", {})
     spec.setdefault("minReplicas", 1)
     if not spec.get("metrics"):
         cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}
         spec["metrics"] = [{"type": "Resource", "resource": cpu}]
+    _spell_amounts(obj)
     if spec.get("maxReplicas", 0) < spec["minReplicas"]:
         fault = invalid("spec.maxReplicas", spec.get("maxReplicas"), "must be greater than or equal to minReplicas")
         raise refusals.invalid(core.HorizontalPodAutoscaler.RESOURCE, obj["metadata"]["name"], [fault])
@@ -168,7 +190,7 @@ BUILT_IN: tuple[Kind, ...] = (
     Kind(core.RoleBinding.RESOURCE, check=_check_role_binding),
     Kind(Resource(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False)),
     Kind(Resource(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", False), check=_check_role_binding),
-    Kind(core.HorizontalPodAutoscaler.RESOURCE, has_status=True, fill=_fill_autoscaler),
+    Kind(core.HorizontalPodAutoscaler.RESOURCE, has_status=True, fill=_fill_autoscaler, check=_check_autoscaler),
     Kind(BUDGET, has_status=True, has_generation=True, fill=_drop_status),
     Kind(core.Lease.RESOURCE),
     Kind(PRIORITY_CLASS, has_generation=True, fill=_fill_priority_class, check=_check_priority_class),

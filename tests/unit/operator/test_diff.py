@@ -33,6 +33,17 @@ def clique(labels: Json | None = None, **spec: Any) -> Json:
     }
 
 
+def metric(name: str, labels: Json | None = None, **target: Any) -> Json:
+    return {"type": "Pods", "pods": {"metric": {"name": name, "selector": {"matchLabels": labels}}, "target": target}}
+
+
+def autoscaler(*metrics: Json) -> Json:
+    return {"kind": "HorizontalPodAutoscaler", "metadata": {}, "spec": {"metrics": list(metrics)}}
+
+
+CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
+
+
 @pytest.mark.parametrize(
     ("wanted", "observed", "patch"),
     [
@@ -121,6 +132,36 @@ def clique(labels: Json | None = None, **spec: Any) -> Json:
             },
             None,
             id="list entries may be completed by the server",
+        ),
+        pytest.param(
+            autoscaler(metric("rps", averageValue="1000m"), metric("load", value=1500)),
+            autoscaler(metric("rps", averageValue="1"), metric("load", value="1500m")),
+            {"spec": {"metrics": [metric("rps", averageValue="1000m"), metric("load", value=1500)]}},
+            id="another amount is another amount",
+        ),
+        pytest.param(
+            autoscaler(metric("rps", averageValue="1000m"), metric("load", value=1500), metric("kv", value="0.5Gi")),
+            autoscaler(metric("rps", averageValue="1"), metric("load", value="1500"), metric("kv", value="512Mi")),
+            None,
+            id="the server spells amounts in its own way",
+        ),
+        pytest.param(
+            autoscaler(CPU, metric("rps", averageValue="2")),
+            autoscaler(metric("rps", averageValue="2"), CPU),
+            None,
+            id="older servers show the CPU metric last",
+        ),
+        pytest.param(
+            autoscaler(CPU, metric("rps", averageValue="2")),
+            autoscaler(metric("rps", averageValue="2"), metric("rps", averageValue="2")),
+            {"spec": {"metrics": [CPU, metric("rps", averageValue="2")]}},
+            id="as many metrics, but others",
+        ),
+        pytest.param(
+            autoscaler(metric("rps", labels={"tier": "1000m"})),
+            autoscaler(metric("rps", labels={"tier": "1"})),
+            {"spec": {"metrics": [metric("rps", labels={"tier": "1000m"})]}},
+            id="what only looks like an amount is compared as text",
         ),
         pytest.param(
             {"kind": "ResourceClaim", "metadata": {}, "spec": {"devices": 1}},

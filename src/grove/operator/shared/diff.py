@@ -19,6 +19,7 @@ import msgspec
 from grove.api import labels
 from grove.api.meta import Json, Object, Struct, rfc3339
 from grove.api.patch import struct_patch, to_json
+from grove.api.quantity import InvalidQuantity, exact
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -39,12 +40,17 @@ class Ownership(NamedTuple):
     `exact`: every key below is ours and compared literally (a label with an empty value is not a missing label).
     `whole`: every key below is ours, but a zero value and a missing one are the same, as on Kubernetes' own types.
     `left`: ours when the object is created, somebody else's afterwards.
+    `unordered`: lists whose order means nothing and is the server's.
+    `amounts`: names of maps whose values may be quantities: compared by what they come to, for the server spells them
+    in its own way (`1000m` comes back as `1`).
     Whatever is in none of them is patched where wanted names it, and foreign keys beside it stay.
     """
 
     exact: tuple[Path, ...] = (_LABELS,)
     whole: tuple[Path, ...] = ()
     left: tuple[Path, ...] = ()
+    unordered: tuple[Path, ...] = ()
+    amounts: tuple[str, ...] = ()
 
 
 OWNERSHIP: Mapping[str, Ownership] = {
@@ -55,7 +61,8 @@ OWNERSHIP: Mapping[str, Ownership] = {
     "PodCliqueScalingGroup": Ownership(exact=(_LABELS, _ANNOTATIONS), whole=(("spec",),), left=(("spec", "replicas"),)),
     "PodGang": Ownership(exact=(_LABELS, _ANNOTATIONS), whole=(("spec",),), left=(("spec", "reuseReservationRef"),)),
     "Service": Ownership(exact=(_LABELS, ("spec", "selector"))),
-    "HorizontalPodAutoscaler": Ownership(),
+    # API servers that store autoscalers in their first version, as older ones do, show the CPU's metric last.
+    "HorizontalPodAutoscaler": Ownership(unordered=(("spec", "metrics"),), amounts=("target",)),
     "ServiceAccount": Ownership(),
     "Role": Ownership(),
     "RoleBinding": Ownership(left=(("roleRef",),)),
@@ -190,10 +197,23 @@ def _change(wanted: Any, observed: Any, rules: Ownership, path: Path, mode: str)
                 return _SAME
             return dict(wanted)
         return _patch_map(dict(wanted), dict(observed), rules, path, mode) or _SAME
-    return _SAME if _equal(wanted, observed, mode) else wanted
+    if path in rules.unordered and isinstance(observed, Sequence):
+        return _SAME if _has_same_items(wanted, observed, rules, mode) else wanted
+    return _SAME if _equal(wanted, observed, rules, mode) else wanted
 
 
-def _equal(wanted: Any, observed: Any, mode: str) -> bool:
+def _has_same_items(wanted: Sequence[Any], observed: Sequence[Any], rules: Ownership, mode: str) -> bool:
+    rest = list(observed)
+    for one in wanted:
+        at = next((at for at, other in enumerate(rest) if _equal(one, other, rules, mode)), None)
+        if at is None:
+            return False
+        del rest[at]
+    return not rest
+
+
+def _equal(wanted: Any, observed: Any, rules: Ownership, mode: str, within: str = "") -> bool:
+    """`within` is the name of the map that holds the two."""
     if mode != "exact" and _is_blank(wanted) and _is_blank(observed):
         return True
     if isinstance(wanted, Mapping) and isinstance(observed, Mapping):
@@ -201,12 +221,22 @@ def _equal(wanted: Any, observed: Any, mode: str) -> bool:
             return False
         if mode == "whole" and any(not _is_blank(observed[key]) for key in observed.keys() - wanted.keys()):
             return False
-        return all(_equal(value, observed.get(key), mode) for key, value in wanted.items())
+        return all(
+            _equal(value, observed.get(key), rules, mode, key if isinstance(value, Mapping) else within)
+            for key, value in wanted.items()
+        )
     if isinstance(wanted, list | tuple) and isinstance(observed, list | tuple):
         return len(wanted) == len(observed) and all(
-            _equal(one, other, mode) for one, other in zip(wanted, observed, strict=True)
+            _equal(one, other, rules, mode) for one, other in zip(wanted, observed, strict=True)
         )
-    return bool(wanted == observed)
+    return bool(wanted == observed) or (within in rules.amounts and _is_same_amount(wanted, observed))
+
+
+def _is_same_amount(wanted: Any, observed: Any) -> bool:
+    try:
+        return exact(wanted) == exact(observed)
+    except InvalidQuantity:
+        return False
 
 
 def _mode(rules: Ownership, path: Path, inherited: str) -> str:
