@@ -6,6 +6,7 @@ clique_of(pcs, "demo-0-router", replicas=3)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,7 +19,9 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
-from grove.operator.shared.children import wanted_cliques, wanted_groups, wanted_members
+from grove.operator.scalinggroup.status import ObservedGroup
+from grove.operator.shared.children import template_hashes, wanted_cliques, wanted_groups, wanted_members
+from grove.operator.shared.layout import group_config_of
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -53,6 +56,15 @@ def group_of(pcs: PodCliqueSet, fqn: str, replicas: int | None = None, **status:
 
 def _group(child: Json, replicas: int | None, status: Json) -> PodCliqueScalingGroup:
     return msgspec.convert(_observed(child, replicas, status), PodCliqueScalingGroup)
+
+
+def group_seen(
+    pcs: PodCliqueSet, group: PodCliqueScalingGroup, members: Sequence[PodClique], *, recorded: bool = True
+) -> ObservedGroup:
+    """A group of replica 0 as the operator reads it."""
+    config = group_config_of(pcs, group.metadata.name, 0)
+    assert config is not None
+    return ObservedGroup(group, pcs, config, 0, members, template_hashes(pcs), recorded)
 
 
 def pod(

@@ -44,7 +44,7 @@ from grove.operator.podclique.status import clique_status
 from grove.operator.podcliqueset.status import set_status
 from grove.operator.podgang.gangs import GangContext, WantedGang, is_scheduled, may_be_ungated, wanted_gang
 from grove.operator.podgang.status import gang_status
-from grove.operator.scalinggroup.status import group_status
+from grove.operator.scalinggroup.status import ObservedGroup, group_status
 from grove.operator.shared import children
 from grove.operator.shared.claims import wanted_clique_claims, wanted_group_claims, wanted_set_claims
 from grove.operator.shared.diff import plan_children, status_patch
@@ -177,8 +177,8 @@ class PureGraph:
             self._sync(ResourceClaim, group, wanted_group_claims(pcs, group, config, self._no_template).objects)
             self._sync(PodClique, group, children.wanted_members(pcs, group))
             members = [one for one in self.all(PodClique) if _controller(one) == group.metadata.uid]
-            after = group_status(pcs, group, config, replica, members, hashes, self.now)
-            self._write_status(group, after)
+            seen = ObservedGroup(group, pcs, config, replica, members, hashes)
+            self._write_status(group, group_status(seen, self.now))
         self.plans.clear()
         for clique in self.all(PodClique):
             self._sync_clique(pcs, clique, hashes)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 from tests.support.manifests import clique, group, pcs
-from tests.support.observed import NOW, clique_of, group_of, set_of
+from tests.support.observed import NOW, clique_of, group_of, group_seen, set_of
 
 from grove.api import labels as key
 from grove.api.meta import Json
@@ -178,8 +178,7 @@ def member(
 def observe(found: list[PodClique], restarts: list[Json] | None = None) -> list[GroupReplicaState]:
     now_ = demo("two", **CHOSEN)
     whole = group_of(now_, "d-0-g", replicaRestarts=restarts or [])
-    config = now_.spec.template.pod_clique_scaling_groups[0]
-    return list(group_update_facts(now_, whole, config, found, template_hashes(now_)).replicas)
+    return list(group_update_facts(group_seen(now_, whole, found)).replicas)
 
 
 BEFORE, AFTER = demo(), demo("two")
@@ -234,9 +233,8 @@ def test_taking_a_copy_raises_its_incarnation_above_that_of_its_replica() -> Non
     now_ = demo("two", **CHOSEN, replicaRestarts=[{"replicaIndex": 0, "incarnation": 3}])
     whole = group_of(now_, "d-0-g", replicaRestarts=[{"replicaIndex": 1, "incarnation": 1, "gangRestarts": 1}])
     found = [member(BEFORE, replica, name, incarnation=3) for replica in (0, 1) for name in ("b", "c")]
-    config = now_.spec.template.pod_clique_scaling_groups[0]
 
-    turned = next_group_replicas(now_, whole, config, found, template_hashes(now_), NOW)
+    turned = next_group_replicas(group_seen(now_, whole, found), NOW)
 
     entries = [(one.replica_index, one.incarnation, one.generation_hash) for one in turned.status.replica_restarts]
     assert entries == [(0, 4, HASH), (1, 1, "")]
@@ -264,8 +262,6 @@ def test_frozen(strategy: Json | None, restarts: list[Json], recorded: bool, wan
     )  # fmt: skip
     now_ = set_of(manifest, currentGenerationHash=HASH)
     found = [member(BEFORE, replica, name) for replica in (0, 1) for name in ("b", "c")]
-    hashes = template_hashes(now_)
-    wanted = {one.metadata.name: hashes[one.metadata.name.rpartition("-")[2]] for one in found}
     whole = group_of(now_, "d-0-g", replicaRestarts=restarts)
-    assert sorted(frozen_members(now_, whole, found, wanted, recorded=recorded)) == want
+    assert sorted(frozen_members(group_seen(now_, whole, found, recorded=recorded))) == want
     assert key.POD_TEMPLATE_HASH in found[0].metadata.labels

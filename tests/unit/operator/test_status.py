@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.observed import NOW, all_cliques, clique_of, group_of, pod, set_of
+from tests.support.observed import NOW, all_cliques, clique_of, group_of, group_seen, pod, set_of
 
 from grove.api.core import Pod
 from grove.api.meta import Json, find_condition
@@ -323,8 +323,7 @@ ALL = [child["metadata"]["name"] for child in all_cliques(PAIRS)]
 
 def group_status_of(members: list[PodClique], replicas: int = 3, **before: Any) -> PodCliqueScalingGroupStatus:
     observed = group_of(PAIRS, "d-0-g", replicas, **before)
-    config = PAIRS.spec.template.pod_clique_scaling_groups[0]
-    return group_status(PAIRS, observed, config, 0, members, HASHES, NOW)
+    return group_status(group_seen(PAIRS, observed, members), NOW)
 
 
 def test_a_group_that_is_all_right() -> None:

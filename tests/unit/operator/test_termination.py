@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.manifests import clique, group, pcs
-from tests.support.observed import NOW, clique_of, group_of, set_of
+from tests.support.observed import NOW, clique_of, group_of, group_seen, set_of
 
 from grove.api import conditions as words
 from grove.api import labels as key
@@ -18,7 +18,6 @@ from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
 from grove.operator.scalinggroup.status import group_status
-from grove.operator.shared.children import template_hashes
 from grove.operator.shared.rollout import find_restart
 from grove.operator.shared.termination import (
     Restart,
@@ -143,8 +142,7 @@ def test_a_group_whose_replica_is_restarted_is_not_whole_by_what_its_cliques_sai
         for replica in range(3)
         for name in ("b", "c")
     ]
-    config = observed.spec.template.pod_clique_scaling_groups[0]
-    status = group_status(observed, group_of(observed, "d-0-g"), config, 0, found, template_hashes(observed), NOW)
+    status = group_status(group_seen(observed, group_of(observed, "d-0-g"), found), NOW)
     breach = find_condition(status.conditions, words.MIN_AVAILABLE_BREACHED)
     assert breach is not None
     assert (breach.status, status.available_replicas) == want

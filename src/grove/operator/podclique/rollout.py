@@ -34,6 +34,7 @@ from grove.operator.shared.rollout import (
     is_rolling,
     left_behind,
     max_unavailable,
+    spared,
 )
 
 
@@ -107,12 +108,7 @@ def next_rollout_step(observed: CliqueUpdateFacts, now: datetime) -> CliqueStep:
     chosen = _selected(progress)  # one that was chosen and has not gone yet comes before any other
     waiting = sorted((pod for pod in old if pod.ready), key=lambda pod: (pod.index not in chosen, _age(pod)))
     ready = sum(pod.ready for pod in observed.pods)
-    taken: list[PodState] = []
-    for pod in waiting:
-        if len(flying) + len(taken) >= observed.max_unavailable or ready < observed.min_available:
-            break
-        taken.append(pod)
-        ready -= 1
+    taken = spared(waiting, len(flying), ready, observed.max_unavailable, observed.min_available)
     if not old and not flying:
         return CliqueStep(_ended(progress, now))
     progress = _with_selection(progress, flying, taken)
@@ -224,7 +220,7 @@ def _selected(progress: PodCliqueUpdateProgress) -> tuple[int, ...]:
 
 
 def _with_selection(
-    progress: PodCliqueUpdateProgress, flying: list[int], taken: list[PodState]
+    progress: PodCliqueUpdateProgress, flying: list[int], taken: Sequence[PodState]
 ) -> PodCliqueUpdateProgress:
     before = progress.ready_pods_selected_to_update
     if before is None and not taken:

@@ -14,7 +14,8 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
 from grove.operator.podclique.status import is_available
-from grove.operator.scalinggroup.plan import GroupPlan, ObservedGroup, plan_group
+from grove.operator.scalinggroup.plan import GroupPlan, plan_group
+from grove.operator.scalinggroup.status import ObservedGroup
 from grove.operator.shared.cluster.children_writer import Changes
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps

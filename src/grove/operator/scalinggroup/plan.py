@@ -6,52 +6,28 @@ restarts them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from msgspec import structs
 
 from grove.api.conditions import GANG_RESTARTS_EXHAUSTED, EventReason
-from grove.api.meta import Condition, Json
-from grove.api.podclique import PodClique
-from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
-from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
+from grove.api.meta import Json
+from grove.api.scalinggroup import PodCliqueScalingGroupStatus
 from grove.operator.podclique.status import BELOW_MINIMUM
 from grove.operator.scalinggroup.rollout import frozen_members, next_group_replicas
-from grove.operator.scalinggroup.status import group_status
+from grove.operator.scalinggroup.status import ObservedGroup, group_status
 from grove.operator.shared.children import wanted_members
 from grove.operator.shared.claims import FindTemplate, WantedClaims, wanted_group_claims
-from grove.operator.shared.layout import PodsOf, no_pods, unit_of
 from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, appeared, with_children, with_outcome
 from grove.operator.shared.rollout import find_restart, lost_all_scheduled, replica_incarnation
 from grove.operator.shared.status_batching import group_news
 from grove.operator.shared.termination import (
     Terminations,
-    as_written,
     group_replicas_to_restart,
     with_group_memory,
     with_group_restarts,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedGroup:
-    """What was read about a group that its set wants.
-
-    `hashes` are the template hashes of the set by clique name; `recorded`: the set's status names its templates as they
-    are now; `moment` says when a condition turned.
-    """
-
-    group: PodCliqueScalingGroup
-    pcs: PodCliqueSet
-    config: ScalingGroupConfig
-    replica: int
-    members: Sequence[PodClique]
-    hashes: Mapping[str, str]
-    recorded: bool = True
-    moment: Callable[[str, Condition], datetime | None] = as_written
-    pods_of: PodsOf = no_pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,21 +93,11 @@ class GroupPlan:
 
 def plan_group(observed: ObservedGroup, now: datetime) -> GroupPlan:
     """The plan for a group that stays."""
-    pcs, group, members, hashes = observed.pcs, observed.group, observed.members, observed.hashes
-    units = (unit_of(pcs, clique) for clique in members)
-    wanted_hashes = {unit.fqn: hashes[unit.template.name] for unit in units if unit is not None}
-    turned = group
-    if observed.recorded:
-        turned = next_group_replicas(pcs, group, observed.config, members, hashes, now)
-    after = group_status(pcs, turned, observed.config, observed.replica, members, hashes, now, pods_of=observed.pods_of)
-    after = with_group_memory(after, replica_incarnation(pcs, observed.replica), now)
+    pcs, group, members, replica = observed.pcs, observed.group, observed.members, observed.replica
+    turned = next_group_replicas(observed, now) if observed.recorded else group
+    after = group_status(replace(observed, group=turned), now)
+    after = with_group_memory(after, replica_incarnation(pcs, replica), now)
     judged = structs.replace(group, status=after)
     terminated = group_replicas_to_restart(pcs, judged, members, now, observed.moment)
-    after = with_group_restarts(pcs, judged, observed.replica, terminated, now)
-    return GroupPlan(
-        observed,
-        now,
-        frozen=frozen_members(pcs, group, members, wanted_hashes, recorded=observed.recorded),
-        terminated=terminated,
-        complete=after,
-    )
+    after = with_group_restarts(pcs, judged, replica, terminated, now)
+    return GroupPlan(observed, now, frozen_members(observed), terminated, after)

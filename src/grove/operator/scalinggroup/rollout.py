@@ -13,17 +13,17 @@ are made from the new templates and never taken; replicas removed by scaling are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
 
 from grove.api.podclique import PodClique
-from grove.api.podcliqueset import PodCliqueSet, ScalingGroupConfig
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupUpdateProgress, ReplicasSelectedToUpdate
-from grove.operator.podclique.status import has_hashes, is_available
-from grove.operator.shared.layout import group_floor, group_replica_of, member_units, replica_of
+from grove.operator.podclique.status import has_hashes
+from grove.operator.scalinggroup.status import GroupReplica, ObservedGroup, group_replicas
+from grove.operator.shared.layout import group_floor, unit_of
 from grove.operator.shared.rollout import (
     find_restart,
     group_replica_incarnation,
@@ -33,6 +33,7 @@ from grove.operator.shared.rollout import (
     is_rolling,
     max_unavailable,
     restarted,
+    spared,
     within,
 )
 
@@ -100,108 +101,70 @@ def next_rollout_step(observed: GroupUpdateFacts, now: datetime) -> GroupStep:
     broken = [replica.index for replica in observed.replicas if replica.outdated and not replica.whole]
     ready = [replica.index for replica in observed.replicas if replica.outdated and replica.whole]
     available = sum(replica.whole for replica in observed.replicas)
-    taken: list[int] = []
-    for index in ready:
-        if len(flying) + len(taken) >= observed.max_unavailable or available < observed.min_available:
-            break
-        taken.append(index)
-        available -= 1
+    taken = spared(ready, len(flying), available, observed.max_unavailable, observed.min_available)
     if not flying and not broken and not ready and all(replica.new for replica in observed.replicas):
         return GroupStep(_ended(progress, now))
     return GroupStep(_with_selection(progress, [*flying, *taken], landed), (*broken, *taken))
 
 
-def group_update_facts(
-    pcs: PodCliqueSet,
-    group: PodCliqueScalingGroup,
-    config: ScalingGroupConfig,
-    members: Iterable[PodClique],
-    hashes: Mapping[str, str],
-) -> GroupUpdateFacts:
-    """The facts of a group, from its member cliques; `hashes` are the template hashes of the set, by clique name."""
-    replica = replica_of(group.metadata) or 0
-    target = pcs.status.current_generation_hash
-    live: dict[int, dict[str, PodClique]] = {}
-    for clique in members:
-        index = group_replica_of(clique.metadata)
-        if index is not None and not clique.metadata.is_deleting:
-            live.setdefault(index, {})[clique.metadata.name] = clique
-    replicas: list[GroupReplicaState] = []
-    for index in range(group.spec.replicas):
-        units = list(member_units(pcs, replica, config, index))
-        pairs = [
-            (live[index][unit.fqn], hashes[unit.template.name]) for unit in units if unit.fqn in live.get(index, {})
-        ]
-        complete = len(pairs) == len(units)
-        was_taken = find_restart(group.status.replica_restarts, index).generation_hash == target
-        restarting = any(
-            clique.status.incarnation < group_replica_incarnation(pcs, replica, group, index) for clique, _ in pairs
-        )
-        replicas.append(
-            GroupReplicaState(
-                index,
-                outdated=not was_taken and any(_is_outdated(clique, hash_) for clique, hash_ in pairs),
-                whole=complete and not restarting and all(is_available(clique) for clique, _ in pairs),
-                new=complete and not restarting and all(has_hashes(clique, hash_, target) for clique, hash_ in pairs),
-            )
-        )
+def group_update_facts(observed: ObservedGroup) -> GroupUpdateFacts:
+    """The facts of a group, from its member cliques."""
+    pcs, group, target = observed.pcs, observed.group, observed.pcs.status.current_generation_hash
     return GroupUpdateFacts(
         target=target,
         realised=group.status.current_pod_clique_set_generation_hash,
         progress=group.status.update_progress,
-        replicas=replicas,
-        chosen=is_chosen(pcs, replica),
+        replicas=[_state(group, one, target) for one in group_replicas(observed)],
+        chosen=is_chosen(pcs, observed.replica),
         rolling=is_rolling(pcs),
-        min_available=group_floor(group.spec.replicas, config.min_available),
+        min_available=group_floor(group.spec.replicas, observed.config.min_available),
         max_unavailable=max_unavailable(pcs),
     )
 
 
-def next_group_replicas(
-    pcs: PodCliqueSet,
-    group: PodCliqueScalingGroup,
-    config: ScalingGroupConfig,
-    members: Iterable[PodClique],
-    hashes: Mapping[str, str],
-    now: datetime,
-) -> PodCliqueScalingGroup:
+def _state(group: PodCliqueScalingGroup, replica: GroupReplica, target: str) -> GroupReplicaState:
+    return GroupReplicaState(
+        replica.index,
+        outdated=not _was_taken(group, replica.index, target) and any(_is_outdated(*pair) for pair in replica.cliques),
+        whole=replica.is_settled and replica.is_available,
+        new=replica.is_settled and all(has_hashes(*pair, target) for pair in replica.cliques),
+    )
+
+
+def _was_taken(group: PodCliqueScalingGroup, index: int, target: str) -> bool:
+    """Whether an update to this generation has had a replica recreated."""
+    return find_restart(group.status.replica_restarts, index).generation_hash == target
+
+
+def next_group_replicas(observed: ObservedGroup, now: datetime) -> PodCliqueScalingGroup:
     """The group with its next step in its status; writing that is what recreates the replicas."""
-    observed = group_update_facts(pcs, group, config, members, hashes)
-    step = next_rollout_step(observed, now)
-    replica = replica_of(group.metadata) or 0
-    restarts = within(group.status.replica_restarts, len(observed.replicas))
+    group, facts = observed.group, group_update_facts(observed)
+    step = next_rollout_step(facts, now)
+    restarts = within(group.status.replica_restarts, group.spec.replicas)
     for index in step.take:
-        incarnation = group_replica_incarnation(pcs, replica, group, index) + 1
-        restarts = restarted(restarts, index, incarnation=incarnation, generation_hash=observed.target)
+        incarnation = group_replica_incarnation(observed.pcs, observed.replica, group, index) + 1
+        restarts = restarted(restarts, index, incarnation=incarnation, generation_hash=facts.target)
     status = msgspec.structs.replace(group.status, update_progress=step.progress, replica_restarts=restarts)
     return msgspec.structs.replace(group, status=status)
 
 
-def frozen_members(
-    pcs: PodCliqueSet,
-    group: PodCliqueScalingGroup,
-    members: Iterable[PodClique],
-    wanted_hash: Mapping[str, str],
-    *,
-    recorded: bool = True,
-) -> frozenset[str]:
+def frozen_members(observed: ObservedGroup) -> frozenset[str]:
     """Member cliques that keep their old template because their replica's turn has not come.
 
-    `wanted_hash` is the template hash each clique is to have, by its name; nobody's turn has come before the set has
-    `recorded` the change. Under OnDelete nobody waits for a turn.
+    Nobody's turn has come before the set has recorded the change. Under OnDelete nobody waits for a turn.
     """
+    pcs, group, target = observed.pcs, observed.group, observed.pcs.status.current_generation_hash
     if not is_rolling(pcs):
         return frozenset()
-    target = pcs.status.current_generation_hash
-    frozen = []
-    for clique in members:
-        index = group_replica_of(clique.metadata)
-        restart = find_restart(group.status.replica_restarts, index) if index is not None else None
-        was_taken = recorded and restart is not None and restart.generation_hash == target
-        wanted = wanted_hash.get(clique.metadata.name)
-        if wanted is not None and not was_taken and not has_template(clique, wanted):
-            frozen.append(clique.metadata.name)
-    return frozenset(frozen)
+    pairs = ((clique, unit_of(pcs, clique)) for clique in observed.members)
+    return frozenset(
+        unit.fqn
+        for clique, unit in pairs
+        if unit is not None
+        and unit.group is not None
+        and not (observed.recorded and _was_taken(group, unit.group.replica, target))
+        and not has_template(clique, observed.hashes[unit.template.name])
+    )
 
 
 def _is_outdated(clique: PodClique, template_hash: str) -> bool:

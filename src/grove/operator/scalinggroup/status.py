@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
@@ -29,95 +30,92 @@ from grove.api.scalinggroup import (
     PodCliqueScalingGroupUpdateProgress,
 )
 from grove.operator.podclique.status import has_hashes, is_available, is_updated, with_below_minimum
-from grove.operator.shared.layout import (
-    PodsOf,
-    group_floor,
-    group_replica_of,
-    group_scale_selector,
-    member_units,
-    no_pods,
-)
+from grove.operator.shared.layout import PodsOf, group_floor, group_scale_selector, living, member_units, no_pods
 from grove.operator.shared.outcome import COMPLETE, with_children, with_outcome
 from grove.operator.shared.rollout import group_replica_incarnation, is_open
+from grove.operator.shared.termination import Moment, as_written
 
 
-def group_status(
-    pcs: PodCliqueSet,
-    group: PodCliqueScalingGroup,
-    config: ScalingGroupConfig,
-    replica: int,
-    members: Iterable[PodClique],
-    template_hashes: Mapping[str, str],
-    now: datetime,
-    *,
-    pods_of: PodsOf = no_pods,
-) -> PodCliqueScalingGroupStatus:
-    """What the status says when everything goes well; equal to the group's own when there is nothing to write.
+@dataclass(frozen=True, slots=True)
+class ObservedGroup:
+    """What was read about a group that its set wants.
 
-    `replica` is the set's replica the group belongs to; `template_hashes` are those of the set now, by clique name;
-    `pods_of` gives the pods of a PodClique by its name.
+    `replica` is the set's replica the group belongs to; `hashes` are the template hashes of the set by clique name;
+    `recorded`: the set's status names its templates as they are now; `moment` says when a condition turned.
     """
-    members = list(members)
-    replicas = _whole_replicas(pcs, group, config, replica, members)
-    shown = with_children(COMPLETE, members)
+
+    group: PodCliqueScalingGroup
+    pcs: PodCliqueSet
+    config: ScalingGroupConfig
+    replica: int
+    members: Sequence[PodClique]
+    hashes: Mapping[str, str]
+    recorded: bool = True
+    moment: Moment = as_written
+    pods_of: PodsOf = no_pods
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReplica:
+    """One replica of a group: the cliques of it that stay, in the group's order, each with its template's hash of now.
+
+    `is_settled`: it has all its cliques, and none has yet to follow its last restart.
+    """
+
+    index: int
+    cliques: list[tuple[PodClique, str]]
+    is_settled: bool
+
+    @property
+    def is_available(self) -> bool:
+        return all(is_available(clique) for clique, _ in self.cliques)
+
+
+def group_replicas(observed: ObservedGroup) -> list[GroupReplica]:
+    """The replicas that the group is to have."""
+    pcs, group, live = observed.pcs, observed.group, living(observed.members)
+    replicas: list[GroupReplica] = []
+    for index in range(group.spec.replicas):
+        units = list(member_units(pcs, observed.replica, observed.config, index))
+        found = [(live[unit.fqn], observed.hashes[unit.template.name]) for unit in units if unit.fqn in live]
+        incarnation = group_replica_incarnation(pcs, observed.replica, group, index)
+        is_settled = len(found) == len(units) and all(one.status.incarnation >= incarnation for one, _ in found)
+        replicas.append(GroupReplica(index, found, is_settled))
+    return replicas
+
+
+def group_status(observed: ObservedGroup, now: datetime) -> PodCliqueScalingGroupStatus:
+    """What the status says when everything goes well; equal to the group's own when there is nothing to write."""
+    pcs, group, before = observed.pcs, observed.group, observed.group.status
     generation = pcs.status.current_generation_hash
-    hashes = [template_hashes[name] for name in config.clique_names if name in template_hashes]
-    scheduled = [cliques for cliques in replicas.values() if all(map(_is_scheduled, cliques))]
-    available = [cliques for cliques in scheduled if all(is_available(clique) for clique in cliques)]
-    updated = [cliques for cliques in available if all(map(is_updated, cliques, hashes, [generation] * len(cliques)))]
-    before = group.status
+    replicas = [one for one in group_replicas(observed) if one.is_settled]
+    scheduled = [one for one in replicas if all(_is_scheduled(clique) for clique, _ in one.cliques)]
+    available = [one for one in scheduled if one.is_available]
+    updated = [one for one in available if all(is_updated(*pair, generation) for pair in one.cliques)]
     after = msgspec.structs.replace(
         before,
         replicas=group.spec.replicas,
         scheduled_replicas=len(scheduled),
         available_replicas=len(available),
         updated_replicas=len(updated),
-        selector=group_scale_selector(pcs, group, config, pods_of),
+        selector=group_scale_selector(pcs, group, observed.config, observed.pods_of),
         observed_generation=group.metadata.generation,
-        conditions=_conditions(group, config, replicas, now),
-        update_progress=_with_counts(group, replicas, config, hashes, generation),
+        conditions=_conditions(observed, replicas, now),
+        update_progress=_with_counts(observed, replicas),
     )
-    after = with_outcome(after, before, COMPLETE, shown, now)
+    after = with_outcome(after, before, COMPLETE, with_children(COMPLETE, observed.members), now)
     converged = len(replicas) == group.spec.replicas and all(
-        has_hashes(clique, hash_, generation)
-        for cliques in replicas.values()
-        for clique, hash_ in zip(cliques, hashes, strict=True)
+        has_hashes(*pair, generation) for one in replicas for pair in one.cliques
     )
     if converged and not is_open(after.update_progress):
         return msgspec.structs.replace(after, current_pod_clique_set_generation_hash=generation)
     return after
 
 
-def _whole_replicas(
-    pcs: PodCliqueSet,
-    group: PodCliqueScalingGroup,
-    config: ScalingGroupConfig,
-    replica: int,
-    members: Iterable[PodClique],
-) -> dict[int, list[PodClique]]:
-    """Replicas of the group that have all their cliques, none terminating or being restarted; in the group's order."""
-    live = {
-        clique.metadata.name: clique
-        for clique in members
-        if not clique.metadata.is_deleting and group_replica_of(clique.metadata) is not None
-    }
-    replicas: dict[int, list[PodClique]] = {}
-    for index in range(group.spec.replicas):
-        units = list(member_units(pcs, replica, config, index))
-        incarnation = group_replica_incarnation(pcs, replica, group, index)
-        found = [live[unit.fqn] for unit in units if unit.fqn in live]
-        found = [clique for clique in found if clique.status.incarnation >= incarnation]
-        if len(found) == len(config.clique_names):
-            replicas[index] = found
-    return replicas
-
-
-def _conditions(
-    group: PodCliqueScalingGroup, config: ScalingGroupConfig, replicas: Mapping[int, list[PodClique]], now: datetime
-) -> Conditions:
-    conditions = group.status.conditions
+def _conditions(observed: ObservedGroup, replicas: Sequence[GroupReplica], now: datetime) -> Conditions:
+    group, config = observed.group, observed.config
     need = group_floor(group.spec.replicas, config.min_available)
-    healthy = sum(not any(_is_breached(clique) for clique in cliques) for cliques in replicas.values())
+    healthy = sum(not any(_is_breached(clique) for clique, _ in one.cliques) for one in replicas)
     if is_open(group.status.update_progress):
         status, reason, message = UNKNOWN, UPDATE_IN_PROGRESS, "not judged while an update is under way"
     elif healthy < need:
@@ -126,7 +124,7 @@ def _conditions(
     else:
         status, reason = FALSE, SUFFICIENT_AVAILABLE_GROUP_REPLICAS
         message = f"at least {need} replicas are whole"
-    conditions = with_condition(conditions, MIN_AVAILABLE_BREACHED, status, reason, message, now)
+    conditions = with_condition(group.status.conditions, MIN_AVAILABLE_BREACHED, status, reason, message, now)
     if status == FALSE:
         conditions = without_condition(conditions, GANG_TERMINATION_IN_PROGRESS)
     return with_below_minimum(conditions, group.spec.replicas, config.min_available, now)
@@ -143,19 +141,11 @@ def _is_breached(clique: PodClique) -> bool:
 
 
 def _with_counts(
-    group: PodCliqueScalingGroup,
-    replicas: Mapping[int, list[PodClique]],
-    config: ScalingGroupConfig,
-    hashes: list[str],
-    generation: str,
+    observed: ObservedGroup, replicas: Sequence[GroupReplica]
 ) -> PodCliqueScalingGroupUpdateProgress | None:
-    progress = group.status.update_progress
+    progress, generation = observed.group.status.update_progress, observed.pcs.status.current_generation_hash
     if progress is None:
         return None
-    done = sum(
-        is_updated(clique, hash_, generation)
-        for cliques in replicas.values()
-        for clique, hash_ in zip(cliques, hashes, strict=True)
-    )
-    total = group.spec.replicas * len(config.clique_names)
+    done = sum(is_updated(*pair, generation) for one in replicas for pair in one.cliques)
+    total = observed.group.spec.replicas * len(observed.config.clique_names)
     return msgspec.structs.replace(progress, updated_pod_cliques_count=done, total_pod_cliques_count=total)

@@ -7,15 +7,18 @@ place and a PodClique's template is found by what it is, never by how its name e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from msgspec import Struct
 
 from grove.api import labels, labelsets, names
 from grove.api.core import Pod
-from grove.api.meta import ObjectMeta
+from grove.api.meta import Object, ObjectMeta
 from grove.api.podclique import PodClique, PodCliqueSpec
 from grove.api.podcliqueset import CliqueTemplate, PodCliqueSet, ScalingGroupConfig
 from grove.api.scalinggroup import PodCliqueScalingGroup
+
+T = TypeVar("T", bound=Object)
 
 
 class GroupPlace(Struct, frozen=True):
@@ -78,14 +81,15 @@ def min_pods(template: CliqueTemplate) -> int:
     return max(1, template.spec.floor)
 
 
+def living(objects: Iterable[T]) -> dict[str, T]:
+    """Those that are not on their way out, by name."""
+    return {one.metadata.name: one for one in objects if not one.metadata.is_deleting}
+
+
 def live_replicas(groups: Iterable[PodCliqueScalingGroup]) -> GroupReplicas:
     """Replicas of each group as the live objects say."""
-    live = {group.metadata.name: group.spec.replicas for group in groups if not group.metadata.is_deleting}
-
-    def of(fqn: str, config: ScalingGroupConfig) -> int:
-        return live.get(fqn, config.replicas)
-
-    return of
+    live = living(groups)
+    return lambda fqn, config: live[fqn].spec.replicas if fqn in live else config.replicas
 
 
 def standalone_names(pcs: PodCliqueSet) -> Callable[[int], list[tuple[str, str]]]:

@@ -13,7 +13,7 @@ deletes the PodCliques, which puts the template's replicas back.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeGuard, TypeVar
 
@@ -40,6 +40,7 @@ class _HasEnd(Protocol):
 
 
 P = TypeVar("P", bound=_HasEnd)
+T = TypeVar("T")
 
 
 def is_open(progress: P | None) -> TypeGuard[P]:
@@ -59,6 +60,14 @@ def max_unavailable(pcs: PodCliqueSet) -> int:
     strategy = pcs.spec.update_strategy
     rolling = strategy.rolling_recreate if strategy is not None else None
     return max(1, rolling.max_unavailable) if rolling is not None and rolling.max_unavailable is not None else 1
+
+
+def spared(waiting: Sequence[T], in_flight: int, up: int, max_unavailable: int, min_available: int) -> Sequence[T]:
+    """The first of those that wait for their turn, as many as an update may take down now, of `up` that are up.
+
+    No more than `max_unavailable` are down at a time, and the last one is taken from no less than `min_available`.
+    """
+    return waiting[: max(0, min(max_unavailable - in_flight, up - min_available + 1))]
 
 
 def is_chosen(pcs: PodCliqueSet, replica: int) -> bool:
