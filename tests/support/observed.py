@@ -17,10 +17,18 @@ from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
+from grove.operator.podcliqueset.status import ObservedSet
 from grove.operator.scalinggroup.status import ObservedGroup
-from grove.operator.shared.children import template_hashes, wanted_cliques, wanted_groups, wanted_members
+from grove.operator.shared.children import (
+    set_generation_hash,
+    template_hashes,
+    wanted_cliques,
+    wanted_groups,
+    wanted_members,
+)
 from grove.operator.shared.layout import group_config_of
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -56,6 +64,18 @@ def group_of(pcs: PodCliqueSet, fqn: str, replicas: int | None = None, **status:
 
 def _group(child: Json, replicas: int | None, status: Json) -> PodCliqueScalingGroup:
     return msgspec.convert(_observed(child, replicas, status), PodCliqueScalingGroup)
+
+
+def set_seen(
+    pcs: PodCliqueSet,
+    cliques: Sequence[PodClique] = (),
+    groups: Sequence[PodCliqueScalingGroup] = (),
+    gangs: Sequence[PodGang] = (),
+    **more: Any,
+) -> ObservedSet:
+    """A set as the operator reads it."""
+    hashes = {"generation_hash": set_generation_hash(pcs), "hashes": template_hashes(pcs)}
+    return ObservedSet(pcs, cliques, groups, gangs, **{**hashes, **more})
 
 
 def group_seen(

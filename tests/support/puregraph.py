@@ -41,7 +41,7 @@ from grove.backends.kube import KubeBackend
 from grove.operator.podclique.pod import PodBlueprint
 from grove.operator.podclique.pods import PodPlan, plan_pods
 from grove.operator.podclique.status import clique_status
-from grove.operator.podcliqueset.status import set_status
+from grove.operator.podcliqueset.status import ObservedSet, set_status
 from grove.operator.podgang.gangs import GangContext, WantedGang, is_scheduled, may_be_ungated, wanted_gang
 from grove.operator.podgang.status import gang_status
 from grove.operator.scalinggroup.status import ObservedGroup, group_status
@@ -190,16 +190,17 @@ class PureGraph:
         for one in wanted:
             gang = self.get(PodGang, one.name)
             self._write_status(gang, gang_status(gang, one, self.backend, self.pods_of, self.now))
-        status = set_status(
+        seen_set = ObservedSet(
             pcs,
             self.all(PodClique),
             self.all(PodCliqueScalingGroup),
             self.all(PodGang),
-            self.now,
-            binding=self.binding,
-            topology_enabled=self.topology_enabled,
+            children.set_generation_hash(pcs),
+            hashes,
+            self.binding,
+            self.topology_enabled,
         )
-        self._write_status(pcs, status)
+        self._write_status(pcs, set_status(seen_set, self.now))
 
     def _sync_clique(self, pcs: PodCliqueSet, clique: PodClique, hashes: dict[str, str]) -> None:
         unit = unit_of(pcs, clique)

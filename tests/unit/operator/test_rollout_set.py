@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 from tests.support.manifests import clique, group, pcs
-from tests.support.observed import NOW, clique_of, group_of, set_of
+from tests.support.observed import NOW, clique_of, group_of, set_of, set_seen
 
 from grove.api import conditions as words
 from grove.api.meta import Json, find_condition
@@ -86,26 +86,25 @@ def test_whole_updates(rows: list[Row]) -> None:
     observed = SetUpdateFacts(recorded=OLD, wanted=NEW, progress=None, replicas=())
     for number, (text, want, *rest) in enumerate(rows):
         observed = replace(observed, replicas=states(text), **(rest[0] if rest else {}))
-        step = next_rollout_step(observed, NOW + timedelta(minutes=number))
-        assert chosen(step.progress) == want, f"row {number}"
-        assert step.generation_hash == observed.wanted
-        observed = replace(observed, recorded=step.generation_hash, progress=step.progress)
+        progress = next_rollout_step(observed, NOW + timedelta(minutes=number))
+        assert chosen(progress) == want, f"row {number}"
+        observed = replace(observed, recorded=observed.wanted, progress=progress)
 
 
 def test_a_new_set_records_its_hash_and_updates_nothing() -> None:
-    step = next_rollout_step(SetUpdateFacts("", NEW, None, states("oo")), NOW)
-    assert (step.generation_hash, step.progress) == (NEW, None)
+    status = next_replicas(set_seen(set_of(demo()), generation_hash=NEW), NOW).status
+    assert (status.current_generation_hash, status.update_progress) == (NEW, None)
 
 
 def test_start_and_end_are_dated() -> None:
-    step = next_rollout_step(SetUpdateFacts(OLD, NEW, None, states("o")), NOW)
-    assert step.progress is not None
-    assert step.progress.update_started_at == NOW
-    assert step.progress.currently_updating == (ReplicaUpdate(replica_index=0, update_started_at=NOW),)
+    progress = next_rollout_step(SetUpdateFacts(OLD, NEW, None, states("o")), NOW)
+    assert progress is not None
+    assert progress.update_started_at == NOW
+    assert progress.currently_updating == (ReplicaUpdate(replica_index=0, update_started_at=NOW),)
     later = NOW + timedelta(seconds=5)
-    done = next_rollout_step(SetUpdateFacts(NEW, NEW, step.progress, states(".")), later)
-    assert done.progress is not None
-    assert (done.progress.update_started_at, done.progress.update_ended_at) == (NOW, later)
+    done = next_rollout_step(SetUpdateFacts(NEW, NEW, progress, states(".")), later)
+    assert done is not None
+    assert (done.update_started_at, done.update_ended_at) == (NOW, later)
 
 
 @given(
@@ -117,19 +116,19 @@ def test_never_more_than_allowed_and_always_an_end(text: list[str], budget: int,
     observed = SetUpdateFacts(OLD, NEW, None, (), max_unavailable=budget)
     for one, wanted in zip(text, hashes, strict=False):
         observed = replace(observed, replicas=states(one), wanted=wanted)
-        step = next_rollout_step(observed, NOW)
-        if step.progress is not None:
-            taken = [entry.replica_index for entry in step.progress.currently_updating]
+        progress = next_rollout_step(observed, NOW)
+        if progress is not None:
+            taken = [entry.replica_index for entry in progress.currently_updating]
             assert len(set(taken)) == len(taken) <= budget
             assert all(not observed.replicas[index].done for index in taken)
-        observed = replace(observed, recorded=step.generation_hash, progress=step.progress)
+        observed = replace(observed, recorded=observed.wanted, progress=progress)
         again = next_rollout_step(observed, NOW + timedelta(hours=1))
-        assert again.progress == step.progress, "the same facts again change nothing"
+        assert again == progress, "the same facts again change nothing"
     for _round in range(len(observed.replicas)):
         current = observed.progress.currently_updating if observed.progress is not None else ()
         done = {entry.replica_index for entry in current}
         observed = replace(observed, replicas=[replace(r, done=r.done or r.index in done) for r in observed.replicas])
-        observed = replace(observed, progress=next_rollout_step(observed, NOW).progress)
+        observed = replace(observed, progress=next_rollout_step(observed, NOW))
     assert chosen(observed.progress) in ("end", "-")
 
 
@@ -168,7 +167,7 @@ def parts(current: str = HASH, ready: int = 1, available: int = 2, replica: int 
 )
 def test_a_replica_is_done(facts: dict[str, Any], done: bool) -> None:
     observed = set_of(demo(), currentGenerationHash=HASH)
-    found = set_update_facts(observed, *parts(**facts), HASH, template_hashes(observed))
+    found = set_update_facts(set_seen(observed, *parts(**facts), generation_hash=HASH))
     assert [state.done for state in found.replicas] == [done]
 
 
@@ -193,7 +192,7 @@ def test_a_step_is_over_when_all_that_were_chosen_are_done(chosen_: tuple[int, .
 
 def test_scheduled_pods_count_groups_by_their_minimum() -> None:
     observed = set_of(demo(), currentGenerationHash=HASH)
-    found = set_update_facts(observed, *parts(), HASH, template_hashes(observed))
+    found = set_update_facts(set_seen(observed, *parts(), generation_hash=HASH))
     assert found.replicas[0].scheduled_pods == 1 + 2 * (1 + 2)
 
 
@@ -201,17 +200,17 @@ def test_a_replica_without_its_parts_is_not_done() -> None:
     observed = set_of(demo(), currentGenerationHash=HASH)
     cliques, groups = parts()
     for have in ((cliques, []), ([], groups)):
-        assert not set_update_facts(observed, *have, HASH, template_hashes(observed)).replicas[0].done
+        assert not set_update_facts(set_seen(observed, *have, generation_hash=HASH)).replicas[0].done
 
 
 def test_a_set_at_rest_is_not_touched() -> None:
     observed = set_of(demo(), currentGenerationHash=HASH)
-    assert next_replicas(observed, *parts(), HASH, template_hashes(observed), NOW).status == observed.status
+    assert next_replicas(set_seen(observed, *parts(), generation_hash=HASH), NOW).status == observed.status
 
 
 def test_a_change_is_recorded_and_a_replica_chosen_in_one_step() -> None:
     observed = set_of(demo(replicas=2), currentGenerationHash="before")
-    turned = next_replicas(observed, *parts(), HASH, template_hashes(observed), NOW)
+    turned = next_replicas(set_seen(observed, *parts(), generation_hash=HASH), NOW)
     assert turned.status.current_generation_hash == HASH
     assert not is_chosen(turned, 0), "replica 0 is done"
     assert is_chosen(turned, 1)
@@ -239,24 +238,24 @@ def test_a_deadline_passes_when_nothing_moves_and_starts_again_when_something_do
     observed = set_of(demo(strategy=strategy), currentGenerationHash=HASH, updateProgress=started)
     cliques, groups = parts()
 
-    status, left_s = with_progress_time(observed.status, observed, cliques, groups, NOW)
+    status, left_s = with_progress_time(observed.status, set_seen(observed, cliques, groups), NOW)
     assert left_s == 60.0
-    status, left_s = with_progress_time(status, observed, cliques, groups, NOW + timedelta(seconds=59))
+    status, left_s = with_progress_time(status, set_seen(observed, cliques, groups), NOW + timedelta(seconds=59))
     assert (left_s, find_condition(status.conditions, words.UPDATE_STALLED)) == (1.0, None)
-    status, left_s = with_progress_time(status, observed, cliques, groups, NOW + timedelta(seconds=60))
+    status, left_s = with_progress_time(status, set_seen(observed, cliques, groups), NOW + timedelta(seconds=60))
     stalled = find_condition(status.conditions, words.UPDATE_STALLED)
     assert left_s is None
     assert stalled is not None
     assert (stalled.status, stalled.reason) == ("True", "ProgressDeadlineExceeded")
 
     moved = [clique_of(observed, "d-0-a", updatedReplicas=2)]
-    status, left_s = with_progress_time(status, observed, moved, groups, NOW + timedelta(seconds=90))
+    status, left_s = with_progress_time(status, set_seen(observed, moved, groups), NOW + timedelta(seconds=90))
     assert (left_s, find_condition(status.conditions, words.UPDATE_STALLED)) == (60.0, None)
 
 
 def test_without_a_deadline_nothing_is_kept() -> None:
     observed = set_of(demo(), currentGenerationHash=HASH, updateProgress={"updateStartedAt": NOW.isoformat()})
-    assert with_progress_time(observed.status, observed, *parts(), NOW) == (observed.status, None)
+    assert with_progress_time(observed.status, set_seen(observed, *parts()), NOW) == (observed.status, None)
 
 
 def status(*chosen_: int, hash_: str = OLD, ended: bool = False, restarts: tuple[int, ...] = (), done: int = 0) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.observed import NOW, all_cliques, clique_of, group_of, group_seen, pod, set_of
+from tests.support.observed import NOW, all_cliques, clique_of, group_of, group_seen, pod, set_of, set_seen
 
 from grove.api.core import Pod
 from grove.api.meta import Json, find_condition
@@ -212,14 +212,14 @@ def test_what_is_refused_is_a_condition_until_it_is_not(
     after = status_of([], outcome=Outcome(errors=errors), conditions=msgspec.to_builtins(before.conditions))
     assert said(before, "ReplicaFailure") == ("True", "FailedCreate")
     assert said(after, "ReplicaFailure") == told
-    outcome, well = Outcome(errors=errors), set_status(DEMO, [], [], [], NOW)
+    outcome, well = Outcome(errors=errors), set_status(set_seen(DEMO), NOW)
     assert said(with_outcome(well, DEMO.status, outcome, outcome, NOW), "ReplicaFailure") == told
 
 
 def test_what_is_wrong_further_down_shows_further_up_the_first_five_of_it() -> None:
     refused = [{"code": "ERR_CREATE_POD", "description": "full", "observedAt": NOW.isoformat()}]
     cliques = [router(replica, lastErrors=refused) for replica in (1, 0)]
-    status = set_status(DEMO, cliques, [], [], NOW)
+    status = set_status(set_seen(DEMO, cliques), NOW)
     assert [(one.code, one.description) for one in status.last_errors] == [
         ("ERR_CREATE_POD", "PodClique d-0-r: full"),
         ("ERR_CREATE_POD", "PodClique d-1-r: full"),
@@ -430,7 +430,7 @@ def grp(replica: int, available: int = 1, hash_: str = "gen", replicas: int | No
 def set_status_of(
     cliques: list[PodClique], groups: list[PodCliqueScalingGroup], demo: PodCliqueSet = DEMO
 ) -> PodCliqueSetStatus:
-    return set_status(demo, cliques, groups, [], NOW)
+    return set_status(set_seen(demo, cliques, groups), NOW)
 
 
 @pytest.mark.parametrize(
@@ -461,7 +461,7 @@ def test_set_replicas(
 
 def test_the_first_pass_records_the_generation() -> None:
     fresh = set_of(pcs("d", clique("w")))
-    status = set_status(fresh, [], [], [], NOW)
+    status = set_status(set_seen(fresh), NOW)
     assert status.current_generation_hash
     assert status.observed_generation == 1
     assert status.hpa_pod_selector == (
@@ -469,7 +469,7 @@ def test_the_first_pass_records_the_generation() -> None:
         "grove.io/podclique-pod-index=0"
     )
     changed = set_of(pcs("d", clique("w", nodeName="n")), currentGenerationHash=status.current_generation_hash)
-    after = set_status(changed, [], [], [], NOW)
+    after = set_status(set_seen(changed), NOW)
     assert after.current_generation_hash == status.current_generation_hash, "a change is for the update to act on"
 
 
@@ -499,7 +499,7 @@ def test_gangs_are_listed_with_what_is_wrong_with_them() -> None:
         gang("d-0", "Pending", Initialized="True", Scheduled="False"),
         gang("d-2", ""),
     ]
-    status = set_status(DEMO, [], [], gangs, NOW)
+    status = set_status(set_seen(DEMO, gangs=gangs), NOW)
     assert [(one.name, one.phase, [c.type for c in one.conditions]) for one in status.pod_gang_statuses] == [
         ("d-0", "Pending", ["Scheduled"]),
         ("d-1", "Running", []),
@@ -510,5 +510,5 @@ def test_gangs_are_listed_with_what_is_wrong_with_them() -> None:
 def test_an_unchanged_set_is_not_written_again() -> None:
     first = set_status_of([router(0)], [grp(0)])
     held = msgspec.structs.replace(DEMO, status=first)
-    again = set_status(held, [router(0)], [grp(0)], [], LATER)
+    again = set_status(set_seen(held, [router(0)], [grp(0)]), LATER)
     assert status_patch(first, again) is None

@@ -21,8 +21,9 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import Invalid, KubeError
 from grove.operator.podclique.status import is_available
-from grove.operator.podcliqueset.plan import CHILDREN, ObservedSet, SetPlan, plan_set
+from grove.operator.podcliqueset.plan import CHILDREN, SetPlan, plan_set
 from grove.operator.podcliqueset.rollout import is_step_over
+from grove.operator.podcliqueset.status import ObservedSet
 from grove.operator.podcliqueset.takeover import takeover
 from grove.operator.podgang.controller import PodGangController
 from grove.operator.shared.cluster.claim_writer import ComputeDomain, edited_claim_owner

@@ -7,8 +7,8 @@ demand. Which replicas an update or a termination takes is said by the set's sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -22,14 +22,12 @@ from grove.api.conditions import (
     EventReason,
 )
 from grove.api.core import HorizontalPodAutoscaler, Role, RoleBinding, Secret, Service, ServiceAccount
-from grove.api.meta import Condition, Json, Object, find_condition
+from grove.api.meta import Json, Object, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
-from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.api.topology import ClusterTopologyBinding
 from grove.operator.podcliqueset.rollout import next_replicas, with_progress_time
-from grove.operator.podcliqueset.status import set_status, with_features_condition
+from grove.operator.podcliqueset.status import ObservedSet, set_status, with_features_condition
 from grove.operator.podgang.status import with_scheduler_objects_condition
 from grove.operator.shared.children import (
     wanted_access,
@@ -38,10 +36,9 @@ from grove.operator.shared.children import (
     wanted_groups,
     wanted_services,
 )
-from grove.operator.shared.layout import PodsOf, no_pods
 from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, appeared, with_children, with_outcome
 from grove.operator.shared.status_batching import set_news
-from grove.operator.shared.termination import Terminations, as_written, set_replicas_to_restart, with_set_restarts
+from grove.operator.shared.termination import Terminations, set_replicas_to_restart, with_set_restarts
 
 
 class ChildKind(NamedTuple):
@@ -84,26 +81,6 @@ CHILDREN: dict[type[Object], ChildKind] = {
     Secret: ChildKind(_access(Secret), ErrorCode.CREATE_SECRET),
     HorizontalPodAutoscaler: ChildKind(wanted_autoscalers, ErrorCode.SYNC_AUTOSCALER),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedSet:
-    """What was read about a set and its parts.
-
-    `generation_hash` is that of its templates as they are now, `template_hashes` those of each clique by name; `moment`
-    says when a condition turned.
-    """
-
-    pcs: PodCliqueSet
-    cliques: Sequence[PodClique]
-    groups: Sequence[PodCliqueScalingGroup]
-    gangs: Sequence[PodGang]
-    generation_hash: str
-    template_hashes: Mapping[str, str]
-    binding: ClusterTopologyBinding | None = None
-    topology_enabled: bool = False
-    moment: Callable[[str, Condition], datetime | None] = as_written
-    pods_of: PodsOf = no_pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +129,9 @@ class SetPlan:
 def plan_set(observed: ObservedSet, now: datetime) -> SetPlan:
     """The plan for a set that stays."""
     pcs, cliques, groups, gangs = observed.pcs, observed.cliques, observed.groups, observed.gangs
-    after = set_status(
-        next_replicas(pcs, cliques, groups, observed.generation_hash, observed.template_hashes, now),
-        cliques,
-        groups,
-        gangs,
-        now,
-        binding=observed.binding,
-        topology_enabled=observed.topology_enabled,
-        pods_of=observed.pods_of,
-    )
+    after = set_status(replace(observed, pcs=next_replicas(observed, now)), now)
     conditions = with_scheduler_objects_condition(after.conditions, gangs, pcs.metadata.generation, now)
-    after, stalls_s = with_progress_time(structs.replace(after, conditions=conditions), pcs, cliques, groups, now)
+    after, stalls_s = with_progress_time(structs.replace(after, conditions=conditions), observed, now)
     judged = structs.replace(pcs, status=after)
     terminated = set_replicas_to_restart(judged, cliques, groups, now, observed.moment)
     after = with_set_restarts(judged, cliques, groups, terminated, now).status

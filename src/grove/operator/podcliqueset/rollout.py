@@ -16,13 +16,13 @@ back gets the highest number again. Writing them is `shared.cluster.revision_wri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
 
-from grove.api import labels, labelsets, names
+from grove.api import labels, labelsets
 from grove.api.conditions import (
     MIN_AVAILABLE_BREACHED,
     PROGRESS_DEADLINE_EXCEEDED,
@@ -38,9 +38,9 @@ from grove.api.meta import Json, is_true
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress, ReplicaUpdate
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.operator.podclique.status import is_updated
+from grove.operator.podcliqueset.status import ObservedSet, SetReplica, set_replicas
 from grove.operator.shared.diff import owned_by
-from grove.operator.shared.layout import is_group_available, min_pods, standalone_units
+from grove.operator.shared.layout import min_pods, standalone_names
 from grove.operator.shared.rollout import is_open, is_paused, is_rolling, max_unavailable, replica_incarnation, within
 
 
@@ -66,24 +66,17 @@ class SetUpdateFacts:
     max_unavailable: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class SetStep:
-    """What the status is to record."""
-
-    generation_hash: str
-    progress: PodCliqueSetUpdateProgress | None
-
-
-def next_rollout_step(observed: SetUpdateFacts, now: datetime) -> SetStep:
+def next_rollout_step(observed: SetUpdateFacts, now: datetime) -> PodCliqueSetUpdateProgress | None:
+    """The progress that the status is to record, together with the hash that is wanted."""
     progress = observed.progress
     if not observed.recorded:
-        return SetStep(observed.wanted, None)  # a new set: there is nothing to update
+        return None  # a new set: there is nothing to update
     if observed.recorded != observed.wanted:
         progress = _begun(progress, now)
     if not is_open(progress):
-        return SetStep(observed.wanted, progress)
+        return progress
     if not observed.rolling:
-        return SetStep(observed.wanted, _ended(progress, now))
+        return _ended(progress, now)
     states = {state.index: state for state in observed.replicas}
     open_ = [one for one in progress.currently_updating if one.replica_index in states]
     open_ = [one for one in open_ if not states[one.replica_index].done]
@@ -93,29 +86,19 @@ def next_rollout_step(observed: SetUpdateFacts, now: datetime) -> SetStep:
     )
     chosen = waiting[: max(0, observed.max_unavailable - len(open_))]
     if not open_ and not waiting:
-        return SetStep(observed.wanted, _ended(progress, now))
+        return _ended(progress, now)
     fresh = (ReplicaUpdate(replica_index=state.index, update_started_at=now) for state in chosen)
-    return SetStep(observed.wanted, msgspec.structs.replace(progress, currently_updating=(*open_, *fresh)))
+    return msgspec.structs.replace(progress, currently_updating=(*open_, *fresh))
 
 
-def set_update_facts(
-    pcs: PodCliqueSet,
-    cliques: Iterable[PodClique],
-    groups: Iterable[PodCliqueScalingGroup],
-    wanted: str,
-    hashes: Mapping[str, str],
-) -> SetUpdateFacts:
-    """The facts of a set, from its standalone cliques and its groups.
-
-    `wanted` is the hash of its templates, `hashes` those of each template by clique name.
-    """
-    live = {clique.metadata.name: clique for clique in cliques if not clique.metadata.is_deleting}
-    found = {group.metadata.name: group for group in groups if not group.metadata.is_deleting}
+def set_update_facts(observed: ObservedSet) -> SetUpdateFacts:
+    """The facts of a set, from its standalone cliques and its groups."""
+    pcs, wanted = observed.pcs, observed.generation_hash
     return SetUpdateFacts(
         recorded=pcs.status.current_generation_hash,
         wanted=wanted,
         progress=pcs.status.update_progress,
-        replicas=[_replica_state(pcs, index, live, found, hashes, wanted) for index in range(pcs.spec.replicas)],
+        replicas=[_state(pcs, replica) for replica in set_replicas(observed, wanted)],
         rolling=is_rolling(pcs),
         max_unavailable=max_unavailable(pcs),
     )
@@ -134,61 +117,42 @@ def is_step_over(
     """
     progress = pcs.status.update_progress
     chosen = [one.replica_index for one in progress.currently_updating] if is_open(progress) else []
-    for index in chosen:
-        units, configs = standalone_units(pcs, index), pcs.spec.template.pod_clique_scaling_groups
-        fqns = (names.scaling_group(pcs.metadata.name, index, config.name) for config in configs)
-        cliques = {unit.fqn: clique for unit in units if (clique := find_clique(unit.fqn)) is not None}
-        groups = {fqn: group for fqn in fqns if (group := find_group(fqn)) is not None}
-        if not _replica_state(pcs, index, cliques, groups, hashes, wanted).done:
-            return False
-    return bool(chosen)
+    names_of = standalone_names(pcs)
+    replicas = (SetReplica(pcs, at, names_of(at), find_clique, find_group, hashes, wanted) for at in chosen)
+    return bool(chosen) and all(_is_done(pcs, replica) for replica in replicas)
 
 
-def next_replicas(
-    pcs: PodCliqueSet,
-    cliques: Iterable[PodClique],
-    groups: Iterable[PodCliqueScalingGroup],
-    wanted: str,
-    hashes: Mapping[str, str],
-    now: datetime,
-) -> PodCliqueSet:
+def next_replicas(observed: ObservedSet, now: datetime) -> PodCliqueSet:
     """The set with its next step in its status; writing that is what lets the chosen replicas change.
 
     Cheap unless an update is under way: this is asked at every look at a set.
     """
-    before = pcs.status
+    pcs, before, wanted = observed.pcs, observed.pcs.status, observed.generation_hash
     status = msgspec.structs.replace(before, replica_restarts=within(before.replica_restarts, pcs.spec.replicas))
     if before.current_generation_hash != wanted or is_open(before.update_progress):
-        step = next_rollout_step(set_update_facts(pcs, cliques, groups, wanted, hashes), now)
-        status = msgspec.structs.replace(
-            status, current_generation_hash=step.generation_hash, update_progress=step.progress
-        )
+        progress = next_rollout_step(set_update_facts(observed), now)
+        status = msgspec.structs.replace(status, current_generation_hash=wanted, update_progress=progress)
     return msgspec.structs.replace(pcs, status=status)
 
 
 def with_progress_time(
-    status: PodCliqueSetStatus,
-    pcs: PodCliqueSet,
-    cliques: Iterable[PodClique],
-    groups: Iterable[PodCliqueScalingGroup],
-    now: datetime,
+    status: PodCliqueSetStatus, observed: ObservedSet, now: datetime
 ) -> tuple[PodCliqueSetStatus, float | None]:
     """The status with its deadline kept, and the seconds until that passes; both only for a set that has one.
 
     Any pod or member clique that became up to date is progress.
     """
-    deadline, progress = _deadline(pcs), status.update_progress
-    if deadline is None or not is_open(progress) or is_paused(pcs):
-        return msgspec.structs.replace(status, conditions=without_condition(status.conditions, UPDATE_STALLED)), None
-    units = sum(clique.status.updated_replicas for clique in cliques)
-    units += sum(
-        group.status.update_progress.updated_pod_cliques_count for group in groups if group.status.update_progress
-    )
+    deadline, progress = _deadline(observed.pcs), status.update_progress
+    conditions = without_condition(status.conditions, UPDATE_STALLED)
+    if deadline is None or not is_open(progress) or is_paused(observed.pcs):
+        return msgspec.structs.replace(status, conditions=conditions), None
+    units = sum(clique.status.updated_replicas for clique in observed.cliques)
+    of_groups = (group.status.update_progress for group in observed.groups)
+    units += sum(one.updated_pod_cliques_count for one in of_groups if one is not None)
     if progress.last_progress_time is None or units != progress.updated_units_count:
         progress = msgspec.structs.replace(progress, updated_units_count=units, last_progress_time=now)
     last = progress.last_progress_time or now
     left_s = (last + deadline - now).total_seconds()
-    conditions = without_condition(status.conditions, UPDATE_STALLED)
     if left_s <= 0:
         which = ", ".join(str(one.replica_index) for one in progress.currently_updating) or "none"
         message = f"no pod became up to date for {format(deadline)}; being updated: replica {which}"
@@ -213,39 +177,19 @@ def _ended(progress: PodCliqueSetUpdateProgress, now: datetime) -> PodCliqueSetU
     return msgspec.structs.replace(progress, update_ended_at=now, currently_updating=())
 
 
-def _replica_state(
-    pcs: PodCliqueSet,
-    index: int,
-    cliques: Mapping[str, PodClique],
-    groups: Mapping[str, PodCliqueScalingGroup],
-    hashes: Mapping[str, str],
-    generation: str,
-) -> ReplicaState:
-    template = pcs.spec.template
-    units = list(standalone_units(pcs, index))
-    fqns = [names.scaling_group(pcs.metadata.name, index, config.name) for config in template.pod_clique_scaling_groups]
-    own = [cliques[unit.fqn] for unit in units if unit.fqn in cliques]
-    own_groups = [groups[fqn] for fqn in fqns if fqn in groups]
-    incarnation = replica_incarnation(pcs, index)
-    done = (
-        len(own) == len(units)
-        and len(own_groups) == len(fqns)
-        and all(
-            is_updated(clique, hashes[unit.template.name], generation) and clique.status.incarnation >= incarnation
-            for clique, unit in zip(own, units, strict=True)
-        )
-        and all(
-            is_group_available(group) and group.status.current_pod_clique_set_generation_hash == generation
-            for group in own_groups
-        )
-    )
-    scheduled = sum(clique.status.scheduled_replicas for clique in own)
-    for group in own_groups:
-        members = filter(None, map(template.find_clique, group.spec.clique_names))
+def _state(pcs: PodCliqueSet, replica: SetReplica) -> ReplicaState:
+    scheduled = sum(clique.status.scheduled_replicas for clique in replica.cliques)
+    for group in replica.groups:
+        members = filter(None, map(pcs.spec.template.find_clique, group.spec.clique_names))
         scheduled += group.status.scheduled_replicas * sum(min_pods(member) for member in members)
-    said = (*(clique.status.conditions for clique in own), *(group.status.conditions for group in own_groups))
-    breach = any(is_true(conditions, MIN_AVAILABLE_BREACHED) for conditions in said)
-    return ReplicaState(index, done, scheduled, breach)
+    said = (*(one.status.conditions for one in replica.cliques), *(one.status.conditions for one in replica.groups))
+    in_breach = any(is_true(conditions, MIN_AVAILABLE_BREACHED) for conditions in said)
+    return ReplicaState(replica.index, _is_done(pcs, replica), scheduled, in_breach)
+
+
+def _is_done(pcs: PodCliqueSet, replica: SetReplica) -> bool:
+    incarnation = replica_incarnation(pcs, replica.index)
+    return replica.is_updated and all(clique.status.incarnation >= incarnation for clique in replica.cliques)
 
 
 def _deadline(pcs: PodCliqueSet) -> timedelta | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
@@ -18,7 +19,6 @@ from grove.api.conditions import (
     with_condition,
     without_condition,
 )
-from grove.api.hashes import generation_hash
 from grove.api.meta import Conditions, Resource
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress, PodGangStatusEntry
@@ -26,55 +26,40 @@ from grove.api.podgang import PENDING, PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.operator.podclique.status import is_available, is_updated
-from grove.operator.shared.children import template_hashes
-from grove.operator.shared.layout import PodsOf, is_group_available, no_pods, set_scale_selector, standalone_names
+from grove.operator.shared.layout import (
+    PodsOf,
+    is_group_available,
+    living,
+    no_pods,
+    set_scale_selector,
+    standalone_names,
+)
 from grove.operator.shared.outcome import COMPLETE, with_children, with_outcome
+from grove.operator.shared.termination import Moment, as_written
 from grove.operator.topology.levels import with_levels_condition
 
 
-def set_status(
-    pcs: PodCliqueSet,
-    cliques: Iterable[PodClique],
-    groups: Iterable[PodCliqueScalingGroup],
-    gangs: Iterable[PodGang],
-    now: datetime,
-    *,
-    binding: ClusterTopologyBinding | None = None,
-    topology_enabled: bool = False,
-    pods_of: PodsOf = no_pods,
-) -> PodCliqueSetStatus:
-    """What the status says when everything goes well; equal to the set's own when there is nothing to write.
+@dataclass(frozen=True, slots=True)
+class ObservedSet:
+    """What was read about a set and its parts.
 
-    The first pass records the generation hash; a later difference is for the update to act on, not for the status.
+    `generation_hash` is that of its templates as they are now, `hashes` are those of each clique by name; `moment` says
+    when a condition turned.
     """
-    before = pcs.status
-    current = before.current_generation_hash or generation_hash(pcs.spec.template)
-    live_cliques = {one.metadata.name: one for one in cliques if not one.metadata.is_deleting}
-    live_groups = {one.metadata.name: one for one in groups if not one.metadata.is_deleting}
-    hashes = template_hashes(pcs)
-    shown = with_children(COMPLETE, (*live_cliques.values(), *live_groups.values()))
-    conditions = with_levels_condition(before.conditions, pcs, binding, enabled=topology_enabled, now=now)
-    names_of = standalone_names(pcs)
-    replicas = [
-        _Replica(pcs, index, names_of(index), live_cliques, live_groups, hashes, current)
-        for index in range(pcs.spec.replicas)
-    ]
-    after = msgspec.structs.replace(
-        before,
-        observed_generation=pcs.metadata.generation,
-        conditions=conditions,
-        replicas=pcs.spec.replicas,
-        available_replicas=sum(replica.is_available for replica in replicas),
-        updated_replicas=sum(replica.is_available and replica.is_updated for replica in replicas),
-        hpa_pod_selector=set_scale_selector(pcs, pods_of),
-        pod_gang_statuses=_gang_entries(gangs),
-        current_generation_hash=current,
-        update_progress=_with_counts(before.update_progress, replicas),
-    )
-    return with_outcome(after, before, COMPLETE, shown, now)
+
+    pcs: PodCliqueSet
+    cliques: Sequence[PodClique]
+    groups: Sequence[PodCliqueScalingGroup]
+    gangs: Sequence[PodGang]
+    generation_hash: str
+    hashes: Mapping[str, str]
+    binding: ClusterTopologyBinding | None = None
+    topology_enabled: bool = False
+    moment: Moment = as_written
+    pods_of: PodsOf = no_pods
 
 
-class _Replica:
+class SetReplica:
     """One replica of a set: its standalone cliques and groups that are there, and how far they are."""
 
     def __init__(
@@ -82,30 +67,68 @@ class _Replica:
         pcs: PodCliqueSet,
         index: int,
         standalone: Sequence[tuple[str, str]],
-        cliques: Mapping[str, PodClique],
-        groups: Mapping[str, PodCliqueScalingGroup],
+        find_clique: Callable[[str], PodClique | None],
+        find_group: Callable[[str], PodCliqueScalingGroup | None],
         hashes: Mapping[str, str],
         generation: str,
     ) -> None:
         configs = pcs.spec.template.pod_clique_scaling_groups
-        found = [(cliques[fqn], hashes[template]) for fqn, template in standalone if fqn in cliques]
         fqns = (names.scaling_group(pcs.metadata.name, index, config.name) for config in configs)
-        self._groups = [groups[fqn] for fqn in fqns if fqn in groups]
+        found = [(clique, hashes[template]) for fqn, template in standalone if (clique := find_clique(fqn)) is not None]
+        self.index = index
+        self.cliques = [clique for clique, _ in found]
+        self.groups = [group for fqn in fqns if (group := find_group(fqn)) is not None]
         self.cliques_total, self.groups_total = len(standalone), len(configs)
         self.cliques_updated = sum(is_updated(clique, hash_, generation) for clique, hash_ in found)
         self.groups_updated = sum(
-            group.status.current_pod_clique_set_generation_hash == generation for group in self._groups
+            group.status.current_pod_clique_set_generation_hash == generation for group in self.groups
         )
         self.is_available = (
-            len(found) == self.cliques_total
-            and len(self._groups) == self.groups_total
-            and all(is_available(clique) for clique, _ in found)
-            and all(map(is_group_available, self._groups))
+            len(self.cliques) == self.cliques_total
+            and len(self.groups) == self.groups_total
+            and all(map(is_available, self.cliques))
+            and all(map(is_group_available, self.groups))
         )
 
     @property
     def is_updated(self) -> bool:
-        return self.cliques_updated == self.cliques_total and self.groups_updated == self.groups_total
+        """Whether all of it has become what the templates say, and is whole again."""
+        is_new = self.cliques_updated == self.cliques_total and self.groups_updated == self.groups_total
+        return is_new and self.is_available
+
+
+def set_replicas(observed: ObservedSet, generation: str) -> Iterator[SetReplica]:
+    """The replicas that the set is to have; `generation` is what counts as updated."""
+    pcs, find_clique, find_group = observed.pcs, living(observed.cliques).get, living(observed.groups).get
+    names_of = standalone_names(pcs)
+    for index in range(pcs.spec.replicas):
+        yield SetReplica(pcs, index, names_of(index), find_clique, find_group, observed.hashes, generation)
+
+
+def set_status(observed: ObservedSet, now: datetime) -> PodCliqueSetStatus:
+    """What the status says when everything goes well; equal to the set's own when there is nothing to write.
+
+    The first pass records the generation hash; a later difference is for the update to act on, not for the status.
+    """
+    pcs, before = observed.pcs, observed.pcs.status
+    current = before.current_generation_hash or observed.generation_hash
+    shown = with_children(COMPLETE, (*observed.cliques, *observed.groups))
+    replicas = list(set_replicas(observed, current))
+    after = msgspec.structs.replace(
+        before,
+        observed_generation=pcs.metadata.generation,
+        conditions=with_levels_condition(
+            before.conditions, pcs, observed.binding, enabled=observed.topology_enabled, now=now
+        ),
+        replicas=pcs.spec.replicas,
+        available_replicas=sum(replica.is_available for replica in replicas),
+        updated_replicas=sum(replica.is_updated for replica in replicas),
+        hpa_pod_selector=set_scale_selector(pcs, observed.pods_of),
+        pod_gang_statuses=_gang_entries(observed.gangs),
+        current_generation_hash=current,
+        update_progress=_with_counts(before.update_progress, replicas),
+    )
+    return with_outcome(after, before, COMPLETE, shown, now)
 
 
 def _gang_entries(gangs: Iterable[PodGang]) -> tuple[PodGangStatusEntry, ...]:
@@ -130,7 +153,7 @@ _TROUBLES = {
 
 
 def _with_counts(
-    progress: PodCliqueSetUpdateProgress | None, replicas: list[_Replica]
+    progress: PodCliqueSetUpdateProgress | None, replicas: list[SetReplica]
 ) -> PodCliqueSetUpdateProgress | None:
     if progress is None:
         return None
