@@ -29,7 +29,7 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.client import Client
 from grove.kube.errors import KubeError
-from grove.operator.podclique.pods import pod_index
+from grove.operator.shared.layout import pod_index
 from grove.operator.wiring import Operator
 from grove.sim.cluster import SimCluster
 from grove.sim.crash import Process

@@ -20,6 +20,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
+from grove.operator.podclique.status import ObservedClique
 from grove.operator.podcliqueset.status import ObservedSet
 from grove.operator.scalinggroup.status import ObservedGroup
 from grove.operator.shared.children import (
@@ -29,7 +30,7 @@ from grove.operator.shared.children import (
     wanted_groups,
     wanted_members,
 )
-from grove.operator.shared.layout import group_config_of
+from grove.operator.shared.layout import group_config_of, unit_of
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -85,6 +86,14 @@ def group_seen(
     config = group_config_of(pcs, group.metadata.name, 0)
     assert config is not None
     return ObservedGroup(group, pcs, config, 0, members, template_hashes(pcs), recorded)
+
+
+def clique_seen(pcs: PodCliqueSet, clique: PodClique, pods: Sequence[Pod] = (), **more: Any) -> ObservedClique:
+    """A clique as the operator reads it."""
+    unit = unit_of(pcs, clique)
+    assert unit is not None
+    known = {"backend": None, "template_hash": template_hashes(pcs)[unit.template.name]}
+    return ObservedClique(clique, pcs, unit, pods, **{**known, **more})
 
 
 def pod(

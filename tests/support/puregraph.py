@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, TypeVar
@@ -36,13 +37,13 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
-from grove.backends.base import Backend
+from grove.backends.base import NO_OBJECTS, TOLD, Backend, GangObjectsState
 from grove.backends.kube import KubeBackend
-from grove.operator.podclique.pod import PodBlueprint
 from grove.operator.podclique.pods import PodPlan, plan_pods
-from grove.operator.podclique.status import clique_status
+from grove.operator.podclique.rollout import CliqueTurn
+from grove.operator.podclique.status import ObservedClique, clique_status
 from grove.operator.podcliqueset.status import ObservedSet, set_status
-from grove.operator.podgang.gangs import GangContext, WantedGang, is_scheduled, may_be_ungated, wanted_gang
+from grove.operator.podgang.gangs import GangContext, WantedGang, is_scheduled, wanted_gang
 from grove.operator.podgang.status import gang_status
 from grove.operator.scalinggroup.status import ObservedGroup, group_status
 from grove.operator.shared import children
@@ -189,7 +190,10 @@ class PureGraph:
         self._sync(PodGang, pcs, [gang.object for gang in wanted])
         for one in wanted:
             gang = self.get(PodGang, one.name)
-            self._write_status(gang, gang_status(gang, one, self.backend, self.pods_of, self.now))
+            pods = [pod for group in gang.spec.podgroups for pod in self.pods_of(group.name)]
+            objects = self.backend.gang_objects(gang, pcs, pods)
+            told = GangObjectsState(True, TOLD, "") if objects is not NO_OBJECTS else None
+            self._write_status(gang, gang_status(gang, one, self.backend, self.pods_of, self.now, told))
         seen_set = ObservedSet(
             pcs,
             self.all(PodClique),
@@ -211,13 +215,19 @@ class PureGraph:
         base_scheduled = not unit.is_scaled or (
             base is not None and is_scheduled(msgspec.convert(base, PodGang), self.pods_of)
         )
-        free = may_be_ungated(
-            pods, clique.metadata.name, msgspec.convert(gang, PodGang) if gang else None, base_scheduled=base_scheduled
+        observed = ObservedClique(
+            clique,
+            pcs,
+            unit,
+            pods,
+            self.backend,
+            hashes[unit.template.name],
+            gang=msgspec.convert(gang, PodGang) if gang else None,
+            base_scheduled=base_scheduled,
+            startup_image="grove-initc:test",
         )
-        blueprint = PodBlueprint(pcs, clique, unit, self.backend, "grove-initc:test")
-        plan = self.plans[clique.metadata.name] = plan_pods(
-            blueprint, pods, now=self.now, rng=self.rng, may_be_ungated=free
-        )
+        plan = plan_pods(observed, self.backend, CliqueTurn(clique.status.update_progress), self.now, self.rng)
+        self.plans[clique.metadata.name] = plan
         claims = wanted_clique_claims(pcs, clique, unit, plan.indexes, self._no_template)
         self._sync(ResourceClaim, clique, claims.objects)
         for removal in plan.delete:
@@ -227,9 +237,7 @@ class PureGraph:
         for released in plan.ungate:
             self._changing("Pod", released.metadata.name)["spec"]["schedulingGates"] = []
             self.writes += 1
-        after = clique_status(
-            clique, self.pods_of(clique.metadata.name), pcs, hashes[unit.template.name], COMPLETE, self.now
-        )
+        after = clique_status(replace(observed, pods=self.pods_of(clique.metadata.name)), COMPLETE, self.now)
         self._write_status(clique, after)
 
     def _sync(self, kind: type[Object], owner: Object, wanted: list[Json]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
@@ -12,39 +13,50 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 from tests.support.manifests import clique, group, pcs
-from tests.support.observed import NOW, clique_of, pod, set_of
+from tests.support.observed import NOW, clique_of, clique_seen, pod, set_of
 
 from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podcliqueset import IN_ORDER
+from grove.api.podgang import PodGang
 from grove.backends import koord
 from grove.backends.base import Backend
 from grove.backends.grove import GroveBackend
 from grove.backends.kai import KaiBackend
 from grove.backends.kube import KubeBackend
-from grove.operator.podclique.pod import PodBlueprint, build_pod
-from grove.operator.podclique.pods import PodPlan, free_indexes, plan_pods, pod_index, scale_in_order
-from grove.operator.shared.layout import unit_of
+from grove.operator.podclique.pod import build_pod
+from grove.operator.podclique.pods import PodPlan, free_indexes, plan_pods, scale_in_order
+from grove.operator.podclique.rollout import CliqueTurn
+from grove.operator.podclique.status import ObservedClique
+from grove.operator.shared.layout import pod_index
 
 FQN = "d-0-w"
 
 
-def blueprint(
+def observed(
     replicas: int = 3,
     min_available: int = 1,
     manifest: Json | None = None,
     fqn: str = FQN,
     backend: Backend | None = None,
-) -> PodBlueprint:
-    observed = set_of(manifest or pcs("d", clique("w", 3, min_available=min_available)))
-    found = clique_of(observed, fqn, replicas)
-    unit = unit_of(observed, found)
-    assert unit is not None
-    return PodBlueprint(observed, found, unit, backend or GroveBackend(), "initc:1")
+) -> ObservedClique:
+    wanted = set_of(manifest or pcs("d", clique("w", 3, min_available=min_available)))
+    return clique_seen(
+        wanted, clique_of(wanted, fqn, replicas), backend=backend or GroveBackend(), startup_image="initc:1"
+    )
 
 
-def plan(print_: PodBlueprint, pods: list[Pod], now: datetime = NOW, **facts: Any) -> PodPlan:
-    return plan_pods(print_, pods, now=now, rng=Random(7), **facts)
+def build(seen: ObservedClique, index: int, name: str) -> Json:
+    assert seen.backend is not None
+    return build_pod(seen, seen.backend, 0, index, name)
+
+
+def plan(
+    seen: ObservedClique, pods: list[Pod], now: datetime = NOW, taken: frozenset[str] = frozenset(), **facts: Any
+) -> PodPlan:
+    seen = replace(seen, pods=pods, **facts)
+    assert seen.backend is not None
+    return plan_pods(seen, seen.backend, CliqueTurn(replace=taken), now, Random(7))
 
 
 def created(found: PodPlan) -> list[str]:
@@ -100,7 +112,7 @@ def removed(found: PodPlan) -> list[tuple[str, str]]:
     ],
 )  # fmt: skip
 def test_plan(replicas: int, pods: list[Pod], new: list[str], gone: list[tuple[str, str]]) -> None:
-    found = plan(blueprint(replicas), pods)
+    found = plan(observed(replicas), pods)
     assert created(found) == new
     assert removed(found) == gone
 
@@ -116,7 +128,7 @@ def test_plan(replicas: int, pods: list[Pod], new: list[str], gone: list[tuple[s
 )
 def test_a_clique_has_what_it_was_scaled_to(replicas: int, have: int) -> None:
     pods = [pod(FQN, index, ready=True) for index in range(have)]
-    found = plan(blueprint(replicas, min_available=2), pods)
+    found = plan(observed(replicas, min_available=2), pods)
     assert have - len(found.delete) + len(found.create) == replicas
 
 
@@ -137,8 +149,8 @@ def test_a_clique_has_what_it_was_scaled_to(replicas: int, have: int) -> None:
     ],
 )
 def test_labels_that_tell_a_place_are_put_right(edited: dict[str, str], patch: list[Json]) -> None:
-    made = blueprint(1, manifest=pcs("d", clique("w"), groups=[group("g", "w", replicas=2)]), fqn="d-0-g-1-w")
-    body = build_pod(made, 0, "d-0-g-1-w-abcde")
+    made = observed(1, manifest=pcs("d", clique("w"), groups=[group("g", "w", replicas=2)]), fqn="d-0-g-1-w")
+    body = build(made, 0, "d-0-g-1-w-abcde")
     body["metadata"] |= {"uid": "u", "labels": {**body["metadata"]["labels"], **edited}}
     found = plan(made, [msgspec.convert(body, Pod)])
     assert [changes for _, changes in found.relabel] == patch
@@ -146,15 +158,15 @@ def test_labels_that_tell_a_place_are_put_right(edited: dict[str, str], patch: l
 
 
 def test_a_pod_that_waits_in_vain_is_made_anew_under_its_index() -> None:
-    found = plan(blueprint(2), [pod(FQN, 0, uid="stuck"), pod(FQN, 1)], stuck={"stuck"})
+    found = plan(observed(2), [pod(FQN, 0, uid="stuck"), pod(FQN, 1)], stuck=frozenset({"stuck"}))
     assert (created(found), removed(found)) == (["d-0-w-0"], [("d-0-w-0", "ParentAtZero")])
 
 
 def test_a_pod_that_fails_at_once_is_not_replaced_at_once() -> None:
     young = pod(FQN, 0, phase="Failed", age_s=4)
-    waiting = plan(blueprint(1), [young])
+    waiting = plan(observed(1), [young])
     assert (waiting.create, waiting.delete, waiting.next_look_s) == ([], [], 6.0)
-    later = plan(blueprint(1), [young], now=NOW + timedelta(seconds=6))
+    later = plan(observed(1), [young], now=NOW + timedelta(seconds=6))
     assert removed(later) == [("d-0-w-0", "Failed")]
     assert created(later) == ["d-0-w-0"]
 
@@ -166,10 +178,10 @@ def test_a_pod_on_a_vanished_node_is_given_up_after_a_moment() -> None:
     def gone_since(node: str) -> datetime | None:
         return NOW if node == "gone" else None
 
-    early = plan(blueprint(2), [lost, fine], now=NOW + timedelta(seconds=4), gone_since=gone_since)
+    early = plan(observed(2), [lost, fine], now=NOW + timedelta(seconds=4), gone_since=gone_since)
     assert (created(early), removed(early)) == ([], [])
     assert early.next_look_s == 6.0
-    late = plan(blueprint(2), [lost, fine], now=NOW + timedelta(seconds=10), gone_since=gone_since)
+    late = plan(observed(2), [lost, fine], now=NOW + timedelta(seconds=10), gone_since=gone_since)
     assert removed(late) == [("d-0-w-0", "NodeGone")]
     assert [one.force for one in late.delete] == [True]
     assert created(late) == ["d-0-w-0"]
@@ -177,7 +189,7 @@ def test_a_pod_on_a_vanished_node_is_given_up_after_a_moment() -> None:
 
 def test_a_pod_stuck_in_deletion_on_a_vanished_node_is_forced_out() -> None:
     stuck = pod(FQN, 0, node="gone", deleting=True)
-    found = plan(blueprint(1), [stuck, pod(FQN, 0, name="new", uid="new")], gone_since=lambda node: NOW - timedelta(60)
+    found = plan(observed(1), [stuck, pod(FQN, 0, name="new", uid="new")], gone_since=lambda node: NOW - timedelta(60)
                  if node == "gone" else None)  # fmt: skip
     assert [(one.pod.metadata.name, one.force) for one in found.delete] == [("d-0-w-0-abcde", True)]
     assert found.create == []
@@ -185,20 +197,23 @@ def test_a_pod_stuck_in_deletion_on_a_vanished_node_is_forced_out() -> None:
 
 def test_an_update_takes_pods_and_they_come_back_under_their_index() -> None:
     pods = [pod(FQN, index, ready=True, uid=f"u{index}") for index in range(3)]
-    found = plan(blueprint(3), pods, replace={"u1"})
+    found = plan(observed(3), pods, taken=frozenset({"u1"}))
     assert removed(found) == [("d-0-w-1", "Outdated")]
     assert created(found) == ["d-0-w-1"]
 
 
 def test_gates_come_off_only_from_pods_that_stay() -> None:
     pods = [pod(FQN, 0, gated=True), pod(FQN, 1, gated=True)]
-    found = plan(blueprint(1), pods, may_be_ungated=pods)
+    listed = {"name": FQN, "podReferences": [{"namespace": "default", "name": one.metadata.name} for one in pods]}
+    status = {"conditions": [{"type": "Initialized", "status": "True"}]}
+    gang = msgspec.convert({"metadata": {}, "spec": {"podgroups": [listed]}, "status": status}, PodGang)
+    found = plan(observed(1, backend=KubeBackend()), pods, gang=gang)
     assert len(found.delete) == 1
     assert [one.metadata.name for one in found.ungate] == ["d-0-w-0-abcde"]
 
 
 def test_indexes_are_those_that_stay_or_come() -> None:
-    found = plan(blueprint(3), [pod(FQN, 0, phase="Failed"), pod(FQN, 5), pod(FQN, 2, deleting=True)])
+    found = plan(observed(3), [pod(FQN, 0, phase="Failed"), pod(FQN, 5), pod(FQN, 2, deleting=True)])
     assert found.indexes == {0, 1, 5}
 
 
@@ -270,16 +285,16 @@ def test_a_scale_in_takes_those_with_the_least_to_do(pods: list[Pod], want: list
 
 def test_the_pod_that_stands_for_a_replica_stays_among_its_equals() -> None:
     idle = {"d-0-w-0-abcde": 0.0, "d-0-w-1-abcde": 9.0}
-    found = plan(blueprint(1), [pod(FQN, 0, ready=True), pod(FQN, 1, ready=True)], loads=idle)
+    found = plan(observed(1), [pod(FQN, 0, ready=True), pod(FQN, 1, ready=True)], loads=idle)
     assert removed(found) == [("d-0-w-1", "ScaleIn")]
-    found = plan(blueprint(1), [pod(FQN, 0, node="n", phase="Running"), pod(FQN, 1, ready=True)], loads=idle)
+    found = plan(observed(1), [pod(FQN, 0, node="n", phase="Running"), pod(FQN, 1, ready=True)], loads=idle)
     assert removed(found) == [("d-0-w-0", "ScaleIn")], "not if it is not well"
 
 
 def test_in_a_clique_that_is_not_measured_pod_0_goes_like_any_other() -> None:
     other = pcs("d", clique("first"), clique("w", 3, min_available=1))
     idle = {"d-0-w-0-abcde": 0.0, "d-0-w-1-abcde": 9.0}
-    found = plan(blueprint(1, manifest=other), [pod(FQN, 0, ready=True), pod(FQN, 1, ready=True)], loads=idle)
+    found = plan(observed(1, manifest=other), [pod(FQN, 0, ready=True), pod(FQN, 1, ready=True)], loads=idle)
     assert removed(found) == [("d-0-w-0", "ScaleIn")]
 
 
@@ -301,8 +316,8 @@ pods_lists = st.lists(
 
 @given(pods_lists, st.integers(0, 5), st.integers(1, 3))
 def test_laws_of_a_plan(pods: list[Pod], replicas: int, min_available: int) -> None:
-    print_ = blueprint(replicas, min_available)
-    found = plan(print_, pods)
+    seen = observed(replicas, min_available)
+    found = plan(seen, pods)
     gone = {one.pod.metadata.uid for one in found.delete}
     stay = [one for one in pods if not one.metadata.is_deleting and one.metadata.uid not in gone]
     fresh = [int(one["metadata"]["labels"]["grove.io/podclique-pod-index"]) for one in found.create]
@@ -330,7 +345,7 @@ def test_a_new_pod() -> None:
         groups=[group("g", "w", replicas=2)],
         priorityClassName="high",
     )
-    made = build_pod(blueprint(1, manifest=manifest, fqn="d-0-g-1-w", backend=KubeBackend()), 4, "d-0-g-1-w-abcde")
+    made = build(observed(1, manifest=manifest, fqn="d-0-g-1-w", backend=KubeBackend()), 4, "d-0-g-1-w-abcde")
     meta, spec = made["metadata"], made["spec"]
     assert (meta["name"], meta["generateName"], meta["namespace"]) == ("d-0-g-1-w-abcde", "d-0-g-1-w-", "default")
     assert meta["labels"]["team"] == "a"
@@ -362,7 +377,7 @@ def test_a_new_pod() -> None:
 
 def test_a_scheduler_that_waits_by_itself_needs_no_gate() -> None:
     manifest = pcs("d", clique("w", schedulingGates=[{"name": "users"}]))
-    made = build_pod(blueprint(1, manifest=manifest), 0, "n")
+    made = build(observed(1, manifest=manifest), 0, "n")
     assert "schedulingGates" not in made["spec"]
     assert made["spec"]["schedulerName"] == "grove-scheduler"
 
@@ -370,21 +385,21 @@ def test_a_scheduler_that_waits_by_itself_needs_no_gate() -> None:
 def test_with_kai_the_sets_priority_is_the_gangs_alone() -> None:
     queue = {"labels": {"kai.scheduler/queue": "q"}}
     manifest = pcs("d", clique("w"), priorityClassName="high", metadata=queue)
-    assert "priorityClassName" not in build_pod(blueprint(1, manifest=manifest, backend=KaiBackend()), 0, "n")["spec"]
+    assert "priorityClassName" not in build(observed(1, manifest=manifest, backend=KaiBackend()), 0, "n")["spec"]
     own = pcs("d", clique("w", priorityClassName="low"), priorityClassName="high", metadata=queue)
-    built = build_pod(blueprint(1, manifest=own, backend=KaiBackend()), 0, "n")
+    built = build(observed(1, manifest=own, backend=KaiBackend()), 0, "n")
     assert built["spec"]["priorityClassName"] == "low", "what a clique asks for itself stays"
 
 
 def test_a_pods_own_priority_stays() -> None:
     manifest = pcs("d", clique("w", priorityClassName="low"), priorityClassName="high")
-    assert build_pod(blueprint(1, manifest=manifest), 0, "n")["spec"]["priorityClassName"] == "low"
+    assert build(observed(1, manifest=manifest), 0, "n")["spec"]["priorityClassName"] == "low"
 
 
 def test_the_start_container_gets_neither_variables_nor_claims() -> None:
     sharing = [{"name": "gpu", "scope": "AllReplicas"}]
     manifest = pcs("d", clique("a"), clique("w", sharing=sharing), startup=IN_ORDER)
-    spec = build_pod(blueprint(1, manifest=manifest), 0, "n")["spec"]
+    spec = build(observed(1, manifest=manifest), 0, "n")["spec"]
     (ours,) = spec["initContainers"]
     assert ours["name"] == "grove-initc"
     assert ours["image"] == "initc:1"
@@ -396,16 +411,16 @@ def test_the_start_container_gets_neither_variables_nor_claims() -> None:
 
 def test_names_stay_within_what_a_label_may_hold() -> None:
     manifest = pcs("p" * 40, clique("w" * 20))
-    print_ = blueprint(1, manifest=manifest, fqn=f"{'p' * 40}-0-{'w' * 20}")
-    (made,) = plan(print_, []).create
+    seen = observed(1, manifest=manifest, fqn=f"{'p' * 40}-0-{'w' * 20}")
+    (made,) = plan(seen, []).create
     assert len(made["metadata"]["name"]) == 63
 
 
 def test_building_a_pod_leaves_the_clique_as_it_is() -> None:
-    print_ = blueprint(2)
-    before = str(print_.clique)
-    plan(print_, [])
-    assert str(print_.clique) == before
+    seen = observed(2)
+    before = str(seen.clique)
+    plan(seen, [])
+    assert str(seen.clique) == before
 
 
 @pytest.mark.parametrize("backend", [GroveBackend(), KubeBackend(), koord.KoordBackend()], ids=lambda one: one.name)
@@ -415,7 +430,7 @@ def test_what_a_set_says_of_quality_and_queue_is_on_all_its_pods_whoever_places_
         "quota.scheduling.koordinator.sh/name": "team", "team": "red",
     }  # fmt: skip
     manifest = pcs("d", clique("w", labels={"quota.scheduling.koordinator.sh/name": "own"}), metadata={"labels": said})
-    labels = build_pod(blueprint(manifest=manifest, backend=backend), 0, "d-0-w-x")["metadata"]["labels"]
+    labels = build(observed(manifest=manifest, backend=backend), 0, "d-0-w-x")["metadata"]["labels"]
     assert labels["koordinator.sh/qosClass"] == "LS"
     assert labels["koordinator.sh/priority"] == "9100"
     assert labels["quota.scheduling.koordinator.sh/name"] == "own", "a clique's own word stays"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.manifests import clique, group, pcs
-from tests.support.observed import NOW, clique_of, group_of, pod, set_of
+from tests.support.observed import NOW, clique_of, clique_seen, group_of, pod, set_of
 
 from grove.api import labels as key
 from grove.api.meta import Json
@@ -197,8 +197,7 @@ def stamped(index: int, incarnation: int, **facts: Any) -> Any:
 
 
 def turn(observed: PodCliqueSet, found: PodClique, *seen: Any, **facts: Any) -> tuple[int, list[str]]:
-    name = found.metadata.name.rpartition("-")[2]
-    one = clique_turn(observed, found, None, list(seen), template_hashes(observed)[name], NOW, **facts)
+    one = clique_turn(clique_seen(observed, found, seen, **facts), NOW)
     return one.incarnation, sorted(one.replace | one.restart)
 
 
@@ -207,7 +206,7 @@ def test_pods_are_compared_with_the_template_of_now() -> None:
     own = template_hashes(observed)["a"]
     first = pod("d-0-a", 0, ready=True, template_hash=own)
     found = [first, pod("d-0-a", 1, template_hash="x"), pod("d-0-a", 2, deleting=True)]
-    seen = clique_update_facts(observed, clique_of(observed, "d-0-a"), found, own)
+    seen = clique_update_facts(clique_seen(observed, clique_of(observed, "d-0-a"), found))
     assert [(one.index, one.old, one.ready) for one in seen.pods] == [(0, False, True), (1, True, False)]
     assert seen.chosen
 
@@ -248,7 +247,7 @@ def test_a_copy_that_an_update_took(template: str, want: tuple[int, list[str]]) 
     found = clique_of(observed, "d-0-g-1-b")
     found.metadata.labels[key.POD_TEMPLATE_HASH] = own if template else "before"
 
-    one = clique_turn(observed, found, whole, [pod("d-0-g-1-b", 0, ready=True)], own, NOW)
+    one = clique_turn(clique_seen(observed, found, [pod("d-0-g-1-b", 0, ready=True)], group=whole), NOW)
 
     assert (one.incarnation, sorted(one.restart)) == want
 
@@ -256,8 +255,7 @@ def test_a_copy_that_an_update_took(template: str, want: tuple[int, list[str]]) 
 def test_a_choice_is_written_before_anyone_goes() -> None:
     observed = demo(**CHOSEN)
     found = clique_of(observed, "d-0-a", currentPodCliqueSetGenerationHash="older", currentPodTemplateHash="older")
-    own = template_hashes(observed)["a"]
     seen = [pod("d-0-a", index, ready=True, template_hash="older") for index in (0, 1)]
-    one = clique_turn(observed, found, None, seen, own, NOW)
+    one = clique_turn(clique_seen(observed, found, seen), NOW)
     assert one.replace
     assert one.must_be_recorded(found.status)

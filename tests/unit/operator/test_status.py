@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.observed import NOW, all_cliques, clique_of, group_of, group_seen, pod, set_of, set_seen
+from tests.support.observed import NOW, all_cliques, clique_of, clique_seen, group_of, group_seen, pod, set_of, set_seen
 
 from grove.api.core import Pod
 from grove.api.meta import Json, find_condition
@@ -42,7 +42,9 @@ def unready() -> Pod:
 def status_of(
     pods: list[Pod], replicas: int = 3, outcome: Outcome = COMPLETE, hash_: str = HASH, **before: Any
 ) -> PodCliqueStatus:
-    return clique_status(clique_of(SET, FQN, replicas, **before), pods, SET, hash_, outcome, NOW)
+    return clique_status(
+        clique_seen(SET, clique_of(SET, FQN, replicas, **before), pods, template_hash=hash_), outcome, NOW
+    )
 
 
 def said(status: Any, type_: str) -> tuple[str, str] | None:
@@ -171,7 +173,7 @@ def test_a_finished_update_hands_its_hashes_over() -> None:
 def test_a_member_publishes_no_selector() -> None:
     observed = set_of(pcs("d", clique("w"), groups=[group("g", "w")]))
     member = clique_of(observed, "d-0-g-0-w")
-    assert clique_status(member, [], observed, "h", COMPLETE, NOW).hpa_pod_selector == ""
+    assert clique_status(clique_seen(observed, member, template_hash="h"), COMPLETE, NOW).hpa_pod_selector == ""
 
 
 def test_an_unfinished_pass_leaves_the_generation_and_names_the_errors() -> None:
@@ -189,9 +191,9 @@ def test_the_same_error_again_changes_nothing_and_success_clears_it() -> None:
     outcome = Outcome(errors=(("ERR_CREATE_POD", "quota"),))
     first = status_of([], outcome=outcome)
     held = msgspec.structs.replace(clique_of(SET, FQN), status=first)
-    again = clique_status(held, [], SET, HASH, outcome, LATER)
+    again = clique_status(clique_seen(SET, held), outcome, LATER)
     assert status_patch(first, again) is None
-    healed = clique_status(held, [], SET, HASH, COMPLETE, LATER)
+    healed = clique_status(clique_seen(SET, held), COMPLETE, LATER)
     assert healed.last_errors == ()
     assert healed.last_operation is not None
     assert (healed.last_operation.state, healed.last_operation.last_update_time) == ("Succeeded", LATER)
@@ -242,14 +244,14 @@ def test_an_unchanged_clique_is_not_written_again() -> None:
     pods = [pod(FQN, 0, ready=True)]
     first = status_of(pods)
     held = msgspec.structs.replace(clique_of(SET, FQN), status=first)
-    assert status_patch(first, clique_status(held, pods, SET, HASH, COMPLETE, LATER)) is None
+    assert status_patch(first, clique_status(clique_seen(SET, held, pods), COMPLETE, LATER)) is None
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     first = status_of([])
     held = msgspec.structs.replace(clique_of(SET, FQN), status=first)
     pods = [pod(FQN, 0, ready=True), crashed()]
-    second = clique_status(held, pods, SET, HASH, COMPLETE, LATER)
+    second = clique_status(clique_seen(SET, held, pods), COMPLETE, LATER)
     breach = find_condition(second.conditions, "MinAvailableBreached")
     placed = find_condition(second.conditions, "PodCliqueScheduled")
     assert breach is not None

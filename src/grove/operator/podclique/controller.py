@@ -17,8 +17,9 @@ from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import Conflict, KubeError, NotLeader
 from grove.kube.writes import namespace_ends
 from grove.operator.pod.controller import PARENT
-from grove.operator.podclique.plan import CliquePlan, ObservedClique, plan_clique
-from grove.operator.podclique.pods import pod_index, surplus
+from grove.operator.podclique.plan import CliquePlan, plan_clique
+from grove.operator.podclique.pods import surplus
+from grove.operator.podclique.status import ObservedClique
 from grove.operator.podgang.gangs import is_scheduled
 from grove.operator.shared.claims import wanted_clique_claims
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
@@ -27,7 +28,7 @@ from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_clique, re
 from grove.operator.shared.cluster.pod_facts import ON_NODE, PodLoads, VanishedNodes, Waits, by_node
 from grove.operator.shared.cluster.pod_writer import PodWriter
 from grove.operator.shared.cluster.sets import SET, owner_keys, set_key
-from grove.operator.shared.layout import Unit, replica_of, unit_of
+from grove.operator.shared.layout import Unit, pod_index, replica_of, unit_of
 from grove.operator.shared.outcome import COMPLETE, Outcome
 from grove.operator.shared.rollout import concerned_replicas
 from grove.operator.shared.startup import parent_minimums

@@ -6,7 +6,6 @@ for at the end, with how that went.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from random import Random
@@ -14,50 +13,15 @@ from random import Random
 from msgspec import structs
 
 from grove.api.conditions import ErrorCode, EventReason
-from grove.api.core import Pod
-from grove.api.podclique import PodClique, PodCliqueStatus
-from grove.api.podcliqueset import PodCliqueSet
-from grove.api.podgang import PodGang
-from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.backends.base import Backend, BackendError
-from grove.operator.podclique.pod import PodBlueprint
-from grove.operator.podclique.pods import GoneSince, PodPlan, plan_pods
+from grove.api.podclique import PodCliqueStatus
+from grove.backends.base import BackendError
+from grove.operator.podclique.pods import PodPlan, plan_pods
 from grove.operator.podclique.rollout import CliqueTurn, clique_turn
-from grove.operator.podclique.status import BELOW_MINIMUM, clique_status
-from grove.operator.podgang.gangs import may_be_ungated
-from grove.operator.shared.layout import Unit
+from grove.operator.podclique.status import BELOW_MINIMUM, ObservedClique, clique_status
 from grove.operator.shared.outcome import COMPLETE, UNKNOWN_SCHEDULER, Notice, Outcome, appeared
 from grove.operator.shared.rollout import lost_all_scheduled
 from grove.operator.shared.status_batching import clique_news
 from grove.operator.shared.termination import with_clique_memory
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedClique:
-    """What was read about a clique that its set wants.
-
-    `base_scheduled`: the base gang of a scaled gang has its minimum on nodes. `recorded`: the set's status names its
-    templates as they are now. `stuck` are the uids of pods that wait for more of a parent than it has, `loads` what
-    pods have to do, by name, as far as is known. `core_nodes` are the labels of the nodes on which pods stand that the
-    gang needs, a node as often as it has such pods.
-    """
-
-    clique: PodClique
-    pcs: PodCliqueSet
-    unit: Unit
-    pods: Sequence[Pod]
-    backend: Backend | None
-    template_hash: str
-    recorded: bool = True
-    group: PodCliqueScalingGroup | None = None
-    gang: PodGang | None = None
-    base_scheduled: bool = True
-    parent_replicas: Mapping[str, int] = field(default_factory=dict)
-    stuck: frozenset[str] = frozenset()
-    loads: Mapping[str, float] = field(default_factory=dict)
-    core_nodes: Sequence[Mapping[str, str]] = ()
-    gone_since: GoneSince = lambda node: None
-    startup_image: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +65,7 @@ class CliquePlan:
         seen = self.observed
         clique = seen.clique
         turned = structs.replace(clique, status=structs.replace(clique.status, update_progress=self.turn.progress))
-        after = clique_status(turned, seen.pods, seen.pcs, seen.template_hash, outcome, self.now)
+        after = clique_status(replace(seen, clique=turned), outcome, self.now)
         # Pods of an earlier incarnation that could not be deleted: the restart has not taken place yet.
         incarnation = clique.status.incarnation if self.turn.restart else self.turn.incarnation
         return with_clique_memory(after, incarnation, self.now)
@@ -122,49 +86,18 @@ class CliquePlan:
 
 def plan_clique(observed: ObservedClique, now: datetime, rng: Random) -> CliquePlan:
     """The plan for a clique that stays; `rng` is where the names of new pods come from."""
-    clique, pcs, pods, backend = observed.clique, observed.pcs, observed.pods, observed.backend
-    turn = clique_turn(pcs, clique, observed.group, pods, observed.template_hash, now, recorded=observed.recorded)
-    if turn.must_be_recorded(clique.status):
-        clique = structs.replace(clique, status=structs.replace(clique.status, update_progress=turn.progress))
+    turn, backend = clique_turn(observed, now), observed.backend
+
+    def refused(code: str, message: str) -> CliquePlan:
+        return CliquePlan(observed, now, turn, refused=Outcome(errors=((code, message),)))
+
     if backend is None:
-        return CliquePlan(observed, now, turn, refused=Outcome(errors=((ErrorCode.BUILD_POD, UNKNOWN_SCHEDULER),)))
-    if clique.spec.starts_after and not observed.startup_image:
-        message = "the operator was not told the image of the start-order container"
-        return CliquePlan(observed, now, turn, refused=Outcome(errors=((ErrorCode.STARTUP_IMAGE_MISSING, message),)))
-    blueprint = PodBlueprint(
-        pcs,
-        clique,
-        observed.unit,
-        backend,
-        observed.startup_image,
-        observed.parent_replicas,
-        turn.incarnation,
-        observed.gang,
-    )
-    try:
-        planned = plan_pods(
-            blueprint,
-            pods,
-            now=now,
-            rng=rng,
-            gone_since=observed.gone_since,
-            may_be_ungated=_ungated_by_backend(observed, backend),
-            replace=turn.replace,
-            restart=turn.restart,
-            stuck=observed.stuck,
-            loads=observed.loads,
+        return refused(ErrorCode.BUILD_POD, UNKNOWN_SCHEDULER)
+    if observed.clique.spec.starts_after and not observed.startup_image:
+        return refused(
+            ErrorCode.STARTUP_IMAGE_MISSING, "the operator was not told the image of the start-order container"
         )
-        if planned.ungate and observed.gang is not None:
-            labels = backend.node_labels_to_keep(observed.gang, observed.core_nodes)
-            planned = replace(planned, node_labels=labels)
+    try:
+        return CliquePlan(observed, now, turn, plan_pods(observed, backend, turn, now, rng))
     except BackendError as error:
-        return CliquePlan(observed, now, turn, refused=Outcome(errors=((ErrorCode.BUILD_POD, str(error)),)))
-    return CliquePlan(observed, now, turn, planned)
-
-
-def _ungated_by_backend(observed: ObservedClique, backend: Backend) -> list[Pod]:
-    gang, name = observed.gang, observed.clique.metadata.name
-    if not backend.needs_gate or gang is None:
-        return []
-    complete = may_be_ungated(observed.pods, name, gang, base_scheduled=observed.base_scheduled)
-    return [pod for pod in complete if backend.may_ungate(pod, gang)]
+        return refused(ErrorCode.BUILD_POD, str(error))

@@ -6,55 +6,34 @@ claims, start order, and the set's priority where the pod has none of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 from grove.api import env, labels, labelsets, names
 from grove.api.core import Pod
 from grove.api.meta import Json
-from grove.api.podclique import PodClique
-from grove.api.podcliqueset import PodCliqueSet
-from grove.api.podgang import PodGang
 from grove.backends.base import Backend, PodSite
 from grove.backends.uniform import CARRIED
+from grove.operator.podclique.status import ObservedClique
 from grove.operator.shared.claims import claims_of_pod, with_claims
 from grove.operator.shared.diff import owned_by
-from grove.operator.shared.layout import Unit, min_pods
+from grove.operator.shared.layout import min_pods
 from grove.operator.shared.startup import parent_minimums, with_startup_container
 
 
-@dataclass(frozen=True, slots=True)
-class PodBlueprint:
-    """What the pods of one clique are made from.
+def build_pod(observed: ObservedClique, backend: Backend, incarnation: int, index: int, name: str) -> Json:
+    """The pod with this index; raises `BackendError` if the scheduler's backend refuses it.
 
-    `startup_image` is the whole image name of the start-order container; it is needed only by cliques with parents.
-    `parent_replicas` are the replicas of parent cliques, by name, so that one at zero is not waited for. `incarnation`
-    says which restart of their gang the pods are made for. `gang` is their PodGang if there is one already.
+    `incarnation` says which restart of its gang the pod is made for.
     """
-
-    pcs: PodCliqueSet
-    clique: PodClique
-    unit: Unit
-    backend: Backend
-    startup_image: str = ""
-    parent_replicas: Mapping[str, int] = field(default_factory=dict)
-    incarnation: int = 0
-    gang: PodGang | None = None
-
-
-def build_pod(blueprint: PodBlueprint, index: int, name: str) -> Json:
-    """The pod with this index; raises `BackendError` if the scheduler's backend refuses it."""
-    pcs, clique, unit, backend = blueprint.pcs, blueprint.clique, blueprint.unit, blueprint.backend
+    pcs, clique, unit = observed.pcs, observed.clique, observed.unit
     pcs_name, namespace = pcs.metadata.name, clique.metadata.namespace
     spec = env.with_variables(
         clique.spec.pod_spec, env.pod_variables(pcs_name, unit.replica, clique.metadata.name, namespace)
     )
     spec = with_claims(spec, claims_of_pod(pcs, unit, index))
-    minimums = parent_minimums(pcs, unit, clique.spec.starts_after, blueprint.parent_replicas)
+    minimums = parent_minimums(pcs, unit, clique.spec.starts_after, observed.parent_replicas)
     readiness_gate = pcs.metadata.annotations.get(labels.STARTUP_READINESS_GATE) == "true"
     # Last, so that our own container gets neither the variables nor the claims meant for the user's.
     spec = {
-        **with_startup_container(spec, pcs_name, blueprint.startup_image, minimums, readiness_gate=readiness_gate),
+        **with_startup_container(spec, pcs_name, observed.startup_image, minimums, readiness_gate=readiness_gate),
         "hostname": names.pod_hostname(clique.metadata.name, index),
         "subdomain": names.subdomain(pcs_name, unit.replica),
     }
@@ -78,9 +57,9 @@ def build_pod(blueprint: PodBlueprint, index: int, name: str) -> Json:
             metadata["labels"].setdefault(label, pcs.metadata.labels[label])
     if labels.GPU_MEMORY in pcs.metadata.annotations:
         metadata["annotations"].setdefault(labels.GPU_MEMORY, pcs.metadata.annotations[labels.GPU_MEMORY])
-    if blueprint.incarnation:
-        metadata["annotations"][labels.INCARNATION] = str(blueprint.incarnation)
+    if incarnation:
+        metadata["annotations"][labels.INCARNATION] = str(incarnation)
     pod = Pod.RESOURCE.manifest(metadata, spec=spec)
-    site = PodSite(pcs, unit.gang, clique.metadata.name, index, min_pods(unit.template), blueprint.gang)
+    site = PodSite(pcs, unit.gang, clique.metadata.name, index, min_pods(unit.template), observed.gang)
     backend.prepare_pod(pod, site)
     return pod

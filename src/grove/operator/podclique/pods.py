@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
@@ -18,9 +18,12 @@ from grove.api import labels, names
 from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
-from grove.api.podcliqueset import PodCliqueSet
-from grove.operator.podclique.pod import PodBlueprint, build_pod
-from grove.operator.shared.layout import min_pods
+from grove.backends.base import Backend
+from grove.operator.podclique.pod import build_pod
+from grove.operator.podclique.rollout import CliqueTurn
+from grove.operator.podclique.status import GoneSince, ObservedClique
+from grove.operator.podgang.gangs import may_be_ungated
+from grove.operator.shared.layout import min_pods, pod_index
 
 VANISHED_NODE_GRACE_S = 10.0
 """How long a node may be missing before its pods are given up: a node that registers anew, or one our cache has not
@@ -31,9 +34,6 @@ FAILED_POD_PAUSE_S = 10.0
 FAILED, NODE_GONE, DUPLICATE, OUTDATED, SURPLUS = "Failed", "NodeGone", "DuplicateIndex", "Outdated", "ScaleIn"
 
 RESTARTED, PARENT_AT_ZERO = "GangRestart", "ParentAtZero"
-
-GoneSince = Callable[[str], datetime | None]
-"""Since when a node is missing, by its name; None for a node that is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,35 +67,17 @@ class PodPlan:
         return not (self.delete or self.create or self.ungate or self.relabel)
 
 
-def plan_pods(
-    blueprint: PodBlueprint,
-    pods: Iterable[Pod],
-    *,
-    now: datetime,
-    rng: Random,
-    gone_since: GoneSince = lambda node: None,
-    may_be_ungated: Sequence[Pod] = (),
-    replace: Collection[str] = (),
-    restart: Collection[str] = (),
-    stuck: Collection[str] = (),
-    loads: Mapping[str, float] | None = None,
-) -> PodPlan:
-    """The plan for a clique that is not being deleted.
-
-    `may_be_ungated` are the gated pods whose gang lets them go, `replace` the uids an update takes now, `restart` those
-    that a restart of their gang takes, `stuck` those that wait for more of a parent than it has, `loads` what pods have
-    to do, by name, as far as is known.
-    """
-    clique = blueprint.clique
-    wanted = clique.spec.replicas
+def plan_pods(observed: ObservedClique, backend: Backend, turn: CliqueTurn, now: datetime, rng: Random) -> PodPlan:
+    """The plan for a clique that is not being deleted; `turn` says which pods an update or a restart takes now."""
+    clique, pods, wanted = observed.clique, observed.pods, observed.clique.spec.replicas
     staying: list[Pod] = []
     removals: list[Removal] = []
     due: list[float] = []
-    reasons = ((stuck, PARENT_AT_ZERO), (restart, RESTARTED), (replace, OUTDATED))  # of two the later one counts
+    # Of two reasons the later one counts.
+    reasons = ((observed.stuck, PARENT_AT_ZERO), (turn.restart, RESTARTED), (turn.replace, OUTDATED))
     taken = {uid: why for uids, why in reasons for uid in uids}
-    pods = list(pods)
     for pod in pods:
-        reason = _loss(pod, now, gone_since, due)
+        reason = _loss(pod, now, observed.gone_since, due)
         if pod.metadata.is_deleting:
             if reason == NODE_GONE:
                 removals.append(Removal(pod, NODE_GONE, force=True))
@@ -106,11 +88,11 @@ def plan_pods(
     staying, doubled = _one_per_index(staying)
     removals += (Removal(pod, DUPLICATE) for pod in doubled)
     order = scale_in_order(
-        staying, expected_hash(clique, blueprint.pcs), loads or {}, first_stays=_stands_for_replica(blueprint)
+        staying, _expected_hash(observed, turn), observed.loads, first_stays=_stands_for_replica(observed)
     )
-    if blueprint.backend.core_by_index:
+    if backend.core_by_index:
         # Only pods with low indexes are members of the scheduler's gang; without them it could never be whole again.
-        core = min_pods(blueprint.unit.template)
+        core = min_pods(observed.unit.template)
         order.sort(key=lambda pod: (pod_index(pod) or 0) < core)
     victims = order[: max(0, len(staying) - wanted)]
     removals += (Removal(pod, SURPLUS) for pod in victims)
@@ -120,25 +102,21 @@ def plan_pods(
     used = {index for pod in staying if (index := pod_index(pod)) is not None}
     fresh = free_indexes(used, max(0, wanted - len(staying)))
     names_taken = {pod.metadata.name for pod in pods}
-    create = [build_pod(blueprint, index, _unused_name(clique.metadata.name, names_taken, rng)) for index in fresh]
-    stays = {pod.metadata.uid for pod in staying}
+    create = [
+        build_pod(observed, backend, turn.incarnation, index, _unused_name(clique.metadata.name, names_taken, rng))
+        for index in fresh
+    ]
+    ungate = _ungated(observed, backend, staying)
+    gang = observed.gang
     return PodPlan(
         delete=removals,
         create=create,
-        ungate=[pod for pod in may_be_ungated if pod.metadata.uid in stays],
-        relabel=[(pod, changes) for pod in staying if (changes := _wrong_labels(blueprint, pod))],
+        ungate=ungate,
+        node_labels=backend.node_labels_to_keep(gang, observed.core_nodes) if ungate and gang is not None else {},
+        relabel=[(pod, changes) for pod in staying if (changes := _wrong_labels(observed, pod))],
         indexes=frozenset(used | set(fresh)),
         next_look_s=min(due) if due else None,
     )
-
-
-def pod_index(pod: Pod) -> int | None:
-    """The index of a pod within its clique: the end of its hostname, else its label."""
-    index = names.find_pod_index(pod.spec.hostname)
-    if index is not None:
-        return index
-    label = pod.metadata.labels.get(labels.POD_INDEX, "")
-    return int(label) if label.isascii() and label.isdigit() else None
 
 
 def free_indexes(used: Collection[int], count: int) -> list[int]:
@@ -146,12 +124,21 @@ def free_indexes(used: Collection[int], count: int) -> list[int]:
     return list(itertools.islice((index for index in itertools.count() if index not in used), count))
 
 
-def expected_hash(clique: PodClique, pcs: PodCliqueSet) -> str:
+def _expected_hash(observed: ObservedClique, turn: CliqueTurn) -> str:
     """The template hash up-to-date pods carry: that of the update under way, else the clique's own."""
-    progress = clique.status.update_progress
-    if progress is not None and progress.pod_clique_set_generation_hash == pcs.status.current_generation_hash:
+    progress, generation = turn.progress, observed.pcs.status.current_generation_hash
+    if progress is not None and progress.pod_clique_set_generation_hash == generation:
         return progress.pod_template_hash
-    return clique.metadata.labels.get(labels.POD_TEMPLATE_HASH, "")
+    return observed.clique.metadata.labels.get(labels.POD_TEMPLATE_HASH, "")
+
+
+def _ungated(observed: ObservedClique, backend: Backend, staying: Sequence[Pod]) -> list[Pod]:
+    """Pods that stay and whose gang and scheduler let them go."""
+    gang, name = observed.gang, observed.clique.metadata.name
+    if not backend.needs_gate or gang is None:
+        return []
+    complete = may_be_ungated(staying, name, gang, base_scheduled=observed.base_scheduled)
+    return [pod for pod in complete if backend.may_ungate(pod, gang)]
 
 
 _PHASE_RANK = {"Unknown": 1, "Running": 2}
@@ -199,21 +186,21 @@ def surplus(clique: PodClique, pods: Iterable[Pod]) -> int:
     return sum(pod.is_active for pod in pods) - clique.spec.replicas
 
 
-def _stands_for_replica(blueprint: PodBlueprint) -> bool:
+def _stands_for_replica(observed: ObservedClique) -> bool:
     """Whether pod 0 is the one that autoscalers measure a replica of the set by."""
-    pcs, unit = blueprint.pcs, blueprint.unit
+    pcs, unit = observed.pcs, observed.unit
     return unit.group is None and unit.template.name == pcs.spec.template.metrics_clique(pcs.metadata.annotations)
 
 
-def _wrong_labels(blueprint: PodBlueprint, pod: Pod) -> Json:
+def _wrong_labels(observed: ObservedClique, pod: Pod) -> Json:
     """Labels of a pod that say it belongs elsewhere, with what they should say; None for one that should not be there.
 
     Only those that tell its place, by which its gang, its Service and its parents find it. The template's own stay as
     they were when the pod was made.
     """
-    unit, index = blueprint.unit, pod_index(pod)
+    unit, index = observed.unit, pod_index(pod)
     place: dict[str, str | None] = {
-        labels.PART_OF: blueprint.pcs.metadata.name,
+        labels.PART_OF: observed.pcs.metadata.name,
         labels.REPLICA_INDEX: str(unit.replica),
         labels.POD_CLIQUE: unit.fqn,
         labels.POD_GANG: unit.gang,

@@ -13,19 +13,17 @@ recreated whole (`scalinggroup.rollout`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import msgspec
 
 from grove.api import labels
 from grove.api.core import Pod
-from grove.api.podclique import PodClique, PodCliqueStatus, PodCliqueUpdateProgress, PodsSelectedToUpdate
-from grove.api.podcliqueset import PodCliqueSet
-from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.operator.podclique.pods import pod_index
-from grove.operator.shared.layout import floor, replica_of
+from grove.api.podclique import PodCliqueStatus, PodCliqueUpdateProgress, PodsSelectedToUpdate
+from grove.operator.podclique.status import ObservedClique
+from grove.operator.shared.layout import floor, pod_index
 from grove.operator.shared.rollout import (
     has_template,
     incarnation_in_effect,
@@ -72,28 +70,37 @@ class CliqueUpdateFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class CliqueStep:
-    """What the status is to record, and then the UIDs of the pods to replace."""
+class CliqueTurn:
+    """What an update and the restarts of its gang ask of a clique now.
 
-    progress: PodCliqueUpdateProgress | None
+    `progress` has to be in the status before any pod in `replace` goes: who waits for whom must outlive a crash.
+    `restart` are the pods of an earlier incarnation. Both are UIDs.
+    """
+
+    progress: PodCliqueUpdateProgress | None = None
     replace: frozenset[str] = frozenset()
+    incarnation: int = 0
+    restart: frozenset[str] = frozenset()
+
+    def must_be_recorded(self, status: PodCliqueStatus) -> bool:
+        return bool(self.replace) and self.progress != status.update_progress
 
 
-def next_rollout_step(observed: CliqueUpdateFacts, now: datetime) -> CliqueStep:
+def next_rollout_step(observed: CliqueUpdateFacts, now: datetime) -> CliqueTurn:
     progress = observed.progress
     closed = _ended(progress, now) if is_open(progress) else progress
     if not observed.rolling:
         if observed.realised != observed.target and (progress is None or _target(progress) != observed.target):
-            return CliqueStep(_begun(observed.target, now, ended=now))
-        return CliqueStep(closed)
+            return CliqueTurn(_begun(observed.target, now, ended=now))
+        return CliqueTurn(closed)
     if observed.is_member:
         # One that OnDelete left says what the clique was to become then, and would hold it there.
-        return CliqueStep(progress if progress is not None and _target(progress) == observed.target else None)
+        return CliqueTurn(progress if progress is not None and _target(progress) == observed.target else None)
     old = [pod for pod in observed.pods if pod.old]
     if not observed.chosen or (observed.realised == observed.target and not is_open(progress) and not old):
-        return CliqueStep(closed)
+        return CliqueTurn(closed)
     if not observed.has_template:
-        return CliqueStep(progress)  # new pods would be old ones: the clique itself is about to be told
+        return CliqueTurn(progress)  # new pods would be old ones: the clique itself is about to be told
     down = progress.ready_pods_selected_to_update if is_open(progress) else None
     if progress is None or _target(progress) != observed.target:
         progress = _begun(observed.target, now)
@@ -110,68 +117,37 @@ def next_rollout_step(observed: CliqueUpdateFacts, now: datetime) -> CliqueStep:
     ready = sum(pod.ready for pod in observed.pods)
     taken = spared(waiting, len(flying), ready, observed.max_unavailable, observed.min_available)
     if not old and not flying:
-        return CliqueStep(_ended(progress, now))
+        return CliqueTurn(_ended(progress, now))
     progress = _with_selection(progress, flying, taken)
-    return CliqueStep(progress, frozenset(pod.uid for pod in (*broken, *taken)))
+    return CliqueTurn(progress, frozenset(pod.uid for pod in (*broken, *taken)))
 
 
-def clique_update_facts(
-    pcs: PodCliqueSet, clique: PodClique, pods: Iterable[Pod], template_hash: str
-) -> CliqueUpdateFacts:
-    """The facts of a clique, from its pods; `template_hash` is that of its template in the set now."""
+def clique_update_facts(observed: ObservedClique) -> CliqueUpdateFacts:
+    """The facts of a clique, from its pods."""
+    pcs, clique, template_hash = observed.pcs, observed.clique, observed.template_hash
     status, target = clique.status, (pcs.status.current_generation_hash, template_hash)
-    replica = replica_of(clique.metadata) or 0
     return CliqueUpdateFacts(
         target=target,
         realised=(status.current_pod_clique_set_generation_hash, status.current_pod_template_hash),
         progress=status.update_progress,
-        pods=[_pod_state(pod, template_hash) for pod in pods if not pod.metadata.is_deleting],
+        pods=[_pod_state(pod, template_hash) for pod in observed.pods if not pod.metadata.is_deleting],
         wanted=clique.spec.replicas,
         min_available=floor(clique.spec),
-        chosen=is_chosen(pcs, replica),
+        chosen=is_chosen(pcs, observed.unit.replica),
         has_template=has_template(clique, template_hash),
         rolling=is_rolling(pcs),
-        is_member=labels.SCALING_GROUP in clique.metadata.labels,
+        is_member=observed.unit.group is not None,
         max_unavailable=max_unavailable(pcs),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CliqueTurn:
-    """What an update and the restarts of its gang ask of a clique now.
-
-    `progress` has to be in the status before any pod in `replace` goes: who waits for whom must outlive a crash.
-    `restart` are the pods of an earlier incarnation.
-    """
-
-    incarnation: int
-    progress: PodCliqueUpdateProgress | None
-    replace: frozenset[str] = frozenset()
-    restart: frozenset[str] = frozenset()
-
-    def must_be_recorded(self, status: PodCliqueStatus) -> bool:
-        return bool(self.replace) and self.progress != status.update_progress
-
-
-def clique_turn(
-    pcs: PodCliqueSet,
-    clique: PodClique,
-    group: PodCliqueScalingGroup | None,
-    pods: Sequence[Pod],
-    template_hash: str,
-    now: datetime,
-    *,
-    recorded: bool = True,
-) -> CliqueTurn:
-    """The turn of a clique; `group` is the scaling group of a member.
-
-    `recorded`: the set's status names its templates as they are now. Until then nothing moves.
-    """
-    incarnation = incarnation_in_effect(pcs, clique, group, template_hash)
-    step = CliqueStep(clique.status.update_progress)
-    if recorded:
-        step = next_rollout_step(clique_update_facts(pcs, clique, pods, template_hash), now)
-    return CliqueTurn(incarnation, step.progress, step.replace, left_behind(pods, incarnation))
+def clique_turn(observed: ObservedClique, now: datetime) -> CliqueTurn:
+    """The turn of a clique. Until the set's status names its templates as they are now, no update moves."""
+    incarnation = incarnation_in_effect(observed.pcs, observed.clique, observed.group, observed.template_hash)
+    turn = CliqueTurn(observed.clique.status.update_progress)
+    if observed.recorded:
+        turn = next_rollout_step(clique_update_facts(observed), now)
+    return replace(turn, incarnation=incarnation, restart=left_behind(observed.pods, incarnation))
 
 
 def _pod_state(pod: Pod, template_hash: str) -> PodState:

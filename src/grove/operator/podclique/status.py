@@ -6,8 +6,8 @@ the latter as still starting, which hides both from gang termination.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
@@ -32,13 +32,46 @@ from grove.api.core import Pod
 from grove.api.meta import Conditions
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
-from grove.operator.shared.layout import floor
+from grove.api.podgang import PodGang
+from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.backends.base import Backend
+from grove.operator.shared.layout import Unit, floor
 from grove.operator.shared.outcome import Outcome, with_outcome
-from grove.operator.shared.rollout import is_open
+from grove.operator.shared.rollout import has_template, is_open
 
+GoneSince = Callable[[str], datetime | None]
+"""Since when a node is missing, by its name; None for a node that is there."""
 BELOW_MINIMUM = "BelowMinAvailable"
 """The condition of a clique or group that runs, as it was asked to, with less than its minAvailable."""
 REPLICAS_BELOW_MIN_AVAILABLE = "ReplicasBelowMinAvailable"
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedClique:
+    """What was read about a clique that its set wants.
+
+    `base_scheduled`: the base gang of a scaled gang has its minimum on nodes. `recorded`: the set's status names its
+    templates as they are now. `stuck` are the uids of pods that wait for more of a parent than it has, `loads` what
+    pods have to do, by name, as far as is known. `core_nodes` are the labels of the nodes on which pods stand that the
+    gang needs, a node as often as it has such pods.
+    """
+
+    clique: PodClique
+    pcs: PodCliqueSet
+    unit: Unit
+    pods: Sequence[Pod]
+    backend: Backend | None
+    template_hash: str
+    recorded: bool = True
+    group: PodCliqueScalingGroup | None = None
+    gang: PodGang | None = None
+    base_scheduled: bool = True
+    parent_replicas: Mapping[str, int] = field(default_factory=dict)
+    stuck: frozenset[str] = frozenset()
+    loads: Mapping[str, float] = field(default_factory=dict)
+    core_nodes: Sequence[Mapping[str, str]] = ()
+    gone_since: GoneSince = lambda node: None
+    startup_image: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +110,10 @@ def has_errored(pod: Pod) -> bool:
     return pod.status.phase == "Failed" or any(last is not None and last.exit_code != 0 for last in ends)
 
 
-def clique_status(
-    clique: PodClique, pods: Iterable[Pod], pcs: PodCliqueSet, template_hash: str, outcome: Outcome, now: datetime
-) -> PodCliqueStatus:
-    """What the status should say; equal to the clique's own when there is nothing to write.
-
-    `template_hash` is the hash of the clique's template as the set has it now.
-    """
-    pods = [pod for pod in pods if not pod.metadata.is_deleting]
+def clique_status(observed: ObservedClique, outcome: Outcome, now: datetime) -> PodCliqueStatus:
+    """What the status should say; equal to the clique's own when there is nothing to write."""
+    clique, pcs = observed.clique, observed.pcs
+    pods = [pod for pod in observed.pods if not pod.metadata.is_deleting]
     counts = count_pods(pods)
     before = clique.status
     updated = _updated_pods(clique, pods)
@@ -101,7 +130,7 @@ def clique_status(
         conditions=_conditions(clique, counts, now),
     )
     after = with_outcome(after, before, outcome, outcome, now)
-    return _with_realised_hashes(after, clique, pcs, template_hash)
+    return _with_realised_hashes(after, observed)
 
 
 def is_available(clique: PodClique) -> bool:
@@ -111,7 +140,7 @@ def is_available(clique: PodClique) -> bool:
 def has_hashes(clique: PodClique, template_hash: str, generation: str) -> bool:
     """Whether a clique has fully become what its template says now."""
     return (
-        clique.metadata.labels.get(labels.POD_TEMPLATE_HASH) == template_hash
+        has_template(clique, template_hash)
         and clique.status.current_pod_template_hash == template_hash
         and clique.status.current_pod_clique_set_generation_hash == generation
     )
@@ -173,17 +202,15 @@ def _updated_pods(clique: PodClique, pods: Iterable[Pod]) -> int | None:
     return sum(pod.metadata.labels.get(labels.POD_TEMPLATE_HASH) == target for pod in pods)
 
 
-def _with_realised_hashes(
-    status: PodCliqueStatus, clique: PodClique, pcs: PodCliqueSet, template_hash: str
-) -> PodCliqueStatus:
+def _with_realised_hashes(status: PodCliqueStatus, observed: ObservedClique) -> PodCliqueStatus:
     """The hashes move on only when every pod is from the new template and no update is open."""
     progress = status.update_progress
     if status.updated_replicas != status.replicas or is_open(progress):
         return status
     if progress is not None:
         template, generation = progress.pod_template_hash, progress.pod_clique_set_generation_hash
-    elif clique.metadata.labels.get(labels.POD_TEMPLATE_HASH) == template_hash:
-        template, generation = template_hash, pcs.status.current_generation_hash
+    elif has_template(observed.clique, observed.template_hash):
+        template, generation = observed.template_hash, observed.pcs.status.current_generation_hash
     else:
         return status
     return msgspec.structs.replace(

@@ -156,6 +156,12 @@ def group_replica_of(meta: ObjectMeta) -> int | None:
     return _index(meta, labels.SCALING_GROUP_REPLICA_INDEX)
 
 
+def pod_index(pod: Pod) -> int | None:
+    """The index of a pod within its clique: the end of its hostname, else its label."""
+    index = names.find_pod_index(pod.spec.hostname)
+    return index if index is not None else _index(pod.metadata, labels.POD_INDEX)
+
+
 def replica_layouts(pcs: PodCliqueSet, replica: int, group_replicas: GroupReplicas) -> Iterator[GangLayout]:
     """The gangs of one replica.
 
