@@ -43,7 +43,7 @@ from grove.operator.podclique.pods import PodPlan, plan_pods
 from grove.operator.podclique.rollout import CliqueTurn
 from grove.operator.podclique.status import ObservedClique, clique_status
 from grove.operator.podcliqueset.status import ObservedSet, set_status
-from grove.operator.podgang.gangs import GangContext, WantedGang, is_scheduled, wanted_gang
+from grove.operator.podgang.gangs import ObservedGang, WantedGang, is_scheduled, wanted_gang
 from grove.operator.podgang.status import gang_status
 from grove.operator.scalinggroup.status import ObservedGroup, group_status
 from grove.operator.shared import children
@@ -71,11 +71,11 @@ def gang_layouts(pcs: PodCliqueSet, group_replicas: GroupReplicas) -> list[GangL
 
 
 def wanted_gangs(
-    context: GangContext, group_replicas: GroupReplicas, existing: Mapping[str, PodGang]
+    observed: ObservedGang, group_replicas: GroupReplicas, existing: Mapping[str, PodGang]
 ) -> list[WantedGang]:
-    """All PodGangs that a set wants."""
-    layouts = gang_layouts(context.pcs, group_replicas)
-    found = (wanted_gang(context, layout, existing.get(layout.name)) for layout in layouts)
+    """All PodGangs that a set wants; `observed` is what they have in common."""
+    layouts = gang_layouts(observed.pcs, group_replicas)
+    found = (wanted_gang(replace(observed, layout=one, gang=existing.get(one.name))) for one in layouts)
     return [gang for gang in found if gang is not None]
 
 
@@ -185,8 +185,8 @@ class PureGraph:
             self._sync_clique(pcs, clique, hashes)
         gangs = {gang.metadata.name: gang for gang in self.all(PodGang)}
         cliques = {clique.metadata.name: clique for clique in self.all(PodClique)}
-        context = GangContext(pcs, self.backend, cliques, self.pods_of, self.binding, self.topology_enabled)
-        wanted = wanted_gangs(context, live_replicas(self.all(PodCliqueScalingGroup)), gangs)
+        common = ObservedGang(pcs, self.backend, None, None, cliques, self.pods_of, self.binding, self.topology_enabled)
+        wanted = wanted_gangs(common, live_replicas(self.all(PodCliqueScalingGroup)), gangs)
         self._sync(PodGang, pcs, [gang.object for gang in wanted])
         for one in wanted:
             gang = self.get(PodGang, one.name)

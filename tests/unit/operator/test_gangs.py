@@ -18,7 +18,7 @@ from grove.backends.base import Backend
 from grove.backends.grove import GroveBackend
 from grove.backends.kube import KubeBackend
 from grove.operator.podgang.gangs import (
-    GangContext,
+    ObservedGang,
     WantedGang,
     find_gang_layout,
     gate_removal,
@@ -54,9 +54,9 @@ def gangs_of(
     def pods_of(fqn: str) -> list[Pod]:
         return [one for one in pods if one.metadata.labels["grove.io/podclique"] == fqn]
 
-    context = GangContext(observed, backend or GroveBackend(), cliques, pods_of, topology, enabled)
+    seen = ObservedGang(observed, backend or GroveBackend(), None, None, cliques, pods_of, topology, enabled)
     known = {existing.metadata.name: existing} if existing is not None else {}
-    return {one.name: one for one in wanted_gangs(context, live_replicas([]), known)}
+    return {one.name: one for one in wanted_gangs(seen, live_replicas([]), known)}
 
 
 def pods_of_pair(*, gang: str = "d-0", **facts: bool) -> list[Pod]:

@@ -23,8 +23,8 @@ from grove.kube.clock import loop_time
 from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, NotLeader
 from grove.kube.writes import namespace_ends
-from grove.operator.podgang.gangs import find_gang_layout
-from grove.operator.podgang.plan import GangPlan, ObservedGang, plan_gang
+from grove.operator.podgang.gangs import ObservedGang, find_gang_layout
+from grove.operator.podgang.plan import GangPlan, plan_gang
 from grove.operator.shared.cluster.children_writer import Taken, check_owner, taken
 from grove.operator.shared.cluster.deps import Deps, GangKey
 from grove.operator.shared.cluster.scheduler_objects import SchedulerObjects
@@ -79,12 +79,8 @@ class PodGangController:
 
     def _observe(self, key_: GangKey, pcs: PodCliqueSet, backend: Backend) -> ObservedGang:
         layout = find_gang_layout(pcs, key_.name, lambda fqn, config: self._sets.group_replicas(pcs, fqn, config))
-        return ObservedGang(
-            pcs,
-            self._cache.get(PodGang, Key(key_.namespace, key_.name)),
-            layout,
-            self._sets.gang_context(pcs, backend, layout) if layout is not None else None,
-        )
+        gang = self._cache.get(PodGang, Key(key_.namespace, key_.name))
+        return self._sets.observed_gang(pcs, backend, gang, layout)
 
     async def _apply(self, key_: GangKey, plan: GangPlan, backend: Backend) -> Result:
         pcs, batches = plan.observed.pcs, self._deps.status_batches

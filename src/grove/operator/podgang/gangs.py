@@ -47,30 +47,35 @@ class WantedGang:
 
 
 @dataclass(frozen=True, slots=True)
-class GangContext:
-    """What all gangs of a set are made from. `binding` is None where topology is off or the binding is missing."""
+class ObservedGang:
+    """What was read about a gang: what is there under its name, and what it is to be made from.
+
+    `layout` is None when the set does not want a gang of this name, `binding` where topology is off or it is missing.
+    """
 
     pcs: PodCliqueSet
     backend: Backend
+    gang: PodGang | None
+    layout: GangLayout | None
     cliques: Mapping[str, PodClique]
     pods_of: PodsOf
     binding: ClusterTopologyBinding | None = None
     topology_enabled: bool = False
 
 
-def wanted_gang(context: GangContext, layout: GangLayout, existing: PodGang | None) -> WantedGang | None:
-    """One PodGang; `existing` is what is there under its name, whose Grove-owned metadata stays.
+def wanted_gang(observed: ObservedGang) -> WantedGang | None:
+    """One PodGang; the Grove-owned metadata of what is there under its name stays.
 
-    None for a gang in which every clique is scaled to zero.
+    None for a gang that the set does not want, or in which every clique is scaled to zero.
     """
-    pcs = context.pcs
-    units = [unit for unit in layout.units if _asked_for(context, unit) > 0]
-    if not units:
+    pcs, layout, existing = observed.pcs, observed.layout, observed.gang
+    units = [unit for unit in layout.units if _asked_for(observed, unit) > 0] if layout is not None else []
+    if layout is None or not units:
         return None
     missing: list[str] = []
-    groups = [_pod_group(context, layout, unit, missing) for unit in units]
+    groups = [_pod_group(observed, layout, unit, missing) for unit in units]
     spec: Json = {"podgroups": groups}
-    constraint, configs = _constraints(context, layout, units)
+    constraint, configs = _constraints(observed, layout, units)
     if constraint:
         spec["topologyConstraint"] = constraint
     if configs:
@@ -82,14 +87,14 @@ def wanted_gang(context: GangContext, layout: GangLayout, existing: PodGang | No
     annotations = labelsets.gang_annotations(
         meta.annotations if meta else {}, pcs.metadata.annotations, topology_name(pcs) if constrained else ""
     )
-    pods = [pod for unit in units for pod in context.pods_of(unit.fqn)]
+    pods = [pod for unit in units for pod in observed.pods_of(unit.fqn)]
     metadata = {
         "name": layout.name,
         "namespace": pcs.metadata.namespace,
         "labels": labelsets.pod_gang(
-            meta.labels if meta else {}, pcs.metadata.labels, pcs.metadata.name, context.backend.name
+            meta.labels if meta else {}, pcs.metadata.labels, pcs.metadata.name, observed.backend.name
         ),
-        "annotations": {**annotations, **context.backend.gang_annotations(pcs, existing, pods)},
+        "annotations": {**annotations, **observed.backend.gang_annotations(pcs, existing, pods)},
         "ownerReferences": owned_by(pcs),
     }
     return WantedGang(layout, PodGang.RESOURCE.manifest(metadata, spec=spec), ", ".join(missing))
@@ -186,15 +191,15 @@ def _bound_to(pod: Pod, node_labels: Mapping[str, str]) -> list[Json]:
     return found
 
 
-def _asked_for(context: GangContext, unit: Unit) -> int:
+def _asked_for(observed: ObservedGang, unit: Unit) -> int:
     """Pods a clique is to have: by the live object, or by the template while there is none."""
-    live = context.cliques.get(unit.fqn)
+    live = observed.cliques.get(unit.fqn)
     return (unit.template.spec if live is None or live.metadata.is_deleting else live.spec).replicas
 
 
-def _pod_group(context: GangContext, layout: GangLayout, unit: Unit, missing: list[str]) -> Json:
-    pods, wanted = referenced(context.pods_of(unit.fqn), layout.name), _asked_for(context, unit)
-    clique = context.cliques.get(unit.fqn)
+def _pod_group(observed: ObservedGang, layout: GangLayout, unit: Unit, missing: list[str]) -> Json:
+    pods, wanted = referenced(observed.pods_of(unit.fqn), layout.name), _asked_for(observed, unit)
+    clique = observed.cliques.get(unit.fqn)
     if clique is None or clique.metadata.is_deleting:
         missing.append(f"PodClique {unit.fqn}")
     elif len(pods) < wanted:
@@ -204,28 +209,28 @@ def _pod_group(context: GangContext, layout: GangLayout, unit: Unit, missing: li
         "minReplicas": min(min_pods(unit.template), wanted),
         "podReferences": [{"namespace": pod.metadata.namespace, "name": pod.metadata.name} for pod in pods],
     }
-    constraint = _translated(context, unit.template.topology_constraint)
+    constraint = _translated(observed, unit.template.topology_constraint)
     if constraint:
         group["topologyConstraint"] = constraint
     return group
 
 
-def _constraints(context: GangContext, layout: GangLayout, units: list[Unit]) -> tuple[Json | None, list[Json]]:
+def _constraints(observed: ObservedGang, layout: GangLayout, units: list[Unit]) -> tuple[Json | None, list[Json]]:
     """The gang's own constraint and those of its scaling-group replicas.
 
     A base gang holds the set's constraint and one config a replica of each constrained group. A scaled gang is such a
     replica, so its group's constraint is the gang's; without one the set's applies.
     """
-    template = context.pcs.spec.template
-    if not context.topology_enabled:
+    template = observed.pcs.spec.template
+    if not observed.topology_enabled:
         return None, []
     if layout.scaled is not None:
-        return _translated(context, layout.scaled.config.topology_constraint or template.topology_constraint), []
+        return _translated(observed, layout.scaled.config.topology_constraint or template.topology_constraint), []
     configs: list[Json] = []
     for config in template.pod_clique_scaling_groups:
         if config.topology_constraint is None:
             continue
-        constraint = _translated(context, config.topology_constraint)
+        constraint = _translated(observed, config.topology_constraint)
         for index in range(config.min_available):
             members = [
                 unit.fqn
@@ -233,11 +238,11 @@ def _constraints(context: GangContext, layout: GangLayout, units: list[Unit]) ->
                 if unit.group is not None and unit.group.config.name == config.name and unit.group.replica == index
             ]
             if members:
-                fqn = names.scaling_group(context.pcs.metadata.name, layout.replica, config.name)
+                fqn = names.scaling_group(observed.pcs.metadata.name, layout.replica, config.name)
                 entry: Json = {"name": names.group_replica(fqn, index), "podGroupNames": members}
                 configs.append({**entry, "topologyConstraint": constraint} if constraint else entry)
-    return _translated(context, template.topology_constraint), configs
+    return _translated(observed, template.topology_constraint), configs
 
 
-def _translated(context: GangContext, constraint: TopologyConstraint | None) -> Json | None:
-    return translated(constraint, context.binding) if context.topology_enabled else None
+def _translated(observed: ObservedGang, constraint: TopologyConstraint | None) -> Json | None:
+    return translated(constraint, observed.binding) if observed.topology_enabled else None

@@ -16,14 +16,12 @@ from grove.api.conditions import SCHEDULER_OBJECTS_READY
 from grove.api.core import Pod
 from grove.api.meta import Json, find_condition
 from grove.api.patch import apply_merge_patch
-from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang, PodGangStatus
 from grove.backends import base
 from grove.backends.base import Backend, GangObjectsState
-from grove.operator.podgang.gangs import GangContext, WantedGang, referenced, wanted_gang
+from grove.operator.podgang.gangs import ObservedGang, WantedGang, referenced, wanted_gang
 from grove.operator.podgang.status import gang_status, is_trouble
 from grove.operator.shared.diff import adoption, is_controlled_by, is_left_behind, is_orphan, needed_patch
-from grove.operator.shared.layout import GangLayout
 from grove.operator.shared.outcome import Notice
 from grove.operator.shared.status_batching import ALL_PODS_S, FIRST_PODS_S, PROGRESS_S, gang_news
 
@@ -32,19 +30,6 @@ NOT_ENFORCED = GangObjectsState(
     base.NOT_ENFORCED,
     "the scheduler bound part of the gang and not the rest: its own feature gates for gangs may be off",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedGang:
-    """What was read about a gang: what is there under its name, and what it is to be made from.
-
-    `layout` and `context` are None when the set does not want a gang of this name.
-    """
-
-    pcs: PodCliqueSet
-    gang: PodGang | None
-    layout: GangLayout | None = None
-    context: GangContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +59,8 @@ class GangPlan:
 
     def pods_of(self, gang: PodGang) -> list[Pod]:
         """The pods that a gang lists and that are there to stay."""
-        context = self.observed.context
-        if context is None:
-            return []
-        found = (referenced(context.pods_of(group.name), gang.metadata.name) for group in gang.spec.podgroups)
+        groups, pods_of = gang.spec.podgroups, self.observed.pods_of
+        found = (referenced(pods_of(group.name), gang.metadata.name) for group in groups)
         return [pod for pods in found for pod in pods]
 
     def doubted(
@@ -89,10 +72,9 @@ class GangPlan:
 
     def status(self, gang: PodGang, backend: Backend, state: GangObjectsState | None) -> PodGangStatus:
         """The status of a gang that is as wanted; `gang` is what is there now."""
-        wanted, context = self.wanted, self.observed.context
-        if wanted is None or context is None:
+        if self.wanted is None:
             return gang.status
-        return gang_status(gang, wanted, backend, context.pods_of, self.now, state)
+        return gang_status(gang, self.wanted, backend, self.observed.pods_of, self.now, state)
 
     def is_news(self, before: PodGangStatus, after: PodGangStatus, backend: Backend) -> bool:
         """Whether somebody waits for this status; else it may wait for more to report."""
@@ -114,10 +96,10 @@ class GangPlan:
 
 def plan_gang(observed: ObservedGang, now: datetime) -> GangPlan:
     """The plan for a gang of a set that stays."""
-    pcs, gang, layout, context = observed.pcs, observed.gang, observed.layout, observed.context
+    pcs, gang = observed.pcs, observed.gang
     if gang is not None and (gang.metadata.is_deleting or is_left_behind(gang, pcs)):
         return GangPlan(observed, now, "nothing")  # when it is gone, its deletion brings us back
-    wanted = wanted_gang(context, layout, gang) if context is not None and layout is not None else None
+    wanted = wanted_gang(observed)
     if gang is not None and wanted is not None and is_orphan(gang, wanted.object):
         return GangPlan(observed, now, "adopt", wanted, adoption(wanted.object, gang))
     if gang is not None and not is_controlled_by(gang, pcs):
@@ -125,16 +107,16 @@ def plan_gang(observed: ObservedGang, now: datetime) -> GangPlan:
     if wanted is None:
         return GangPlan(observed, now, "nothing" if gang is None else "remove")
     patch = needed_patch(wanted.object, gang) if gang is not None else None
-    wait_s = _wait_s(gang, wanted, context) if (gang is None or patch) and wanted.incomplete else None
+    wait_s = _wait_s(observed, wanted) if (gang is None or patch) and wanted.incomplete else None
     return GangPlan(observed, now, "write", wanted, patch, wait_s)
 
 
-def _wait_s(gang: PodGang | None, wanted: WantedGang, context: GangContext | None) -> float:
+def _wait_s(observed: ObservedGang, wanted: WantedGang) -> float:
     """How long an incomplete gang may wait for its last pod: longest before its first, when its turn has not come.
 
     Not long where a clique met trouble: people look at the gang then, and its last pod may never come.
     """
-    if gang is not None or (context is not None and any(one.status.last_errors for one in context.cliques.values())):
+    if observed.gang is not None or any(one.status.last_errors for one in observed.cliques.values()):
         return PROGRESS_S
     has_pods = any(group["podReferences"] for group in wanted.object["spec"]["podgroups"])
     return ALL_PODS_S if has_pods else FIRST_PODS_S
