@@ -257,7 +257,7 @@ def test_a_restarted_replica_is_ahead_of_everything_in_it() -> None:
     one_group = group_of(observed, "d-0-g", replicaRestarts=[{"replicaIndex": 1, "incarnation": 7}])
     verdict = Terminations(now=(Restart(0, 3, "d-0-a"),))
 
-    status = with_set_restarts(observed, [one_clique], [one_group], verdict, NOW).status
+    status = with_set_restarts(observed, [one_clique], [one_group], verdict, NOW)
 
     assert find_restart(status.replica_restarts, 0).incarnation == 8
     assert status.gang_restarts == 3

@@ -134,6 +134,6 @@ def plan_set(observed: ObservedSet, now: datetime) -> SetPlan:
     after, stalls_s = with_progress_time(structs.replace(after, conditions=conditions), observed, now)
     judged = structs.replace(pcs, status=after)
     terminated = set_replicas_to_restart(judged, cliques, groups, now, observed.moment)
-    after = with_set_restarts(judged, cliques, groups, terminated, now).status
+    after = with_set_restarts(judged, cliques, groups, terminated, now)
     next_look_s = min((at for at in (stalls_s, terminated.wait_s) if at is not None), default=None)
     return SetPlan(observed, now, terminated, after, next_look_s)

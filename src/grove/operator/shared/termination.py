@@ -10,9 +10,10 @@ restart. Upstream guesses that from times, and so recycles for ever what never f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 
@@ -36,9 +37,9 @@ from grove.api.conditions import (
 from grove.api.duration import InvalidDuration, parse
 from grove.api.meta import Condition, Conditions, ObjectMeta, find_condition, is_true
 from grove.api.podclique import PodClique, PodCliqueStatus
-from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
-from grove.operator.shared.layout import group_replica_of, standalone_names
+from grove.operator.shared.layout import group_replica_of, living, replica_of, standalone_names
 from grove.operator.shared.rollout import (
     Restarts,
     find_restart,
@@ -143,9 +144,7 @@ def set_replicas_to_restart(
 
     A replica that lacks one of its standalone cliques is being built, and is left alone.
     """
-    live = {clique.metadata.name: clique for clique in cliques if not clique.metadata.is_deleting}
-    found = {group.metadata.name: group for group in groups if not group.metadata.is_deleting}
-    configs = pcs.spec.template.pod_clique_scaling_groups
+    live, found, configs = living(cliques), living(groups), pcs.spec.template.pod_clique_scaling_groups
     breaches: dict[int, list[Breach]] = {}
     names_of = standalone_names(pcs)
     for replica in range(pcs.spec.replicas):
@@ -165,16 +164,8 @@ def with_group_restarts(
     pcs: PodCliqueSet, group: PodCliqueScalingGroup, replica: int, verdict: Terminations, now: datetime
 ) -> PodCliqueScalingGroupStatus:
     """The group's status with the verdict in it; writing it is what restarts the replicas."""
-    status, restarts = group.status, group.status.replica_restarts
-    for one in verdict.now:
-        incarnation = group_replica_incarnation(pcs, replica, group, one.index) + 1
-        restarts = _restarted(restarts, one, incarnation, now)
-    return msgspec.structs.replace(
-        status,
-        replica_restarts=restarts,
-        gang_restarts=status.gang_restarts + len(verdict.now),
-        conditions=_with_exhausted(status.conditions, verdict, max_gang_restarts(pcs), now),
-    )
+    incarnations = [group_replica_incarnation(pcs, replica, group, one.index) for one in verdict.now]
+    return _with_restarts(group.status, pcs, verdict, incarnations, now)
 
 
 def with_set_restarts(
@@ -183,24 +174,36 @@ def with_set_restarts(
     groups: Iterable[PodCliqueScalingGroup],
     verdict: Terminations,
     now: datetime,
-) -> PodCliqueSet:
-    """The set with the verdict in its status; writing that is what restarts the replicas."""
-    cliques, groups, status = list(cliques), list(groups), pcs.status
-    restarts: Restarts = status.replica_restarts
+) -> PodCliqueSetStatus:
+    """The set's status with the verdict in it; writing that is what restarts the replicas."""
+    parts: list[PodClique | PodCliqueScalingGroup] = [*cliques, *groups]
+    incarnations: list[int] = []
     for one in verdict.now:
         known = [replica_incarnation(pcs, one.index)]
-        known += (clique.status.incarnation for clique in cliques if _is_of(clique, one.index))
-        for group in groups:
-            if _is_of(group, one.index):
-                known += (entry.incarnation for entry in group.status.replica_restarts)
-        restarts = _restarted(restarts, one, max(known) + 1, now)
-    status = msgspec.structs.replace(
+        for part in (part for part in parts if replica_of(part.metadata) == one.index):
+            if isinstance(part, PodClique):
+                known.append(part.status.incarnation)
+            else:
+                known += (entry.incarnation for entry in part.status.replica_restarts)
+        incarnations.append(max(known))
+    return _with_restarts(pcs.status, pcs, verdict, incarnations, now)
+
+
+S = TypeVar("S", PodCliqueScalingGroupStatus, PodCliqueSetStatus)
+
+
+def _with_restarts(status: S, pcs: PodCliqueSet, verdict: Terminations, known: Sequence[int], now: datetime) -> S:
+    """The status with each restart of the verdict in it, above the incarnation that is known of its replica."""
+    restarts: Restarts = status.replica_restarts
+    for one, incarnation in zip(verdict.now, known, strict=True):
+        counts = {"incarnation": incarnation + 1, "gang_restarts": one.count}
+        restarts = restarted(restarts, one.index, **counts, last_gang_restart_time=now)
+    return msgspec.structs.replace(
         status,
         replica_restarts=restarts,
         gang_restarts=status.gang_restarts + len(verdict.now),
         conditions=_with_exhausted(status.conditions, verdict, max_gang_restarts(pcs), now),
     )
-    return msgspec.structs.replace(pcs, status=status)
 
 
 def with_clique_memory(status: PodCliqueStatus, incarnation: int, now: datetime) -> PodCliqueStatus:
@@ -231,10 +234,6 @@ def with_group_memory(
         message = "its minimum has been whole since the last restart"
         conditions = with_condition(conditions, WAS_HEALTHY, TRUE, MINIMUM_WAS_HEALTHY, message, now)
     return msgspec.structs.replace(status, conditions=conditions, incarnation=incarnation)
-
-
-def _restarted(restarts: Restarts, one: Restart, incarnation: int, now: datetime) -> Restarts:
-    return restarted(restarts, one.index, incarnation=incarnation, gang_restarts=one.count, last_gang_restart_time=now)
 
 
 def _due(pcs: PodCliqueSet, breaches: dict[int, list[Breach]], restarts: Restarts, now: datetime) -> Terminations:
@@ -297,7 +296,3 @@ def _with_exhausted(conditions: Conditions, verdict: Terminations, limit: int | 
     which = ", ".join(map(str, verdict.exhausted))
     message = f"replica {which} stays in breach after {limit} restarts, all that {labels.MAX_GANG_RESTARTS} allows"
     return with_condition(conditions, GANG_RESTARTS_EXHAUSTED, TRUE, MAXIMUM_REACHED, message, now)
-
-
-def _is_of(obj: PodClique | PodCliqueScalingGroup, replica: int) -> bool:
-    return obj.metadata.labels.get(labels.REPLICA_INDEX) == str(replica)
