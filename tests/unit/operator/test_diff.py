@@ -74,6 +74,24 @@ CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utili
             id="what left the template leaves the clique",
         ),
         pytest.param(
+            clique(podSpec={"nodeSelector": None}),
+            clique(podSpec={"nodeSelector": {"a": "b"}}),
+            {"spec": {"podSpec": {"nodeSelector": None}}},
+            id="null is nothing: what was there goes",
+        ),
+        pytest.param(
+            clique(podSpec={"containers": [{"name": "c", "resources": None}]}),
+            clique(podSpec={"containers": [{"name": "c", "resources": {"limits": {"cpu": "1"}}}]}),
+            {"spec": {"podSpec": {"containers": [{"name": "c", "resources": None}]}}},
+            id="also in a list",
+        ),
+        pytest.param(
+            clique(podSpec={"nodeSelector": None, "containers": [{"name": "c", "resources": None}]}),
+            clique(podSpec={"containers": [{"name": "c"}], "tolerations": None}),
+            None,
+            id="null is nothing: nothing was there",
+        ),
+        pytest.param(
             clique(), clique(startsAfter=["x"]), {"spec": {"startsAfter": None}}, id="a parent that is gone is removed"
         ),
         pytest.param(

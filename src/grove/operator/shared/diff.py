@@ -163,18 +163,21 @@ def finalizer_patch(finalizers: Sequence[str], resource_version: str, name: str,
 
 
 _SAME: Any = object()
+_ITEM = "[]"
+"""In a path: an item of a list. Lists are replaced whole, so only the law of the list itself counts inside."""
 
 
 def _patch_map(wanted: Json, observed: Json, rules: Ownership, path: Path, mode: str) -> Json:
     patch: Json = {}
+    wanted = {key: value for key, value in wanted.items() if value is not None}
     for key, value in wanted.items():
         here = (*path, key)
-        if here in rules.left or here in _AT_CREATION or value is None:
+        if here in rules.left or here in _AT_CREATION:
             continue
         change = _change(value, observed.get(key), rules, here, _mode(rules, here, mode))
         if change is not _SAME:
             patch[key] = change
-    for key in (key for key in observed if key not in wanted):
+    for key in (key for key in observed if key not in wanted and observed[key] is not None):
         here = (*path, key)
         ours = _mode(rules, here, mode)
         if ours == "named" or here in rules.left or (mode == "whole" and _is_blank(observed[key])):
@@ -192,44 +195,34 @@ def _change(wanted: Any, observed: Any, rules: Ownership, path: Path, mode: str)
     if wanted == observed:
         return _SAME
     if isinstance(wanted, Mapping):
-        if not isinstance(observed, Mapping):
-            if observed is None and not wanted and (mode != "exact" or path in rules.exact):
-                return _SAME
-            return dict(wanted)
-        return _patch_map(dict(wanted), dict(observed), rules, path, mode) or _SAME
-    if path in rules.unordered and isinstance(observed, Sequence):
-        return _SAME if _has_same_items(wanted, observed, rules, mode) else wanted
-    return _SAME if _equal(wanted, observed, rules, mode) else wanted
+        if isinstance(observed, Mapping):
+            return _patch_map(dict(wanted), dict(observed), rules, path, mode) or _SAME
+        is_same = observed is None and not wanted and (mode != "exact" or path in rules.exact)
+    elif mode != "exact" and _is_blank(wanted) and _is_blank(observed):
+        is_same = True
+    elif isinstance(wanted, list | tuple) and isinstance(observed, list | tuple):
+        is_same = _has_same_items(wanted, observed, rules, path, mode)
+    else:
+        holder = path[-2] if len(path) > 1 else ""
+        is_same = holder in rules.amounts and _is_same_amount(wanted, observed)
+    return _SAME if is_same else wanted
 
 
-def _has_same_items(wanted: Sequence[Any], observed: Sequence[Any], rules: Ownership, mode: str) -> bool:
+def _has_same_items(wanted: Sequence[Any], observed: Sequence[Any], rules: Ownership, path: Path, mode: str) -> bool:
+    def is_same(one: Any, other: Any) -> bool:
+        return _change(one, other, rules, (*path, _ITEM), mode) is _SAME
+
+    if len(wanted) != len(observed):
+        return False
+    if path not in rules.unordered:
+        return all(map(is_same, wanted, observed))
     rest = list(observed)
     for one in wanted:
-        at = next((at for at, other in enumerate(rest) if _equal(one, other, rules, mode)), None)
+        at = next((at for at, other in enumerate(rest) if is_same(one, other)), None)
         if at is None:
             return False
         del rest[at]
-    return not rest
-
-
-def _equal(wanted: Any, observed: Any, rules: Ownership, mode: str, within: str = "") -> bool:
-    """`within` is the name of the map that holds the two."""
-    if mode != "exact" and _is_blank(wanted) and _is_blank(observed):
-        return True
-    if isinstance(wanted, Mapping) and isinstance(observed, Mapping):
-        if mode == "exact" and wanted.keys() != observed.keys():
-            return False
-        if mode == "whole" and any(not _is_blank(observed[key]) for key in observed.keys() - wanted.keys()):
-            return False
-        return all(
-            _equal(value, observed.get(key), rules, mode, key if isinstance(value, Mapping) else within)
-            for key, value in wanted.items()
-        )
-    if isinstance(wanted, list | tuple) and isinstance(observed, list | tuple):
-        return len(wanted) == len(observed) and all(
-            _equal(one, other, rules, mode) for one, other in zip(wanted, observed, strict=True)
-        )
-    return bool(wanted == observed) or (within in rules.amounts and _is_same_amount(wanted, observed))
+    return True
 
 
 def _is_same_amount(wanted: Any, observed: Any) -> bool:
