@@ -8,7 +8,6 @@ from datetime import datetime
 
 import msgspec
 
-from grove.api import names
 from grove.api.conditions import (
     DISRUPTION_TARGET,
     FALSE,
@@ -28,6 +27,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.operator.podclique.status import is_available, is_updated
 from grove.operator.shared.layout import (
     PodsOf,
+    group_names,
     is_group_available,
     living,
     no_pods,
@@ -72,13 +72,12 @@ class SetReplica:
         hashes: Mapping[str, str],
         generation: str,
     ) -> None:
-        configs = pcs.spec.template.pod_clique_scaling_groups
-        fqns = (names.scaling_group(pcs.metadata.name, index, config.name) for config in configs)
+        groups = group_names(pcs, index)
         found = [(clique, hashes[template]) for fqn, template in standalone if (clique := find_clique(fqn)) is not None]
         self.index = index
         self.cliques = [clique for clique, _ in found]
-        self.groups = [group for fqn in fqns if (group := find_group(fqn)) is not None]
-        self.cliques_total, self.groups_total = len(standalone), len(configs)
+        self.groups = [group for fqn, _ in groups if (group := find_group(fqn)) is not None]
+        self.cliques_total, self.groups_total = len(standalone), len(groups)
         self.cliques_updated = sum(is_updated(clique, hash_, generation) for clique, hash_ in found)
         self.groups_updated = sum(
             group.status.current_pod_clique_set_generation_hash == generation for group in self.groups

@@ -27,6 +27,7 @@ from grove.operator.shared.layout import (
     Unit,
     find_replica,
     find_scaled_layout,
+    group_names,
     min_pods,
     replica_layouts,
 )
@@ -227,7 +228,7 @@ def _constraints(observed: ObservedGang, layout: GangLayout, units: list[Unit]) 
     if layout.scaled is not None:
         return _translated(observed, layout.scaled.config.topology_constraint or template.topology_constraint), []
     configs: list[Json] = []
-    for config in template.pod_clique_scaling_groups:
+    for fqn, config in group_names(observed.pcs, layout.replica):
         if config.topology_constraint is None:
             continue
         constraint = _translated(observed, config.topology_constraint)
@@ -238,7 +239,6 @@ def _constraints(observed: ObservedGang, layout: GangLayout, units: list[Unit]) 
                 if unit.group is not None and unit.group.config.name == config.name and unit.group.replica == index
             ]
             if members:
-                fqn = names.scaling_group(observed.pcs.metadata.name, layout.replica, config.name)
                 entry: Json = {"name": names.group_replica(fqn, index), "podGroupNames": members}
                 configs.append({**entry, "topologyConstraint": constraint} if constraint else entry)
     return _translated(observed, template.topology_constraint), configs

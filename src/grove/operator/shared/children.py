@@ -19,7 +19,7 @@ from grove.api.podcliqueset import AdoptedHash, PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.shared.claims import find_mnnvl_group, with_mnnvl_claim
 from grove.operator.shared.diff import owned_by
-from grove.operator.shared.layout import Unit, group_config_of, member_units, replica_of, standalone_units
+from grove.operator.shared.layout import Unit, group_config_of, group_names, member_units, replica_of, standalone_units
 from grove.operator.shared.startup import has_start_order, parents
 
 
@@ -117,9 +117,8 @@ def _autoscalers(pcs: PodCliqueSet, replica: int) -> Iterator[Json]:
     for unit in standalone_units(pcs, replica):
         if (scaling := unit.template.spec.auto_scaling_config) is not None:
             yield _autoscaler(pcs, PodClique, unit.fqn, scaling, unit.template.spec.replicas)
-    for config in pcs.spec.template.pod_clique_scaling_groups:
+    for fqn, config in group_names(pcs, replica):
         if config.scale_config is not None:
-            fqn = names.scaling_group(pcs.metadata.name, replica, config.name)
             yield _autoscaler(pcs, PodCliqueScalingGroup, fqn, config.scale_config, config.replicas)
 
 
@@ -165,8 +164,7 @@ def wanted_groups(pcs: PodCliqueSet) -> list[Json]:
     """The scaling groups of all replicas."""
     pcs_name, groups = pcs.metadata.name, list[Json]()
     for replica in range(pcs.spec.replicas):
-        for config in pcs.spec.template.pod_clique_scaling_groups:
-            fqn = names.scaling_group(pcs_name, replica, config.name)
+        for fqn, config in group_names(pcs, replica):
             own = labelsets.replica_component(pcs_name, labels.GROUP_COMPONENT, fqn, replica)
             annotations = labelsets.group_annotations(config.annotations, pcs.metadata.annotations)
             spec = {

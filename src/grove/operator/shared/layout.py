@@ -92,6 +92,12 @@ def live_replicas(groups: Iterable[PodCliqueScalingGroup]) -> GroupReplicas:
     return lambda fqn, config: live[fqn].spec.replicas if fqn in live else config.replicas
 
 
+def group_names(pcs: PodCliqueSet, replica: int) -> list[tuple[str, ScalingGroupConfig]]:
+    """The scaling groups of a replica by the names of their objects, in template order."""
+    pcs_name, configs = pcs.metadata.name, pcs.spec.template.pod_clique_scaling_groups
+    return [(names.scaling_group(pcs_name, replica, config.name), config) for config in configs]
+
+
 def standalone_names(pcs: PodCliqueSet) -> Callable[[int], list[tuple[str, str]]]:
     """For every replica, the names of its standalone PodCliques and of their templates; the templates are read once."""
     pcs_name, templates = pcs.metadata.name, [one.name for one in pcs.spec.template.standalone_cliques]
@@ -134,8 +140,7 @@ def unit_of(pcs: PodCliqueSet, clique: PodClique) -> Unit | None:
 
 
 def group_config_of(pcs: PodCliqueSet, group_fqn: str, replica: int) -> ScalingGroupConfig | None:
-    groups = pcs.spec.template.pod_clique_scaling_groups
-    return next((one for one in groups if names.scaling_group(pcs.metadata.name, replica, one.name) == group_fqn), None)
+    return next((config for fqn, config in group_names(pcs, replica) if fqn == group_fqn), None)
 
 
 def replica_of(meta: ObjectMeta) -> int | None:
@@ -170,8 +175,7 @@ def replica_layouts(pcs: PodCliqueSet, replica: int, group_replicas: GroupReplic
     """
     units: list[Unit] = list(standalone_units(pcs, replica))
     scaled: list[GangLayout] = []
-    for config in pcs.spec.template.pod_clique_scaling_groups:
-        fqn = names.scaling_group(pcs.metadata.name, replica, config.name)
+    for fqn, config in group_names(pcs, replica):
         for index in range(group_replicas(fqn, config)):
             members = tuple(member_units(pcs, replica, config, index))
             if index < config.min_available:
@@ -185,8 +189,7 @@ def replica_layouts(pcs: PodCliqueSet, replica: int, group_replicas: GroupReplic
 
 def find_scaled_layout(pcs: PodCliqueSet, replica: int, name: str, group_replicas: GroupReplicas) -> GangLayout | None:
     """The scaled gang of this name as `replica_layouts` has it, found by its number."""
-    for config in pcs.spec.template.pod_clique_scaling_groups:
-        fqn = names.scaling_group(pcs.metadata.name, replica, config.name)
+    for fqn, config in group_names(pcs, replica):
         number = name.removeprefix(f"{fqn}-")
         if name.startswith(f"{fqn}-") and number.isascii() and number.isdigit():
             index = int(number) + config.min_available

@@ -14,7 +14,7 @@ from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podcliqueset import EXPLICIT, IN_ORDER, CliqueTemplate, PodCliqueSet
 from grove.api.quantity import exact
-from grove.operator.shared.layout import Unit, member_units, min_pods, standalone_units
+from grove.operator.shared.layout import Unit, min_pods
 
 STARTUP_LIMITS = {"cpu": "200m", "memory": "64Mi"}
 """It takes 0.1 s of CPU and 21 MB; a page of a hundred pods on top. Less than any pod of a model asks for itself."""
@@ -163,15 +163,13 @@ def _parent_templates(pcs: PodCliqueSet, unit: Unit) -> Iterator[CliqueTemplate]
 
 def _resolved(pcs: PodCliqueSet, child: Unit, parent: CliqueTemplate) -> Iterator[str]:
     """The PodCliques of the child's gang that a parent template stands for."""
-    group = pcs.spec.template.find_group_of(parent.name)
+    group, pcs_name = pcs.spec.template.find_group_of(parent.name), pcs.metadata.name
     if child.is_scaled:
         # Only what is in the same replica of the same group is in this gang.
         if child.group is not None and group is not None and group.name == child.group.config.name:
             yield names.member_clique(child.group.fqn, child.group.replica, parent.name)
     elif group is None:
-        yield from (unit.fqn for unit in standalone_units(pcs, child.replica) if unit.template.name == parent.name)
+        yield names.clique(pcs_name, child.replica, parent.name)
     else:
-        for index in range(group.min_available):
-            for unit in member_units(pcs, child.replica, group, index):
-                if unit.template.name == parent.name:
-                    yield unit.fqn
+        fqn = names.scaling_group(pcs_name, child.replica, group.name)
+        yield from (names.member_clique(fqn, index, parent.name) for index in range(group.min_available))

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
-from grove.api import labels, names
+from grove.api import labels
 from grove.api.conditions import (
     FALSE,
     GANG_RESTARTS_EXHAUSTED,
@@ -39,7 +39,7 @@ from grove.api.meta import Condition, Conditions, ObjectMeta, find_condition, is
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
-from grove.operator.shared.layout import group_replica_of, living, replica_of, standalone_names
+from grove.operator.shared.layout import group_names, group_replica_of, living, replica_of, standalone_names
 from grove.operator.shared.rollout import (
     Restarts,
     find_restart,
@@ -144,17 +144,16 @@ def set_replicas_to_restart(
 
     A replica that lacks one of its standalone cliques is being built, and is left alone.
     """
-    live, found, configs = living(cliques), living(groups), pcs.spec.template.pod_clique_scaling_groups
+    live, found = living(cliques), living(groups)
     breaches: dict[int, list[Breach]] = {}
     names_of = standalone_names(pcs)
     for replica in range(pcs.spec.replicas):
         units = [fqn for fqn, _ in names_of(replica)]
         if not all(fqn in live for fqn in units):
             continue
-        fqns = (names.scaling_group(pcs.metadata.name, replica, config.name) for config in configs)
         possible = [
             *(_clique_breach(pcs, live[fqn], None, moment) for fqn in units),
-            *(_group_breach(pcs, replica, found[fqn], moment) for fqn in fqns if fqn in found),
+            *(_group_breach(pcs, replica, found[fqn], moment) for fqn, _ in group_names(pcs, replica) if fqn in found),
         ]
         breaches[replica] = [breach for breach in possible if breach is not None]
     return _due(pcs, breaches, pcs.status.replica_restarts, now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from grove.api import labels, names
+from grove.api import labels
 from grove.api.core import Pod
 from grove.api.meta import Key, Object
 from grove.api.podclique import PodClique
@@ -22,7 +22,7 @@ from grove.kube.cache import Cache
 from grove.operator.podcliqueset.takeover import awaits_takeover, has_earlier_hash
 from grove.operator.podgang.gangs import ObservedGang
 from grove.operator.shared.children import set_generation_hash, template_hashes
-from grove.operator.shared.layout import GangLayout, member_units, replica_of
+from grove.operator.shared.layout import GangLayout, group_names, member_units, replica_of
 from grove.operator.topology.levels import topology_name
 
 SET = "set"
@@ -144,8 +144,7 @@ class Sets:
             return {}
         parents = (self._cache.get(PodClique, Key(pcs.metadata.namespace, fqn)) for fqn in clique.spec.starts_after)
         found = {parent.metadata.name: parent.spec.replicas for parent in parents if parent is not None}
-        for config in pcs.spec.template.pod_clique_scaling_groups:
-            fqn = names.scaling_group(pcs.metadata.name, replica, config.name)
+        for fqn, config in group_names(pcs, replica):
             missing = range(self.group_replicas(pcs, fqn, config), config.min_available)
             found |= {unit.fqn: 0 for index in missing for unit in member_units(pcs, replica, config, index)}
         return found
