@@ -47,7 +47,7 @@ from grove.operator.podgang.gangs import ObservedGang, WantedGang, is_scheduled,
 from grove.operator.podgang.status import gang_status
 from grove.operator.scalinggroup.status import ObservedGroup, group_status
 from grove.operator.shared import children
-from grove.operator.shared.claims import wanted_clique_claims, wanted_group_claims, wanted_set_claims
+from grove.operator.shared.claims import clique_claims, group_claims, set_claims
 from grove.operator.shared.diff import plan_children, status_patch
 from grove.operator.shared.layout import (
     GangLayout,
@@ -166,7 +166,7 @@ class PureGraph:
         self._sync(Secret, pcs, [one for one in children.wanted_access(pcs) if one["kind"] == "Secret"])
         self._sync(Service, pcs, children.wanted_services(pcs))
         self._sync(HorizontalPodAutoscaler, pcs, children.wanted_autoscalers(pcs))
-        self._sync(ResourceClaim, pcs, wanted_set_claims(pcs, self._no_template).objects)
+        self._sync(ResourceClaim, pcs, set_claims(pcs).wanted(self._no_template).objects)
         self._sync(PodClique, pcs, children.wanted_cliques(pcs))
         self._sync(PodCliqueScalingGroup, pcs, children.wanted_groups(pcs))
         hashes = children.template_hashes(pcs)
@@ -175,7 +175,7 @@ class PureGraph:
             assert replica is not None
             config = group_config_of(pcs, group.metadata.name, replica)
             assert config is not None
-            self._sync(ResourceClaim, group, wanted_group_claims(pcs, group, config, self._no_template).objects)
+            self._sync(ResourceClaim, group, group_claims(pcs, group, config).wanted(self._no_template).objects)
             self._sync(PodClique, group, children.wanted_members(pcs, group))
             members = [one for one in self.all(PodClique) if _controller(one) == group.metadata.uid]
             seen = ObservedGroup(group, pcs, config, replica, members, hashes)
@@ -228,7 +228,7 @@ class PureGraph:
         )
         plan = plan_pods(observed, self.backend, CliqueTurn(clique.status.update_progress), self.now, self.rng)
         self.plans[clique.metadata.name] = plan
-        claims = wanted_clique_claims(pcs, clique, unit, plan.indexes, self._no_template)
+        claims = clique_claims(pcs, clique, unit, plan.indexes).wanted(self._no_template)
         self._sync(ResourceClaim, clique, claims.objects)
         for removal in plan.delete:
             self._delete("Pod", removal.pod.metadata.name)

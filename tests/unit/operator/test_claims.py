@@ -9,12 +9,12 @@ from tests.support.observed import clique_of, group_of, set_of
 from grove.api.meta import Json
 from grove.operator.shared.claims import (
     claims_of_pod,
+    clique_claims,
     find_mnnvl_group,
+    group_claims,
+    set_claims,
     surplus_compute_domains,
-    wanted_clique_claims,
     wanted_compute_domains,
-    wanted_group_claims,
-    wanted_set_claims,
     with_claims,
     with_mnnvl_claim,
 )
@@ -53,7 +53,7 @@ def names(objects: list[Json]) -> list[str]:
 
 def test_claims_of_each_level() -> None:
     observed = set_of(sharing_set())
-    of_set = wanted_set_claims(observed, no_template)
+    of_set = set_claims(observed).wanted(no_template)
     assert names(of_set.objects) == ["d-all-shared", "d-0-each", "d-1-each"]
     assert of_set.objects[0]["spec"] == INNER
     assert of_set.objects[1]["metadata"]["labels"]["grove.io/podcliqueset-replica-index"] == "0"
@@ -61,14 +61,14 @@ def test_claims_of_each_level() -> None:
 
     grp = group_of(observed, "d-1-g", 3)
     config = observed.spec.template.pod_clique_scaling_groups[0]
-    of_group = wanted_group_claims(observed, grp, config, no_template)
+    of_group = group_claims(observed, grp, config).wanted(no_template)
     assert names(of_group.objects) == ["d-1-g-all-shared", "d-1-g-0-each", "d-1-g-1-each", "d-1-g-2-each"]
     assert of_group.objects[0]["metadata"]["ownerReferences"][0]["uid"] == "uid-of-d-1-g"
 
     found = clique_of(observed, "d-0-r")
     unit = unit_of(observed, found)
     assert unit is not None
-    of_clique = wanted_clique_claims(observed, found, unit, {0, 4}, no_template)
+    of_clique = clique_claims(observed, found, unit, {0, 4}).wanted(no_template)
     assert names(of_clique.objects) == ["d-0-r-all-shared", "d-0-r-0-each", "d-0-r-4-each"]
     assert of_clique.objects[2]["metadata"]["labels"]["grove.io/podclique-pod-index"] == "4"
 
@@ -77,14 +77,14 @@ def test_a_template_may_be_an_object_of_its_own_also_elsewhere() -> None:
     sharing = [{"name": "mine", "scope": ALL}, {"name": "far", "namespace": "other", "scope": ALL}]
     observed = set_of(pcs("d", clique("w"), resourceSharing=sharing))
     held = {("default", "mine"): {"a": 1}, ("other", "far"): {"b": 2}}
-    found = wanted_set_claims(observed, lambda namespace, name: held.get((namespace, name)))
+    found = set_claims(observed).wanted(lambda namespace, name: held.get((namespace, name)))
     assert [one["spec"] for one in found.objects] == [{"a": 1}, {"b": 2}]
 
 
 def test_a_missing_template_is_named_and_the_rest_goes_on() -> None:
     sharing = [{"name": "ghost", "scope": ALL}, {"name": "shared", "scope": ALL}]
     observed = set_of(pcs("d", clique("w"), resourceSharing=sharing, resourceClaimTemplates=TEMPLATES))
-    found = wanted_set_claims(observed, no_template)
+    found = set_claims(observed).wanted(no_template)
     assert found.missing_templates == ["default/ghost"]
     assert names(found.objects) == ["d-all-shared"]
 

@@ -21,7 +21,7 @@ from grove.operator.podclique.plan import CliquePlan, plan_clique
 from grove.operator.podclique.pods import surplus
 from grove.operator.podclique.status import ObservedClique
 from grove.operator.podgang.gangs import is_scheduled
-from grove.operator.shared.claims import wanted_clique_claims
+from grove.operator.shared.claims import clique_claims
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_clique, release
@@ -148,13 +148,8 @@ class PodCliqueController:
 
     async def _write_claims(self, plan: CliquePlan) -> list[tuple[str, KubeError]]:
         seen, code = plan.observed, ErrorCode.SYNC_CLIQUE_RESOURCE_CLAIM
-        changes = await self._deps.claims.sync(
-            seen.pcs,
-            seen.clique,
-            seen.unit.template.resource_sharing,
-            lambda find: wanted_clique_claims(seen.pcs, seen.clique, seen.unit, plan.pods.indexes, find),
-            code=code,
-        )
+        claims = clique_claims(seen.pcs, seen.clique, seen.unit, plan.pods.indexes)
+        changes = await self._deps.claims.sync(claims, code=code)
         return [(code, changes.error)] if changes.error is not None else []
 
     async def _failed(self, plan: CliquePlan, errors: list[tuple[str, KubeError]]) -> Result:

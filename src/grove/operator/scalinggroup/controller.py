@@ -16,6 +16,7 @@ from grove.kube.controller import DONE, Result, earliest
 from grove.operator.podclique.status import is_available
 from grove.operator.scalinggroup.plan import GroupPlan, plan_group
 from grove.operator.scalinggroup.status import ObservedGroup
+from grove.operator.shared.claims import group_claims
 from grove.operator.shared.cluster.children_writer import Changes
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps
@@ -71,7 +72,7 @@ class ScalingGroupController:
     async def _apply(self, plan: GroupPlan) -> Result:
         group, pcs, config = plan.observed.group, plan.observed.pcs, plan.observed.config
         code = ErrorCode.SYNC_GROUP_RESOURCE_CLAIM
-        claims = await self._deps.claims.sync(pcs, group, config.resource_sharing, plan.claims, code=code)
+        claims = await self._deps.claims.sync(group_claims(pcs, group, config), code=code)
         members = await self._deps.children.sync(
             PodClique,
             group,

@@ -18,7 +18,6 @@ from grove.operator.podclique.status import BELOW_MINIMUM
 from grove.operator.scalinggroup.rollout import frozen_members, next_group_replicas
 from grove.operator.scalinggroup.status import ObservedGroup, group_status
 from grove.operator.shared.children import wanted_members
-from grove.operator.shared.claims import FindTemplate, WantedClaims, wanted_group_claims
 from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, appeared, with_children, with_outcome
 from grove.operator.shared.rollout import find_restart, lost_all_scheduled, replica_incarnation
 from grove.operator.shared.status_batching import group_news
@@ -46,10 +45,6 @@ class GroupPlan:
 
     def members(self) -> list[Json]:
         return wanted_members(self.observed.pcs, self.observed.group)
-
-    def claims(self, find_template: FindTemplate) -> WantedClaims:
-        seen = self.observed
-        return wanted_group_claims(seen.pcs, seen.group, seen.config, find_template)
 
     @property
     def next_look_s(self) -> float | None:

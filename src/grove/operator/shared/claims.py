@@ -41,27 +41,59 @@ class WantedClaims:
     missing_templates: list[str] = field(default_factory=list)
 
 
-def wanted_set_claims(pcs: PodCliqueSet, find_template: FindTemplate) -> WantedClaims:
+@dataclass(frozen=True, slots=True)
+class OwnedClaims:
+    """The claims of one owner: a set, a group or a clique.
+
+    `labels` gives those of a claim that all replicas share (None) or of one replica's.
+    """
+
+    pcs: PodCliqueSet
+    owner: Object
+    sharing: Sequence[ResourceSharing]
+    indexes: Collection[int]
+    labels: Callable[[int | None], dict[str, str]]
+
+    def wanted(self, find_template: FindTemplate) -> WantedClaims:
+        wanted, fqn, namespace = WantedClaims(), self.owner.metadata.name, self.pcs.metadata.namespace
+        for one in self.sharing:
+            spec = _template_spec(self.pcs, one, find_template)
+            if spec is None:
+                wanted.missing_templates.append(f"{one.namespace or namespace}/{one.name}")
+                continue
+            places: list[tuple[str, int | None]] = (
+                [(names.shared_claim(fqn, one.name), None)]
+                if one.scope == ALL_REPLICAS
+                else [(names.replica_claim(fqn, index, one.name), index) for index in sorted(self.indexes)]
+            )
+            for name, index in places:
+                metadata = {
+                    "name": name,
+                    "namespace": namespace,
+                    "labels": self.labels(index),
+                    "ownerReferences": owned_by(self.owner),
+                }
+                wanted.objects.append(ResourceClaim.RESOURCE.manifest(metadata, spec=spec))
+        return wanted
+
+
+def set_claims(pcs: PodCliqueSet) -> OwnedClaims:
     labels = partial(labelsets.set_claim, pcs.metadata.name)
-    return _wanted(pcs, pcs, pcs.spec.template.resource_sharing, range(pcs.spec.replicas), labels, find_template)
+    return OwnedClaims(pcs, pcs, pcs.spec.template.resource_sharing, range(pcs.spec.replicas), labels)
 
 
-def wanted_group_claims(
-    pcs: PodCliqueSet, group: PodCliqueScalingGroup, config: ScalingGroupConfig, find_template: FindTemplate
-) -> WantedClaims:
+def group_claims(pcs: PodCliqueSet, group: PodCliqueScalingGroup, config: ScalingGroupConfig) -> OwnedClaims:
     labels = partial(labelsets.group_claim, pcs.metadata.name, group.metadata.name)
-    return _wanted(pcs, group, config.resource_sharing, range(group.spec.replicas), labels, find_template)
+    return OwnedClaims(pcs, group, config.resource_sharing, range(group.spec.replicas), labels)
 
 
-def wanted_clique_claims(
-    pcs: PodCliqueSet, clique: PodClique, unit: Unit, pod_indexes: Collection[int], find_template: FindTemplate
-) -> WantedClaims:
+def clique_claims(pcs: PodCliqueSet, clique: PodClique, unit: Unit, pod_indexes: Collection[int]) -> OwnedClaims:
     """`pod_indexes` are those of the pods that stay and of those about to be made.
 
     Not 0 to replicas-1: scale-in takes the least useful pods, so the survivors may have any indexes.
     """
     labels = partial(labelsets.clique_claim, pcs.metadata.name, clique.metadata.name)
-    return _wanted(pcs, clique, unit.template.resource_sharing, sorted(pod_indexes), labels, find_template)
+    return OwnedClaims(pcs, clique, unit.template.resource_sharing, pod_indexes, labels)
 
 
 def all_sharing(pcs: PodCliqueSet) -> list[ResourceSharing]:
@@ -122,37 +154,6 @@ def _with_claims(pod_spec: Json, claims: Sequence[Json], uses_them: Callable[[Js
 def _named(sharing: Sequence[ResourceSharing], owner: str, index: int) -> Iterator[str]:
     yield from (names.shared_claim(owner, one.name) for one in sharing if one.scope == ALL_REPLICAS)
     yield from (names.replica_claim(owner, index, one.name) for one in sharing if one.scope == PER_REPLICA)
-
-
-def _wanted(
-    pcs: PodCliqueSet,
-    owner: Object,
-    sharing: Sequence[ResourceSharing],
-    indexes: Sequence[int],
-    labels: Callable[[int | None], dict[str, str]],
-    find_template: FindTemplate,
-) -> WantedClaims:
-    """Claims of one owner; `labels` gives those of a claim that all replicas share (None) or of one replica's."""
-    wanted, fqn = WantedClaims(), owner.metadata.name
-    for one in sharing:
-        spec = _template_spec(pcs, one, find_template)
-        if spec is None:
-            wanted.missing_templates.append(f"{one.namespace or pcs.metadata.namespace}/{one.name}")
-            continue
-        places: list[tuple[str, int | None]] = (
-            [(names.shared_claim(fqn, one.name), None)]
-            if one.scope == ALL_REPLICAS
-            else [(names.replica_claim(fqn, index, one.name), index) for index in indexes]
-        )
-        for name, index in places:
-            metadata = {
-                "name": name,
-                "namespace": pcs.metadata.namespace,
-                "labels": labels(index),
-                "ownerReferences": owned_by(owner),
-            }
-            wanted.objects.append(ResourceClaim.RESOURCE.manifest(metadata, spec=spec))
-    return wanted
 
 
 def _template_spec(pcs: PodCliqueSet, sharing: ResourceSharing, find_template: FindTemplate) -> Json | None:

@@ -8,7 +8,7 @@ only sets with an MNNVL group use it: they are followed for what happens to them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 
 from grove.api import labels
 from grove.api.conditions import ErrorCode
@@ -19,10 +19,11 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import AlreadyExists, KubeError, NotFound
 from grove.kube.store import Handler
-from grove.operator.shared.claims import FindTemplate, WantedClaims, surplus_compute_domains, wanted_compute_domains
+from grove.operator.shared.claims import OwnedClaims, surplus_compute_domains, wanted_compute_domains
 from grove.operator.shared.cluster.children_writer import Changes, Children, taken
 from grove.operator.shared.cluster.optional_kinds import OptionalKinds
 from grove.operator.shared.diff import finalizer_patch, refers_to
+from grove.operator.shared.layout import living
 
 
 class MissingTemplate(KubeError):
@@ -53,34 +54,26 @@ class SharedClaims:
     def __init__(self, cache: Cache, client: Client, children: Children, optional: OptionalKinds) -> None:
         self._cache, self._client, self._children, self._optional = cache, client, children, optional
 
-    async def sync(
-        self,
-        pcs: PodCliqueSet,
-        owner: Object,
-        sharing: Sequence[ResourceSharing],
-        wanted: Callable[[FindTemplate], WantedClaims],
-        *,
-        code: str,
-    ) -> Changes:
-        """Brings the claims of one owner to what `wanted` says, given the templates it asks for.
+    async def sync(self, claims: OwnedClaims, *, code: str) -> Changes:
+        """Brings the claims of one owner to what is wanted, given the templates they are made from.
 
         Whatever the API server answers is told in `Changes`, never raised: the rest of the owner's children and its
         status do not wait for a template that cannot be read.
         """
-        if not sharing and not self._optional.follows(ResourceClaim):
-            return Changes()
-        if not sharing and not self._cache.owned(ResourceClaim, by=owner.metadata.uid):
+        owner, uid = claims.owner, claims.owner.metadata.uid
+        if not claims.sharing and not (
+            self._optional.follows(ResourceClaim) and self._cache.owned(ResourceClaim, by=uid)
+        ):
             return Changes()
         try:
             if not await self._optional.follow(ResourceClaim):
                 return Changes.without(code, ResourceClaim.RESOURCE)
             # A claim has its spec from its template when it is made; those that are there stay, whatever became of it.
-            found = wanted(lambda namespace, name: {})
+            found = claims.wanted(lambda namespace, name: {})
             names = {claim["metadata"]["name"] for claim in found.objects}
-            there = self._cache.owned(ResourceClaim, by=owner.metadata.uid)
-            if not names <= {one.metadata.name for one in there if not one.metadata.is_deleting}:
-                templates = await self._templates(pcs, sharing)
-                found = wanted(lambda namespace, name: templates.get((namespace, name)))
+            if not names <= living(self._cache.owned(ResourceClaim, by=uid)).keys():
+                templates = await self._templates(claims.pcs, claims.sharing)
+                found = claims.wanted(lambda namespace, name: templates.get((namespace, name)))
         except KubeError as error:
             return Changes.after(code, "read ResourceClaimTemplates", error)
         made = {claim["metadata"]["name"] for claim in found.objects}

@@ -17,7 +17,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.errors import KubeError
 from grove.operator.podcliqueset.plan import ACCESS, CHILDREN, ChildKind
-from grove.operator.shared.claims import all_sharing, wanted_set_claims
+from grove.operator.shared.claims import all_sharing, set_claims
 from grove.operator.shared.cluster.children_writer import Changes
 from grove.operator.shared.cluster.claim_writer import ComputeDomain, ComputeDomains
 from grove.operator.shared.cluster.deps import Deps
@@ -126,8 +126,7 @@ class SetChildren:
                 return Changes.without(code, ResourceClaim.RESOURCE)
         except KubeError as error:
             return Changes.after(code, "look for ResourceClaims", error)
-        sharing = pcs.spec.template.resource_sharing
-        return await self._deps.claims.sync(pcs, pcs, sharing, lambda find: wanted_set_claims(pcs, find), code=code)
+        return await self._deps.claims.sync(set_claims(pcs), code=code)
 
     def _is_access_in_use(self, pcs: PodCliqueSet) -> bool:
         """Whether the set has no start order any more and a pod from before still watches its parents."""
