@@ -58,7 +58,7 @@ from grove.operator.shared.layout import (
     replica_of,
     unit_of,
 )
-from grove.operator.shared.outcome import COMPLETE
+from grove.operator.shared.outcome import COMPLETE, with_outcome
 
 T = TypeVar("T", bound=Object)
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -179,7 +179,8 @@ class PureGraph:
             self._sync(PodClique, group, children.wanted_members(pcs, group))
             members = [one for one in self.all(PodClique) if _controller(one) == group.metadata.uid]
             seen = ObservedGroup(group, pcs, config, replica, members, hashes)
-            self._write_status(group, group_status(seen, self.now))
+            after = with_outcome(group_status(seen, self.now), group.status, COMPLETE, self.now, members)
+            self._write_status(group, after)
         self.plans.clear()
         for clique in self.all(PodClique):
             self._sync_clique(pcs, clique, hashes)
@@ -204,7 +205,8 @@ class PureGraph:
             self.binding,
             self.topology_enabled,
         )
-        self._write_status(pcs, set_status(seen_set, self.now))
+        parts = (*seen_set.cliques, *seen_set.groups)
+        self._write_status(pcs, with_outcome(set_status(seen_set, self.now), pcs.status, COMPLETE, self.now, parts))
 
     def _sync_clique(self, pcs: PodCliqueSet, clique: PodClique, hashes: dict[str, str]) -> None:
         unit = unit_of(pcs, clique)

@@ -215,13 +215,13 @@ def test_what_is_refused_is_a_condition_until_it_is_not(
     assert said(before, "ReplicaFailure") == ("True", "FailedCreate")
     assert said(after, "ReplicaFailure") == told
     outcome, well = Outcome(errors=errors), set_status(set_seen(DEMO), NOW)
-    assert said(with_outcome(well, DEMO.status, outcome, outcome, NOW), "ReplicaFailure") == told
+    assert said(with_outcome(well, DEMO.status, outcome, NOW), "ReplicaFailure") == told
 
 
 def test_what_is_wrong_further_down_shows_further_up_the_first_five_of_it() -> None:
     refused = [{"code": "ERR_CREATE_POD", "description": "full", "observedAt": NOW.isoformat()}]
     cliques = [router(replica, lastErrors=refused) for replica in (1, 0)]
-    status = set_status(set_seen(DEMO, cliques), NOW)
+    status = with_outcome(set_status(set_seen(DEMO, cliques), NOW), DEMO.status, COMPLETE, NOW, cliques)
     assert [(one.code, one.description) for one in status.last_errors] == [
         ("ERR_CREATE_POD", "PodClique d-0-r: full"),
         ("ERR_CREATE_POD", "PodClique d-1-r: full"),
@@ -325,7 +325,9 @@ ALL = [child["metadata"]["name"] for child in all_cliques(PAIRS)]
 
 def group_status_of(members: list[PodClique], replicas: int = 3, **before: Any) -> PodCliqueScalingGroupStatus:
     observed = group_of(PAIRS, "d-0-g", replicas, **before)
-    return group_status(group_seen(PAIRS, observed, members), NOW)
+    return with_outcome(
+        group_status(group_seen(PAIRS, observed, members), NOW), observed.status, COMPLETE, NOW, members
+    )
 
 
 def test_a_group_that_is_all_right() -> None:

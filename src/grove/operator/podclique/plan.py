@@ -18,7 +18,7 @@ from grove.backends.base import BackendError
 from grove.operator.podclique.pods import PodPlan, plan_pods
 from grove.operator.podclique.rollout import CliqueTurn, clique_turn
 from grove.operator.podclique.status import BELOW_MINIMUM, ObservedClique, clique_status
-from grove.operator.shared.outcome import COMPLETE, UNKNOWN_SCHEDULER, Notice, Outcome, appeared
+from grove.operator.shared.outcome import UNKNOWN_SCHEDULER, Notice, Outcome, appeared
 from grove.operator.shared.rollout import lost_all_scheduled
 from grove.operator.shared.status_batching import clique_news
 from grove.operator.shared.termination import with_clique_memory
@@ -61,7 +61,7 @@ class CliquePlan:
             said.append(Notice(clique, EventReason.POD_DELETE_SUCCESSFUL, message))
         return said
 
-    def status(self, outcome: Outcome = COMPLETE) -> PodCliqueStatus:
+    def status(self, outcome: Outcome) -> PodCliqueStatus:
         seen = self.observed
         clique = seen.clique
         turned = structs.replace(clique, status=structs.replace(clique.status, update_progress=self.turn.progress))

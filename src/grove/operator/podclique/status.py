@@ -129,7 +129,7 @@ def clique_status(observed: ObservedClique, outcome: Outcome, now: datetime) -> 
         hpa_pod_selector="" if is_member else labelsets.clique_selector(pcs.metadata.name, clique.metadata.name),
         conditions=_conditions(clique, counts, now),
     )
-    after = with_outcome(after, before, outcome, outcome, now)
+    after = with_outcome(after, before, outcome, now)
     return _with_realised_hashes(after, observed)
 
 

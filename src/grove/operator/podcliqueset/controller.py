@@ -202,7 +202,7 @@ class PodCliqueSetController:
         except KubeError as error:
             self._deps.events.warn(pcs, EventReason.COMPUTE_DOMAIN_DELETE_FAILED, str(error))
             outcome = Outcome(errors=((ErrorCode.DELETE_COMPUTE_DOMAIN, str(error)),), deleting=True)
-            status = with_outcome(pcs.status, pcs.status, outcome, outcome, self._deps.clock.now())
+            status = with_outcome(pcs.status, pcs.status, outcome, self._deps.clock.now())
             await self._deps.statuses.write(pcs, status, news=True)
             raise
         await delete_ahead_of_set(self._cache, self._deps.client, pcs)

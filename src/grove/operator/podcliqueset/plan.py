@@ -36,7 +36,7 @@ from grove.operator.shared.children import (
     wanted_groups,
     wanted_services,
 )
-from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, appeared, with_children, with_outcome
+from grove.operator.shared.outcome import Notice, Outcome, appeared, with_outcome
 from grove.operator.shared.status_batching import set_news
 from grove.operator.shared.termination import Terminations, set_replicas_to_restart, with_set_restarts
 
@@ -93,16 +93,13 @@ class SetPlan:
     observed: ObservedSet
     now: datetime
     terminated: Terminations
-    complete: PodCliqueSetStatus
-    """The status if everything goes well."""
+    of_parts: PodCliqueSetStatus
+    """The status but for how the writes go."""
     next_look_s: float | None
 
-    def status(self, outcome: Outcome = COMPLETE) -> PodCliqueSetStatus:
-        seen = self.observed
-        after, generation = self.complete, seen.pcs.metadata.generation
-        if outcome != COMPLETE:
-            shown = with_children(outcome, (*seen.cliques, *seen.groups))
-            after = with_outcome(after, seen.pcs.status, outcome, shown, self.now)
+    def status(self, outcome: Outcome) -> PodCliqueSetStatus:
+        seen, generation = self.observed, self.observed.pcs.metadata.generation
+        after = with_outcome(self.of_parts, seen.pcs.status, outcome, self.now, (*seen.cliques, *seen.groups))
         conditions = with_features_condition(after.conditions, outcome.missing, generation, self.now)
         return structs.replace(after, conditions=conditions)
 

@@ -34,7 +34,6 @@ from grove.operator.shared.layout import (
     set_scale_selector,
     standalone_names,
 )
-from grove.operator.shared.outcome import COMPLETE, with_children, with_outcome
 from grove.operator.shared.termination import Moment, as_written
 from grove.operator.topology.levels import with_levels_condition
 
@@ -105,15 +104,14 @@ def set_replicas(observed: ObservedSet, generation: str) -> Iterator[SetReplica]
 
 
 def set_status(observed: ObservedSet, now: datetime) -> PodCliqueSetStatus:
-    """What the status says when everything goes well; equal to the set's own when there is nothing to write.
+    """What the status says of the set's parts; equal to the set's own when there is nothing to write.
 
     The first pass records the generation hash; a later difference is for the update to act on, not for the status.
     """
     pcs, before = observed.pcs, observed.pcs.status
     current = before.current_generation_hash or observed.generation_hash
-    shown = with_children(COMPLETE, (*observed.cliques, *observed.groups))
     replicas = list(set_replicas(observed, current))
-    after = msgspec.structs.replace(
+    return msgspec.structs.replace(
         before,
         observed_generation=pcs.metadata.generation,
         conditions=with_levels_condition(
@@ -127,7 +125,6 @@ def set_status(observed: ObservedSet, now: datetime) -> PodCliqueSetStatus:
         current_generation_hash=current,
         update_progress=_with_counts(before.update_progress, replicas),
     )
-    return with_outcome(after, before, COMPLETE, shown, now)
 
 
 def _gang_entries(gangs: Iterable[PodGang]) -> tuple[PodGangStatusEntry, ...]:

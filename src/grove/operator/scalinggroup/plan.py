@@ -18,7 +18,7 @@ from grove.operator.podclique.status import BELOW_MINIMUM
 from grove.operator.scalinggroup.rollout import frozen_members, next_group_replicas
 from grove.operator.scalinggroup.status import ObservedGroup, group_status
 from grove.operator.shared.children import wanted_members
-from grove.operator.shared.outcome import COMPLETE, Notice, Outcome, appeared, with_children, with_outcome
+from grove.operator.shared.outcome import Notice, Outcome, appeared, with_outcome
 from grove.operator.shared.rollout import find_restart, lost_all_scheduled, replica_incarnation
 from grove.operator.shared.status_batching import group_news
 from grove.operator.shared.termination import (
@@ -40,8 +40,8 @@ class GroupPlan:
     now: datetime
     frozen: frozenset[str]
     terminated: Terminations
-    complete: PodCliqueScalingGroupStatus
-    """The status if everything goes well."""
+    of_parts: PodCliqueScalingGroupStatus
+    """The status but for how the writes go."""
 
     def members(self) -> list[Json]:
         return wanted_members(self.observed.pcs, self.observed.group)
@@ -53,13 +53,10 @@ class GroupPlan:
 
     @property
     def restarts(self) -> bool:
-        return self.observed.group.status.replica_restarts != self.complete.replica_restarts
+        return self.observed.group.status.replica_restarts != self.of_parts.replica_restarts
 
-    def status(self, outcome: Outcome = COMPLETE) -> PodCliqueScalingGroupStatus:
-        if outcome == COMPLETE:
-            return self.complete
-        shown = with_children(outcome, self.observed.members)
-        return with_outcome(self.complete, self.observed.group.status, outcome, shown, self.now)
+    def status(self, outcome: Outcome) -> PodCliqueScalingGroupStatus:
+        return with_outcome(self.of_parts, self.observed.group.status, outcome, self.now, self.observed.members)
 
     def is_news(self, after: PodCliqueScalingGroupStatus) -> bool:
         """Whether somebody waits for this status; else it may wait for more to report."""

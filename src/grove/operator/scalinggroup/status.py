@@ -31,7 +31,6 @@ from grove.api.scalinggroup import (
 )
 from grove.operator.podclique.status import has_hashes, is_available, is_updated, with_below_minimum
 from grove.operator.shared.layout import PodsOf, group_floor, group_scale_selector, living, member_units, no_pods
-from grove.operator.shared.outcome import COMPLETE, with_children, with_outcome
 from grove.operator.shared.rollout import group_replica_incarnation, is_open
 from grove.operator.shared.termination import Moment, as_written
 
@@ -85,7 +84,7 @@ def group_replicas(observed: ObservedGroup) -> list[GroupReplica]:
 
 
 def group_status(observed: ObservedGroup, now: datetime) -> PodCliqueScalingGroupStatus:
-    """What the status says when everything goes well; equal to the group's own when there is nothing to write."""
+    """What the status says of the group's members; equal to the group's own when there is nothing to write."""
     pcs, group, before = observed.pcs, observed.group, observed.group.status
     generation = pcs.status.current_generation_hash
     replicas = [one for one in group_replicas(observed) if one.is_settled]
@@ -103,7 +102,6 @@ def group_status(observed: ObservedGroup, now: datetime) -> PodCliqueScalingGrou
         conditions=_conditions(observed, replicas, now),
         update_progress=_with_counts(observed, replicas),
     )
-    after = with_outcome(after, before, COMPLETE, with_children(COMPLETE, observed.members), now)
     converged = len(replicas) == group.spec.replicas and all(
         has_hashes(*pair, generation) for one in replicas for pair in one.cliques
     )

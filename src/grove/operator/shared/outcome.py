@@ -82,8 +82,8 @@ def outcome_of(errors: Iterable[tuple[str, str]], blocked: Iterable[str], missin
     return Outcome(errors=tuple(errors), waiting_for=waiting, missing=tuple(missing))
 
 
-def with_children(outcome: Outcome, children: Iterable[PodClique | PodCliqueScalingGroup]) -> Outcome:
-    """The outcome with what is wrong further down, so that it shows where people look first; only for telling."""
+def _with_children(outcome: Outcome, children: Iterable[PodClique | PodCliqueScalingGroup]) -> Outcome:
+    """The outcome with what is wrong further down, so that it shows where people look first."""
     found = (
         (error.code, f"{child.RESOURCE.kind} {child.metadata.name}: {error.description}")
         for child in sorted(children, key=lambda one: one.metadata.name)
@@ -117,16 +117,10 @@ def _last_operation(before: LastOperation | None, outcome: Outcome, now: datetim
     return LastOperation(type=kind, state=state, description=description, last_update_time=now)
 
 
-def _with_failure(conditions: Conditions, before: Conditions, outcome: Outcome, now: datetime) -> Conditions:
-    """The conditions with `ReplicaFailure` among them while something is refused, and without it otherwise.
-
-    One that was there `before` is gone from those of a complete pass, and comes back with its time.
-    """
+def _with_failure(conditions: Conditions, outcome: Outcome, now: datetime) -> Conditions:
+    """The conditions with `ReplicaFailure` among them while something is refused, and without it otherwise."""
     if not outcome.errors:
         return without_condition(conditions, REPLICA_FAILURE)
-    old = find_condition(before, REPLICA_FAILURE)
-    if old is not None and find_condition(conditions, REPLICA_FAILURE) is None:
-        conditions = (*conditions, old)
     code, message = outcome.errors[0]
     reason = FAILED_DELETE if "_DELETE_" in code else FAILED_CREATE
     if _NO_PRIORITY_CLASS in message:
@@ -137,15 +131,18 @@ def _with_failure(conditions: Conditions, before: Conditions, outcome: Outcome, 
 S = TypeVar("S", PodCliqueStatus, PodCliqueScalingGroupStatus, PodCliqueSetStatus)
 
 
-def with_outcome(status: S, before: S, outcome: Outcome, shown: Outcome, now: datetime) -> S:
-    """A status that was made for a complete pass, as it is after one that went like `outcome`.
+def with_outcome(
+    status: S, before: S, outcome: Outcome, now: datetime, children: Iterable[PodClique | PodCliqueScalingGroup] = ()
+) -> S:
+    """A status as it is after a pass that went like `outcome`.
 
-    `shown` is the outcome with what is wrong further down, which is shown and does not hold the generation back.
+    What is wrong with `children` is shown too, and does not hold the generation back.
     """
+    shown = _with_children(outcome, children)
     return structs.replace(
         status,
         observed_generation=status.observed_generation if outcome.is_complete else before.observed_generation,
-        conditions=_with_failure(status.conditions, before.conditions, shown, now),
+        conditions=_with_failure(status.conditions, shown, now),
         last_errors=_last_errors(before.last_errors, shown, now),
         last_operation=_last_operation(before.last_operation, shown, now),
     )
