@@ -30,7 +30,7 @@ from grove.operator.shared.cluster.claim_writer import ComputeDomain, edited_cla
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_set, release
 from grove.operator.shared.cluster.set_children import SetChildren
-from grove.operator.shared.cluster.sets import SET, set_key
+from grove.operator.shared.cluster.sets import SET, differ, set_key
 from grove.operator.shared.diff import finalizer_patch, status_patch
 from grove.operator.shared.layout import find_replica, is_group_available
 from grove.operator.shared.outcome import UNKNOWN_SCHEDULER, Outcome, outcome_of, with_outcome
@@ -319,13 +319,9 @@ def _is_available(part: PodClique | PodCliqueScalingGroup) -> bool:
 
 
 def _is_changed(old: PodCliqueSet, new: PodCliqueSet) -> bool:
-    before, after = old.metadata, new.metadata
     return (
-        before.generation != after.generation
-        or before.deletion_timestamp != after.deletion_timestamp
-        or before.labels != after.labels
-        or before.annotations != after.annotations
-        or (labels.SET_FINALIZER in before.finalizers and labels.SET_FINALIZER not in after.finalizers)
+        differ(old, new, "generation", "deletion_timestamp", "labels", "annotations")
+        or (labels.SET_FINALIZER in old.metadata.finalizers and labels.SET_FINALIZER not in new.metadata.finalizers)
         or (bool(old.status.current_generation_hash) and not new.status.current_generation_hash)
     )
 
@@ -334,7 +330,7 @@ def _is_edited(old: Object, new: Object) -> bool:
     before, after = old.metadata, new.metadata
     if isinstance(new, Secret) and before.annotations.items() <= after.annotations.items():
         return before.labels != after.labels  # the token controller notes the account's uid and fills the token in
-    if any(getattr(before, name) != getattr(after, name) for name in ("labels", "annotations", "owner_references")):
+    if differ(old, new, "labels", "annotations", "owner_references"):
         return True
     if after.generation:
         return before.generation != after.generation

@@ -21,7 +21,7 @@ from grove.operator.shared.cluster.children_writer import Changes
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import release
-from grove.operator.shared.cluster.sets import SET, owner_name
+from grove.operator.shared.cluster.sets import SET, differ, owner_name
 from grove.operator.shared.layout import group_config_of, group_replica_of, replica_of
 from grove.operator.shared.outcome import outcome_of
 from grove.operator.shared.rollout import concerned_replicas, is_open
@@ -149,7 +149,7 @@ class ScalingGroupController:
         if old is None or new is None:
             return
         concerned = concerned_replicas(old, new)
-        if old.metadata.generation != new.metadata.generation or old.metadata.annotations != new.metadata.annotations:
+        if differ(old, new, "generation", "annotations"):
             concerned = None
         if concerned is not None and not concerned:
             return

@@ -7,6 +7,7 @@ is written to carefully (see `kube.writes`), and a child that is as it was when 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -161,13 +162,6 @@ class Children:
 
             return attempt
 
-        async def delete(name: str) -> None:
-            try:
-                await self._client.delete(kind, name, namespace, uid=observed[name].metadata.uid)
-            except NotFound:
-                pass
-            self._cache.removed(observed[name])
-
         async def update(name: str, patch: Json) -> None:
             try:
                 self._cache.wrote(await self._client.patch(kind, name, patch, namespace))
@@ -185,7 +179,10 @@ class Children:
                 await self._adopt(kind, owner, child)
 
         steps = (
-            [act("delete", name, partial(delete, name), changes.deleted) for name in plan.delete],
+            [
+                act("delete", name, partial(delete, self._client, self._cache, observed[name]), changes.deleted)
+                for name in plan.delete
+            ],
             [act("adopt", name, partial(adopt, name, patch), changes.patched) for name, patch in plan.adopt],
             [act("update", name, partial(update, name, patch), changes.patched) for name, patch in plan.patch],
             [act("create", one["metadata"]["name"], partial(create, one), changes.created) for one in plan.create],
@@ -206,6 +203,14 @@ class Children:
         if patch := needed_patch(child, live):
             live = await self._client.patch(kind, name, patch, namespace)
         self._cache.wrote(live)
+
+
+async def delete(client: Client, cache: Cache, obj: Object, **options: Any) -> None:
+    """Deletes this object and no other of its name; the cache shows at once that it is gone."""
+    meta = obj.metadata
+    with suppress(NotFound):  # somebody was quicker
+        await client.delete(type(obj), meta.name, meta.namespace, uid=meta.uid, **options)
+    cache.removed(obj)
 
 
 async def check_owner(client: Client, owner: Object) -> None:

@@ -22,6 +22,7 @@ from grove.kube.store import Handler
 from grove.operator.shared.claims import OwnedClaims, surplus_compute_domains, wanted_compute_domains
 from grove.operator.shared.cluster.children_writer import Changes, Children, taken
 from grove.operator.shared.cluster.optional_kinds import OptionalKinds
+from grove.operator.shared.cluster.sets import differ
 from grove.operator.shared.diff import finalizer_patch, refers_to
 from grove.operator.shared.layout import living
 
@@ -34,18 +35,13 @@ def edited_claim_owner(kind: type[Object], wake: Callable[[Key], None]) -> Handl
     """A handler that wakes the owner, of this kind, of a claim that was deleted or edited by hand."""
 
     def on_claim(old: Object | None, new: Object | None) -> None:
-        if old is None or (new is not None and not _is_edited(old, new)):
+        if old is None or (new is not None and not differ(old, new, "labels", "owner_references")):
             return
         owner = old.metadata.controller
         if owner is not None and owner.kind == kind.RESOURCE.kind:
             wake(Key(old.metadata.namespace, owner.name))
 
     return on_claim
-
-
-def _is_edited(old: Object, new: Object) -> bool:
-    before, after = old.metadata, new.metadata
-    return before.labels != after.labels or before.owner_references != after.owner_references
 
 
 class SharedClaims:

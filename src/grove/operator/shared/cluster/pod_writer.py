@@ -21,6 +21,7 @@ from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from grove.kube.writes import in_parallel
 from grove.operator.podclique.pods import PodPlan, Removal
 from grove.operator.podgang.gangs import gate_removal
+from grove.operator.shared.cluster.children_writer import delete
 
 
 class PodWriter:
@@ -66,13 +67,7 @@ class PodWriter:
         self._troubled.discard(uid)
 
     async def _delete(self, removal: Removal) -> None:
-        meta = removal.pod.metadata
-        try:
-            grace_s = 0 if removal.force else None
-            await self._client.delete(Pod, meta.name, meta.namespace, uid=meta.uid, grace_period_s=grace_s)
-        except NotFound:
-            pass
-        self._cache.removed(removal.pod)
+        await delete(self._client, self._cache, removal.pod, grace_period_s=0 if removal.force else None)
 
     async def _create(self, clique: PodClique, pod: Json) -> None:
         uid = clique.metadata.uid

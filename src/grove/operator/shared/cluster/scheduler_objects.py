@@ -23,8 +23,10 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import AlreadyExists, NotFound
 from grove.kube.workqueue import Workqueue
+from grove.operator.shared.cluster.children_writer import delete
 from grove.operator.shared.cluster.deps import GangKey
 from grove.operator.shared.cluster.optional_kinds import MANAGED
+from grove.operator.shared.cluster.sets import differ
 from grove.operator.shared.diff import Ownership, needed_patch
 
 
@@ -140,14 +142,8 @@ class SchedulerObjects:
         wanted = {(one["kind"], one["metadata"]["name"]) for one in objects}
         for resource in backend.gang_resources:
             for one in self._cache.owned(view_of(resource), by=gang.metadata.uid):
-                meta = one.metadata
-                if (resource.kind, meta.name) in wanted or meta.is_deleting:
-                    continue
-                try:
-                    await self._client.delete(resource, meta.name, meta.namespace, uid=meta.uid)
-                except NotFound:
-                    pass
-                self._cache.removed(one)
+                if (resource.kind, one.metadata.name) not in wanted and not one.metadata.is_deleting:
+                    await delete(self._client, self._cache, one)
 
     def _remember(self, resource: Resource, live: Json) -> Json:
         self._cache.wrote(msgspec.convert({"metadata": live["metadata"]}, view_of(resource), strict=False), echo=True)
@@ -155,23 +151,16 @@ class SchedulerObjects:
 
     def _on_event(self, old: Object | None, new: Object | None) -> None:
         """Nothing of ours changes by itself: what goes or is edited, and was not our doing, is looked at."""
-        if old is None or (new is not None and (not _differ(old, new) or self._cache.is_echo(new))):
+        if old is None:
+            return
+        is_edited = new is None or differ(old, new, "generation", "labels", "annotations", "uid")
+        if not is_edited or (new is not None and self._cache.is_echo(new)):
             return
         owner, found = old.metadata.controller, old.metadata.labels
         if owner is not None:
             self.forget(owner.uid)
         if labels.PART_OF in found and labels.POD_GANG in found:
             self._queue.add(GangKey(old.metadata.namespace, found[labels.PART_OF], found[labels.POD_GANG]))
-
-
-def _differ(old: Object, new: Object) -> bool:
-    before, after = old.metadata, new.metadata
-    return (
-        before.generation != after.generation
-        or before.labels != after.labels
-        or before.annotations != after.annotations
-        or before.uid != after.uid
-    )
 
 
 def _dropped(wanted: Json, answer: Json) -> Step | None:

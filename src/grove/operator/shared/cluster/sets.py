@@ -49,6 +49,11 @@ def owner_keys(kind: type[Object], old: Object | None, new: Object | None) -> se
     return {Key(one.metadata.namespace, name) for one in shown if (name := owner_name(one, kind))}
 
 
+def differ(old: Object, new: Object, *fields: str) -> bool:
+    """Whether one of these fields of the metadata is another."""
+    return any(getattr(old.metadata, name) != getattr(new.metadata, name) for name in fields)
+
+
 def by_set(obj: Object) -> tuple[Key, ...]:
     found = set_key(obj)
     return (found,) if found is not None else ()
