@@ -40,7 +40,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.backends.base import NO_OBJECTS, TOLD, Backend, GangObjectsState
 from grove.backends.kube import KubeBackend
 from grove.operator.podclique.pods import PodPlan, plan_pods
-from grove.operator.podclique.rollout import CliqueTurn
+from grove.operator.podclique.rollout import CliqueStep
 from grove.operator.podclique.status import ObservedClique, clique_status
 from grove.operator.podcliqueset.status import ObservedSet, set_status
 from grove.operator.podgang.gangs import ObservedGang, WantedGang, is_scheduled, wanted_gang
@@ -228,7 +228,7 @@ class PureGraph:
             base_scheduled=base_scheduled,
             startup_image="grove-initc:test",
         )
-        plan = plan_pods(observed, self.backend, CliqueTurn(clique.status.update_progress), self.now, self.rng)
+        plan = plan_pods(observed, self.backend, CliqueStep(clique.status.update_progress), self.now, self.rng)
         self.plans[clique.metadata.name] = plan
         claims = clique_claims(pcs, clique, unit, plan.indexes).wanted(self._no_template)
         self._sync(ResourceClaim, clique, claims.objects)

@@ -44,11 +44,11 @@ from grove.operator.podgang.controller import PodGangController
 from grove.operator.scalinggroup.controller import ScalingGroupController
 from grove.operator.shared.cluster.autoscale_events import AutoscaleEvents
 from grove.operator.shared.cluster.backend_discovery import BackendDiscovery
-from grove.operator.shared.cluster.children_writer import Children
-from grove.operator.shared.cluster.claim_writer import ComputeDomain, SharedClaims
+from grove.operator.shared.cluster.children_writer import ChildrenWriter
+from grove.operator.shared.cluster.claim_writer import ClaimWriter, ComputeDomain
 from grove.operator.shared.cluster.deps import Deps, GangKey, Queues
 from grove.operator.shared.cluster.optional_kinds import MANAGED, OPTIONAL, OptionalKinds
-from grove.operator.shared.cluster.revision_writer import Revisions
+from grove.operator.shared.cluster.revision_writer import RevisionWriter
 from grove.operator.shared.cluster.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.sets import SET, Sets, by_set
 from grove.operator.shared.cluster.status_writer import EventBatches, StatusWriter
@@ -108,7 +108,7 @@ class Operator:
             _controller("startup-blocked", blocked.reconcile, queues.blocked_pods, of_cliques),
             _controller("clustertopology-controller", self._bindings.reconcile, queues.bindings, 1),
         )
-        self.controllers += (Revisions(self.cache, client, namespace=namespace).controller,)
+        self.controllers += (RevisionWriter(self.cache, client, namespace=namespace).controller,)
         self._dialects = Dialects(deps) if config.dialects.enabled else None
         if self._dialects is not None:
             self.controllers += self._dialects.controllers
@@ -122,7 +122,7 @@ class Operator:
         mnnvl = config.network.auto_mnnvl_enabled
         more: tuple[type[Object], ...] = (ComputeDomain,) if mnnvl else ()
         optional = OptionalKinds(cache, client, namespace, (*OPTIONAL, *more))
-        children = Children(cache, client)
+        children = ChildrenWriter(cache, client)
         return Deps(
             cache=cache,
             client=client,
@@ -134,7 +134,7 @@ class Operator:
             sets=Sets(cache, self.backends, topology_enabled=config.topology_aware_scheduling.enabled),
             set_errors=SetErrors(lambda key: queues.sets.add(key, after_s=SETTLE_S)),
             children=children,
-            claims=SharedClaims(cache, client, children, optional),
+            claims=ClaimWriter(cache, client, children, optional),
             statuses=StatusWriter(cache, client, batches),
             status_batches=batches,
             queues=queues,

@@ -12,7 +12,7 @@ from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.cache import Cache
 from grove.kube.errors import Conflict, NotFound
-from grove.operator.shared.cluster.children_writer import Changes, Children
+from grove.operator.shared.cluster.children_writer import Changes, ChildrenWriter
 
 MANAGED = {"app.kubernetes.io/managed-by": "grove-operator", "app.kubernetes.io/part-of": "web"}
 
@@ -45,7 +45,7 @@ class Lagging:
         self.watch = self.cache.add(Service)
         for one in shown:
             self.watch.put(one)
-        self.children = Children(self.cache, self)  # type: ignore[arg-type]
+        self.children = ChildrenWriter(self.cache, self)  # type: ignore[arg-type]
         self.patches: list[Json] = []
         self.created: list[Json] = []
         self.deleted: list[str] = []

@@ -26,7 +26,7 @@ from grove.backends.kai import KaiBackend
 from grove.backends.kube import KubeBackend
 from grove.operator.podclique.pod import build_pod
 from grove.operator.podclique.pods import PodPlan, free_indexes, plan_pods, scale_in_order
-from grove.operator.podclique.rollout import CliqueTurn
+from grove.operator.podclique.rollout import CliqueStep
 from grove.operator.podclique.status import ObservedClique
 from grove.operator.shared.layout import pod_index
 
@@ -56,7 +56,7 @@ def plan(
 ) -> PodPlan:
     seen = replace(seen, pods=pods, **facts)
     assert seen.backend is not None
-    return plan_pods(seen, seen.backend, CliqueTurn(replace=taken), now, Random(7))
+    return plan_pods(seen, seen.backend, CliqueStep(replace=taken), now, Random(7))
 
 
 def created(found: PodPlan) -> list[str]:

@@ -19,8 +19,8 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.operator.podclique.rollout import (
     CliqueUpdateFacts,
     PodState,
-    clique_turn,
     clique_update_facts,
+    next_clique_step,
     next_rollout_step,
 )
 from grove.operator.shared.children import template_hashes
@@ -197,7 +197,7 @@ def stamped(index: int, incarnation: int, **facts: Any) -> Any:
 
 
 def turn(observed: PodCliqueSet, found: PodClique, *seen: Any, **facts: Any) -> tuple[int, list[str]]:
-    one = clique_turn(clique_seen(observed, found, seen, **facts), NOW)
+    one = next_clique_step(clique_seen(observed, found, seen, **facts), NOW)
     return one.incarnation, sorted(one.replace | one.restart)
 
 
@@ -247,7 +247,7 @@ def test_a_copy_that_an_update_took(template: str, want: tuple[int, list[str]]) 
     found = clique_of(observed, "d-0-g-1-b")
     found.metadata.labels[key.POD_TEMPLATE_HASH] = own if template else "before"
 
-    one = clique_turn(clique_seen(observed, found, [pod("d-0-g-1-b", 0, ready=True)], group=whole), NOW)
+    one = next_clique_step(clique_seen(observed, found, [pod("d-0-g-1-b", 0, ready=True)], group=whole), NOW)
 
     assert (one.incarnation, sorted(one.restart)) == want
 
@@ -256,6 +256,6 @@ def test_a_choice_is_written_before_anyone_goes() -> None:
     observed = demo(**CHOSEN)
     found = clique_of(observed, "d-0-a", currentPodCliqueSetGenerationHash="older", currentPodTemplateHash="older")
     seen = [pod("d-0-a", index, ready=True, template_hash="older") for index in (0, 1)]
-    one = clique_turn(clique_seen(observed, found, seen), NOW)
+    one = next_clique_step(clique_seen(observed, found, seen), NOW)
     assert one.replace
     assert one.must_be_recorded(found.status)

@@ -25,7 +25,7 @@ from grove.operator.shared.claims import clique_claims
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_clique, release
-from grove.operator.shared.cluster.pod_facts import ON_NODE, PodLoads, VanishedNodes, Waits, by_node
+from grove.operator.shared.cluster.pod_facts import ON_NODE, ParentWaits, PodLoads, VanishedNodes, by_node
 from grove.operator.shared.cluster.pod_writer import PodWriter
 from grove.operator.shared.cluster.sets import SET, owner_keys, set_key
 from grove.operator.shared.layout import Unit, pod_index, replica_of, unit_of
@@ -53,7 +53,7 @@ class PodCliqueController:
         self._deps, self._cache, self._sets, self._queue = deps, deps.cache, deps.sets, deps.queues.cliques
         self._nodes = VanishedNodes(deps.cache, deps.client, deps.clock)
         self._writer = PodWriter(deps.cache, deps.client, salt=deps.pod_name_salt)
-        self._waits, self._loads = Waits(deps.client), PodLoads(deps.client)
+        self._waits, self._loads = ParentWaits(deps.client), PodLoads(deps.client)
         self._cache.add_index(Pod, ON_NODE, by_node)
         self._cache.add_index(PodClique, BASE_GANG, by_base_gang)
         self._cache.on_event(PodClique, self.on_clique)

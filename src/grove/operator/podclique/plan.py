@@ -16,7 +16,7 @@ from grove.api.conditions import ErrorCode, EventReason
 from grove.api.podclique import PodCliqueStatus
 from grove.backends.base import BackendError
 from grove.operator.podclique.pods import PodPlan, plan_pods
-from grove.operator.podclique.rollout import CliqueTurn, clique_turn
+from grove.operator.podclique.rollout import CliqueStep, next_clique_step
 from grove.operator.podclique.status import BELOW_MINIMUM, ObservedClique, clique_status
 from grove.operator.shared.outcome import UNKNOWN_SCHEDULER, Notice, Outcome, appeared
 from grove.operator.shared.rollout import lost_all_scheduled
@@ -33,14 +33,14 @@ class CliquePlan:
 
     observed: ObservedClique
     now: datetime
-    turn: CliqueTurn
+    step: CliqueStep
     pods: PodPlan = field(default_factory=PodPlan)
     refused: Outcome | None = None
 
     @property
     def recorded_first(self) -> PodCliqueStatus | None:
         """A status that must be written before any pod goes: whom an update waits for has to outlive a crash."""
-        if not self.turn.must_be_recorded(self.observed.clique.status):
+        if not self.step.must_be_recorded(self.observed.clique.status):
             return None
         return self.status(Outcome(waiting_for="pods to be replaced"))
 
@@ -64,10 +64,10 @@ class CliquePlan:
     def status(self, outcome: Outcome) -> PodCliqueStatus:
         seen = self.observed
         clique = seen.clique
-        turned = structs.replace(clique, status=structs.replace(clique.status, update_progress=self.turn.progress))
+        turned = structs.replace(clique, status=structs.replace(clique.status, update_progress=self.step.progress))
         after = clique_status(replace(seen, clique=turned), outcome, self.now)
         # Pods of an earlier incarnation that could not be deleted: the restart has not taken place yet.
-        incarnation = clique.status.incarnation if self.turn.restart else self.turn.incarnation
+        incarnation = clique.status.incarnation if self.step.restart else self.step.incarnation
         return with_clique_memory(after, incarnation, self.now)
 
     def is_news(self, after: PodCliqueStatus) -> bool:
@@ -86,10 +86,10 @@ class CliquePlan:
 
 def plan_clique(observed: ObservedClique, now: datetime, rng: Random) -> CliquePlan:
     """The plan for a clique that stays; `rng` is where the names of new pods come from."""
-    turn, backend = clique_turn(observed, now), observed.backend
+    step, backend = next_clique_step(observed, now), observed.backend
 
     def refused(code: str, message: str) -> CliquePlan:
-        return CliquePlan(observed, now, turn, refused=Outcome(errors=((code, message),)))
+        return CliquePlan(observed, now, step, refused=Outcome(errors=((code, message),)))
 
     if backend is None:
         return refused(ErrorCode.BUILD_POD, UNKNOWN_SCHEDULER)
@@ -98,6 +98,6 @@ def plan_clique(observed: ObservedClique, now: datetime, rng: Random) -> CliqueP
             ErrorCode.STARTUP_IMAGE_MISSING, "the operator was not told the image of the start-order container"
         )
     try:
-        return CliquePlan(observed, now, turn, plan_pods(observed, backend, turn, now, rng))
+        return CliquePlan(observed, now, step, plan_pods(observed, backend, step, now, rng))
     except BackendError as error:
         return refused(ErrorCode.BUILD_POD, str(error))

@@ -20,7 +20,7 @@ from grove.api.meta import Json
 from grove.api.podclique import PodClique
 from grove.backends.base import Backend
 from grove.operator.podclique.pod import build_pod
-from grove.operator.podclique.rollout import CliqueTurn
+from grove.operator.podclique.rollout import CliqueStep
 from grove.operator.podclique.status import GoneSince, ObservedClique
 from grove.operator.podgang.gangs import may_be_ungated
 from grove.operator.shared.layout import min_pods, pod_index
@@ -67,14 +67,14 @@ class PodPlan:
         return not (self.delete or self.create or self.ungate or self.relabel)
 
 
-def plan_pods(observed: ObservedClique, backend: Backend, turn: CliqueTurn, now: datetime, rng: Random) -> PodPlan:
-    """The plan for a clique that is not being deleted; `turn` says which pods an update or a restart takes now."""
+def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now: datetime, rng: Random) -> PodPlan:
+    """The plan for a clique that is not being deleted; `step` says which pods an update or a restart takes now."""
     clique, pods, wanted = observed.clique, observed.pods, observed.clique.spec.replicas
     staying: list[Pod] = []
     removals: list[Removal] = []
     due: list[float] = []
     # Of two reasons the later one counts.
-    reasons = ((observed.stuck, PARENT_AT_ZERO), (turn.restart, RESTARTED), (turn.replace, OUTDATED))
+    reasons = ((observed.stuck, PARENT_AT_ZERO), (step.restart, RESTARTED), (step.replace, OUTDATED))
     taken = {uid: why for uids, why in reasons for uid in uids}
     for pod in pods:
         reason = _loss(pod, now, observed.gone_since, due)
@@ -88,7 +88,7 @@ def plan_pods(observed: ObservedClique, backend: Backend, turn: CliqueTurn, now:
     staying, doubled = _one_per_index(staying)
     removals += (Removal(pod, DUPLICATE) for pod in doubled)
     order = scale_in_order(
-        staying, _expected_hash(observed, turn), observed.loads, first_stays=_stands_for_replica(observed)
+        staying, _expected_hash(observed, step), observed.loads, first_stays=_stands_for_replica(observed)
     )
     if backend.core_by_index:
         # Only pods with low indexes are members of the scheduler's gang; without them it could never be whole again.
@@ -103,7 +103,7 @@ def plan_pods(observed: ObservedClique, backend: Backend, turn: CliqueTurn, now:
     fresh = free_indexes(used, max(0, wanted - len(staying)))
     names_taken = {pod.metadata.name for pod in pods}
     create = [
-        build_pod(observed, backend, turn.incarnation, index, _unused_name(clique.metadata.name, names_taken, rng))
+        build_pod(observed, backend, step.incarnation, index, _unused_name(clique.metadata.name, names_taken, rng))
         for index in fresh
     ]
     ungate = _ungated(observed, backend, staying)
@@ -124,9 +124,9 @@ def free_indexes(used: Collection[int], count: int) -> list[int]:
     return list(itertools.islice((index for index in itertools.count() if index not in used), count))
 
 
-def _expected_hash(observed: ObservedClique, turn: CliqueTurn) -> str:
+def _expected_hash(observed: ObservedClique, step: CliqueStep) -> str:
     """The template hash up-to-date pods carry: that of the update under way, else the clique's own."""
-    progress, generation = turn.progress, observed.pcs.status.current_generation_hash
+    progress, generation = step.progress, observed.pcs.status.current_generation_hash
     if progress is not None and progress.pod_clique_set_generation_hash == generation:
         return progress.pod_template_hash
     return observed.clique.metadata.labels.get(labels.POD_TEMPLATE_HASH, "")

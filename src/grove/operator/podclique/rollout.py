@@ -25,14 +25,14 @@ from grove.api.podclique import PodCliqueStatus, PodCliqueUpdateProgress, PodsSe
 from grove.operator.podclique.status import ObservedClique
 from grove.operator.shared.layout import floor, pod_index
 from grove.operator.shared.rollout import (
+    first_to_take,
     has_template,
     incarnation_in_effect,
     is_chosen,
     is_open,
     is_rolling,
-    left_behind,
     max_unavailable,
-    spared,
+    pods_of_earlier_incarnations,
 )
 
 
@@ -70,7 +70,7 @@ class CliqueUpdateFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class CliqueTurn:
+class CliqueStep:
     """What an update and the restarts of its gang ask of a clique now.
 
     `progress` has to be in the status before any pod in `replace` goes: who waits for whom must outlive a crash.
@@ -86,21 +86,21 @@ class CliqueTurn:
         return bool(self.replace) and self.progress != status.update_progress
 
 
-def next_rollout_step(observed: CliqueUpdateFacts, now: datetime) -> CliqueTurn:
+def next_rollout_step(observed: CliqueUpdateFacts, now: datetime) -> CliqueStep:
     progress = observed.progress
     closed = _ended(progress, now) if is_open(progress) else progress
     if not observed.rolling:
         if observed.realised != observed.target and (progress is None or _target(progress) != observed.target):
-            return CliqueTurn(_begun(observed.target, now, ended=now))
-        return CliqueTurn(closed)
+            return CliqueStep(_begun(observed.target, now, ended=now))
+        return CliqueStep(closed)
     if observed.is_member:
         # One that OnDelete left says what the clique was to become then, and would hold it there.
-        return CliqueTurn(progress if progress is not None and _target(progress) == observed.target else None)
+        return CliqueStep(progress if progress is not None and _target(progress) == observed.target else None)
     old = [pod for pod in observed.pods if pod.old]
     if not observed.chosen or (observed.realised == observed.target and not is_open(progress) and not old):
-        return CliqueTurn(closed)
+        return CliqueStep(closed)
     if not observed.has_template:
-        return CliqueTurn(progress)  # new pods would be old ones: the clique itself is about to be told
+        return CliqueStep(progress)  # new pods would be old ones: the clique itself is about to be told
     down = progress.ready_pods_selected_to_update if is_open(progress) else None
     if progress is None or _target(progress) != observed.target:
         progress = _begun(observed.target, now)
@@ -115,11 +115,11 @@ def next_rollout_step(observed: CliqueUpdateFacts, now: datetime) -> CliqueTurn:
     chosen = _selected(progress)  # one that was chosen and has not gone yet comes before any other
     waiting = sorted((pod for pod in old if pod.ready), key=lambda pod: (pod.index not in chosen, _age(pod)))
     ready = sum(pod.ready for pod in observed.pods)
-    taken = spared(waiting, len(flying), ready, observed.max_unavailable, observed.min_available)
+    taken = first_to_take(waiting, len(flying), ready, observed.max_unavailable, observed.min_available)
     if not old and not flying:
-        return CliqueTurn(_ended(progress, now))
+        return CliqueStep(_ended(progress, now))
     progress = _with_selection(progress, flying, taken)
-    return CliqueTurn(progress, frozenset(pod.uid for pod in (*broken, *taken)))
+    return CliqueStep(progress, frozenset(pod.uid for pod in (*broken, *taken)))
 
 
 def clique_update_facts(observed: ObservedClique) -> CliqueUpdateFacts:
@@ -141,13 +141,13 @@ def clique_update_facts(observed: ObservedClique) -> CliqueUpdateFacts:
     )
 
 
-def clique_turn(observed: ObservedClique, now: datetime) -> CliqueTurn:
-    """The turn of a clique. Until the set's status names its templates as they are now, no update moves."""
+def next_clique_step(observed: ObservedClique, now: datetime) -> CliqueStep:
+    """The next step of a clique. Until the set's status names its templates as they are now, no update moves."""
     incarnation = incarnation_in_effect(observed.pcs, observed.clique, observed.group, observed.template_hash)
-    turn = CliqueTurn(observed.clique.status.update_progress)
+    step = CliqueStep(observed.clique.status.update_progress)
     if observed.recorded:
-        turn = next_rollout_step(clique_update_facts(observed), now)
-    return replace(turn, incarnation=incarnation, restart=left_behind(observed.pods, incarnation))
+        step = next_rollout_step(clique_update_facts(observed), now)
+    return replace(step, incarnation=incarnation, restart=pods_of_earlier_incarnations(observed.pods, incarnation))
 
 
 def _pod_state(pod: Pod, template_hash: str) -> PodState:

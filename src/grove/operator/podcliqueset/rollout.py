@@ -41,7 +41,14 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.status import ObservedSet, SetReplica, set_replicas
 from grove.operator.shared.diff import owned_by
 from grove.operator.shared.layout import min_pods, standalone_names
-from grove.operator.shared.rollout import is_open, is_paused, is_rolling, max_unavailable, replica_incarnation, within
+from grove.operator.shared.rollout import (
+    is_open,
+    is_paused,
+    is_rolling,
+    max_unavailable,
+    replica_incarnation,
+    restarts_within,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +135,9 @@ def next_replicas(observed: ObservedSet, now: datetime) -> PodCliqueSet:
     Cheap unless an update is under way: this is asked at every look at a set.
     """
     pcs, before, wanted = observed.pcs, observed.pcs.status, observed.generation_hash
-    status = msgspec.structs.replace(before, replica_restarts=within(before.replica_restarts, pcs.spec.replicas))
+    status = msgspec.structs.replace(
+        before, replica_restarts=restarts_within(before.replica_restarts, pcs.spec.replicas)
+    )
     if before.current_generation_hash != wanted or is_open(before.update_progress):
         progress = next_rollout_step(set_update_facts(observed), now)
         status = msgspec.structs.replace(status, current_generation_hash=wanted, update_progress=progress)

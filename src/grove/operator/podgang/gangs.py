@@ -114,7 +114,7 @@ def find_gang_layout(pcs: PodCliqueSet, name: str, group_replicas: GroupReplicas
     return find_scaled_layout(pcs, replica, name, group_replicas)
 
 
-def referenced(pods: Iterable[Pod], gang: str) -> list[Pod]:
+def pods_in_gang(pods: Iterable[Pod], gang: str) -> list[Pod]:
     """Pods of one clique that belong in a gang, by name: those that stay and are labelled with it.
 
     Failed pods do not: they are about to be replaced, and a scheduler would wait for them in vain.
@@ -132,7 +132,7 @@ def referenced(pods: Iterable[Pod], gang: str) -> list[Pod]:
 def is_scheduled(gang: PodGang, pods_of: PodsOf) -> bool:
     """Whether every group of a gang has its minimum of pods on nodes, by the pods themselves."""
     return all(
-        sum(pod.is_scheduled for pod in referenced(pods_of(group.name), gang.metadata.name)) >= group.min_replicas
+        sum(pod.is_scheduled for pod in pods_in_gang(pods_of(group.name), gang.metadata.name)) >= group.min_replicas
         for group in gang.spec.podgroups
     )
 
@@ -199,7 +199,7 @@ def _asked_for(observed: ObservedGang, unit: Unit) -> int:
 
 
 def _pod_group(observed: ObservedGang, layout: GangLayout, unit: Unit, missing: list[str]) -> Json:
-    pods, wanted = referenced(observed.pods_of(unit.fqn), layout.name), _asked_for(observed, unit)
+    pods, wanted = pods_in_gang(observed.pods_of(unit.fqn), layout.name), _asked_for(observed, unit)
     clique = observed.cliques.get(unit.fqn)
     if clique is None or clique.metadata.is_deleting:
         missing.append(f"PodClique {unit.fqn}")

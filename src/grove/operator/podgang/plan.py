@@ -19,7 +19,7 @@ from grove.api.patch import apply_merge_patch
 from grove.api.podgang import PodGang, PodGangStatus
 from grove.backends import base
 from grove.backends.base import Backend, GangObjectsState
-from grove.operator.podgang.gangs import ObservedGang, WantedGang, referenced, wanted_gang
+from grove.operator.podgang.gangs import ObservedGang, WantedGang, pods_in_gang, wanted_gang
 from grove.operator.podgang.status import gang_status, is_trouble
 from grove.operator.shared.diff import adoption, is_controlled_by, is_left_behind, is_orphan, needed_patch
 from grove.operator.shared.outcome import Notice
@@ -60,7 +60,7 @@ class GangPlan:
     def pods_of(self, gang: PodGang) -> list[Pod]:
         """The pods that a gang lists and that are there to stay."""
         groups, pods_of = gang.spec.podgroups, self.observed.pods_of
-        found = (referenced(pods_of(group.name), gang.metadata.name) for group in groups)
+        found = (pods_in_gang(pods_of(group.name), gang.metadata.name) for group in groups)
         return [pod for pods in found for pod in pods]
 
     def doubted(

@@ -27,7 +27,7 @@ from grove.api.meta import Conditions, find_condition, is_true
 from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang, PodGangStatus
 from grove.backends import base
 from grove.backends.base import Backend, GangObjectsState
-from grove.operator.podgang.gangs import WantedGang, referenced
+from grove.operator.podgang.gangs import WantedGang, pods_in_gang
 from grove.operator.shared.layout import PodsOf
 
 GANG_PLACED = "MinimumPlaced"
@@ -83,7 +83,7 @@ def _with_derived_progress(status: PodGangStatus, gang: PodGang, pods_of: PodsOf
     """`Scheduled`, `Ready` and the phase, counted from the pods: Pending, Starting once placed, Running once ready."""
     unplaced, unready = [], []
     for group in gang.spec.podgroups:
-        pods = referenced(pods_of(group.name), gang.metadata.name)
+        pods = pods_in_gang(pods_of(group.name), gang.metadata.name)
         placed, ready = sum(pod.is_scheduled for pod in pods), sum(pod.is_ready for pod in pods)
         if placed < group.min_replicas:
             unplaced.append(group.name)

@@ -26,15 +26,15 @@ from grove.operator.scalinggroup.status import GroupReplica, ObservedGroup, grou
 from grove.operator.shared.layout import group_floor, unit_of
 from grove.operator.shared.rollout import (
     find_restart,
+    first_to_take,
     group_replica_incarnation,
     has_template,
     is_chosen,
     is_open,
     is_rolling,
     max_unavailable,
-    restarted,
-    spared,
-    within,
+    restarts_within,
+    with_restart,
 )
 
 
@@ -101,7 +101,7 @@ def next_rollout_step(observed: GroupUpdateFacts, now: datetime) -> GroupStep:
     broken = [replica.index for replica in observed.replicas if replica.outdated and not replica.whole]
     ready = [replica.index for replica in observed.replicas if replica.outdated and replica.whole]
     available = sum(replica.whole for replica in observed.replicas)
-    taken = spared(ready, len(flying), available, observed.max_unavailable, observed.min_available)
+    taken = first_to_take(ready, len(flying), available, observed.max_unavailable, observed.min_available)
     if not flying and not broken and not ready and all(replica.new for replica in observed.replicas):
         return GroupStep(_ended(progress, now))
     return GroupStep(_with_selection(progress, [*flying, *taken], landed), (*broken, *taken))
@@ -140,10 +140,10 @@ def next_group_replicas(observed: ObservedGroup, now: datetime) -> PodCliqueScal
     """The group with its next step in its status; writing that is what recreates the replicas."""
     group, facts = observed.group, group_update_facts(observed)
     step = next_rollout_step(facts, now)
-    restarts = within(group.status.replica_restarts, group.spec.replicas)
+    restarts = restarts_within(group.status.replica_restarts, group.spec.replicas)
     for index in step.take:
         incarnation = group_replica_incarnation(observed.pcs, observed.replica, group, index) + 1
-        restarts = restarted(restarts, index, incarnation=incarnation, generation_hash=facts.target)
+        restarts = with_restart(restarts, index, incarnation=incarnation, generation_hash=facts.target)
     status = msgspec.structs.replace(group.status, update_progress=step.progress, replica_restarts=restarts)
     return msgspec.structs.replace(group, status=status)
 

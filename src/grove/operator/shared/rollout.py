@@ -62,7 +62,9 @@ def max_unavailable(pcs: PodCliqueSet) -> int:
     return max(1, rolling.max_unavailable) if rolling is not None and rolling.max_unavailable is not None else 1
 
 
-def spared(waiting: Sequence[T], in_flight: int, up: int, max_unavailable: int, min_available: int) -> Sequence[T]:
+def first_to_take(
+    waiting: Sequence[T], in_flight: int, up: int, max_unavailable: int, min_available: int
+) -> Sequence[T]:
     """The first of those that wait for their turn, as many as an update may take down now, of `up` that are up.
 
     No more than `max_unavailable` are down at a time, and the last one is taken from no less than `min_available`.
@@ -156,7 +158,7 @@ def pod_incarnation(pod: Pod) -> int:
     return int(value) if value.isascii() and value.isdigit() else 0
 
 
-def left_behind(pods: Iterable[Pod], incarnation: int) -> frozenset[str]:
+def pods_of_earlier_incarnations(pods: Iterable[Pod], incarnation: int) -> frozenset[str]:
     """UIDs of pods made for an earlier incarnation."""
     return frozenset(
         pod.metadata.uid for pod in pods if not pod.metadata.is_deleting and pod_incarnation(pod) < incarnation
@@ -177,14 +179,14 @@ def lost_all_scheduled(replicas: int, before: S, after: S) -> bool:
     return not is_updated and before.incarnation == after.incarnation
 
 
-def restarted(restarts: Restarts, index: int, **changes: Any) -> Restarts:
+def with_restart(restarts: Restarts, index: int, **changes: Any) -> Restarts:
     """The entries with that of one replica changed or added, in the order of their indexes."""
     entry = msgspec.structs.replace(find_restart(restarts, index), **changes)
     others = (one for one in restarts if one.replica_index != index)
     return tuple(sorted((*others, entry), key=lambda one: one.replica_index))
 
 
-def within(restarts: Restarts, replicas: int) -> Restarts:
+def restarts_within(restarts: Restarts, replicas: int) -> Restarts:
     """The entries of replicas that still are: one that was scaled away and comes back starts from nothing."""
     if all(one.replica_index < replicas for one in restarts):
         return restarts

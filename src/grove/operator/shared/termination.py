@@ -45,8 +45,8 @@ from grove.operator.shared.rollout import (
     find_restart,
     group_replica_incarnation,
     replica_incarnation,
-    restarted,
     wanted_incarnation,
+    with_restart,
 )
 
 Moment = Callable[[str, Condition], datetime | None]
@@ -196,7 +196,7 @@ def _with_restarts(status: S, pcs: PodCliqueSet, verdict: Terminations, known: S
     restarts: Restarts = status.replica_restarts
     for one, incarnation in zip(verdict.now, known, strict=True):
         counts = {"incarnation": incarnation + 1, "gang_restarts": one.count}
-        restarts = restarted(restarts, one.index, **counts, last_gang_restart_time=now)
+        restarts = with_restart(restarts, one.index, **counts, last_gang_restart_time=now)
     return msgspec.structs.replace(
         status,
         replica_restarts=restarts,

@@ -78,7 +78,7 @@ class _Right(NamedTuple):
     settled: bool
 
 
-class Children:
+class ChildrenWriter:
     """Writes to children; remembers whose children were right, and whose gave trouble."""
 
     def __init__(self, cache: Cache, client: Client) -> None:

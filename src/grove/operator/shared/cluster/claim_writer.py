@@ -20,7 +20,7 @@ from grove.kube.client import Client
 from grove.kube.errors import AlreadyExists, KubeError, NotFound
 from grove.kube.store import Handler
 from grove.operator.shared.claims import OwnedClaims, surplus_compute_domains, wanted_compute_domains
-from grove.operator.shared.cluster.children_writer import Changes, Children, taken
+from grove.operator.shared.cluster.children_writer import Changes, ChildrenWriter, taken
 from grove.operator.shared.cluster.optional_kinds import OptionalKinds
 from grove.operator.shared.cluster.sets import differ
 from grove.operator.shared.diff import finalizer_patch, refers_to
@@ -44,10 +44,10 @@ def edited_claim_owner(kind: type[Object], wake: Callable[[Key], None]) -> Handl
     return on_claim
 
 
-class SharedClaims:
+class ClaimWriter:
     """Writes shared claims. Templates outside the set are read when they are needed, not followed."""
 
-    def __init__(self, cache: Cache, client: Client, children: Children, optional: OptionalKinds) -> None:
+    def __init__(self, cache: Cache, client: Client, children: ChildrenWriter, optional: OptionalKinds) -> None:
         self._cache, self._client, self._children, self._optional = cache, client, children, optional
 
     async def sync(self, claims: OwnedClaims, *, code: str) -> Changes:

@@ -17,8 +17,8 @@ from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.events import Recorder
 from grove.kube.workqueue import Workqueue
-from grove.operator.shared.cluster.children_writer import Children
-from grove.operator.shared.cluster.claim_writer import SharedClaims
+from grove.operator.shared.cluster.children_writer import ChildrenWriter
+from grove.operator.shared.cluster.claim_writer import ClaimWriter
 from grove.operator.shared.cluster.optional_kinds import OptionalKinds
 from grove.operator.shared.cluster.sets import Sets
 from grove.operator.shared.cluster.status_writer import EventBatches, StatusWriter
@@ -62,8 +62,8 @@ class Deps:
     optional: OptionalKinds
     sets: Sets
     set_errors: SetErrors
-    children: Children
-    claims: SharedClaims
+    children: ChildrenWriter
+    claims: ClaimWriter
     statuses: StatusWriter
     status_batches: StatusBatches
     queues: Queues

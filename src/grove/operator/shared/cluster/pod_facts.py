@@ -73,8 +73,8 @@ class VanishedNodes:
         self._confirmed &= self._gone.keys()
 
 
-class Waits:
-    """Finds them. `forget` drops what is known about the pods of a clique."""
+class ParentWaits:
+    """For how many pods of each parent pods wait; `forget` drops what is known about the pods of a clique."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

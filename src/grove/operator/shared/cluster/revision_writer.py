@@ -25,7 +25,7 @@ SETTLE_S = 1.0
 log = structlog.get_logger(__name__)
 
 
-class Revisions:
+class RevisionWriter:
     def __init__(self, cache: Cache, client: Client, *, namespace: str = "") -> None:
         self._cache, self._client, self._namespace = cache, client, namespace
         self._first: dict[str, list[ControllerRevision]] | None = None
