@@ -73,8 +73,8 @@ class CliqueUpdateFacts:
 class CliqueStep:
     """What an update and the restarts of its gang ask of a clique now.
 
-    `progress` has to be in the status before any pod in `replace` goes: who waits for whom must outlive a crash.
-    `restart` are the pods of an earlier incarnation. Both are UIDs.
+    `replace` are the UIDs of pods that an update takes, `restart` those of an earlier incarnation. `progress` has to be
+    in the status before any pod in `replace` goes: who waits for whom must outlive a crash.
     """
 
     progress: PodCliqueUpdateProgress | None = None

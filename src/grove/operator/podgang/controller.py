@@ -25,11 +25,11 @@ from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, NotL
 from grove.kube.writes import namespace_ends
 from grove.operator.podgang.gangs import ObservedGang, find_gang_layout
 from grove.operator.podgang.plan import GangPlan, plan_gang
-from grove.operator.shared.cluster.children_writer import Taken, check_owner, taken
+from grove.operator.shared.cluster.children_writer import Taken, check_owner, get_own, taken
 from grove.operator.shared.cluster.deps import Deps, GangKey
 from grove.operator.shared.cluster.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.sets import SET, set_key
-from grove.operator.shared.diff import is_controlled_by, is_left_behind, needed_patch
+from grove.operator.shared.diff import needed_patch
 from grove.operator.shared.layout import replica_layouts, replica_of
 from grove.operator.shared.status_batching import (
     BUSY_SCHEDULER_S,
@@ -118,11 +118,7 @@ class PodGangController:
                 made = EventReason.POD_GANG_CREATE_OR_UPDATE_SUCCESSFUL
                 self._deps.event_batches.add(pcs, made, "created PodGang", wanted.name)
             except AlreadyExists:
-                gang = await self._deps.client.get(PodGang, wanted.name, pcs.metadata.namespace)
-                if gang.metadata.is_deleting or is_left_behind(gang, pcs):
-                    raise Conflict(f"PodGang {wanted.name} is still being deleted") from None
-                if not is_controlled_by(gang, pcs):
-                    raise taken(PodGang, wanted.name, pcs) from None
+                gang = await get_own(self._deps.client, pcs, PodGang, wanted.object)
                 patch = needed_patch(wanted.object, gang)
         if patch:
             gang = await self._deps.client.patch(PodGang, wanted.name, patch, pcs.metadata.namespace)

@@ -15,15 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Protocol, TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import msgspec
 
 from grove.api import labels
 from grove.api.core import Pod
-from grove.api.podclique import PodClique, PodCliqueStatus
+from grove.api.podclique import PodClique, PodCliqueStatus, PodCliqueUpdateProgress
 from grove.api.podcliqueset import ON_DELETE, PodCliqueSet, PodCliqueSetUpdateProgress
-from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
+from grove.api.scalinggroup import (
+    PodCliqueScalingGroup,
+    PodCliqueScalingGroupStatus,
+    PodCliqueScalingGroupUpdateProgress,
+)
 from grove.api.status import ReplicaRestart
 from grove.operator.shared.layout import group_replica_of, replica_of
 
@@ -34,12 +38,7 @@ def is_rolling(pcs: PodCliqueSet) -> bool:
     return strategy is None or strategy.type != ON_DELETE
 
 
-class _HasEnd(Protocol):
-    @property
-    def update_ended_at(self) -> datetime | None: ...
-
-
-P = TypeVar("P", bound=_HasEnd)
+P = TypeVar("P", PodCliqueUpdateProgress, PodCliqueScalingGroupUpdateProgress, PodCliqueSetUpdateProgress)
 T = TypeVar("T")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from grove.api.meta import Json, Key, Object, Resource
 from grove.kube.cache import Cache
@@ -25,6 +25,8 @@ from grove.operator.shared.diff import (
     needed_patch,
     plan_children,
 )
+
+T = TypeVar("T", bound=Object)
 
 
 class Taken(KubeError):
@@ -176,7 +178,10 @@ class ChildrenWriter:
             try:
                 self._cache.wrote(await self._client.create(kind, child))
             except AlreadyExists:
-                await self._adopt(kind, owner, child)
+                live = await get_own(self._client, owner, kind, child)
+                if patch := needed_patch(child, live):
+                    live = await self._client.patch(kind, live.metadata.name, patch, namespace)
+                self._cache.wrote(live)
 
         steps = (
             [
@@ -190,19 +195,21 @@ class ChildrenWriter:
         for step in steps:
             await in_parallel(step, careful=kind in self._troubled.get(owner.metadata.uid, ()))
 
-    async def _adopt(self, kind: type[Object], owner: Object, child: Json) -> None:
-        """The name is taken although the cache does not show it: by our own earlier write, or by somebody else."""
-        name, namespace = child["metadata"]["name"], owner.metadata.namespace
-        live = await self._client.get(kind, name, namespace)
-        if live.metadata.is_deleting or is_left_behind(live, owner):
-            raise Conflict(f"{kind.RESOURCE.kind} {name} is still being deleted")
-        if is_orphan(live, child):
-            raise Conflict(f"{kind.RESOURCE.kind} {name} is nobody's; it is adopted when the cache shows it")
-        if not is_controlled_by(live, owner):
-            raise taken(kind, name, owner)
-        if patch := needed_patch(child, live):
-            live = await self._client.patch(kind, name, patch, namespace)
-        self._cache.wrote(live)
+
+async def get_own(client: Client, owner: Object, kind: type[T], wanted: Json) -> T:
+    """What has the name of a child although the cache does not show it: our own earlier write.
+
+    Raises Conflict if waiting helps, Taken if it is somebody else's and stays.
+    """
+    name, what = wanted["metadata"]["name"], kind.RESOURCE.kind
+    live = await client.get(kind, name, owner.metadata.namespace)
+    if live.metadata.is_deleting or is_left_behind(live, owner):
+        raise Conflict(f"{what} {name} is still being deleted")
+    if is_orphan(live, wanted):
+        raise Conflict(f"{what} {name} is nobody's; it is adopted when the cache shows it")
+    if not is_controlled_by(live, owner):
+        raise taken(kind, name, owner)
+    return live
 
 
 async def delete(client: Client, cache: Cache, obj: Object, **options: Any) -> None:
