@@ -87,17 +87,11 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
             staying.append(pod)
     staying, doubled = _one_per_index(staying)
     removals += (Removal(pod, DUPLICATE) for pod in doubled)
-    order = scale_in_order(
-        staying, _expected_hash(observed, step), observed.loads, first_stays=_stands_for_replica(observed)
-    )
-    if backend.core_by_index:
-        # Only pods with low indexes are members of the scheduler's gang; without them it could never be whole again.
-        core = min_pods(observed.unit.template)
-        order.sort(key=lambda pod: (pod_index(pod) or 0) < core)
-    victims = order[: max(0, len(staying) - wanted)]
-    removals += (Removal(pod, SURPLUS) for pod in victims)
-    gone = {pod.metadata.uid for pod in victims}
-    staying = [pod for pod in staying if pod.metadata.uid not in gone]
+    if len(staying) > wanted:
+        victims = _scale_in_order(observed, backend, step, staying)[: len(staying) - wanted]
+        removals += (Removal(pod, SURPLUS) for pod in victims)
+        gone = {pod.metadata.uid for pod in victims}
+        staying = [pod for pod in staying if pod.metadata.uid not in gone]
 
     used = {index for pod in staying if (index := pod_index(pod)) is not None}
     fresh = free_indexes(used, max(0, wanted - len(staying)))
@@ -122,6 +116,17 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
 def free_indexes(used: Collection[int], count: int) -> list[int]:
     """The lowest `count` indexes that are free, ascending: holes are filled before the end grows."""
     return list(itertools.islice((index for index in itertools.count() if index not in used), count))
+
+
+def _scale_in_order(observed: ObservedClique, backend: Backend, step: CliqueStep, pods: Iterable[Pod]) -> list[Pod]:
+    """Pods of this clique in the order in which scale-in takes them."""
+    is_measured = _stands_for_replica(observed)
+    order = scale_in_order(pods, _expected_hash(observed, step), observed.loads, first_stays=is_measured)
+    if backend.core_by_index:
+        # Only pods with low indexes are members of the scheduler's gang; without them it could never be whole again.
+        core = min_pods(observed.unit.template)
+        order.sort(key=lambda pod: (pod_index(pod) or 0) < core)
+    return order
 
 
 def _expected_hash(observed: ObservedClique, step: CliqueStep) -> str:
@@ -236,6 +241,9 @@ def _one_per_index(pods: list[Pod]) -> tuple[list[Pod], list[Pod]]:
     Two pods of one index come from a create the cache did not show in time. Upstream stops at them; one of the two must
     go for the clique to heal.
     """
+    indexes = [index for pod in pods if (index := pod_index(pod)) is not None]
+    if len(indexes) == len(set(indexes)):
+        return pods, []
     keep: dict[int, Pod] = {}
     without: list[Pod] = []
     doubled: list[Pod] = []
