@@ -84,10 +84,10 @@ def outcome_of(errors: Iterable[tuple[str, str]], blocked: Iterable[str], missin
 
 def _with_children(outcome: Outcome, children: Iterable[PodClique | PodCliqueScalingGroup]) -> Outcome:
     """The outcome with what is wrong further down, so that it shows where people look first."""
+    troubled = (child for child in children if child.status.last_errors and not child.metadata.is_deleting)
     found = (
         (error.code, f"{child.RESOURCE.kind} {child.metadata.name}: {error.description}")
-        for child in sorted(children, key=lambda one: one.metadata.name)
-        if not child.metadata.is_deleting
+        for child in sorted(troubled, key=lambda one: one.metadata.name)
         for error in child.status.last_errors
     )
     shown = tuple(islice(found, MOST_ERRORS))
