@@ -80,6 +80,28 @@ async def test_an_autoscaler_gets_its_defaults(cluster):
     assert made.spec.metrics == ({"type": "Resource", "resource": cpu},)
 
 
+async def test_an_autoscaler_comes_back_with_amounts_as_the_server_spells_them(cluster):
+    cpu = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}}
+
+    def waiting(amount: object) -> dict:
+        target = {"type": "AverageValue", "averageValue": amount}
+        return {"type": "Pods", "pods": {"metric": {"name": "waiting"}, "target": target}}
+
+    written = ("1000m", "0.5", 1500, "2048Mi")
+    target = {"apiVersion": "grove.io/v1alpha1", "kind": "PodClique", "name": "a"}
+    spec = {"scaleTargetRef": target, "maxReplicas": 5, "metrics": [cpu, *map(waiting, written)]}
+    await cluster.client.create(HorizontalPodAutoscaler, {"metadata": meta(cluster), "spec": spec})
+
+    made = await cluster.client.get(HorizontalPodAutoscaler, "a", cluster.namespace)
+
+    first, *others = made.spec.metrics
+    assert first == cpu
+    assert [one["pods"]["target"]["averageValue"] for one in others] == ["1", "500m", "1500", "2Gi"]
+
+    again = await cluster.client.patch(HorizontalPodAutoscaler, "a", {"spec": spec}, cluster.namespace)
+    assert again.metadata.resource_version == made.metadata.resource_version, "the same, for the server"
+
+
 async def test_an_autoscaler_whose_bounds_cross_is_invalid(cluster):
     target = {"apiVersion": "grove.io/v1alpha1", "kind": "PodClique", "name": "a"}
     body = {"metadata": meta(cluster), "spec": {"scaleTargetRef": target, "minReplicas": 6, "maxReplicas": 5}}
