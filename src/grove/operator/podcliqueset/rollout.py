@@ -39,7 +39,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus, PodCliqueSetUpdateProgress, ReplicaUpdate
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.podcliqueset.status import ObservedSet, SetReplica, set_replicas
-from grove.operator.shared.diff import owned_by
+from grove.operator.shared.diff import child_metadata
 from grove.operator.shared.layout import min_pods, standalone_names
 from grove.operator.shared.rollout import (
     is_open,
@@ -240,10 +240,9 @@ def next_revisions(pcs: PodCliqueSet, kept: Sequence[ControllerRevision]) -> Rev
 
 
 def revision_of(pcs: PodCliqueSet, hash_: str, number: int) -> Json:
-    meta = pcs.metadata
-    own = {**labelsets.component(meta.name, labels.REVISION_COMPONENT), labels.GENERATION_HASH: hash_}
-    name = {"name": f"{meta.name}-{hash_}", "namespace": meta.namespace}
-    metadata = {**name, "labels": own, "ownerReferences": owned_by(pcs)}
+    pcs_name = pcs.metadata.name
+    own = {**labelsets.component(pcs_name, labels.REVISION_COMPONENT), labels.GENERATION_HASH: hash_}
+    metadata = child_metadata(pcs, f"{pcs_name}-{hash_}", own)
     return ControllerRevision.RESOURCE.manifest(metadata, data=written_down(made_from(pcs)), revision=number)
 
 

@@ -18,7 +18,7 @@ from grove.api.podclique import AutoScalingConfig, PodClique
 from grove.api.podcliqueset import AdoptedHash, PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.shared.claims import find_mnnvl_group, with_mnnvl_claim
-from grove.operator.shared.diff import owned_by
+from grove.operator.shared.diff import child_metadata
 from grove.operator.shared.layout import Unit, group_config_of, group_names, member_units, replica_of, standalone_units
 from grove.operator.shared.startup import has_start_order, parents
 
@@ -156,7 +156,7 @@ def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, s
     if template.spec.auto_scaling_config is not None:
         spec["autoScalingConfig"] = to_json(template.spec.auto_scaling_config)
     annotations = labelsets.clique_annotations(template.annotations)
-    metadata = _metadata(pcs, unit.fqn, own, annotations, labels.CLIQUE_FINALIZER, owner)
+    metadata = child_metadata(owner, unit.fqn, own, annotations, labels.CLIQUE_FINALIZER)
     return PodClique.RESOURCE.manifest(metadata, spec=spec)
 
 
@@ -172,7 +172,7 @@ def wanted_groups(pcs: PodCliqueSet) -> list[Json]:
                 "minAvailable": config.min_available,
                 "cliqueNames": list(config.clique_names),
             }
-            metadata = _metadata(pcs, fqn, own, annotations, labels.GROUP_FINALIZER, pcs)
+            metadata = child_metadata(pcs, fqn, own, annotations, labels.GROUP_FINALIZER)
             groups.append(PodCliqueScalingGroup.RESOURCE.manifest(metadata, spec=spec))
     return groups
 
@@ -209,23 +209,7 @@ def _child(
         if replica is None
         else labelsets.replica_component(pcs_name, component, name, replica)
     )
-    return kind.RESOURCE.manifest(_metadata(pcs, name, own, annotations or {}, "", pcs), **content)
-
-
-def _metadata(
-    pcs: PodCliqueSet, name: str, own_labels: Json, annotations: Mapping[str, str], finalizer: str, owner: Object
-) -> Json:
-    metadata: Json = {
-        "name": name,
-        "namespace": pcs.metadata.namespace,
-        "labels": own_labels,
-        "ownerReferences": owned_by(owner),
-    }
-    if annotations:
-        metadata["annotations"] = dict(annotations)
-    if finalizer:
-        metadata["finalizers"] = [finalizer]
-    return metadata
+    return kind.RESOURCE.manifest(child_metadata(pcs, name, own, annotations), **content)
 
 
 SELF = "self"

@@ -24,7 +24,7 @@ from grove.api.podcliqueset import (
     ScalingGroupConfig,
 )
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.operator.shared.diff import owned_by, refers_to
+from grove.operator.shared.diff import child_metadata, refers_to
 from grove.operator.shared.layout import Unit
 
 _CONTAINERS = ("containers", "initContainers")
@@ -67,12 +67,7 @@ class OwnedClaims:
                 else [(names.replica_claim(fqn, index, one.name), index) for index in sorted(self.indexes)]
             )
             for name, index in places:
-                metadata = {
-                    "name": name,
-                    "namespace": namespace,
-                    "labels": self.labels(index),
-                    "ownerReferences": owned_by(self.owner),
-                }
+                metadata = child_metadata(self.owner, name, self.labels(index))
                 wanted.objects.append(ResourceClaim.RESOURCE.manifest(metadata, spec=spec))
         return wanted
 
@@ -216,13 +211,8 @@ def with_mnnvl_claim(pod_spec: Json, pcs_name: str, replica: int, group: str | N
 
 def _compute_domain(pcs: PodCliqueSet, replica: int, group: str) -> Json:
     name = names.compute_domain(pcs.metadata.name, replica, group)
-    metadata = {
-        "name": name,
-        "namespace": pcs.metadata.namespace,
-        "labels": labelsets.compute_domain(pcs.metadata.name, replica, name, group),
-        "finalizers": [COMPUTE_DOMAIN_FINALIZER],
-        "ownerReferences": owned_by(pcs),
-    }
+    own_labels = labelsets.compute_domain(pcs.metadata.name, replica, name, group)
+    metadata = child_metadata(pcs, name, own_labels, finalizer=COMPUTE_DOMAIN_FINALIZER)
     return COMPUTE_DOMAIN.manifest(metadata, spec={"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": name}}})
 
 

@@ -283,6 +283,24 @@ def owned_by(owner: Object) -> list[Json]:
     ]
 
 
+def child_metadata(
+    owner: Object,
+    name: str,
+    own_labels: Mapping[str, str],
+    annotations: Mapping[str, str] | None = None,
+    finalizer: str = "",
+) -> Json:
+    """The metadata of a child, which is in the namespace of its owner."""
+    return {
+        "name": name,
+        "namespace": owner.metadata.namespace,
+        "labels": own_labels,
+        "ownerReferences": owned_by(owner),
+        **({"annotations": dict(annotations)} if annotations else {}),
+        **({"finalizers": [finalizer]} if finalizer else {}),
+    }
+
+
 def refers_to(obj: Json, owner: Object) -> bool:
     """Whether an object names this owner."""
     return any(ref.get("uid") == owner.metadata.uid for ref in obj["metadata"].get("ownerReferences") or ())
