@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 from hypothesis import HealthCheck, Phase, given, settings
-from tests.support.faulty_sets import ROWS
+from tests.support.faulty_sets import COLLISIONS, ROWS
 from tests.support.manifests import clique, pcs, pod_spec
 from tests.support.mutants import mutated
 from tests.support.reviews import binding, changed, plain
@@ -236,7 +236,7 @@ async def test_every_broken_rule_is_refused_on_creation(admitted: Admitted) -> N
     """One test for the whole table: registering webhooks for each row would take longer than all the rows."""
     wrong: list[str] = []
     ours = 0
-    for row in REACHED:
+    for row in (*REACHED, *COLLISIONS):
         obj, want = row.values
         sent = changed(obj, ("metadata.namespace", admitted.namespace))
         found, is_ours = await told(admitted.client.create(SET, sent, dry_run=True))

@@ -9,8 +9,9 @@ import pytest
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, condition, operating
 
+from grove.api import labels
 from grove.api.core import Pod, Service
-from grove.api.meta import Resource, find_condition
+from grove.api.meta import Json, Resource, find_condition
 from grove.api.node import PriorityClass
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -226,6 +227,56 @@ async def test_a_gang_name_that_another_set_has_is_told(world: World) -> None:
     assert (await world.get(PodGang, "a-0-g-0")).metadata.labels["app.kubernetes.io/part-of"] == "a"
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours", "name"),
+    [
+        pytest.param(pcs("a-0", clique("w", 2)), pcs("a", clique("0-w", 2)), "PodClique a-0-0-w", id="a clique"),
+        pytest.param(
+            pcs("a-0", clique("w", 2), groups=[group("g", "w", replicas=2)]),
+            pcs("a", clique("w", 2), groups=[group("0-g", "w", replicas=3)]),
+            "PodCliqueScalingGroup a-0-0-g",
+            id="a scaling group",
+        ),
+        pytest.param(
+            pcs("a-0", clique("w", 2), groups=[group("g", "w", replicas=2)]),
+            pcs("a", clique("0-g-0-w", 2)),
+            "PodClique a-0-0-g-0-w",
+            id="a clique of a scaling group",
+        ),
+    ],
+)
+async def test_names_that_another_set_has_are_told_and_left_alone(
+    world: World, theirs: Json, ours: Json, name: str
+) -> None:
+    await world.apply(theirs)
+    await world.available("a-0")
+    stood = {pod.metadata.uid for pod in await world.pods()}
+
+    await world.apply(ours)
+
+    async def told() -> bool:
+        found = await world.get(PodCliqueSet, "a")
+        described = [error.description for error in found.status.last_errors]
+        return any(one.endswith(f"{name} exists and does not belong to a") for one in described)
+
+    await world.eventually(told)
+    await world.cluster.settle(60.0)
+    found = await world.get(PodCliqueSet, "a")
+    assert condition(found.status.conditions, "ReplicaFailure") == ("True", "FailedCreate")
+    assert found.status.available_replicas == 0
+    pods = await world.pods()
+    assert {pod.metadata.uid for pod in pods if pod.metadata.labels[labels.PART_OF] == "a-0"} == stood
+    mine = {pod.metadata.name for pod in pods if pod.metadata.labels[labels.PART_OF] == "a"}
+    gangs = (await world.client.list(PodGang, world.namespace)).items
+    for gang in (one for one in gangs if one.metadata.labels[labels.PART_OF] == "a"):
+        assert {ref.name for part in gang.spec.podgroups for ref in part.pod_references} <= mine
+    assert (await world.get(PodCliqueSet, "a-0")).status.available_replicas == 1
+
+    await world.delete(PodCliqueSet, "a")
+    await world.eventually(lambda: _is_gone(world, "a"))
+    assert {pod.metadata.uid for pod in await world.pods()} == stood
+
+
 async def test_a_scheduler_that_is_not_enabled_is_told(world: World) -> None:
     await world.apply(pcs("odd", clique("w"), scheduler="someone-else"))
 
@@ -239,6 +290,11 @@ async def test_a_scheduler_that_is_not_enabled_is_told(world: World) -> None:
 
 async def _says(world: World, about: str, reason: str) -> bool:
     return reason in await world.event_reasons(about)
+
+
+async def _is_gone(world: World, name: str) -> bool:
+    found = await world.client.list(PodCliqueSet, world.namespace)
+    return name not in [one.metadata.name for one in found.items]
 
 
 async def _gang(world: World, name: str) -> PodGang | None:

@@ -460,6 +460,11 @@ ROWS = [
             ("9999999999h", "must be a duration such as 30s, 10m or 4h0m0s"),
         )
     ],
+]
+
+SCALE = {"minReplicas": 1, "maxReplicas": 2}
+
+COLLISIONS = [
     pytest.param(
         pcs("demo", clique("grp-0-work"), clique("work"), groups=[group("grp", "work")]),
         [
@@ -469,11 +474,35 @@ ROWS = [
         id="a clique whose pods would take a member's names",
     ),
     pytest.param(
+        pcs("demo", clique("grp-9-work"), clique("work"), groups=[group("grp", "work")]),
+        [
+            f'{T}.cliques[0].name: Duplicate value: "grp-9-work": the pods of clique "work" in scaling group "grp" get '
+            "the same name: rename one"
+        ],
+        id="the names of a replica that an autoscaler may add",
+    ),
+    pytest.param(
+        pcs("demo", clique("0-b"), clique("b"), groups=[group("a", "0-b"), group("a-0", "b")]),
+        [
+            f'{G}[1].cliqueNames[0]: Duplicate value: "b": the pods of clique "0-b" in scaling group "a" get '
+            "the same name: rename one"
+        ],
+        id="members of two groups, the index at the border",
+    ),
+    pytest.param(
+        pcs("demo", clique("b"), clique("x-7-b"), groups=[group("a-3-x", "b"), group("a", "x-7-b")]),
+        [
+            f'{G}[1].cliqueNames[0]: Duplicate value: "x-7-b": the pods of clique "b" in scaling group "a-3-x" get '
+            "the same name: rename one"
+        ],
+        id="members of two groups, more than an index between",
+    ),
+    pytest.param(
         pcs(
             "demo",
-            clique("same", scale={"minReplicas": 1, "maxReplicas": 2}),
+            clique("same", scale=SCALE),
             clique("work"),
-            groups=[group("same", "work", scale={"minReplicas": 1, "maxReplicas": 2})],
+            groups=[group("same", "work", scale=SCALE)],
         ),
         [
             f'{T}.cliques[0].name: Duplicate value: "same": a scaling group has this name too and both are autoscaled, '
@@ -481,4 +510,46 @@ ROWS = [
         ],
         id="an autoscaler for two",
     ),
+    pytest.param(
+        pcs(
+            "demo",
+            clique("same", sharing=[SHARE]),
+            clique("work"),
+            groups=[group("same", "work", resourceSharing=[SHARE])],
+            resourceClaimTemplates=[TEMPLATE],
+        ),
+        [
+            f'{G}[0].resourceSharing[0].name: Duplicate value: "gpu": the ResourceClaims of clique "same" get '
+            "the same name: rename one"
+        ],
+        id="a claim of a clique and of a group",
+    ),
+    pytest.param(
+        pcs(
+            "demo",
+            clique("lead", sharing=[SHARE]),
+            clique("work"),
+            groups=[group("grp", "lead", "work", resourceSharing=[{"name": "lead-2-gpu", "scope": "PerReplica"}])],
+            resourceClaimTemplates=[TEMPLATE],
+        ),
+        [
+            f'{G}[0].resourceSharing[0].name: Duplicate value: "lead-2-gpu": the ResourceClaims of clique "lead" in '
+            'scaling group "grp" get the same name: rename one'
+        ],
+        id="a claim of a group and of one of its cliques",
+    ),
+    pytest.param(
+        pcs(
+            "demo",
+            clique("work", sharing=[SHARE]),
+            resourceClaimTemplates=[TEMPLATE],
+            resourceSharing=[{"name": "work-0-gpu", "scope": "PerReplica"}],
+        ),
+        [
+            f'{T}.cliques[0].resourceSharing[0].name: Duplicate value: "gpu": the ResourceClaims of the set get '
+            "the same name: rename one"
+        ],
+        id="a claim of the set and of a clique",
+    ),
 ]
+"""Names inside one set that become one name. A set that was stored before this was refused stays editable."""

@@ -138,7 +138,7 @@ def test_a_unit_of_one_pod_is_measured_whole() -> None:
 
 def test_a_floor_of_zero_is_admitted_and_told() -> None:
     view = scaled(object_metric(), low=0)
-    assert list(general_faults(view, creating=True)) == []
+    assert list(general_faults(view)) == []
     (note,) = autoscaling_notes(view, EVERYTHING)
     assert note.startswith(f"{G}.scaleConfig.minReplicas: 0 needs the feature gate HPAScaleToZero")
 
@@ -146,7 +146,7 @@ def test_a_floor_of_zero_is_admitted_and_told() -> None:
 def test_a_floor_between_zero_and_what_gangs_keep_is_refused() -> None:
     scale = {"minReplicas": 1, "maxReplicas": 9}
     view = SetView.of(pcs("d", clique("a"), groups=[group("g", "a", replicas=2, min_available=2, scale=scale)]))
-    (fault,) = general_faults(view, creating=True)
+    (fault,) = general_faults(view)
     assert "must be greater than or equal to minAvailable (2)" in str(fault)
 
 

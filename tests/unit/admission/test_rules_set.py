@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
-from tests.support.faulty_sets import ROWS, SHARE, T, explicit, with_templates
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.faulty_sets import COLLISIONS, ROWS, SCALE, SHARE, TEMPLATE, T, explicit, with_templates
 from tests.support.manifests import clique, group, pcs
 from tests.support.reviews import ABSENT, changed, faults, plain
 
+from grove.admission.rules.collisions import collision_faults
 from grove.admission.rules.lookups import BackendFacts
 from grove.admission.rules.review import Admission
+from grove.admission.rules.view import SetView
+from grove.api import names
 
 ADMISSION = Admission(backends=BackendFacts(enabled=("default-scheduler", "kai-scheduler", "volcano")))
 
 
-@pytest.mark.parametrize(("obj", "want"), ROWS)
+@pytest.mark.parametrize(("obj", "want"), [*ROWS, *COLLISIONS])
 def test_a_broken_rule_is_told_with_its_path_on_creation(obj: dict, want: list[str]) -> None:
     assert faults(ADMISSION, obj) == want
 
@@ -25,6 +32,102 @@ def test_a_broken_rule_is_told_with_its_path_on_update(obj: dict, want: list[str
     if obj["metadata"].get("labels"):
         old = changed(obj, ("spec.replicas", 7))
     assert faults(ADMISSION, obj, old) == want
+
+
+@pytest.mark.parametrize(("obj", "want"), COLLISIONS)
+def test_a_set_that_was_stored_with_names_that_collide_stays_editable(obj: dict, want: list[str]) -> None:
+    assert faults(ADMISSION, changed(obj, ("spec.replicas", 7)), obj) == []
+
+
+@pytest.mark.parametrize(("obj", "want"), COLLISIONS)
+def test_the_order_of_cliques_is_no_news_about_names(obj: dict, want: list[str]) -> None:
+    turned = changed(obj, (f"{T}.cliques", obj["spec"]["template"]["cliques"][::-1]))
+    assert faults(ADMISSION, turned, obj) == []
+
+
+def test_an_edit_that_makes_two_autoscalers_one_is_told() -> None:
+    stored = pcs("demo", clique("same"), clique("work"), groups=[group("same", "work", scale=SCALE)])
+    edited = changed(stored, (f"{T}.cliques.0.spec.autoScalingConfig", SCALE))
+    assert faults(ADMISSION, edited, stored) == [
+        f'{T}.cliques[0].name: Duplicate value: "same": a scaling group has this name too and both are autoscaled, '
+        "so their autoscalers would be one"
+    ]
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        pytest.param(
+            pcs("demo", clique("grp-00-work"), clique("work"), groups=[group("grp", "work")]),
+            id="an index is never padded",
+        ),
+        pytest.param(
+            pcs("demo", clique("0-b"), clique("b"), groups=[group("a", "0-b"), group("a-x", "b")]),
+            id="another group",
+        ),
+        pytest.param(
+            pcs("demo", clique("0-c"), clique("b"), groups=[group("a", "0-c"), group("a-0", "b")]),
+            id="another clique",
+        ),
+        pytest.param(
+            pcs("demo", clique("a-0"), clique("a"), clique("0"), groups=[group("g", "0")]),
+            id="numbers in names of cliques alone",
+        ),
+        pytest.param(
+            pcs("demo", clique("same"), clique("work"), groups=[group("same", "work")]),
+            id="a clique and a group of one name are two kinds",
+        ),
+        pytest.param(
+            pcs(
+                "demo",
+                clique("same", sharing=[SHARE]),
+                clique("work"),
+                groups=[group("same", "work", resourceSharing=[SHARE | {"scope": "AllReplicas"}])],
+                resourceClaimTemplates=[TEMPLATE],
+            ),
+            id="claims of other scopes",
+        ),
+        pytest.param(
+            pcs(
+                "demo",
+                clique("lead", sharing=[SHARE]),
+                clique("work", sharing=[SHARE]),
+                groups=[group("grp", "lead", "work", resourceSharing=[SHARE])],
+                resourceClaimTemplates=[TEMPLATE],
+                resourceSharing=[SHARE],
+            ),
+            id="a template shared at every level",
+        ),
+    ],
+)
+def test_names_that_never_meet_are_admitted(obj: dict) -> None:
+    assert faults(ADMISSION, obj) == []
+
+
+NAMES = st.lists(st.sampled_from("ab01"), min_size=1, max_size=4).map("-".join)
+
+
+@given(st.lists(NAMES, min_size=2, max_size=5, unique=True), st.lists(NAMES, max_size=2, unique=True), st.randoms())
+def test_cliques_are_told_when_two_can_have_one_name_and_only_then(
+    cliques: list[str], groups: list[str], rng: Random
+) -> None:
+    owner = {one: rng.choice(["", *groups]) for one in cliques}
+    obj = pcs("x", *map(clique, cliques), groups=[group(g, *(c for c in cliques if owner[c] == g)) for g in groups])
+    made = [
+        names.member_clique(names.scaling_group("x", 0, owner[one]), replica, one)
+        if owner[one]
+        else names.clique("x", 0, one)
+        for one in cliques
+        for replica in (range(2) if owner[one] else range(1))
+    ]
+    assert bool(list(collision_faults(SetView.of(obj)))) == (len(set(made)) < len(made))
+
+
+def test_many_names_with_numbers_are_not_compared_with_each_other() -> None:
+    """Users write them: ten thousand against ten thousand would take a minute."""
+    cliques = [clique(f"{one}-0-1") for one in range(20_000)]
+    members = [one["name"] for one in cliques[:10_000]]
+    assert list(collision_faults(SetView.of(pcs("demo", *cliques, groups=[group("x", *members)])))) == []
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,12 @@ made. Here they are refused at once. Lengths are counted in bytes, as there.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from grove.admission.rules.syntax import annotation_faults, label_1035_fault, label_fault, label_faults
-from grove.admission.rules.view import TEMPLATE, GroupView, SetView
+from grove.admission.rules.view import TEMPLATE, SetView
 from grove.api.faults import Fault, duplicate, invalid, required
 from grove.api.names import MAX_COMBINED_LENGTH
-
-_INDEX = re.compile(r"(?<=-)\d+(?=-)")
 
 
 def metadata_faults(new: SetView, *, creating: bool) -> Iterator[Fault]:
@@ -62,7 +59,6 @@ def group_name_faults(new: SetView) -> Iterator[Fault]:
     yield from _repeated(
         f"{TEMPLATE}.podCliqueScalingGroups.name", [g.name for g in new.groups], "podCliqueScalingGroups"
     )
-    yield from _collisions(new)
 
 
 def _budget_faults(names: dict[str, str], parts: list[str], set_name: str) -> Iterator[Fault]:
@@ -86,21 +82,3 @@ def _repeated(path: str, names: list[str], list_name: str) -> Iterator[Fault]:
     for name, indices in places.items():
         if len(indices) > 1:
             yield duplicate(path, name, "used by " + " and ".join(f"{list_name}[{i}]" for i in indices))
-
-
-def _collisions(new: SetView) -> Iterator[Fault]:
-    """A standalone clique `pf-0-lead` and clique `lead` of group `pf` would both become `<set>-<i>-pf-0-lead`."""
-    members = {(group.name, member) for group in new.groups for member in group.clique_names}
-    groups: dict[str, GroupView] = {group.name: group for group in new.groups}
-    for clique in new.cliques:
-        if new.group_of(clique.name) is not None:
-            continue
-        for match in _INDEX.finditer(clique.name):
-            pair = clique.name[: match.start() - 1], clique.name[match.end() + 1 :]
-            if pair in members:
-                detail = f'the pods of clique "{pair[1]}" in scaling group "{pair[0]}" get the same name: rename one'
-                yield duplicate(f"{clique.path}.name", clique.name, detail)
-        group = groups.get(clique.name)
-        if group is not None and group.scaling is not None and clique.scaling is not None:
-            detail = "a scaling group has this name too and both are autoscaled, so their autoscalers would be one"
-            yield duplicate(f"{clique.path}.name", clique.name, detail)

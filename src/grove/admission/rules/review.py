@@ -151,7 +151,7 @@ class Admission:
             yield from foreign_template_faults(new, namespace, lookups)
             yield from new_pack_domain_faults(new)
             yield from topology_faults(new, enabled=self.topology_enabled, lookups=lookups)
-        yield from general_faults(new, creating=creating)
+        yield from general_faults(new, old)
         yield from autoscaling_faults(new)
         stored = {clique.name: clique.pod_spec for clique in old.cliques} if old else {}
         for clique in new.cliques:

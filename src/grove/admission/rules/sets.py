@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from grove.admission.rules.collisions import collision_faults
 from grove.admission.rules.names import clique_name_faults, group_name_faults, metadata_faults
 from grove.admission.rules.sharing import sharing_faults
 from grove.admission.rules.syntax import annotation_faults, label_faults
@@ -21,8 +22,8 @@ LONGEST_DELAY_H = 87_600
 """Ten years. Longer is a slip of the unit, and the timer that has to wait for it would overflow elsewhere."""
 
 
-def general_faults(new: SetView, *, creating: bool) -> Iterator[Fault]:
-    yield from metadata_faults(new, creating=creating)
+def general_faults(new: SetView, old: SetView | None = None) -> Iterator[Fault]:
+    yield from metadata_faults(new, creating=old is None)
     restarts = new.annotations.get(MAX_GANG_RESTARTS)
     if restarts is not None and not _COUNT.fullmatch(text(restarts)):
         yield invalid(f"metadata.annotations.{MAX_GANG_RESTARTS}", restarts, "must be a whole number, 0 or more")
@@ -46,6 +47,7 @@ def general_faults(new: SetView, *, creating: bool) -> Iterator[Fault]:
     if new.startup_type == EXPLICIT:
         yield from startup_faults(new)
     yield from group_name_faults(new)
+    yield from collision_faults(new, old)
     for group in new.groups:
         yield from _group_faults(new, group)
     yield from _membership_faults(new)

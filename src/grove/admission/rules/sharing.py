@@ -25,7 +25,7 @@ def sharing_faults(new: SetView) -> Iterator[Fault]:
         "childScalingGroupNames": {group.name for group in new.groups},
     }
     needed = "name at least one of childCliqueNames and childScalingGroupNames"
-    for path, entry in _entries(TEMPLATE, new.template):
+    for path, entry in sharing_entries(TEMPLATE, new.template):
         yield from _filter_faults(path, entry.get("filter"), children, needed)
     yield from _list_faults(TEMPLATE, new.template, internal)
     for clique in new.cliques:
@@ -33,9 +33,15 @@ def sharing_faults(new: SetView) -> Iterator[Fault]:
     for group in new.groups:
         needed = "name at least one of the group's cliques in childCliqueNames"
         members = {"childCliqueNames": group.clique_names}
-        for path, entry in _entries(group.path, group.raw):
+        for path, entry in sharing_entries(group.path, group.raw):
             yield from _filter_faults(path, entry.get("filter"), members, needed)
         yield from _list_faults(group.path, group.raw, internal)
+
+
+def sharing_entries(owner_path: str, owner: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What an owner shares, each with its path."""
+    for index, entry in enumerate(sequence(owner.get("resourceSharing"))):
+        yield f"{owner_path}.resourceSharing[{index}]", mapping(entry)
 
 
 def foreign_templates(new: SetView, namespace: str) -> dict[str, Key]:
@@ -46,7 +52,7 @@ def foreign_templates(new: SetView, namespace: str) -> dict[str, Key]:
     internal = {text(mapping(one).get("name")) for one in sequence(new.template.get("resourceClaimTemplates"))}
     owners = [(TEMPLATE, new.template), *((one.path, one.raw) for one in new.cliques)]
     owners += ((one.path, one.raw) for one in new.groups)
-    entries = (entry for path, owner in owners for entry in _entries(path, owner))
+    entries = (entry for path, owner in owners for entry in sharing_entries(path, owner))
     found = ((path, Key(text(entry.get("namespace")), text(entry.get("name")))) for path, entry in entries)
     return {
         f"{path}.namespace": key
@@ -85,14 +91,9 @@ def _template_faults(templates: list[dict[str, Any]]) -> Iterator[Fault]:
             )
 
 
-def _entries(owner_path: str, owner: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for index, entry in enumerate(sequence(owner.get("resourceSharing"))):
-        yield f"{owner_path}.resourceSharing[{index}]", mapping(entry)
-
-
 def _list_faults(owner_path: str, owner: dict[str, Any], internal: Collection[str]) -> Iterator[Fault]:
     seen: set[str] = set()
-    for path, entry in _entries(owner_path, owner):
+    for path, entry in sharing_entries(owner_path, owner):
         name, namespace, scope = (text(entry.get(key)) for key in ("name", "namespace", "scope"))
         if not name.strip():
             yield required(f"{path}.name", "name of a claim template is required")
