@@ -15,6 +15,8 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 BACKOFF_S, MAX_BACKOFF_S = 0.005, 60.0
+SLACK = 64
+"""Delays that nobody waits for any more may be as many as the others, and so many more."""
 
 
 class Closed(Exception):
@@ -167,6 +169,10 @@ class Workqueue(Generic[K]):
         self._due[key] = (when, priority)
         self._arrivals += 1
         heapq.heappush(self._delayed, (when, self._arrivals, key))
+        if len(self._delayed) > 2 * len(self._due) + SLACK:
+            # Looks that came earlier: a timer of hours, set anew at every event, would leave one behind each time.
+            self._delayed = [one for one in self._delayed if self._due.get(one[2], (0.0,))[0] == one[0]]
+            heapq.heapify(self._delayed)
         self._set_timer()
 
     def _set_timer(self) -> None:

@@ -32,6 +32,19 @@ async def take(queue: Workqueue[str], count: int) -> list[str]:
 
 
 @in_virtual_time
+async def test_looks_that_came_earlier_leave_nothing_behind() -> None:
+    """A timer of four hours, and an event every second: what was to come later is forgotten with each look."""
+    queue = Workqueue[str]()
+    for _ in range(10_000):
+        queue.add("a", after_s=14_400.0)
+        queue.add("a", after_s=0.05)
+        assert await take(queue, 1) == ["a"]
+    queue.add("a", after_s=14_400.0)
+    assert queue.delayed == 1
+    assert len(queue._delayed) < 100
+
+
+@in_virtual_time
 async def test_first_come_first_served() -> None:
     queue = Workqueue[str]()
     for key in ("b", "a", "c"):
