@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -29,7 +30,6 @@ from grove.kube.errors import (
     NotFound,
     NotLeader,
     TooManyRequests,
-    Unauthorized,
     Unavailable,
     Unreachable,
 )  # fmt: skip
@@ -126,25 +126,18 @@ class HttpClient:
         if initial_events:
             query.update(sendInitialEvents="true", resourceVersionMatch="NotOlderThan")
         url = self._url(res, namespace, query=query)
-        for last_try in (False, True):
-            self.calls["watch", res.plural] += 1
-            reader = EventReader(wire.codec_of(kind))
-            try:
-                async with aclosing(self._transport.stream(url, silence_s=life + WATCH_GRACE_S)) as chunks:
-                    async for chunk in chunks:
-                        for event in reader.feed(chunk):
-                            yield event
-                return
-            except Unauthorized:  # comes instead of a stream, never inside one
-                if last_try or not self._transport.reject_credential():
-                    raise
+        reader = EventReader(wire.codec_of(kind))
+        counted = partial(self._count, "watch", res.plural)
+        async with aclosing(self._transport.stream(url, counted, silence_s=life + WATCH_GRACE_S)) as chunks:
+            async for chunk in chunks:
+                for event in reader.feed(chunk):
+                    yield event
 
     async def log_lines(self, namespace: str, pod: str, query: dict[str, str]) -> AsyncGenerator[str, None]:
         """The lines of a container's log; with `follow` in the query as they are written, for as long as they come."""
         url = self._url(_PODS, namespace, pod, "log", query=query)
-        self.calls["get", "pods/log"] += 1
-        rest = b""
-        async with aclosing(self._transport.stream(url, silence_s=LOG_SILENCE_S)) as chunks:
+        rest, counted = b"", partial(self._count, "get", "pods/log")
+        async with aclosing(self._transport.stream(url, counted, silence_s=LOG_SILENCE_S)) as chunks:
             async for chunk in chunks:
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
@@ -281,14 +274,13 @@ class HttpClient:
         self, verb: str, what: str, method: str, url: URL, body: bytes | None, content: str, retry: _Retry
     ) -> Answer:
         maybe_done = False
-        refreshed = False
         attempt = 0
 
         def leaving() -> None:
             """Asked when nothing is left to wait for: a turn or a new token may take longer than the lease lasts."""
             if body is not None and self.write_guard is not None and not self.write_guard():
                 raise NotLeader(f"{verb} {what} held back: this process may not be the leader any more")
-            self.calls[verb, what] += 1
+            self._count(verb, what)
 
         while True:
             attempt += 1
@@ -296,11 +288,6 @@ class HttpClient:
                 await self._rate.turn()
             try:
                 return await self._transport.send(method, url, body, content, leaving)
-            except Unauthorized:
-                if refreshed or not self._transport.reject_credential():
-                    raise
-                refreshed = True  # the token was rotated under us; once more with the new one
-                continue
             except NotFound:
                 if maybe_done and method == "DELETE":
                     return Answer(200, b"{}")  # our own first try did it, only its answer was lost
@@ -314,6 +301,9 @@ class HttpClient:
                 delay = self._delay(attempt, err)
                 log.debug("request sent again", verb=verb, what=what, attempt=attempt, delay_s=delay, error=str(err))
             await asyncio.sleep(delay)
+
+    def _count(self, verb: str, what: str) -> None:
+        self.calls[verb, what] += 1
 
     def _delay(self, attempt: int, err: KubeError) -> float:
         backoff = min(MAX_BACKOFF_S, BACKOFF_S * 2.0 ** (attempt - 1)) * self._rng.uniform(0.5, 1.5)

@@ -1,6 +1,7 @@
 """One HTTP exchange with an API server: TLS, credentials, pool, time-outs; what went wrong as one of our errors.
 
-The only module that knows aiohttp's client. It sends once; whether to send again is `grove.kube.http`'s affair.
+The only module that knows aiohttp's client. It sends once, and again only with a newer credential; any other reason to
+send again is `grove.kube.http`'s affair.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from yarl import URL
 from grove.kube import wire
 from grove.kube.connection import ClusterConfig, load_client_cert
 from grove.kube.credentials import Credential
-from grove.kube.errors import ConfigError, ConnectionLost, KubeError, Unreachable
+from grove.kube.errors import ConfigError, ConnectionLost, KubeError, Unauthorized, Unreachable
 
 CONNECT_S = 10.0
 IDLE_S = 50.0
@@ -101,9 +102,6 @@ class Transport:
     def url(self, path: str) -> URL:
         return URL(self._base + path, encoded=True)
 
-    def reject_credential(self) -> bool:
-        return self._config.credentials.reject()
-
     async def close(self) -> None:
         for task in self._retiring:
             task.cancel()
@@ -113,41 +111,38 @@ class Transport:
             self._session = None
 
     async def send(
-        self, method: str, url: URL, body: bytes | None, content: str, leaving: Callable[[], None]
-    ) -> Answer:
+        self, method: str, url: URL, body: bytes | None, content: str, leaving: Callable[[], None], *,
+        again: bool = True,
+    ) -> Answer:  # fmt: skip
         """The answer to one request; a refusal is raised as the error its Status names.
 
-        `leaving` is called when the credential is there and the request would go; what it raises holds it back.
+        `leaving` is called when the credential is there and the request would go; what it raises holds it back. With
+        `again` it is sent once more if the server did not know us and there is a newer credential.
         """
         session = await self._ready()
+        used = self._credential
         leaving()
         headers = self._by_content.get(content) or self._headers_for(content)
         try:
             async with session.request(method, url, data=body, headers=headers, **self._extra) as got:
                 payload = await got.read()
-                status = got.status
-                if status < 400:
-                    return Answer(status, payload)
-                raise wire.error_of(status, payload, got.headers.get("Retry-After"))
+                if got.status < 400:
+                    return Answer(got.status, payload)
+                raise wire.error_of(got.status, payload, got.headers.get("Retry-After"))
+        except Unauthorized:
+            if not again or not self._has_newer(used):
+                raise
         except (aiohttp.ClientError, OSError, TimeoutError) as err:
             raise self._error(err) from err
+        return await self.send(method, url, body, content, leaving, again=False)
 
-    async def stream(self, url: URL, *, silence_s: float) -> AsyncGenerator[bytes, None]:
+    async def stream(self, url: URL, leaving: Callable[[], None], *, silence_s: float) -> AsyncGenerator[bytes, None]:
         """The chunks of a long answer, as they come; ConnectionLost when none comes for `silence_s`.
 
         That the answer begins, or a refusal ends, takes no longer than any other answer may take.
         """
-        session = await self._ready()
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
-        headers = self._by_content.get("") or self._headers_for("")
         try:
-            async with asyncio.timeout(self._timeout.total):
-                begun = await session.request("GET", url, headers=headers, timeout=timeout, **self._extra)
-            async with begun as got:
-                if got.status >= 400:
-                    async with asyncio.timeout(self._timeout.total):
-                        refusal = await got.read()
-                    raise wire.error_of(got.status, refusal, got.headers.get("Retry-After"))
+            async with await self._begin(url, leaving) as got:
                 content = got.content
                 with Silence(content, silence_s) as silence:
                     while chunk := await content.readany():
@@ -155,6 +150,31 @@ class Transport:
                         yield chunk
         except (aiohttp.ClientError, OSError, TimeoutError) as err:
             raise self._error(err) from err
+
+    async def _begin(self, url: URL, leaving: Callable[[], None], *, again: bool = True) -> aiohttp.ClientResponse:
+        session = await self._ready()
+        used = self._credential
+        leaving()
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
+        headers = self._by_content.get("") or self._headers_for("")
+        async with asyncio.timeout(self._timeout.total):
+            got = await session.request("GET", url, headers=headers, timeout=timeout, **self._extra)
+        if got.status < 400:
+            return got
+        try:
+            async with got, asyncio.timeout(self._timeout.total):
+                raise wire.error_of(got.status, await got.read(), got.headers.get("Retry-After"))
+        except Unauthorized:
+            if not again or not self._has_newer(used):
+                raise
+        return await self._begin(url, leaving, again=False)
+
+    def _has_newer(self, used: Credential | None) -> bool:
+        """Whether there may be a better credential than this one, which was refused.
+
+        Many requests are refused at once when a token is rotated: the first of them asks for another, the rest use it.
+        """
+        return used is not self._credential or self._config.credentials.reject()
 
     async def _ready(self) -> aiohttp.ClientSession:
         credential = await self._config.credentials.current()

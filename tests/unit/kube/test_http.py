@@ -4,7 +4,7 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any
 
 import pytest
@@ -460,6 +460,59 @@ async def test_a_rotated_token_is_read_again_after_a_401(api: FakeApi, tmp_path)
         with pytest.raises(errors.Unauthorized):
             await client.get(Thing, "a", "ns")
         assert len(api.requests) == 4
+
+
+async def test_requests_that_were_on_their_way_when_a_token_was_rotated_are_sent_with_the_new_one(
+    api: FakeApi, tmp_path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("old\n")
+    api.token = "old"
+    api.put("a")
+    async with HttpClient(api.config(TokenFile(file))) as client:
+        await client.get(Thing, "a", "ns")
+        api.token = "new"
+        file.write_text("new\n")
+        found = await asyncio.gather(*(client.get(Thing, "a", "ns") for _ in range(5)), return_exceptions=True)
+        assert [one for one in found if isinstance(one, Exception)] == []
+        assert len(api.requests) == 11
+
+
+async def test_a_new_credential_is_not_thrown_away_for_what_was_said_of_the_last(api: FakeApi) -> None:
+    class Asked:
+        """A plugin: each answer is another, and is good until it is rejected."""
+
+        def __init__(self) -> None:
+            self.held, self.asked = Credential("old"), 0
+
+        async def current(self) -> Credential:
+            return self.held
+
+        def reject(self) -> bool:
+            self.asked += 1
+            self.held = Credential("new")
+            return True
+
+    api.put("a")
+    source = Asked()
+    async with HttpClient(api.config(source)) as client:
+        api.token = "new"
+        await asyncio.gather(*(client.get(Thing, "a", "ns") for _ in range(5)))
+    assert source.asked == 1
+
+
+async def test_a_watch_begins_anew_with_a_rotated_token(api: FakeApi, tmp_path) -> None:
+    file = tmp_path / "token"
+    file.write_text("old\n")
+    api.put("a")
+    async with HttpClient(api.config(TokenFile(file))) as client:
+        await client.get(Thing, "a", "ns")
+        api.token = "new"
+        file.write_text("new\n")
+        async with aclosing(client.watch(Thing, initial_events=True)) as events:
+            first = await anext(events)
+        assert first.object is not None
+        assert client.calls["watch", "things"] == 2
 
 
 async def test_no_cookie_no_gzip_and_who_we_are(api: FakeApi) -> None:
