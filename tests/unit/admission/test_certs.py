@@ -94,6 +94,20 @@ def test_a_new_name_needs_a_new_certificate() -> None:
     assert second.authorities == first.authorities
 
 
+def test_replicas_with_other_names_do_not_undo_each_other() -> None:
+    """As in a rollout that changes the address: each would make it anew for itself, as fast as the server answers."""
+    first = bundle()
+    second = renewed(first, ("new.example",), NOW)
+    assert second is not None
+    assert renewed(second, NAMES, NOW) is None
+    assert renewed(second, ("new.example",), NOW) is None
+    third = renewed(second, ("new.example",), NOW + 300 * DAY)
+    assert third is not None
+    server = certificates(third.chain)[0]
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["new.example"], "gone when it is renewed in its time"
+
+
 def test_a_former_authority_is_trusted_until_its_end() -> None:
     lives = Lifetimes(server_renewal=timedelta(days=90))
     first = bundle()

@@ -73,11 +73,16 @@ def renewed(
     """The bundle to use from now on, or None when the current one is good. Whatever is wrong with it is replaced."""
     authority = _usable_authority(current, now)
     old = authority
+    wanted = [_general_name(name) for name in names]
     if authority is None or authority.certificate.not_valid_after_utc - now < lives.authority_renewal:
         authority = _new_authority(now, lives)
-    elif current is not None and _is_good(current, authority, names, now, lives):
-        return None
-    certificate, key = _issue(authority, names, now, lives)
+    elif current is not None:
+        covered = _names_covered(current, authority, now, lives)
+        if set(wanted) <= set(covered):
+            return None
+        # Another replica may have other settings, in a rollout: one certificate for both, or each would undo the other.
+        wanted += [name for name in covered if name not in wanted]
+    certificate, key = _issue(authority, names[0], wanted, now, lives)
     trusted, chain = [authority.certificate], [certificate]
     if old is not None and old is not authority:
         trusted.append(old.certificate)
@@ -134,21 +139,22 @@ def _usable_authority(current: Bundle | None, now: datetime) -> _Authority | Non
     return _Authority(certificate, key) if certificate.not_valid_after_utc > now else None
 
 
-def _is_good(bundle: Bundle, authority: _Authority, names: Sequence[str], now: datetime, lives: Lifetimes) -> bool:
+def _names_covered(bundle: Bundle, authority: _Authority, now: datetime, lives: Lifetimes) -> list[x509.GeneralName]:
+    """The names for which the bundle's certificate serves, in order; none when it is not good, or is to be renewed."""
     try:
         server = _certificates(bundle.chain)[0]
         key = serialization.load_pem_private_key(bundle.key, None)
         server.verify_directly_issued_by(authority.certificate)
         covered = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, TypeError, IndexError, InvalidSignature, x509.ExtensionNotFound):
-        return False
-    return (
+        return []
+    is_good = (
         isinstance(key, ec.EllipticCurvePrivateKey)
         and key.public_key() == server.public_key()
-        and {_general_name(name) for name in names} <= set(covered)
         and server.not_valid_before_utc <= now + BACKDATE
         and server.not_valid_after_utc - now >= lives.server_renewal
     )
+    return list(covered) if is_good else []
 
 
 def _new_authority(now: datetime, lives: Lifetimes) -> _Authority:
@@ -180,16 +186,16 @@ def _authority_builder(
 
 
 def _issue(
-    authority: _Authority, names: Sequence[str], now: datetime, lives: Lifetimes
+    authority: _Authority, name: str, names: Sequence[x509.GeneralName], now: datetime, lives: Lifetimes
 ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
     end = min(now + lives.server, authority.certificate.not_valid_after_utc)
     certificate = (
-        _builder(_name(names[0]), authority.certificate.subject, key.public_key(), now, end)
+        _builder(_name(name), authority.certificate.subject, key.public_key(), now, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)
         .sign(authority.key, hashes.SHA256())
     )
