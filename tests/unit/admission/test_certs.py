@@ -180,6 +180,11 @@ async def test_renewed_files_are_served_from_the_next_handshake_on(tmp_path: Pat
         assert await handshake(port, second.authorities) != before
 
 
+def test_authorities_that_cannot_be_read_are_none(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").mkdir()
+    assert CertificateFiles(tmp_path).authorities() is None
+
+
 async def test_old_protocols_are_not_spoken() -> None:
     made = renewed(None, NAMES, datetime.now(UTC))
     assert made is not None

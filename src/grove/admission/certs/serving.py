@@ -110,10 +110,10 @@ class CertificateFiles:
         self.chain = chain
 
     def authorities(self) -> bytes | None:
-        """The CA bundle, if the directory has one."""
+        """The CA bundle, if the directory has one that can be read."""
         try:
             return self._read("ca.crt") or None
-        except FileNotFoundError:
+        except OSError:
             return None
 
     def refresh(self) -> None:
