@@ -21,6 +21,7 @@ from grove.admission.certs.authority import Bundle, Lifetimes, renewed
 from grove.admission.rules.authorizer import Authorizer, exempt_users
 from grove.admission.rules.lookups import Known, Needs
 from grove.admission.rules.review import AUTHORIZE, DEFAULT_SET, VALIDATE_BINDING, VALIDATE_SET, Admission
+from grove.admission.serving import server as server_module
 from grove.admission.serving import service as service_module
 from grove.admission.serving.hooks import sim_hooks
 from grove.admission.serving.reader import ClusterReader
@@ -163,6 +164,20 @@ async def plain_session(server: WebhookServer) -> AsyncIterator[aiohttp.ClientSe
             yield opened
     finally:
         await runner.cleanup()
+
+
+async def test_a_body_that_never_comes_is_not_waited_for(client: SimClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "BODY_S", 0.05)
+    server = WebhookServer(Admission(), ClusterReader(client), certificate=None)  # type: ignore[arg-type]
+    never = asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b'{"request": '
+        await never.wait()
+
+    async with plain_session(server) as http, http.post(VALIDATE_SET, data=body()) as answer:
+        assert answer.status == 408
+        assert (await answer.json())["reason"] == "Timeout"
 
 
 class BrokenReader:

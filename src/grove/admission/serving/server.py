@@ -6,6 +6,8 @@ policy Fail a silent webhook stops every write of the kinds it guards. All repli
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import structlog
 from aiohttp import web
@@ -21,6 +23,8 @@ LARGEST_OBJECT = 3 * 1024 * 1024
 """What an API server takes as the body of a request."""
 LARGEST_BODY = 2 * LARGEST_OBJECT + 1024 * 1024
 """A review carries two objects in an envelope that names kinds, options and all groups of the user."""
+BODY_S = 10.0
+"""As long as an API server waits for the answer; anybody in the cluster may connect, and would be waited for."""
 SHUTDOWN_S = 5.0
 
 log = structlog.get_logger(__name__)
@@ -74,7 +78,10 @@ class WebhookServer:
     async def _review(self, http: web.Request) -> web.Response:
         path = http.path
         try:
-            body = await http.read()
+            async with asyncio.timeout(BODY_S):
+                body = await http.read()
+        except TimeoutError:
+            return _plain(408, f"the review did not come within {BODY_S:g} s")
         except web.HTTPRequestEntityTooLarge:
             return _plain(413, f"the review is larger than {LARGEST_BODY} bytes")
         try:
@@ -94,6 +101,6 @@ class WebhookServer:
 
 
 def _plain(code: int, message: str) -> web.Response:
-    reason = {400: "BadRequest", 413: "RequestEntityTooLarge"}[code]
+    reason = {400: "BadRequest", 408: "Timeout", 413: "RequestEntityTooLarge"}[code]
     body = {"apiVersion": "v1", "kind": "Status", **failure_status(code, reason, message)}
     return web.Response(status=code, body=msgspec.json.encode(body), content_type="application/json")
