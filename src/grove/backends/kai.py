@@ -8,7 +8,7 @@ for them. Which of the two it is, is recorded on the gang: pods are marked at bi
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from grove.api import conditions, labels
@@ -109,6 +109,7 @@ class KaiBackend(TopologyBackend):
             if not _LABEL.fullmatch(clique.name):
                 message = f'KAI takes lower case letters, digits and "-" in subgroup names, not "{clique.name}"'
                 found.append(Refusal(f"spec.template.cliques[{at}].name", message))
+        found += _one_subgroup(pcs)
         try:
             queue_of(pcs)
         except BackendError as error:
@@ -176,6 +177,19 @@ class KaiBackend(TopologyBackend):
             return TopologySync(True, observed_generation=generation)
         message = f"KAI Topology {reference} has levels {', '.join(map(str, found))}, not {', '.join(wanted)}"
         return TopologySync(False, message, generation)
+
+
+def _one_subgroup(pcs: PodCliqueSet) -> Iterator[Refusal]:
+    """A clique named like a replica of a group that packs: both are subgroups of the base gang."""
+    template = pcs.spec.template
+    for at, clique in enumerate(template.cliques):
+        name, _, index = clique.name.rpartition("-")
+        group, is_index = template.find_group(name), index.isdecimal() and str(int(index)) == index
+        if group is None or group.topology_constraint is None or not is_index or int(index) >= group.min_available:
+            continue
+        if template.find_group_of(clique.name) is None:
+            message = f'a replica of scaling group "{name}" is a subgroup of the same name: rename one'
+            yield Refusal(f"spec.template.cliques[{at}].name", message)
 
 
 def pod_group(gang: PodGang, queue: str, facts: KaiFacts) -> Json:

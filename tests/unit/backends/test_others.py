@@ -20,6 +20,7 @@ from grove.backends.volcano import VolcanoBackend
 
 RACK_KEY = "topology.kubernetes.io/rack"
 RACK = {"pack": {"required": "rack"}}
+PACKED = group("g", "a", min_available=2, topologyConstraint=RACK)
 QUEUE = {"kai.scheduler/queue": "research"}
 ROOT = Path(__file__).parents[3]
 
@@ -69,6 +70,18 @@ def test_a_gang_left_to_podgrouper_stays_so_after_an_upgrade() -> None:
         ),
         pytest.param(
             pcs("d", clique("a.b", labels=QUEUE)), ["spec.template.cliques[0].name"], id="a dot in a subgroup's name"
+        ),
+        pytest.param(
+            pcs("d", clique("g-1", labels=QUEUE), clique("a"), groups=[PACKED]),
+            ["spec.template.cliques[0].name"], id="a clique and a replica of a group are one subgroup",
+        ),
+        pytest.param(
+            pcs("d", clique("g-2", labels=QUEUE), clique("a"), groups=[PACKED]),
+            [], id="a replica of a group that has a gang of its own",
+        ),
+        pytest.param(
+            pcs("d", clique("g-1", labels=QUEUE), clique("a"), groups=[group("g", "a", min_available=2)]),
+            [], id="no subgroup for a group without topology",
         ),
     ],
 )  # fmt: skip
