@@ -130,7 +130,7 @@ class Transport:
                     return Answer(got.status, payload)
                 raise wire.error_of(got.status, payload, got.headers.get("Retry-After"))
         except Unauthorized:
-            if not again or not self._has_newer(used):
+            if not again or not await self._has_newer(used):
                 raise
         except (aiohttp.ClientError, OSError, TimeoutError) as err:
             raise self._error(err) from err
@@ -165,15 +165,17 @@ class Transport:
             async with got, asyncio.timeout(self._timeout.total):
                 raise wire.error_of(got.status, await got.read(), got.headers.get("Retry-After"))
         except Unauthorized:
-            if not again or not self._has_newer(used):
+            if not again or not await self._has_newer(used):
                 raise
         return await self._begin(url, leaving, again=False)
 
-    def _has_newer(self, used: Credential | None) -> bool:
+    async def _has_newer(self, used: Credential | None) -> bool:
         """Whether there may be a better credential than this one, which was refused.
 
-        Many requests are refused at once when a token is rotated: the first of them asks for another, the rest use it.
+        Many requests are refused at once when a token is rotated, those of other clients of the same source too: the
+        first of them asks for another, the rest use it.
         """
+        await self._ready()
         return used is not self._credential or self._config.credentials.reject()
 
     async def _ready(self) -> aiohttp.ClientSession:

@@ -478,6 +478,20 @@ async def test_requests_that_were_on_their_way_when_a_token_was_rotated_are_sent
         assert len(api.requests) == 11
 
 
+async def test_clients_of_one_process_share_a_rotated_token(api: FakeApi, tmp_path) -> None:
+    file = tmp_path / "token"
+    file.write_text("old\n")
+    api.token = "old"
+    api.put("a")
+    source = TokenFile(file)
+    async with HttpClient(api.config(source)) as one, HttpClient(api.config(source)) as other:
+        for client in (one, other):
+            await client.get(Thing, "a", "ns")
+        api.token = "new"
+        file.write_text("new\n")
+        await asyncio.gather(one.get(Thing, "a", "ns"), other.get(Thing, "a", "ns"))
+
+
 async def test_a_new_credential_is_not_thrown_away_for_what_was_said_of_the_last(api: FakeApi) -> None:
     class Asked:
         """A plugin: each answer is another, and is good until it is rejected."""
