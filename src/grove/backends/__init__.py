@@ -1,6 +1,6 @@
 """Schedulers that Grove can hand its gangs to, and the registry that picks one for a set.
 
-Adding a backend is one module with a class like those here, its `NAME`, `RULES` and `build`, and a word in `_MODULES`.
+Adding a backend is one module with a class like those here, its `NAME` and `build`, and a word in `_MODULES`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ _MODULES = (grove, kube, kai, koord, volcano)
 
 BUILDERS: Mapping[str, Callable[[Json, str], Backend]] = {module.NAME: module.build for module in _MODULES}
 """Profile name to a function of its options and their path in the file."""
-
-RULES: Mapping[str, tuple[Json, ...]] = {module.NAME: module.RULES for module in _MODULES}
-"""Profile name to what the operator must be allowed; a chart gives exactly that of the profiles it enables."""
 
 KNOWN = frozenset(BUILDERS)
 
@@ -63,11 +60,6 @@ class Backends:
 
     def for_gang(self, gang: PodGang) -> Backend:
         return self._by_name.get(gang.metadata.labels.get(SCHEDULER_NAME, ""), self.default)
-
-
-def rules_for(profiles: Iterable[str]) -> list[Json]:
-    """The rules for these profiles, in the order of their names."""
-    return [rule for name in sorted(set(profiles)) for rule in RULES.get(name, ())]
 
 
 def build_backends(scheduler: Scheduler) -> Backends:

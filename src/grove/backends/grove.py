@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from grove.api.core import Pod
-from grove.api.koordinator import RESERVATION_AFFINITY, RESERVATION_REF, ElasticQuota, Reservation
+from grove.api.koordinator import RESERVATION_AFFINITY, RESERVATION_REF
 from grove.api.labels import GROVE_SCHEDULER, KAI_FRACTIONS, NETWORK_AFFINITY
 from grove.api.meta import Json
 from grove.api.podcliqueset import EXPLICIT, IN_ORDER, PodCliqueSet
@@ -19,13 +19,9 @@ from grove.api.reservation_ref import InvalidAnnotation, reservation_affinity
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends.base import PodSite, Refusal, TopologyBackend, TopologySync
 from grove.backends.options import Options
-from grove.backends.rights import lists
 from grove.backends.uniform import queue_faults
 
 NAME = GROVE_SCHEDULER
-RULES: tuple[Json, ...] = (lists(ElasticQuota.RESOURCE), lists(Reservation.RESOURCE))
-
-
 OFF = (
     "the feature gate GroveIntegration of grove-scheduler is off, so it would place the pods one by one: sets for it "
     "are refused until the gate is on again"

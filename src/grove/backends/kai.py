@@ -31,13 +31,11 @@ from grove.backends.base import (
 from grove.backends.constraints import gang_constraints
 from grove.backends.kube_objects import object_meta
 from grove.backends.options import Options
-from grove.backends.rights import keeps
 
 NAME = labels.KAI_SCHEDULER
 AUTO, GROVE, PODGROUPER = "auto", "grove", "podgrouper"
 POD_GROUP = Resource("scheduling.run.ai", "v2alpha2", "PodGroup", "podgroups")
 TOPOLOGY = Resource("kai.scheduler", "v1alpha1", "Topology", "topologies", namespaced=False)
-RULES = (keeps(POD_GROUP), keeps(TOPOLOGY, never="patch"))
 MAX_LEVELS = 16
 NEVER_STALE = "-1s"
 """Staleness is gang termination, which Grove does itself, after the set's own termination delay."""

@@ -18,7 +18,7 @@ from hashlib import sha256
 from grove.api import conditions, labels
 from grove.api.core import Pod
 from grove.api.koordinator import POD_GROUP as GANG
-from grove.api.koordinator import QUOTA, RESERVATION_AFFINITY, RESERVATION_REF, ElasticQuota, Reservation
+from grove.api.koordinator import QUOTA, RESERVATION_AFFINITY, RESERVATION_REF
 from grove.api.meta import Json, Resource, is_true
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang, PodGroup
@@ -32,18 +32,11 @@ from grove.backends.koord_annotations import TIMEOUT, ZONE
 from grove.backends.koord_topology import DEFAULT, NETWORK_TOPOLOGY, network_drift, network_topology
 from grove.backends.kube_objects import LABEL_LENGTH, object_meta, shortened
 from grove.backends.options import Options
-from grove.backends.rights import keeps, lists
 from grove.backends.uniform import mixed_labels, qos_faults
 
 NAME = labels.KOORDINATOR_SCHEDULER
 ALIASES = frozenset({"koordinator-scheduler"})
 POD_GROUP = Resource("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", "podgroups")
-RULES = (
-    keeps(POD_GROUP),
-    keeps(NETWORK_TOPOLOGY, never="delete"),
-    lists(ElasticQuota.RESOURCE),
-    lists(Reservation.RESOURCE),
-)
 
 _PREFIX = "gang.scheduling.koordinator.sh/"
 GROUPS, TOTAL, MODE, MATCH = (f"{_PREFIX}{name}" for name in ("groups", "total-number", "mode", "match-policy"))

@@ -24,13 +24,8 @@ from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.kube_api import Capability
 from grove.backends.kube_objects import MAX_TEMPLATES, MERGED, PER_CLIQUE, TREE
 from grove.backends.options import Options
-from grove.backends.rights import KEEP, rule
 
 NAME = DEFAULT_SCHEDULER
-RULES = (
-    rule(kube_api.GROUP, ("workloads", "podgroups", "compositepodgroups"), KEEP),
-    rule("", ("pods",), ("create",)),
-)
 AUTO, REQUIRED, OFF = "Auto", "Required", "Off"
 NO_MAPPING = "None"
 

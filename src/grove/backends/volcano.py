@@ -20,19 +20,12 @@ from grove.backends.base import Answers, Backend, GangObjects, PodSite, Question
 from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.kube_objects import object_meta
 from grove.backends.options import Options
-from grove.backends.rights import keeps, lists, rule
 
 NAME = labels.VOLCANO_SCHEDULER
 POD_GROUP = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
 HYPER_NODE = Resource("topology.volcano.sh", "v1alpha1", "HyperNode", "hypernodes", namespaced=False)
 DEFAULT_QUEUE = "default"
 _CRD = f"{POD_GROUP.plural}.{POD_GROUP.group}"
-RULES = (
-    keeps(POD_GROUP),
-    rule(POD_GROUP.group, ("queues",), ("get",)),
-    lists(HYPER_NODE),
-    rule(CustomResourceDefinition.RESOURCE.group, (CustomResourceDefinition.RESOURCE.plural,), ("get",), _CRD),
-)
 
 
 class VolcanoBackend(Backend):

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.backend_rights import RULES, rules_for
 from tests.support.backend_schemas import definitions
 
 from grove.api.meta import Json
-from grove.backends import BUILDERS, KNOWN, RULES, rules_for
+from grove.backends import BUILDERS, KNOWN
 from grove.backends.base import TopologyBackend
 
 ROOT = Path(__file__).parents[3]
