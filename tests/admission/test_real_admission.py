@@ -15,12 +15,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tests.support.faulty_sets import COLLISIONS, ROWS
 from tests.support.manifests import clique, pcs, pod_spec
 from tests.support.mutants import mutated
-from tests.support.reviews import binding, changed, plain
+from tests.support.reviews import binding, changed, plain, schedulers
 from tests.support.waiting import eventually
 
 from grove.admission.certs.authority import Bundle, Lifetimes, renewed
 from grove.admission.rules.authorizer import Authorizer, exempt_users
-from grove.admission.rules.lookups import BackendFacts
 from grove.admission.rules.review import Admission
 from grove.admission.serving.service import WebhookService, WebhookSettings
 from grove.admission.serving.wiring import user_of
@@ -85,7 +84,7 @@ class Admitted:
 
 ADMISSION = Admission(
     topology_enabled=True,
-    backends=BackendFacts(enabled=("default-scheduler", "kai-scheduler", "volcano")),
+    backends=schedulers("default-scheduler", "kai-scheduler", "volcano"),
     authorizer=Authorizer(frozenset({OPERATOR}), exempt_users("grove-system")),
 )
 

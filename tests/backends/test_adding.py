@@ -13,13 +13,13 @@ from tests.support.observed import set_of
 from tests.support.reviews import faults
 
 from grove import backends
-from grove.admission.rules.lookups import BackendFacts
 from grove.admission.rules.review import Admission
 from grove.api import conditions as words
 from grove.api.core import CustomResourceDefinition, Pod
 from grove.api.meta import Json, Resource, is_true
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.backends import Backends
 from grove.backends.base import NOT_INSTALLED, Answers, Backend, GangObjects, PodSite, Question, Refusal
 from grove.backends.kube_objects import object_meta
 from grove.backends.options import Options
@@ -120,9 +120,9 @@ async def test_a_new_backend_needs_a_class_and_its_name_in_the_registry(monkeypa
             crew = await sim.client().get(CREW, "d-0", "ns")
             assert crew["spec"] == {"ship": "Beagle", "hands": 3}
 
-            facts = BackendFacts.of(made.backends.all, NAME)
+            enabled = Backends(made.backends.all, NAME)
             packed = pcs("e", clique("a"), topologyConstraint={"topologyName": "t", "pack": {"required": "rack"}})
-            told = faults(Admission(backends=facts), packed)
+            told = faults(Admission(backends=enabled), packed)
             assert "spec.template.topologyConstraint: Forbidden: crews sail anywhere" in told
 
             await sim.client().delete(CREW, "d-0", "ns")

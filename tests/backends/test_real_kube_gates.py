@@ -105,7 +105,7 @@ async def test_pods_of_high_priority_in_a_group_without_one_evict_nobody(plane: 
 async def guarded(world: World) -> AsyncIterator[None]:
     """Admission of the world's operator, asked by its API server for this namespace."""
     (port,) = free_ports(1)
-    admission = admission_of(world.config, world.operator.backends.all, namespace=world.namespace, operator_users=())
+    admission = admission_of(world.config, world.operator.backends, namespace=world.namespace, operator_users=())
     settled = WebhookSettings(namespace=world.namespace, host="127.0.0.1", port=port, url=f"https://127.0.0.1:{port}")
     service = WebhookService(world.client, admission, settled)
     await service.start()

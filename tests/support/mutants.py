@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from grove import crds
 from grove.admission.rules.authorizer import Authorizer, exempt_users
 from grove.admission.rules.feasibility import NodeFacts, NodeSummary
-from grove.admission.rules.lookups import BackendFacts, Known
+from grove.admission.rules.lookups import Known
 from grove.admission.rules.review import DEFAULT_SET, VALIDATE_SET, Admission
 from grove.sim.patch import json_patch
 from grove.sim.schema import Structure
 from tests.support.manifests import clique, group, pcs
-from tests.support.reviews import binding, response, review_of
+from tests.support.reviews import binding, response, review_of, schedulers
 
 
 def rich() -> dict:
@@ -112,7 +112,7 @@ def mutated(draw: st.DrawFn, base: dict = BASE) -> dict:
 
 NODES = NodeSummary([NodeFacts({"example.com/rack": "r"}, {"cpu": 1000, "pods": 10})], ["example.com/rack"])
 ADMISSION = Admission(
-    backends=BackendFacts(enabled=("default-scheduler", "kai-scheduler", "volcano", "lpx-scheduler")),
+    backends=schedulers("default-scheduler", "kai-scheduler", "volcano"),
     topology_enabled=True,
     mnnvl_enabled=True,
     authorizer=Authorizer(frozenset({"operator"}), exempt_users("grove-system")),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from typing import Any
 
 from grove.admission.rules.lookups import Known
 from grove.admission.rules.review import VALIDATE_BINDING, VALIDATE_SET, Admission
 from grove.api.fields import mapping
 from grove.api.meta import Json
+from grove.backends import Backends
+from grove.backends.base import Backend, TopologyBackend
 from tests.support.manifests import clique, group, pcs
 
 ABSENT = object()
@@ -18,6 +21,12 @@ ABSENT = object()
 def plain() -> Json:
     """A set that breaks no rule: a router beside a group of a leader and two workers."""
     return pcs("demo", clique("router", 2), clique("lead"), clique("work", 2), groups=[group("grp", "lead", "work")])
+
+
+def schedulers(*names: str, topology_aware: Collection[str] = ()) -> Backends:
+    """Schedulers of these names that are told nothing and refuse nothing; the first is the default."""
+    made = [type("Named", (TopologyBackend if one in topology_aware else Backend,), {"name": one})() for one in names]
+    return Backends(made, names[0])
 
 
 def changed(obj: Json, *edits: tuple[str, Any]) -> Json:
@@ -99,4 +108,15 @@ def binding(name: str = "cluster", **levels: str) -> Json:
     }
 
 
-__all__ = ["ABSENT", "VALIDATE_BINDING", "binding", "changed", "faults", "plain", "response", "review_of", "warnings"]
+__all__ = [
+    "ABSENT",
+    "VALIDATE_BINDING",
+    "binding",
+    "changed",
+    "faults",
+    "plain",
+    "response",
+    "review_of",
+    "schedulers",
+    "warnings",
+]

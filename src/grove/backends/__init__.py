@@ -40,9 +40,13 @@ class Backends:
     def topology_aware(self) -> tuple[TopologyBackend, ...]:
         return tuple(backend for backend in self.all if isinstance(backend, TopologyBackend))
 
-    def find(self, name: str) -> Backend | None:
-        """The backend of that name; the default for an empty one; None if it is not enabled."""
-        return self._by_name.get(self._aliases.get(name, name)) if name else self.default
+    def name_of(self, named: str) -> str:
+        """The scheduler that a set means by this name, enabled or not; the default by an empty one."""
+        return self._aliases.get(named, named) or self.default.name
+
+    def find(self, named: str) -> Backend | None:
+        """The backend that is meant by this name; None if it is not enabled."""
+        return self._by_name.get(self.name_of(named))
 
     def for_set(self, pcs: PodCliqueSet, gangs: Iterable[PodGang] = ()) -> Backend | None:
         """The one scheduler of a set; None when it names one that is not enabled.

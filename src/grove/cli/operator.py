@@ -159,7 +159,7 @@ async def _admission(
     namespace = cluster.namespace or "default"
     admission = admission_of(
         config,
-        operator.backends.all,
+        operator.backends,
         namespace=namespace,
         operator_users=[await user_of(client)],
         nodes=NodeWatch(operator.cache).summary,

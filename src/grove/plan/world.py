@@ -166,7 +166,7 @@ class World:
 
     def _admit(self) -> None:
         """Puts Grove's rules in front of the cluster, as webhooks do."""
-        backends = build_backends(self.config.scheduler).all
+        backends = build_backends(self.config.scheduler)
         rules = admission_of(self.config, backends, namespace="grove-system", operator_users=[_OPERATOR])
         hooks = self.cluster.server.admission
         for hook in sim_hooks(rules, ClusterReader(self.client)):

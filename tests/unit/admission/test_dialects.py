@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from tests.support.dialects import SEEDS, gang_set, koord_set, nested, pod_template, rule, seed, wish
-from tests.support.reviews import binding, response, review_of
+from tests.support.reviews import binding, response, review_of, schedulers
 
-from grove.admission.rules.lookups import BackendFacts, Known
+from grove.admission.rules.lookups import Known
 from grove.admission.rules.review import VALIDATE_DIALECT, Admission
 from grove.api.meta import Json, Key
 from grove.dialects import dynamo, koord
@@ -18,7 +18,7 @@ from grove.dialects.record import record_of, with_record
 ADMISSION = Admission(
     topology_enabled=True,
     dialects=True,
-    backends=BackendFacts(enabled=("grove-scheduler", "default-scheduler"), default="grove-scheduler"),
+    backends=schedulers("grove-scheduler", "default-scheduler"),
 )
 GROUPS = "spec.template.podCliqueScalingGroups"
 

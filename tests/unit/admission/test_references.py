@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 from tests.support.manifests import clique, pcs
-from tests.support.reviews import review_of, warnings
+from tests.support.reviews import review_of, schedulers, warnings
 
-from grove.admission.rules.lookups import BackendFacts, Known
+from grove.admission.rules.lookups import Known
 from grove.admission.rules.review import VALIDATE_SET, Admission
 from grove.api.meta import Json
 
 QUOTA = "quota.scheduling.koordinator.sh/name"
 REF = "scheduling.koordinator.sh/reservation-ref"
-ADMISSION = Admission(backends=BackendFacts(enabled=("koord-scheduler", "default-scheduler", "grove-scheduler")))
+ADMISSION = Admission(backends=schedulers("default-scheduler", "koord-scheduler", "grove-scheduler"))
 
 
 def quota(name: str) -> Json:
@@ -97,7 +97,7 @@ def test_only_what_is_named_is_looked_up() -> None:
 CLASSES = {"PriorityClass": [{"metadata": {"name": "high"}, "value": 9}]}
 SET_CLASS = "spec.template.priorityClassName"
 POD_CLASS = "spec.template.cliques[0].spec.podSpec.priorityClassName"
-EVERYWHERE = Admission(backends=BackendFacts(enabled=("default-scheduler", "kai-scheduler")))
+EVERYWHERE = Admission(backends=schedulers("default-scheduler", "kai-scheduler"))
 
 
 @pytest.mark.parametrize(

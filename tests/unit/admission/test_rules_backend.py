@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.reviews import changed, faults, plain
+from tests.support.reviews import changed, faults, plain, schedulers
 
-from grove.admission.rules.lookups import BackendFacts, Known
+from grove.admission.rules.lookups import Known
 from grove.admission.rules.review import Admission
 from grove.api.podcliqueset import PodCliqueSet
+from grove.backends import Backends
 from grove.backends.base import Backend, Refusal
 
 T = "spec.template"
@@ -58,7 +59,7 @@ QUEUE = "kai.scheduler/queue"
 VOLCANO = "scheduling.grove.io/volcano-queue"
 ENABLED = Admission(
     topology_enabled=True,
-    backends=BackendFacts(enabled=("default-scheduler", "kai-scheduler", "volcano", "lpx-scheduler")),
+    backends=schedulers("default-scheduler", "kai-scheduler", "volcano"),
 )
 QUEUES = Known(
     topologies={"cluster": {"spec": {"levels": [{"domain": "rack", "key": "example.com/rack"}]}}},
@@ -148,22 +149,6 @@ RACK = {"topologyName": "cluster", "pack": {"required": "rack"}}
             ],
             id="Volcano: cliques disagree, the default included",
         ),
-        pytest.param(
-            changed(on("volcano"), (f"{T}.topologyConstraint", RACK)),
-            [
-                f'spec: Invalid value: "{T}.topologyConstraint": scheduler volcano cannot honour topology constraints: '
-                "remove it"
-            ],
-            id="Volcano: no topology",
-        ),
-        pytest.param(
-            changed(on("lpx-scheduler"), (f"{T}.cliques.0.topologyConstraint", RACK)),
-            [
-                f'spec: Invalid value: "{T}.cliques[0].topologyConstraint": scheduler lpx-scheduler cannot honour '
-                "topology constraints: remove it"
-            ],
-            id="LPX: no topology",
-        ),
     ],
 )
 def test_what_a_backend_takes(obj: dict, want: list[str]) -> None:
@@ -193,7 +178,7 @@ class Picky(Backend):
 
 
 def test_a_backend_brings_its_own_rule() -> None:
-    admission = Admission(backends=BackendFacts.of([Picky()], default="picky"))
+    admission = Admission(backends=Backends([Picky()], default="picky"))
     assert faults(admission, pcs("demo", clique("a"))) == []
     assert faults(admission, pcs("demo", clique("a"), groups=[group("g", "a")])) == [
         f"{T}.podCliqueScalingGroups: Forbidden: picky takes no groups"

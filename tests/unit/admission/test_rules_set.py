@@ -9,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.faulty_sets import COLLISIONS, ROWS, SCALE, SHARE, TEMPLATE, T, explicit, with_templates
 from tests.support.manifests import clique, group, pcs
-from tests.support.reviews import ABSENT, changed, faults, plain
+from tests.support.reviews import ABSENT, changed, faults, plain, schedulers
 
 from grove.admission.rules.collisions import collision_faults
-from grove.admission.rules.lookups import BackendFacts
 from grove.admission.rules.review import Admission
 from grove.admission.rules.view import SetView
 from grove.api import names
 
-ADMISSION = Admission(backends=BackendFacts(enabled=("default-scheduler", "kai-scheduler", "volcano")))
+ADMISSION = Admission(backends=schedulers("default-scheduler", "kai-scheduler", "volcano"))
 
 
 @pytest.mark.parametrize(("obj", "want"), [*ROWS, *COLLISIONS])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from tests.support.manifests import clique, group, pcs
-from tests.support.reviews import VALIDATE_BINDING, binding, changed, faults, plain, warnings
+from tests.support.reviews import VALIDATE_BINDING, binding, changed, faults, plain, schedulers, warnings
 
-from grove.admission.rules.lookups import BackendFacts, Known
+from grove.admission.rules.lookups import Known
 from grove.admission.rules.review import DEFAULT_SET, Admission
 
 ADMISSION = Admission(topology_enabled=True)
@@ -193,9 +193,7 @@ def test_a_preference_broader_than_the_requirement_is_warned_about() -> None:
     ]
 
 
-BACKENDS = Admission(
-    backends=BackendFacts(enabled=("default-scheduler", "kai-scheduler"), topology_aware=("kai-scheduler",))
-)
+BACKENDS = Admission(backends=schedulers("default-scheduler", "kai-scheduler", topology_aware=("kai-scheduler",)))
 
 
 def bound(*schedulers: str) -> dict:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.reviews import binding, faults
+from tests.support.reviews import binding, faults, schedulers
 
 from grove.admission.rules.defaulting import missing_defaults, with_additions
-from grove.admission.rules.lookups import BackendFacts, Known
+from grove.admission.rules.lookups import Known
 from grove.admission.rules.review import Admission
 from grove.admission.rules.sharing import foreign_templates
 from grove.admission.rules.view import SetView
@@ -21,10 +21,7 @@ SAMPLES = sorted([*(ROOT / "samples").rglob("*.yaml"), *(ROOT / "tests" / "data"
 ADMISSION = Admission(
     topology_enabled=True,
     mnnvl_enabled=True,
-    backends=BackendFacts(
-        enabled=("grove-scheduler", "default-scheduler", "kai-scheduler", "volcano", "koord-scheduler"),
-        default="grove-scheduler",
-    ),
+    backends=schedulers("grove-scheduler", "default-scheduler", "kai-scheduler", "volcano", "koord-scheduler"),
 )
 
 

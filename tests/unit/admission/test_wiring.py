@@ -35,10 +35,10 @@ def test_settings_of_the_server() -> None:
 
 def test_settings_of_the_rules() -> None:
     backends = build_backends(CONFIG.scheduler)
-    admission = admission_of(CONFIG, backends.all, namespace="grove-system", operator_users=["me", ""])
+    admission = admission_of(CONFIG, backends, namespace="grove-system", operator_users=["me", ""])
     assert admission.topology_enabled
     assert admission.mnnvl_enabled
-    assert admission.backends.enabled == {"grove-scheduler", "default-scheduler"}
+    assert {one.name for one in admission.backends.all} == {"grove-scheduler", "default-scheduler"}
     assert admission.authorizer is not None
     assert admission.authorizer.operator_users == {"me"}
     assert "system:serviceaccount:dynamo:operator" in admission.authorizer.exempt
@@ -53,7 +53,7 @@ def test_settings_of_the_rules() -> None:
 
 def test_without_the_authorizer_there_is_no_guard() -> None:
     config = load_configuration("")
-    admission = admission_of(config, build_backends(config.scheduler).all, namespace="x", operator_users=["me"])
+    admission = admission_of(config, build_backends(config.scheduler), namespace="x", operator_users=["me"])
     assert admission.authorizer is None
     rack = {"topologyName": "cluster", "pack": {"required": "rack"}}
     assert len(faults(admission, changed(plain(), ("spec.template.topologyConstraint", rack)))) == 1

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from tests.support.manifests import clique, pcs
 from tests.support.observed import binding, set_of
+from tests.support.reviews import binding as review_binding
 from tests.support.reviews import faults, review_of, warnings
 
-from grove.admission.rules.lookups import BackendFacts
+from grove.admission.rules.lookups import Known
 from grove.admission.rules.review import VALIDATE_SET, Admission
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
@@ -120,7 +121,7 @@ def test_while_the_gate_of_our_scheduler_is_off_new_sets_are_refused_and_those_t
     )
     backend = build_backends(load_configuration(f"scheduler: {{{profile}}}").scheduler).find("grove-scheduler")
     assert backend is not None
-    admission = Admission(backends=BackendFacts.of([backend], "grove-scheduler"))
+    admission = Admission(backends=Backends([backend], "grove-scheduler"))
     body = pcs("x", clique("a"))
     (fault,) = faults(admission, body)
     assert "the feature gate GroveIntegration of grove-scheduler is off" in fault
@@ -197,10 +198,15 @@ def test_a_scheduler_by_annotation(annotation: str, recorded: tuple[str, ...], w
 
 
 def test_admission_knows_the_other_name_and_leaves_topology_to_the_backend() -> None:
-    facts = BackendFacts.of([KoordBackend(installed=True), VolcanoBackend(capable=True)], "koord-scheduler")
-    assert facts.name_of("koordinator-scheduler") == facts.name_of("") == "koord-scheduler"
-    assert "volcano" not in facts.refuse_topology
-    refused = Admission(backends=facts, topology_enabled=True)
+    enabled = Backends([KoordBackend(installed=True), VolcanoBackend(capable=True)], "koord-scheduler")
+    assert enabled.name_of("koordinator-scheduler") == enabled.name_of("") == "koord-scheduler"
+    refused = Admission(backends=enabled, topology_enabled=True)
+    rack = {"topologyName": "cluster", "pack": {"required": "rack"}}
+    bound = Known(topologies={"cluster": review_binding()}, queues={"default": {"status": {"state": "Open"}}})
+    assert faults(refused, pcs("d", clique("a"), scheduler="volcano", topologyConstraint=rack), lookups=bound) == [
+        "spec.template.topologyConstraint: Forbidden: no tiers are configured for volcano, so it cannot be told any "
+        "topology"
+    ]
     wanted = pcs("d", clique("a"), metadata={"annotations": {"scheduling.koordinator.sh/gang-timeout": "soon"}})
     assert faults(refused, wanted) == [
         "metadata.annotations[scheduling.koordinator.sh/gang-timeout]: Forbidden: must be a duration like 90s or 10m, "
@@ -215,7 +221,7 @@ def test_admission_refuses_a_change_that_the_scheduler_cannot_follow_and_no_edit
     more = {**low, "spec": {**low["spec"], "replicas": 2}}
 
     def refused(backend: KubeBackend, new: Json, old: Json | None) -> list[str]:
-        found = faults(Admission(backends=BackendFacts.of([backend], "default-scheduler")), new, old)
+        found = faults(Admission(backends=Backends([backend], "default-scheduler")), new, old)
         return [one.partition(":")[0] for one in found]
 
     assert refused(there, high, low) == ["spec.template.priorityClassName"]
@@ -225,12 +231,12 @@ def test_admission_refuses_a_change_that_the_scheduler_cannot_follow_and_no_edit
 
 
 def test_who_moves_a_living_set_by_annotation_is_told_how() -> None:
-    facts = BackendFacts.of([KubeBackend(), KoordBackend(installed=True)], "default-scheduler")
+    enabled = Backends([KubeBackend(), KoordBackend(installed=True)], "default-scheduler")
     here, there = (
         pcs("d", clique("a")),
         pcs("d", clique("a"), metadata={"annotations": {"schedulerName": "koord-scheduler"}}),
     )
-    told = warnings(Admission(backends=facts), there, here)
+    told = warnings(Admission(backends=enabled), there, here)
     assert [one for one in told if "schedulerName" in one] == [
         "metadata.annotations[schedulerName]: what runs stays with its scheduler; to move the set, scale it to 0 "
         "replicas and back"
@@ -238,7 +244,7 @@ def test_who_moves_a_living_set_by_annotation_is_told_how() -> None:
 
 
 def test_the_queue_of_a_set_that_names_its_scheduler_by_annotation_is_looked_up_too() -> None:
-    facts = BackendFacts.of([KubeBackend(), VolcanoBackend(capable=True)], "default-scheduler")
+    enabled = Backends([KubeBackend(), VolcanoBackend(capable=True)], "default-scheduler")
     said = {"schedulerName": "volcano", "scheduling.grove.io/volcano-queue": "research"}
     wanted = pcs("d", clique("a"), metadata={"annotations": said})
-    assert Admission(backends=facts).needs(VALIDATE_SET, review_of(wanted)).queues == {"research"}
+    assert Admission(backends=enabled).needs(VALIDATE_SET, review_of(wanted)).queues == {"research"}

@@ -7,9 +7,9 @@ from tests.support.manifests import clique, pcs
 from tests.support.observed import set_of
 from tests.support.reviews import faults
 
-from grove.admission.rules.lookups import BackendFacts
 from grove.admission.rules.review import Admission
 from grove.api.meta import Json
+from grove.backends import Backends
 from grove.backends.grove import GroveBackend
 from grove.backends.kube import KubeBackend
 from grove.backends.uniform import qos_faults, queue_faults
@@ -66,7 +66,7 @@ def test_a_gang_of_two_classes_is_refused_for_any_scheduler() -> None:
     for backend in (GroveBackend(), KubeBackend()):
         mixed["spec"]["template"]["cliques"][0]["spec"]["podSpec"]["schedulerName"] = backend.name
         mixed["spec"]["template"]["cliques"][1]["spec"]["podSpec"]["schedulerName"] = backend.name
-        admission = Admission(backends=BackendFacts.of([backend], backend.name))
+        admission = Admission(backends=Backends([backend], backend.name))
         assert any(f"{QOS} must be the same in a whole gang, not BE, LS" in one for one in faults(admission, mixed))
 
 

@@ -8,20 +8,15 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from tests.support.dialects import SEEDS, pod_template
-from tests.support.reviews import faults
+from tests.support.reviews import faults, schedulers
 
 from grove.admission.rules.defaulting import missing_defaults, with_additions
-from grove.admission.rules.lookups import BackendFacts
 from grove.admission.rules.review import Admission
 from grove.api.meta import Json
 from grove.cli.convert import convert
 from grove.dialects.moving.converting import Document, converted
 
-ADMISSION = Admission(
-    backends=BackendFacts(
-        enabled=("grove-scheduler", "koord-scheduler", "default-scheduler"), default="grove-scheduler"
-    )
-)
+ADMISSION = Admission(backends=schedulers("grove-scheduler", "koord-scheduler", "default-scheduler"))
 
 
 def leader_worker_set(**spec: object) -> Json:

@@ -1,6 +1,6 @@
 """What the chosen scheduler backend can honour: which scheduler a set uses, its queue, and whether it takes topology.
 
-A backend that needs more brings its own rule in `BackendFacts.rules`.
+A backend that needs more brings its own rule (`Backend.validate`).
 """
 
 from __future__ import annotations
@@ -9,54 +9,60 @@ from collections.abc import Iterator
 
 import msgspec
 
-from grove.admission.rules.lookups import BackendFacts, Known, LookupFailed
+from grove.admission.rules.lookups import Known, LookupFailed
 from grove.admission.rules.syntax import subdomain_fault
 from grove.admission.rules.view import TEMPLATE, CliqueView, SetView
 from grove.api.faults import Fault, forbidden, internal, invalid
 from grove.api.fields import mapping, text
 from grove.api.labels import KAI_QUEUE, KAI_SCHEDULER, SCHEDULER_ANNOTATION, VOLCANO_QUEUE, VOLCANO_SCHEDULER
 from grove.api.podcliqueset import PodCliqueSet
+from grove.backends import Backends
+from grove.backends.base import Backend
+from grove.backends.uniform import qos_faults
 
 SCHEDULER_PATH = f"{TEMPLATE}.cliques.spec.podSpec.schedulerName"
 VOLCANO_DEFAULT_QUEUE = "default"
 
 
-def schedulers_of(new: SetView, backends: BackendFacts) -> set[str]:
+def schedulers_of(new: SetView, backends: Backends) -> set[str]:
     """The schedulers that cliques of a set name, themselves or by the set's annotation; one, if all is well."""
     said = text(new.annotations.get(SCHEDULER_ANNOTATION))
     return {backends.name_of(clique.scheduler_name or said) for clique in new.cliques}
 
 
-def backend_faults(new: SetView, old: SetView | None, backends: BackendFacts, lookups: Known) -> Iterator[Fault]:
+def backend_faults(new: SetView, old: SetView | None, backends: Backends, lookups: Known) -> Iterator[Fault]:
     names = sorted(schedulers_of(new, backends))
     if len(names) > 1:
         yield invalid(SCHEDULER_PATH, names, "all cliques must use the same scheduler")
     for name in names:
-        if name not in backends.enabled:
-            listed = ", ".join(sorted(backends.enabled))
+        if backends.find(name) is None:
+            listed = ", ".join(one.name for one in backends.all)
             detail = f"scheduler is not enabled in the operator configuration, which has: {listed}"
             yield invalid(SCHEDULER_PATH, name, f"{detail}; an administrator adds it to scheduler.profiles there")
-    if len(names) != 1 or names[0] not in backends.enabled:
+    backend = backends.find(names[0]) if len(names) == 1 else None
+    if backend is None:
         return
-    name = names[0]
     told = False
-    for fault in _built_in_faults(name, new, old, backends, lookups):
+    for fault in _queue_faults(names[0], new, old, lookups):
         told = True
         yield fault
     pcs, stored = _decoded(new), _decoded(old)
     if pcs is None:
         return
-    rule = backends.rules.get(name)
-    if rule is not None and not told:  # a backend that checks the same would only say it again
+    if not told:  # a backend that checks the same would only say it again
         # What was admitted once runs, whatever the cluster has lost since: it must stay possible to edit it.
-        before = set(rule(stored)) if stored is not None else set()
-        for path, message in rule(pcs):
+        before = _refusals(backend, stored) if stored is not None else {}
+        for path, message in _refusals(backend, pcs):
             if (path, message) not in before:
                 yield forbidden(path, message)
-    change_rule = backends.change_rules.get(name)
-    if change_rule is not None and stored is not None:
-        for path, message in change_rule(pcs, stored):
+    if stored is not None:
+        for path, message in backend.validate_change(pcs, stored):
             yield forbidden(path, message)
+
+
+def _refusals(backend: Backend, pcs: PodCliqueSet) -> dict[tuple[str, str], None]:
+    """What a scheduler cannot do, and what none can, each once and in order."""
+    return dict.fromkeys([*backend.validate(pcs), *qos_faults(pcs)])
 
 
 def _decoded(view: SetView | None) -> PodCliqueSet | None:
@@ -67,12 +73,7 @@ def _decoded(view: SetView | None) -> PodCliqueSet | None:
         return None
 
 
-def _built_in_faults(
-    name: str, new: SetView, old: SetView | None, backends: BackendFacts, lookups: Known
-) -> Iterator[Fault]:
-    if name in backends.refuse_topology:
-        for one in new.constraints:
-            yield invalid("spec", one.path, f"scheduler {name} cannot honour topology constraints: remove it")
+def _queue_faults(name: str, new: SetView, old: SetView | None, lookups: Known) -> Iterator[Fault]:
     if name == KAI_SCHEDULER:
         yield from _kai_faults(new)
     if name == VOLCANO_SCHEDULER:

@@ -5,19 +5,14 @@ A review says what it needs (`Needs`), whoever has a cluster fetches it (`Known`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from grove.api.koordinator import ElasticQuota, Reservation
-from grove.api.labels import DEFAULT_SCHEDULER, KAI_SCHEDULER, VOLCANO_SCHEDULER
 from grove.api.meta import Json, Key, Resource
 from grove.api.node import PriorityClass
-from grove.api.podcliqueset import PodCliqueSet
-from grove.backends.base import Backend, TopologyBackend
-from grove.backends.uniform import qos_faults
 
-LPX_SCHEDULER = "lpx-scheduler"
 LISTED: Mapping[str, Resource] = {
     one.kind: one for one in (PriorityClass.RESOURCE, ElasticQuota.RESOURCE, Reservation.RESOURCE)
 }  # fmt: skip
@@ -91,55 +86,3 @@ def _answer(found: T | Exception | None) -> T | None:
     if isinstance(found, Exception):
         raise LookupFailed(str(found) or type(found).__name__) from found
     return found
-
-
-BackendRule = Callable[[PodCliqueSet], Iterable[tuple[str, str]]]
-"""A backend's own check of a set: (field path, what is wrong and what to do) for everything it cannot do."""
-
-
-ChangeRule = Callable[[PodCliqueSet, PodCliqueSet], Iterable[tuple[str, str]]]
-"""The same of a change: the new set and the stored one."""
-
-
-@dataclass(frozen=True, slots=True)
-class BackendFacts:
-    """What admission knows of the scheduler backends; fixed at operator start."""
-
-    enabled: Collection[str] = (DEFAULT_SCHEDULER,)
-    default: str = DEFAULT_SCHEDULER
-    topology_aware: Collection[str] = (KAI_SCHEDULER,)
-    """Backends with a topology object of their own, to which a ClusterTopologyBinding may refer."""
-    refuse_topology: Collection[str] = (VOLCANO_SCHEDULER, LPX_SCHEDULER)
-    """Backends that cannot honour any topologyConstraint."""
-    rules: Mapping[str, BackendRule] = field(default_factory=dict)
-    """Further rules of a backend, by its name."""
-    change_rules: Mapping[str, ChangeRule] = field(default_factory=dict)
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    """Other names by which sets may call a backend."""
-
-    def name_of(self, scheduler: str) -> str:
-        """The backend that a set means by this name; empty means the default."""
-        return self.aliases.get(scheduler, scheduler) or self.default
-
-    @classmethod
-    def of(cls, schedulers: Iterable[Backend], default: str) -> BackendFacts:
-        """The facts about the enabled backends; one that can compare topologies counts as topology-aware."""
-        known = list(schedulers)
-        return cls(
-            enabled=frozenset(one.name for one in known),
-            default=default,
-            topology_aware=frozenset(one.name for one in known if isinstance(one, TopologyBackend)),
-            # A backend that is there says by its own rule which constraints it cannot honour.
-            refuse_topology=frozenset({VOLCANO_SCHEDULER, LPX_SCHEDULER}) - {one.name for one in known},
-            rules={one.name: _rule_of(one) for one in known},
-            change_rules={one.name: one.validate_change for one in known},
-            aliases={alias: one.name for one in known for alias in one.aliases},
-        )
-
-
-def _rule_of(scheduler: Backend) -> BackendRule:
-    def rule(pcs: PodCliqueSet) -> Iterable[tuple[str, str]]:
-        found = [*scheduler.validate(pcs)]
-        return [*found, *(one for one in qos_faults(pcs) if one not in found)]
-
-    return rule

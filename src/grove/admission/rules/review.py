@@ -16,7 +16,7 @@ from grove.admission.rules.autoscaling import autoscaling_faults, autoscaling_no
 from grove.admission.rules.backend import backend_faults, schedulers_of, volcano_queues
 from grove.admission.rules.defaulting import json_patch, missing_defaults
 from grove.admission.rules.feasibility import NodeSummary, feasibility_warnings
-from grove.admission.rules.lookups import BackendFacts, Known, LookupFailed, Needs
+from grove.admission.rules.lookups import Known, LookupFailed, Needs
 from grove.admission.rules.podspec import pod_spec_faults
 from grove.admission.rules.references import listed_kinds, reference_warnings
 from grove.admission.rules.request import TOO_DEEP, Answer, BadReview, Request, envelope
@@ -39,6 +39,8 @@ from grove.api.faults import Fault, failure_status
 from grove.api.fields import mapping
 from grove.api.labels import VOLCANO_SCHEDULER
 from grove.api.meta import Json
+from grove.backends import Backends
+from grove.backends.kube import KubeBackend
 from grove.crds.check import published_check
 from grove.dialects.placement import rule_faults
 
@@ -55,7 +57,7 @@ MOST_WARNINGS = 20
 class Admission:
     """Grove's rules with the operator's configuration. Without an authorizer its path allows everything."""
 
-    backends: BackendFacts = field(default_factory=BackendFacts)
+    backends: Backends = field(default_factory=lambda: Backends([KubeBackend()], KubeBackend.name))
     topology_enabled: bool = False
     mnnvl_enabled: bool = False
     authorizer: Authorizer | None = None

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from grove.admission.rules.lookups import BackendFacts, Known, LookupFailed
+from grove.admission.rules.lookups import Known, LookupFailed
 from grove.admission.rules.view import TEMPLATE, Constraint, SetView
 from grove.api.faults import Fault, duplicate, forbidden, internal, invalid, required
 from grove.api.fields import mapping, sequence, text
 from grove.api.meta import Json
+from grove.backends import Backends
 
 SET_NAME_PATH = f"{TEMPLATE}.topologyConstraint.topologyName"
 ONE_TOPOLOGY = "a PodCliqueSet uses one topology only"
@@ -177,7 +178,7 @@ def _told(one: Constraint) -> dict[str, str]:
     return {key: value for key, value in told.items() if value}
 
 
-def binding_faults(binding: Json, backends: BackendFacts) -> Iterator[Fault]:
+def binding_faults(binding: Json, backends: Backends) -> Iterator[Fault]:
     """A ClusterTopologyBinding has every domain, key and scheduler once, and only schedulers that can be told one."""
     spec = mapping(binding.get("spec"))
     levels = [mapping(level) for level in sequence(spec.get("levels"))]
@@ -190,6 +191,7 @@ def binding_faults(binding: Json, backends: BackendFacts) -> Iterator[Fault]:
             seen.setdefault(value, index)
 
     # Upstream blames `schedulerTopologyReferences`, the field's former name, which a user cannot find.
+    enabled, aware = [one.name for one in backends.all], [one.name for one in backends.topology_aware]
     schedulers: set[str] = set()
     for index, reference in enumerate(sequence(spec.get("schedulerTopologyBindings"))):
         path = f"spec.schedulerTopologyBindings[{index}].schedulerName"
@@ -197,11 +199,11 @@ def binding_faults(binding: Json, backends: BackendFacts) -> Iterator[Fault]:
         if name in schedulers:
             yield duplicate(path, name, "a scheduler may be bound once")
         schedulers.add(name)
-        if name not in backends.enabled:
-            listed = ", ".join(sorted(backends.enabled))
+        if name not in enabled:
+            listed = ", ".join(enabled)
             yield invalid(path, name, f"scheduler is not enabled in the operator configuration, which has: {listed}")
-        elif name not in backends.topology_aware:
-            aware = ", ".join(sorted(set(backends.topology_aware) & set(backends.enabled))) or "none"
+        elif name not in aware:
+            listed = ", ".join(aware) or "none"
             yield invalid(
-                path, name, f"scheduler has no topology object of its own to bind to; those that have: {aware}"
+                path, name, f"scheduler has no topology object of its own to bind to; those that have: {listed}"
             )

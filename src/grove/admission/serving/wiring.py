@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from grove.admission.rules.authorizer import Authorizer, exempt_users
 from grove.admission.rules.feasibility import NodeSummary
-from grove.admission.rules.lookups import BackendFacts
 from grove.admission.rules.review import Admission
 from grove.api.fields import mapping, text
 from grove.api.meta import Resource
-from grove.backends.base import Backend
+from grove.backends import Backends
 from grove.config import OperatorConfiguration
 from grove.kube.client import Client
 
@@ -30,7 +29,7 @@ async def user_of(client: Client) -> str:
 
 def admission_of(
     config: OperatorConfiguration,
-    schedulers: Iterable[Backend],
+    backends: Backends,
     *,
     namespace: str,
     operator_users: Iterable[str],
@@ -42,7 +41,7 @@ def admission_of(
         exempt = exempt_users(namespace, config.authorizer.exempt_service_account_user_names)
         guard = Authorizer(frozenset(operator_users) - {""}, exempt)
     return Admission(
-        backends=BackendFacts.of(schedulers, config.scheduler.default_profile_name),
+        backends=backends,
         topology_enabled=config.topology_aware_scheduling.enabled,
         mnnvl_enabled=config.network.auto_mnnvl_enabled,
         authorizer=guard,
