@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
@@ -44,11 +44,17 @@ class Duration(float):
     """Seconds; written in the file as a Go duration (`15s`, `1m30s`)."""
 
 
-class _Section(Struct, forbid_unknown_fields=True):
+Strings = dict[str, str]
+
+
+class Section(Struct, forbid_unknown_fields=True):
     """A part of the file."""
 
 
-class ClientConnection(_Section):
+S = TypeVar("S", bound=Section)
+
+
+class ClientConnection(Section):
     qps: float | None = None
     """Requests a second. Without it only `burst` bounds: the server's own fairness knows better what it can take."""
     burst: int = 120
@@ -58,7 +64,7 @@ class ClientConnection(_Section):
     """Both may only say JSON, the one thing we speak."""
 
 
-class LeaderElection(_Section):
+class LeaderElection(Section):
     enabled: bool = False
     lease_duration: Duration = Duration(15)
     renew_deadline: Duration = Duration(10)
@@ -69,7 +75,7 @@ class LeaderElection(_Section):
     """Empty means the namespace the operator runs in."""
 
 
-class Webhooks(_Section):
+class Webhooks(Section):
     bind_address: str = ""
     port: int = 2750
     server_cert_dir: str = "/etc/grove-operator/webhook-certs"
@@ -79,73 +85,73 @@ class Webhooks(_Section):
     """`<namespace>/<name>` of the Certificate whose CA cert-manager injects; needed in mode cert-manager."""
 
 
-class HealthProbes(_Section):
+class HealthProbes(Section):
     bind_address: str = ""
     port: int = 2751
 
 
-class Metrics(_Section):
+class Metrics(Section):
     bind_address: str = ""
     port: int = 2752
 
 
-class Server(_Section):
+class Server(Section):
     webhooks: Webhooks = Webhooks()
     health_probes: HealthProbes = HealthProbes()
     metrics: Metrics = Metrics()
 
 
-class Debugging(_Section):
+class Debugging(Section):
     enable_profiling: bool = False
     pprof_bind_host: str = "127.0.0.1"
     pprof_bind_port: int = 2753
 
 
-class Syncs10(_Section):
+class Syncs10(Section):
     concurrent_syncs: int = 10
 
 
-class Syncs5(_Section):
+class Syncs5(Section):
     concurrent_syncs: int = 5
 
 
-class Controllers(_Section):
+class Controllers(Section):
     pod_clique_set: Syncs10 = Syncs10()
     pod_clique: Syncs10 = Syncs10()
     pod_clique_scaling_group: Syncs5 = Syncs5()
     pod_gang: Syncs5 = Syncs5()
 
 
-class Authorizer(_Section):
+class Authorizer(Section):
     enabled: bool = False
     exempt_service_account_user_names: tuple[str, ...] = ()
 
 
-class TopologyAwareScheduling(_Section):
+class TopologyAwareScheduling(Section):
     enabled: bool = False
 
 
-class Network(_Section):
+class Network(Section):
     auto_mnnvl_enabled: bool = msgspec.field(name="autoMNNVLEnabled", default=False)
 
 
-class Dialects(_Section):
+class Dialects(Section):
     enabled: bool = False
     """Whether PodGangSets of grove.dynamo.ai and PodCliqueSets of grove.ai are translated; their CRDs must be there."""
 
 
-class SchedulerProfile(_Section):
+class SchedulerProfile(Section):
     name: str = ""
     config: Json | None = None
     """Options of that backend, checked by the backend itself."""
 
 
-class Scheduler(_Section):
+class Scheduler(Section):
     profiles: tuple[SchedulerProfile, ...] = ()
     default_profile_name: str = ""
 
 
-class OperatorConfiguration(_Section):
+class OperatorConfiguration(Section):
     api_version: str = API_VERSION
     kind: str = KIND
     runtime_client_connection: ClientConnection = ClientConnection()
@@ -171,16 +177,20 @@ def load_configuration(text: str, known_profiles: frozenset[str] = frozenset()) 
         tree = yaml.safe_load(text)
     except yaml.YAMLError as err:
         raise ConfigError([ConfigFault("", f"not YAML: {err}")]) from err
-    if tree is None:
-        tree = {}
-    faults: list[ConfigFault] = []
-    decoded: OperatorConfiguration = _decode(OperatorConfiguration, tree, "", faults)
-    if faults:
-        raise ConfigError(faults)
+    decoded = read_section(OperatorConfiguration, tree, "")
     config = msgspec.structs.replace(decoded, scheduler=_with_default_profiles(decoded.scheduler))
     if faults := list(_faults(config, known_profiles)):
         raise ConfigError(faults)
     return config
+
+
+def read_section(kind: type[S], value: Any, path: str) -> S:
+    """One part of a file, at `path`; raises `ConfigError` with all its faults."""
+    faults: list[ConfigFault] = []
+    decoded: S = _decode(kind, value, path, faults)
+    if faults:
+        raise ConfigError(faults)
+    return decoded
 
 
 def _with_default_profiles(scheduler: Scheduler) -> Scheduler:
@@ -276,7 +286,7 @@ def _decode(kind: Any, value: Any, path: str, faults: list[ConfigFault]) -> Any:
         if value is None:
             return None
         return _decode(next(one for one in get_args(kind) if one is not type(None)), value, path, faults)
-    if isinstance(kind, type) and issubclass(kind, _Section):
+    if isinstance(kind, type) and issubclass(kind, Section):
         return _decode_section(kind, value, path, faults)
     if kind is Duration:
         return _decode_duration(value, path, faults)
@@ -296,7 +306,7 @@ def _decode(kind: Any, value: Any, path: str, faults: list[ConfigFault]) -> Any:
         return value
 
 
-def _decode_section(kind: type[_Section], value: Any, path: str, faults: list[ConfigFault]) -> Any:
+def _decode_section(kind: type[Section], value: Any, path: str, faults: list[ConfigFault]) -> Any:
     if value is None:
         value = {}
     if not isinstance(value, dict):
@@ -324,7 +334,7 @@ def _decode_duration(value: Any, path: str, faults: list[ConfigFault]) -> Durati
     return UNSET
 
 
-_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", Strings: "a map of strings"}
 
 
 def _shown(value: Any) -> str:

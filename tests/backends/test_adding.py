@@ -22,7 +22,7 @@ from grove.api.podgang import PodGang
 from grove.backends import Backends
 from grove.backends.base import NOT_INSTALLED, Answers, Backend, GangObjects, PodSite, Question, Refusal
 from grove.backends.kube_objects import object_meta
-from grove.backends.options import Options
+from grove.config import Section, read_section
 
 pytestmark = pytest.mark.simulated
 
@@ -72,11 +72,12 @@ class CrewBackend(Backend):
         return is_true(gang.status.conditions, words.SCHEDULER_OBJECTS_READY)
 
 
+class CrewOptions(Section):
+    ship: str = "Argo"
+
+
 def build(options: Json, path: str) -> CrewBackend:
-    read = Options(options, path)
-    ship = read.text("ship", "Argo")
-    read.finish()
-    return CrewBackend(ship)
+    return CrewBackend(read_section(CrewOptions, options, path).ship)
 
 
 # Its scheduler and its kind

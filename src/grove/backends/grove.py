@@ -18,8 +18,8 @@ from grove.api.podgang import PodGang
 from grove.api.reservation_ref import InvalidAnnotation, reservation_affinity
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends.base import PodSite, Refusal, TopologyBackend, TopologySync
-from grove.backends.options import Options
 from grove.backends.uniform import queue_faults
+from grove.config import Section, read_section
 
 NAME = GROVE_SCHEDULER
 OFF = (
@@ -86,8 +86,9 @@ def links_by_start_order(pcs: PodCliqueSet) -> str:
     return ",".join(f"{child}={parent}" for child, parent in dict.fromkeys(pairs))
 
 
+class _Options(Section):
+    grove_integration: bool = True
+
+
 def build(options: Json, path: str) -> GroveBackend:
-    given = Options(options, path)
-    takes_gangs = given.flag("groveIntegration", True)
-    given.finish()
-    return GroveBackend(takes_gangs)
+    return GroveBackend(read_section(_Options, options, path).grove_integration)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from grove.api import conditions, labels
 from grove.api.core import Pod
@@ -30,7 +31,7 @@ from grove.backends.base import (
 )
 from grove.backends.constraints import gang_constraints
 from grove.backends.kube_objects import object_meta
-from grove.backends.options import Options
+from grove.config import Section, read_section
 
 NAME = labels.KAI_SCHEDULER
 AUTO, GROVE, PODGROUPER = "auto", "grove", "podgrouper"
@@ -251,8 +252,9 @@ def _with_constraint(constraint: GangTopologyConstraint | None, topology: str) -
     return {"topologyConstraint": said}
 
 
+class _Options(Section):
+    pod_group_ownership: Literal["auto", "grove", "podgrouper"] = "auto"
+
+
 def build(options: Json, path: str) -> KaiBackend:
-    read = Options(options, path)
-    ownership = read.choice("podGroupOwnership", (AUTO, GROVE, PODGROUPER), AUTO)
-    read.finish()
-    return KaiBackend(ownership)
+    return KaiBackend(read_section(_Options, options, path).pod_group_ownership)

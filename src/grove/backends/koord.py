@@ -31,8 +31,8 @@ from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.koord_annotations import TIMEOUT, ZONE
 from grove.backends.koord_topology import DEFAULT, NETWORK_TOPOLOGY, network_drift, network_topology
 from grove.backends.kube_objects import LABEL_LENGTH, object_meta, shortened
-from grove.backends.options import Options
 from grove.backends.uniform import mixed_labels, qos_faults
+from grove.config import Section, Strings, read_section
 
 NAME = labels.KOORDINATOR_SCHEDULER
 ALIASES = frozenset({"koordinator-scheduler"})
@@ -307,11 +307,13 @@ def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
+class _Options(Section):
+    topology_layers: Strings = {}
+    pod_group_first: bool = False
+    strict_topology: bool = True
+
+
 def build(options: Json, path: str) -> KoordBackend:
-    read = Options(options, path)
-    layers = read.strings("topologyLayers")
-    group_first = read.flag("podGroupFirst", False)
-    strict = read.flag("strictTopology", True)
-    read.finish()
-    found = KoordOptions(layers, group_first, strict)
-    return LayeredKoordBackend(found) if layers else KoordBackend(found)
+    read = read_section(_Options, options, path)
+    found = KoordOptions(read.topology_layers, read.pod_group_first, read.strict_topology)
+    return LayeredKoordBackend(found) if read.topology_layers else KoordBackend(found)

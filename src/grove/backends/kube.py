@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from grove.api import conditions, labels
 from grove.api.core import Pod
@@ -23,7 +24,7 @@ from grove.backends.base import NO_OBJECTS, Answers, Backend, BackendError, Gang
 from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.kube_api import Capability
 from grove.backends.kube_objects import MAX_TEMPLATES, MERGED, PER_CLIQUE, TREE
-from grove.backends.options import Options
+from grove.config import Section, read_section
 
 NAME = DEFAULT_SCHEDULER
 AUTO, REQUIRED, OFF = "Auto", "Required", "Off"
@@ -225,11 +226,15 @@ def _reference(pod: Pod) -> Json | None:
     return pod.spec.scheduling_group or pod.spec.workload_ref
 
 
+class _Options(Section):
+    gang_scheduling: bool | None = None
+    gang: Literal["Auto", "Required", "Off"] | None = None
+    gang_mapping: Literal["Auto", "PerClique", "Merged"] = "Auto"
+
+
 def build(options: Json, path: str) -> KubeBackend:
-    read = Options(options, path)
-    switch = read.flag("gangScheduling", None)
-    default = OFF if switch is False else AUTO
-    gang = read.choice("gang", (AUTO, REQUIRED, OFF), default)
-    mapping = read.choice("gangMapping", (AUTO, PER_CLIQUE, MERGED), AUTO)
-    read.finish()
-    return KubeBackend(KubeOptions(gang, mapping, asked=switch is True or "gang" in options))
+    if options.get("gang") is False:
+        options = {**options, "gang": OFF}  # as YAML reads the word without quotes
+    read = read_section(_Options, options, path)
+    gang = read.gang or (OFF if read.gang_scheduling is False else AUTO)
+    return KubeBackend(KubeOptions(gang, read.gang_mapping, asked=read.gang_scheduling is True or "gang" in options))

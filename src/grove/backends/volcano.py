@@ -19,7 +19,7 @@ from grove.backends import base
 from grove.backends.base import Answers, Backend, GangObjects, PodSite, Question, Refusal, TopologyBackend, TopologySync
 from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.kube_objects import object_meta
-from grove.backends.options import Options
+from grove.config import Section, Strings, read_section
 
 NAME = labels.VOLCANO_SCHEDULER
 POD_GROUP = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
@@ -191,8 +191,10 @@ def _network(constraint: GangTopologyConstraint | None, tiers: Mapping[str, str]
     return {"mode": "soft"} if constraint.preferred else None
 
 
+class _Options(Section):
+    tiers: Strings = {}
+
+
 def build(options: Json, path: str) -> VolcanoBackend:
-    read = Options(options, path)
-    tiers = read.strings("tiers")
-    read.finish()
+    tiers = read_section(_Options, options, path).tiers
     return TieredVolcanoBackend(tiers) if tiers else VolcanoBackend(tiers)

@@ -148,7 +148,7 @@ def test_a_registry_from_a_file() -> None:
         pytest.param("[{name: default-scheduler, config: {gangScheduling: true}}]", [], id="known option, on"),
         pytest.param("[{name: default-scheduler, config: {gang: Off}}]", [], id="Off, a truth value to YAML"),
         pytest.param(
-            "[{name: default-scheduler, config: {gang: Sometimes, gangMapping: 3, gangScheduling: maybe, x: 1}}]",
+            "[{name: default-scheduler, config: {gangScheduling: maybe, gang: Sometimes, gangMapping: 3, x: 1}}]",
             [
                 "scheduler.profiles[0].config.gangScheduling: must be true or false, got 'maybe'",
                 "scheduler.profiles[0].config.gang: must be one of Auto, Required, Off, got 'Sometimes'",
