@@ -177,8 +177,15 @@ def _list(schema: Json, rules_of: Rules) -> Part | None:
     keys: list[str] = schema.get("x-kubernetes-list-map-keys") or []
     is_set = schema.get("x-kubernetes-list-type") == "set"
 
+    only = keys[0] if len(keys) == 1 else None
+
     def identity(item: Any) -> Any:
-        return tuple([str(item.get(key)) for key in keys]) if isinstance(item, dict) else repr(item)
+        if not isinstance(item, dict):
+            return repr(item), None
+        if only is None:
+            return tuple([str(item.get(key)) for key in keys])
+        name = item.get(only)
+        return name if type(name) is str else str(name)
 
     def stored(old: Any) -> Callable[[int, Any], Any]:
         """Which item of the stored list one of the new list is compared with."""
