@@ -50,6 +50,9 @@ def mixed_labels(pcs: PodCliqueSet, labels: Iterable[str] = UNIFORM) -> Iterator
 
 def qos_faults(pcs: PodCliqueSet) -> Iterator[tuple[str, str]]:
     """Field path and what is wrong, for a set that says a QoS class or sub-priority; nothing for one that does not."""
+    said_by = (pcs.metadata.labels, *(clique.labels for clique in pcs.spec.template.cliques))
+    if not any(QOS in labels or PRIORITY in labels for labels in said_by):
+        return
     yield from mixed_labels(pcs, (QOS, PRIORITY))
     qos, sub = values_of(pcs, QOS), values_of(pcs, PRIORITY)
     if len(qos) == 1 and qos[0] and qos[0] not in QOS_CLASSES:

@@ -19,6 +19,8 @@ from grove.api.meta import Json
 
 _INDEX = "#"
 _NUMBER = re.compile(r"0|[1-9][0-9]*")
+_MAY_MEET = re.compile(r"(?:^|-)(?:0|[1-9][0-9]*)-")
+"""Of two cliques that meet, one has a number with something behind it in its own name: the other's index."""
 
 
 class _Family(NamedTuple):
@@ -41,11 +43,13 @@ def collision_faults(new: SetView, old: SetView | None = None) -> Iterator[Fault
 
 
 def _faults(new: SetView) -> Iterator[Fault]:
-    cliques = list(_cliques(new))
-    for one, other in _meeting([family for family, _ in cliques]):
-        yield duplicate(one.path, one.value, f"the pods of {other.who} get the same name: rename one")
-    for one, other in _meeting(list(_claims(new, cliques))):
-        yield duplicate(one.path, one.value, f"the ResourceClaims of {other.who} get the same name: rename one")
+    if any(_MAY_MEET.search(clique.name) for clique in new.cliques):
+        for one, other in _meeting([family for family, _ in _cliques(new)]):
+            yield duplicate(one.path, one.value, f"the pods of {other.who} get the same name: rename one")
+    owners = (new.template, *(one.raw for one in (*new.cliques, *new.groups)))
+    if any("resourceSharing" in owner for owner in owners):
+        for one, other in _meeting(list(_claims(new))):
+            yield duplicate(one.path, one.value, f"the ResourceClaims of {other.who} get the same name: rename one")
     scaled = {group.name for group in new.groups if group.scaling is not None}
     for clique in new.cliques:
         if clique.scaling is not None and clique.name in scaled and new.group_of(clique.name) is None:
@@ -68,13 +72,13 @@ def _cliques(new: SetView) -> Iterator[tuple[_Family, Json]]:
             yield _Family(parts, f'clique "{clique.name}"', f"{clique.path}.name", clique.name), clique.raw
 
 
-def _claims(new: SetView, cliques: Iterable[tuple[_Family, Json]]) -> Iterator[_Family]:
+def _claims(new: SetView) -> Iterator[_Family]:
     """The names of shared ResourceClaims, less that of the set."""
     paths = {clique.name: clique.path for clique in new.cliques}
     groups = (((_INDEX, *one.name.split("-")), f'scaling group "{one.name}"', one.path, one.raw) for one in new.groups)
     owners: Iterable[tuple[tuple[str, ...], str, str, Json]] = chain(
         [((), "the set", TEMPLATE, new.template)],
-        ((family.parts, family.who, paths[family.value], raw) for family, raw in cliques),
+        ((family.parts, family.who, paths[family.value], raw) for family, raw in _cliques(new)),
         groups,
     )
     for parts, who, owner_path, owner in owners:
