@@ -20,4 +20,8 @@ class Rate:
         wait_s = max(self._due, now) - self._slack_s - now
         self._due = max(self._due, now) + self._spacing_s
         if wait_s > 0:
-            await asyncio.sleep(wait_s)
+            try:
+                await asyncio.sleep(wait_s)
+            except asyncio.CancelledError:
+                self._due -= self._spacing_s  # given up: who asks next need not wait for it
+                raise

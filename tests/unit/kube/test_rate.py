@@ -43,3 +43,18 @@ def test_a_pause_earns_a_burst_and_no_more() -> None:
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         assert runner.run(run()) == [0.0, 0.0, 0.1, 0.2]
+
+
+def test_a_request_that_is_given_up_gives_its_turn_back() -> None:
+    async def run() -> list[float]:
+        rate = Rate(10.0, 1)
+        await rate.turn()
+        given_up = [asyncio.ensure_future(rate.turn()) for _ in range(100)]
+        await asyncio.sleep(0.01)
+        for one in given_up:
+            one.cancel()
+        await asyncio.gather(*given_up, return_exceptions=True)
+        return await turns(rate, 3)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        assert runner.run(run()) == [0.09, 0.19, 0.29]
