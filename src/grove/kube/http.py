@@ -35,7 +35,6 @@ from grove.kube.errors import (
 )  # fmt: skip
 from grove.kube.rate import Rate
 from grove.kube.transport import Answer, Transport
-from grove.kube.watch import EventReader
 
 T = TypeVar("T", bound=Object)
 
@@ -126,7 +125,7 @@ class HttpClient:
         if initial_events:
             query.update(sendInitialEvents="true", resourceVersionMatch="NotOlderThan")
         url = self._url(res, namespace, query=query)
-        reader = EventReader(wire.codec_of(kind))
+        reader = wire.EventReader(wire.codec_of(kind))
         counted = partial(self._count, "watch", res.plural)
         async with aclosing(self._transport.stream(url, counted, silence_s=life + WATCH_GRACE_S)) as chunks:
             async for chunk in chunks:

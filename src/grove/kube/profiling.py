@@ -15,6 +15,8 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from grove.kube.run import listening
+
 LONGEST_S = 300.0
 SHOWN = 60
 
@@ -25,13 +27,8 @@ async def profiling(host: str, port: int) -> AsyncIterator[int]:
     app = web.Application()
     app.router.add_get("/debug/pprof/profile", _Profiles().take)
     app.router.add_get("/debug/pprof/tasks", _tasks)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host or None, port).start()
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
+    async with listening(app, host, port) as bound:
+        yield bound
 
 
 class _Profiles:

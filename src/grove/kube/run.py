@@ -143,11 +143,17 @@ async def probes(
     app.router.add_get("/healthz", answer(healthy))
     app.router.add_get("/readyz", answer(ready))
     app.router.add_get("/metrics", metrics)
+    async with listening(app, host, port) as bound:
+        yield bound
+
+
+@asynccontextmanager
+async def listening(app: web.Application, host: str, port: int) -> AsyncIterator[int]:
+    """Serves `app` while the block runs; gives the port, useful when 0 was asked for."""
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host or None, port)
-        await site.start()
+        await web.TCPSite(runner, host or None, port).start()
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()

@@ -10,8 +10,7 @@ from tests.unit.kube.api import Thing
 from grove.api.node import CSINode
 from grove.kube import errors
 from grove.kube.client import WatchEvent
-from grove.kube.watch import EventReader, LineSplitter
-from grove.kube.wire import codec_of
+from grove.kube.wire import EventReader, LineSplitter, codec_of
 
 
 @pytest.mark.parametrize(
