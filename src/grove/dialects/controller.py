@@ -292,7 +292,7 @@ def _verdicts(status: Any) -> list[tuple[str, str, str]]:
 
 def _fixed(wanted: Json, live: Json) -> list[Fault]:
     """Changes that a set which exists cannot take."""
-    return list(update_faults(SetView.of(wanted), SetView.of(live), topology_enabled=True, lookups=Known()))
+    return list(update_faults(SetView(wanted), SetView(live), topology_enabled=True, lookups=Known()))
 
 
 def _listed(faults: Sequence[Fault]) -> str:

@@ -48,7 +48,7 @@ def scaled(*metrics: Json, low: int = 1, annotations: dict[str, str] | None = No
     """A group of a leader and two workers with these metrics."""
     scale = {"minReplicas": low, "maxReplicas": 9, "metrics": list(metrics)}
     config = group("g", "lead", "work", scale=scale, annotations=annotations or {})
-    return SetView.of(pcs("d", clique("lead"), clique("work", 2), groups=[config], metadata=metadata))
+    return SetView(pcs("d", clique("lead"), clique("work", 2), groups=[config], metadata=metadata))
 
 
 def faults(view: SetView) -> list[str]:
@@ -77,7 +77,7 @@ EVERYTHING = Known()
             id="a clique outside the group is measured",
         ),
         pytest.param(
-            SetView.of(
+            SetView(
                 pcs("d", clique("a"), metadata={"annotations": {METRICS_CLIQUE: "b"}})
             ),
             [f'metadata.annotations[{METRICS_CLIQUE}]: Invalid value: "b": must name a clique of the set'],
@@ -131,8 +131,8 @@ def test_a_metric_that_counts_pods_of_a_unit_says_which_pod(metric: Json) -> Non
 
 def test_a_unit_of_one_pod_is_measured_whole() -> None:
     scale = {"minReplicas": 1, "maxReplicas": 9, "metrics": [CPU]}
-    alone = SetView.of(pcs("d", clique("lead"), groups=[group("g", "lead", scale=scale)]))
-    by_itself = SetView.of(pcs("d", clique("web", 3, scale={**scale, "minReplicas": 3})))
+    alone = SetView(pcs("d", clique("lead"), groups=[group("g", "lead", scale=scale)]))
+    by_itself = SetView(pcs("d", clique("web", 3, scale={**scale, "minReplicas": 3})))
     assert [*autoscaling_notes(alone, EVERYTHING), *autoscaling_notes(by_itself, EVERYTHING)] == []
 
 
@@ -145,7 +145,7 @@ def test_a_floor_of_zero_is_admitted_and_told() -> None:
 
 def test_a_floor_between_zero_and_what_gangs_keep_is_refused() -> None:
     scale = {"minReplicas": 1, "maxReplicas": 9}
-    view = SetView.of(pcs("d", clique("a"), groups=[group("g", "a", replicas=2, min_available=2, scale=scale)]))
+    view = SetView(pcs("d", clique("a"), groups=[group("g", "a", replicas=2, min_available=2, scale=scale)]))
     (fault,) = general_faults(view)
     assert "must be greater than or equal to minAvailable (2)" in str(fault)
 

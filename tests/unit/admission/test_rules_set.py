@@ -119,14 +119,14 @@ def test_cliques_are_told_when_two_can_have_one_name_and_only_then(
         for one in cliques
         for replica in (range(2) if owner[one] else range(1))
     ]
-    assert bool(list(collision_faults(SetView.of(obj)))) == (len(set(made)) < len(made))
+    assert bool(list(collision_faults(SetView(obj)))) == (len(set(made)) < len(made))
 
 
 def test_many_names_with_numbers_are_not_compared_with_each_other() -> None:
     """Users write them: ten thousand against ten thousand would take a minute."""
     cliques = [clique(f"{one}-0-1") for one in range(20_000)]
     members = [one["name"] for one in cliques[:10_000]]
-    assert list(collision_faults(SetView.of(pcs("demo", *cliques, groups=[group("x", *members)])))) == []
+    assert list(collision_faults(SetView(pcs("demo", *cliques, groups=[group("x", *members)])))) == []
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_our_own_samples_are_admitted(file: Path) -> None:
         if obj["kind"] == "PodCliqueSet" and obj["apiVersion"] == "grove.io/v1alpha1":
             obj["metadata"].setdefault("namespace", "default")
             full = with_additions(obj, missing_defaults(obj))
-            may_read = dict.fromkeys(foreign_templates(SetView.of(full), "default").values(), True)
+            may_read = dict.fromkeys(foreign_templates(SetView(full), "default").values(), True)
             known = Known(topologies=bindings, queues={"default": {"status": {"state": "Open"}}}, templates=may_read)
             assert faults(ADMISSION, full, lookups=known) == []
 

@@ -46,7 +46,7 @@ def _faults(new: SetView) -> Iterator[Fault]:
     if any(_MAY_MEET.search(clique.name) for clique in new.cliques):
         for one, other in _meeting([family for family, _ in _cliques(new)]):
             yield duplicate(one.path, one.value, f"the pods of {other.who} get the same name: rename one")
-    owners = (new.template, *(one.raw for one in (*new.cliques, *new.groups)))
+    owners = (new.template, *(one.raw for one in new.cliques), *(one.raw for one in new.groups))
     if any("resourceSharing" in owner for owner in owners):
         for one, other in _meeting(list(_claims(new))):
             yield duplicate(one.path, one.value, f"the ResourceClaims of {other.who} get the same name: rename one")

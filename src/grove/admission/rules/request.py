@@ -80,7 +80,7 @@ class Request:
 
     @cached_property
     def set(self) -> SetView:
-        return SetView.of(self.new)
+        return SetView(self.new)
 
     @cached_property
     def stored_set(self) -> SetView | None:
@@ -92,8 +92,8 @@ class Request:
         if self.operation != "UPDATE" or self.old is None:
             return None
         if missing_defaults(self.new, self.old, self.namespace):
-            return SetView.of(self.old)
-        return SetView.of(with_additions(self.old, missing_defaults(self.old, namespace=self.namespace)))
+            return SetView(self.old)
+        return SetView(with_additions(self.old, missing_defaults(self.old, namespace=self.namespace)))
 
     @property
     def is_deleting(self) -> bool:

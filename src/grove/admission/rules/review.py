@@ -79,7 +79,7 @@ class Admission:
             if translation is None:
                 return Needs()
             behind = frozenset({dialects.set_key(request.new, translation, request.namespace)})
-            return replace(self._set_needs(SetView.of(translation.manifest), request), sets=behind)
+            return replace(self._set_needs(SetView(translation.manifest), request), sets=behind)
         try:
             judged = path == VALIDATE_SET and not request.is_untouched and not request.wrong_set
         except RecursionError:
@@ -214,7 +214,7 @@ class Admission:
             stored = None
         keeps = stored is not None and not dialects.wants_new_set(request.new)
         behind = dialects.set_behind(translation, stored, request.namespace)
-        new, old = SetView.of(behind), SetView.of(stored) if keeps else None
+        new, old = SetView(behind), SetView(stored) if keeps else None
         of_set = published_check("podcliquesets.grove.io").faults(behind) or list(
             self._set_faults(new, old, request.namespace, lookups)
         )

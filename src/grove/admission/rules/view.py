@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from grove.api.fields import integer, mapping, sequence, text, texts
-from grove.api.meta import Json
 
 TEMPLATE = "spec.template"
 
@@ -62,93 +61,52 @@ class Scaling:
         return cls(path, integer(value.get("minReplicas")), integer(value.get("maxReplicas")))
 
 
-@dataclass(frozen=True, slots=True)
 class CliqueView:
-    path: str
-    name: str
-    raw: Json
-    role_name: str
-    replicas: int | None
-    min_available: int | None
-    starts_after: tuple[str, ...]
-    scaling: Scaling | None
-    constraint: Constraint | None
-    pod_spec: Json
-    labels: Json
-    annotations: Json
+    def __init__(self, index: int, value: Any) -> None:
+        self.path = f"{TEMPLATE}.cliques[{index}]"
+        self.raw = mapping(value)
+        spec = mapping(self.raw.get("spec"))
+        self.name = text(self.raw.get("name"))
+        self.role_name = text(spec.get("roleName"))
+        self.replicas, self.min_available = integer(spec.get("replicas")), integer(spec.get("minAvailable"))
+        self.starts_after = texts(spec.get("startsAfter"))
+        self.scaling = Scaling.of(f"{self.path}.spec.autoScalingConfig", spec.get("autoScalingConfig"))
+        self.constraint = Constraint.of(self.path, self.raw.get("topologyConstraint"))
+        self.pod_spec = mapping(spec.get("podSpec"))
+        self.labels, self.annotations = mapping(self.raw.get("labels")), mapping(self.raw.get("annotations"))
 
     @property
     def scheduler_name(self) -> str:
         return text(self.pod_spec.get("schedulerName"))
 
-    @classmethod
-    def of(cls, index: int, value: Any) -> CliqueView:
-        raw = mapping(value)
-        spec = mapping(raw.get("spec"))
-        path = f"{TEMPLATE}.cliques[{index}]"
-        return cls(
-            path=path,
-            name=text(raw.get("name")),
-            raw=raw,
-            role_name=text(spec.get("roleName")),
-            replicas=integer(spec.get("replicas")),
-            min_available=integer(spec.get("minAvailable")),
-            starts_after=texts(spec.get("startsAfter")),
-            scaling=Scaling.of(f"{path}.spec.autoScalingConfig", spec.get("autoScalingConfig")),
-            constraint=Constraint.of(path, raw.get("topologyConstraint")),
-            pod_spec=mapping(spec.get("podSpec")),
-            labels=mapping(raw.get("labels")),
-            annotations=mapping(raw.get("annotations")),
-        )
 
-
-@dataclass(frozen=True, slots=True)
 class GroupView:
-    path: str
-    name: str
-    raw: Json
-    clique_names: tuple[str, ...]
-    replicas: int | None
-    min_available: int | None
-    scaling: Scaling | None
-    constraint: Constraint | None
-    annotations: Json
-
-    @classmethod
-    def of(cls, index: int, value: Any) -> GroupView:
-        raw = mapping(value)
-        path = f"{TEMPLATE}.podCliqueScalingGroups[{index}]"
-        return cls(
-            path=path,
-            name=text(raw.get("name")),
-            raw=raw,
-            clique_names=texts(raw.get("cliqueNames")),
-            replicas=integer(raw.get("replicas")),
-            min_available=integer(raw.get("minAvailable")),
-            scaling=Scaling.of(f"{path}.scaleConfig", raw.get("scaleConfig")),
-            constraint=Constraint.of(path, raw.get("topologyConstraint")),
-            annotations=mapping(raw.get("annotations")),
-        )
+    def __init__(self, index: int, value: Any) -> None:
+        self.path = f"{TEMPLATE}.podCliqueScalingGroups[{index}]"
+        self.raw = mapping(value)
+        self.name, self.clique_names = text(self.raw.get("name")), texts(self.raw.get("cliqueNames"))
+        self.replicas, self.min_available = integer(self.raw.get("replicas")), integer(self.raw.get("minAvailable"))
+        self.scaling = Scaling.of(f"{self.path}.scaleConfig", self.raw.get("scaleConfig"))
+        self.constraint = Constraint.of(self.path, self.raw.get("topologyConstraint"))
+        self.annotations = mapping(self.raw.get("annotations"))
 
 
-@dataclass(frozen=True, slots=True)
 class SetView:
-    name: str
-    namespace: str
-    labels: Json
-    annotations: Json
-    raw: Json
-    spec: Json
-    template: Json
-    cliques: tuple[CliqueView, ...]
-    groups: tuple[GroupView, ...]
-    constraint: Constraint | None
-    owners: dict[str, GroupView]
-    """The scaling group of each member clique; the first one if a clique is (wrongly) in several."""
-
-    @property
-    def startup_type(self) -> str:
-        return text(self.template.get("cliqueStartupType"))
+    def __init__(self, obj: Any) -> None:
+        self.raw = mapping(obj)
+        metadata, self.spec = mapping(self.raw.get("metadata")), mapping(self.raw.get("spec"))
+        self.template = mapping(self.spec.get("template"))
+        # A generated name gets five random characters; the budget has to hold for those too.
+        generated = text(metadata.get("generateName"))
+        self.name = text(metadata.get("name")) or (generated and generated + "xxxxx")
+        self.namespace = text(metadata.get("namespace"))
+        self.labels, self.annotations = mapping(metadata.get("labels")), mapping(metadata.get("annotations"))
+        self.startup_type = text(self.template.get("cliqueStartupType"))
+        self.constraint = Constraint.of(TEMPLATE, self.template.get("topologyConstraint"))
+        self.cliques = [CliqueView(i, one) for i, one in enumerate(sequence(self.template.get("cliques")))]
+        groups = enumerate(sequence(self.template.get("podCliqueScalingGroups")))
+        self.groups = [GroupView(i, one) for i, one in groups]
+        self._owners = {member: group for group in reversed(self.groups) for member in group.clique_names}
 
     @property
     def constraints(self) -> list[Constraint]:
@@ -157,27 +115,5 @@ class SetView:
         return [one for one in owners if one is not None]
 
     def group_of(self, clique: str) -> GroupView | None:
-        return self.owners.get(clique)
-
-    @classmethod
-    def of(cls, obj: Any) -> SetView:
-        raw = mapping(obj)
-        metadata = mapping(raw.get("metadata"))
-        spec = mapping(raw.get("spec"))
-        template = mapping(spec.get("template"))
-        generated = text(metadata.get("generateName"))
-        groups = tuple(GroupView.of(i, one) for i, one in enumerate(sequence(template.get("podCliqueScalingGroups"))))
-        return cls(
-            # A generated name gets five random characters; the budget has to hold for those too.
-            name=text(metadata.get("name")) or (generated and generated + "xxxxx"),
-            namespace=text(metadata.get("namespace")),
-            labels=mapping(metadata.get("labels")),
-            annotations=mapping(metadata.get("annotations")),
-            raw=raw,
-            spec=spec,
-            template=template,
-            cliques=tuple(CliqueView.of(i, one) for i, one in enumerate(sequence(template.get("cliques")))),
-            groups=groups,
-            constraint=Constraint.of(TEMPLATE, template.get("topologyConstraint")),
-            owners={member: group for group in reversed(groups) for member in group.clique_names},
-        )
+        """The scaling group of a member clique; the first one if it is (wrongly) in several."""
+        return self._owners.get(clique)
