@@ -156,6 +156,8 @@ class Leadership:
             before = self._seen.spec
             spec["leaseTransitions"] = (before.lease_transitions or 0) + (before.holder_identity != self.identity)
             taken = await self._patch(self._seen, spec)
+        if self._seen is not None and _is_before(taken, self._seen):
+            return False  # the watch has shown already what came after it
         self._lost = asyncio.get_running_loop().create_future()
         self._hold(taken, began)
         self._log.info("became leader")
@@ -212,7 +214,7 @@ class Leadership:
                 await self._see_who_wrote()
             except (KubeError, TimeoutError) as err:
                 self._log.info("lease not renewed, trying again", error=str(err) or "no answer in time")
-            if loop.time() >= self._leads_until:
+            if loop.time() >= self._leads_until and not self._lost.done():
                 raise LeadershipLost(f"the lease was not renewed for {self._renew_s:g} s")
 
     async def _renew(self) -> None:
@@ -221,7 +223,8 @@ class Leadership:
         # With its length: one that somebody changed would decide how long standbys wait.
         spec = {"renewTime": _micro_time(self._clock.now()), "leaseDurationSeconds": round(self._lease_s)}
         renewed = await self._patch(self._seen, spec)
-        self._hold(renewed, began)
+        if not self._lost.done():  # else the watch has shown what came after it
+            self._hold(renewed, began)
 
     async def _see_who_wrote(self) -> None:
         """Our last renewal may have arrived without its answer; anyone else's name means that we are out."""

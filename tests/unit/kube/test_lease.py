@@ -163,6 +163,58 @@ def test_a_leader_whose_answer_was_lost_keeps_the_lease() -> None:
     in_cluster(story)
 
 
+def test_the_late_answer_to_a_renewal_does_not_bring_a_lost_lease_back() -> None:
+    """The renewal was there first, then somebody's edit; the watch told of the edit before the answer came."""
+
+    async def story(cluster: SimCluster) -> None:
+        one = Candidate(cluster, "one")
+        await asyncio.sleep(1)
+        renew, led = one.client.patch, []
+
+        async def note_turns() -> None:
+            for _ in range(10):
+                led.append(one.leadership.may_write())
+                await asyncio.sleep(0)
+
+        async def answered_late(*args: Any, **kw: Any) -> Any:
+            answer = await renew(*args, **kw)
+            await edit_lease(cluster, {"spec": {"holderIdentity": "two"}})
+            await asyncio.sleep(0.5)
+            noting.append(asyncio.ensure_future(note_turns()))
+            return answer
+
+        noting: list[asyncio.Future[None]] = []
+        one.client.patch = answered_late  # type: ignore[method-assign]
+        await asyncio.sleep(5)
+        assert led == [False] * 10
+        with pytest.raises(LeadershipLost, match="held by two"):
+            await one.task
+
+    in_cluster(story)
+
+
+def test_a_lease_that_was_edited_before_the_answer_came_is_not_led() -> None:
+    async def story(cluster: SimCluster) -> None:
+        one = Candidate(cluster, "one")
+        take = one.client.create
+
+        async def answered_late(*args: Any, **kw: Any) -> Any:
+            answer = await take(*args, **kw)
+            await edit_lease(cluster, {"spec": {"holderIdentity": "two"}})
+            await asyncio.sleep(0.5)
+            return answer
+
+        one.client.create = answered_late  # type: ignore[method-assign]
+        await asyncio.sleep(5)
+        assert one.led == []
+        assert not one.leadership.may_write()
+        await asyncio.sleep(20)
+        assert len(one.led) == 1, "when the time of the one who is named is over"
+        await one.stop()
+
+    in_cluster(story)
+
+
 RELEASE_BY_HAND = {"holderIdentity": ""}
 """What people patch to make somebody else lead: a leader's own release also shortens the lease."""
 
