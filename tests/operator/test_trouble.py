@@ -260,7 +260,7 @@ async def test_names_that_another_set_has_are_told_and_left_alone(
         return any(one.endswith(f"{name} exists and does not belong to a") for one in described)
 
     await world.eventually(told)
-    await world.cluster.settle(60.0)
+    await world.cluster.settle(60.0 if world.cluster.is_sim else 3.0)
     found = await world.get(PodCliqueSet, "a")
     assert condition(found.status.conditions, "ReplicaFailure") == ("True", "FailedCreate")
     assert found.status.available_replicas == 0
