@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 from aiohttp import web
-from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client import REGISTRY
 from prometheus_client.exposition import choose_encoder
 
 from grove.kube.errors import KubeError
@@ -113,9 +113,8 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 @asynccontextmanager
 async def probes(
-    port: int, *, ready: Callable[[], bool], healthy: Callable[[], bool] = lambda: True, host: str = "",
-    registry: CollectorRegistry = REGISTRY, more: Callable[[], AsyncIterator[bytes]] | None = None,
-) -> AsyncIterator[int]:  # fmt: skip
+    port: int, *, ready: Callable[[], bool], host: str = "", more: Callable[[], AsyncIterator[bytes]] | None = None
+) -> AsyncIterator[int]:
     """Serves /healthz, /readyz and /metrics while the block runs; gives the port, useful when 0 was asked for.
 
     `more` is written below what the registry says, part by part, for pages too long to be made in one go.
@@ -131,16 +130,16 @@ async def probes(
         # OpenMetrics has an end, below which nothing can be written.
         encode, content = choose_encoder(request.headers.get("Accept", "") if more is None else "")
         if more is None:
-            return web.Response(body=encode(registry), headers={"Content-Type": content})
+            return web.Response(body=encode(REGISTRY), headers={"Content-Type": content})
         answer = web.StreamResponse(headers={"Content-Type": content})
         await answer.prepare(request)
-        await answer.write(encode(registry))
+        await answer.write(encode(REGISTRY))
         async for part in more():
             await answer.write(part)
         return answer
 
     app = web.Application()
-    app.router.add_get("/healthz", answer(healthy))
+    app.router.add_get("/healthz", answer(lambda: True))
     app.router.add_get("/readyz", answer(ready))
     app.router.add_get("/metrics", metrics)
     async with listening(app, host, port) as bound:
