@@ -7,23 +7,17 @@ breaking a budget, ours breaks none; if no set makes room, we say so with a proo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from itertools import combinations, product
+from itertools import product
 
 from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
-from tests.support.scheduler.kit import RACK, gang, group, pod, racks, snap
+from tests.support.scheduler.crowds import NODES, PRIORITY, fits_without, ways_to_lose, world
+from tests.support.scheduler.kit import RACK, gang, group
 
-from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
-from grove.scheduler.evict.running import DisruptionBudget, Running
+from grove.scheduler.evict.running import DisruptionBudget
 from grove.scheduler.model.answers import Placement
-from grove.scheduler.model.facts import PodFacts
-from grove.scheduler.model.gang import Gang
 from grove.scheduler.solve.place import place
-
-PRIORITY = 5
-NODES = ("r1-0", "r1-1", "r2-0", "r2-1")
 
 members = st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 4), st.sampled_from(NODES)), min_size=1, max_size=4)
 units = st.lists(
@@ -33,51 +27,8 @@ budgets = st.lists(st.tuples(st.sets(st.integers(0, 15), max_size=6), st.integer
 wanted = st.tuples(st.integers(1, 3), st.integers(1, 8), st.booleans())
 
 
-def world(made: list, kept: list) -> tuple[Snapshot, list[Running], list[DisruptionBudget]]:
-    """Units as far as the nodes have room for them, and budgets over pods by number."""
-    free = dict.fromkeys(NODES, 8)
-    found: list[Running] = []
-    for number, (pods, priority, less_a, less_b) in enumerate(made):
-        there: list[PodFacts] = []
-        for i, (name, gpu, where) in enumerate(pods):
-            if free[where] >= gpu:
-                free[where] -= gpu
-                there.append(pod(f"u{number}-{i}", gpu, on=where, group=name, priority=priority, gang=f"u{number}"))
-        count = Counter(one.group for one in there)
-        minima = {name: max(0, count[name] - less) for name, less in (("a", less_a), ("b", less_b)) if count[name]}
-        if there:
-            found.append(Running(f"u{number}", priority, tuple(there), minima))
-    everyone = [one for unit in found for one in unit.pods]
-    over = [
-        DisruptionBudget(f"b{n}", allowed, frozenset(everyone[i].uid for i in numbers if i < len(everyone)))
-        for n, (numbers, allowed) in enumerate(kept)
-    ]
-    return snap(racks({"r1": 2, "r2": 2}), everyone), found, over
-
-
-def ways_to_lose(unit: Running) -> Iterator[tuple[PodFacts, ...]]:
-    """Nothing, the whole of it, or pods above the minimum of each group."""
-    by_group: dict[str, list[PodFacts]] = {}
-    for one in unit.pods:
-        by_group.setdefault(one.group, []).append(one)
-    single = [
-        [some for n in range(len(pods) - unit.minimums[name] + 1) for some in combinations(pods, n)]
-        for name, pods in by_group.items()
-    ]
-    for choice in product(*single):
-        yield tuple(one for some in choice for one in some)
-    yield unit.pods
-
-
 def is_allowed(gone: set[str], over: list[DisruptionBudget]) -> bool:
     return all(len(gone & budget.uids) <= budget.allowed for budget in over)
-
-
-def fits_without(snapshot: Snapshot, gone: set[str], asked: Gang) -> bool:
-    twin = snapshot.copy()
-    for uid in gone:
-        twin.remove_pod(uid)
-    return isinstance(place(twin, asked), Placement)
 
 
 @example(

@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from random import Random
 
-import msgspec
 import pytest
-from tests.support.scheduler.cases import LEVELS, random_case
+from tests.support.scheduler.cases import LEVELS
 from tests.support.scheduler.checker import exists, faults
-from tests.support.scheduler.kit import GPU, pod
+from tests.support.scheduler.crowds import PRIORITY, crowded
 
 from grove.scheduler.cluster.snapshot import cluster
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
-from grove.scheduler.evict.running import Running
 from grove.scheduler.model.answers import NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.solve.place import place
-
-PRIORITY = 5
-
-
-def crowded(seed: int):
-    """A case whose running pods belong to gangs of one to three, of priorities below, at and above the gang's."""
-    case, rng = random_case(seed), Random(seed)
-    loose = [p for p in case.running if not p.name.startswith("bound-")]
-    fixed = [p for p in case.running if p.name.startswith("bound-")]
-    for n in case.nodes:
-        taken = sum(p.shape.amount(GPU) for p in case.running if p.node == n.name)
-        if taken < n.allocatable[GPU] and rng.random() < 0.8:
-            loose.append(pod(f"more-{n.name}", n.allocatable[GPU] - taken, on=n.name))
-    rng.shuffle(loose)
-    units: list[Running] = []
-    while loose:
-        size = min(len(loose), rng.choice((1, 1, 2, 3)))
-        members = [msgspec.structs.replace(p, group="x", priority=0) for p in loose[:size]]
-        loose = loose[size:]
-        minimum = rng.randint(1, size)
-        units.append(Running(f"u{len(units)}", rng.choice((1, 1, 2, 2, PRIORITY, 9)), tuple(members), {"x": minimum}))
-    return case, fixed, units, replace(case.gang, priority=PRIORITY)
 
 
 def without(pods: Sequence[PodFacts], gone: tuple[PodFacts, ...]) -> list[PodFacts]:
