@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import (
@@ -19,6 +20,7 @@ from grove.scheduler.evict.running import (
     beyond_allowance,
     broken_budgets,
     is_protected,
+    sets_of_pods,
 )
 from grove.scheduler.evict.victims import NO_VACANCIES, ChosenVictims, Vacancies, fewest_victims, pods_by_row, row_costs
 from grove.scheduler.model.answers import Budget, NoFit, Placement
@@ -141,13 +143,15 @@ class _Trial:
 
     def sparing_budgets(self, units: list[Running]) -> Victims | NoVictims:
         """Victims among these units, without those a budget protects if that is possible."""
+        found: Victims | NoVictims | None = None
         kept = [unit for unit in units if not is_protected(unit, self._budgets)] if self._budgets else units
         if len(kept) < len(units):
             found = self.choose(kept)
-            if isinstance(found, Victims) and not found.budgets_broken:
-                return found
-        found = self.choose(units)
-        return (self._keeping_budgets(units) or found) if isinstance(found, Victims) and found.budgets_broken else found
+        if not isinstance(found, Victims) or found.budgets_broken:
+            found = self.choose(units)
+        if isinstance(found, Victims) and found.budgets_broken:
+            found = self._keeping_budgets(units) or found
+        return self._with_fewer_pods(units, found) if isinstance(found, Victims) else found
 
     def _keeping_budgets(self, units: list[Running]) -> Victims | None:
         """Victims that break no budget, where a first choice did: sets that the budgets allow, tried one by one.
@@ -231,10 +235,11 @@ class _Trial:
         if isinstance(answer, NoFit):
             return NoVictims(gang.name, Reason(NO_SMALL_SET, parts=(answer.why,)), False, base.version)
         answer = self._spared(victims, answer)
-        pods = tuple(victims.pods())
-        return Victims(
-            gang.name, pods, tuple(sorted(victims.whole)), broken_budgets(pods, self._budgets), answer, base.version
-        )
+        return self._named(victims, answer)
+
+    def _named(self, victims: ChosenVictims, placement: Placement) -> Victims:
+        pods, whole = tuple(victims.pods()), tuple(sorted(victims.whole))
+        return Victims(self._gang.name, pods, whole, broken_budgets(pods, self._budgets), placement, self._base.version)
 
     def _enough_for_a_policy(self, units: list[Running], victims: ChosenVictims) -> Placement | NoFit:
         """Room there is, and a policy keeps the gang out: the fewest units that change its mind, the smallest first.
@@ -264,7 +269,10 @@ class _Trial:
         return answer
 
     def _spared(self, victims: ChosenVictims, answer: Placement) -> Placement:
-        """Tries out sparing each choice by a full placement, the most missed first."""
+        """Tries out sparing each choice by a full placement, the most missed first.
+
+        Then of each gang that goes whole all but pods above its minimum: the room it leaves may be needed in part only.
+        """
         choices = victims.choices()
         if len(choices) > FINE_TRIALS:
             return answer
@@ -274,7 +282,42 @@ class _Trial:
             if isinstance(tried, Placement):
                 victims.spare(name)
                 answer = tried
+        for unit, part in islice(victims.parts(), MOST_SETS):
+            stays = {pod.uid for pod in unit.pods} - {pod.uid for pod in part.pods}
+            fewer = [pod for pod in victims.pods() if pod.uid not in stays]
+            tried = self.without(fewer)
+            if isinstance(tried, Placement):
+                victims.choose(fewer)
+                return self._spared(victims, tried)
         return answer
+
+    def _with_fewer_pods(self, units: list[Running], found: Victims) -> Victims:
+        """The same, or victims of no higher priority that are fewer pods and break no more budgets.
+
+        Whom to choose was decided row by row, which cannot see that one gang stands on several rows or that a large pod
+        does for two small ones. So all smaller sets are tried, the smallest first, where these are few enough.
+        """
+        if not 1 < len(found.pods) <= FINE_TRIALS:
+            return found
+        gone = {pod.uid for pod in found.pods}
+        highest = max(unit.priority for unit in units if any(pod.uid in gone for pod in unit.pods))
+        among = [unit for unit in units if unit.priority <= highest]
+        if len(among) > MOST_SETS:
+            return found
+        sizes = range(1, len(found.pods))
+        smaller = list(islice((some for size in sizes for some in sets_of_pods(among, size)), MOST_SETS + 1))
+        if len(smaller) > MOST_SETS:
+            return found
+        steps = self._budget.steps
+        for some in smaller:
+            if steps > 0 and len(broken_budgets(some, self._budgets)) <= len(found.budgets_broken):
+                tried = self.without(some)
+                if isinstance(tried, Placement):
+                    victims = ChosenVictims(among)
+                    victims.choose(some)
+                    return self._named(victims, tried)
+                steps -= tried.steps
+        return found
 
 
 def _only_amounts_matter(snapshot: Snapshot, gang: Gang) -> bool:

@@ -157,8 +157,8 @@ def _drop(kept: dict[K, dict[str, V]], key: K, uid: str) -> None:
         del kept[key]
 
 
-MOST_SETS = 64
-"""So many sets of pods that might go are tried for one that breaks no budget."""
+MOST_SETS = 128
+"""So many sets of pods that might go are tried for one that breaks no budget, or for one that is smaller."""
 
 
 def is_protected(unit: Running, budgets: Sequence[DisruptionBudget]) -> bool:
@@ -183,7 +183,7 @@ def allowed_to_go(
         yield []
         return
     unit, rest = units[0], units[1:]
-    for part in (unit, *_in_part(unit)):
+    for part in (unit, *surplus_sets(unit)):
         pods = part.pods if part is unit else _within_budgets(part.pods, budgets, gone)
         more = gone.union(pod.uid for pod in pods)
         if pods and all(len(more & b.uids) <= b.allowed for b in budgets):
@@ -206,7 +206,7 @@ def _within_budgets(
     return tuple(found)
 
 
-def _in_part(unit: Running) -> Iterator[Running]:
+def surplus_sets(unit: Running) -> Iterator[Running]:
     """Pods above the minimum of each group, in the ways to choose them that are first by name."""
     spare = surplus_of(unit)
     if any(spare.values()):
@@ -215,6 +215,29 @@ def _in_part(unit: Running) -> Iterator[Running]:
         for chosen in islice(product(*(list(islice(ways, MOST_SETS)) for ways in some)), MOST_SETS):
             pods = tuple(pod for group in chosen for pod in group)
             yield Running(unit.name, unit.priority, pods, dict.fromkeys(spare, 0))
+
+
+def sets_of_pods(units: Sequence[Running], count: int) -> Iterator[list[PodFacts]]:
+    """Every set of so many pods that may go together: whole units, and pods above the minimum of a group."""
+    if count == 0:
+        yield []
+        return
+    for i, unit in enumerate(units):
+        for some in _ways_to_go(unit, count):
+            for others in sets_of_pods(units[i + 1 :], count - len(some)):
+                yield [*some, *others]
+
+
+def _ways_to_go(unit: Running, most: int) -> Iterator[tuple[PodFacts, ...]]:
+    """Up to so many pods above the minimum of their groups, or the whole unit."""
+    spare = surplus_of(unit)
+    loose = [pod for pod in unit.pods if spare[pod.group]]
+    for size in range(1, min(most, sum(spare.values())) + 1):
+        for some in combinations(loose, size):
+            if all(gone <= spare[group] for group, gone in Counter(pod.group for pod in some).items()):
+                yield some
+    if sum(spare.values()) < len(unit.pods) <= most:
+        yield unit.pods
 
 
 def broken_budgets(pods: Sequence[PodFacts], budgets: Sequence[DisruptionBudget]) -> tuple[str, ...]:

@@ -11,13 +11,13 @@ and not to the node. So sources are asked about sets of pods (`Vacancies`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.evict.running import Running, surplus_of
+from grove.scheduler.evict.running import Running, surplus_of, surplus_sets
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import PodFacts, Requests
 from grove.scheduler.model.seams import Vacancy
@@ -142,6 +142,23 @@ class ChosenVictims:
         """Takes a choice back: a whole gang by its name or a single pod by its uid."""
         self.whole.pop(name, None)
         self.single.pop(name, None)
+
+    def choose(self, pods: Iterable[PodFacts]) -> None:
+        """Makes these the victims, instead of whoever was chosen before."""
+        self.single = {pod.uid: pod for pod in pods}
+        whole = [
+            unit for unit in self._units.values()
+            if all(pod.uid in self.single for pod in unit.pods) and sum(surplus_of(unit).values()) < len(unit.pods)
+        ]  # fmt: skip
+        self.whole = dict.fromkeys(unit.name for unit in whole)
+        for pod in (pod for unit in whole for pod in unit.pods):
+            del self.single[pod.uid]
+
+    def parts(self) -> Iterator[tuple[Running, Running]]:
+        """Gangs that go whole, each with the sets of pods above its minimum that could go instead."""
+        for unit in [self._units[name] for name in self.whole]:
+            for part in surplus_sets(unit):
+                yield unit, part
 
     def choices(self) -> list[tuple[str, tuple[PodFacts, ...]]]:
         """Every choice with the pods it costs; what would be missed most comes first."""
