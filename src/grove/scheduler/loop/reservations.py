@@ -26,8 +26,19 @@ from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import SLOT, PodFacts, Requests, Shape
 from grove.scheduler.model.reading import pod_requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, Refusal, Vacancy
-from grove.scheduler.reserve.housing import Guest, Undecided, Use, as_counted, crowd, housed
-from grove.scheduler.reserve.slots import Held, ReservationsVacancy, Slots, may_use, slots_for
+from grove.scheduler.reserve.slots import (
+    Guest,
+    Held,
+    ReservationsVacancy,
+    Slots,
+    Undecided,
+    Use,
+    as_counted,
+    crowd,
+    housed,
+    may_use,
+    slots_for,
+)
 from grove.scheduler.reserve.status import HOLD, amounts_of, expiry_of, is_there, node_of, reservation_of
 
 PROMISE = "promise:"

@@ -1,2 +1,2 @@
-"""Reservations as values: who may use one and how many pods it takes (`slots`), which of a node's its pods use
-(`housing`), pods that have to be kept apart (`apart`), and what is written (`status`)."""
+"""Reservations as values: who may use one, how many pods it takes and which its pods use (`slots`), pods that have to
+be kept apart (`apart`), and what is written (`status`)."""
