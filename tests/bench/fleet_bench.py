@@ -16,9 +16,8 @@ import msgspec
 
 from grove.api.koordinator import QUOTA, Device
 from grove.scheduler.cluster.snapshot import Snapshot, cluster
-from grove.scheduler.devices.device_objects import read_devices
-from grove.scheduler.devices.minors import FREE_CORE, PREFIX, Allotment, MinorsVacancy, Used
-from grove.scheduler.devices.wants import CORE, Want
+from grove.scheduler.devices.device_objects import CORE, read_devices
+from grove.scheduler.devices.minors import FREE_CORE, PREFIX, Allotment, MinorsVacancy, Used, Want
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
 from grove.scheduler.evict.running import Running
 from grove.scheduler.evict.victims import Vacancies

@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 from tests.support.fleet import device
 
 from grove.api.koordinator import Device
-from grove.scheduler.devices.device_objects import read_devices
-from grove.scheduler.devices.minors import Allotment, Card, NodeDevices
-from grove.scheduler.devices.wants import FULL, HINT, JOINT, PARTITION_SPEC, PARTITIONS, InvalidWant, Want, want_of
+from grove.scheduler.devices.device_objects import (
+    HINT,
+    JOINT,
+    PARTITION_SPEC,
+    PARTITIONS,
+    InvalidWant,
+    read_devices,
+    want_of,
+)
+from grove.scheduler.devices.minors import FULL, Allotment, Card, NodeDevices, Want
 
 K = "koordinator.sh/"
 GI = 2**30

@@ -1,15 +1,106 @@
-"""Koordinator's Device objects read as a node's devices, and what a pod has of them as it is written on the pod."""
+"""What Koordinator's objects say: a node's devices, what a pod asks of them, and what it has as written on the pod.
+
+Requests come in several spellings, hints as annotations; both are read into one `Want`. All amounts are whole numbers.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 
 from grove.api.core import Pod
 from grove.api.koordinator import Device, DeviceInfo
 from grove.api.quantity import InvalidQuantity, format_bytes, whole
-from grove.scheduler.devices.minors import Allotment, Card, NodeDevices
-from grove.scheduler.devices.wants import ALLOCATED, CORE, FULL, MEMORY, PARTITIONS, RATIO, RDMA
+from grove.scheduler.devices.minors import FULL, Allotment, Card, NodeDevices, Want
+from grove.scheduler.model.facts import Requests
+
+K = "koordinator.sh/"
+GPU_NAMES = ("nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu")
+CORE, MEMORY, RATIO, SHARED, SHARE = (
+    f"{K}{name}" for name in ("gpu-core", "gpu-memory", "gpu-memory-ratio", "gpu.shared", "gpu")
+)  # fmt: skip
+RDMA = f"{K}rdma"
+NAMES = (CORE, MEMORY, RATIO, SHARED, SHARE, RDMA)
+HINT, JOINT = "scheduling.koordinator.sh/device-allocate-hint", "scheduling.koordinator.sh/device-joint-allocate"
+PARTITION_SPEC, PARTITIONS = "scheduling.koordinator.sh/gpu-partition-spec", "scheduling.koordinator.sh/gpu-partitions"
+ALLOCATED = "scheduling.koordinator.sh/device-allocated"
+
+
+class InvalidWant(ValueError):
+    """The pod asks for devices in a way that means nothing; the message says what does."""
+
+
+def want_of(requests: Requests, annotations: Mapping[str, str]) -> Want | None:
+    """What a pod asks for, from its requests in any spelling; None without devices. Raises `InvalidWant`."""
+    asked = {name: amount for name, amount in requests if name in (*GPU_NAMES, *NAMES) and amount}
+    if not asked:
+        return None
+    if any(amount < 0 for amount in asked.values()):
+        raise InvalidWant("an amount of devices is negative")
+    rdma = asked.pop(RDMA, 0)
+    if rdma > FULL and rdma % FULL:
+        raise InvalidWant(f"{RDMA} above {FULL} must be a multiple of it, not {rdma}")
+    found = _cards(asked)
+    hint = _annotation(annotations, HINT).get("gpu")
+    scope = str((hint or {}).get("requiredTopologyScope") or "") if isinstance(hint, dict) or hint is None else ""
+    if scope not in ("", "Device", "PCIe", "NUMANode", "Node"):
+        raise InvalidWant(f"{HINT}: requiredTopologyScope must be Device, PCIe, NUMANode or Node, not {scope}")
+    joint = _annotation(annotations, JOINT)
+    same = joint.get("requiredScope") == "SamePCIe" and "rdma" in _texts(joint.get("deviceTypes"))
+    partition = _annotation(annotations, PARTITION_SPEC).get("allocatePolicy") or ""
+    return Want(
+        found.cards, found.core, found.memory, found.ratio, rdma or (FULL if same and found.cards else 0),
+        scope if scope in ("PCIe", "NUMANode") else "", same, str(partition),
+    )  # fmt: skip
+
+
+def _cards(asked: Mapping[str, int]) -> Want:
+    names = set(asked)
+    plain = [name for name in GPU_NAMES if name in names]
+    if plain:
+        if len(names) > 1:
+            raise InvalidWant(f"{plain[0]} does not go with {', '.join(sorted(names - {plain[0]}))}")
+        return Want(asked[plain[0]])
+    if not names:
+        return Want()
+    if names == {SHARE}:
+        share = asked[SHARE]
+        if share > FULL and share % FULL:
+            raise InvalidWant(f"{SHARE} above {FULL} must be a multiple of it, not {share}")
+        return Want(max(1, share // FULL), min(share, FULL), 0, min(share, FULL))
+    cards = asked.get(SHARED, 0)
+    rest = names - {SHARED}
+    if rest not in ({CORE, MEMORY}, {CORE, RATIO}, {MEMORY}, {RATIO}) or (not cards and rest in ({MEMORY}, {RATIO})):
+        raise InvalidWant(
+            f"{', '.join(sorted(names))}: ask for {CORE} with {MEMORY} or {RATIO}, for {SHARE}, or for {SHARED} besides"
+        )
+    core, ratio, memory = asked.get(CORE, 0), asked.get(RATIO, 0), asked.get(MEMORY, 0)
+    if not cards:
+        by = core if core else ratio
+        cards = max(1, by // FULL) if by > FULL else 1
+        if by > FULL and by % FULL:
+            raise InvalidWant(f"{CORE if core else RATIO} above {FULL} must be a multiple of it, not {by}")
+    if core % cards or ratio % cards or memory % cards:
+        raise InvalidWant(f"what is asked for does not divide among {cards} cards")
+    return Want(cards, core // cards, memory // cards, ratio // cards)
+
+
+def _annotation(annotations: Mapping[str, str], name: str) -> dict[str, object]:
+    text = annotations.get(name)
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidWant(f"{name} is not a JSON object")
+    return found
+
+
+def _texts(value: object) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 
 def read_devices(device: Device) -> NodeDevices:

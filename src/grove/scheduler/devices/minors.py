@@ -11,8 +11,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from grove.scheduler.devices.wants import FULL, Want
+from grove.api.quantity import format_bytes
 
+FULL = 100
+"""A whole card, in parts of its core or memory; a whole RDMA device."""
 PREFIX = "minors.grove.io/"
 """How the names of what is counted of nodes' devices begin."""
 FREE_CORE = f"{PREFIX}core"
@@ -21,6 +23,50 @@ MOST_STEPS = 2000
 """Sets of minors that are tried for all pods of one node together."""
 MOST_SETS = 5000
 """Sets of minors that are looked at for one pod; eight cards have seventy of four."""
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """`cards` cards with so much core and memory of each. Memory in bytes or in parts of a card, whichever was said."""
+
+    cards: int = 0
+    core: int = FULL
+    memory: int = 0
+    ratio: int = 0
+    rdma: int = 0
+    """Parts of RDMA devices: 100 is one."""
+    scope: str = ""
+    """`PCIe` or `NUMANode`: all cards at one place."""
+    same_pcie: bool = False
+    """Every card has an RDMA device at its own place."""
+    partition: str = ""
+    """`Restricted`: only sets of the node's table; `BestEffort`: those first."""
+
+    @property
+    def words(self) -> str:
+        """What it is called among a node's resources, and by people: `2-gpus-at-one-PCIe`; unlike for unlike ones."""
+        parts = [f"{self.cards}-gpu" + ("s" if self.cards != 1 else "")] if self.cards else []
+        if self.cards and self.core != FULL:
+            parts.append(f"of-{self.core}-core")
+        if self.memory:
+            parts.append(f"with-{format_bytes(self.memory)}")
+        if self.ratio not in (0, self.core):
+            parts.append(f"with-{self.ratio}-memory-ratio")
+        elif self.ratio != FULL and self.ratio:
+            parts.append("and-memory")
+        if self.scope:
+            parts.append(f"at-one-{self.scope}")
+        if self.rdma:
+            parts.append(f"{self.rdma}-rdma" + ("-beside-each" if self.same_pcie else ""))
+        if self.partition:
+            parts.append(f"partition-{self.partition}")
+        return "-".join(parts)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whole cards of any kind: counting cards says how many fit."""
+        whole_cards = self.core == FULL and not self.memory and self.ratio in (0, FULL)
+        return whole_cards and not (self.rdma or self.scope or self.same_pcie or self.partition == "Restricted")
 
 
 @dataclass(slots=True)

@@ -19,12 +19,9 @@ from grove.api.quantity import InvalidQuantity, whole
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.events import Recorder
-from grove.scheduler.devices.device_objects import allotted, read_devices, written
-from grove.scheduler.devices.minors import FREE_CORE, PREFIX, Allotment, MinorsVacancy, NodeDevices, Used
-from grove.scheduler.devices.wants import (
+from grove.scheduler.devices.device_objects import (
     ALLOCATED,
     CORE,
-    FULL,
     GPU_NAMES,
     MEMORY,
     NAMES,
@@ -33,9 +30,12 @@ from grove.scheduler.devices.wants import (
     SHARE,
     SHARED,
     InvalidWant,
-    Want,
+    allotted,
+    read_devices,
     want_of,
+    written,
 )
+from grove.scheduler.devices.minors import FREE_CORE, FULL, PREFIX, Allotment, MinorsVacancy, NodeDevices, Used, Want
 from grove.scheduler.loop.sources import FollowedSource, PodNotes
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PodFacts
