@@ -92,7 +92,7 @@ def _standing(gang: Gang, stays: list[PodFacts], lost: set[str], placed: Placeme
 
     root = part_of(gang.root)
     assert isinstance(root, Branch)
-    return gang.with_root(root)
+    return replace(gang, root=root)
 
 
 def victims(snapshot: Snapshot, gang: Gang) -> Digest:

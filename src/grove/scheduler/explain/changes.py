@@ -12,10 +12,11 @@ from functools import partial
 
 import numpy as np
 
+from grove.scheduler.cluster.nodes import Mask
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.devices import ANY, DEVICES, is_shorthand
 from grove.scheduler.evict.running import Running
-from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.filters.fit import allowed_mask, fits_mask
 from grove.scheduler.filters.nodes import Taints, hard_taints_tolerated
 from grove.scheduler.model.answers import (
     ADD_NODES,
@@ -66,9 +67,14 @@ class _Trial:
     def __init__(self, snapshot: Snapshot, gang: Gang, budget: Budget) -> None:
         self._snapshot, self._gang, self._budget = snapshot, gang, budget
         self._needing = [group for group in gang.groups() if group.need and group.pods]
+        self._shapes = [group.pods[0].shape for group in self._needing]
 
     def _fits(self, snapshot: Snapshot, gang: Gang | None = None) -> bool:
         return isinstance(place(snapshot, gang or self._gang, self._budget), Placement)
+
+    def _roomy(self, shape: Shape) -> Mask:
+        """Rows whose whole capacity could hold one such pod."""
+        return fits_mask(self._snapshot, shape.requests, idle=True)
 
     def open_nodes(self) -> Iterator[Change]:
         """Cordoned or tainted nodes that would do otherwise: one that suffices, else all of them."""
@@ -85,10 +91,9 @@ class _Trial:
     def _closed_nodes(self) -> list[NodeFacts]:
         table = self._snapshot.nodes
         closed = np.zeros(table.rows, dtype=np.bool_)
-        for group in self._needing:
-            shape = group.pods[0].shape
+        for shape in self._shapes:
             others = allowed_mask(self._snapshot, shape, but=Taints.name)
-            closed |= others & ~allowed_mask(self._snapshot, shape) & _roomy(self._snapshot, shape)
+            closed |= others & ~allowed_mask(self._snapshot, shape) & self._roomy(shape)
         found = [node for row in np.flatnonzero(closed) if (node := table.facts[row]) is not None]
         free = self._snapshot.free[:, [table.row_of[node.name] for node in found]]
         scarce = free[3:].sum(axis=0) if free.shape[0] > 3 else free.sum(axis=0)
@@ -96,9 +101,10 @@ class _Trial:
 
     def _opened(self, nodes: Sequence[NodeFacts]) -> Snapshot:
         twin = self._snapshot.copy()
-        tolerations = [group.pods[0].shape.tolerations for group in self._needing]
         for node in nodes:
-            kept = tuple(t for t in node.taints if all(hard_taints_tolerated([t], each) for each in tolerations))
+            kept = tuple(
+                t for t in node.taints if all(hard_taints_tolerated([t], shape.tolerations) for shape in self._shapes)
+            )
             twin.add_node(replace(node, taints=kept))
         return twin
 
@@ -108,38 +114,35 @@ class _Trial:
         A part is never asked to be broader than what it is inside of.
         """
         levels = self._snapshot.tree(self._gang.keys(), self._gang.topology).keys
-        for path, part, outer in _constrained(self._gang.root, (), ""):
+        for part, outer in _constrained(self._gang.root, ""):
             at = levels.index(part.required)
             widest = levels.index(outer) if outer in levels else -1
             for i in range(at - 1, widest - 1, -1):
                 broader = levels[i] if i > widest else ""
-                relaxed = self._gang.with_root(_with(self._gang.root, path, required=broader))
-                if self._fits(self._snapshot, relaxed):
+                if self._fits(self._snapshot, self._gang.with_part(part, required=broader)):
                     names = {"required": part.required, "to": broader}
                     yield Change(RELAX, at - i, part.name, names=names)
                     break
 
     def fewer_pods(self) -> Iterator[Change]:
         """For each group, the fewest pods less in its minimum; one at least stays, for a minimum of 0 is refused."""
-        for path, group in _leaves_of(self._gang.root, ()):
+        for group in self._gang.groups():
             most = min(group.need, group.minimum - 1)
             if most < 1:
                 continue
-            fewer = _least(most, partial(self._fits_with_less, path, group))
+            fewer = _least(most, partial(self._fits_with_less, group))
             if fewer:
                 left = group.minimum - fewer
                 yield Change(FEWER_PODS, fewer, group.name, numbers={"from": group.minimum, "to": left})
 
-    def _fits_with_less(self, path: tuple[int, ...], group: PodGroup, fewer: int) -> bool:
-        root = _with(self._gang.root, path, minimum=group.minimum - fewer)
-        return self._fits(self._snapshot, self._gang.with_root(root))
+    def _fits_with_less(self, group: PodGroup, fewer: int) -> bool:
+        return self._fits(self._snapshot, self._gang.with_part(group, minimum=group.minimum - fewer))
 
     def end_other(self, running: Sequence[Running]) -> Iterator[Change]:
         """The smallest running gang whose end alone would make room."""
         table = self._snapshot.nodes
         useful = np.zeros(table.rows, dtype=np.bool_)
-        for group in self._needing:
-            shape = group.pods[0].shape
+        for shape in self._shapes:
             useful |= allowed_mask(self._snapshot, shape)
         tries = 0
         for unit in sorted(running, key=lambda u: (len(u.pods), u.priority, u.name)):
@@ -173,9 +176,8 @@ class _Trial:
         table = self._snapshot.nodes
         keys = sorted(self._gang.keys() - {HOSTNAME})
         mask = np.zeros(table.rows, dtype=np.bool_)
-        for group in self._needing:
-            shape = group.pods[0].shape
-            mask |= allowed_mask(self._snapshot, shape) & _roomy(self._snapshot, shape)
+        for shape in self._shapes:
+            mask |= allowed_mask(self._snapshot, shape) & self._roomy(shape)
         kinds: dict[object, list[NodeFacts]] = {}
         for row in np.flatnonzero(mask & table.alive[: table.rows]):
             node = table.facts[row]
@@ -194,19 +196,17 @@ class _Trial:
 
     def smaller_pods(self) -> Iterator[Change]:
         """For each group, the fewest devices less a pod."""
-        for path, group in _leaves_of(self._gang.root, ()):
-            if not group.need or not group.pods:
-                continue
+        for group in self._needing:
             for name, amount in group.pods[0].shape.requests:
                 if "/" in name and amount > 1 and not is_shorthand(name):
-                    fewer = _least(amount - 1, partial(self._fits_with_smaller, path, group, name))
+                    fewer = _least(amount - 1, partial(self._fits_with_smaller, group, name))
                     if fewer:
                         numbers = {"from": amount, "to": amount - fewer}
                         yield Change(SMALLER_PODS, fewer, group.name, numbers=numbers, names={"resource": name})
 
-    def _fits_with_smaller(self, path: tuple[int, ...], group: PodGroup, resource: str, fewer: int) -> bool:
+    def _fits_with_smaller(self, group: PodGroup, resource: str, fewer: int) -> bool:
         pods = tuple(pod.shaped(_less_of(pod.shape, resource, fewer)) for pod in group.pods)
-        return self._fits(self._snapshot, self._gang.with_root(_with(self._gang.root, path, pods=pods)))
+        return self._fits(self._snapshot, self._gang.with_part(group, pods=pods))
 
     def restart(self) -> Iterator[Change]:
         """The whole gang somewhere else, if its running pods keep it where there is no room."""
@@ -238,14 +238,6 @@ def _least(most: int, works: Callable[[int], bool]) -> int:
     return high
 
 
-def _roomy(snapshot: Snapshot, shape: Shape) -> np.ndarray:
-    """Rows whose whole capacity could hold one such pod."""
-    mask = np.ones(snapshot.nodes.rows, dtype=np.bool_)
-    for r, amount in snapshot.amounts(shape.requests):
-        mask &= snapshot.allocatable[r, : mask.size] >= amount
-    return mask
-
-
 def _opening(nodes: Sequence[NodeFacts]) -> Change:
     names = tuple(node.name for node in nodes)
     if all(any(taint.key == UNSCHEDULABLE for taint in node.taints) for node in nodes):
@@ -265,34 +257,10 @@ def _less_of(shape: Shape, resource: str, fewer: int) -> Shape:
     return replace(shape, requests=requests)
 
 
-def _constrained(
-    part: Branch | PodGroup, path: tuple[int, ...], outer: str
-) -> Iterator[tuple[tuple[int, ...], Branch | PodGroup, str]]:
+def _constrained(part: Branch | PodGroup, outer: str) -> Iterator[tuple[Branch | PodGroup, str]]:
     """Every part under a requirement, with the requirement it is inside of."""
     if part.required:
-        yield path, part, outer
+        yield part, outer
     if isinstance(part, Branch):
-        for i, child in enumerate(part.children):
-            yield from _constrained(child, (*path, i), part.required or outer)
-
-
-def _leaves_of(part: Branch | PodGroup, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], PodGroup]]:
-    if isinstance(part, PodGroup):
-        yield path, part
-        return
-    for i, child in enumerate(part.children):
-        yield from _leaves_of(child, (*path, i))
-
-
-def _with(root: Branch, path: tuple[int, ...], **changes: object) -> Branch:
-    """The tree with one node changed."""
-    if not path:
-        return replace(root, **changes)  # type: ignore[arg-type]
-    children = list(root.children)
-    child = children[path[0]]
-    if len(path) == 1:
-        children[path[0]] = replace(child, **changes)  # type: ignore[arg-type]
-    else:
-        assert isinstance(child, Branch)
-        children[path[0]] = _with(child, path[1:], **changes)
-    return replace(root, children=tuple(children))
+        for child in part.children:
+            yield from _constrained(child, part.required or outer)

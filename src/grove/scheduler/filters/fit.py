@@ -93,11 +93,12 @@ def liking(snapshot: Snapshot, shape: Shape) -> Ints | None:
     return total
 
 
-def fits_mask(snapshot: Snapshot, requests: Requests) -> Mask:
+def fits_mask(snapshot: Snapshot, requests: Requests, *, idle: bool = False) -> Mask:
+    """Rows with that much of everything that is asked for: free now, or if nothing ran there."""
     mask = np.ones(snapshot.nodes.rows, dtype=np.bool_)
     for r, amount in snapshot.amounts(requests):
         if amount > 0:
-            mask &= snapshot.free[r, : mask.size] >= amount
+            mask &= (snapshot.allocatable if idle else snapshot.free)[r, : mask.size] >= amount
     return mask
 
 

@@ -7,7 +7,7 @@ node label: all core pods below it must (required) or should (preferred) share o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -96,21 +96,20 @@ class Gang:
         """Whether the minimum of every group runs already, so that only surplus pods are left."""
         return all(group.need == 0 for group in self.groups())
 
-    def with_root(self, root: Branch) -> Gang:
-        return replace(self, root=root)
+    def with_part(self, part: Branch | PodGroup, **changes: object) -> Gang:
+        """The gang with one part of its tree changed."""
+        return self._mapped(lambda one: replace(one, **changes) if one is part else one)  # type: ignore[arg-type]
 
     def with_pods(self, changed: Mapping[str, PodFacts | None]) -> Gang:
         """The gang with other facts for some of its waiting pods, by uid; None leaves one out."""
 
         def renewed(part: Branch | PodGroup) -> Branch | PodGroup:
-            if isinstance(part, PodGroup):
-                pods = (changed.get(pod.uid, pod) for pod in part.pods)
-                return replace(part, pods=tuple(pod for pod in pods if pod is not None))
-            return replace(part, children=tuple(renewed(child) for child in part.children))
+            if isinstance(part, Branch):
+                return part
+            pods = (changed.get(pod.uid, pod) for pod in part.pods)
+            return replace(part, pods=tuple(pod for pod in pods if pod is not None))
 
-        root = renewed(self.root)
-        assert isinstance(root, Branch)
-        return self.with_root(root) if changed else self
+        return self._mapped(renewed) if changed else self
 
     def unbound(self, pods: Iterable[PodFacts]) -> Gang:
         """The gang as if its bound pods (given) were pending again: what moving it whole would mean."""
@@ -119,12 +118,23 @@ class Gang:
             by_group.setdefault(pod.group, []).append(pod.on(""))
 
         def freed(part: Branch | PodGroup) -> Branch | PodGroup:
-            if isinstance(part, PodGroup):
-                again = tuple(sorted((*part.pods, *by_group.get(part.name, ())), key=_pod_order))
-                return replace(part, pods=again, bound=())
-            return replace(part, children=tuple(freed(child) for child in part.children))
+            if isinstance(part, Branch):
+                return part
+            again = tuple(sorted((*part.pods, *by_group.get(part.name, ())), key=_pod_order))
+            return replace(part, pods=again, bound=())
 
-        root = freed(self.root)
+        return self._mapped(freed)
+
+    def _mapped(self, change: Callable[[Branch | PodGroup], Branch | PodGroup]) -> Gang:
+        """The gang with every part of its tree changed, outer parts first."""
+
+        def mapped(part: Branch | PodGroup) -> Branch | PodGroup:
+            part = change(part)
+            if isinstance(part, PodGroup):
+                return part
+            return replace(part, children=tuple(mapped(child) for child in part.children))
+
+        root = mapped(self.root)
         assert isinstance(root, Branch)
         return replace(self, root=root)
 
