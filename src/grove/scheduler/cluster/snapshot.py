@@ -229,6 +229,14 @@ class Snapshot:
             self._amounts[requests] = found
         return found
 
+    def column_of(self, requests: Requests) -> Ints:
+        """Requests as a column: an amount for each of `resources`."""
+        asked = self.amounts(requests)
+        found = np.zeros(len(self.resources), dtype=np.int64)
+        for r, amount in asked:
+            found[r] += amount
+        return found
+
     def ports_at(self, row: int) -> tuple[HostPort, ...]:
         return self._ports.get(row, ())
 

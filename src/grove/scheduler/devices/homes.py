@@ -91,7 +91,7 @@ class Sites:
         free, spare, taken = self._snapshot.free[:, self._rows].copy(), self._spare.copy(), set(self._taken)
         found = []
         for lot, requests, skip in zip(lots, asked, skips, strict=True):
-            need = _dense(self._snapshot, requests)
+            need = self._snapshot.column_of(requests)
             at = self._best(lot, need, free, spare, taken, skip)
             if at is None:
                 return None
@@ -110,7 +110,7 @@ class Sites:
         for shape in {pod.shape for pod in lot.users}:
             allowed = allowed_mask(self._snapshot, shape)[self._rows]
             whole &= allowed
-            some |= allowed & _fits(free, _dense(self._snapshot, shape.requests))
+            some |= allowed & _fits(free, self._snapshot.column_of(shape.requests))
         whole &= _fits(free, need)
         order = sorted(
             np.flatnonzero(some | whole).tolist(),
@@ -134,14 +134,6 @@ def _sums(total: int, parts: int) -> Iterator[tuple[int, ...]]:
     for first in range(total + 1):
         for rest in _sums(total - first, parts - 1):
             yield (first, *rest)
-
-
-def _dense(snapshot: Snapshot, requests: Requests) -> Ints:
-    amounts = snapshot.amounts(requests)
-    found = np.zeros(len(snapshot.resources), dtype=np.int64)
-    for r, amount in amounts:
-        found[r] += amount
-    return found
 
 
 def _together(lot: Lot) -> Requests:

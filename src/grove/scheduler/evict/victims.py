@@ -11,7 +11,8 @@ and not to the node. So sources are asked about sets of pods (`Vacancies`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import PodFacts, Requests
 from grove.scheduler.model.seams import Vacancy
 
+ColumnOf = Callable[[Requests], Ints]
+"""Requests as a column, worked out once for all that ask for the same."""
 Freed = tuple[str, frozenset[str], Mapping[str, int]]
 """A node, uids of pods that leave it, and how much more it has then."""
 
@@ -219,43 +222,43 @@ def fewest_victims(
     vacancies: Vacancies = NO_VACANCIES,
 ) -> ChosenVictims:
     """Victims that make room for a placement where it stands: cheapest first, then spared again where not needed."""
+    column_of = cache(snapshot.column_of)
     demand: dict[int, Ints] = {}
-    for pod in placement.pods[: placement.core]:
+    core = placement.pods[: placement.core]
+    for pod in core:
+        snapshot.amounts(pod.shape.requests)  # what was never asked for before gets a row, before columns are made
+    for pod in core:
         row = snapshot.nodes.row_of[pod.node]
-        need = demand.setdefault(row, np.zeros(len(snapshot.resources), dtype=np.int64))
-        for r, amount in snapshot.amounts(pod.shape.requests):
-            need[r] += amount
+        demand[row] = demand.get(row, 0) + column_of(pod.shape.requests)
     victims = ChosenVictims(units)
-    given = _Given(snapshot)
     left = {row: snapshot.free[:, row] - need for row, need in demand.items()}
     for row in sorted(demand):
         here = by_row.get(row, [])
         for unit, pod in here:
             if victims.price(unit, pod) == 0:
-                left[row] = left[row] + given.by(pod)
+                left[row] = left[row] + column_of(pod.shape.requests)
         short = (left[row] < 0) & (demand[row] > 0)
         for unit, pod in sorted(here, key=lambda c: victims.price(*c)):
             if not short.any():
                 break
-            gives = given.by(pod)
+            gives = column_of(pod.shape.requests)
             if victims.price(unit, pod) > 0 and (gives[short] > 0).any():
                 victims.take(unit, pod)
                 left[row] = left[row] + gives
                 short = (left[row] < 0) & (demand[row] > 0)
         if vacancies and short.any():
-            _take_for_devices(snapshot, victims, here, row, demand[row], vacancies)
-    _spare_needless(snapshot, victims, demand, given)
+            _take_for_devices(snapshot, victims, here, row, demand[row], vacancies, column_of)
+    _spare_needless(snapshot, victims, demand, column_of)
     return victims
 
 
 def _take_for_devices(
     snapshot: Snapshot, victims: ChosenVictims, here: Sequence[tuple[Running, PodFacts]], row: int, demand: Ints,
-    vacancies: Vacancies,
+    vacancies: Vacancies, column_of: ColumnOf,
 ) -> None:  # fmt: skip
     """Takes pods of a row, the cheapest first, until what sources count there suffices, or nobody is left."""
-    given = _Given(snapshot)
     gone = [pod for unit, pod in here if victims.price(unit, pod) == 0]
-    left = snapshot.free[:, row] - demand + sum(map(given.by, gone), np.zeros_like(demand))
+    left = snapshot.free[:, row] - demand + sum(column_of(pod.shape.requests) for pod in gone)
 
     def is_short() -> bool:
         freed = vacancies.freed(gone[0].node, [pod.uid for pod in gone]) if gone else {}
@@ -268,39 +271,25 @@ def _take_for_devices(
         if victims.price(unit, pod) > 0:
             victims.take(unit, pod)
             gone.append(pod)
-            left = left + given.by(pod)
+            left = left + column_of(pod.shape.requests)
 
 
-def _spare_needless(snapshot: Snapshot, victims: ChosenVictims, demand: Mapping[int, Ints], given: _Given) -> None:
+def _spare_needless(
+    snapshot: Snapshot, victims: ChosenVictims, demand: Mapping[int, Ints], column_of: ColumnOf
+) -> None:
     """Lets every choice stay whose pods still fit beside the placement, the most missed first."""
     rows = snapshot.nodes.row_of
     left = {row: snapshot.free[:, row] - need for row, need in demand.items()}
     for pod in victims.pods():
         row = rows.get(pod.node, -1)
         if row in left:
-            left[row] = left[row] + given.by(pod)
+            left[row] = left[row] + column_of(pod.shape.requests)
     for name, pods in victims.choices():
         after: dict[int, Ints] = {}
         for pod in pods:
             row = rows.get(pod.node, -1)
             if row in left:
-                after[row] = after.get(row, left[row]) - given.by(pod)
+                after[row] = after.get(row, left[row]) - column_of(pod.shape.requests)
         if all(((amounts >= 0) | (demand[row] == 0)).all() for row, amounts in after.items()):
             left |= after
             victims.spare(name)
-
-
-class _Given:
-    """What pods would give back, dense; worked out once for all that ask for the same."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._known: dict[Requests, Ints] = {}
-
-    def by(self, pod: PodFacts) -> Ints:
-        found = self._known.get(pod.shape.requests)
-        if found is None:
-            found = self._known[pod.shape.requests] = np.zeros(len(self._snapshot.resources), dtype=np.int64)
-            for r, amount in self._snapshot.amounts(pod.shape.requests):
-                found[r] += amount
-        return found
