@@ -91,10 +91,10 @@ def closest_domain(snapshot: Snapshot, gang: Gang) -> Reason | None:
         return None
     bounds = bounds_for(problem, tuple(part.groups))
     segments = problem.segments(part.required_level)
-    if segments.starts.size == 0:
+    if segments.size == 0:
         return None
     weighed = Weighed(problem, State(problem, 1), bounds, 0, problem.size)
-    held, need = weighed.held(segments.starts, segments.ends), weighed.need
+    held, need = weighed.held(segments), weighed.need
     share = np.minimum(held / need[:, None], 1.0)
     best = int(np.lexsort((np.arange(share.shape[1]), -share.sum(axis=0), -share.min(axis=0)))[0])
     name = snapshot.domain_name(problem.tree, part.required_level, int(segments.ids[best]))

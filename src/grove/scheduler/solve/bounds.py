@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
-from grove.scheduler.solve.problem import Problem
+from grove.scheduler.solve.problem import Problem, Segments
 
 if TYPE_CHECKING:
     from grove.scheduler.solve.state import State
@@ -136,37 +136,34 @@ class Weighed:
         """Whether the whole run passes every bound."""
         return bool((self._running[:, -1] >= self.need).all())
 
-    def held(self, starts: Ints, ends: Ints) -> Ints:
-        """What each of these runs holds, by each bound."""
-        found: Ints = self._running[:, ends - self._low] - self._running[:, starts - self._low]
+    def held(self, domains: Segments) -> Ints:
+        """What each of these domains holds, by each bound."""
+        found: Ints = self._running[:, domains.ends - self._low] - self._running[:, domains.starts - self._low]
         return found
 
     def fitting(self, held: Ints) -> Ints:
-        """Indices of the runs that pass every bound."""
+        """Indices of the domains that pass every bound."""
         fits: Mask = np.logical_and.reduce(held >= self.need[:, None], axis=0)
         return fits.nonzero()[0]
 
     def scarce(self, held: Ints) -> int:
-        """The bound that leaves least to spare over all these runs: tightness is measured by it."""
+        """The bound that leaves least to spare over all these domains: tightness is measured by it."""
         return int((self.need / np.maximum(held.sum(axis=1), 1)).argmax())
 
-    def fewest(self, prefer: int, starts: Ints, ends: Ints) -> Ints:
-        """A bound, for each run (in rising order), on how many domains of the preferred level it takes."""
-        inner = self._problem.segments(prefer)
-        a, b = inner.within(self._low, self._high)
-        parent = starts.searchsorted(inner.starts[a:b], side="right") - 1
-        inside = (parent >= 0) & (inner.ends[a:b] <= ends[np.maximum(parent, 0)])
-        held = self.held(inner.starts[a:b], inner.ends[a:b])
-        found = np.ones(starts.size, dtype=np.int64)
+    def fewest(self, prefer: int, domains: Segments) -> Ints:
+        """A bound, for each domain (in rising order), on how many domains of the preferred level it takes."""
+        inner = self._problem.segments(prefer).inside(self._low, self._high)
+        parent = domains.starts.searchsorted(inner.starts, side="right") - 1
+        inside = (parent >= 0) & (inner.ends <= domains.ends[np.maximum(parent, 0)])
+        held = self.held(inner)
+        found = np.ones(domains.size, dtype=np.int64)
         for t, units in enumerate(self.need.tolist()):
-            found = np.maximum(found, fewest_per_parent(held[t][inside], parent[inside], starts.size, units))
+            found = np.maximum(found, fewest_per_parent(held[t][inside], parent[inside], domains.size, units))
         return found
 
     def fewest_anywhere(self, prefer: int) -> int:
         """The same bound for the whole run."""
-        segments = self._problem.segments(prefer)
-        first, last = segments.within(self._low, self._high)
-        held = self.held(segments.starts[first:last], segments.ends[first:last])
+        held = self.held(self._problem.segments(prefer).inside(self._low, self._high))
         return max(fewest_needed(held[t], units) for t, units in enumerate(self.need.tolist()))
 
     def is_scattered(self, homes: Ints, level: int) -> bool:
@@ -174,13 +171,13 @@ class Weighed:
         back to such seats."""
         return int(np.unique(self._problem.tree.domains[level][homes]).size) > self.fewest_anywhere(level)
 
-    def costs(self, bound: int, starts: Ints, ends: Ints) -> Ints:
-        """What the cheapest rows that could do would cost in each run (preemption)."""
+    def costs(self, bound: int, domains: Segments) -> Ints:
+        """What the cheapest rows that could do would cost in each domain (preemption)."""
         cost = self._problem.cost
         assert cost is not None
         capacity = np.diff(self._running[bound])
-        found = np.zeros(starts.size, dtype=np.int64)
-        for i, (low, high) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        found = np.zeros(domains.size, dtype=np.int64)
+        for i, (low, high) in enumerate(zip(domains.starts.tolist(), domains.ends.tolist(), strict=True)):
             price = cost[low:high]
             order = price.argsort(kind="stable")
             filled = capacity[low - self._low : high - self._low][order].cumsum()
@@ -189,22 +186,19 @@ class Weighed:
         return found
 
 
-def liking(
-    problem: Problem, state: State, groups: Iterable[int], run: tuple[int, int], starts: Ints, ends: Ints
-) -> Ints:
-    """How well the groups' pods would like each of these runs inside `run`: their node preferences met, summed up."""
-    low, high = run
-    found = np.zeros(starts.size, dtype=np.int64)
+def liking(problem: Problem, state: State, groups: Iterable[int], low: int, high: int, domains: Segments) -> Ints:
+    """How well the groups' pods would like each of these domains of a run: their node preferences met, summed up."""
+    found = np.zeros(domains.size, dtype=np.int64)
     for g in groups:
         group = problem.groups[g]
         column = problem.options[group.options[0]].liking if group.options else None
         if column is None or group.need == 0:
             continue
         room, column = state.room(group.options[0], low, high), column[low:high]
-        left = np.full(starts.size, group.need, dtype=np.int64)
+        left = np.full(domains.size, group.need, dtype=np.int64)
         for value in np.unique(column)[::-1][:MOST_WISHES]:
             held = running_sum(room * (column == value))
-            got = np.minimum(left, held[ends - low] - held[starts - low])
+            got = np.minimum(left, held[domains.ends - low] - held[domains.starts - low])
             found += int(value) * got
             left -= got
     return found

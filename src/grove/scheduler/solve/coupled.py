@@ -276,7 +276,7 @@ class _Wish:
         self._positions = problem.positions
         segments = problem.segments(level)
         weighed = Weighed(problem, state, bounds_for(problem, tuple(part.groups)), 0, problem.size)
-        held = weighed.held(segments.starts, segments.ends)
+        held = weighed.held(segments)
         self._enough = segments.ids[weighed.fitting(held)] if weighed.need.size else segments.ids[:0]
         self.fewest = weighed.fewest_anywhere(level) if weighed.need.size else 0
         """No placement uses fewer domains, by counting alone."""

@@ -132,21 +132,20 @@ class _Exact:
         outer = self._chosen[above] if above >= 0 else self._run
         found = self._candidates.get((at, outer))
         if found is None:
-            segments = self._problem.segments(self._level_of(part))
-            first, last = segments.within(*outer)
-            starts, ends = segments.starts[first:last], segments.ends[first:last]
+            domains = self._problem.segments(self._level_of(part)).inside(*outer)
             self._state.spend(outer[1] - outer[0])
             weighed = Weighed(self._problem, self._state, self._bounds_for(tuple(part.groups)), *outer)
-            held = weighed.held(starts, ends)
+            held = weighed.held(domains)
             fits = weighed.fitting(held)
             if part.pinned_domains is not None:
-                fits = fits[np.isin(segments.ids[first:last][fits], sorted(part.pinned_domains))]
+                fits = fits[np.isin(domains.ids[fits], sorted(part.pinned_domains))]
             if 0 <= part.required_level < self._level_of(part):
                 # Held to a wish that is narrower than its requirement: a host may be outside every rack.
-                fits = fits[self._problem.tree.domains[part.required_level][self._problem.positions[starts[fits]]] >= 0]
+                positions = self._problem.positions[domains.starts[fits]]
+                fits = fits[self._problem.tree.domains[part.required_level][positions] >= 0]
             if fits.size > 1:
                 fits = fits[(-held[weighed.scarce(held), fits]).argsort(kind="stable")]
-            found = [(int(starts[d]), int(ends[d])) for d in fits]
+            found = list(zip(domains.starts[fits].tolist(), domains.ends[fits].tolist(), strict=True))
             self._candidates[at, outer] = found
         return found
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
-from grove.scheduler.solve.problem import Part, Problem, positions_of
+from grove.scheduler.solve.problem import Part, Problem, Segments, positions_of
 from grove.scheduler.solve.state import ROWS_A_STEP, State
 
 FILL_STEPS = 3
@@ -105,14 +105,13 @@ def _pack(state: State, option: int, slots: Ints, count: int, low: int, high: in
     problem = state.problem
     at, end = low, high
     for inner in range(level + 1, problem.tree.host_level):
-        segments = problem.segments(inner)
-        first, last = segments.within(at, end)
-        if last - first < 2 and (last == first or segments.ends[first] - segments.starts[first] == end - at):
+        domains = problem.segments(inner).inside(at, end)
+        if domains.size < 2 and (domains.size == 0 or domains.ends[0] - domains.starts[0] == end - at):
             continue
         running = running_sum(slots[at - low : end - low])
-        starts, ends = segments.starts[first:last] - at, segments.ends[first:last] - at
+        starts, ends = domains.starts - at, domains.ends - at
         sums = running[ends] - running[starts]
-        chosen = _tightest(state, option, sums, count, inner, first, last)
+        chosen = _tightest(state, option, sums, count, inner, domains)
         if chosen < 0:
             full, chosen, count = _largest_first(sums, count)
             for d in full:
@@ -133,13 +132,13 @@ def _pack(state: State, option: int, slots: Ints, count: int, low: int, high: in
     )
 
 
-def _tightest(state: State, option: int, sums: Ints, count: int, level: int, first: int, last: int) -> int:
+def _tightest(state: State, option: int, sums: Ints, count: int, level: int, domains: Segments) -> int:
     """The domain with the least room that holds all, broken ones before whole ones; -1 if none does."""
     fits = (sums >= count).nonzero()[0]
     if fits.size == 0:
         return -1
     if fits.size > 1:
-        whole = state.problem.idle_in(option, level, first, last)[fits] <= sums[fits]
+        whole = state.problem.idle_in(option, level, domains)[fits] <= sums[fits]
         fits = fits[np.lexsort((fits, sums[fits], whole))]
     return int(fits[0])
 

@@ -216,7 +216,7 @@ def _refusal(problem: Problem, closed: Collection[str]) -> NoFit | None:
         if part.required_level < 0:
             continue
         segments = problem.segments(part.required_level)
-        fits = weighed.fitting(weighed.held(segments.starts, segments.ends))
+        fits = weighed.fitting(weighed.held(segments))
         if part.pinned_domains is not None and not np.isin(segments.ids[fits], sorted(part.pinned_domains)).any():
             return NoFit(gang.name, Reason(PINNED, part.name), True, version=snapshot.version)
         if fits.size == 0:

@@ -100,9 +100,17 @@ class Segments:
     ends: Ints
     ids: Ints
 
-    def within(self, low: int, high: int) -> tuple[int, int]:
-        """Indices of the first domain inside the run and of the one after the last."""
-        return int(self.starts.searchsorted(low)), int(self.starts.searchsorted(high))
+    @property
+    def size(self) -> int:
+        return int(self.starts.size)
+
+    def inside(self, low: int, high: int) -> Segments:
+        """The domains inside a run."""
+        first, last = self.starts.searchsorted((low, high)).tolist()
+        return Segments(self.starts[first:last], self.ends[first:last], self.ids[first:last])
+
+    def only(self, chosen: Ints | Mask) -> Segments:
+        return Segments(self.starts[chosen], self.ends[chosen], self.ids[chosen])
 
 
 class Problem:
@@ -167,9 +175,13 @@ class Problem:
             part.need = sum(needed[g] for g in part.groups)
 
     def segments(self, level: int) -> Segments:
+        """Domains of a level; -1 is the whole cluster as one."""
         found = self._segments.get(level)
         if found is None:
-            starts, ends, ids = self.tree.runs[level]
+            if level >= 0:
+                starts, ends, ids = self.tree.runs[level]
+            else:
+                starts, ends, ids = np.array([0]), np.array([self.tree.order.size]), np.array([0])
             if self.size < self.tree.order.size:
                 starts, ends = self.positions.searchsorted(starts), self.positions.searchsorted(ends)
                 some = starts < ends
@@ -177,10 +189,9 @@ class Problem:
             found = self._segments[level] = Segments(starts, ends, ids)
         return found
 
-    def idle_in(self, option: int, level: int, first: int, last: int) -> Ints:
-        """Room for the option in some candidate domains if nothing ran there, nodes that are full now included."""
-        at = self.tree.runs[level][2].searchsorted(self.segments(level).ids[first:last])
-        return self.idle(option, level)[at]
+    def idle_in(self, option: int, level: int, domains: Segments) -> Ints:
+        """Room for the option in some domains of a level if nothing ran there, nodes that are full now included."""
+        return self.idle(option, level)[self.tree.runs[level][2].searchsorted(domains.ids)]
 
     def idle(self, option: int, level: int) -> Ints:
         """The same for all domains of a level, candidates or not."""

@@ -18,7 +18,7 @@ from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
 from grove.scheduler.solve.bounds import Bound, Weighed, bounds_for, domain_sets, headroom_sums, liking
 from grove.scheduler.solve.exact import exact_placement
 from grove.scheduler.solve.fill import fill_group
-from grove.scheduler.solve.problem import Part, Problem
+from grove.scheduler.solve.problem import Part, Problem, Segments
 from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
 
 MOST_SCOPES = 8
@@ -75,21 +75,18 @@ class Search:
 
     def _domains(self, part: Part, run: Run) -> Iterator[Run]:
         """Domains at the part's required level that could hold it, best first."""
-        segments = self._problem.segments(part.required_level)
-        first, last = segments.within(run.low, run.high)
-        if first == last:
+        domains = self._problem.segments(part.required_level).inside(run.low, run.high)
+        if domains.size == 0:
             return
         weighed = self.weigh(part, run)
-        starts, ends = segments.starts[first:last], segments.ends[first:last]
-        held = weighed.held(starts, ends)
+        held = weighed.held(domains)
         chosen = weighed.fitting(held)
         if part.pinned_domains is not None:
-            chosen = chosen[np.isin(segments.ids[first:last][chosen], sorted(part.pinned_domains))]
+            chosen = chosen[np.isin(domains.ids[chosen], sorted(part.pinned_domains))]
         if chosen.size > 1:
-            chosen = chosen[self._ranking(part, run, weighed, held[:, chosen], starts[chosen], ends[chosen])]
+            chosen = chosen[self._ranking(part, run, weighed, held[:, chosen], domains.only(chosen))]
         tried: set[object] = set()
-        for d in chosen.tolist():
-            low, high = int(starts[d]), int(ends[d])
+        for low, high in zip(domains.starts[chosen].tolist(), domains.ends[chosen].tolist(), strict=True):
             if chosen.size > 1 and not self._pinned:
                 looks = self._state.looks(low, high, part.required_level, self._levels)
                 if looks in tried:
@@ -97,53 +94,53 @@ class Search:
                 tried.add(looks)
             yield Run(low, high, part.required_level)
 
-    def _ranking(self, part: Part, run: Run, weighed: Weighed, held: Ints, starts: Ints, ends: Ints) -> Ints:
+    def _ranking(self, part: Part, run: Run, weighed: Weighed, held: Ints, domains: Segments) -> Ints:
         """Cheapest to empty (preemption), where it was before, fewest preferred domains, room for what will join, best
         liked, tightest."""
         scarce = weighed.scarce(held)
         keys: list[Ints] = [held[scarce]]
         if self._has_wishes:
-            keys.append(-self._liking(part, run, starts, ends))
+            keys.append(-self._liking(part, run, domains))
         if part is self._problem.root and self._headroom:
-            keys.append(self._lacks_headroom(starts, ends))
-        if (missing := self._surplus_missing(part, run, starts, ends)) is not None:
+            keys.append(self._lacks_headroom(domains))
+        if (missing := self._surplus_missing(part, run, domains)) is not None:
             keys.append(missing)
-        crossed = np.zeros(starts.size, dtype=np.int64)
+        crossed = np.zeros(domains.size, dtype=np.int64)
         for inner in part.preferring():
             if inner.preferred_level > part.required_level:
                 scale = weighed if inner is part else self.weigh(inner, run)
-                crossed += scale.fewest(inner.preferred_level, starts, ends)
+                crossed += scale.fewest(inner.preferred_level, domains)
         keys.append(crossed)
         if part.homes is not None and part.pinned_domains is None:
-            domains = self._problem.tree.domains[part.required_level]
-            kept = np.isin(domains[self._problem.positions[starts]], domains[part.homes])
+            kept = np.isin(domains.ids, self._problem.tree.domains[part.required_level][part.homes])
             keys.append(-kept.astype(np.int64))
         if self._problem.cost is not None:
-            keys.append(weighed.costs(scarce, starts, ends))
+            keys.append(weighed.costs(scarce, domains))
         return np.lexsort(keys)
 
-    def _liking(self, part: Part, run: Run, starts: Ints, ends: Ints) -> Ints:
+    def _liking(self, part: Part, run: Run, domains: Segments) -> Ints:
         self._state.spend(len(part.groups) * (run.high - run.low))
-        return liking(self._problem, self._state, part.groups, (run.low, run.high), starts, ends)
+        return liking(self._problem, self._state, part.groups, run.low, run.high, domains)
 
-    def _surplus_missing(self, part: Part, run: Run, starts: Ints, ends: Ints) -> Ints | None:
-        """How many of the part's pods above the minimum each of these runs has no room for; None if it has none."""
+    def _surplus_missing(self, part: Part, run: Run, domains: Segments) -> Ints | None:
+        """How many of the part's pods above the minimum each of these domains has no room for; None if it has none."""
         problem, missing = self._problem, None
         for g in part.groups:
             group = problem.groups[g]
             if group.pending > group.need:
                 rooms = [self._state.room(o, run.low, run.high) for o in group.options]
                 held = running_sum(np.sum(rooms, axis=0))
-                lacks = np.maximum(group.pending - held[ends - run.low] + held[starts - run.low], 0)
+                room = held[domains.ends - run.low] - held[domains.starts - run.low]
+                lacks = np.maximum(group.pending - room, 0)
                 missing = lacks if missing is None else missing + lacks
         return missing
 
-    def _lacks_headroom(self, starts: Ints, ends: Ints) -> Ints:
+    def _lacks_headroom(self, domains: Segments) -> Ints:
         """0 where the gang and those expected to join it have room by plain sums, else 1."""
-        lacks = np.zeros(starts.size, dtype=np.int64)
+        lacks = np.zeros(domains.size, dtype=np.int64)
         for resource, need in self._headroom:
             held = running_sum(np.maximum(self._state.free[resource], 0))
-            lacks |= held[ends] - held[starts] < need
+            lacks |= held[domains.ends] - held[domains.starts] < need
         return lacks
 
     def _inside(self, part: Part, run: Run) -> Iterator[None]:
@@ -166,18 +163,15 @@ class Search:
         level = part.preferred_level if part.preferred_level > run.level else tree.host_level - 1
         if level <= run.level:
             return
-        segments = problem.segments(level)
-        first, last = segments.within(run.low, run.high)
-        starts, ends = segments.starts[first:last], segments.ends[first:last]
-        home = np.isin(segments.ids[first:last], tree.domains[level][homes])
+        domains = problem.segments(level).inside(run.low, run.high)
+        home = np.isin(domains.ids, tree.domains[level][homes])
         weighed = self.weigh(part, run)
         if not part.has_running_pods and weighed.is_scattered(homes, level):
             return
-        held = weighed.held(starts, ends)
+        held = weighed.held(domains)
         missing = weighed.need - held[:, home].sum(axis=1)
         if (missing <= 0).all():
-            inner = self._around(run, level, starts[home], ends[home])
-            yield from self._in_domains(part, inner, starts[home], ends[home])
+            yield from self._in_domains(part, self._around(run, level, domains.only(home)), domains.only(home))
             missing = np.minimum(weighed.need, 1)  # there is room by every count, and one more domain may help
         here = problem.positions[run.low : run.high]
         for outer in range(level - 1, run.level - 1, -1):
@@ -185,26 +179,25 @@ class Search:
             around[run.low : run.high] = outer == run.level or np.isin(
                 tree.domains[outer][here], tree.domains[outer][homes]
             )
-            others = (~home & around[starts]).nonzero()[0]
+            others = (~home & around[domains.starts]).nonzero()[0]
             if (held[:, others].sum(axis=1) >= missing).all():
                 self._state.spend(SCOPE_STEPS * weighed.need.size * ROWS_A_STEP)
                 for chosen in domain_sets(held[:, others], np.maximum(missing, 0)):
-                    both = np.union1d(home.nonzero()[0], others[chosen])
-                    inner = self._around(run, level, starts[both], ends[both])
-                    yield from self._in_domains(part, inner, starts[both], ends[both])
+                    both = domains.only(np.union1d(home.nonzero()[0], others[chosen]))
+                    yield from self._in_domains(part, self._around(run, level, both), both)
             elif outer > run.level and (tree.domains[level][here][around[run.low : run.high]] < 0).any():
                 yield from self._opened(part, run, around)  # with nodes that are near and in no such domain
 
-    def _in_domains(self, part: Part, run: Run, starts: Ints, ends: Ints) -> Iterator[None]:
+    def _in_domains(self, part: Part, run: Run, domains: Segments) -> Iterator[None]:
         """Ways that use these domains inside the run only."""
         rows = np.zeros(self._problem.size, dtype=np.bool_)
-        for low, high in zip(starts.tolist(), ends.tolist(), strict=True):
+        for low, high in zip(domains.starts.tolist(), domains.ends.tolist(), strict=True):
             rows[low:high] = True
         return self._opened(part, run, rows)
 
-    def _around(self, run: Run, level: int, starts: Ints, ends: Ints) -> Run:
+    def _around(self, run: Run, level: int, domains: Segments) -> Run:
         """The narrowest domain, of this level or a broader one, that has all of these; the run itself if none has."""
-        low, high = int(starts.min()), int(ends.max())
+        low, high = int(domains.starts.min()), int(domains.ends.max())
         for outer in range(level, run.level, -1):
             segments = self._problem.segments(outer)
             at = int(segments.starts.searchsorted(low, side="right")) - 1
@@ -249,38 +242,35 @@ class Search:
                 yield from self._settled(part, inner)
 
     def _single_domains(self, part: Part, run: Run, level: int) -> Iterator[Run]:
-        segments = self._problem.segments(level)
-        first, last = segments.within(run.low, run.high)
-        if first == last:
+        domains = self._problem.segments(level).inside(run.low, run.high)
+        if domains.size == 0:
             return
         weighed = self.weigh(part, run)
-        held = weighed.held(segments.starts[first:last], segments.ends[first:last])
+        held = weighed.held(domains)
         fits = weighed.fitting(held)
         scarce = weighed.scarce(held)
         option = self._problem.groups[weighed.bounds[scarce].groups[0]].options[0]
-        now = running_sum(self._state.room(option, run.low, run.high))
-        low, high = segments.starts[first:last][fits], segments.ends[first:last][fits]
-        idle = self._problem.idle_in(option, level, first, last)[fits]
-        whole = idle <= now[high - run.low] - now[low - run.low]
+        domains = domains.only(fits)
+        free = running_sum(self._state.room(option, run.low, run.high))
+        now = free[domains.ends - run.low] - free[domains.starts - run.low]
+        whole = self._problem.idle_in(option, level, domains) <= now
         keys = [held[scarce, fits], whole]
         if self._has_wishes:
-            keys.append(-self._liking(part, run, low, high))
+            keys.append(-self._liking(part, run, domains))
         for i in np.lexsort(keys):
-            yield Run(int(low[i]), int(high[i]), level)
+            yield Run(int(domains.starts[i]), int(domains.ends[i]), level)
 
     def _preferring(self, part: Part, run: Run) -> Iterator[None]:
         """Ways that cross few domains of the preferred level: in one if possible, else in a small set of them."""
         weighed = self.weigh(part, run)
-        segments = self._problem.segments(part.preferred_level)
         for scope in self._scopes(part, run, weighed):
             if scope.level == part.preferred_level:
                 yield from self._packed(part, scope)
                 continue
-            a, b = segments.within(scope.low, scope.high)
-            starts, ends = segments.starts[a:b], segments.ends[a:b]
+            domains = self._problem.segments(part.preferred_level).inside(scope.low, scope.high)
             self._state.spend(SCOPE_STEPS * weighed.need.size * ROWS_A_STEP)
-            for chosen in domain_sets(weighed.held(starts, ends), weighed.need):
-                yield from self._in_domains(part, scope, starts[chosen], ends[chosen])
+            for chosen in domain_sets(weighed.held(domains), weighed.need):
+                yield from self._in_domains(part, scope, domains.only(chosen))
 
     def _scopes(self, part: Part, run: Run, weighed: Weighed) -> list[Run]:
         """Domains of all levels down to the preferred one, those first in which fewest preferred domains are needed.
@@ -290,21 +280,17 @@ class Search:
         found: list[tuple[int, int, int, int, int, int]] = []
         self._state.spend(SCOPE_STEPS * (part.preferred_level - run.level) * ROWS_A_STEP)
         for level in range(part.preferred_level, run.level - 1, -1):
-            if level == run.level:
-                starts, ends = np.array([run.low]), np.array([run.high])
-            else:
-                segments = self._problem.segments(level)
-                first, last = segments.within(run.low, run.high)
-                starts, ends = segments.starts[first:last], segments.ends[first:last]
-            held = weighed.held(starts, ends)
+            domains = self._problem.segments(level).inside(run.low, run.high)
+            held = weighed.held(domains)
             fits = weighed.fitting(held)
             if fits.size == 0:
                 continue
             room = held[weighed.scarce(held), fits]
-            fewest = weighed.fewest(part.preferred_level, starts[fits], ends[fits])
-            loath = -self._liking(part, run, starts[fits], ends[fits]) if self._has_wishes else np.zeros_like(fewest)
+            domains = domains.only(fits)
+            fewest = weighed.fewest(part.preferred_level, domains)
+            loath = -self._liking(part, run, domains) if self._has_wishes else np.zeros_like(fewest)
             found += [
-                (int(fewest[i]), -level, int(loath[i]), int(room[i]), int(starts[fits[i]]), int(ends[fits[i]]))
+                (int(fewest[i]), -level, int(loath[i]), int(room[i]), int(domains.starts[i]), int(domains.ends[i]))
                 for i in np.lexsort((room, loath, fewest))[:MOST_SCOPES]
             ]
         return [Run(low, high, -level) for _, level, _, _, low, high in sorted(found)[:MOST_SCOPES]]

@@ -165,9 +165,7 @@ class State:
         inner, outer = [], []
         for other in levels:
             if other > level:
-                segments = problem.segments(other)
-                first, last = segments.within(low, high)
-                inner.append((segments.starts[first:last] - low).tobytes())
+                inner.append((problem.segments(other).inside(low, high).starts - low).tobytes())
             elif other < level:
                 outer.append(int(problem.tree.domains[other][problem.positions[low]]))
         return (self.signature(low, high), *inner, *outer)
