@@ -37,7 +37,7 @@ def affinity_mask(snapshot: Snapshot, pod: PodFacts) -> Mask:
     for term in terms:
         ids = _ids(snapshot, term.topology_key)
         present = ids >= 0
-        by_value = _by_value(snapshot, term.topology_key, np.where(present, everyone, 0))
+        by_value = _by_value(snapshot, term.topology_key, everyone)
         labelled &= present
         near &= present & (by_value[ids] > 0)
         counted = counted or bool(by_value.any())
@@ -104,8 +104,7 @@ def pods_near(snapshot: Snapshot, term: PodTerm) -> Ints:
 
 def pods_by_domain(snapshot: Snapshot, key: str, scope: PodScope) -> Ints:
     """Pods in a scope by coded value of a label; the extra last entry stands for no value and is zero."""
-    ids = _ids(snapshot, key)
-    return _by_value(snapshot, key, np.where(ids >= 0, _in_scope(snapshot, scope), 0))
+    return _by_value(snapshot, key, _in_scope(snapshot, scope))
 
 
 def _occupied(snapshot: Snapshot, key: str, holders: Ints) -> Mask:
@@ -114,18 +113,14 @@ def _occupied(snapshot: Snapshot, key: str, holders: Ints) -> Mask:
     rows = ids.size
     if holders.size < rows:
         holders = np.concatenate([holders, np.zeros(rows - holders.size, dtype=np.int64)])
-    taken = _by_value(snapshot, key, np.where(ids >= 0, holders[:rows], 0))[ids] > 0
+    taken = _by_value(snapshot, key, holders[:rows])[ids] > 0
     occupied: Mask = taken & (ids >= 0)
     return occupied
 
 
 def _by_value(snapshot: Snapshot, key: str, by_row: Ints) -> Ints:
     """Sums of a counter by label value; the extra last entry stands for no value and is zero."""
-    column = snapshot.nodes.column(key)
-    sums = np.zeros(len(column.values) + 1, dtype=np.int64)
-    some = np.flatnonzero(by_row)
-    np.add.at(sums, column.ids[some], by_row[some])
-    return sums
+    return sums_by_domain(_ids(snapshot, key), by_row, len(snapshot.nodes.column(key).values) + 1)
 
 
 def _in_scope(snapshot: Snapshot, scope: PodScope) -> Ints:
@@ -134,6 +129,64 @@ def _in_scope(snapshot: Snapshot, scope: PodScope) -> Ints:
 
 def _ids(snapshot: Snapshot, key: str) -> Ids:
     return snapshot.nodes.column(key).ids[: snapshot.nodes.rows]
+
+
+def most_beside_each_other(
+    snapshot: Snapshot, pod: PodFacts, slots: Ints, rows: Ints, alone: frozenset[PodScope]
+) -> int:
+    """How many pods like this one the rows can hold at most, if `slots` is their room on each row.
+
+    Apart by a label: one a domain. Near by a label, with nobody there yet: all in one domain. Spread: no domain gets
+    more than the least roomy one allows.
+    `alone` are scopes that no other pod to be placed is in: only for them does the future depend on these pods alone.
+    """
+    counts, most = snapshot.counts, int(slots.sum())
+    for term in pod.shape.anti_affinity:
+        if counts.matches(term.scope, pod):
+            ids = _ids(snapshot, term.topology_key)[rows]
+            most = min(most, np.unique(ids[(slots > 0) & (ids >= 0)]).size + int(slots[ids < 0].sum()))
+    for term in pod.shape.affinity:
+        if len(pod.shape.affinity) == 1 and term.scope in alone and counts.matches(term.scope, pod):
+            here = pods_by_domain(snapshot, term.topology_key, term.scope)
+            if not here.any():
+                room = sums_by_domain(_ids(snapshot, term.topology_key)[rows], slots, here.size)
+                most = min(most, int(room.max(initial=0)))
+    for spread in pod.shape.spread:
+        if len(pod.shape.spread) == 1 and spread.scope in alone and counts.matches(spread.scope, pod):
+            most = min(most, _most_within_skew(snapshot, spread, slots, rows))
+    return most
+
+
+def _most_within_skew(snapshot: Snapshot, spread: Spread, slots: Ints, rows: Ints) -> int:
+    ids = _ids(snapshot, spread.topology_key)[rows]
+    here = pods_by_domain(snapshot, spread.topology_key, spread.scope)
+    room = sums_by_domain(ids, slots, here.size)
+    known = np.unique(_ids(snapshot, spread.topology_key)[snapshot.nodes.alive[: snapshot.nodes.rows]])
+    known = known[known >= 0]
+    if known.size == 0:
+        return 0
+    # Nodes of a domain that the pod may not use might not count at all: the least is then taken over too many, and the
+    # bound would be too low. Only domains where the pod could go are certain to count.
+    usable = known[room[known] > 0] if spread.honor_affinity or spread.honor_taints else known
+    if usable.size == 0:
+        return 0
+    least = int((here[usable] + room[usable]).min()) if usable.size >= spread.min_domains else 0
+    return int(np.clip(least + spread.max_skew - here[known], 0, room[known]).sum())
+
+
+def roomy(ids: Ids | Ints, slots: Ints, need: int) -> Mask:
+    """Rows in domains with room for as many as needed; where they may go just now does not matter, it may change."""
+    sums = sums_by_domain(ids, np.minimum(slots, need), int(ids.max(initial=0)) + 1)
+    found: Mask = (ids >= 0) & (sums[ids] >= need)
+    return found
+
+
+def sums_by_domain(ids: Ids | Ints, values: Ints, size: int) -> Ints:
+    """Sums by domain number, for so many of them; rows in no domain (-1) count nowhere."""
+    sums = np.zeros(size, dtype=np.int64)
+    some = np.flatnonzero((ids >= 0) & (values != 0))
+    np.add.at(sums, ids[some], values[some])
+    return sums
 
 
 class Relations:

@@ -11,7 +11,7 @@ import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, NodeTable
 from grove.scheduler.filters.nodes import term_mask
-from grove.scheduler.filters.pods import pods_near
+from grove.scheduler.filters.pods import pods_near, sums_by_domain
 from grove.scheduler.model.facts import HOSTNAME, SLOT, Network, Shape
 from grove.scheduler.model.reading import BANDWIDTH
 from grove.scheduler.model.seams import (
@@ -94,9 +94,7 @@ def _room_for_all(snapshot: Snapshot, shape: Shape, network: Network, key: str) 
     rows = snapshot.nodes.rows
     ids = snapshot.nodes.column(key).ids[:rows]
     slots = np.maximum(np.minimum.reduce([snapshot.free[r, :rows] // amount for r, amount in asked]), 0)
-    held = np.zeros(int(ids.max(initial=-1)) + 2, dtype=np.int64)  # the last one is that of nodes in no domain
-    np.add.at(held, ids, slots)
-    held[-1] = 0
+    held = sums_by_domain(ids, slots, int(ids.max(initial=-1)) + 2)  # the last one is that of nodes in no domain
     return np.minimum(held[ids], network.waiting) * WHOLE // max(1, network.waiting)
 
 

@@ -3,8 +3,7 @@
 Affinity among the gang's own pods, spread over zones, anti-affinity wider than a host: each placed pod changes where
 the next may go, in the order they are bound. The rules are those of the masks that serve single pods. Slow beside the
 class-wise search, complete within its budget, and used only when needed. Bounds come first: how many pods that look at
-their own kind fit beside each other, whatever the order. Apart by a label: one a domain. Near by a label, with nobody
-there yet: all in one domain. Spread: no domain gets more than the least roomy one allows.
+their own kind fit beside each other, whatever the order.
 """
 
 from __future__ import annotations
@@ -13,11 +12,18 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ids, Ints, Mask
-from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.cluster.nodes import Ints, Mask
 from grove.scheduler.filters.fit import PLENTY
-from grove.scheduler.filters.pods import affinity_mask, anti_affinity_mask, pods_by_domain, spread_mask
-from grove.scheduler.model.facts import PodFacts, PodScope, Spread
+from grove.scheduler.filters.pods import (
+    affinity_mask,
+    anti_affinity_mask,
+    most_beside_each_other,
+    pods_by_domain,
+    roomy,
+    spread_mask,
+    sums_by_domain,
+)
+from grove.scheduler.model.facts import PodFacts, PodScope
 from grove.scheduler.solve.bounds import Weighed, bounds_for
 from grove.scheduler.solve.problem import Part, Problem
 from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
@@ -200,7 +206,7 @@ class Coupled:
         for i in self._chains[group] if wanted > self._left[group] else ():
             if not self._domain.get(i):
                 domains = problem.tree.domains[self._parts[i].required_level][problem.positions]
-                room = _sums(domains, np.minimum(slots, wanted), int(domains.max(initial=0)) + 1)
+                room = sums_by_domain(domains, np.minimum(slots, wanted), int(domains.max(initial=0)) + 1)
                 found.append(-np.minimum(room, wanted)[domains[rows]])
         return found
 
@@ -296,12 +302,12 @@ class _Wish:
         """Rows of domains in use come first, then of the tightest that holds all that is left, then of the roomiest."""
         domains = self._domains[self._positions]
         here = domains[rows]
-        room = _sums(domains, np.minimum(slots, left), int(domains.max(initial=0)) + 1)[here]
+        room = sums_by_domain(domains, np.minimum(slots, left), int(domains.max(initial=0)) + 1)[here]
         enough = (room >= left) & (here >= 0)
         if used.size == 0:
             enough &= np.isin(here, self._enough)
         is_used = (here >= 0) & np.isin(here, self._domains[used])
-        whole_room = _sums(domains, np.minimum(slots, PLENTY), int(domains.max(initial=0)) + 1)[here]
+        whole_room = sums_by_domain(domains, np.minimum(slots, PLENTY), int(domains.max(initial=0)) + 1)[here]
         tight = np.where(is_used, 0, np.where(enough, whole_room, -room))
         rank = np.where(is_used, 0, np.where(enough, 1, np.where(here >= 0, 2, 3)))
         return [tight, rank]
@@ -332,61 +338,3 @@ _END = object()
 def _scopes(pod: PodFacts) -> list[PodScope]:
     """The pods this one follows or is spread with."""
     return [term.scope for term in pod.shape.affinity] + [spread.scope for spread in pod.shape.spread]
-
-
-def most_beside_each_other(
-    snapshot: Snapshot, pod: PodFacts, slots: Ints, rows: Ints, alone: frozenset[PodScope]
-) -> int:
-    """How many pods like this one the rows can hold at most, if `slots` is their room on each row.
-
-    `alone` are scopes that no other pod to be placed is in: only for them does the future depend on these pods alone.
-    """
-    counts, most = snapshot.counts, int(slots.sum())
-    for term in pod.shape.anti_affinity:
-        if counts.matches(term.scope, pod):
-            ids = _ids(snapshot, term.topology_key, rows)
-            most = min(most, np.unique(ids[(slots > 0) & (ids >= 0)]).size + int(slots[ids < 0].sum()))
-    for term in pod.shape.affinity:
-        if len(pod.shape.affinity) == 1 and term.scope in alone and counts.matches(term.scope, pod):
-            here = pods_by_domain(snapshot, term.topology_key, term.scope)
-            if not here.any():
-                most = min(most, int(_sums(_ids(snapshot, term.topology_key, rows), slots, here.size).max(initial=0)))
-    for spread in pod.shape.spread:
-        if len(pod.shape.spread) == 1 and spread.scope in alone and counts.matches(spread.scope, pod):
-            most = min(most, _most_within_skew(snapshot, spread, slots, rows))
-    return most
-
-
-def _most_within_skew(snapshot: Snapshot, spread: Spread, slots: Ints, rows: Ints) -> int:
-    ids = _ids(snapshot, spread.topology_key, rows)
-    here = pods_by_domain(snapshot, spread.topology_key, spread.scope)
-    room = _sums(ids, slots, here.size)
-    known = np.unique(_ids(snapshot, spread.topology_key, np.flatnonzero(snapshot.nodes.alive[: snapshot.nodes.rows])))
-    known = known[known >= 0]
-    if known.size == 0:
-        return 0
-    # Nodes of a domain that the pod may not use might not count at all: the least is then taken over too many, and the
-    # bound would be too low. Only domains where the pod could go are certain to count.
-    usable = known[room[known] > 0] if spread.honor_affinity or spread.honor_taints else known
-    if usable.size == 0:
-        return 0
-    least = int((here[usable] + room[usable]).min()) if usable.size >= spread.min_domains else 0
-    return int(np.clip(least + spread.max_skew - here[known], 0, room[known]).sum())
-
-
-def roomy(ids: Ids | Ints, slots: Ints, need: int) -> Mask:
-    """Rows in domains with room for as many as needed; where they may go just now does not matter, it may change."""
-    sums = _sums(ids, np.minimum(slots, need), int(ids.max(initial=0)) + 1)
-    found: Mask = (ids >= 0) & (sums[ids] >= need)
-    return found
-
-
-def _sums(ids: Ids | Ints, values: Ints, size: int) -> Ints:
-    sums = np.zeros(size, dtype=np.int64)
-    some = ids >= 0
-    np.add.at(sums, ids[some], values[some])
-    return sums
-
-
-def _ids(snapshot: Snapshot, key: str, rows: Ints) -> Ids:
-    return snapshot.nodes.column(key).ids[rows]
