@@ -18,7 +18,7 @@ from grove.scheduler.model.gang import Gang
 from grove.scheduler.replay.journal import Journal, RecordedSnapshot
 from grove.scheduler.replay.replay import replay
 from grove.scheduler.solve.place import place
-from grove.scheduler.solve.state import TakesLong, hurried
+from grove.scheduler.solve.state import TakesLong, limited_steps
 
 HARD = 378
 
@@ -30,7 +30,7 @@ def hard() -> tuple[Snapshot, Gang]:
 
 def test_a_long_decision_says_so_and_the_next_one_is_not_hurried() -> None:
     snapshot, wanted = hard()
-    with pytest.raises(TakesLong), hurried(100):
+    with pytest.raises(TakesLong), limited_steps(100):
         place(snapshot, wanted)
     assert isinstance(place(snapshot, wanted), NoFit)
 

@@ -17,7 +17,7 @@ from grove.scheduler.model.reasons import BUDGET_ENDED, NO_PACKING
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.problem import Problem
 from grove.scheduler.solve.referee import Opinion, Referee, find_referee, opinion, question_of
-from grove.scheduler.solve.state import TakesLong, hurried
+from grove.scheduler.solve.state import TakesLong, limited_steps
 
 
 @pytest.fixture(scope="module")
@@ -79,5 +79,5 @@ def test_a_solver_that_dies_leaves_the_gang_undecided(referee: Referee, monkeypa
 
 def test_it_is_not_asked_where_nobody_can_wait(referee: Referee) -> None:
     nodes, running, wanted = brim_case(280)
-    with hurried(10**9), pytest.raises(TakesLong):
+    with limited_steps(10**9), pytest.raises(TakesLong):
         place(snap(nodes, running), wanted, replace(Budget(), referee=referee))

@@ -26,7 +26,7 @@ from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import CLOSEST, FITS, GROUP_ROOM, SCORED, TOGETHER, Reason
 from grove.scheduler.policy.queues import NO_LIMIT
-from grove.scheduler.solve.bounds import Weighed, bounds_for
+from grove.scheduler.solve.bounds import PartCapacity, bounds_for
 from grove.scheduler.solve.place import place
 from grove.scheduler.solve.problem import Part, Problem, state_problem
 from grove.scheduler.solve.state import State
@@ -93,8 +93,8 @@ def closest_domain(snapshot: Snapshot, gang: Gang) -> Reason | None:
     segments = problem.segments(part.required_level)
     if segments.size == 0:
         return None
-    weighed = Weighed(problem, State(problem, 1), bounds, 0, problem.size)
-    held, need = weighed.held(segments), weighed.need
+    capacity = PartCapacity(problem, State(problem, 1), bounds, 0, problem.size)
+    held, need = capacity.held(segments), capacity.need
     share = np.minimum(held / need[:, None], 1.0)
     best = int(np.lexsort((np.arange(share.shape[1]), -share.sum(axis=0), -share.min(axis=0)))[0])
     name = snapshot.domain_name(problem.tree, part.required_level, int(segments.ids[best]))

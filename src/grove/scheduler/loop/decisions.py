@@ -40,7 +40,7 @@ from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import NO_DEVICES, SHARED_HOME, Reason
 from grove.scheduler.reserve.apart import ways_apart
 from grove.scheduler.solve.place import place
-from grove.scheduler.solve.state import TakesLong, hurried
+from grove.scheduler.solve.state import TakesLong, limited_steps
 
 if TYPE_CHECKING:
     from grove.scheduler.replay.journal import Journal
@@ -119,7 +119,7 @@ class Decider:
         if is_long:
             return await self._decide_aside(decide, note)
         try:
-            with hurried(self._in_place_steps):
+            with limited_steps(self._in_place_steps):
                 answer = decide(self._snapshot)
         except TakesLong:
             return await self._decide_aside(decide, note)

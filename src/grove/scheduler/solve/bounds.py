@@ -5,10 +5,10 @@ size q weighs q // u, a node holds free // u. No packing can beat that, and it s
 (ten nodes with 7 GPUs hold no 8-GPU pod). A group's own bound counts the pods of it that each node holds, exactly.
 Sums over a domain are differences of running sums, so one pass answers for every domain of every level.
 
-`Weighed` has these sums for one part in one run: which domains could hold it, how well, and (`domain_sets`) which few
-of them together when no single one can. That is a covering problem: several greedy orders are tried, the last domain of
-each set is exchanged for the tightest that will do, and sets come out smallest first. For one class of pods the
-largest-first order is exactly right, and the only one tried.
+`PartCapacity` has these sums for one part in one run: which domains could hold it, how well, and (`domain_sets`) which
+few of them together when no single one can. That is a covering problem: several greedy orders are tried, the last
+domain of each set is exchanged for the tightest that will do, and sets come out smallest first. For one class of pods
+the largest-first order is exactly right, and the only one tried.
 """
 
 from __future__ import annotations
@@ -118,11 +118,11 @@ def fewest_per_parent(capacity: Ints, parent: Ints, parents: int, need: int) -> 
     return counts
 
 
-MOST_WISHES = 32
+MOST_LIKINGS = 32
 """Degrees of liking that are told apart; what is liked less than all these counts as nothing."""
 
 
-class Weighed:
+class PartCapacity:
     def __init__(self, problem: Problem, state: State, bounds: list[Bound], low: int, high: int) -> None:
         self._problem, self._low, self._high = problem, low, high
         self.bounds = bounds
@@ -166,10 +166,10 @@ class Weighed:
         held = self.held(self._problem.segments(prefer).inside(self._low, self._high))
         return max(fewest_needed(held[t], units) for t, units in enumerate(self.need.tolist()))
 
-    def is_scattered(self, homes: Ints, level: int) -> bool:
+    def is_scattered(self, pods_at: Ints, level: int) -> bool:
         """Whether nodes lie in more domains of a level than would be needed now; of pods that all left, nobody goes
         back to such seats."""
-        return int(np.unique(self._problem.tree.domains[level][homes]).size) > self.fewest_anywhere(level)
+        return int(np.unique(self._problem.tree.domains[level][pods_at]).size) > self.fewest_anywhere(level)
 
     def costs(self, bound: int, domains: Segments) -> Ints:
         """What the cheapest rows that could do would cost in each domain (preemption)."""
@@ -196,7 +196,7 @@ def liking(problem: Problem, state: State, groups: Iterable[int], low: int, high
             continue
         room, column = state.room(group.options[0], low, high), column[low:high]
         left = np.full(domains.size, group.need, dtype=np.int64)
-        for value in np.unique(column)[::-1][:MOST_WISHES]:
+        for value in np.unique(column)[::-1][:MOST_LIKINGS]:
             held = running_sum(room * (column == value))
             got = np.minimum(left, held[domains.ends - low] - held[domains.starts - low])
             found += int(value) * got

@@ -24,7 +24,7 @@ from grove.scheduler.filters.pods import (
     sums_by_domain,
 )
 from grove.scheduler.model.facts import PodFacts, PodScope
-from grove.scheduler.solve.bounds import Weighed, bounds_for
+from grove.scheduler.solve.bounds import PartCapacity, bounds_for
 from grove.scheduler.solve.problem import Part, Problem
 from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
 
@@ -39,7 +39,7 @@ Chosen = tuple[int, int]
 
 
 class Coupled:
-    """`most` limits how many domains of its level each wish may use, by its place among `wishes`."""
+    """`most` limits how many domains of its level each preference may use, by its place among `preferences`."""
 
     def __init__(self, problem: Problem, state: State, most: Mapping[int, int] = {}) -> None:
         self._problem, self.state, self._most = problem, state, most
@@ -57,9 +57,9 @@ class Coupled:
         self._firsts = [[pods[0] for pods in group.classes] for group in problem.groups]
         self._mingled = self._look_at_each_other()
         """Whether pods of one group follow, or are spread with, those of another, so that turns matter."""
-        self.wishes = self._stated_wishes()
+        self.preferences = self._stated_preferences()
 
-    def _stated_wishes(self) -> list[_Wish]:
+    def _stated_preferences(self) -> list[_PreferredLevel]:
         """Parts that prefer a level; if none does, the whole would be together in the narrowest above the host."""
         problem = self._problem
         if problem.gang.strategy != "pack":
@@ -67,7 +67,7 @@ class Coupled:
         narrowest = problem.tree.host_level - 1
         stated = [(part, part.preferred_level) for part in problem.root.preferring()]
         return [
-            _Wish(problem, self.state, *one)
+            _PreferredLevel(problem, self.state, *one)
             for one in stated or [(problem.root, narrowest)]
             if one[1] > one[0].required_level
         ]
@@ -144,10 +144,10 @@ class Coupled:
             pod = entry.classes[kind][at]
             tried: set[tuple[object, ...]] = set()
             for row in self._rows(option, pod, group):
-                looks = self._looks(int(row))
-                if looks in tried:
+                signature = self._signature(int(row))
+                if signature in tried:
                     continue
-                tried.add(looks)
+                tried.add(signature)
                 self.state.spend()
                 self._put(pod, option, int(row), group, kind)
                 yield
@@ -177,13 +177,13 @@ class Coupled:
                 ids = self._scratch.nodes.column(term.topology_key).ids[problem.rows]
                 mask &= roomy(ids, slots, self._left[group])
         for i, most in self._most.items():
-            if group in self.wishes[i].part.groups and self.crossed(i) >= most:
-                mask &= self.wishes[i].is_used(self._used_by(self.wishes[i].part))
+            if group in self.preferences[i].part.groups and self.crossed(i) >= most:
+                mask &= self.preferences[i].is_used(self._used_by(self.preferences[i].part))
         rows = np.flatnonzero(mask)
         near = np.zeros(rows.size, dtype=np.int64)
         used = problem.positions[[row for _, (_, row) in self.order]]
-        if problem.root.homes is not None:
-            used = np.concatenate([used, problem.root.homes])
+        if problem.root.pods_at is not None:
+            used = np.concatenate([used, problem.root.pods_at])
         for domains in problem.tree.domains[:-1] if used.size else ():
             near -= np.isin(domains[problem.positions[rows]], domains[used])
         liking = problem.options[option].liking
@@ -192,8 +192,8 @@ class Coupled:
         if liking is not None:
             keys.append(-liking[rows])
         keys += self._room_for_all(group, slots, rows)
-        for wish in reversed([wish for wish in self.wishes if group in wish.part.groups]):
-            keys += wish.keys(rows, slots, self._left[group], self._used_by(wish.part))
+        for preference in reversed([preference for preference in self.preferences if group in preference.part.groups]):
+            keys += preference.keys(rows, slots, self._left[group], self._used_by(preference.part))
         if seats := self._seats_left(group):
             keys.append(-np.isin(rows, seats).astype(np.int64))
         return rows[np.lexsort(keys)]
@@ -210,16 +210,16 @@ class Coupled:
                 found.append(-np.minimum(room, wanted)[domains[rows]])
         return found
 
-    def crossed(self, wish: int) -> int:
-        """Domains that a wish's part uses so far."""
-        return self.wishes[wish].crossed(self._used_by(self.wishes[wish].part))
+    def crossed(self, preference: int) -> int:
+        """Domains that a preference's part uses so far."""
+        return self.preferences[preference].crossed(self._used_by(self.preferences[preference].part))
 
     def _used_by(self, part: Part) -> Ints:
         """Positions, in the tree's order, of nodes where pods of the part are."""
         problem = self._problem
         at = [row for _, (option, row) in self.order if problem.options[option].group in part.groups]
         placed = problem.positions[at] if at else np.zeros(0, dtype=np.int64)
-        return placed if part.homes is None else np.concatenate([placed, part.homes])
+        return placed if part.pods_at is None else np.concatenate([placed, part.pods_at])
 
     def _seats_left(self, group: int) -> list[int]:
         """Rows that pods of the group left and that none of them has taken again."""
@@ -239,7 +239,7 @@ class Coupled:
             mask = mask & spread_mask(snapshot, pod)
         return mask
 
-    def _looks(self, row: int) -> tuple[object, ...]:
+    def _signature(self, row: int) -> tuple[object, ...]:
         """Rows that look alike lead to alike results: same room, same labels that any term or level looks at."""
         problem = self._problem
         table, at = problem.snapshot.nodes, int(problem.rows[row])
@@ -273,18 +273,18 @@ class Coupled:
         self.order.pop()
 
 
-class _Wish:
-    """A part's wish to be in few domains of a level: as keys by which rows are sorted, the weightier later."""
+class _PreferredLevel:
+    """A part's preference for few domains of a level: as keys by which rows are sorted, the weightier later."""
 
     def __init__(self, problem: Problem, state: State, part: Part, level: int) -> None:
         self.part = part
         self._domains = problem.tree.domains[level]
         self._positions = problem.positions
         segments = problem.segments(level)
-        weighed = Weighed(problem, state, bounds_for(problem, tuple(part.groups)), 0, problem.size)
-        held = weighed.held(segments)
-        self._enough = segments.ids[weighed.fitting(held)] if weighed.need.size else segments.ids[:0]
-        self.fewest = weighed.fewest_anywhere(level) if weighed.need.size else 0
+        capacity = PartCapacity(problem, state, bounds_for(problem, tuple(part.groups)), 0, problem.size)
+        held = capacity.held(segments)
+        self._enough = segments.ids[capacity.fitting(held)] if capacity.need.size else segments.ids[:0]
+        self.fewest = capacity.fewest_anywhere(level) if capacity.need.size else 0
         """No placement uses fewer domains, by counting alone."""
 
     def crossed(self, used: Ints) -> int:
@@ -316,8 +316,8 @@ class _Wish:
 def closer(problem: Problem, found: Coupled, steps: int) -> Coupled:
     """The placement, or one that uses fewer of the domains that its parts prefer to be few, as far as steps go."""
     most: dict[int, int] = {}
-    for i, wish in enumerate(found.wishes):
-        while found.crossed(i) > wish.fewest and steps > 0:
+    for i, preference in enumerate(found.preferences):
+        while found.crossed(i) > preference.fewest and steps > 0:
             state = State(problem, min(steps, CLOSER_STEPS + CLOSER_STEPS_A_POD * len(found.order)))
             fewer = Coupled(problem, state, {**most, i: found.crossed(i) - 1})
             try:

@@ -11,36 +11,36 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from grove.scheduler.solve.bounds import Bound, Weighed, bounds_for
+from grove.scheduler.solve.bounds import Bound, PartCapacity, bounds_for
 from grove.scheduler.solve.packing import Packing, Slice
 from grove.scheduler.solve.problem import Part, Problem
 from grove.scheduler.solve.state import OutOfSteps, State
 
 MOST_ROWS, PACK_STEPS = 256, 400
 """Domains up to this size are packed when a part is sent there, with so much work; beyond it, counting must do."""
-WISH_STEPS = 300
-"""Work allowed for finding out whether one more wish can be granted."""
+PREFERENCE_STEPS = 300
+"""Work allowed for finding out whether one more preference can be granted."""
 
 Found = list[tuple[int, int, int]]
 """(option, candidate row, pods)."""
 
 
 def exact_placement(
-    problem: Problem, state: State, part: Part, run: Slice, level: int, wishes: Collection[Part] = ()
+    problem: Problem, state: State, part: Part, run: Slice, level: int, preferring: Collection[Part] = ()
 ) -> Found | None:
     """A placement of the part's core in the run, beside what the state holds already; None if there is none.
 
-    The run is one domain of `level`, so requirements no narrower than that hold by themselves. Parts among `wishes`
+    The run is one domain of `level`, so requirements no narrower than that hold by themselves. Parts among `preferring`
     are held to the level they only prefer. May raise OutOfSteps.
     """
-    return _Exact(problem, state, part, run, level, wishes).solve()
+    return _Exact(problem, state, part, run, level, preferring).solve()
 
 
-def wishes_granted(problem: Problem, state: State, wishes: Iterable[Part]) -> Found | None:
-    """A placement that grants as many of the wishes to be in one domain as can be, in their order; None if none can."""
+def preferences_granted(problem: Problem, state: State, preferring: Iterable[Part]) -> Found | None:
+    """A placement that grants as many of the preferences for one domain as can be, in their order; None if none can."""
     granted: list[Part] = []
     best: Found | None = None
-    for part in wishes:
+    for part in preferring:
         below = (inner for inner in part.walk() if inner is not part)
         if part.pinned_domains is not None or any(0 <= inner.required_level <= part.preferred_level for inner in below):
             continue
@@ -51,7 +51,7 @@ def wishes_granted(problem: Problem, state: State, wishes: Iterable[Part]) -> Fo
         ):
             continue  # it is in one domain because all around it is
         try:
-            with state.allowed(WISH_STEPS):
+            with state.allowed(PREFERENCE_STEPS):
                 found = exact_placement(problem, state, problem.root, (0, problem.size), -1, [*granted, part])
         except OutOfSteps:
             continue
@@ -63,14 +63,14 @@ def wishes_granted(problem: Problem, state: State, wishes: Iterable[Part]) -> Fo
 
 class _Exact:
     def __init__(
-        self, problem: Problem, state: State, root: Part, run: Slice, level: int, wishes: Collection[Part]
+        self, problem: Problem, state: State, root: Part, run: Slice, level: int, preferring: Collection[Part]
     ) -> None:
         self._problem, self._state, self._run, self._level = problem, state, run, level
-        self._wished = {id(part) for part in wishes}
+        self._preferring = {id(part) for part in preferring}
         self._chosen: dict[int, Slice] = {}
         self._parts: list[tuple[Part, int]] = []
         """Parts with a requirement, each with the index of the nearest one above it (-1: none)."""
-        self._home: dict[int, int] = {}
+        self._constraint_of: dict[int, int] = {}
         """Group to the index of the nearest constrained part above or at it."""
         self._collect(root, -1)
         self._pinned = any(part.pinned_domains is not None for part, _ in self._parts)
@@ -86,12 +86,12 @@ class _Exact:
             self._parts.append((part, above))
             above = len(self._parts) - 1
         if part.is_leaf:
-            self._home[part.groups[0]] = above
+            self._constraint_of[part.groups[0]] = above
         for child in part.children:
             self._collect(child, above)
 
     def _level_of(self, part: Part) -> int:
-        return max(part.required_level, part.preferred_level) if id(part) in self._wished else part.required_level
+        return max(part.required_level, part.preferred_level) if id(part) in self._preferring else part.required_level
 
     def _holds_anyway(self, part: Part) -> bool:
         """Whether one pod is all there is to place, wherever it goes: alone it is in one domain."""
@@ -104,13 +104,13 @@ class _Exact:
     def solve(self) -> Found | None:
         at = self._hardest()
         if at < 0:
-            return Packing(self._problem, self._state, self._slices(self._home, self._run)).solve()
+            return Packing(self._problem, self._state, self._slices(self._constraint_of, self._run)).solve()
         tried: set[object] = set()
         for run in self._runs_for(at):
-            looks = run if self._pinned else self._looks(at, run)
-            if looks in tried:
+            signature = run if self._pinned else self._signature(at, run)
+            if signature in tried:
                 continue
-            tried.add(looks)
+            tried.add(signature)
             self._state.spend(run[1] - run[0])
             self._chosen[at] = run
             if self._may_hold(at):
@@ -134,25 +134,25 @@ class _Exact:
         if found is None:
             domains = self._problem.segments(self._level_of(part)).inside(*outer)
             self._state.spend(outer[1] - outer[0])
-            weighed = Weighed(self._problem, self._state, self._bounds_for(tuple(part.groups)), *outer)
-            held = weighed.held(domains)
-            fits = weighed.fitting(held)
+            capacity = PartCapacity(self._problem, self._state, self._bounds_for(tuple(part.groups)), *outer)
+            held = capacity.held(domains)
+            fits = capacity.fitting(held)
             if part.pinned_domains is not None:
                 fits = fits[np.isin(domains.ids[fits], sorted(part.pinned_domains))]
             if 0 <= part.required_level < self._level_of(part):
-                # Held to a wish that is narrower than its requirement: a host may be outside every rack.
+                # Held to a preference that is narrower than its requirement: a host may be outside every rack.
                 positions = self._problem.positions[domains.starts[fits]]
                 fits = fits[self._problem.tree.domains[part.required_level][positions] >= 0]
             if fits.size > 1:
-                fits = fits[(-held[weighed.scarce(held), fits]).argsort(kind="stable")]
+                fits = fits[(-held[capacity.scarce(held), fits]).argsort(kind="stable")]
             found = list(zip(domains.starts[fits].tolist(), domains.ends[fits].tolist(), strict=True))
             self._candidates[at, outer] = found
         return found
 
-    def _looks(self, at: int, run: Slice) -> object:
+    def _signature(self, at: int, run: Slice) -> object:
         """Equal for domains that can be exchanged: alike, and the same parts have been sent to the same inner ones."""
         here = tuple((i, low - run[0]) for i, (low, high) in self._chosen.items() if run[0] <= low and high <= run[1])
-        return (self._state.looks(*run, self._level_of(self._parts[at][0]), self._levels), here)
+        return (self._state.domain_signature(*run, self._level_of(self._parts[at][0]), self._levels), here)
 
     def _may_hold(self, at: int) -> bool:
         """Whether every chosen run around the new one has room for all that is confined to it by now."""
@@ -164,7 +164,7 @@ class _Exact:
         """Groups that are kept inside the run by now, with the part that keeps them."""
         inside = [i for i, (low, high) in self._chosen.items() if run[0] <= low and high <= run[1]]
         groups = {g for i in inside for g in self._parts[i][0].groups}
-        return {g: home for g, home in self._home.items() if g in groups}
+        return {g: at for g, at in self._constraint_of.items() if g in groups}
 
     def _counts(self, run: Slice) -> bool:
         bounds = self._bounds_for(tuple(sorted(self._confined(run))))
@@ -188,13 +188,13 @@ class _Exact:
             self._packs[key] = found
         return found
 
-    def _slices(self, homes: dict[int, int], run: Slice) -> dict[int, Slice]:
+    def _slices(self, constraints: dict[int, int], run: Slice) -> dict[int, Slice]:
         """Each group's run: that of the nearest part above it that has one inside this run."""
         found: dict[int, Slice] = {}
-        for group, home in homes.items():
-            while home >= 0 and home not in self._chosen:
-                home = self._parts[home][1]
-            slice_ = self._chosen[home] if home >= 0 else run
+        for group, at in constraints.items():
+            while at >= 0 and at not in self._chosen:
+                at = self._parts[at][1]
+            slice_ = self._chosen[at] if at >= 0 else run
             found[group] = slice_ if run[0] <= slice_[0] and slice_[1] <= run[1] else run
         return found
 

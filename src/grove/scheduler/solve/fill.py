@@ -90,11 +90,11 @@ def _fill(state: State, option: int, slots: Ints, count: int, low: int, high: in
 def _nearest_first(state: State, option: int, slots: Ints, low: int, high: int, level: int) -> Iterator[Ints]:
     """The slots, split by how near the rows are to where pods of the group run."""
     problem = state.problem
-    homes = problem.groups[problem.options[option].group].homes
-    if homes is not None:
+    pods_at = problem.groups[problem.options[option].group].pods_at
+    if pods_at is not None:
         for inner in range(problem.tree.host_level - 1, level, -1):
             domains = problem.tree.domains[inner]
-            near: Ints = slots * np.isin(domains[problem.positions[low:high]], domains[homes])
+            near: Ints = slots * np.isin(domains[problem.positions[low:high]], domains[pods_at])
             if near.any():
                 yield near.copy()
                 slots = slots - near
@@ -227,32 +227,32 @@ def place_surplus(problem: Problem, state: State) -> None:
 
 def _visit(problem: Problem, state: State, part: Part, open_rows: Mask) -> None:
     if part.required_level >= 0:
-        open_rows = open_rows & _home_rows(problem, state, part, open_rows)
+        open_rows = open_rows & _domain_rows(problem, state, part, open_rows)
     if part.is_leaf and part.groups:
         _fill_near(problem, state, part.groups[0], open_rows)
     for child in part.children:
         _visit(problem, state, child, open_rows)
 
 
-def _home_rows(problem: Problem, state: State, part: Part, open_rows: Mask) -> Mask:
+def _domain_rows(problem: Problem, state: State, part: Part, open_rows: Mask) -> Mask:
     """Rows of the one domain the part is in, or may still go to: of several, the one with the most room for it."""
     segments = problem.segments(part.required_level)
     placed = [at for option, at, _ in state.placed if problem.options[option].group in part.groups]
     if placed:
         # Core pods are together, so the first one tells the domain.
-        homes = segments.starts.searchsorted(placed[0][:1], side="right") - 1
+        domains = segments.starts.searchsorted(placed[0][:1], side="right") - 1
     elif part.pinned_domains is not None:
-        homes = np.isin(segments.ids, sorted(part.pinned_domains)).nonzero()[0]
+        domains = np.isin(segments.ids, sorted(part.pinned_domains)).nonzero()[0]
     else:
-        homes = np.arange(segments.ids.size)
+        domains = np.arange(segments.ids.size)
     mask = np.zeros(problem.size, dtype=np.bool_)
-    if homes.size:
+    if domains.size:
         room = np.zeros(problem.size, dtype=np.int64)
         for o in (o for g in part.groups for o in problem.groups[g].options):
             room += state.room(o, 0, problem.size) * open_rows
         running = running_sum(room)
-        home = homes[np.argmax(running[segments.ends[homes]] - running[segments.starts[homes]])]
-        mask[segments.starts[home] : segments.ends[home]] = True
+        chosen = domains[np.argmax(running[segments.ends[domains]] - running[segments.starts[domains]])]
+        mask[segments.starts[chosen] : segments.ends[chosen]] = True
     return mask
 
 

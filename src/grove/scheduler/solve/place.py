@@ -22,14 +22,14 @@ from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import BUDGET_ENDED, NO_DOMAIN, NO_NODE, NO_PACKING, NO_ROOM, PINNED, Reason
-from grove.scheduler.solve.bounds import Weighed, bounds_for
+from grove.scheduler.solve.bounds import PartCapacity, bounds_for
 from grove.scheduler.solve.coupled import Coupled, closer
-from grove.scheduler.solve.exact import exact_placement, wishes_granted
+from grove.scheduler.solve.exact import exact_placement, preferences_granted
 from grove.scheduler.solve.fill import place_surplus
 from grove.scheduler.solve.problem import Part, Problem, state_problem
 from grove.scheduler.solve.score import placement_score
 from grove.scheduler.solve.search import Order, Run, Search
-from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State, take_time
+from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State, raise_if_limited
 
 QUICK_STEPS, LONG_STEPS = 440, 800
 """Steps for a good placement: before it is known whether any exists, and after."""
@@ -123,7 +123,7 @@ def _whole(problem: Problem, budget: Budget) -> State | None:
     if not surplus or problem.cost is not None or not (problem.root.need or problem.is_new):
         return None
     with problem.surplus_needed():
-        if not Weighed(
+        if not PartCapacity(
             problem, State(problem, 1), bounds_for(problem, tuple(problem.root.groups)), 0, problem.size
         ).is_enough:
             return None
@@ -171,19 +171,19 @@ def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded:
             return state
         opinion = None
         if budget.referee is not None:
-            take_time()
+            raise_if_limited()
             opinion = budget.referee.ask(problem)
         if opinion is None or not opinion.proven:
             return NoFit(problem.gang.name, _ended(problem), False, problem.steps_used, problem.snapshot.version)
         found = opinion.found
     if found is None:
         return NoFit(problem.gang.name, Reason(NO_PACKING), True, problem.steps_used, problem.snapshot.version)
-    if wishes := problem.root.preferring():
+    if preferring := problem.root.preferring():
         # It fits, but the exact search does not care how close: the long way to a good placement is worth a try.
         state = close_placement(problem, long, budget.steps - problem.steps_used, is_known_to_fit=True)
         if state is not None:
             return state
-        found = wishes_granted(problem, exact, wishes) or found
+        found = preferences_granted(problem, exact, preferring) or found
     exact.put_all(found)
     return exact
 
@@ -194,10 +194,10 @@ def _leave_scattered_seats(problem: Problem) -> None:
         return
     for part in problem.root.preferring() or [problem.root]:
         level = part.preferred_level if part.preferred_level >= 0 else problem.tree.host_level - 1
-        if part.homes is None or part.has_running_pods or level < 0:
+        if part.pods_at is None or part.has_running_pods or level < 0:
             continue
         bounds = bounds_for(problem, tuple(part.groups))
-        if Weighed(problem, State(problem, 1), bounds, 0, problem.size).is_scattered(part.homes, level):
+        if PartCapacity(problem, State(problem, 1), bounds, 0, problem.size).is_scattered(part.pods_at, level):
             for g in part.groups:
                 problem.groups[g].seats = {}
 
@@ -210,13 +210,13 @@ def _refusal(problem: Problem, closed: Collection[str]) -> NoFit | None:
     while parts:
         part = parts.pop()
         parts += [child for child in part.children if child.need > 0]
-        weighed = Weighed(problem, state, bounds_for(problem, tuple(part.groups)), 0, problem.size)
-        if part is problem.root and not weighed.is_enough:
+        capacity = PartCapacity(problem, state, bounds_for(problem, tuple(part.groups)), 0, problem.size)
+        if part is problem.root and not capacity.is_enough:
             return NoFit(gang.name, room_reason(NO_ROOM, snapshot, gang, closed), True, version=snapshot.version)
         if part.required_level < 0:
             continue
         segments = problem.segments(part.required_level)
-        fits = weighed.fitting(weighed.held(segments))
+        fits = capacity.fitting(capacity.held(segments))
         if part.pinned_domains is not None and not np.isin(segments.ids[fits], sorted(part.pinned_domains)).any():
             return NoFit(gang.name, Reason(PINNED, part.name), True, version=snapshot.version)
         if fits.size == 0:
@@ -285,8 +285,8 @@ def close_placement(problem: Problem, steps: int, most: int, *, is_known_to_fit:
     `steps` is the work allowed for one order, `most` for all of them.
     If the first order fails the others mostly do too; they are tried only when it is known that there is a placement.
     """
-    wishes = problem.root.preferring()
-    turns = ORDERS if wishes and len(problem.root.groups) > 1 else ORDERS[:1]
+    preferring = problem.root.preferring()
+    turns = ORDERS if preferring and len(problem.root.groups) > 1 else ORDERS[:1]
     everything = Run(0, problem.size, -1)
     best: State | None = None
     fewest = bound = 0
@@ -305,11 +305,13 @@ def close_placement(problem: Problem, steps: int, most: int, *, is_known_to_fit:
         if len(turns) == 1:
             return state if placed else None
         if placed:
-            crossed = sum(_crossed(problem, state, part) for part in wishes)
+            crossed = sum(_crossed(problem, state, part) for part in preferring)
             if best is None:
                 # Measured on the free amounts before anything was placed: no order can do better.
                 fresh = Search(problem, State(problem, steps), order)
-                bound = sum(fresh.weigh(part, everything).fewest_anywhere(part.preferred_level) for part in wishes)
+                bound = sum(
+                    fresh.capacity(part, everything).fewest_anywhere(part.preferred_level) for part in preferring
+                )
                 # A better order should be found about as fast as the first one was; more is not worth it.
                 allowed = min(steps, 50 + 2 * state.steps_used)
             if best is None or crossed < fewest:

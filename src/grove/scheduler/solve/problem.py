@@ -49,7 +49,7 @@ class Group:
     options: list[int] = field(default_factory=list)
     seats: dict[int, int] = field(default_factory=dict)
     """Candidate rows that pods of the group left, and how many did."""
-    homes: Ints | None = None
+    pods_at: Ints | None = None
     """Positions, in the tree's order, of nodes where pods of the group run."""
     bound: int = 0
     standing: tuple[tuple[Shape, int], ...] = ()
@@ -71,7 +71,7 @@ class Part:
     need: int
     pinned_domains: frozenset[int] | None = None
     """Domains at `required_level` that running pods pin it to."""
-    homes: Ints | None = None
+    pods_at: Ints | None = None
     """Positions, in the tree's order, of nodes where its pods run or ran; those of the part around it if it has none.
     None if all around it is new."""
     has_running_pods: bool = False
@@ -255,8 +255,8 @@ def _add_groups(problem: Problem, closed: Collection[str], free: Ints | None, co
     amounts: list[tuple[tuple[int, int], ...]] = []
     for index, group in enumerate(gang.groups()):
         classes = relations.classes(group.pods)
-        homes = positions_of(problem, group.bound) if group.bound else None
-        entry = Group(group.name, group.need, classes, homes=homes, bound=len(group.bound), standing=group.standing)
+        pods_at = positions_of(problem, group.bound) if group.bound else None
+        entry = Group(group.name, group.need, classes, pods_at=pods_at, bound=len(group.bound), standing=group.standing)
         problem.groups.append(entry)
         for kind, pods in enumerate(classes):
             shape = pods[0].shape
@@ -336,16 +336,16 @@ def _part(
     inner = max(level, above)
     children: list[Part] = []
     bound: tuple[str, ...] = ()
-    homes = around
+    pods_at = around
     if not problem.is_new:
         leaves = list(leaves_of(part))
         bound = tuple(node for leaf in leaves for node in leaf.bound)
         own = positions_of(problem, (*bound, *(node for leaf in leaves for node in leaf.seats)))
-        homes = around if own is None else own
+        pods_at = around if own is None else own
     if isinstance(part, PodGroup):
         groups = [next_group()]
     else:
-        children = [_part(problem, child, next_group, inner, homes) for child in part.children]
+        children = [_part(problem, child, next_group, inner, pods_at) for child in part.children]
         groups = [g for child in children for g in child.groups]
     need = sum(problem.groups[g].need for g in groups)
     pins = None if stated is None else _pinned(problem, bound, stated)
@@ -353,7 +353,7 @@ def _part(
         _confine(problem, groups, stated, pins)
     return Part(
         part.name, level, -1 if prefer is None or prefer <= inner else prefer, children, groups, need,
-        pins if level >= 0 else None, homes, bool(bound),
+        pins if level >= 0 else None, pods_at, bool(bound),
     )  # fmt: skip
 
 

@@ -132,11 +132,11 @@ def opinion(asked: Question) -> Opinion:
                 model.add(on[o][row] == 0).only_enforce_if(either)
                 model.add(on[other][row] == 0).only_enforce_if(~either)
     for groups, domains, allowed in asked.parts:
-        home = {domain: model.new_bool_var("") for domain in allowed}
-        model.add_exactly_one(home.values())
+        chosen = {domain: model.new_bool_var("") for domain in allowed}
+        model.add_exactly_one(chosen.values())
         for o, (group, *_, most) in enumerate(asked.options):
             for row, count in on[o].items() if group in groups else ():
-                inside = home.get(int(domains[row]))
+                inside = chosen.get(int(domains[row]))
                 model.add(count <= (0 if inside is None else int(most[row]) * inside))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers, solver.parameters.random_seed = 1, 1

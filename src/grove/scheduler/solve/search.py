@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
-from grove.scheduler.solve.bounds import Bound, Weighed, bounds_for, domain_sets, headroom_sums, liking
+from grove.scheduler.solve.bounds import Bound, PartCapacity, bounds_for, domain_sets, headroom_sums, liking
 from grove.scheduler.solve.exact import exact_placement
 from grove.scheduler.solve.fill import fill_group
 from grove.scheduler.solve.problem import Part, Problem, Segments
@@ -49,7 +49,7 @@ class Search:
         self._pinned = any(part.pinned_domains is not None for part in parts)
         self._levels = sorted({level for part in parts for level in (part.required_level, part.preferred_level)} - {-1})
         self._headroom = headroom_sums(problem)
-        self._has_wishes = any(option.liking is not None for option in problem.options)
+        self._has_scores = any(option.liking is not None for option in problem.options)
 
     def ways(self, part: Part, run: Run) -> Iterator[None]:
         """Each yield leaves the part placed inside the run; the next step undoes it."""
@@ -58,17 +58,17 @@ class Search:
         elif part.required_level > run.level:
             for inner in self._domains(part, run):
                 yield from self._inside(part, inner)
-        elif part.required_level < 0 or self._is_home(part, run):
+        elif part.required_level < 0 or self._is_inside(part, run):
             yield from self._inside(part, run)
 
-    def weigh(self, part: Part, run: Run) -> Weighed:
+    def capacity(self, part: Part, run: Run) -> PartCapacity:
         self._state.spend(run.high - run.low)
         key = tuple(part.groups)
         if key not in self._bounds:
             self._bounds[key] = bounds_for(self._problem, key)
-        return Weighed(self._problem, self._state, self._bounds[key], run.low, run.high)
+        return PartCapacity(self._problem, self._state, self._bounds[key], run.low, run.high)
 
-    def _is_home(self, part: Part, run: Run) -> bool:
+    def _is_inside(self, part: Part, run: Run) -> bool:
         """Whether a run narrower than the part's level lies in a domain of that level, and in the right one."""
         domain = int(self._problem.tree.domains[part.required_level][self._problem.positions[run.low]])
         return domain >= 0 and (part.pinned_domains is None or domain in part.pinned_domains)
@@ -78,28 +78,28 @@ class Search:
         domains = self._problem.segments(part.required_level).inside(run.low, run.high)
         if domains.size == 0:
             return
-        weighed = self.weigh(part, run)
-        held = weighed.held(domains)
-        chosen = weighed.fitting(held)
+        capacity = self.capacity(part, run)
+        held = capacity.held(domains)
+        chosen = capacity.fitting(held)
         if part.pinned_domains is not None:
             chosen = chosen[np.isin(domains.ids[chosen], sorted(part.pinned_domains))]
         if chosen.size > 1:
-            chosen = chosen[self._ranking(part, run, weighed, held[:, chosen], domains.only(chosen))]
+            chosen = chosen[self._ranking(part, run, capacity, held[:, chosen], domains.only(chosen))]
         tried: set[object] = set()
         for low, high in zip(domains.starts[chosen].tolist(), domains.ends[chosen].tolist(), strict=True):
             if chosen.size > 1 and not self._pinned:
-                looks = self._state.looks(low, high, part.required_level, self._levels)
-                if looks in tried:
+                signature = self._state.domain_signature(low, high, part.required_level, self._levels)
+                if signature in tried:
                     continue
-                tried.add(looks)
+                tried.add(signature)
             yield Run(low, high, part.required_level)
 
-    def _ranking(self, part: Part, run: Run, weighed: Weighed, held: Ints, domains: Segments) -> Ints:
+    def _ranking(self, part: Part, run: Run, capacity: PartCapacity, held: Ints, domains: Segments) -> Ints:
         """Cheapest to empty (preemption), where it was before, fewest preferred domains, room for what will join, best
         liked, tightest."""
-        scarce = weighed.scarce(held)
+        scarce = capacity.scarce(held)
         keys: list[Ints] = [held[scarce]]
-        if self._has_wishes:
+        if self._has_scores:
             keys.append(-self._liking(part, run, domains))
         if part is self._problem.root and self._headroom:
             keys.append(self._lacks_headroom(domains))
@@ -108,14 +108,14 @@ class Search:
         crossed = np.zeros(domains.size, dtype=np.int64)
         for inner in part.preferring():
             if inner.preferred_level > part.required_level:
-                scale = weighed if inner is part else self.weigh(inner, run)
+                scale = capacity if inner is part else self.capacity(inner, run)
                 crossed += scale.fewest(inner.preferred_level, domains)
         keys.append(crossed)
-        if part.homes is not None and part.pinned_domains is None:
-            kept = np.isin(domains.ids, self._problem.tree.domains[part.required_level][part.homes])
+        if part.pods_at is not None and part.pinned_domains is None:
+            kept = np.isin(domains.ids, self._problem.tree.domains[part.required_level][part.pods_at])
             keys.append(-kept.astype(np.int64))
         if self._problem.cost is not None:
-            keys.append(weighed.costs(scarce, domains))
+            keys.append(capacity.costs(scarce, domains))
         return np.lexsort(keys)
 
     def _liking(self, part: Part, run: Run, domains: Segments) -> Ints:
@@ -146,15 +146,15 @@ class Search:
     def _inside(self, part: Part, run: Run) -> Iterator[None]:
         """Ways to place the part in the run, first those that honour its preferred level."""
         if self._problem.gang.strategy == "pack" and self._problem.cost is None:
-            if part.homes is not None:
-                yield from self._at_home(part, run, part.homes)
+            if part.pods_at is not None:
+                yield from self._near_own_pods(part, run, part.pods_at)
             if part.preferred_level > run.level:
                 yield from self._preferring(part, run)
             elif sum(child.need > 0 for child in part.children) > 1:
                 yield from self._together(part, run)
         yield from self._settled(part, run)
 
-    def _at_home(self, part: Part, run: Run, homes: Ints) -> Iterator[None]:
+    def _near_own_pods(self, part: Part, run: Run, pods_at: Ints) -> Iterator[None]:
         """Ways beside the part's own pods: in the domains they are in, else with few others, as near as can be.
 
         Measured at the level it prefers or, without a preference, at the narrowest above the host.
@@ -164,26 +164,26 @@ class Search:
         if level <= run.level:
             return
         domains = problem.segments(level).inside(run.low, run.high)
-        home = np.isin(domains.ids, tree.domains[level][homes])
-        weighed = self.weigh(part, run)
-        if not part.has_running_pods and weighed.is_scattered(homes, level):
+        own = np.isin(domains.ids, tree.domains[level][pods_at])
+        capacity = self.capacity(part, run)
+        if not part.has_running_pods and capacity.is_scattered(pods_at, level):
             return
-        held = weighed.held(domains)
-        missing = weighed.need - held[:, home].sum(axis=1)
+        held = capacity.held(domains)
+        missing = capacity.need - held[:, own].sum(axis=1)
         if (missing <= 0).all():
-            yield from self._in_domains(part, self._around(run, level, domains.only(home)), domains.only(home))
-            missing = np.minimum(weighed.need, 1)  # there is room by every count, and one more domain may help
+            yield from self._in_domains(part, self._around(run, level, domains.only(own)), domains.only(own))
+            missing = np.minimum(capacity.need, 1)  # there is room by every count, and one more domain may help
         here = problem.positions[run.low : run.high]
         for outer in range(level - 1, run.level - 1, -1):
             around = np.zeros(problem.size, dtype=np.bool_)
             around[run.low : run.high] = outer == run.level or np.isin(
-                tree.domains[outer][here], tree.domains[outer][homes]
+                tree.domains[outer][here], tree.domains[outer][pods_at]
             )
-            others = (~home & around[domains.starts]).nonzero()[0]
+            others = (~own & around[domains.starts]).nonzero()[0]
             if (held[:, others].sum(axis=1) >= missing).all():
-                self._state.spend(SCOPE_STEPS * weighed.need.size * ROWS_A_STEP)
+                self._state.spend(SCOPE_STEPS * capacity.need.size * ROWS_A_STEP)
                 for chosen in domain_sets(held[:, others], np.maximum(missing, 0)):
-                    both = domains.only(np.union1d(home.nonzero()[0], others[chosen]))
+                    both = domains.only(np.union1d(own.nonzero()[0], others[chosen]))
                     yield from self._in_domains(part, self._around(run, level, both), both)
             elif outer > run.level and (tree.domains[level][here][around[run.low : run.high]] < 0).any():
                 yield from self._opened(part, run, around)  # with nodes that are near and in no such domain
@@ -245,34 +245,34 @@ class Search:
         domains = self._problem.segments(level).inside(run.low, run.high)
         if domains.size == 0:
             return
-        weighed = self.weigh(part, run)
-        held = weighed.held(domains)
-        fits = weighed.fitting(held)
-        scarce = weighed.scarce(held)
-        option = self._problem.groups[weighed.bounds[scarce].groups[0]].options[0]
+        capacity = self.capacity(part, run)
+        held = capacity.held(domains)
+        fits = capacity.fitting(held)
+        scarce = capacity.scarce(held)
+        option = self._problem.groups[capacity.bounds[scarce].groups[0]].options[0]
         domains = domains.only(fits)
         free = running_sum(self._state.room(option, run.low, run.high))
         now = free[domains.ends - run.low] - free[domains.starts - run.low]
         whole = self._problem.idle_in(option, level, domains) <= now
         keys = [held[scarce, fits], whole]
-        if self._has_wishes:
+        if self._has_scores:
             keys.append(-self._liking(part, run, domains))
         for i in np.lexsort(keys):
             yield Run(int(domains.starts[i]), int(domains.ends[i]), level)
 
     def _preferring(self, part: Part, run: Run) -> Iterator[None]:
         """Ways that cross few domains of the preferred level: in one if possible, else in a small set of them."""
-        weighed = self.weigh(part, run)
-        for scope in self._scopes(part, run, weighed):
+        capacity = self.capacity(part, run)
+        for scope in self._scopes(part, run, capacity):
             if scope.level == part.preferred_level:
                 yield from self._packed(part, scope)
                 continue
             domains = self._problem.segments(part.preferred_level).inside(scope.low, scope.high)
-            self._state.spend(SCOPE_STEPS * weighed.need.size * ROWS_A_STEP)
-            for chosen in domain_sets(weighed.held(domains), weighed.need):
+            self._state.spend(SCOPE_STEPS * capacity.need.size * ROWS_A_STEP)
+            for chosen in domain_sets(capacity.held(domains), capacity.need):
                 yield from self._in_domains(part, scope, domains.only(chosen))
 
-    def _scopes(self, part: Part, run: Run, weighed: Weighed) -> list[Run]:
+    def _scopes(self, part: Part, run: Run, capacity: PartCapacity) -> list[Run]:
         """Domains of all levels down to the preferred one, those first in which fewest preferred domains are needed.
 
         Among equals the narrower level goes first, then the one that is liked better, then the tighter domain.
@@ -281,17 +281,17 @@ class Search:
         self._state.spend(SCOPE_STEPS * (part.preferred_level - run.level) * ROWS_A_STEP)
         for level in range(part.preferred_level, run.level - 1, -1):
             domains = self._problem.segments(level).inside(run.low, run.high)
-            held = weighed.held(domains)
-            fits = weighed.fitting(held)
+            held = capacity.held(domains)
+            fits = capacity.fitting(held)
             if fits.size == 0:
                 continue
-            room = held[weighed.scarce(held), fits]
+            room = held[capacity.scarce(held), fits]
             domains = domains.only(fits)
-            fewest = weighed.fewest(part.preferred_level, domains)
-            loath = -self._liking(part, run, domains) if self._has_wishes else np.zeros_like(fewest)
+            fewest = capacity.fewest(part.preferred_level, domains)
+            disliked = -self._liking(part, run, domains) if self._has_scores else np.zeros_like(fewest)
             found += [
-                (int(fewest[i]), -level, int(loath[i]), int(room[i]), int(domains.starts[i]), int(domains.ends[i]))
-                for i in np.lexsort((room, loath, fewest))[:MOST_SCOPES]
+                (int(fewest[i]), -level, int(disliked[i]), int(room[i]), int(domains.starts[i]), int(domains.ends[i]))
+                for i in np.lexsort((room, disliked, fewest))[:MOST_SCOPES]
             ]
         return [Run(low, high, -level) for _, level, _, _, low, high in sorted(found)[:MOST_SCOPES]]
 
@@ -314,7 +314,7 @@ class Search:
             found = True
             yield
         broader = (inner for inner in part.walk() if 0 <= inner.required_level <= run.level and inner.need > 0)
-        if found or len(part.groups) < 2 or not all(self._is_home(inner, run) for inner in broader):
+        if found or len(part.groups) < 2 or not all(self._is_inside(inner, run) for inner in broader):
             return
         state = self._state
         mark = len(state.placed)

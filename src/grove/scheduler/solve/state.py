@@ -26,26 +26,26 @@ class TakesLong(Exception):
     """The decision takes more steps than whoever asked can wait for where it asked; nothing is decided."""
 
 
-class _Patience(threading.local):
+class _ThreadLimit(threading.local):
     steps: float = float("inf")
 
 
-_patience = _Patience()
+_limit = _ThreadLimit()
 
 
 @contextmanager
-def hurried(steps: int) -> Iterator[None]:
+def limited_steps(steps: int) -> Iterator[None]:
     """Decisions inside, in this thread, end with TakesLong after so many steps all told, whatever their budgets."""
-    _patience.steps = steps
+    _limit.steps = steps
     try:
         yield
     finally:
-        _patience.steps = float("inf")
+        _limit.steps = float("inf")
 
 
-def take_time() -> None:
+def raise_if_limited() -> None:
     """Before something that takes seconds and no steps: ends with TakesLong where whoever asked cannot wait."""
-    if _patience.steps < float("inf"):
+    if _limit.steps < float("inf"):
         raise TakesLong
 
 
@@ -71,8 +71,8 @@ class State:
         steps = 1 + rows // ROWS_A_STEP
         self.problem.steps_used += min(steps, self.steps_left)
         self.steps_left -= steps
-        _patience.steps -= steps
-        if _patience.steps < 0:
+        _limit.steps -= steps
+        if _limit.steps < 0:
             raise TakesLong
         if self.steps_left < 0:
             raise OutOfSteps
@@ -155,7 +155,7 @@ class State:
                 placed += [problem.as_chosen(next(source), option).on(node) for _ in range(int(count))]
         return placed
 
-    def looks(self, low: int, high: int, level: int, levels: list[int]) -> tuple[object, ...]:
+    def domain_signature(self, low: int, high: int, level: int, levels: list[int]) -> tuple[object, ...]:
         """Equal for domains of a level that a gang which speaks of these levels could exchange for each other.
 
         They hold the same amounts in the same inner domains and lie in the same outer ones. Two hosts that are alike
