@@ -8,10 +8,11 @@ which keeps trouble in one domain from being rediscovered under every choice for
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import cache, partial
 
 import numpy as np
 
-from grove.scheduler.solve.bounds import Bound, PartCapacity, bounds_for
+from grove.scheduler.solve.bounds import PartCapacity, bounds_for
 from grove.scheduler.solve.packing import Packing, Slice
 from grove.scheduler.solve.problem import Part, Problem
 from grove.scheduler.solve.state import OutOfSteps, State
@@ -75,9 +76,9 @@ class _Exact:
         self._collect(root, -1)
         self._pinned = any(part.pinned_domains is not None for part, _ in self._parts)
         self._levels = sorted({self._level_of(part) for part, _ in self._parts})
-        self._bounds: dict[tuple[int, ...], list[Bound]] = {}
+        self._bounds_for = cache(partial(bounds_for, problem))
         self._candidates: dict[tuple[int, Slice], list[Slice]] = {}
-        self._packs: dict[object, bool] = {}
+        self._packs = cache(partial(_packs, problem, state))
 
     def _collect(self, part: Part, above: int) -> None:
         if part.need == 0:
@@ -176,17 +177,7 @@ class _Exact:
         confined = self._confined(run)
         if run[1] - run[0] > MOST_ROWS or len(confined) < 2:
             return True
-        slices = self._slices(confined, run)
-        key = (run, tuple(sorted(slices.items())))
-        found = self._packs.get(key)
-        if found is None:
-            try:
-                with self._state.allowed(PACK_STEPS):
-                    found = Packing(self._problem, self._state, slices).solve() is not None
-            except OutOfSteps:
-                found = True
-            self._packs[key] = found
-        return found
+        return self._packs(tuple(self._slices(confined, run).items()))
 
     def _slices(self, constraints: dict[int, int], run: Slice) -> dict[int, Slice]:
         """Each group's run: that of the nearest part above it that has one inside this run."""
@@ -198,8 +189,11 @@ class _Exact:
             found[group] = slice_ if run[0] <= slice_[0] and slice_[1] <= run[1] else run
         return found
 
-    def _bounds_for(self, groups: tuple[int, ...]) -> list[Bound]:
-        found = self._bounds.get(groups)
-        if found is None:
-            found = self._bounds[groups] = bounds_for(self._problem, groups)
-        return found
+
+def _packs(problem: Problem, state: State, slices: tuple[tuple[int, Slice], ...]) -> bool:
+    """Whether groups can be packed, each into its slice, with so much work; unknown counts as yes."""
+    try:
+        with state.allowed(PACK_STEPS):
+            return Packing(problem, state, dict(slices)).solve() is not None
+    except OutOfSteps:
+        return True

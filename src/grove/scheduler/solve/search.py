@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
-from grove.scheduler.solve.bounds import Bound, PartCapacity, bounds_for, domain_sets, headroom_sums, liking
+from grove.scheduler.solve.bounds import PartCapacity, bounds_for, domain_sets, headroom_sums, liking
 from grove.scheduler.solve.exact import exact_placement
 from grove.scheduler.solve.fill import fill_group
 from grove.scheduler.solve.problem import Part, Problem, Segments
@@ -44,7 +45,7 @@ class Run:
 class Search:
     def __init__(self, problem: Problem, state: State, order: Order) -> None:
         self._problem, self._state, self._order = problem, state, order
-        self._bounds: dict[tuple[int, ...], list[Bound]] = {}
+        self._bounds_for = cache(partial(bounds_for, problem))
         parts = list(problem.root.walk())
         self._pinned = any(part.pinned_domains is not None for part in parts)
         self._levels = sorted({level for part in parts for level in (part.required_level, part.preferred_level)} - {-1})
@@ -63,10 +64,8 @@ class Search:
 
     def capacity(self, part: Part, run: Run) -> PartCapacity:
         self._state.spend(run.high - run.low)
-        key = tuple(part.groups)
-        if key not in self._bounds:
-            self._bounds[key] = bounds_for(self._problem, key)
-        return PartCapacity(self._problem, self._state, self._bounds[key], run.low, run.high)
+        bounds = self._bounds_for(tuple(part.groups))
+        return PartCapacity(self._problem, self._state, bounds, run.low, run.high)
 
     def _is_inside(self, part: Part, run: Run) -> bool:
         """Whether a run narrower than the part's level lies in a domain of that level, and in the right one."""
