@@ -93,7 +93,7 @@ def closest_domain(snapshot: Snapshot, gang: Gang) -> Reason | None:
     segments = problem.segments(part.required_level)
     if segments.size == 0:
         return None
-    capacity = PartCapacity(problem, State(problem, 1), bounds, 0, problem.size)
+    capacity = PartCapacity(State(problem, 1), bounds, 0, problem.size)
     held, need = capacity.held(segments), capacity.need
     share = np.minimum(held / need[:, None], 1.0)
     best = int(np.lexsort((np.arange(share.shape[1]), -share.sum(axis=0), -share.min(axis=0)))[0])

@@ -123,8 +123,8 @@ MOST_LIKINGS = 32
 
 
 class PartCapacity:
-    def __init__(self, problem: Problem, state: State, bounds: list[Bound], low: int, high: int) -> None:
-        self._problem, self._low, self._high = problem, low, high
+    def __init__(self, state: State, bounds: list[Bound], low: int, high: int) -> None:
+        self._problem, self._low, self._high = state.problem, low, high
         self.bounds = bounds
         self.need = np.array([bound.need for bound in bounds], dtype=np.int64)
         capacities = state.capacities(bounds, low, high)
@@ -186,12 +186,12 @@ class PartCapacity:
         return found
 
 
-def liking(problem: Problem, state: State, groups: Iterable[int], low: int, high: int, domains: Segments) -> Ints:
+def liking(state: State, groups: Iterable[int], low: int, high: int, domains: Segments) -> Ints:
     """How well the groups' pods would like each of these domains of a run: their node preferences met, summed up."""
     found = np.zeros(domains.size, dtype=np.int64)
     for g in groups:
-        group = problem.groups[g]
-        column = problem.options[group.options[0]].liking if group.options else None
+        group = state.problem.groups[g]
+        column = state.problem.options[group.options[0]].liking if group.options else None
         if column is None or group.need == 0:
             continue
         room, column = state.room(group.options[0], low, high), column[low:high]

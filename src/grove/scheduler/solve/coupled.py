@@ -25,7 +25,7 @@ from grove.scheduler.filters.pods import (
 )
 from grove.scheduler.model.facts import PodFacts, PodScope
 from grove.scheduler.solve.bounds import PartCapacity, bounds_for
-from grove.scheduler.solve.problem import Part, Problem
+from grove.scheduler.solve.problem import Part
 from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
 
 LOOK_STEPS = 5
@@ -41,7 +41,8 @@ Chosen = tuple[int, int]
 class Coupled:
     """`most` limits how many domains of its level each preference may use, by its place among `preferences`."""
 
-    def __init__(self, problem: Problem, state: State, most: Mapping[int, int] = {}) -> None:
+    def __init__(self, state: State, most: Mapping[int, int] = {}) -> None:
+        problem = state.problem
         self._problem, self.state, self._most = problem, state, most
         self._scratch = problem.snapshot.copy()
         self._parts = list(problem.root.walk())
@@ -67,7 +68,7 @@ class Coupled:
         narrowest = problem.tree.host_level - 1
         stated = [(part, part.preferred_level) for part in problem.root.preferring()]
         return [
-            _PreferredLevel(problem, self.state, *one)
+            _PreferredLevel(self.state, *one)
             for one in stated or [(problem.root, narrowest)]
             if one[1] > one[0].required_level
         ]
@@ -276,12 +277,12 @@ class Coupled:
 class _PreferredLevel:
     """A part's preference for few domains of a level: as keys by which rows are sorted, the weightier later."""
 
-    def __init__(self, problem: Problem, state: State, part: Part, level: int) -> None:
-        self.part = part
+    def __init__(self, state: State, part: Part, level: int) -> None:
+        problem, self.part = state.problem, part
         self._domains = problem.tree.domains[level]
         self._positions = problem.positions
         segments = problem.segments(level)
-        capacity = PartCapacity(problem, state, bounds_for(problem, tuple(part.groups)), 0, problem.size)
+        capacity = PartCapacity(state, bounds_for(problem, tuple(part.groups)), 0, problem.size)
         held = capacity.held(segments)
         self._enough = segments.ids[capacity.fitting(held)] if capacity.need.size else segments.ids[:0]
         self.fewest = capacity.fewest_anywhere(level) if capacity.need.size else 0
@@ -313,13 +314,13 @@ class _PreferredLevel:
         return [tight, rank]
 
 
-def closer(problem: Problem, found: Coupled, steps: int) -> Coupled:
+def closer(found: Coupled, steps: int) -> Coupled:
     """The placement, or one that uses fewer of the domains that its parts prefer to be few, as far as steps go."""
     most: dict[int, int] = {}
     for i, preference in enumerate(found.preferences):
         while found.crossed(i) > preference.fewest and steps > 0:
-            state = State(problem, min(steps, CLOSER_STEPS + CLOSER_STEPS_A_POD * len(found.order)))
-            fewer = Coupled(problem, state, {**most, i: found.crossed(i) - 1})
+            state = State(found.state.problem, min(steps, CLOSER_STEPS + CLOSER_STEPS_A_POD * len(found.order)))
+            fewer = Coupled(state, {**most, i: found.crossed(i) - 1})
             try:
                 is_solved = fewer.solve()
             except OutOfSteps:

@@ -14,7 +14,7 @@ import numpy as np
 
 from grove.scheduler.solve.bounds import PartCapacity, bounds_for
 from grove.scheduler.solve.packing import Packing, Slice
-from grove.scheduler.solve.problem import Part, Problem
+from grove.scheduler.solve.problem import Part
 from grove.scheduler.solve.state import OutOfSteps, State
 
 MOST_ROWS, PACK_STEPS = 256, 400
@@ -27,18 +27,19 @@ Found = list[tuple[int, int, int]]
 
 
 def exact_placement(
-    problem: Problem, state: State, part: Part, run: Slice, level: int, preferring: Collection[Part] = ()
+    state: State, part: Part, run: Slice, level: int, preferring: Collection[Part] = ()
 ) -> Found | None:
     """A placement of the part's core in the run, beside what the state holds already; None if there is none.
 
     The run is one domain of `level`, so requirements no narrower than that hold by themselves. Parts among `preferring`
     are held to the level they only prefer. May raise OutOfSteps.
     """
-    return _Exact(problem, state, part, run, level, preferring).solve()
+    return _Exact(state, part, run, level, preferring).solve()
 
 
-def preferences_granted(problem: Problem, state: State, preferring: Iterable[Part]) -> Found | None:
+def preferences_granted(state: State, preferring: Iterable[Part]) -> Found | None:
     """A placement that grants as many of the preferences for one domain as can be, in their order; None if none can."""
+    problem = state.problem
     granted: list[Part] = []
     best: Found | None = None
     for part in preferring:
@@ -53,7 +54,7 @@ def preferences_granted(problem: Problem, state: State, preferring: Iterable[Par
             continue  # it is in one domain because all around it is
         try:
             with state.allowed(PREFERENCE_STEPS):
-                found = exact_placement(problem, state, problem.root, (0, problem.size), -1, [*granted, part])
+                found = exact_placement(state, problem.root, (0, problem.size), -1, [*granted, part])
         except OutOfSteps:
             continue
         if found is not None:
@@ -63,9 +64,8 @@ def preferences_granted(problem: Problem, state: State, preferring: Iterable[Par
 
 
 class _Exact:
-    def __init__(
-        self, problem: Problem, state: State, root: Part, run: Slice, level: int, preferring: Collection[Part]
-    ) -> None:
+    def __init__(self, state: State, root: Part, run: Slice, level: int, preferring: Collection[Part]) -> None:
+        problem = state.problem
         self._problem, self._state, self._run, self._level = problem, state, run, level
         self._preferring = {id(part) for part in preferring}
         self._chosen: dict[int, Slice] = {}
@@ -78,7 +78,7 @@ class _Exact:
         self._levels = sorted({self._level_of(part) for part, _ in self._parts})
         self._bounds_for = cache(partial(bounds_for, problem))
         self._candidates: dict[tuple[int, Slice], list[Slice]] = {}
-        self._packs = cache(partial(_packs, problem, state))
+        self._packs = cache(partial(_packs, state))
 
     def _collect(self, part: Part, above: int) -> None:
         if part.need == 0:
@@ -105,7 +105,7 @@ class _Exact:
     def solve(self) -> Found | None:
         at = self._hardest()
         if at < 0:
-            return Packing(self._problem, self._state, self._slices(self._constraint_of, self._run)).solve()
+            return Packing(self._state, self._slices(self._constraint_of, self._run)).solve()
         tried: set[object] = set()
         for run in self._runs_for(at):
             signature = run if self._pinned else self._signature(at, run)
@@ -135,7 +135,7 @@ class _Exact:
         if found is None:
             domains = self._problem.segments(self._level_of(part)).inside(*outer)
             self._state.spend(outer[1] - outer[0])
-            capacity = PartCapacity(self._problem, self._state, self._bounds_for(tuple(part.groups)), *outer)
+            capacity = PartCapacity(self._state, self._bounds_for(tuple(part.groups)), *outer)
             held = capacity.held(domains)
             fits = capacity.fitting(held)
             if part.pinned_domains is not None:
@@ -190,10 +190,10 @@ class _Exact:
         return found
 
 
-def _packs(problem: Problem, state: State, slices: tuple[tuple[int, Slice], ...]) -> bool:
+def _packs(state: State, slices: tuple[tuple[int, Slice], ...]) -> bool:
     """Whether groups can be packed, each into its slice, with so much work; unknown counts as yes."""
     try:
         with state.allowed(PACK_STEPS):
-            return Packing(problem, state, dict(slices)).solve() is not None
+            return Packing(state, dict(slices)).solve() is not None
     except OutOfSteps:
         return True

@@ -218,24 +218,26 @@ def _put(state: State, option: int, start: int, pods: Ints) -> None:
         state.put(option, at + start, pods[at])
 
 
-def place_surplus(problem: Problem, state: State) -> None:
+def place_surplus(state: State) -> None:
     """Puts what fits of every group's remaining pods. Requirements hold for surplus as for the core."""
+    problem = state.problem
     if all(sum(state.taken[g]) >= group.pending for g, group in enumerate(problem.groups)):
         return
-    _visit(problem, state, problem.root, np.ones(problem.size, dtype=np.bool_))
+    _visit(state, problem.root, np.ones(problem.size, dtype=np.bool_))
 
 
-def _visit(problem: Problem, state: State, part: Part, open_rows: Mask) -> None:
+def _visit(state: State, part: Part, open_rows: Mask) -> None:
     if part.required_level >= 0:
-        open_rows = open_rows & _domain_rows(problem, state, part, open_rows)
+        open_rows = open_rows & _domain_rows(state, part, open_rows)
     if part.is_leaf and part.groups:
-        _fill_near(problem, state, part.groups[0], open_rows)
+        _fill_near(state, part.groups[0], open_rows)
     for child in part.children:
-        _visit(problem, state, child, open_rows)
+        _visit(state, child, open_rows)
 
 
-def _domain_rows(problem: Problem, state: State, part: Part, open_rows: Mask) -> Mask:
+def _domain_rows(state: State, part: Part, open_rows: Mask) -> Mask:
     """Rows of the one domain the part is in, or may still go to: of several, the one with the most room for it."""
+    problem = state.problem
     segments = problem.segments(part.required_level)
     placed = [at for option, at, _ in state.placed if problem.options[option].group in part.groups]
     if placed:
@@ -256,7 +258,8 @@ def _domain_rows(problem: Problem, state: State, part: Part, open_rows: Mask) ->
     return mask
 
 
-def _fill_near(problem: Problem, state: State, group: int, open_rows: Mask) -> None:
+def _fill_near(state: State, group: int, open_rows: Mask) -> None:
+    problem = state.problem
     entry = problem.groups[group]
     near: Ints | None = None
     for option in entry.options:
@@ -271,8 +274,8 @@ def _fill_near(problem: Problem, state: State, group: int, open_rows: Mask) -> N
         if wanted == 0 or not slots.any():
             continue
         if near is None:
-            near = 2 * _nearness(problem, _positions_of(problem, state, [group]))
-            near += _nearness(problem, _positions_of(problem, state, problem.root.groups))
+            near = 2 * _nearness(problem, _positions_of(state, [group]))
+            near += _nearness(problem, _positions_of(state, problem.root.groups))
         liking = problem.options[option].liking
         liked = np.zeros_like(slots) if liking is None else -liking
         tight = slots if problem.gang.strategy == "pack" else -slots
@@ -290,9 +293,9 @@ def _nearness(problem: Problem, used: Ints) -> Ints:
     return near
 
 
-def _positions_of(problem: Problem, state: State, groups: list[int]) -> Ints:
+def _positions_of(state: State, groups: list[int]) -> Ints:
     """Where pods of these groups are: placed just now, or bound before, on nodes that may be full."""
-    wanted = set(groups)
+    problem, wanted = state.problem, set(groups)
     found = [problem.positions[at] for option, at, _ in state.placed if problem.options[option].group in wanted]
     bound = [node for g, group in enumerate(problem.gang.groups()) if g in wanted for node in group.bound]
     if (positions := positions_of(problem, bound)) is not None:

@@ -13,7 +13,6 @@ import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints
 from grove.scheduler.filters.fit import PLENTY, room
-from grove.scheduler.solve.problem import Problem
 from grove.scheduler.solve.state import ROWS_A_STEP, State
 
 Slice = tuple[int, int]
@@ -26,7 +25,8 @@ LOOKS_A_STEP = 16
 class Packing:
     """One question. Setting it up goes over its rows one by one, in Python, and may raise OutOfSteps already."""
 
-    def __init__(self, problem: Problem, state: State, slices: dict[int, Slice]) -> None:
+    def __init__(self, state: State, slices: dict[int, Slice]) -> None:
+        problem = state.problem
         self._problem, self._state = problem, state
         rows_seen = max((high - low for low, high in slices.values()), default=0)
         state.spend((10 + rows_seen // 4) * ROWS_A_STEP)

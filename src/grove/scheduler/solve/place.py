@@ -105,13 +105,13 @@ def _place_on(
         return _place_coupled(problem, budget)
     whole = _whole(problem, budget)
     if whole is not None:
-        return _answer(problem, whole, *_core_first(problem, whole.pods()))
+        return _answer(whole, *_core_first(problem, whole.pods()))
     state = _core(problem, budget, closed, bounded=needing > 1)
     if isinstance(state, NoFit):
         return state
     core = sum(map(sum, state.taken))
-    place_surplus(problem, state)
-    return _answer(problem, state, state.pods(), core)
+    place_surplus(state)
+    return _answer(state, state.pods(), core)
 
 
 def _whole(problem: Problem, budget: Budget) -> State | None:
@@ -123,9 +123,8 @@ def _whole(problem: Problem, budget: Budget) -> State | None:
     if not surplus or problem.cost is not None or not (problem.root.need or problem.is_new):
         return None
     with problem.surplus_needed():
-        if not PartCapacity(
-            problem, State(problem, 1), bounds_for(problem, tuple(problem.root.groups)), 0, problem.size
-        ).is_enough:
+        bounds = bounds_for(problem, tuple(problem.root.groups))
+        if not PartCapacity(State(problem, 1), bounds, 0, problem.size).is_enough:
             return None
         if not problem.is_new:
             _leave_scattered_seats(problem)
@@ -164,7 +163,7 @@ def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded:
     exact = State(problem, left - long)
     found: list[tuple[int, int, int]] | None = None
     try:
-        found = exact_placement(problem, exact, problem.root, (0, problem.size), -1)
+        found = exact_placement(exact, problem.root, (0, problem.size), -1)
     except OutOfSteps:
         state = close_placement(problem, long, long)
         if state is not None:
@@ -183,7 +182,7 @@ def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded:
         state = close_placement(problem, long, budget.steps - problem.steps_used, is_known_to_fit=True)
         if state is not None:
             return state
-        found = preferences_granted(problem, exact, preferring) or found
+        found = preferences_granted(exact, preferring) or found
     exact.put_all(found)
     return exact
 
@@ -197,7 +196,7 @@ def _leave_scattered_seats(problem: Problem) -> None:
         if part.pods_at is None or part.has_running_pods or level < 0:
             continue
         bounds = bounds_for(problem, tuple(part.groups))
-        if PartCapacity(problem, State(problem, 1), bounds, 0, problem.size).is_scattered(part.pods_at, level):
+        if PartCapacity(State(problem, 1), bounds, 0, problem.size).is_scattered(part.pods_at, level):
             for g in part.groups:
                 problem.groups[g].seats = {}
 
@@ -210,7 +209,7 @@ def _refusal(problem: Problem, closed: Collection[str]) -> NoFit | None:
     while parts:
         part = parts.pop()
         parts += [child for child in part.children if child.need > 0]
-        capacity = PartCapacity(problem, state, bounds_for(problem, tuple(part.groups)), 0, problem.size)
+        capacity = PartCapacity(state, bounds_for(problem, tuple(part.groups)), 0, problem.size)
         if part is problem.root and not capacity.is_enough:
             return NoFit(gang.name, room_reason(NO_ROOM, snapshot, gang, closed), True, version=snapshot.version)
         if part.required_level < 0:
@@ -232,7 +231,7 @@ def _ended(problem: Problem) -> Reason:
 
 def _place_coupled(problem: Problem, budget: Budget) -> Placement | NoFit:
     state = State(problem, budget.steps)
-    coupled = Coupled(problem, state)
+    coupled = Coupled(state)
     gang, version = problem.gang.name, problem.snapshot.version
     try:
         if problem.root.need > 0 and not coupled.solve():
@@ -240,7 +239,7 @@ def _place_coupled(problem: Problem, budget: Budget) -> Placement | NoFit:
     except OutOfSteps:
         return NoFit(gang, _ended(problem), False, problem.steps_used, version)
     if problem.root.need > 0 and problem.cost is None:
-        coupled = closer(problem, coupled, (budget.steps - problem.steps_used) // 2)
+        coupled = closer(coupled, (budget.steps - problem.steps_used) // 2)
         state = coupled.state
     core = len(coupled.order)
     try:
@@ -250,10 +249,11 @@ def _place_coupled(problem: Problem, budget: Budget) -> Placement | NoFit:
                     break
     except OutOfSteps:
         pass
-    return _answer(problem, state, coupled.pods(), core)
+    return _answer(state, coupled.pods(), core)
 
 
-def _answer(problem: Problem, state: State, pods: list[PodFacts], core: int) -> Placement:
+def _answer(state: State, pods: list[PodFacts], core: int) -> Placement:
+    problem = state.problem
     snapshot, tree, root = problem.snapshot, problem.tree, problem.root
     domain, key = "", ""
     if root.required_level >= 0 and pods:
@@ -262,7 +262,7 @@ def _answer(problem: Problem, state: State, pods: list[PodFacts], core: int) -> 
         domain = snapshot.domain_name(tree, root.required_level, tree.domain_of(row, root.required_level))
     seen = {pod.uid for pod in pods}
     unplaced = tuple(p for g in problem.groups for pods_ in g.classes for p in pods_ if p.uid not in seen)
-    score = placement_score(problem, state)
+    score = placement_score(state)
     return Placement(
         problem.gang.name, tuple(pods), core, score, domain, key, unplaced, problem.steps_used, snapshot.version
     )
@@ -294,7 +294,7 @@ def close_placement(problem: Problem, steps: int, most: int, *, is_known_to_fit:
     until = problem.steps_used + most
     for order in turns:
         state = State(problem, min(allowed, until - problem.steps_used))
-        search = Search(problem, state, order)
+        search = Search(state, order)
         try:
             placed = next(search.ways(problem.root, everything), _END) is not _END
         except OutOfSteps:
@@ -305,10 +305,10 @@ def close_placement(problem: Problem, steps: int, most: int, *, is_known_to_fit:
         if len(turns) == 1:
             return state if placed else None
         if placed:
-            crossed = sum(_crossed(problem, state, part) for part in preferring)
+            crossed = sum(_crossed(state, part) for part in preferring)
             if best is None:
                 # Measured on the free amounts before anything was placed: no order can do better.
-                fresh = Search(problem, State(problem, steps), order)
+                fresh = Search(State(problem, steps), order)
                 bound = sum(
                     fresh.capacity(part, everything).fewest_anywhere(part.preferred_level) for part in preferring
                 )
@@ -321,9 +321,9 @@ def close_placement(problem: Problem, steps: int, most: int, *, is_known_to_fit:
     return best
 
 
-def _crossed(problem: Problem, state: State, part: Part) -> int:
+def _crossed(state: State, part: Part) -> int:
     """Domains of its preferred level that the part uses; a node outside every domain counts as one."""
-    groups = set(part.groups)
+    problem, groups = state.problem, set(part.groups)
     rows = np.concatenate([at for o, at, _ in state.placed if problem.options[o].group in groups])
     domains = problem.tree.domains[part.preferred_level][problem.positions[rows]]
     return int(np.unique(domains[domains >= 0]).size + (domains < 0).sum())

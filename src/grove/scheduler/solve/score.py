@@ -15,18 +15,19 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask, room
 from grove.scheduler.model.facts import HOSTNAME, Shape
 from grove.scheduler.solve.bounds import fewest_needed
-from grove.scheduler.solve.problem import Part, Problem, positions_of
+from grove.scheduler.solve.problem import Part, positions_of
 from grove.scheduler.solve.state import State
 
 
-def placement_score(problem: Problem, state: State) -> float:
+def placement_score(state: State) -> float:
     """Mean over the parts that state a level of fewest possible over used domains, for all pods that then stand.
 
     A gang that states none is measured at the narrowest level above the host.
     """
+    problem = state.problem
     if problem.is_new and len(state.placed) == 1 and state.placed[0][1].size == 1:
         return 1.0  # on one node
-    here = _Standing(problem, state)
+    here = _Standing(state)
     stated = ((part, max(part.required_level, part.preferred_level)) for part in problem.root.walk())
     measured = [(part, level) for part, level in stated if level >= 0 and here.pods(part)]
     if not measured:
@@ -41,8 +42,8 @@ def placement_score(problem: Problem, state: State) -> float:
 class _Standing:
     """Where the pods of each group are once a placement is carried out: those that run, and those just placed."""
 
-    def __init__(self, problem: Problem, state: State) -> None:
-        self._problem = problem
+    def __init__(self, state: State) -> None:
+        problem = self._problem = state.problem
         self._at: list[list[Ints]] = [[] for _ in problem.groups]
         for group, at in zip(problem.gang.groups(), self._at, strict=True):
             if group.bound and (positions := positions_of(problem, group.bound)) is not None:

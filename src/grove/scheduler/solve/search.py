@@ -19,7 +19,7 @@ from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
 from grove.scheduler.solve.bounds import PartCapacity, bounds_for, domain_sets, headroom_sums, liking
 from grove.scheduler.solve.exact import exact_placement
 from grove.scheduler.solve.fill import fill_group
-from grove.scheduler.solve.problem import Part, Problem, Segments
+from grove.scheduler.solve.problem import Part, Segments
 from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
 
 MOST_SCOPES = 8
@@ -43,7 +43,8 @@ class Run:
 
 
 class Search:
-    def __init__(self, problem: Problem, state: State, order: Order) -> None:
+    def __init__(self, state: State, order: Order) -> None:
+        problem = state.problem
         self._problem, self._state, self._order = problem, state, order
         self._bounds_for = cache(partial(bounds_for, problem))
         parts = list(problem.root.walk())
@@ -65,7 +66,7 @@ class Search:
     def capacity(self, part: Part, run: Run) -> PartCapacity:
         self._state.spend(run.high - run.low)
         bounds = self._bounds_for(tuple(part.groups))
-        return PartCapacity(self._problem, self._state, bounds, run.low, run.high)
+        return PartCapacity(self._state, bounds, run.low, run.high)
 
     def _is_inside(self, part: Part, run: Run) -> bool:
         """Whether a run narrower than the part's level lies in a domain of that level, and in the right one."""
@@ -119,7 +120,7 @@ class Search:
 
     def _liking(self, part: Part, run: Run, domains: Segments) -> Ints:
         self._state.spend(len(part.groups) * (run.high - run.low))
-        return liking(self._problem, self._state, part.groups, run.low, run.high, domains)
+        return liking(self._state, part.groups, run.low, run.high, domains)
 
     def _surplus_missing(self, part: Part, run: Run, domains: Segments) -> Ints | None:
         """How many of the part's pods above the minimum each of these domains has no room for; None if it has none."""
@@ -319,7 +320,7 @@ class Search:
         mark = len(state.placed)
         try:
             with state.allowed(EXACT_STEPS):
-                exact = exact_placement(self._problem, state, part, (run.low, run.high), run.level)
+                exact = exact_placement(state, part, (run.low, run.high), run.level)
         except OutOfSteps:
             exact = None
         if exact is not None:
