@@ -14,10 +14,10 @@ import numpy as np
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.meta import find_condition, is_true
-from grove.scheduler.devices.homes import at_homes
+from grove.scheduler.devices.shared_claims import on_nodes
 from grove.scheduler.evict.running import Running
 from grove.scheduler.explain.explanation import Diagnosis, InLine, ScoredGang, explain, scored
-from grove.scheduler.loop.decisions import devices_lacking, shared_lots
+from grove.scheduler.loop.decisions import devices_lacking, shared_claims_of
 from grove.scheduler.loop.nominate import running_units
 from grove.scheduler.loop.trees import gang_order, tree_of
 from grove.scheduler.loop.view import View
@@ -108,15 +108,15 @@ def _gate(turn: Readiness) -> Reason | None:
 
 def at_best_homes(view: View, gang: Gang) -> Gang:
     """The gang as it would be tried first, for explanations."""
-    gang, found = shared_lots(view, gang)
+    gang, found = shared_claims_of(view, gang)
     if not found:
         return gang
     sites = view.claims.sites(view.snapshot, np.ones(view.snapshot.nodes.rows, dtype=np.bool_))
-    homes = next(sites.homes(found), None)
-    if homes is not None:
-        return at_homes(gang, found, homes)
-    lot = sites.lacking(found) or found[0]
-    return gang.with_pods({pod.uid: _blocked(pod, devices_lacking(lot)) for pod in lot.users})
+    nodes = next(sites.choices(found), None)
+    if nodes is not None:
+        return on_nodes(gang, found, nodes)
+    shared = sites.lacking(found) or found[0]
+    return gang.with_pods({pod.uid: _blocked(pod, devices_lacking(shared)) for pod in shared.users})
 
 
 def _blocked(pod: PodFacts, why: str) -> PodFacts:

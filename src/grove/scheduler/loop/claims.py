@@ -21,7 +21,7 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.allot import ClaimsVacancy, Wants, allot, counted, free_amounts, read_wants, set_name
 from grove.scheduler.devices.cel import NotUnderstood
 from grove.scheduler.devices.devices import DEVICES, SHARED, Asked, Device, DeviceId, Inventory, allocated
-from grove.scheduler.devices.homes import Sites
+from grove.scheduler.devices.shared_claims import DeviceNodes
 from grove.scheduler.loop.sources import FollowedSource
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import NodeTerm, NodeTerms, PodFacts, node_terms
@@ -150,7 +150,7 @@ class DeviceClaims(FollowedSource):
 
     def shared(self, pod: Pod) -> tuple[set[str], dict[Key, Wants]]:
         """Where shared claims of a waiting pod are promised, and what those that nobody has ask of one node."""
-        homes: set[str] = set()
+        nodes: set[str] = set()
         free: dict[Key, Wants] = {}
         for name, is_own in claim_names(pod):
             key = Key(pod.metadata.namespace, name)
@@ -158,16 +158,16 @@ class DeviceClaims(FollowedSource):
             if claim is None or claim.status.allocation is not None:
                 continue
             if (promised := self._promises.get(key)) is not None:
-                homes |= {device.node for _, device in promised.chosen if device.node}
+                nodes |= {device.node for _, device in promised.chosen if device.node}
                 continue
             wants, _ = self._read(claim)
             if wants.requests:
                 free[key] = wants
-        return homes, free
+        return nodes, free
 
-    def sites(self, snapshot: Snapshot, near: Mask, leaving: Collection[str] = ()) -> Sites:
-        """Nodes with devices of their own, to choose homes of shared claims from; pods in `leaving` have none."""
-        return Sites(snapshot, self._devices.local, self._not_free(leaving), near)
+    def sites(self, snapshot: Snapshot, near: Mask, leaving: Collection[str] = ()) -> DeviceNodes:
+        """Nodes with devices of their own, to choose from for shared claims; pods in `leaving` have none."""
+        return DeviceNodes(snapshot, self._devices.local, self._not_free(leaving), near)
 
     def _taken(self) -> set[DeviceId]:
         """Devices that are given or promised, or not for us to give; worked out again after a change."""

@@ -4,8 +4,8 @@ Nearly all decisions take a millisecond and are made in place. One that takes lo
 of the snapshot, so that the event loop keeps its lease, watches and binds; the cluster moves on meanwhile, and whoever
 asked has to see whether the answer still holds. Where a decision is made changes nothing about it.
 
-`Sharing` places gangs whose pods claim devices: without regard to claims that pods share first, then with homes for
-those, near that place first. A decision tries a few homes; what is left is tried in the next ones, and only when all
+`Sharing` places gangs whose pods claim devices: without regard to claims that pods share first, then with nodes for
+those, near that place first. A decision tries a few choices; what is left is tried in the next ones, and only when all
 of them failed does the gang wait for a change of the cluster.
 """
 
@@ -28,7 +28,7 @@ from grove.scheduler.cluster.nodes import Mask
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.cel import NotUnderstood
 from grove.scheduler.devices.devices import SHARED
-from grove.scheduler.devices.homes import Lot, Open, at_homes, bound_to, lots
+from grove.scheduler.devices.shared_claims import OpenClaims, SharedClaims, confined_to, on_nodes, tied_claims
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
 from grove.scheduler.evict.running import DisruptionBudget, Running
 from grove.scheduler.evict.victims import NO_VACANCIES, Heard, Vacancies
@@ -156,7 +156,7 @@ class Decider:
 
 
 TRIES = 32
-"""Choices of homes that one decision tries."""
+"""Choices of nodes for shared claims that one decision tries."""
 MOST_TRIES = 1024
 """Choices that are tried at all before a gang waits for a change."""
 
@@ -171,14 +171,14 @@ class Found:
     decision: str
     answer: Placement | NoFit
     has_more: bool = False
-    """Whether there are homes that were not tried."""
+    """Whether there are choices of nodes that were not tried."""
 
 
 class Sharing:
     def __init__(self, view: View, decider: Decider, budget: Budget) -> None:
         self._view, self._decider, self._budget = view, decider, budget
         self._tried: dict[str, tuple[int, int]] = {}
-        """By unit: how many choices of homes failed so far, and the version of the snapshot when the first did."""
+        """By unit: how many choices of nodes failed so far, and the version of the snapshot when the first did."""
 
     async def place(
         self, unit: str, gang: Gang, closed: Collection[str], to_bind: Callable[[Placement], Sequence[PodFacts]]
@@ -203,7 +203,7 @@ class Sharing:
 
     async def _place(self, unit: str, gang: Gang, closed: tuple[str, ...]) -> Found:
         """With the users of each shared claim on one node that can serve it."""
-        gang, found = shared_lots(self._view, gang)
+        gang, found = shared_claims_of(self._view, gang)
         decision, answer = await self._decider.place(gang, self._budget, closed)
         if isinstance(answer, NoFit) or not found:
             return Found(decision, answer)
@@ -213,24 +213,24 @@ class Sharing:
         self._tried.pop(unit, None)
 
     async def _place_at_homes(
-        self, unit: str, gang: Gang, found: list[Lot], loose: Placement, decision: str, closed: tuple[str, ...]
+        self, unit: str, gang: Gang, found: list[SharedClaims], loose: Placement, decision: str, closed: tuple[str, ...]
     ) -> Found:
         sites = self._view.claims.sites(self._view.snapshot, self._near(loose))
         done, began = self._tried.pop(unit, (0, loose.version))
-        choices = islice(sites.homes(found), done, MOST_TRIES)
-        users = {pod.uid for lot in found for pod in lot.users}
+        choices = islice(sites.choices(found), done, MOST_TRIES)
+        users = {pod.uid for shared in found for pod in shared.users}
         partial: Found | None = None
         most = 0
         refusals: list[tuple[str, NoFit]] = []
-        for homes in islice(choices, TRIES):
-            decision, answer = await self._decider.place(at_homes(gang, found, homes), self._budget, closed)
+        for nodes in islice(choices, TRIES):
+            decision, answer = await self._decider.place(on_nodes(gang, found, nodes), self._budget, closed)
             if isinstance(answer, Placement):
                 if users.isdisjoint(pod.uid for pod in answer.unplaced):
                     return Found(decision, answer)
                 if partial is None or len(answer.pods) > most:
                     partial, most = Found(decision, answer), len(answer.pods)
                 continue
-            why = answer.why.with_parts(Reason(SHARED_HOME, found[0].name, names={"node": homes[0]}))
+            why = answer.why.with_parts(Reason(SHARED_HOME, found[0].name, names={"node": nodes[0]}))
             refusals.append((decision, replace(answer, proven=False, why=why)))
         if partial is not None:  # the minimum fits, or there was none to place; a few of the rest stay behind
             return partial
@@ -254,30 +254,30 @@ class Sharing:
         return near
 
 
-def shared_lots(view: View, gang: Gang) -> tuple[Gang, list[Lot]]:
+def shared_claims_of(view: View, gang: Gang) -> tuple[Gang, list[SharedClaims]]:
     """The gang with pods sent where a claim of theirs is promised, and what is still to find a home."""
     waiting = [pod for group in gang.groups() for pod in group.pods]
     marked = {shape for shape in {pod.shape for pod in waiting} if any(name == SHARED for name, _ in shape.requests)}
     if not marked:
         return gang, []
     sent: dict[str, PodFacts | None] = {}
-    users: list[tuple[PodFacts, Open]] = []
+    users: list[tuple[PodFacts, OpenClaims]] = []
     for facts in (pod for pod in waiting if pod.shape in marked):
         pod = view.pods.get(Key(facts.namespace, facts.name))
         if pod is None:
             continue
         try:
-            homes, claims = view.claims.shared(pod)
+            nodes, claims = view.claims.shared(pod)
         except NotUnderstood:
             continue  # its class changed just now; the pod is read again for that
-        sent[facts.uid] = moved = bound_to(facts, sorted(homes))
+        sent[facts.uid] = moved = confined_to(facts, sorted(nodes))
         if claims:
             users.append((moved, claims))
-    return gang.with_pods(sent), lots(users)
+    return gang.with_pods(sent), tied_claims(users)
 
 
-def devices_lacking(lot: Lot) -> str:
-    return f'no node with room has the free devices that the shared resourceclaim "{lot.name}" asks for'
+def devices_lacking(shared: SharedClaims) -> str:
+    return f'no node with room has the free devices that the shared resourceclaim "{shared.name}" asks for'
 
 
 def _no_devices(why: str) -> Reason:

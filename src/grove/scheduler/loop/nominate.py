@@ -22,12 +22,12 @@ from grove.api.meta import Key, find_condition
 from grove.api.selector import of
 from grove.kube.events import Recorder
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.devices.homes import at_homes
+from grove.scheduler.devices.shared_claims import on_nodes
 from grove.scheduler.evict.preempt import NoVictims, Victims
 from grove.scheduler.evict.running import DisruptionBudget, Running, Terms
 from grove.scheduler.evict.victims import Vacancies
 from grove.scheduler.loop import metrics
-from grove.scheduler.loop.decisions import Decider, shared_lots
+from grove.scheduler.loop.decisions import Decider, shared_claims_of
 from grove.scheduler.loop.evictions import Evictions
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.view import View
@@ -44,7 +44,7 @@ from grove.scheduler.solve.place import place
 MOST_APART = 8
 """Ways of keeping pods apart for which victims are looked for."""
 MOST_CLEARED = 8
-"""Choices of homes for which victims are looked for."""
+"""Choices of nodes for shared claims, for which victims are looked for."""
 MOST_NAMED = 3
 
 log = structlog.get_logger(__name__)
@@ -271,16 +271,16 @@ def _some(names: Sequence[str]) -> str:
 
 
 def at_cleared_homes(view: View, gang: Gang, pods: Sequence[PodFacts]) -> Iterator[Gang]:
-    """The gang with its shared claims at the homes that would be tried first if these pods were gone."""
-    gang, found = shared_lots(view, gang)
+    """The gang with its shared claims on the nodes that would be tried first if these pods were gone."""
+    gang, found = shared_claims_of(view, gang)
     if not found:
         yield gang
         return
     cleared = view.snapshot.relieved(pods)
     everywhere = np.ones(cleared.nodes.rows, dtype=np.bool_)
     sites = view.claims.sites(cleared, everywhere, frozenset(pod.uid for pod in pods))
-    for homes in islice(sites.homes(found), MOST_CLEARED):
-        yield at_homes(gang, found, homes)
+    for nodes in islice(sites.choices(found), MOST_CLEARED):
+        yield on_nodes(gang, found, nodes)
 
 
 def _without_leaving(

@@ -38,7 +38,7 @@ class View:
     """Everything a cycle reads and reserves in. `wake` is called when there is something new to decide."""
 
     claims: DeviceClaims
-    """The source of devices, which is asked for homes of claims that pods share; set by who joins the sources."""
+    """The source of devices, which is asked for nodes for claims that pods share; set by who joins the sources."""
 
     def __init__(
         self, cache: Cache, snapshot: Snapshot, *, scheduler_name: str, takes_gangs: bool, bandwidth_label: str = "",

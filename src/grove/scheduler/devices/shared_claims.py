@@ -1,8 +1,8 @@
-"""On which node the pods that share a claim stand, while nobody has its devices yet. Pure: `sharing` asks.
+"""On which node the pods that share a claim go, while nobody has its devices yet. Pure: the loop's `Sharing` asks.
 
 Devices of a node serve pods on that node alone, so all users of a claim go there, and so do all claims of such a pod
-and their users: a `Lot` has one home. Homes are guesses that the placement of the whole gang proves or refuses; they
-come best first, each lot counted against what the lots before it would take, and then with one choice after another
+and their users: `SharedClaims` have one node. It is a guess that the placement of the whole gang proves or refuses.
+Choices come best first, each counted against what those before it would take, and then with one node after another
 replaced by the next best.
 """
 
@@ -23,13 +23,15 @@ from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.model.facts import NodeTerm, PodFacts, Requests
 from grove.scheduler.model.gang import Gang
 
-Open = Mapping[Key, Wants]
+OpenClaims = Mapping[Key, Wants]
 """What claims ask of one node, by claim."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lot:
-    claims: Open
+class SharedClaims:
+    """Claims that have to be met on one node, because pods share them, and all their users."""
+
+    claims: OpenClaims
     users: tuple[PodFacts, ...]
 
     @property
@@ -37,24 +39,24 @@ class Lot:
         return min(key.name for key in self.claims)
 
 
-def lots(users: Iterable[tuple[PodFacts, Open]]) -> list[Lot]:
+def tied_claims(users: Iterable[tuple[PodFacts, OpenClaims]]) -> list[SharedClaims]:
     """Pods and their claims, those together that a common pod ties together; in the order of the pods."""
-    found: list[Lot] = []
+    found: list[SharedClaims] = []
     for pod, claims in users:
-        tied = [lot for lot in found if lot.claims.keys() & claims.keys()]
+        tied = [one for one in found if one.claims.keys() & claims.keys()]
         joined: dict[Key, Wants] = {}
-        for lot in tied:
-            joined |= lot.claims
-        merged = Lot({**joined, **claims}, (*(user for lot in tied for user in lot.users), pod))
+        for one in tied:
+            joined |= one.claims
+        merged = SharedClaims({**joined, **claims}, (*(user for one in tied for user in one.users), pod))
         if tied:
             found[found.index(tied[0])] = merged
-            found = [lot for lot in found if lot not in tied[1:]]
+            found = [one for one in found if one not in tied[1:]]
         else:
             found.append(merged)
     return found
 
 
-class Sites:
+class DeviceNodes:
     """Nodes that have devices of their own, and what is free on them. `near` are rows to be preferred."""
 
     def __init__(
@@ -68,31 +70,31 @@ class Sites:
         counts = [sum(one.id not in self._taken for one in devices[name]) for name in self._names]
         self._spare = np.array(counts, dtype=np.int64)
 
-    def homes(self, lots: Sequence[Lot]) -> Iterator[tuple[str, ...]]:
-        """A node for each lot, again and again until no other choice is left."""
-        for total in range(len(self._names) * len(lots) + 1):
+    def choices(self, shared: Sequence[SharedClaims]) -> Iterator[tuple[str, ...]]:
+        """A node for each of them, again and again until no other choice is left."""
+        for total in range(len(self._names) * len(shared) + 1):
             fresh = False
-            for skips in _sums(total, len(lots)):
-                found = self._chosen(lots, skips)
+            for skips in _sums(total, len(shared)):
+                found = self._chosen(shared, skips)
                 if found is not None:
                     fresh = True
                     yield found
             if not fresh:
                 return
 
-    def lacking(self, lots: Sequence[Lot]) -> Lot | None:
-        """The first lot that has no node even by itself."""
-        return next((lot for lot in lots if self._chosen([lot], (0,)) is None), None)
+    def lacking(self, shared: Sequence[SharedClaims]) -> SharedClaims | None:
+        """The first of them that has no node even by itself."""
+        return next((one for one in shared if self._chosen([one], (0,)) is None), None)
 
-    def _chosen(self, lots: Sequence[Lot], skips: Sequence[int]) -> tuple[str, ...] | None:
-        asked = [_together(lot) for lot in lots]
+    def _chosen(self, shared: Sequence[SharedClaims], skips: Sequence[int]) -> tuple[str, ...] | None:
+        asked = [_together(one) for one in shared]
         for requests in asked:
             self._snapshot.amounts(requests)  # what was never asked for before gets a row, before rows are copied
         free, spare, taken = self._snapshot.free[:, self._rows].copy(), self._spare.copy(), set(self._taken)
         found = []
-        for lot, requests, skip in zip(lots, asked, skips, strict=True):
+        for one, requests, skip in zip(shared, asked, skips, strict=True):
             need = self._snapshot.column_of(requests)
-            at = self._best(lot, need, free, spare, taken, skip)
+            at = self._best(one, need, free, spare, taken, skip)
             if at is None:
                 return None
             site, devices = at
@@ -103,11 +105,11 @@ class Sites:
         return tuple(found)
 
     def _best(
-        self, lot: Lot, need: Ints, free: Ints, spare: Ints, taken: set[DeviceId], skip: int
+        self, one: SharedClaims, need: Ints, free: Ints, spare: Ints, taken: set[DeviceId], skip: int
     ) -> tuple[int, set[DeviceId]] | None:
         whole = np.ones(len(self._names), dtype=np.bool_)
         some = np.zeros(len(self._names), dtype=np.bool_)
-        for shape in {pod.shape for pod in lot.users}:
+        for shape in {pod.shape for pod in one.users}:
             allowed = allowed_mask(self._snapshot, shape)[self._rows]
             whole &= allowed
             some |= allowed & _fits(free, self._snapshot.column_of(shape.requests))
@@ -117,7 +119,7 @@ class Sites:
             key=lambda site: (not whole[site], not self._near[site], -spare[site], self._names[site]),
         )
         for site in order:
-            got = allot(list(lot.claims.values()), self._devices[self._names[site]], taken)
+            got = allot(list(one.claims.values()), self._devices[self._names[site]], taken)
             if got is None:
                 continue
             if skip == 0:
@@ -136,10 +138,10 @@ def _sums(total: int, parts: int) -> Iterator[tuple[int, ...]]:
             yield (first, *rest)
 
 
-def _together(lot: Lot) -> Requests:
-    """What all users of a lot ask for, the shared devices once."""
-    total = counted(lot.claims.values())
-    for pod in lot.users:
+def _together(one: SharedClaims) -> Requests:
+    """What all users ask for, the shared devices once."""
+    total = counted(one.claims.values())
+    for pod in one.users:
         total.update(dict(pod.shape.requests))
     return tuple(sorted(total.items()))
 
@@ -151,20 +153,20 @@ def _fits(free: Ints, need: Ints) -> Mask:
     return fits
 
 
-def bound_to(pod: PodFacts, nodes: Iterable[str]) -> PodFacts:
+def confined_to(pod: PodFacts, nodes: Iterable[str]) -> PodFacts:
     """The pod, to be placed on a node that is each of these."""
     terms = tuple((NodeTerm(names=(Requirement("metadata.name", "In", frozenset((node,))),)),) for node in nodes)
     return pod.shaped(replace(pod.shape, volumes=(*pod.shape.volumes, *terms))) if terms else pod
 
 
-def at_homes(gang: Gang, lots: Sequence[Lot], homes: Sequence[str]) -> Gang:
-    """The gang with its sharing pods at home; the first user of a lot asks for the shared devices."""
+def on_nodes(gang: Gang, shared: Sequence[SharedClaims], nodes: Sequence[str]) -> Gang:
+    """The gang with its sharing pods confined to these nodes; the first user asks for the shared devices."""
     changed: dict[str, PodFacts | None] = {}
-    for lot, home in zip(lots, homes, strict=True):
-        for number, pod in enumerate(lot.users):
-            moved = bound_to(pod, (home,))
+    for one, node in zip(shared, nodes, strict=True):
+        for number, pod in enumerate(one.users):
+            moved = confined_to(pod, (node,))
             if number == 0:
-                asked = counted(lot.claims.values())
+                asked = counted(one.claims.values())
                 asked.update(dict(moved.shape.requests))
                 moved = moved.shaped(replace(moved.shape, requests=tuple(sorted(asked.items()))))
             changed[pod.uid] = moved
