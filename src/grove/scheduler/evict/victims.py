@@ -29,29 +29,11 @@ Freed = tuple[str, frozenset[str], Mapping[str, int]]
 """A node, uids of pods that leave it, and how much more it has then."""
 
 
-class Heard:
-    """Passes questions on and keeps the answers, for the journal of a run."""
-
-    def __init__(self, parts: Sequence[Vacancy]) -> None:
-        self._parts = parts
-        self._answers: dict[tuple[str, frozenset[str]], Mapping[str, int]] = {}
-
-    def freed(self, node: str, uids: Collection[str]) -> Mapping[str, int]:
-        found: Counter[str] = Counter()
-        for part in self._parts:
-            found.update(part.freed(node, uids))
-        self._answers[node, frozenset(uids)] = found
-        return found
-
-    def answers(self) -> list[Freed]:
-        return [(node, uids, freed) for (node, uids), freed in self._answers.items()]
+class NotRecorded(LookupError):
+    """A question that was not asked when the answers were recorded."""
 
 
-class NotHeard(LookupError):
-    """A question that was not asked when the answers were kept."""
-
-
-class Recalled:
+class RecordedVacancy:
     """Gives the answers of a journal again."""
 
     def __init__(self, answers: Iterable[Freed]) -> None:
@@ -61,34 +43,47 @@ class Recalled:
         try:
             return self._answers[node, frozenset(uids)]
         except KeyError:
-            raise NotHeard(f"what {node} would have without {len(uids)} pods is not in the journal") from None
+            raise NotRecorded(f"what {node} would have without {len(uids)} pods is not in the journal") from None
 
 
 class Vacancies:
-    """`gone` are uids of pods whose leaving is counted already."""
+    """`gone` are uids of pods whose leaving is counted already. What was asked is kept in `recorded`, if given."""
 
-    def __init__(self, parts: Sequence[Vacancy] = (), gone: frozenset[str] = frozenset()) -> None:
-        self._parts, self._gone = parts, gone
+    def __init__(
+        self, parts: Sequence[Vacancy] = (), gone: frozenset[str] = frozenset(),
+        recorded: dict[tuple[str, frozenset[str]], Mapping[str, int]] | None = None,
+    ) -> None:  # fmt: skip
+        self._parts, self._gone, self._recorded = parts, gone, recorded
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
-    def heard(self) -> tuple[Vacancies, Heard]:
-        """The same, with somebody who keeps the answers."""
-        heard = Heard(self._parts)
-        return Vacancies([heard], self._gone), heard
+    def recording(self) -> Vacancies:
+        """The same, with answers that are kept for the journal of a run."""
+        return Vacancies(self._parts, self._gone, {})
+
+    def answers(self) -> list[Freed]:
+        """What was recorded."""
+        return [(node, uids, freed) for (node, uids), freed in (self._recorded or {}).items()]
 
     def after(self, pods: Iterable[PodFacts]) -> Vacancies:
         """The same when these have left."""
-        return Vacancies(self._parts, self._gone.union(pod.uid for pod in pods))
+        return Vacancies(self._parts, self._gone.union(pod.uid for pod in pods), self._recorded)
 
     def freed(self, node: str, uids: Collection[str]) -> Mapping[str, int]:
         """How much more a node would have if these pods left it besides, by resource; less, where it is negative."""
+        found = self._freed(node, self._gone.union(uids))
+        if self._gone:
+            found = Counter(found)
+            found.subtract(self._freed(node, self._gone))
+        return found
+
+    def _freed(self, node: str, uids: frozenset[str]) -> Counter[str]:
         found: Counter[str] = Counter()
         for part in self._parts:
-            found.update(part.freed(node, self._gone.union(uids)))
-            if self._gone:
-                found.subtract(part.freed(node, self._gone))
+            found.update(part.freed(node, uids))
+        if self._recorded is not None:
+            self._recorded[node, uids] = found
         return found
 
     def clear(self, snapshot: Snapshot, pods: Iterable[PodFacts]) -> None:

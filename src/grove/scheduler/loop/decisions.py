@@ -31,7 +31,7 @@ from grove.scheduler.devices.devices import SHARED
 from grove.scheduler.devices.shared_claims import OpenClaims, SharedClaims, confined_to, on_nodes, tied_claims
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
 from grove.scheduler.evict.running import DisruptionBudget, Running
-from grove.scheduler.evict.victims import NO_VACANCIES, Heard, Vacancies
+from grove.scheduler.evict.victims import NO_VACANCIES, Vacancies
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import Budget, NoFit, Placement
@@ -96,13 +96,12 @@ class Decider:
         """The same for victims. A recording has what sources said would come free."""
         decision = self._next()
         shut = tuple(sorted(closed))
-        heard: Heard | None = None
         if self._tape is not None and vacancies:
-            vacancies, heard = vacancies.heard()
+            vacancies = vacancies.recording()
 
         def note(answer: Victims | NoVictims) -> None:
             if self._tape is not None:
-                freed = heard.answers() if heard is not None else ()
+                freed = vacancies.answers()
                 self._tape.preempted(decision, gang, running, budgets, budget, shut, answer, freed)
 
         is_long = sum(len(unit.pods) for unit in running) > IN_PLACE_PODS

@@ -13,7 +13,7 @@ from grove.api.meta import Json
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import preempt
 from grove.scheduler.evict.running import DisruptionBudget, Running
-from grove.scheduler.evict.victims import NO_VACANCIES, NotHeard, Recalled, Vacancies
+from grove.scheduler.evict.victims import NO_VACANCIES, NotRecorded, RecordedVacancy, Vacancies
 from grove.scheduler.model.answers import Budget
 from grove.scheduler.model.facts import NodeFacts, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup
@@ -95,7 +95,7 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
                     closed=line.get("closed", ()), vacancies=_vacancies(line.get("freed", ())),
                 )  # fmt: skip
                 now = _plain(victims_digest(found))
-            except NotHeard as error:
+            except NotRecorded as error:
                 now = {"unknown": str(error)}
             yield Replayed(line["decision"], "preempt", gang.name, _recorded(line), now)
         case other:
@@ -165,7 +165,11 @@ def _running(rows: list[list[Any]], snapshot: Snapshot) -> list[Running]:
 
 def _vacancies(rows: Sequence[list[Any]]) -> Vacancies:
     """What sources said would come free."""
-    return Vacancies([Recalled((node, frozenset(uids), more) for node, uids, more in rows)]) if rows else NO_VACANCIES
+    return (
+        Vacancies([RecordedVacancy((node, frozenset(uids), more) for node, uids, more in rows)])
+        if rows
+        else NO_VACANCIES
+    )
 
 
 def _budgets(rows: list[list[Any]]) -> list[DisruptionBudget]:
