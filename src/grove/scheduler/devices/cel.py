@@ -4,11 +4,13 @@
     device.capacity["gpu.example.com"].memory.compareTo(quantity("40Gi")) >= 0 || !device.attributes["x.io"].shared
 
 Understood are `&&`, `||`, `!`, brackets, comparisons, `in`, and `device.driver`, attributes and capacities. A device
-that lacks what a selector speaks of does not match.
+that lacks what a selector speaks of does not match. That much of CEL is Python in other signs, so Python's own parser
+reads it, and only what is listed here is taken from the tree.
 """
 
 from __future__ import annotations
 
+import ast
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -47,8 +49,10 @@ class _Absent:
 ABSENT = _Absent()
 
 _TOKEN = re.compile(r'\s*(?:(\d+(?:\.\d+)?)|("[^"\\]*"|\'[^\'\\]*\')|(&&|\|\||[=!<>]=|[<>!()\[\],.])|([A-Za-z_]\w*))')
-_COMPARE: dict[str, Callable[[Value, Value], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+_IN_PYTHON = {"&&": "and", "||": "or", "!": "not", "in": "in", "true": "True", "false": "False"}
+_COMPARE: dict[type[ast.cmpop], Callable[[Value, Value], bool]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.In: lambda value, values: value in values,
 }  # fmt: skip
 
 
@@ -56,116 +60,72 @@ _COMPARE: dict[str, Callable[[Value, Value], bool]] = {
 def selector(text: str) -> Callable[[Described], bool]:
     """A selector as a function. Raises NotUnderstood."""
     try:
-        reader = _Reader(text)
-        read = reader.either()
-        reader.expect_end()
-    except (ValueError, IndexError) as err:
+        read = _read(ast.parse(_in_python(text.strip()), mode="eval").body)
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as err:
         raise NotUnderstood(f"selector {text!r} is not understood") from err
     return lambda device: read(device) is True
 
 
-class _Reader:
-    def __init__(self, text: str) -> None:
-        self._tokens: list[str] = []
-        at = 0
-        text = text.strip()
-        while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
-                raise ValueError(text[at:])
-            self._tokens.append(found[0].strip())
-            at = found.end()
-        self._at = 0
+def _in_python(text: str) -> str:
+    """Names get an underscore at their end, so that none of them means anything to Python."""
+    found, at = [], 0
+    while at < len(text):
+        token = _TOKEN.match(text, at)
+        if token is None:
+            raise ValueError(text[at:])
+        number, string, _, name = token.groups()
+        word = token[0].strip()
+        if string:
+            word = f"({string[1:-1]!r})"  # in brackets, for Python would join two in a row
+        elif number:
+            word = repr(float(number) if "." in number else int(number))
+        else:
+            word = _IN_PYTHON.get(word, f"{name}_" if name else word)
+        found.append(word)
+        at = token.end()
+    return " ".join(found)
 
-    def _peek(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
-    def _take(self, *wanted: str) -> str:
-        token = self._tokens[self._at]
-        if wanted and token not in wanted:
-            raise ValueError(token)
-        self._at += 1
-        return token
-
-    def expect_end(self) -> None:
-        if self._at != len(self._tokens):
-            raise ValueError(self._peek())
-
-    def either(self) -> Read:
-        found = self._both()
-        while self._peek() == "||":
-            self._take()
-            found = _or(found, self._both())
-        return found
-
-    def _both(self) -> Read:
-        found = self._compared()
-        while self._peek() == "&&":
-            self._take()
-            found = _and(found, self._compared())
-        return found
-
-    def _compared(self) -> Read:
-        if self._peek() == "!":
-            self._take()
-            inner = self._compared()
+def _read(node: ast.expr) -> Read:
+    match node:
+        case ast.BoolOp(ast.And(), parts):
+            both = [_read(part) for part in parts]
+            return lambda device: all(part(device) is True for part in both)
+        case ast.BoolOp(ast.Or(), parts):
+            either = [_read(part) for part in parts]
+            return lambda device: any(part(device) is True for part in either)
+        case ast.UnaryOp(ast.Not(), part):
+            inner = _read(part)
             return lambda device: ABSENT if (value := inner(device)) is ABSENT else value is False
-        left = self._operand()
-        sign = self._peek()
-        if sign in _COMPARE:
-            self._take()
-            return _comparison(_COMPARE[sign], left, self._operand())
-        if sign == "in":
-            self._take()
-            return _comparison(lambda a, b: a in b, left, self._operand())
-        return left
-
-    def _operand(self) -> Read:
-        token = self._take()
-        if token == "(":
-            inner = self.either()
-            self._take(")")
-            return inner
-        if token == "[":
-            items: list[Value] = []
-            while self._peek() != "]":
-                items.append(_literal(self._take()))
-                if self._peek() == ",":
-                    self._take()
-            self._take("]")
-            return lambda _: items
-        if token != "device":
-            value = _literal(token)
+        case ast.Compare(left, [sign], [right]) if type(sign) in _COMPARE:
+            return _comparison(_COMPARE[type(sign)], _read(left), _read(right))
+        case ast.Constant(value):
             return lambda _: value
-        self._take(".")
-        part = self._take("driver", "attributes", "capacity")
-        if part == "driver":
+        case ast.List(items) if all(isinstance(item, ast.Constant) for item in items):
+            values = ast.literal_eval(node)
+            return lambda _: values
+        case ast.Attribute(ast.Name("device_"), "driver_"):
             return lambda device: device.driver
-        self._take("[")
-        domain = _literal(self._take())
-        self._take("]")
-        self._take(".")
-        name = f"{domain}/{self._take()}"
-        if part == "attributes":
+        case ast.Attribute(
+            ast.Subscript(ast.Attribute(ast.Name("device_"), "attributes_"), ast.Constant(str(domain))), key
+        ):
+            name = f"{domain}/{key[:-1]}"
             return lambda device: device.attributes.get(name, ABSENT)
-        return self._measured(lambda device: device.capacity.get(name, ABSENT))
-
-    def _measured(self, amount: Read) -> Read:
-        """A capacity is a quantity: it is compared by `compareTo(quantity("…"))`, and by nothing else."""
-        for token in (".", "compareTo", "(", "quantity", "("):
-            self._take(token)
-        limit = exact(str(_literal(self._take())))
-        self._take(")")
-        self._take(")")
-        return _comparison(lambda have, least: (have > least) - (have < least), amount, lambda _: limit)
+        case ast.Call(ast.Attribute(amount, "compareTo_"), [ast.Call(ast.Name("quantity_"), [ast.Constant(given)])]):
+            limit = exact(str(given))
+            return _comparison(lambda have, least: (have > least) - (have < least), _capacity(amount), lambda _: limit)
+    raise ValueError(ast.dump(node))
 
 
-def _literal(token: str) -> Value:
-    if token[0] in "\"'":
-        return token[1:-1]
-    if token in ("true", "false"):
-        return token == "true"
-    return float(token) if "." in token else int(token)
+def _capacity(node: ast.expr) -> Read:
+    """A capacity is a quantity: it is compared by `compareTo(quantity("…"))`, and by nothing else."""
+    match node:
+        case ast.Attribute(
+            ast.Subscript(ast.Attribute(ast.Name("device_"), "capacity_"), ast.Constant(str(domain))), key
+        ):
+            name = f"{domain}/{key[:-1]}"
+            return lambda device: device.capacity.get(name, ABSENT)
+    raise ValueError(ast.dump(node))
 
 
 def _comparison(compare: Callable[[Value, Value], Value], left: Read, right: Read) -> Read:
@@ -179,11 +139,3 @@ def _comparison(compare: Callable[[Value, Value], Value], left: Read, right: Rea
             return ABSENT  # apples and pears: CEL calls it an error, and the device does not match
 
     return read
-
-
-def _and(left: Read, right: Read) -> Read:
-    return lambda device: left(device) is True and right(device) is True
-
-
-def _or(left: Read, right: Read) -> Read:
-    return lambda device: left(device) is True or right(device) is True
