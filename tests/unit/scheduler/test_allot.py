@@ -10,7 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grove.api.core import DeviceClass, ResourceSlice
-from grove.scheduler.devices.allot import MOST_DEVICES, Same, Wants, allot, copies, counted, looks, read_wants, set_name
+from grove.scheduler.devices.allot import (
+    MOST_DEVICES,
+    MatchAttribute,
+    Wants,
+    allot,
+    copies,
+    counted,
+    device_signature,
+    read_wants,
+    set_name,
+)
 from grove.scheduler.devices.devices import ANY, SHARED, Asked, Device, Inventory, is_shorthand
 
 DRIVER = "gpu.example.com"
@@ -86,13 +96,13 @@ def test_an_alternative_gives_way_when_another_request_needs_its_device() -> Non
 @pytest.mark.parametrize(
     ("same", "want"),
     [
-        pytest.param(Same(NUMA), ["a=d1", "b=d3"], id="all requests"),
-        pytest.param(Same(NUMA, frozenset(("a", "b"))), ["a=d1", "b=d3"], id="the requests it names"),
-        pytest.param(Same(NUMA, frozenset(("a",))), ["a=d0", "b=d1"], id="one request agrees with itself"),
-        pytest.param(Same(f"{DRIVER}/none"), None, id="an attribute that no device has"),
+        pytest.param(MatchAttribute(NUMA), ["a=d1", "b=d3"], id="all requests"),
+        pytest.param(MatchAttribute(NUMA, frozenset(("a", "b"))), ["a=d1", "b=d3"], id="the requests it names"),
+        pytest.param(MatchAttribute(NUMA, frozenset(("a",))), ["a=d0", "b=d1"], id="one request agrees with itself"),
+        pytest.param(MatchAttribute(f"{DRIVER}/none"), None, id="an attribute that no device has"),
     ],
 )
-def test_devices_that_must_share_an_attribute(same: Same, want: list[str] | None) -> None:
+def test_devices_that_must_share_an_attribute(same: MatchAttribute, want: list[str] | None) -> None:
     """d0 is alone; d1 and d3 are together; d2 does not say where it is."""
     devices = [device("d0", numa=0), device("d1", numa=1), device("d2"), device("d3", numa=1)]
     wants = Wants(((ask("a", 1),), (ask("b", 1),)), (same,))
@@ -101,22 +111,25 @@ def test_devices_that_must_share_an_attribute(same: Same, want: list[str] | None
 
 
 def test_a_number_and_a_truth_value_are_not_the_same() -> None:
-    assert names([Wants(((ask("a", 2),),), (Same(NUMA),))], [device("x", numa=1), device("y", numa=True)]) is None
+    assert (
+        names([Wants(((ask("a", 2),),), (MatchAttribute(NUMA),))], [device("x", numa=1), device("y", numa=True)])
+        is None
+    )
 
 
 def test_all_devices_must_share_it_too() -> None:
-    alike = Wants(((ask("all", 0),),), (Same(NUMA),))
+    alike = Wants(((ask("all", 0),),), (MatchAttribute(NUMA),))
     assert names([alike], [device("x", numa=1), device("y", numa=1)]) == [["all=x", "all=y"]]
     assert names([alike], [device("x", numa=1), device("y", numa=2)]) is None
 
 
 def test_a_constraint_on_a_request_covers_its_alternatives() -> None:
-    wants = Wants(((ask("r/one", 1), ask("r/two", 2)), (ask("s", 1),)), (Same(NUMA, frozenset(("r", "s"))),))
+    wants = Wants(((ask("r/one", 1), ask("r/two", 2)), (ask("s", 1),)), (MatchAttribute(NUMA, frozenset(("r", "s"))),))
     assert names([wants], [device("x", numa=1), device("y", numa=2), device("z", numa=2)]) == [["r/one=y", "s=z"]]
 
 
 def test_claims_do_not_share_each_others_constraints() -> None:
-    pair = Wants(((ask("p", 2),),), (Same(NUMA),))
+    pair = Wants(((ask("p", 2),),), (MatchAttribute(NUMA),))
     devices = [device(f"d{i}", numa=i // 2) for i in range(4)]
     assert names([pair, pair], devices) == [["p=d0", "p=d1"], ["p=d2", "p=d3"]]
 
@@ -135,7 +148,7 @@ def test_a_claim_has_no_more_devices_than_the_api_allows() -> None:
         pytest.param(plain(ask("all", 0)), 1, id="all of them, once"),
         pytest.param(plain(ask("any", 1), ask("big", 1, LARGE)), 2, id="two large ones"),
         pytest.param(Wants(((ask("r/b", 1, LARGE), ask("r/s", 1, SMALL)),)), 5, id="either"),
-        pytest.param(Wants(((ask("p", 2),),), (Same(NUMA),)), 2, id="pairs of one kind"),
+        pytest.param(Wants(((ask("p", 2),),), (MatchAttribute(NUMA),)), 2, id="pairs of one kind"),
         pytest.param(plain(ask("any", 6)), 0, id="too many"),
     ],
 )
@@ -169,7 +182,7 @@ def test_reading_a_claim() -> None:
     constraints = [{"requests": ["r"], "matchAttribute": NUMA}, {"matchAttribute": "other.io/x"}]
     assert read_wants({"devices": {"requests": requests, "constraints": constraints}}, classes) == Wants(
         ((ask("r/big", 1, LARGE), ask("r/two", 2)), (ask("rest", 0),)),
-        (Same(NUMA, frozenset(("r",))), Same("other.io/x")),
+        (MatchAttribute(NUMA, frozenset(("r",))), MatchAttribute("other.io/x")),
     )
 
 
@@ -213,7 +226,7 @@ def built(claims: list[tuple[list[list[tuple[int, tuple[str, ...]]]], bool]]) ->
                 tuple(ask(f"r{r}/{a}", count, *texts) for a, (count, texts) in enumerate(either))
                 for r, either in enumerate(requests)
             ),
-            (Same(NUMA),) if alike else (),
+            (MatchAttribute(NUMA),) if alike else (),
         )
         for requests, alike in claims
     ]
@@ -287,5 +300,5 @@ def test_nodes_that_look_alike_hold_as_many_copies(claim, there, rng) -> None:
         device(f"d{i}", **{k: renamed.get(v, v) if k == "numa" else v for k, v in attributes.items()})
         for i, (attributes, _) in enumerate(there)
     ]
-    assert looks(wants, devices, taken) == looks(wants, others, taken)
+    assert device_signature(wants, devices, taken) == device_signature(wants, others, taken)
     assert copies(wants, devices, taken) == copies(wants, others, taken)

@@ -81,7 +81,7 @@ class NodeTable:
         self.row_of: dict[str, int] = {}
         self.version = 0
         """Grows with every change of a node."""
-        self.looks_version = 0
+        self.masks_version = 0
         """Grows when labels, taints or existence change, and not with amounts: masks depend on nothing else."""
         self.labels_version = 0
         """Grows with changes of labels or existence only: trees and interpod domains depend on nothing else."""
@@ -119,7 +119,7 @@ class NodeTable:
         if old is None or old.taints != node.taints:
             self.taint_ids[row] = self._taint_code(node.taints)
         if old is None or old.labels != node.labels or old.taints != node.taints:
-            self.looks_version += 1
+            self.masks_version += 1
         self.version += 1
         return row
 
@@ -134,7 +134,7 @@ class NodeTable:
             column.set(row, None)
         self._spare.append(row)
         self.labels_version += 1
-        self.looks_version += 1
+        self.masks_version += 1
         self.version += 1
         return row
 
@@ -150,11 +150,11 @@ class NodeTable:
         return found
 
     def derived(self, key: object, make: Callable[[], T], *, by_amounts: bool = False) -> T:
-        """Something computed from the nodes' looks, made again only when some node looks otherwise since.
+        """Something computed from the nodes' labels and taints, made again only when one of them has changed since.
 
         With `by_amounts` it depends on what nodes have, too: devices and volumes are recounted all the time.
         """
-        now = self.version if by_amounts else self.looks_version
+        now = self.version if by_amounts else self.masks_version
         found = self._derived.get(key)
         if found is None or found[0] != now:
             if len(self._derived) > MOST_DERIVED:
@@ -188,7 +188,7 @@ class NodeTable:
     def copy(self) -> NodeTable:
         twin = NodeTable.__new__(NodeTable)
         twin.facts, twin.row_of = list(self.facts), dict(self.row_of)
-        twin.version, twin.labels_version, twin.looks_version = self.version, self.labels_version, self.looks_version
+        twin.version, twin.labels_version, twin.masks_version = self.version, self.labels_version, self.masks_version
         twin.alive = self.alive.copy()
         twin.taint_ids = self.taint_ids.copy()
         twin.taint_sets, twin._taint_codes = list(self.taint_sets), dict(self._taint_codes)

@@ -163,7 +163,7 @@ class Snapshot:
         self.nodes.forget_derived()
         self.version += 1
 
-    def relieved(self, pods: Iterable[PodFacts]) -> Snapshot:
+    def with_room_of(self, pods: Iterable[PodFacts]) -> Snapshot:
         """A copy in which these pods take nothing of their nodes, and are neighbours still: for what-ifs by the
         thousand, where only amounts matter."""
         twin = self.copy()
@@ -213,7 +213,7 @@ class Snapshot:
         twin._owns_free = twin._owns_nodes = False
         return twin
 
-    def apart(self) -> Snapshot:
+    def copy_for_thread(self) -> Snapshot:
         """A copy for another thread: what copies derive from nodes, and share, is its own from the start."""
         twin = self.copy()
         twin._own_nodes()

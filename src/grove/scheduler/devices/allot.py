@@ -61,7 +61,9 @@ def copies(wants: Sequence[Wants], devices: Sequence[Device], taken: Collection[
     return len(devices)
 
 
-def looks(wants: Sequence[Wants], devices: Sequence[Device], taken: Collection[DeviceId]) -> tuple[object, ...]:
+def device_signature(
+    wants: Sequence[Wants], devices: Sequence[Device], taken: Collection[DeviceId]
+) -> tuple[object, ...]:
     """Equal for nodes of which `copies` says the same: what each device is good for, and which of them are alike."""
     keys = sorted({same.attribute for one in wants for same in one.same})
     seen: list[dict[object, int]] = [{} for _ in keys]
@@ -93,7 +95,7 @@ def _ways(wants: Sequence[Wants], devices: Sequence[Device]) -> Iterator[list[_S
             ]
 
 
-def _covers(same: Same, claim: int, slot: _Slot) -> bool:
+def _covers(same: MatchAttribute, claim: int, slot: _Slot) -> bool:
     return slot.claim == claim and same.covers(slot.asked)
 
 
@@ -157,7 +159,7 @@ def _matched(
 
 
 @dataclass(frozen=True, slots=True)
-class Same:
+class MatchAttribute:
     """Devices of the named requests, or of all if none is named, must have one value of the attribute."""
 
     attribute: str
@@ -171,7 +173,7 @@ class Same:
 class Wants:
     requests: tuple[tuple[Asked, ...], ...]
     """The alternatives of each request, best first."""
-    same: tuple[Same, ...] = ()
+    same: tuple[MatchAttribute, ...] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -236,11 +238,11 @@ def _asked(name: str, request: Json, classes: Mapping[str, DeviceClass]) -> Aske
     return Asked(name, kind.metadata.name, 0 if mode == "All" else max(1, request.get("count", 1)), texts)
 
 
-def _same(constraint: Json) -> Same:
+def _same(constraint: Json) -> MatchAttribute:
     attribute = constraint.get("matchAttribute")
     if not attribute:
         raise NotUnderstood("constraints other than matchAttribute are not understood")
-    return Same(attribute, frozenset(constraint.get("requests") or ()))
+    return MatchAttribute(attribute, frozenset(constraint.get("requests") or ()))
 
 
 def _expressions(spec: Json) -> list[str]:
@@ -253,7 +255,7 @@ def _expressions(spec: Json) -> list[str]:
 
 
 Copies = dict[tuple[object, ...], int]
-"""What `copies` said, by the looks of a node's devices: nodes of a fleet are much alike."""
+"""What `copies` said, by the signature of a node's devices: nodes of a fleet are much alike."""
 
 
 def free_amounts(
@@ -267,7 +269,7 @@ def free_amounts(
     found = {name: sum(map(one.matches, free)) for name, one in asked.items()}
     found[ANY] = len(free)
     for name, wants in sets.items():
-        key = (name, looks(wants, devices, taken))
+        key = (name, device_signature(wants, devices, taken))
         if key not in known:
             known[key] = copies(wants, devices, taken)
         found[name] = known[key]

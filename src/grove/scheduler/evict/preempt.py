@@ -130,7 +130,7 @@ class _Trial:
     def emptied(self, pods: Sequence[PodFacts]) -> Snapshot:
         """The snapshot without these pods. If they mean nothing to the gang but room, only that is taken away."""
         if self._plain:
-            twin = self._base.relieved(pods)
+            twin = self._base.with_room_of(pods)
         else:
             twin = self._base.copy()
             for pod in pods:

@@ -133,7 +133,7 @@ class Decider:
         if self._tape is not None:
             self._tape.hold()
         try:
-            answer: T = await self._aside(partial(decide, self._snapshot.apart()))
+            answer: T = await self._aside(partial(decide, self._snapshot.copy_for_thread()))
             note(answer)
             return answer
         finally:
