@@ -34,9 +34,6 @@ LOOK_STEPS = 5
 CLOSER_STEPS, CLOSER_STEPS_A_POD = 200, 40
 """Work allowed for one try to do with one domain fewer: a few times what placing without any detour takes."""
 
-Chosen = tuple[int, int]
-"""(option, candidate row) of one pod."""
-
 
 class Coupled:
     """`most` limits how many domains of its level each preference may use, by its place among `preferences`."""
@@ -53,8 +50,8 @@ class Coupled:
         """By part: domains chosen, one entry a pod below it."""
         self._left = [group.need for group in problem.groups]
         self._next = [[0] * len(group.classes) for group in problem.groups]
-        self.order: list[tuple[PodFacts, Chosen]] = []
-        """Pods in the order they were placed."""
+        self._order: list[PodFacts] = []
+        """Pods in the order they were placed: that of the state's `placed`."""
         self._firsts = [[pods[0] for pods in group.classes] for group in problem.groups]
         self._mingled = self._look_at_each_other()
         """Whether pods of one group follow, or are spread with, those of another, so that turns matter."""
@@ -122,9 +119,11 @@ class Coupled:
     def pods(self) -> list[PodFacts]:
         """Pods with their nodes, in the order they may be bound."""
         problem = self._problem
-        nodes = problem.snapshot.nodes.names(int(problem.rows[row]) for _, (_, row) in self.order)
+        placed = [(option, int(problem.rows[at[0]])) for option, at, _ in self.state.placed]
+        nodes = problem.snapshot.nodes.names(row for _, row in placed)
         return [
-            problem.as_chosen(pod, option).on(node) for (pod, (option, _)), node in zip(self.order, nodes, strict=True)
+            problem.as_chosen(pod, option).on(node)
+            for pod, (option, _), node in zip(self._order, placed, nodes, strict=True)
         ]
 
     def _ways(self) -> Iterator[None]:
@@ -182,9 +181,7 @@ class Coupled:
                 mask &= self.preferences[i].is_used(self._used_by(self.preferences[i].part))
         rows = np.flatnonzero(mask)
         near = np.zeros(rows.size, dtype=np.int64)
-        used = problem.positions[[row for _, (_, row) in self.order]]
-        if problem.root.pods_at is not None:
-            used = np.concatenate([used, problem.root.pods_at])
+        used = self._used_by(problem.root)
         for domains in problem.tree.domains[:-1] if used.size else ():
             near -= np.isin(domains[problem.positions[rows]], domains[used])
         liking = problem.options[option].liking
@@ -195,8 +192,8 @@ class Coupled:
         keys += self._room_for_all(group, slots, rows)
         for preference in reversed([preference for preference in self.preferences if group in preference.part.groups]):
             keys += preference.keys(rows, slots, self._left[group], self._used_by(preference.part))
-        if seats := self._seats_left(group):
-            keys.append(-np.isin(rows, seats).astype(np.int64))
+        if seats := self.state.seats_left(group):
+            keys.append(-np.isin(rows, list(seats)).astype(np.int64))
         return rows[np.lexsort(keys)]
 
     def _room_for_all(self, group: int, slots: Ints, rows: Ints) -> list[Ints]:
@@ -217,19 +214,8 @@ class Coupled:
 
     def _used_by(self, part: Part) -> Ints:
         """Positions, in the tree's order, of nodes where pods of the part are."""
-        problem = self._problem
-        at = [row for _, (option, row) in self.order if problem.options[option].group in part.groups]
-        placed = problem.positions[at] if at else np.zeros(0, dtype=np.int64)
+        placed = self.state.positions_of(part.groups)
         return placed if part.pods_at is None else np.concatenate([placed, part.pods_at])
-
-    def _seats_left(self, group: int) -> list[int]:
-        """Rows that pods of the group left and that none of them has taken again."""
-        problem = self._problem
-        left = dict(problem.groups[group].seats)
-        for _, (option, row) in self.order if left else ():
-            if problem.options[option].group == group and row in left:
-                left[row] -= 1
-        return [row for row, seats in left.items() if seats > 0]
 
     def _neighbours(self, pod: PodFacts) -> Mask:
         snapshot = self._scratch
@@ -262,7 +248,7 @@ class Coupled:
             self._domain.setdefault(i, []).append(domain)
         self._left[group] -= 1
         self._next[group][kind] += 1
-        self.order.append((pod, (option, row)))
+        self._order.append(pod)
 
     def _take_back(self, pod: PodFacts, group: int, kind: int) -> None:
         self.state.take_back(len(self.state.placed) - 1)
@@ -271,7 +257,7 @@ class Coupled:
             self._domain[i].pop()
         self._left[group] += 1
         self._next[group][kind] -= 1
-        self.order.pop()
+        self._order.pop()
 
 
 class _PreferredLevel:
@@ -319,7 +305,7 @@ def closer(found: Coupled, steps: int) -> Coupled:
     most: dict[int, int] = {}
     for i, preference in enumerate(found.preferences):
         while found.crossed(i) > preference.fewest and steps > 0:
-            state = State(found.state.problem, min(steps, CLOSER_STEPS + CLOSER_STEPS_A_POD * len(found.order)))
+            state = State(found.state.problem, min(steps, CLOSER_STEPS + CLOSER_STEPS_A_POD * len(found.state.placed)))
             fewer = Coupled(state, {**most, i: found.crossed(i) - 1})
             try:
                 is_solved = fewer.solve()

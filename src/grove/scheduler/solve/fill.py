@@ -54,16 +54,11 @@ def take_seats(state: State, option: int, slots: Ints, count: int, low: int) -> 
     """Puts pods back on the nodes that pods of their group left, as far as `slots` (from row `low` on) go; how many."""
     problem = state.problem
     group = problem.options[option].group
-    left = dict(problem.groups[group].seats)
-    if not left or problem.cost is not None:
+    if not problem.groups[group].seats or problem.cost is not None:
         return 0
-    for other, at, pods in state.placed:
-        if problem.options[other].group == group:
-            for row, n in zip(at.tolist(), pods.tolist(), strict=True):
-                left[row] = left.get(row, 0) - n
     back = np.zeros_like(slots)
-    for row, seats in sorted(left.items()):
-        if 0 <= row - low < slots.size and seats > 0:
+    for row, seats in state.seats_left(group).items():
+        if 0 <= row - low < slots.size:
             back[row - low] = min(seats, int(slots[row - low]), count - int(back.sum()))
     _put(state, option, low, back)
     return int(back.sum())
@@ -239,10 +234,10 @@ def _domain_rows(state: State, part: Part, open_rows: Mask) -> Mask:
     """Rows of the one domain the part is in, or may still go to: of several, the one with the most room for it."""
     problem = state.problem
     segments = problem.segments(part.required_level)
-    placed = [at for option, at, _ in state.placed if problem.options[option].group in part.groups]
-    if placed:
+    placed = state.positions_of(part.groups)
+    if placed.size:
         # Core pods are together, so the first one tells the domain.
-        domains = segments.starts.searchsorted(placed[0][:1], side="right") - 1
+        domains = np.flatnonzero(segments.ids == problem.tree.domains[part.required_level][placed[0]])
     elif part.pinned_domains is not None:
         domains = np.isin(segments.ids, sorted(part.pinned_domains)).nonzero()[0]
     else:
@@ -295,9 +290,7 @@ def _nearness(problem: Problem, used: Ints) -> Ints:
 
 def _positions_of(state: State, groups: list[int]) -> Ints:
     """Where pods of these groups are: placed just now, or bound before, on nodes that may be full."""
-    problem, wanted = state.problem, set(groups)
-    found = [problem.positions[at] for option, at, _ in state.placed if problem.options[option].group in wanted]
-    bound = [node for g, group in enumerate(problem.gang.groups()) if g in wanted for node in group.bound]
-    if (positions := positions_of(problem, bound)) is not None:
-        found.append(positions)
-    return np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
+    bound = [node for g, group in enumerate(state.problem.gang.groups()) if g in groups for node in group.bound]
+    running = positions_of(state.problem, bound)
+    placed = state.positions_of(groups)
+    return np.unique(placed if running is None else np.concatenate([placed, running]))

@@ -241,7 +241,7 @@ def _place_coupled(problem: Problem, budget: Budget) -> Placement | NoFit:
     if problem.root.need > 0 and problem.cost is None:
         coupled = closer(coupled, (budget.steps - problem.steps_used) // 2)
         state = coupled.state
-    core = len(coupled.order)
+    core = len(state.placed)
     try:
         for g, group in enumerate(problem.groups):
             for _ in range(group.pending - sum(state.taken[g])):
@@ -323,7 +323,5 @@ def close_placement(problem: Problem, steps: int, most: int, *, is_known_to_fit:
 
 def _crossed(state: State, part: Part) -> int:
     """Domains of its preferred level that the part uses; a node outside every domain counts as one."""
-    problem, groups = state.problem, set(part.groups)
-    rows = np.concatenate([at for o, at, _ in state.placed if problem.options[o].group in groups])
-    domains = problem.tree.domains[part.preferred_level][problem.positions[rows]]
+    domains = state.problem.tree.domains[part.preferred_level][state.positions_of(part.groups)]
     return int(np.unique(domains[domains >= 0]).size + (domains < 0).sum())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -142,6 +142,21 @@ class State:
             self.taken[o.group][o.kind] -= int(pods.sum())
             if self._tracked:
                 self._used[option, at] -= pods
+
+    def positions_of(self, groups: Collection[int]) -> Ints:
+        """Positions, in the tree's order, of the rows where pods of these groups were put."""
+        problem = self.problem
+        found = [at for option, at, _ in self.placed if problem.options[option].group in groups]
+        return problem.positions[np.concatenate(found)] if found else problem.positions[:0]
+
+    def seats_left(self, group: int) -> dict[int, int]:
+        """Rows that pods of the group left, and how many of these seats none of its pods has taken again."""
+        left = dict(self.problem.groups[group].seats)
+        for option, at, pods in self.placed if left else ():
+            if self.problem.options[option].group == group:
+                for row, n in zip(at.tolist(), pods.tolist(), strict=True):
+                    left[row] = left.get(row, 0) - n
+        return {row: seats for row, seats in sorted(left.items()) if seats > 0}
 
     def pods(self) -> list[PodFacts]:
         """Pods with their nodes, in the order they were put: of each class the first ones, on nodes in their order."""
