@@ -60,6 +60,14 @@ class Tree:
         position = int(self.position[row]) if row < self.position.size else -1
         return int(self.domains[level][position]) if position >= 0 else -1
 
+    def crossed(self, level: int, positions: npt.NDArray[np.int64]) -> int:
+        """How many domains of a level these positions are in; a node outside every domain is near nobody, and one."""
+        domains = self.domains[level][positions]
+        outside = domains < 0
+        if not outside.any():
+            return int(np.unique(domains).size)
+        return int(np.unique(domains[~outside]).size + np.unique(positions[outside]).size)
+
     def rows_in(self, level: int, domain: int) -> npt.NDArray[np.int64]:
         starts, ends, numbers = self.runs[level]
         at = int(numbers.searchsorted(domain))

@@ -265,6 +265,7 @@ class _PreferredLevel:
 
     def __init__(self, state: State, part: Part, level: int) -> None:
         problem, self.part = state.problem, part
+        self._tree, self._level = problem.tree, level
         self._domains = problem.tree.domains[level]
         self._positions = problem.positions
         segments = problem.segments(level)
@@ -275,9 +276,8 @@ class _PreferredLevel:
         """No placement uses fewer domains, by counting alone."""
 
     def crossed(self, used: Ints) -> int:
-        """Domains of the level that these positions are in; one outside every domain counts as one."""
-        domains = self._domains[used]
-        return int(np.unique(domains[domains >= 0]).size + np.unique(used[domains < 0]).size)
+        """Domains of the level that these positions are in."""
+        return self._tree.crossed(self._level, used)
 
     def is_used(self, used: Ints) -> Mask:
         """Candidate rows in the domains of these positions."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
-from grove.scheduler.solve.problem import Part, Problem, Segments, positions_of
+from grove.scheduler.solve.problem import Part, Problem, Segments
 from grove.scheduler.solve.state import ROWS_A_STEP, State
 
 FILL_STEPS = 3
@@ -269,8 +269,8 @@ def _fill_near(state: State, group: int, open_rows: Mask) -> None:
         if wanted == 0 or not slots.any():
             continue
         if near is None:
-            near = 2 * _nearness(problem, _positions_of(state, [group]))
-            near += _nearness(problem, _positions_of(state, problem.root.groups))
+            near = 2 * _nearness(problem, state.pods_at([group]))
+            near += _nearness(problem, state.pods_at(problem.root.groups))
         liking = problem.options[option].liking
         liked = np.zeros_like(slots) if liking is None else -liking
         tight = slots if problem.gang.strategy == "pack" else -slots
@@ -286,11 +286,3 @@ def _nearness(problem: Problem, used: Ints) -> Ints:
         taken = domains[used]
         near += np.isin(domains[problem.positions], taken[taken >= 0])
     return near
-
-
-def _positions_of(state: State, groups: list[int]) -> Ints:
-    """Where pods of these groups are: placed just now, or bound before, on nodes that may be full."""
-    bound = [node for g, group in enumerate(state.problem.gang.groups()) if g in groups for node in group.bound]
-    running = positions_of(state.problem, bound)
-    placed = state.positions_of(groups)
-    return np.unique(placed if running is None else np.concatenate([placed, running]))

@@ -26,7 +26,7 @@ from grove.scheduler.solve.bounds import PartCapacity, bounds_for
 from grove.scheduler.solve.coupled import Coupled, closer
 from grove.scheduler.solve.exact import exact_placement, preferences_granted
 from grove.scheduler.solve.fill import place_surplus
-from grove.scheduler.solve.problem import Part, Problem, state_problem
+from grove.scheduler.solve.problem import Problem, state_problem
 from grove.scheduler.solve.score import placement_score
 from grove.scheduler.solve.search import Order, Run, Search
 from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State, raise_if_limited
@@ -305,7 +305,7 @@ def close_placement(problem: Problem, steps: int, most: int, *, is_known_to_fit:
         if len(turns) == 1:
             return state if placed else None
         if placed:
-            crossed = sum(_crossed(state, part) for part in preferring)
+            crossed = sum(problem.tree.crossed(p.preferred_level, state.positions_of(p.groups)) for p in preferring)
             if best is None:
                 # Measured on the free amounts before anything was placed: no order can do better.
                 fresh = Search(State(problem, steps), order)
@@ -319,9 +319,3 @@ def close_placement(problem: Problem, steps: int, most: int, *, is_known_to_fit:
             if fewest <= bound:
                 break
     return best
-
-
-def _crossed(state: State, part: Part) -> int:
-    """Domains of its preferred level that the part uses; a node outside every domain counts as one."""
-    domains = state.problem.tree.domains[part.preferred_level][state.positions_of(part.groups)]
-    return int(np.unique(domains[domains >= 0]).size + (domains < 0).sum())

@@ -10,12 +10,12 @@ from collections import Counter
 
 import numpy as np
 
-from grove.scheduler.cluster.nodes import Ints, running_sum
+from grove.scheduler.cluster.nodes import running_sum
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask, room
 from grove.scheduler.model.facts import HOSTNAME, Shape
 from grove.scheduler.solve.bounds import fewest_needed
-from grove.scheduler.solve.problem import Part, positions_of
+from grove.scheduler.solve.problem import Part
 from grove.scheduler.solve.state import State
 
 
@@ -44,26 +44,14 @@ class _Standing:
 
     def __init__(self, state: State) -> None:
         problem = self._problem = state.problem
-        self._at: list[list[Ints]] = [[] for _ in problem.groups]
-        for group, at in zip(problem.gang.groups(), self._at, strict=True):
-            if group.bound and (positions := positions_of(problem, group.bound)) is not None:
-                at.append(positions)
-        for option, rows, _ in state.placed:
-            self._at[problem.options[option].group].append(problem.positions[rows])
+        self._state = state
         self._pods = [group.bound + sum(state.taken[g]) for g, group in enumerate(problem.groups)]
 
     def pods(self, part: Part) -> int:
         return sum(self._pods[g] for g in part.groups)
 
     def ratio(self, part: Part, level: int) -> float:
-        positions = [at for g in part.groups for at in self._at[g]]
-        if not positions or (len(positions) == 1 and positions[0].size == 1):
-            return 1.0
-        at = np.concatenate(positions)
-        # A pod that was placed may join one that runs: their node counts once.
-        domains = self._problem.tree.domains[level][at if self._problem.is_new else np.unique(at)]
-        # Nodes outside every domain of the level count one each: they are near nobody.
-        used = np.unique(domains[domains >= 0]).size + int((domains < 0).sum())
+        used = self._problem.tree.crossed(level, self._state.pods_at(part.groups))
         if used <= 1:
             return 1.0
         return min(1.0, self._fewest_when_idle(part, level) / used)

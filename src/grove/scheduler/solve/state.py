@@ -149,6 +149,11 @@ class State:
         found = [at for option, at, _ in self.placed if problem.options[option].group in groups]
         return problem.positions[np.concatenate(found)] if found else problem.positions[:0]
 
+    def pods_at(self, groups: Collection[int]) -> Ints:
+        """The same for all pods of these groups: those that run already, and those that were put."""
+        running = (self.problem.groups[g].pods_at for g in groups)
+        return np.concatenate([self.positions_of(groups), *(at for at in running if at is not None)])
+
     def seats_left(self, group: int) -> dict[int, int]:
         """Rows that pods of the group left, and how many of these seats none of its pods has taken again."""
         left = dict(self.problem.groups[group].seats)
