@@ -69,7 +69,10 @@ def _fill(state: State, option: int, slots: Ints, count: int, low: int, high: in
     if problem.gang.strategy == "spread":
         _put(state, option, low, _level_out(slots, count))
     elif problem.cost is not None:
-        _put(state, option, low, _in_order(slots, count, _preference(state, option, slots, low, high)))
+        # Preemption: cheapest rows first, then best liked (soft affinity), then fullest.
+        liking = problem.options[option].liking
+        liked = np.zeros_like(slots) if liking is None else -liking[low:high]
+        _put(state, option, low, _in_order(slots, count, np.lexsort((slots, liked, problem.cost[low:high]))))
     else:
         for here in (slots,) if problem.is_new else _nearest_first(state, option, slots, low, high, level):
             part = min(count, int(here.sum()))
@@ -177,18 +180,6 @@ def _liked(slots: Ints, liking: Ints, count: int) -> Ints:
         if int(liked.sum()) >= count:
             return liked
     return slots
-
-
-def _preference(state: State, option: int, slots: Ints, low: int, high: int) -> Ints:
-    """Cheapest rows first (preemption), then best liked (soft affinity), then fullest."""
-    problem = state.problem
-    liking = problem.options[option].liking
-    keys: list[Ints] = [slots]
-    if liking is not None:
-        keys.append(-liking[low:high])
-    if problem.cost is not None:
-        keys.append(problem.cost[low:high])
-    return np.lexsort(keys)
 
 
 def _level_out(slots: Ints, count: int) -> Ints:
