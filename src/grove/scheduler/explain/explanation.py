@@ -22,7 +22,7 @@ from grove.scheduler.evict.running import Running
 from grove.scheduler.explain.changes import smallest_changes
 from grove.scheduler.filters.fit import nodes_for_groups, scarcest
 from grove.scheduler.model.answers import Budget, Change, NoFit, Placement
-from grove.scheduler.model.facts import PodFacts, Shape
+from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import CLOSEST, FITS, GROUP_ROOM, SCORED, TOGETHER, Reason
 from grove.scheduler.policy.queues import NO_LIMIT
@@ -120,13 +120,19 @@ def _outermost(part: Part) -> Part | None:
 
 def scores_of(snapshot: Snapshot, placement: Placement) -> Iterator[Reason]:
     """What each score that has a say thinks of a placement, beside the most it could have given."""
+    for name, given in _given_by_scores(snapshot, placement.pods):
+        got, most = (sum(numbers) for numbers in zip(*given, strict=True))
+        yield Reason(SCORED, name, {"got": got, "most": most})
+
+
+def _given_by_scores(snapshot: Snapshot, pods: Sequence[PodFacts]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+    """What each score that has a say gives each of these pods where it is, and the most it gives anywhere."""
     row_of = snapshot.nodes.row_of
     for score in snapshot.seams.scores:
-        columns = {shape: score.rows(snapshot, shape) for shape in {pod.shape for pod in placement.pods}}
-        given = [(column, pod.node) for pod in placement.pods if (column := columns[pod.shape]) is not None]
+        columns = {shape: score.rows(snapshot, shape) for shape in {pod.shape for pod in pods}}
+        given = [(column, pod.node) for pod in pods if (column := columns[pod.shape]) is not None]
         if given:
-            got = sum(int(column[row_of[node]]) for column, node in given)
-            yield Reason(SCORED, score.name, {"got": got, "most": sum(int(column.max()) for column, _ in given)})
+            yield score.name, [(int(column[row_of[node]]), int(column.max())) for column, node in given]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,21 +218,13 @@ def _others(snapshot: Snapshot, gang: Gang, chosen: ScoredPlace, budget: Budget)
 
 
 def _scored(snapshot: Snapshot, pods: Sequence[PodFacts], domain: str, closeness: float | None = None) -> ScoredPlace:
-    columns: Counter[str] = Counter()
-    for score in snapshot.seams.scores:
-        weight = snapshot.seams.weights.get(score.name, 1)
-        for shape, nodes in _by_shape(pods).items() if weight else ():
-            column = score.rows(snapshot, shape)
-            if column is not None:
-                columns[score.name] += weight * sum(int(column[snapshot.nodes.row_of[node]]) for node in nodes)
-    return ScoredPlace(dict(sorted(Counter(pod.node for pod in pods).items())), domain, dict(columns), closeness)
-
-
-def _by_shape(pods: Sequence[PodFacts]) -> dict[Shape, list[str]]:
-    found: dict[Shape, list[str]] = {}
-    for pod in pods:
-        found.setdefault(pod.shape, []).append(pod.node)
-    return found
+    weights = snapshot.seams.weights
+    columns = {
+        name: weight * sum(got for got, _ in given)
+        for name, given in _given_by_scores(snapshot, pods)
+        if (weight := weights.get(name, 1))
+    }
+    return ScoredPlace(dict(sorted(Counter(pod.node for pod in pods).items())), domain, columns, closeness)
 
 
 @dataclass(frozen=True, slots=True)
