@@ -7,8 +7,10 @@ surplus only. Disruption budgets are kept if any choice keeps them, and named if
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 
 from grove.scheduler.cluster.snapshot import Snapshot
@@ -187,16 +189,13 @@ class _Trial:
         if isinstance(answer, NoFit):
             why = Reason(NOT_ENOUGH, numbers={"units": len(units)}, parts=(answer.why,))
             return NoVictims(self._gang.name, why, answer.proven, self._base.version)
-        low, high = 0, len(tiers) - 1
-        while low < high:
-            middle = (low + high) // 2
-            tried = self.without(_pods(u for u in units if u.priority <= tiers[middle]))
-            if isinstance(tried, Placement):
-                high = middle
-            else:
-                low = middle + 1
-        if high < len(tiers) - 1:
-            units = [u for u in units if u.priority <= tiers[high]]
+
+        def suffices(tier: int) -> bool:
+            return isinstance(self.without(_pods(u for u in units if u.priority <= tier)), Placement)
+
+        highest = tiers[bisect_left(tiers, True, hi=len(tiers) - 1, key=suffices)]
+        if highest < tiers[-1]:
+            units = [u for u in units if u.priority <= highest]
             empty = self.emptied(_pods(units))
         for _ in range(4):
             found = self._fewest(units, empty)
@@ -250,23 +249,21 @@ class _Trial:
         chosen = {pod.uid for pod in victims.pods()}
         kept = victims.pods()
 
+        @cache
         def without_first(count: int) -> Placement | NoFit:
             more = [pod for pod in _pods(order[:count]) if pod.uid not in chosen]
             return self.without([*kept, *more])
 
-        low, high = 1, len(order)
-        answer = without_first(high)
-        while low < high and isinstance(answer, Placement):
-            middle = (low + high) // 2
-            tried = without_first(middle)
-            if isinstance(tried, Placement):
-                high, answer = middle, tried
-            else:
-                low = middle + 1
-        for unit in order[:high] if isinstance(answer, Placement) else ():
+        if isinstance(refused := without_first(len(order)), NoFit):
+            return refused
+        counts = range(1, len(order) + 1)
+        least = counts[
+            bisect_left(counts, True, hi=len(order) - 1, key=lambda n: isinstance(without_first(n), Placement))
+        ]
+        for unit in order[:least]:
             for pod in unit.pods:
                 victims.take(unit, pod)
-        return answer
+        return without_first(least)
 
     def _spared(self, victims: ChosenVictims, answer: Placement) -> Placement:
         """Tries out sparing each choice by a full placement, the most missed first.

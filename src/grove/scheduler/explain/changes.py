@@ -6,6 +6,7 @@ always one that works. Sizes within a kind are found by doubling and halving: wh
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -228,14 +229,7 @@ def _least(most: int, works: Callable[[int], bool]) -> int:
         high = min(high * 2, most)
     if most < 1 or (high == most and not works(high)):
         return 0
-    low = high // 2 + 1 if high > 1 else 1
-    while low < high:
-        middle = (low + high) // 2
-        if works(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return high
+    return bisect_left(range(high), True, lo=high // 2 + 1 if high > 1 else 1, key=works)
 
 
 def _opening(nodes: Sequence[NodeFacts]) -> Change:

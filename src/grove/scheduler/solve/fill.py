@@ -8,6 +8,7 @@ their own group and gang as room allows.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
 import numpy as np
@@ -184,16 +185,11 @@ def _liked(slots: Ints, liking: Ints, count: int) -> Ints:
 
 def _level_out(slots: Ints, count: int) -> Ints:
     """Pods a host so that the fullest gets as few as can be; ties go to the earlier row."""
-    low, high = 0, int(slots.max())
-    while low < high:
-        middle = (low + high) // 2
-        if int(np.minimum(slots, middle).sum()) >= count:
-            high = middle
-        else:
-            low = middle + 1
-    pods = np.minimum(slots, low)
+    levels = range(int(slots.max()))
+    level = bisect_left(levels, True, key=lambda level: int(np.minimum(slots, level).sum()) >= count)
+    pods = np.minimum(slots, level)
     surplus = int(pods.sum()) - count
-    at_top = (pods == low).nonzero()[0]
+    at_top = (pods == level).nonzero()[0]
     pods[at_top[at_top.size - surplus :]] -= 1
     return pods
 
