@@ -27,16 +27,16 @@ from grove.scheduler.model.facts import SLOT, PodFacts, Requests, Shape
 from grove.scheduler.model.reading import pod_requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, Refusal, Vacancy
 from grove.scheduler.reserve.slots import (
-    Guest,
     Held,
+    PodOnNode,
     ReservationsVacancy,
     Slots,
     Undecided,
     Use,
     as_counted,
-    crowd,
-    housed,
+    cannot_share,
     may_use,
+    reservations_for,
     slots_for,
 )
 from grove.scheduler.reserve.status import HOLD, amounts_of, expiry_of, is_there, node_of, reservation_of
@@ -122,19 +122,19 @@ class Reservations(FollowedSource):
 
     def _in_any_way(self, node: str, pods: Sequence[PodFacts]) -> dict[str, Use] | Refusal:
         """Any other way to house them: what one uses of a reservation the next has to do without."""
-        guests = []
+        pods_here = []
         for pod in pods:
             known = self._pod(pod)
             needs = self.needs(known) if known is not None else NO_NEEDS
             usable = frozenset(name for slots in needs.kinds.values() for name in slots.reservations)
-            guests.append(Guest(pod.uid, pod.shape.used, usable, needs.only))
+            pods_here.append(PodOnNode(pod.uid, pod.shape.used, usable, needs.only))
         here, free = self._without_leavers(node), self._free(node)
         try:
-            found = housed(guests, here, free)
+            found = reservations_for(pods_here, here, free)
         except Undecided:
-            return Refusal(node, "its reservations may be used up", tuple(one.uid for one in guests))
+            return Refusal(node, "its reservations may be used up", tuple(one.uid for one in pods_here))
         if found is None:
-            together = tuple(one.uid for one in crowd(guests, here, free))
+            together = tuple(one.uid for one in cannot_share(pods_here, here, free))
             return Refusal(node, "its reservations are used up", together)
         counted_on = {pod.uid for pod in pods if self._is_asked(pod)}
         return {uid: use for uid, use in found.items() if use.held is not None or uid in counted_on}

@@ -192,7 +192,7 @@ MOST_STEPS = 5_000
 """Uses of reservations that are tried for the pods of one node."""
 
 
-class Guest(NamedTuple):
+class PodOnNode(NamedTuple):
     """A pod that may use some reservations of its node, or has to."""
 
     uid: str
@@ -212,12 +212,12 @@ class Undecided(Exception):
     """The steps have ended before every way was tried."""
 
 
-def housed(
-    guests: Sequence[Guest], held: Sequence[Held], free: Mapping[str, int], steps: int = MOST_STEPS
+def reservations_for(
+    pods: Sequence[PodOnNode], held: Sequence[Held], free: Mapping[str, int], steps: int = MOST_STEPS
 ) -> dict[str, Use] | None:
-    """What each guest of a node uses, in the order of use, so that the node has the rest for all; None if it cannot be.
+    """What each pod of a node uses, in the order of use, so that the node has the rest for all; None if it cannot be.
 
-    Every order is tried, as each use leaves the next something else; guests that are alike are tried once, and so is
+    Every order is tried, as each use leaves the next something else; pods that are alike are tried once, and so is
     what led to the same amounts before. Raises Undecided after so many steps.
     """
     left = [steps]
@@ -225,43 +225,43 @@ def housed(
     found: dict[str, Use] = {}
     failed: set[object] = set()
 
-    def settle(waiting: tuple[Guest, ...], free: Mapping[str, int]) -> bool:
+    def settle(waiting: tuple[PodOnNode, ...], free: Mapping[str, int]) -> bool:
         if not waiting:
             return True
         amounts = tuple(tuple(one.left().values()) for one in here.values())
         state = (tuple(one.uid for one in waiting), amounts, tuple(sorted(free.items())))
         if state in failed:
             return False
-        for guest in {one[1:]: one for one in reversed(waiting)}.values():
-            others = tuple(one for one in waiting if one is not guest)
-            for one in (*(one for name, one in here.items() if name in guest.usable), *(() if guest.must else (None,))):
+        for pod in {one[1:]: one for one in reversed(waiting)}.values():
+            others = tuple(one for one in waiting if one is not pod)
+            for one in (*(one for name, one in here.items() if name in pod.usable), *(() if pod.must else (None,))):
                 left[0] -= 1
                 if left[0] < 0:
                     raise Undecided
-                rest = one.rest_for(guest.requests) if one is not None else guest.requests
+                rest = one.rest_for(pod.requests) if one is not None else pod.requests
                 if rest is None or any(free.get(name, 0) < amount for name, amount in rest):
                     continue
                 if one is not None:
-                    one.users[guest.uid] = dict(guest.requests)
-                found[guest.uid] = Use(one, rest)
+                    one.users[pod.uid] = dict(pod.requests)
+                found[pod.uid] = Use(one, rest)
                 if settle(others, {**free, **{name: free.get(name, 0) - amount for name, amount in rest}}):
                     return True
-                del found[guest.uid]
+                del found[pod.uid]
                 if one is not None:
-                    del one.users[guest.uid]
+                    del one.users[pod.uid]
         failed.add(state)
         return False
 
-    return found if settle(tuple(guests), free) else None
+    return found if settle(tuple(pods), free) else None
 
 
-def crowd(guests: Sequence[Guest], held: Sequence[Held], free: Mapping[str, int]) -> list[Guest]:
-    """Of guests that cannot all be housed a few that cannot either; the later ones rather than the first."""
-    kept = list(guests)
-    for guest in guests:
-        fewer = [one for one in kept if one is not guest]
+def cannot_share(pods: Sequence[PodOnNode], held: Sequence[Held], free: Mapping[str, int]) -> list[PodOnNode]:
+    """Of pods that cannot all be there a few that cannot either; the later ones rather than the first."""
+    kept = list(pods)
+    for pod in pods:
+        fewer = [one for one in kept if one is not pod]
         with suppress(Undecided):
-            if fewer and housed(fewer, held, free) is None:
+            if fewer and reservations_for(fewer, held, free) is None:
                 kept = fewer
     return kept
 
