@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import msgspec
 import pytest
 from tests.support.scheduler.kit import RACK, ZONE, racks, shape, snap, used
 
@@ -26,7 +27,7 @@ def only(snapshot: Snapshot, term: str) -> Snapshot:
 
 
 def scores(snapshot: Snapshot, network: Network, gpus: int = 1) -> dict[str, int]:
-    column = NetworkAffinity().rows(snapshot, replace(shape(gpus), network=network))
+    column = NetworkAffinity().rows(snapshot, msgspec.structs.replace(shape(gpus), network=network))
     assert column is not None
     return {name: int(column[row]) for name, row in snapshot.nodes.row_of.items()}
 
@@ -105,7 +106,9 @@ def test_bandwidth_likes_nodes_with_more_of_it(
     ]
     snapshot = snap(nodes)
     wanted = shape(1)
-    wanted = replace(wanted, requests=tuple(sorted((*wanted.requests, (BANDWIDTH, asked)))), network=network)
+    wanted = msgspec.structs.replace(
+        wanted, requests=tuple(sorted((*wanted.requests, (BANDWIDTH, asked)))), network=network
+    )
     column = NetworkBandwidth().rows(snapshot, wanted)
     found = None if column is None else {name: int(column[row]) for name, row in snapshot.nodes.row_of.items()}
     assert found == want

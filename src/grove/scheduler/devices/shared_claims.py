@@ -9,7 +9,7 @@ replaced by the next best.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -156,7 +156,7 @@ def _fits(free: Ints, need: Ints) -> Mask:
 def confined_to(pod: PodFacts, nodes: Iterable[str]) -> PodFacts:
     """The pod, to be placed on a node that is each of these."""
     terms = tuple((NodeTerm(names=(Requirement("metadata.name", "In", frozenset((node,))),)),) for node in nodes)
-    return pod.shaped(replace(pod.shape, volumes=(*pod.shape.volumes, *terms))) if terms else pod
+    return pod.asking(volumes=(*pod.shape.volumes, *terms)) if terms else pod
 
 
 def on_nodes(gang: Gang, shared: Sequence[SharedClaims], nodes: Sequence[str]) -> Gang:
@@ -168,6 +168,6 @@ def on_nodes(gang: Gang, shared: Sequence[SharedClaims], nodes: Sequence[str]) -
             if number == 0:
                 asked = counted(one.claims.values())
                 asked.update(dict(moved.shape.requests))
-                moved = moved.shaped(replace(moved.shape, requests=tuple(sorted(asked.items()))))
+                moved = moved.asking(requests=tuple(sorted(asked.items())))
             changed[pod.uid] = moved
     return gang.with_pods(changed)

@@ -32,7 +32,7 @@ from grove.scheduler.model.answers import (
     Change,
     Placement,
 )
-from grove.scheduler.model.facts import HOSTNAME, NodeFacts, Shape
+from grove.scheduler.model.facts import HOSTNAME, NodeFacts, PodFacts, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup
 from grove.scheduler.model.reading import UNSCHEDULABLE
 from grove.scheduler.solve.place import place
@@ -206,7 +206,7 @@ class _Trial:
                         yield Change(SMALLER_PODS, fewer, group.name, numbers=numbers, names={"resource": name})
 
     def _fits_with_smaller(self, group: PodGroup, resource: str, fewer: int) -> bool:
-        pods = tuple(pod.shaped(_less_of(pod.shape, resource, fewer)) for pod in group.pods)
+        pods = tuple(_with_less(pod, resource, fewer) for pod in group.pods)
         return self._fits(self._snapshot, self._gang.with_part(group, pods=pods))
 
     def restart(self) -> Iterator[Change]:
@@ -245,10 +245,10 @@ def _place_of(template: NodeFacts, gang: Gang) -> str:
     return "/".join(places)
 
 
-def _less_of(shape: Shape, resource: str, fewer: int) -> Shape:
+def _with_less(pod: PodFacts, resource: str, fewer: int) -> PodFacts:
     lowered = {resource, ANY} if resource.startswith(DEVICES) else {resource}
-    requests = tuple((name, amount - fewer if name in lowered else amount) for name, amount in shape.requests)
-    return replace(shape, requests=requests)
+    requests = tuple((name, amount - fewer if name in lowered else amount) for name, amount in pod.shape.requests)
+    return pod.asking(requests=requests)
 
 
 def _constrained(part: Branch | PodGroup, outer: str) -> Iterator[tuple[Branch | PodGroup, str]]:

@@ -6,7 +6,6 @@ Reads a view and changes nothing in it but what is counted on nodes; the answers
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -120,7 +119,7 @@ def at_best_homes(view: View, gang: Gang) -> Gang:
 
 
 def _blocked(pod: PodFacts, why: str) -> PodFacts:
-    return pod.shaped(replace(pod.shape, blocked=why))
+    return pod.asking(blocked=why)
 
 
 def scored_places(view: View, gang: GangState, strategy: Strategy = "pack") -> ScoredGang | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 from grove.api.core import Pod
 from grove.api.meta import Key
@@ -21,7 +20,7 @@ from grove.kube.errors import KubeError, NotFound, NotLeader
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import Running
 from grove.scheduler.evict.victims import Vacancies
-from grove.scheduler.model.facts import PodFacts, Requests, Shape
+from grove.scheduler.model.facts import PodFacts, Requests
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reading import read_pod
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
@@ -123,7 +122,7 @@ class Sources:
             counted=counted,
         )
         if not pod.spec.node_name and (ways := [one for one in needs if one.instead]):
-            facts = facts.shaped(_instead(facts.shape, counted, ways[0]))
+            facts = _instead(facts, counted, ways[0])
         return facts
 
     def amounts(self, node: str) -> dict[str, int]:
@@ -172,7 +171,7 @@ class Sources:
     def without_counted(self, pod: PodFacts) -> PodFacts:
         """The pod without what sources count."""
         rest = tuple(item for item in pod.shape.requests if not item[0].startswith(self._counted))
-        return pod if len(rest) == len(pod.shape.requests) else pod.shaped(replace(pod.shape, requests=rest))
+        return pod if len(rest) == len(pod.shape.requests) else pod.asking(requests=rest)
 
 
 def depends_on_objects(pod: Pod | None, facts: PodFacts) -> bool:
@@ -182,10 +181,10 @@ def depends_on_objects(pod: Pod | None, facts: PodFacts) -> bool:
     return bool(pod.spec.resource_claims or claim_names(pod))
 
 
-def _instead(shape: Shape, counted: Requests, needs: Needs) -> Shape:
-    """The shape with the request sets of a source before its own, which is left out if it does not do."""
-    own = tuple(item for item in shape.requests if item not in counted)
+def _instead(pod: PodFacts, counted: Requests, needs: Needs) -> PodFacts:
+    """The pod with the request sets of a source before its own, which is left out if it does not do."""
+    own = tuple(item for item in pod.shape.requests if item not in counted)
     ways = [tuple(sorted((*one, *counted))) for one in needs.instead]
     if not needs.only:
-        ways.append(shape.requests)
-    return replace(shape, requests=ways[0], alternatives=tuple(ways[1:]), charged=own)
+        ways.append(pod.shape.requests)
+    return pod.asking(requests=ways[0], alternatives=tuple(ways[1:]), charged=own)

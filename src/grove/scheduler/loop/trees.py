@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import msgspec
 
@@ -97,10 +96,7 @@ def _near_peers(
         for pod, _ in view.members(one) if (node := view.node_of(pod)) and not view.is_leaving(pod)
     ]  # fmt: skip
     around = Neighbourhood(links, stand, sum(not pod.node for pod in facts.values()), zones)
-    return {
-        key: pod if pod.node else pod.shaped(replace(pod.shape, network=around.of(pod.labels)))
-        for key, pod in facts.items()
-    }
+    return {key: pod if pod.node else pod.asking(network=around.of(pod.labels)) for key, pod in facts.items()}
 
 
 def former_nodes(view: View, gang: GangState) -> frozenset[str]:

@@ -111,8 +111,7 @@ class Network:
     """Zones it would like to be in, each with its worth in hundredths."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Shape:
+class Shape(msgspec.Struct, frozen=True, cache_hash=True):
     """What a pod asks of a node and of its neighbours. Compares by value; the hash is computed once."""
 
     requests: Requests = ((PODS, 1),)
@@ -136,25 +135,6 @@ class Shape:
     """For pods of gangs whose cliques are known to talk to each other."""
     charged: Requests = ()
     """What the pod itself asks for, where `requests` is less because a reservation gives the rest."""
-    _hash: int = field(init=False, repr=False, default=0)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash(self._values()))
-
-    def _values(self) -> tuple[object, ...]:
-        return (
-            self.requests, self.alternatives, self.node_selector, self.node_affinity, self.preferred_nodes,
-            self.tolerations, self.ports, self.affinity, self.anti_affinity, self.spread, self.volumes,
-            self.preferred_pods, self.blocked, self.network, self.charged,
-        )  # fmt: skip
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return isinstance(other, Shape) and self._hash == other._hash and self._values() == other._values()
 
     @property
     def sees_pods(self) -> bool:
@@ -195,8 +175,11 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False):
         )  # fmt: skip
 
     def shaped(self, shape: Shape) -> PodFacts:
-        """The pod, asking for something else."""
         return msgspec.structs.replace(self, shape=shape)
+
+    def asking(self, **changes: object) -> PodFacts:
+        """The pod, asking for something else."""
+        return self.shaped(msgspec.structs.replace(self.shape, **changes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
+
+import msgspec
 
 from grove.api import labels
 from grove.api.selector import Requirement
@@ -104,4 +105,4 @@ def wishing(pod: PodFacts, wishes: Wishes) -> PodFacts:
 @lru_cache(maxsize=4096)
 def _wishing(shape: Shape, wishes: Wishes) -> Shape:
     """Cached, because pods of one class share a shape and the search is quick because of it."""
-    return replace(shape, preferred_nodes=(*shape.preferred_nodes, *wishes))
+    return msgspec.structs.replace(shape, preferred_nodes=(*shape.preferred_nodes, *wishes))

@@ -67,9 +67,7 @@ class Journal:
         number = self._shapes.get(shape)
         if number is None:
             number = self._shapes[shape] = len(self._shapes)
-            plain = msgspec.to_builtins(shape)
-            plain.pop("_hash")
-            self._write({"op": "shape", "number": number, "shape": plain})
+            self._write({"op": "shape", "number": number, "shape": msgspec.to_builtins(shape)})
         return number
 
     # Decisions; between `hold` and `go_on` only they are written, and changes of the cluster follow

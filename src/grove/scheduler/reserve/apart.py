@@ -8,7 +8,6 @@ kind of them has fewer there; each of these possibilities is tried, so that no p
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from grove.api.selector import Requirement
 from grove.scheduler.model.facts import NodeTerm, PodFacts
@@ -80,4 +79,4 @@ def _to_keep_off(gang: Gang, refusal: Refusal) -> list[list[str]]:
 
 def _kept_off(pod: PodFacts, node: str) -> PodFacts:
     other = NodeTerm(names=(Requirement("metadata.name", "NotIn", frozenset((node,))),))
-    return pod.shaped(replace(pod.shape, volumes=(*pod.shape.volumes, (other,))))
+    return pod.asking(volumes=(*pod.shape.volumes, (other,)))

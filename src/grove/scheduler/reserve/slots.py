@@ -20,7 +20,7 @@ from grove.api.koordinator import RESERVATION_ORDER, Reservation
 from grove.api.pod import Pod, Toleration
 from grove.api.reservation_ref import is_meant, tolerations
 from grove.scheduler.filters.nodes import tolerates
-from grove.scheduler.model.facts import PODS, SLOT, PodFacts, Requests, Shape
+from grove.scheduler.model.facts import PODS, SLOT, PodFacts, Requests
 from grove.scheduler.model.gang import Gang
 
 RESTRICTED = "Restricted"
@@ -168,14 +168,11 @@ def without_reservations(gang: Gang) -> Gang:
     """The gang with pods that do without reservations, as far as they may; itself if nothing is changed by that."""
     changed: dict[str, PodFacts | None] = {}
     for pod in (pod for group in gang.groups() for pod in group.pods):
-        if pod.shape.alternatives and (shape := _without_reservations(pod.shape)) != pod.shape:
-            changed[pod.uid] = pod.shaped(shape)
+        every = (pod.shape.requests, *pod.shape.alternatives)
+        ways = [one for one in every if not any(name.startswith(SLOT) for name, _ in one)]
+        if 0 < len(ways) < len(every):
+            changed[pod.uid] = pod.asking(requests=ways[0], alternatives=tuple(ways[1:]))
     return gang.with_pods(changed)
-
-
-def _without_reservations(shape: Shape) -> Shape:
-    ways = [one for one in (shape.requests, *shape.alternatives) if not any(name.startswith(SLOT) for name, _ in one)]
-    return replace(shape, requests=ways[0], alternatives=tuple(ways[1:])) if ways else shape
 
 
 def slots_for(requests: Requests, usable: Iterable[Held]) -> list[Slots]:

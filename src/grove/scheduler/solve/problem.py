@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -156,7 +156,7 @@ class Problem:
         chosen = self.options[option]
         same_class = [o for o in self.groups[chosen.group].options if self.options[o].kind == chosen.kind]
         requests = (shape.requests, *shape.alternatives)[same_class.index(option)]
-        return pod.shaped(replace(shape, requests=requests, alternatives=()))
+        return pod.asking(requests=requests, alternatives=())
 
     @contextmanager
     def surplus_needed(self) -> Iterator[None]:
