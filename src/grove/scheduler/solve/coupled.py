@@ -267,7 +267,7 @@ class _PreferredLevel:
         problem, self.part = state.problem, part
         self._tree, self._level = problem.tree, level
         self._domains = problem.tree.domains[level]
-        self._positions = problem.positions
+        self._row_domains = self._domains[problem.positions]
         segments = problem.segments(level)
         capacity = PartCapacity(state, bounds_for(problem, tuple(part.groups)), 0, problem.size)
         held = capacity.held(segments)
@@ -281,13 +281,12 @@ class _PreferredLevel:
 
     def is_used(self, used: Ints) -> Mask:
         """Candidate rows in the domains of these positions."""
-        domains = self._domains[self._positions]
-        found: Mask = (domains >= 0) & np.isin(domains, self._domains[used])
+        found: Mask = (self._row_domains >= 0) & np.isin(self._row_domains, self._domains[used])
         return found
 
     def keys(self, rows: Ints, slots: Ints, left: int, used: Ints) -> list[Ints]:
         """Rows of domains in use come first, then of the tightest that holds all that is left, then of the roomiest."""
-        domains = self._domains[self._positions]
+        domains = self._row_domains
         here = domains[rows]
         room = sums_by_domain(domains, np.minimum(slots, left), int(domains.max(initial=0)) + 1)[here]
         enough = (room >= left) & (here >= 0)

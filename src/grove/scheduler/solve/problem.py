@@ -51,8 +51,6 @@ class Group:
     """Candidate rows that pods of the group left, and how many did."""
     pods_at: Ints | None = None
     """Positions, in the tree's order, of nodes where pods of the group run."""
-    bound: int = 0
-    standing: tuple[tuple[Shape, int], ...] = ()
 
     @property
     def pending(self) -> int:
@@ -255,8 +253,7 @@ def _add_groups(problem: Problem, closed: Collection[str], free: Ints | None, co
     amounts: list[tuple[tuple[int, int], ...]] = []
     for index, group in enumerate(gang.groups()):
         classes = relations.classes(group.pods)
-        pods_at = positions_of(problem, group.bound) if group.bound else None
-        entry = Group(group.name, group.need, classes, pods_at=pods_at, bound=len(group.bound), standing=group.standing)
+        entry = Group(group.name, group.need, classes, pods_at=positions_of(problem, group.bound))
         problem.groups.append(entry)
         for kind, pods in enumerate(classes):
             shape = pods[0].shape

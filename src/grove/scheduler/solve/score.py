@@ -45,7 +45,8 @@ class _Standing:
     def __init__(self, state: State) -> None:
         problem = self._problem = state.problem
         self._state = state
-        self._pods = [group.bound + sum(state.taken[g]) for g, group in enumerate(problem.groups)]
+        self._groups = list(problem.gang.groups())
+        self._pods = [len(group.bound) + sum(taken) for group, taken in zip(self._groups, state.taken, strict=True)]
 
     def pods(self, part: Part) -> int:
         return sum(self._pods[g] for g in part.groups)
@@ -66,7 +67,7 @@ class _Standing:
             if group.options:
                 held = sum((problem.idle(o, level) for o in group.options[1:]), problem.idle(group.options[0], level))
                 best = max(best, fewest_needed(held, self._pods[g]))
-            for shape, count in () if group.options else group.standing:
+            for shape, count in () if group.options else self._groups[g].standing:
                 asked = problem.snapshot.amounts(shape.requests)
                 best = max(best, fewest_needed(problem.idle_for(shape, asked, level), count))
         if len(standing) > 1:
@@ -86,7 +87,7 @@ class _Standing:
             if group.options:
                 least = zip(problem.resources, problem.least_request(g).tolist(), strict=True)
                 totals.update({r: amount * self._pods[g] for r, amount in least})
-            for shape, count in () if group.options else group.standing:
+            for shape, count in () if group.options else self._groups[g].standing:
                 totals.update({r: amount * count for r, amount in problem.snapshot.amounts(shape.requests)})
         return +totals
 
