@@ -137,9 +137,9 @@ class NodeDevices:
         """The minors for one pod, or None. Nothing is taken yet."""
         return next(self._allotments(want), None)
 
-    def allot_all(self, wants: Sequence[Want], steps: int = MOST_STEPS) -> list[Allotment] | None:
-        """The minors for several pods at once, best for the first; None if no way is found within the steps."""
-        left, failed = [steps], set[object]()
+    def allot_all(self, wants: Sequence[Want]) -> list[Allotment] | None:
+        """The minors for several pods at once, best for the first; None if no way is found within so many steps."""
+        left, failed = [MOST_STEPS], set[object]()
 
         def rest(number: int) -> list[Allotment] | None:
             if number == len(wants):

@@ -192,25 +192,25 @@ class ScoredGang:
     weights: Mapping[str, int]
 
 
-def scored(snapshot: Snapshot, gang: Gang, stands: Mapping[str, str], budget: Budget = Budget()) -> ScoredGang:
+def scored(snapshot: Snapshot, gang: Gang, stands: Mapping[str, str]) -> ScoredGang:
     """The gang with all its pods waiting, on a snapshot without them; `stands` is where those that run do, by uid."""
     weights = {one.name: snapshot.seams.weights.get(one.name, 1) for one in snapshot.seams.scores}
     pods = [pod.on(stands[pod.uid]) for group in gang.groups() for pod in group.pods if pod.uid in stands]
     chosen: ScoredPlace | None = None
     if pods:
         chosen = _scored(snapshot, pods, "")
-    elif isinstance(answer := place(snapshot, gang, budget), Placement):
+    elif isinstance(answer := place(snapshot, gang), Placement):
         chosen = _scored(snapshot, answer.pods, answer.domain, answer.score)
-    others = list(_others(snapshot, gang, chosen, budget)) if chosen is not None else []
+    others = list(_others(snapshot, gang, chosen)) if chosen is not None else []
     best = max(others, key=lambda one: (one.closeness or 0.0, one.total), default=None)
     return ScoredGang(gang.name, bool(pods), chosen, best, weights)
 
 
-def _others(snapshot: Snapshot, gang: Gang, chosen: ScoredPlace, budget: Budget) -> Iterator[ScoredPlace]:
+def _others(snapshot: Snapshot, gang: Gang, chosen: ScoredPlace) -> Iterator[ScoredPlace]:
     """Places that use none of the chosen nodes; where there is none, those that do without one of them."""
     ways = [tuple(chosen.nodes), *((node,) for node in sorted(chosen.nodes)[:MOST_TRIED])]
     for number, closed in enumerate(ways):
-        answer = place(snapshot, gang, budget, closed=closed)
+        answer = place(snapshot, gang, closed=closed)
         if isinstance(answer, Placement):
             yield _scored(snapshot, answer.pods, answer.domain, answer.score)
             if number == 0:

@@ -209,15 +209,13 @@ class Undecided(Exception):
     """The steps have ended before every way was tried."""
 
 
-def reservations_for(
-    pods: Sequence[PodOnNode], held: Sequence[Held], free: Mapping[str, int], steps: int = MOST_STEPS
-) -> dict[str, Use] | None:
+def reservations_for(pods: Sequence[PodOnNode], held: Sequence[Held], free: Mapping[str, int]) -> dict[str, Use] | None:
     """What each pod of a node uses, in the order of use, so that the node has the rest for all; None if it cannot be.
 
     Every order is tried, as each use leaves the next something else; pods that are alike are tried once, and so is
     what led to the same amounts before. Raises Undecided after so many steps.
     """
-    left = [steps]
+    left = [MOST_STEPS]
     here = {one.name: replace(one, users=dict(one.users)) for one in held}
     found: dict[str, Use] = {}
     failed: set[object] = set()
