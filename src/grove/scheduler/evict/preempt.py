@@ -24,7 +24,15 @@ from grove.scheduler.evict.running import (
     is_protected,
     sets_of_pods,
 )
-from grove.scheduler.evict.victims import NO_VACANCIES, ChosenVictims, Vacancies, fewest_victims, pods_by_row, row_costs
+from grove.scheduler.evict.victims import (
+    NO_VACANCIES,
+    ChosenVictims,
+    Vacancies,
+    fewest_victims,
+    pods_by_row,
+    row_costs,
+)
+from grove.scheduler.filters.fit import RoomWithout
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
@@ -305,9 +313,10 @@ class _Trial:
         smaller = list(islice((some for size in sizes for some in sets_of_pods(among, size)), MOST_SETS + 1))
         if len(smaller) > MOST_SETS:
             return found
-        steps = self._budget.steps
+        steps, room = self._budget.steps, RoomWithout(self._base, self._gang)
         for some in smaller:
-            if steps > 0 and len(broken_budgets(some, self._budgets)) <= len(found.budgets_broken):
+            breaks = len(broken_budgets(some, self._budgets))
+            if steps > 0 and breaks <= len(found.budgets_broken) and (self._vacancies or room.may_suffice(some)):
                 tried = self.without(some)
                 if isinstance(tried, Placement):
                     victims = ChosenVictims(among)

@@ -9,6 +9,7 @@ fall out.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from functools import cache
 
 import numpy as np
 
@@ -114,6 +115,37 @@ def room(free: Ints, request: Ints) -> Ints:
     if slots is None:
         return np.full(free.shape[1], PLENTY, dtype=np.int64)
     return np.maximum(slots, 0)
+
+
+class RoomWithout:
+    """How many pods of each group the nodes could hold without some of those that run, by amounts alone.
+
+    A count that no placement can beat, at a fraction of what trying one costs. Groups of unlike pods are not counted.
+    """
+
+    def __init__(self, snapshot: Snapshot, gang: Gang) -> None:
+        self._snapshot = snapshot
+        self._column_of = cache(snapshot.column_of)
+        self._groups: list[tuple[int, Ints, Ints]] = []
+        """Pods that have no room now, what one asks for, and how many each row holds."""
+        for group in gang.groups():
+            kinds = {(pod.shape.requests, *pod.shape.alternatives) for pod in group.pods if group.need}
+            if len(kinds) == 1 and not group.pods[0].shape.alternatives:
+                request = self._column_of(group.pods[0].shape.requests)
+                held = room(snapshot.free, request)
+                self._groups.append((group.need - int(held.sum()), request, held))
+
+    def may_suffice(self, gone: Iterable[PodFacts]) -> bool:
+        """Whether every group would have room somewhere; False is certain."""
+        freed: dict[int, Ints] = {}
+        for pod in gone:
+            row = self._snapshot.nodes.row_of.get(pod.node)
+            if row is not None:
+                freed[row] = freed.get(row, self._snapshot.free[:, row]) + self._column_of(pod.shape.requests)
+        if not freed:
+            return False
+        rows, free = list(freed), np.array(list(freed.values())).T
+        return all(int((room(free, request) - held[rows]).sum()) >= missing for missing, request, held in self._groups)
 
 
 def open_rows(snapshot: Snapshot, gang: Gang, closed: Collection[str]) -> Mask | None:
