@@ -68,9 +68,8 @@ class RunningIndex:
         self._alone: dict[int, dict[str, Running]] = {}
         """Pods of no gang, by priority and uid: most of what runs, so that listing them has to be cheap."""
         self._by_namespace: dict[str, dict[str, PodFacts]] = {}
-        self._covered: dict[str, tuple[Selector, frozenset[str]]] = {}
-        self._stale: set[str] = set()
-        """Namespaces in which pods came or went since their budgets were last asked about."""
+        self._covered: dict[str, dict[Selector, frozenset[str]]] = {}
+        """Uids that selectors of budgets mean, by namespace; kept until a pod of it comes or goes."""
 
     def add(self, pod: PodFacts) -> None:
         """Counts a pod, instead of what was known of it."""
@@ -82,7 +81,7 @@ class RunningIndex:
         else:
             self._alone.setdefault(pod.priority, {})[pod.uid] = _alone(pod)
         self._by_namespace.setdefault(pod.namespace, {})[pod.uid] = pod
-        self._stale.add(pod.namespace)
+        self._covered.pop(pod.namespace, None)
 
     def remove(self, uid: str) -> None:
         pod = self._of.pop(uid, None)
@@ -96,7 +95,7 @@ class RunningIndex:
         else:
             _drop(self._alone, pod.priority, uid)
         del self._by_namespace[pod.namespace][uid]
-        self._stale.add(pod.namespace)
+        self._covered.pop(pod.namespace, None)
 
     def lowest_priority(self) -> int | None:
         """The least priority of any unit; None when nothing runs."""
@@ -132,19 +131,17 @@ class RunningIndex:
 
     def budgets(self, budgets: Iterable[tuple[str, str, Selector, int]]) -> list[DisruptionBudget]:
         """Budgets, given as (namespace, name, selector, pods that may go now), with the pods they cover."""
-        found: list[DisruptionBudget] = []
-        covered: dict[str, tuple[Selector, frozenset[str]]] = {}
-        for namespace, name, selector, allowed in sorted(budgets, key=lambda one: one[:2]):
-            key = f"{namespace}/{name}"
-            known = self._covered.get(key)
-            if known is None or namespace in self._stale or known[0] != selector:
-                pods = self._by_namespace.get(namespace, {})
-                known = (selector, frozenset(uid for uid, pod in pods.items() if selector.matches(pod.labels)))
-            covered[key] = known
-            found.append(DisruptionBudget(key, allowed, known[1]))
-        self._covered = covered
-        self._stale.clear()
-        return found
+        return [
+            DisruptionBudget(f"{namespace}/{name}", allowed, self._uids_of(namespace, selector))
+            for namespace, name, selector, allowed in sorted(budgets, key=lambda one: one[:2])
+        ]
+
+    def _uids_of(self, namespace: str, selector: Selector) -> frozenset[str]:
+        known = self._covered.setdefault(namespace, {})
+        if selector not in known:
+            pods = self._by_namespace.get(namespace, {})
+            known[selector] = frozenset(uid for uid, pod in pods.items() if selector.matches(pod.labels))
+        return known[selector]
 
 
 def _alone(pod: PodFacts) -> Running:
