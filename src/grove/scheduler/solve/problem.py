@@ -318,8 +318,8 @@ def _find_seats(problem: Problem) -> None:
 def positions_of(problem: Problem, names: Iterable[str]) -> Ints | None:
     """Positions, in the tree's order, of those of the nodes that are there; None if none is."""
     row_of, position = problem.snapshot.nodes.row_of, problem.tree.position
-    found = np.array([position[row_of[name]] for name in names if name in row_of], dtype=np.int64)
-    return np.unique(found) if found.size else None
+    found = [position[row_of[name]] for name in names if name in row_of]
+    return np.unique(np.array(found, dtype=np.int64)) if found else None
 
 
 def _part(
