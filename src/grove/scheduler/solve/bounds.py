@@ -59,6 +59,18 @@ def bounds_for(problem: Problem, groups: tuple[int, ...]) -> list[Bound]:
     return bounds
 
 
+class BoundsOf(dict[tuple[int, ...], list[Bound]]):
+    """What `bounds_for` says of groups, worked out when it is first asked for."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__()
+        self._problem = problem
+
+    def __missing__(self, groups: tuple[int, ...]) -> list[Bound]:
+        found = self[groups] = bounds_for(self._problem, groups)
+        return found
+
+
 def _own_bound(problem: Problem, g: int) -> Bound:
     options = tuple(problem.groups[g].options)
     least = problem.least_request(g) if len(options) > 1 else None

@@ -8,11 +8,10 @@ which keeps trouble in one domain from being rediscovered under every choice for
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from functools import cache, partial
 
 import numpy as np
 
-from grove.scheduler.solve.bounds import PartCapacity, bounds_for
+from grove.scheduler.solve.bounds import BoundsOf, PartCapacity
 from grove.scheduler.solve.packing import Packing, Slice
 from grove.scheduler.solve.problem import Part
 from grove.scheduler.solve.state import OutOfSteps, State
@@ -76,9 +75,9 @@ class _Exact:
         self._collect(root, -1)
         self._pinned = any(part.pinned_domains is not None for part, _ in self._parts)
         self._levels = sorted({self._level_of(part) for part, _ in self._parts})
-        self._bounds_for = cache(partial(bounds_for, problem))
+        self._bounds_of = BoundsOf(problem)
         self._candidates: dict[tuple[int, Slice], list[Slice]] = {}
-        self._packs = cache(partial(_packs, state))
+        self._packs = _Packs(state)
 
     def _collect(self, part: Part, above: int) -> None:
         if part.need == 0:
@@ -135,7 +134,7 @@ class _Exact:
         if found is None:
             domains = self._problem.segments(self._level_of(part)).inside(*outer)
             self._state.spend(outer[1] - outer[0])
-            capacity = PartCapacity(self._state, self._bounds_for(tuple(part.groups)), *outer)
+            capacity = PartCapacity(self._state, self._bounds_of[tuple(part.groups)], *outer)
             held = capacity.held(domains)
             fits = capacity.fitting(held)
             if part.pinned_domains is not None:
@@ -168,7 +167,7 @@ class _Exact:
         return {g: at for g, at in self._constraint_of.items() if g in groups}
 
     def _counts(self, run: Slice) -> bool:
-        bounds = self._bounds_for(tuple(sorted(self._confined(run))))
+        bounds = self._bounds_of[tuple(sorted(self._confined(run)))]
         held = self._state.capacities(bounds, *run).sum(axis=1)
         return all(held[t] >= bound.need for t, bound in enumerate(bounds))
 
@@ -177,7 +176,7 @@ class _Exact:
         confined = self._confined(run)
         if run[1] - run[0] > MOST_ROWS or len(confined) < 2:
             return True
-        return self._packs(tuple(self._slices(confined, run).items()))
+        return self._packs[tuple(self._slices(confined, run).items())]
 
     def _slices(self, constraints: dict[int, int], run: Slice) -> dict[int, Slice]:
         """Each group's run: that of the nearest part above it that has one inside this run."""
@@ -190,10 +189,18 @@ class _Exact:
         return found
 
 
-def _packs(state: State, slices: tuple[tuple[int, Slice], ...]) -> bool:
-    """Whether groups can be packed, each into its slice, with so much work; unknown counts as yes."""
-    try:
-        with state.allowed(PACK_STEPS):
-            return Packing(state, dict(slices)).solve() is not None
-    except OutOfSteps:
-        return True
+class _Packs(dict[tuple[tuple[int, Slice], ...], bool]):
+    """Whether groups can be packed, each into its slice, tried when it is first asked for; unknown counts as yes."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self._state = state
+
+    def __missing__(self, slices: tuple[tuple[int, Slice], ...]) -> bool:
+        try:
+            with self._state.allowed(PACK_STEPS):
+                found = Packing(self._state, dict(slices)).solve() is not None
+        except OutOfSteps:
+            found = True
+        self[slices] = found
+        return found

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
 from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, Mask, running_sum
-from grove.scheduler.solve.bounds import PartCapacity, bounds_for, domain_sets, headroom_sums, liking
+from grove.scheduler.solve.bounds import BoundsOf, PartCapacity, domain_sets, headroom_sums, liking
 from grove.scheduler.solve.exact import exact_placement
 from grove.scheduler.solve.fill import fill_group
 from grove.scheduler.solve.problem import Part, Segments
@@ -46,7 +45,7 @@ class Search:
     def __init__(self, state: State, order: Order) -> None:
         problem = state.problem
         self._problem, self._state, self._order = problem, state, order
-        self._bounds_for = cache(partial(bounds_for, problem))
+        self._bounds_of = BoundsOf(problem)
         parts = list(problem.root.walk())
         self._pinned = any(part.pinned_domains is not None for part in parts)
         self._levels = sorted({level for part in parts for level in (part.required_level, part.preferred_level)} - {-1})
@@ -65,8 +64,7 @@ class Search:
 
     def capacity(self, part: Part, run: Run) -> PartCapacity:
         self._state.spend(run.high - run.low)
-        bounds = self._bounds_for(tuple(part.groups))
-        return PartCapacity(self._state, bounds, run.low, run.high)
+        return PartCapacity(self._state, self._bounds_of[tuple(part.groups)], run.low, run.high)
 
     def _is_inside(self, part: Part, run: Run) -> bool:
         """Whether a run narrower than the part's level lies in a domain of that level, and in the right one."""
