@@ -60,6 +60,9 @@ def test_selectors(text, matches):
         pytest.param('device.driver == "a', id="an open quote"),
         pytest.param('device.driver == "a" &&', id="half a sentence"),
         pytest.param('device.driver == "a" device.driver', id="two sentences"),
+        pytest.param('device.driver == "a" "b"', id="two words in a row"),
+        pytest.param("(" * 5000 + "true" + ")" * 5000, id="nested too deep"),
+        pytest.param("!" * 5000 + "true", id="denied too often"),
         pytest.param("", id="nothing"),
     ],
 )
