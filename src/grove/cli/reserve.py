@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     epilog="kubectl grove reserve -f chat.yaml --for 2h; kubectl apply -f chat.yaml; "
     "kubectl grove reserve -f chat.yaml --release"
 )
-@click.option("-f", "--file", "files", multiple=True, required=True, type=click.Path(path_type=Path), metavar="FILE",
+@click.option("-f", "--filename", "--file", "files", multiple=True, required=True, metavar="FILE",
+              type=click.Path(path_type=Path),
               help="Manifests with the sets to reserve for; - reads from standard input.")  # fmt: skip
 @click.option(
     "--for", "ttl", default="1h", show_default=True, help="How long: 90s, 30m, 2h, or 0 for as long as it takes."
@@ -39,7 +40,10 @@ def reserve(options: Options, files: tuple[Path, ...], ttl: str, release: bool) 
             duration.parse(ttl)
     except duration.InvalidDuration as error:
         raise click.UsageError(f"--for: {error}") from None
-    sets = [one for path in files for one in load_manifests(path) if one["kind"] == "PodCliqueSet"]
+    try:
+        sets = [one for path in files for one in load_manifests(path) if one["kind"] == "PodCliqueSet"]
+    except ValueError as error:
+        raise Unanswered(str(error)) from error
     if not sets:
         raise click.UsageError("no PodCliqueSet in these files")
     return answer(options, lambda client, namespace: reserve_answer(client, namespace, sets, ttl, release))

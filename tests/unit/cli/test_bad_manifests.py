@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from grove.cli.main import run
+from grove.cli.reserve import reserve
 from grove.cli.simulate import simulate
 from grove.demo.scenario import load_manifests
 from grove.plan.strict import unknown_fields
@@ -49,6 +50,18 @@ def test_what_is_no_manifest_is_one_line_and_exit_code_2(
     said = capsys.readouterr()
     assert said.err.replace(str(file), "FILE").startswith(want)
     assert (said.err.count("\n"), said.out) == (1, "")
+
+
+def test_a_file_to_reserve_for_that_is_no_manifest_is_one_line_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text("a: [")
+    with pytest.raises(SystemExit) as end:
+        run(reserve, ["-f", str(file)])
+    said = capsys.readouterr()
+    assert (end.value.code, said.err.count("\n"), said.out) == (2, 1, "")
+    assert said.err.startswith(f"error: {file}: not YAML: ")
 
 
 @pytest.mark.parametrize(
