@@ -99,12 +99,14 @@ def _why(scaler: HorizontalPodAutoscaler, scaled: Scaled, seen: Seen) -> str:
         return "off: its target has 0 replicas" if disabled else f"metric missing: {active.message}"
     if waiting := _waiting_gangs(scaled, seen):
         return f"waits for room: {waiting} of its gangs are not placed"
+    least = 1 if scaler.spec.min_replicas is None else scaler.spec.min_replicas
+    if able is not None and able.reason == "ScaleDownStabilized" and scaler.status.current_replicas <= least:
+        return f"at its least ({least})"  # so the HPA says of idle ones for minutes, though they cannot scale in
     if able is not None and able.reason in ("ScaleDownStabilized", "ScaleUpStabilized"):
         # Before its limits: what it wanted a minute ago may still be above them while the load has long gone.
         way = "in" if able.reason == "ScaleDownStabilized" else "out"
         return f"scale-{way} waits until the load has been so for a while (stabilisation)"
     if limited is not None and limited.status == "True":
-        least = 1 if scaler.spec.min_replicas is None else scaler.spec.min_replicas
         told = {
             "TooManyReplicas": f"at its most ({scaler.spec.max_replicas})",
             "TooFewReplicas": f"at its least ({least})",

@@ -114,6 +114,12 @@ def test_why_it_does_not_move(found: dict[str, tuple[str, str]], waiting: bool, 
     assert line.why == want
 
 
+def test_one_at_its_floor_does_not_wait_to_scale_in() -> None:
+    held = {"AbleToScale": ("True", "ScaleDownStabilized"), "ScalingLimited": ("False", "DesiredWithinRange")}
+    (line,) = autoscaler_lines([scaler([QUEUE], [QUEUE_NOW], current=1, desired=1, **held)], seen())
+    assert line.why == "at its least (1)"
+
+
 def test_autoscalers_of_anything_else_are_not_shown() -> None:
     other = scaler([CPU], [CPU_NOW])
     deployment = msgspec.structs.replace(
