@@ -78,6 +78,7 @@ async def topology(client: Client) -> list[Finding]:
     from grove.api.topology import ClusterTopologyBinding
     from grove.show.layout import accelerator
     from grove.show.seen import every
+    from grove.show.words import many
 
     bindings = await every(client, ClusterTopologyBinding)
     nodes = await every(client, Node)
@@ -98,4 +99,4 @@ async def topology(client: Client) -> list[Finding]:
         if is_true(binding.status.conditions, words.SCHEDULER_TOPOLOGY_DRIFT):
             text = f"{binding.metadata.name} and a scheduler's own topology differ"
             found.append(Finding("topology", WARN, text, f"kubectl describe ct {binding.metadata.name}"))
-    return found or [Finding("topology", OK, f"{len(bindings)} bindings, {len(loaded)} nodes labelled")]
+    return found or [Finding("topology", OK, f"{many(len(bindings), 'binding')}, {many(len(loaded), 'node')} labelled")]

@@ -117,7 +117,7 @@ def test_a_healthy_cluster_has_no_fault() -> None:
         ("admission", "ok", "registered, trusted and answering"),
         ("operator", "ok", "grove-operator-1 leads"),
         ("scheduler", "ok", "grove-scheduler-1 leads"),
-        ("topology", "ok", "1 bindings, 2 nodes labelled"),
+        ("topology", "ok", "1 binding, 2 nodes labelled"),
         ("rights", "ok", "every command here is open to you"),
     ]
 
