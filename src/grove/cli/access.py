@@ -97,7 +97,8 @@ def _flags(*, everywhere: bool, formats: Sequence[str]) -> list[Callable[[F], F]
         flags.append(click.option("-A", "--all-namespaces", is_flag=True, help="In every namespace."))
     if formats:
         choice = click.Choice(list(formats))
-        flags.append(click.option("-o", "--output", type=choice, default=None, help="For programs, or more columns."))
+        help_text = "For programs, or more columns." if "wide" in formats else "For programs."
+        flags.append(click.option("-o", "--output", type=choice, default=None, help=help_text))
     return flags
 
 
