@@ -46,8 +46,19 @@ def rollout(ctx: click.Context) -> None:
     help_alone(ctx)
 
 
+SHORT = {
+    "status": "What is old and new, which replica is down, and why.",
+    "history": "The templates that are kept, newest last.",
+    "undo": "Go back to an earlier template (writes).",
+    "pause": "Let an update take nothing further down (writes).",
+    "resume": "Let a paused update go on (writes).",
+    "restart": "Replace every pod as an update would (writes).",
+}
+"""One line each in the list of commands, where longer ones would be cut."""
+
+
 def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
-    return rollout.command(name, epilog=epilog(f"rollout {name}"))
+    return rollout.command(name, epilog=epilog(f"rollout {name}"), short_help=SHORT[name])
 
 
 _SET = click.argument("pcs", metavar="PCS", shell_complete=complete_sets)

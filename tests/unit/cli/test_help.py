@@ -35,6 +35,13 @@ def test_a_group_alone_is_its_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert said.out.startswith(f"Usage: grove {name} ")
 
 
+def test_no_line_of_a_list_of_commands_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["rollout"]):
+        with pytest.raises(SystemExit):
+            run(grove, words)
+        assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
+
+
 def commands() -> Iterator[tuple[str, click.Command]]:
     ctx = click.Context(grove)
     for name in {**COMMANDS, **ASKING}:
