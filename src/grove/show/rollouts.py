@@ -24,6 +24,8 @@ from grove.show.seen import Seen
 from grove.show.words import age, many
 
 UPDATING, PAUSED, DONE = "updating", "paused", "done"
+IN_SENTENCE = 2
+"""Replicas that are down and are named in the sentence; further ones have a line of their own."""
 NOT_TAKEN_UP = "the operator has not taken up the new template yet"
 
 
@@ -117,7 +119,7 @@ def _sentence(one: Rollout, now: datetime) -> str:
         where = "; ".join(
             f"{down.name} is down" + (f" since {age(down.since, now)}" if down.since else "")
             + (f", waits for {down.waits_for}" if down.waits_for else "")
-            for down in one.down[:2]
+            for down in one.down[:IN_SENTENCE]
         )  # fmt: skip
         text = f"updating: {count}" + (f"; {where}" if where else "")
         return f"{text}; no progress within its deadline" if one.stalled else text
@@ -204,7 +206,8 @@ def painted(name: str, one: Rollout, operator: Process, width: int) -> Renderabl
     if not any(row[3] for row in rows):
         titles, rows = titles[:3], [row[:3] for row in rows]
     lines = [
-        Text(f"{down.name} is down, waits for {down.waits_for or 'its pods'}", style="yellow") for down in one.down
+        Text(f"{down.name} is down, waits for {down.waits_for or 'its pods'}", style="yellow")
+        for down in one.down[IN_SENTENCE:]
     ]
     first = [Text(operator.sentence, style="bold red")] if operator.is_down else []
     return Group(*first, head, *lines, table(titles, rows, width))
