@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 
 from grove.api import conditions, labels
 from grove.api.core import Pod
 from grove.api.meta import Key, find_condition
+from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.plan.displaced import Displaced, bystanders, displaced
@@ -99,6 +101,7 @@ async def planned(
     await world.until(lambda: bool(_gangs(world, concerned)), DECIDED_S)
     stand: set[str] = set()
     await world.until(lambda: all(_is_answered(world, gang, stand) for gang in _gangs(world, concerned)), DECIDED_S)
+    await _update_played(world, concerned)
     await asyncio.sleep(2.0)  # pods above a minimum follow their gang
     seen = world.seen()
     here = {pod.metadata.uid for pod in seen.pods if not pod.metadata.is_deleting}
@@ -116,6 +119,32 @@ async def planned(
     preempted = sorted({_owner(pod) for pod in evicted})
     more = _further(world, gangs) if count_more and gangs and all(one.answer == FITS for one in gangs) else None
     return Plan(gangs, tuple(preempted), more, others=displaced(world, strangers, controllers or {}))
+
+
+async def _update_played(world: World, sets: set[Key]) -> None:
+    """Waits for updates of the sets to end, as long as they go on.
+
+    The gangs of a set that runs are answered already when its template changes, and in the middle of the update a pod
+    that was just replaced has no node yet: that is no want of room.
+    """
+
+    def updated() -> list[int]:
+        return [one.status.updated_replicas for one in world.all(PodClique) if _set_of(one) in sets]
+
+    def is_over() -> bool:
+        mine = [one for one in world.all(PodCliqueSet) if one.metadata.key in sets]
+        return all(
+            one.status.observed_generation == one.metadata.generation
+            and (one.status.update_progress is None or one.status.update_progress.update_ended_at is not None)
+            for one in mine
+        )
+
+    def goes_on(before: list[int]) -> bool:
+        return is_over() or updated() != before
+
+    while not is_over():
+        if not await world.until(partial(goes_on, updated()), DECIDED_S):
+            return  # stuck, paused, or nobody's to end; what waits is told as it stands
 
 
 def _patience_so_far_s(world: World) -> float:
@@ -139,7 +168,7 @@ def _gangs(world: World, sets: set[Key]) -> list[PodGang]:
     return [gang for gang in world.all(PodGang) if _set_of(gang) in sets and not gang.metadata.is_deleting]
 
 
-def _set_of(one: PodGang | Pod) -> Key:
+def _set_of(one: PodGang | PodClique | Pod) -> Key:
     return Key(one.metadata.namespace, one.metadata.labels.get(labels.PART_OF, ""))
 
 
