@@ -285,14 +285,14 @@ async def _plan(client: Client, namespace: str, given: Mapping[str, Any]) -> Any
 def _manifests(text: str) -> list[Any]:
     import yaml
 
-    from grove.demo.scenario import as_json
+    from grove.demo.scenario import as_json, yaml_fault
 
     if not text.strip():
         return []
     try:
         documents = [as_json(one) for one in yaml.safe_load_all(text) if one is not None]
     except yaml.YAMLError as error:
-        raise click.UsageError(f"not YAML: {' '.join(str(error).split())}") from error
+        raise click.UsageError(f"not YAML: {yaml_fault(error)}") from error
     found = [one for one in documents if isinstance(one, dict) and one.get("kind") == "PodCliqueSet"]
     for one in found:
         if not isinstance((one.get("metadata") or {}).get("name"), str):

@@ -44,7 +44,9 @@ def convert(file: Any, group: str | None, output: str) -> int:
     try:
         documents = [one for one in yaml.safe_load_all(file.read()) if one is not None]
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Unanswered(f"{file.name}: not YAML: {' '.join(str(error).split())}") from error
+        from grove.demo.scenario import yaml_fault
+
+        raise Unanswered(f"{file.name}: not YAML: {yaml_fault(error)}") from error
     if any(not isinstance(one, dict) for one in documents):
         raise Unanswered(f"{file.name}: holds something that is no Kubernetes object")
     results = list(_spoken(documents, group) if group else _as_sets(documents))

@@ -105,8 +105,8 @@ def load_scenario(path: Path) -> Scenario:
     """Reads a file; manifests it names are looked for beside it. Raises BadScenario, OSError."""
     try:
         tree = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise BadScenario(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadScenario(f"{path}: not YAML: {yaml_fault(error)}") from error
     return read_scenario(tree, lambda name: load_manifest(path.parent / name), str(path))
 
 
@@ -115,6 +115,14 @@ def load_manifest(path: Path) -> Json:
     if len(found) != 1:
         raise ValueError(f"{path} must hold exactly one PodCliqueSet, it holds {len(found)}")
     return found[0]
+
+
+def yaml_fault(error: Exception) -> str:
+    """What is wrong and in which line, in one line: the parser's own words draw the place with a caret below it."""
+    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+    if problem and mark is not None:
+        return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
+    return " ".join(str(error).split())
 
 
 OLDER = {"PodGangSet": "PodCliqueSet", "ClusterTopology": "ClusterTopologyBinding"}
@@ -130,7 +138,7 @@ def load_manifests(path: Path) -> list[Json]:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
         documents = [as_json(one) for one in yaml.safe_load_all(text) if one is not None]
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        raise ValueError(f"{path}: not YAML: {yaml_fault(error)}") from error
     objects: list[Json] = []
     for one in documents:
         if isinstance(one, dict) and one.get("kind") == "List" and isinstance(one.get("items"), list):

@@ -13,7 +13,7 @@ from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.topology import ClusterTopologyBinding
 from grove.demo.chronicle import Note
-from grove.demo.scenario import Scenario, Step, load_manifests
+from grove.demo.scenario import Scenario, Step, load_manifests, yaml_fault
 from grove.demo.story import Story, StoryFailed
 from grove.demo.summary import Summary, summarize
 from grove.kube.errors import ApiError
@@ -71,8 +71,8 @@ def load_ground(path: Path) -> Ground:
 
     try:
         trees = [one for one in yaml.safe_load_all(path.read_text()) if one is not None]
-    except yaml.YAMLError as error:
-        raise BadCluster(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadCluster(f"{path}: not YAML: {yaml_fault(error)}") from error
     if len(trees) == 1 and isinstance(trees[0], dict) and "kind" not in trees[0]:
         return Ground(tuple(_shaped(trees[0], path)))
     try:

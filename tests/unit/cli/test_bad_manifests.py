@@ -19,7 +19,7 @@ REFUSED = "error: PodCliqueSet a is refused"
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        pytest.param("a: [", "error: FILE: not YAML: ", id="broken YAML"),
+        pytest.param("a: [", "error: FILE: not YAML: line 1, column 5: expected the node content", id="broken YAML"),
         pytest.param("\x01", "error: FILE: not YAML: ", id="no text"),
         pytest.param("", "error: there is no PodCliqueSet in what was given", id="nothing"),
         pytest.param("[1, 2]", "error: FILE: a document is no Kubernetes object: it has no kind", id="a list"),
