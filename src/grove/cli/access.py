@@ -161,7 +161,11 @@ def answer(options: Options, ask: Callable[[Client, str], Awaitable[Answer]]) ->
     """Asks the cluster and prints the answer; the exit code."""
     import asyncio
 
-    return show(asyncio.run(asked(options, ask)), options.output)
+    from grove.cli.terminal import a_word_when_it_takes_long
+
+    with a_word_when_it_takes_long():
+        found = asyncio.run(asked(options, ask))
+    return show(found, options.output)
 
 
 def asked_once(options: Options, ask: Callable[[Client, str], Awaitable[T]]) -> T:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 from rich.console import Console
@@ -42,3 +45,38 @@ def printed(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         pipe_closed()
+
+
+PATIENCE_S = 1.0
+"""How long a person looks at nothing without wondering."""
+WORD = "working on it; Ctrl-C stops it"
+
+
+@contextmanager
+def a_word_when_it_takes_long(patience_s: float = PATIENCE_S) -> Iterator[None]:
+    """On a terminal, says that work goes on when it takes longer than a moment, and takes that back when it is done.
+
+    A thread says it, for the work is often one long calculation that lets nothing else run in its loop. It goes to
+    stderr, so that what is printed is the answer alone.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    told = threading.Event()
+
+    def tell() -> None:
+        told.set()
+        sys.stderr.write(WORD)
+        sys.stderr.flush()
+
+    timer = threading.Timer(patience_s, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if told.is_set():
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
