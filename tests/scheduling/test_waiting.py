@@ -124,6 +124,62 @@ def test_when_a_held_node_is_lost_another_one_is_held_in_its_place(cordoned: boo
     assert run(story()) == (2, 0)
 
 
+def static_json(name: str, node: Node, gpus: int) -> Json:
+    """A pod that belongs to its node as those of a DaemonSet do, which the simulator's collector would not let be."""
+    pod = pod_json(name, NAMESPACE, gpus=gpus, nodeName=node.metadata.name, schedulerName="default-scheduler")
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node.metadata.name, "uid": node.metadata.uid}
+    pod["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    return pod
+
+
+def test_the_node_that_is_held_is_one_where_room_can_come() -> None:
+    """What belongs to a node stays in use there, whoever else ends: that node would be held for ever."""
+
+    async def story() -> tuple[str, int]:
+        async with world(2, gpus=2, hold_after=Seconds(10), gang_timeout=Seconds(7200)) as (_, client, _scheduler):
+            tended, free = (await client.list(Node)).items
+            first, second = tended.metadata.name, free.metadata.name
+            await client.create(Pod, static_json("agent", tended, 1))
+            for number in range(2):
+                await client.create(Pod, pod_json(f"job-{number}", NAMESPACE, nodeSelector={HOST: second}))
+            await asyncio.sleep(2)
+            await apply(client, gang("large", group("w", 1, gpus=2)))
+            await asyncio.sleep(20)
+            await client.delete(Pod, "job-0", NAMESPACE, grace_period_s=0)
+            await client.create(Pod, pod_json("small", NAMESPACE))
+            await asyncio.sleep(5)
+            await client.delete(Pod, "job-1", NAMESPACE, grace_period_s=0)
+            await asyncio.sleep(5)
+            small = await client.get(Pod, "small", NAMESPACE)
+            return small.spec.node_name.removeprefix(first) or "beside the agent", await bound(client, "large")
+
+    assert run(story()) == ("beside the agent", 1)
+
+
+def test_nothing_is_held_for_a_gang_that_would_fit_only_without_daemons_until_they_go() -> None:
+    async def story() -> tuple[int, int, int]:
+        config = {"hold_after": Seconds(10), "gang_timeout": Seconds(7200)}
+        async with world(1, gpus=2, **config) as (_, client, _scheduler):
+            (node,) = (await client.list(Node)).items
+            await client.create(Pod, static_json("agent", node, 1))
+            await asyncio.sleep(2)
+            await apply(client, gang("large", group("w", 1, gpus=2)))
+            await asyncio.sleep(20)
+            await client.create(Pod, pod_json("small-0", NAMESPACE))
+            await asyncio.sleep(5)
+            beside = await bound(client, "small")
+            await client.delete(Pod, "agent", NAMESPACE, grace_period_s=0)
+            await asyncio.sleep(20)
+            await client.create(Pod, pod_json("small-1", NAMESPACE))
+            await asyncio.sleep(5)
+            later = await bound(client, "small")
+            await client.delete(Pod, "small-0", NAMESPACE, grace_period_s=0)
+            await asyncio.sleep(5)
+            return beside, later, await bound(client, "large")
+
+    assert run(story()) == (1, 1, 1)
+
+
 def test_waiting_costs_no_turns() -> None:
     """A gang that waits for room is not tried again and again: nothing happens until something happens."""
 

@@ -1,8 +1,8 @@
 """Nodes held for gangs that waited too long, or were overtaken: others who come later in the queue may not use them.
 
-Chosen as the nodes where the gang would fit if everything that runs there ended, least occupied first, so that the wait
-is short; chosen anew when room came and was not enough, so that what became free first is kept. A gang that would not
-fit on an empty cluster is held nothing for.
+Chosen as the nodes where the gang would fit if everything that can end there ended, least occupied first, so that the
+wait is short; chosen anew when room came and was not enough, so that what became free first is kept. What sources keep
+for its owners, and what daemons use, never ends. A gang that would not fit then either is held nothing for.
 """
 
 from __future__ import annotations
@@ -70,7 +70,12 @@ class Holds:
         others = sorted({node for holder, hold in self._held.items() if holder != name for node in hold.nodes})
         budget = self._budget
         kept = [item for source in self._snapshot.seams.sources for item in source.kept().items()]
-        return lambda snapshot: place_on(snapshot, gang, budget, others, _emptied(snapshot, kept), _occupied(snapshot))
+
+        def choose(snapshot: Snapshot) -> Placement | NoFit:
+            emptied = _emptied(snapshot, kept)
+            return place_on(snapshot, gang, budget, others, emptied, _occupied(snapshot, emptied))
+
+        return choose
 
     def take(
         self, name: str, order: Order, answer: Placement | NoFit, since: datetime, *, overtaken: bool = False
@@ -94,6 +99,10 @@ class Holds:
         self._looks.pop(name, None)
         return self._held.pop(name, None) is not None
 
+    def reconsider(self) -> None:
+        """Something changed that may help anybody: who was held nothing for may be now."""
+        self._hopeless.clear()
+
     def has_lost(self, name: str) -> bool:
         """Whether a node that is held for a gang has gone or became another: holding the others alone helps nobody."""
         return any(self._look(node) != look for node, look in self._looks.get(name, {}).items())
@@ -105,18 +114,21 @@ class Holds:
 
 
 def _emptied(snapshot: Snapshot, kept: Iterable[tuple[str, Requests]]) -> Ints:
-    """What would be free if everything that runs ended; what sources keep for its owners would not."""
-    free = snapshot.allocatable.copy()
+    """What would be free if everything that can end did."""
+    rows: dict[Requests, list[int]] = {}
     for node, requests in kept:
         if (row := snapshot.nodes.row_of.get(node)) is not None:
-            for resource, amount in snapshot.amounts(requests):
-                free[resource, row] -= amount
+            rows.setdefault(requests, []).append(row)
+    taken = [(at, snapshot.amounts(requests)) for requests, at in rows.items()]  # resources may be met here first
+    free = snapshot.allocatable.copy()
+    for at, amounts in taken:
+        for resource, amount in amounts:
+            np.subtract.at(free[resource], at, amount)
     return free
 
 
-def _occupied(snapshot: Snapshot) -> Ints:
-    """By row, the largest share of any resource in use, in thousandths."""
-    allocatable = np.maximum(snapshot.allocatable, 1)
-    used = snapshot.allocatable - snapshot.free
-    shares: Ints = (SCALE * np.maximum(used, 0) // allocatable).max(axis=0)
+def _occupied(snapshot: Snapshot, emptied: Ints) -> Ints:
+    """By row, the largest share of any resource that is in use and would come free, in thousandths."""
+    used = np.maximum(emptied - snapshot.free, 0)
+    shares: Ints = (SCALE * used // np.maximum(snapshot.allocatable, 1)).max(axis=0)
     return shares

@@ -287,6 +287,9 @@ class Cycle:
     def _wake_helped(self, now_s: float) -> None:
         """Wakes whom it helps that room came, or that pods did which they look at."""
         self._view.refresh()  # what units that went had is free
-        self._relief.wake_helped(self._view.changes.take_relief(), now_s)
+        roomier = self._view.changes.take_relief()
+        if roomier is None:
+            self._holding.reconsider()
+        self._relief.wake_helped(roomier, now_s)
         if self._view.changes.take_moved():
             self._queue.wake(self._relief.sees_pods)

@@ -97,6 +97,10 @@ class Holding:
             if waiting.overtaken >= want.amount and waiting not in self._overtaken:
                 self._overtaken.append(waiting)
 
+    def reconsider(self) -> None:
+        """Something changed that may help anybody, also those for whom no node was worth holding."""
+        self._holds.reconsider()
+
     async def resume(self) -> None:
         """Holds nodes again for gangs that say an earlier scheduler did, before anything is decided; once."""
         if self._resumed:

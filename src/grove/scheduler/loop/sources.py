@@ -10,11 +10,13 @@ got.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from grove.api.core import Pod
 from grove.api.meta import Key
+from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import KubeError, NotFound, NotLeader
 from grove.scheduler.cluster.snapshot import Snapshot
@@ -22,9 +24,12 @@ from grove.scheduler.evict.running import Running
 from grove.scheduler.evict.victims import Vacancies
 from grove.scheduler.model.facts import PodFacts, Requests
 from grove.scheduler.model.gang import Gang
-from grove.scheduler.model.reading import read_pod
+from grove.scheduler.model.reading import pod_requests, read_pod
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
 from grove.scheduler.volumes.claims import claim_names
+
+DAEMONS = ("DaemonSet", "Node")
+"""Kinds whose pods belong to the machine itself."""
 
 
 class FollowedSource(NodeSource):
@@ -56,6 +61,46 @@ class FollowedSource(NodeSource):
     def _is_asked(self, pod: PodFacts) -> bool:
         """Whether the pod is counted by a resource of this source."""
         return any(name.startswith(self.counts) for name, _ in pod.shape.requests)
+
+
+class DaemonPods(NodeSource):
+    """Pods of DaemonSets, and static ones: what they use of a node stays in use when everything else there has ended.
+
+    `went` is called when one of them uses no more, or less.
+    """
+
+    name = "daemon pods"
+
+    def __init__(self, cache: Cache, went: Callable[[], None]) -> None:
+        self._cache, self._went = cache, went
+        self._used: dict[str, Counter[str]] = {}
+
+    def follow(self) -> None:
+        self._cache.on_event(Pod, self._pod_changed)
+
+    def kept(self) -> Mapping[str, Requests]:
+        return {node: tuple(sorted(used.items())) for node, used in self._used.items()}
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        before, after = _daemon_use(old), _daemon_use(new)
+        if before == after:
+            return
+        if after is not None:
+            self._used.setdefault(after[0], Counter()).update(dict(after[1]))
+        if before is not None:
+            node, requests = before
+            left = self._used[node] = self._used[node] - Counter(dict(requests))
+            if not left:
+                del self._used[node]
+            self._went()
+
+
+def _daemon_use(pod: Pod | None) -> tuple[str, Requests] | None:
+    """The node of a pod that its node never gets rid of, and what it uses there; None for any other."""
+    if pod is None or not pod.spec.node_name or pod.is_finished:
+        return None
+    owner = pod.metadata.controller
+    return (pod.spec.node_name, pod_requests(pod)) if owner is not None and owner.kind in DAEMONS else None
 
 
 class PodNotes:

@@ -1,0 +1,55 @@
+"""What of a node is never given back: the pods that belong to the machine itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from grove.api.core import Pod
+from grove.scheduler.loop.sources import DaemonPods
+
+
+class OnePodCache:
+    def on_event(self, kind: type[Pod], handler: Any) -> None:
+        self.tell = handler
+
+
+def pod(owner: str = "DaemonSet", node: str = "n1", cpu: str = "500m", phase: str = "Running") -> Pod:
+    owners = [{"apiVersion": "apps/v1", "kind": owner, "name": "o", "uid": "o", "controller": True}] if owner else []
+    containers = [{"name": "main", "image": "image", "resources": {"requests": {"cpu": cpu}}}]
+    body = {
+        "metadata": {"name": "p", "uid": "u", "ownerReferences": owners},
+        "spec": {"nodeName": node, "containers": containers},
+        "status": {"phase": phase},
+    }
+    return msgspec.convert(body, Pod)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept", "went"),
+    [
+        pytest.param([pod()], {"n1": {"cpu": 500, "pods": 1}}, 0, id="of a DaemonSet"),
+        pytest.param([pod("Node")], {"n1": {"cpu": 500, "pods": 1}}, 0, id="static"),
+        pytest.param([pod("ReplicaSet")], {}, 0, id="of anybody else"),
+        pytest.param([pod("")], {}, 0, id="of nobody"),
+        pytest.param([pod(node="")], {}, 0, id="not on a node yet"),
+        pytest.param([pod(), pod(cpu="200m")], {"n1": {"cpu": 200, "pods": 1}}, 1, id="made smaller"),
+        pytest.param([pod(), pod()], {"n1": {"cpu": 500, "pods": 1}}, 0, id="a heartbeat"),
+        pytest.param([pod(), pod(phase="Failed")], {}, 1, id="ended"),
+        pytest.param([pod(), None], {}, 1, id="gone"),
+    ],
+)
+def test_what_daemons_keep_of_their_nodes(
+    changes: list[Pod | None], kept: dict[str, dict[str, int]], went: int
+) -> None:
+    cache, heard = OnePodCache(), []
+    daemons = DaemonPods(cache, went=lambda: heard.append(True))  # type: ignore[arg-type]
+    daemons.follow()
+    old = None
+    for new in changes:
+        cache.tell(old, new)
+        old = new
+    assert {node: dict(amounts) for node, amounts in daemons.kept().items()} == kept
+    assert len(heard) == went
