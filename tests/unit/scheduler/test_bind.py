@@ -85,6 +85,9 @@ async def outcome(
             [ConnectionLost(""), Conflict("")], [ConnectionLost(""), stored("n1")], Fate.BOUND, 2,
             id="the truth could not be read at first",
         ),
+        pytest.param(
+            [ConnectionLost(""), None], [Forbidden("no")], Fate.BOUND, 2, id="the truth may not be read: asked again",
+        ),
         pytest.param([TooManyRequests("", retry_after_s=1), None], [], Fate.BOUND, 2, id="a busy server"),
         pytest.param([Unavailable(""), Unavailable(""), None], [stored()], Fate.BOUND, 3, id="a server in trouble"),
         pytest.param([Forbidden("no")], [], Fate.REFUSED, 1, id="forbidden"),

@@ -29,6 +29,7 @@ from grove.kube.errors import (
     ApiError,
     Conflict,
     ConnectionLost,
+    KubeError,
     NotFound,
     NotLeader,
     TooManyRequests,
@@ -156,8 +157,8 @@ class Binder:
             now = await self._client.get(Pod, pod.name, pod.namespace)
         except NotFound:
             return Bound(pod, Fate.GONE)
-        except (ConnectionLost, Unavailable, TooManyRequests):
-            return None
+        except KubeError:
+            return None  # whatever it is, it must not end the binding of the others
         if now.metadata.uid != pod.uid:
             return Bound(pod, Fate.GONE)
         if now.spec.node_name:
