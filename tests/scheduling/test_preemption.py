@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from tests.support.gangs import gang, group, pod_json, scheduling
 
-from grove.api.core import PodDisruptionBudget, PriorityClass
+from grove.api.core import Pod, PodDisruptionBudget, PriorityClass
 from grove.api.meta import find_condition
+from grove.api.podgang import PodGang
 
 pytestmark = pytest.mark.real_in("soak")
 
@@ -105,6 +106,33 @@ async def test_a_disruption_budget_is_waited_for(cluster: Any, classes: dict[str
         await bench.expect({"/": 1})
         await bench.client.delete(PodDisruptionBudget, "keep", bench.namespace)
         await bench.expect({"high/w": 1}, timeout_s=60)
+
+
+@pytest.mark.simulated
+async def test_who_comes_after_a_preemptor_that_went_has_the_same_victim_evicted(
+    cluster: Any, classes: dict[str, str]
+) -> None:
+    """The eviction for the first rests between two tries when the second wants the pod too: it goes on for that one."""
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(1)
+        guarded = pod_json("guarded", bench.namespace, priorityClassName=classes["low"])
+        guarded["metadata"]["labels"] = {"app": "guarded"}
+        await bench.create_pod(guarded)
+        await bench.expect({"/": 1})
+        budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "guarded"}}}
+        meta = {"name": "keep", "namespace": bench.namespace}
+        await bench.client.create(PodDisruptionBudget, {"metadata": meta, "spec": budget})
+        await cluster.settle(2)
+        await bench.apply(gang("first", group("w", 1), priority_class=classes["high"]))
+        await bench.condition("first", status="False", reason="Preempting")
+        await cluster.settle(30)
+        await bench.client.delete(PodGang, "first", bench.namespace)
+        await bench.client.delete(Pod, "first-w-0", bench.namespace, grace_period_s=0)
+        await bench.apply(gang("second", group("w", 1), priority_class=classes["high"]))
+        await bench.condition("second", status="False", reason="Preempting")
+        await cluster.settle(15)
+        await bench.client.delete(PodDisruptionBudget, "keep", bench.namespace)
+        await bench.expect({"second/w": 1})
 
 
 async def test_the_place_is_kept_while_victims_take_their_time(cluster: Any, classes: dict[str, str]) -> None:

@@ -32,13 +32,14 @@ log = structlog.get_logger(__name__)
 class Evictions:
     def __init__(self, client: Client, view: View, reporter: Reporter, *, spawn: Spawn) -> None:
         self._client, self._view, self._reporter, self._spawn = client, view, reporter, spawn
-        self._evicting: set[str] = set()
-        """Pods that go alone, by uid, for which a task is at work."""
+        self._wanting: dict[str, list[Callable[[], bool]]] = {}
+        """Whether somebody wants it gone, by the uid of each pod that goes alone, for which a task is at work."""
 
     def evict_alone(self, pod: PodFacts, still_wanted: Callable[[], bool]) -> None:
-        if pod.uid not in self._evicting:
-            self._evicting.add(pod.uid)
-            self._spawn(self._evict_single(pod, still_wanted))
+        is_new = pod.uid not in self._wanting
+        self._wanting.setdefault(pod.uid, []).append(still_wanted)
+        if is_new:
+            self._spawn(self._evict_single(pod))
 
     def evict_gang(
         self, victim: GangState, pods: list[PodFacts], because: str, still_wanted: Callable[[], bool]
@@ -99,11 +100,12 @@ class Evictions:
             victim.tell(EvictionEnded(is_spared))
             self._view.changes.mark(victim.name)
 
-    async def _evict_single(self, pod: PodFacts, still_wanted: Callable[[], bool]) -> None:
+    async def _evict_single(self, pod: PodFacts) -> None:
+        wanting = self._wanting[pod.uid]
         try:
-            await self._evict([pod], pod.name, still_wanted)
+            await self._evict([pod], pod.name, lambda: any(wants() for wants in wanting))
         finally:
-            self._evicting.discard(pod.uid)
+            del self._wanting[pod.uid]
 
     async def _evict(self, pods: list[PodFacts], who: str, still_wanted: Callable[[], bool]) -> bool:
         """Evicts these pods while somebody wants their room; whether all are on their way out.
