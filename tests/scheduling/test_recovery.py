@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.support.gangs import Gang, gang, gang_json, group, member_json, pod_json, scheduling
 
-from grove.api.core import Node, Pod, PriorityClass
-from grove.api.labels import GANG_TIMEOUT
+from grove.api.core import Node, Pod, PodDisruptionBudget, PriorityClass
+from grove.api.labels import GANG_TIMEOUT, POD_GANG
 from grove.api.meta import Key, find_condition
 from grove.api.podgang import PodGang
 from grove.kube.client import WatchEvent
@@ -147,6 +147,44 @@ def test_an_eviction_that_was_cut_short_is_finished_by_the_next_scheduler() -> N
     assert half == 3
     assert rest == 0
     assert high == []
+
+
+def test_an_eviction_that_a_budget_stops_for_good_is_given_up_and_the_gang_repaired() -> None:
+    """The rest of a gang may not go for want of the pods that went: one of the two has to give way."""
+
+    async def story() -> list[str]:
+        async with SimCluster(nodes=Topology(nodes=4, gpus=1)) as sim:
+            client = sim.client()
+            for name, value in (("low", 10), ("high", 1000)):
+                await client.create(PriorityClass, {"metadata": {"name": name}, "value": value})
+            config = SchedulerConfiguration(gang_timeout=Seconds(30))
+            first = Refusing(sim.server)
+            first.evictions_left = 1
+            low = gang("low", group("w", 4), priority_class="low")
+            task = asyncio.ensure_future(Scheduler(first, config, sim.clock, say=sentence).run())
+            await apply(client, low)
+            await asyncio.sleep(3)
+            await apply(client, gang("high", group("w", 4), priority_class="high"))
+            await asyncio.sleep(3)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await client.delete(PodGang, "high", NAMESPACE)
+            await client.delete_collection(Pod, NAMESPACE, labels=f"{POD_GANG}=high")
+            budget = {"minAvailable": 4, "selector": {"matchLabels": {POD_GANG: "low"}}}
+            await client.create(
+                PodDisruptionBudget, {"metadata": {"name": "b", "namespace": NAMESPACE}, "spec": budget}
+            )
+            await asyncio.sleep(3)
+            task = asyncio.ensure_future(Scheduler(sim.client(), config, sim.clock, say=sentence).run())
+            left = await on_nodes(client, "low")
+            [gone] = [number for number in range(4) if f"low-w-{number}" not in left]
+            await client.create(Pod, member_json(low, low.groups[0], gone, NAMESPACE))
+            await asyncio.sleep(60)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return await on_nodes(client, "low")
+
+    assert len(run(story())) == 4
 
 
 @pytest.mark.parametrize("watches", ["watches that hear", "watches that lag behind"])

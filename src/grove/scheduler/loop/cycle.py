@@ -100,7 +100,7 @@ class Intake:
             return
         self._reporter.touch(name)
         if gang.phase is Phase.NEW:
-            self._nominations.resume(gang)
+            self._nominations.resume(gang, now + self._holding.timeout_s(gang))
         if not gang.life.is_open:
             self._queue.withdraw(name)
             return

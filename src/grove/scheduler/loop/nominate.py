@@ -8,6 +8,7 @@ are asked through the Eviction API, patiently.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -89,10 +90,11 @@ class Nominations:
         found, self._unsettled = self._unsettled, set()
         return found
 
-    def resume(self, gang: GangState) -> None:
+    def resume(self, gang: GangState, until_s: float) -> None:
         """Takes up the eviction of a gang that an earlier scheduler began; one that it only announced is off.
 
-        Whether that one's preemptor still exists nobody knows; if it does, it finds its victims again.
+        Whether that one's preemptor still exists nobody knows; if it does, it finds its victims again. What is left at
+        the end stays and is repaired: a budget may want the very pods that went.
         """
         marked = find_condition(gang.podgang.status.conditions, words.DISRUPTION_TARGET)
         if marked is None or marked.status != words.TRUE or marked.last_transition_time is None:
@@ -107,7 +109,9 @@ class Nominations:
         ]  # fmt: skip
         if left:
             log.info("eviction of a gang taken up again", gang=gang.name, pods=len(left))
-            self._evictions.evict_gang(gang, [self._view.facts(pod) for pod in left], marked.message, lambda: True)
+            time = asyncio.get_running_loop().time
+            pods = [self._view.facts(pod) for pod in left]
+            self._evictions.evict_gang(gang, pods, marked.message, lambda: time() < until_s)
 
     async def try_preempt(
         self, unit: str, tree: Gang, gang: GangState | None, budget: Budget, deadline_s: float,
