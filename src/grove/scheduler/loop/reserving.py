@@ -44,7 +44,7 @@ from grove.scheduler.solve.place import place
 
 USED = "reservation"
 """Index of pods by the reservation that is written on them."""
-RETRY_S = 1.0
+RETRY_S, MAX_RETRY_S = 1.0, 30.0
 
 log = structlog.get_logger(__name__)
 
@@ -112,6 +112,8 @@ class Reserving:
         self._all: Callable[[], Iterable[Reservation]] = tuple
         self._placing: dict[str, str] = {}
         """Node by uid of those that have a place and no written status yet."""
+        self._unwritten: dict[str, Json] = {}
+        """The status by uid of those for which a task is at work; a newer one takes the place of an older one."""
         self._refused: dict[str, int] = {}
         """By group: the version of the snapshot on which it found no place."""
 
@@ -144,7 +146,8 @@ class Reserving:
         snapshot, now = self._view.snapshot, self._clock.now()
         over = [one for one in members if (at := expiry_of(one)) is not None and at <= now]
         for one in over:
-            self._write(one, ended(one, FAILED, "Expired", "its time was over before it found a place", now))
+            if one.metadata.uid not in self._unwritten:
+                self._write(one, ended(one, FAILED, "Expired", "its time was over before it found a place", now))
         members = [one for one in members if one not in over]
         pods = {one.metadata.uid: one for one in members}
         wanted = [facts for one in members if (facts := self._facts(one)) is not None]
@@ -154,7 +157,8 @@ class Reserving:
         if isinstance(answer, NoFit):
             self._refused[group] = snapshot.version
             for one in members:
-                if (status := unplaced_status(one, self._say(answer.why), now)) is not None:
+                status = unplaced_status(one, self._say(answer.why), now)
+                if status is not None and one.metadata.uid not in self._unwritten:  # what is new is said next time
                     self._write(one, status)
             return
         self._refused.pop(group, None)
@@ -164,7 +168,7 @@ class Reserving:
             hold = Shape(tuple(sorted(amounts.items())))
             snapshot.add_pod(PodFacts(f"{HOLD}{one.metadata.uid}", "", one.metadata.name, hold, node=facts.node))
             self._placing[one.metadata.uid] = facts.node
-            self._write(one, placed_status(one, facts.node, amounts, now), placed=True)
+            self._write(one, placed_status(one, facts.node, amounts, now))
         log.info("reserved", group=group, reservations=len(answer.pods), domain=answer.domain)
 
     def _facts(self, one: Reservation) -> PodFacts | None:
@@ -190,26 +194,34 @@ class Reserving:
             self._status.tell(one, "NobodyMatches", "no owner is named: no pod can ever use it")
         return facts
 
-    def _write(self, one: Reservation, status: Json, *, placed: bool = False) -> None:
-        self._spawn(self._patch(one, status, placed))
+    def _write(self, one: Reservation, status: Json) -> None:
+        is_new = one.metadata.uid not in self._unwritten
+        self._unwritten[one.metadata.uid] = status
+        if is_new:
+            self._spawn(self._patch(one))
 
-    async def _patch(self, one: Reservation, status: Json, placed: bool) -> None:
+    async def _patch(self, one: Reservation) -> None:
+        """Writes what is to be written of a reservation, until nothing newer is."""
         uid, name = one.metadata.uid, one.metadata.name
+        pause_s = RETRY_S
         try:
             while True:
+                status = self._unwritten[uid]
                 try:
                     await self._client.patch(Reservation, name, {"status": status}, subresource="status")
-                    return
+                    if self._unwritten[uid] is status:
+                        return
                 except (NotFound, NotLeader):
-                    if placed:
+                    if uid in self._placing:
                         self._view.snapshot.remove_pod(f"{HOLD}{uid}")
                     return
                 except KubeError as error:
                     log.info("status of a reservation not written", reservation=name, error=str(error))
-                    await asyncio.sleep(RETRY_S)
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(MAX_RETRY_S, pause_s * 2)
         finally:
-            if placed:
-                self._placing.pop(uid, None)
+            del self._unwritten[uid]
+            if self._placing.pop(uid, None) is not None:
                 self._view.changes.wake()
 
 

@@ -1,0 +1,90 @@
+"""What is written to Reservations that wait: one write at a time for each, however often the cluster turns."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from tests.support.fleet import GPU, reservation
+from tests.support.scheduler.kit import node
+
+from grove.api.koordinator import Reservation
+from grove.api.meta import Json, find_condition
+from grove.kube.clock import SYSTEM
+from grove.kube.errors import Unavailable
+from grove.scheduler.cluster.snapshot import cluster
+from grove.scheduler.loop.reserving import Reserving
+from grove.scheduler.model.facts import PodFacts, Shape
+from grove.show.reasons import sentence
+from grove.sim.loop import run
+
+
+class Server:
+    """Has one Reservation, and answers for so many requests that it is in trouble."""
+
+    def __init__(self, one: Reservation, troubles: int) -> None:
+        self.one, self.troubles = one, troubles
+        self.asked = 0
+
+    async def patch(self, kind: type, name: str, body: Json, **options: Any) -> None:
+        self.asked += 1
+        await asyncio.sleep(0.01)
+        if self.asked <= self.troubles:
+            raise Unavailable("busy")
+        plain = msgspec.to_builtins(self.one)
+        self.one = msgspec.convert(plain | {"status": {**plain.get("status", {}), **body["status"]}}, Reservation)
+
+
+class View:
+    """As much of a view as is asked for."""
+
+    def __init__(self, gpus: int) -> None:
+        self.snapshot = cluster([node("n1", gpus)])
+        self.changes = self
+
+    def wake(self) -> None:
+        return
+
+
+async def after_turns(server: Server, view: View, turns: int, room_comes: int = 10**6) -> tuple[int, int]:
+    """Takes turns of a cluster in which something changes in each; how many requests and tasks that took."""
+    loop = asyncio.get_running_loop()
+    tasks: list[asyncio.Task[None]] = []
+    reserving = Reserving(
+        server, view, None, SYSTEM, name="grove-scheduler", spawn=lambda work: tasks.append(loop.create_task(work)),  # type: ignore[arg-type]
+        say=sentence,
+    )  # fmt: skip
+    reserving.follow(lambda: [server.one])
+    for turn in range(turns):
+        view.snapshot.add_pod(PodFacts(f"u{turn}", "ns", f"p{turn}", Shape(), node="n1"))
+        if turn == room_comes:
+            view.snapshot.add_node(node("n2", 4))
+        reserving.turn()
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(60)
+    await asyncio.gather(*tasks)
+    return server.asked, len(tasks)
+
+
+def waiting() -> Reservation:
+    body = reservation("r", gpus=4, template={"schedulerName": "grove-scheduler"})
+    body["metadata"]["uid"] = "u"
+    return msgspec.convert(body, Reservation)
+
+
+@pytest.mark.parametrize(("troubles", "asked"), [(0, 1), (5, 6)], ids=["at once", "after some trouble"])
+def test_a_reservation_that_waits_is_told_so_once_however_many_turns_there_are(troubles: int, asked: int) -> None:
+    server = Server(waiting(), troubles)
+    assert run(after_turns(server, View(gpus=2), 40)) == (asked, 1)
+    assert server.one.status.phase == "Pending"
+
+
+def test_the_place_it_finds_meanwhile_is_what_is_written_in_the_end() -> None:
+    server = Server(waiting(), troubles=3)
+    asked, _ = run(after_turns(server, View(gpus=2), 40, room_comes=5))
+    assert (server.one.status.phase, server.one.status.allocatable[GPU]) == ("Available", "4")
+    scheduled = find_condition(server.one.status.conditions, "Scheduled")
+    assert scheduled is not None and scheduled.status == "True"
+    assert asked == 4
