@@ -6,6 +6,7 @@ import asyncio
 import copy
 import json
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ from tests.support.gangs import Bench, gang, group, member_json, scheduling
 
 from grove.api.core import Event, PriorityClass
 from grove.api.koordinator import Reservation
+from grove.kube.client import WatchEvent
+from grove.kube.clock import Clock
 from grove.scheduler.model.config import Seconds
+from grove.sim.client import SimClient
 
 pytestmark = pytest.mark.real_in("soak")
 
@@ -200,6 +204,62 @@ async def test_a_reservation_ends_with_its_time_and_its_room_is_free(cluster: An
         await cluster.settle(61)
         await bench.expect({"other/w": 1})
         assert (await cluster.client.get(Reservation, own(bench, "short"))).status.phase == "Failed"
+
+
+class SetBack:
+    """The cluster's clock, behind by so much: a machine whose time was put right while it ran."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.behind = timedelta()
+
+    def now(self) -> datetime:
+        return self._clock.now() - self.behind
+
+
+@pytest.mark.simulated
+async def test_a_reservation_ends_although_the_clock_was_set_back_meanwhile(cluster: Any, reservations: None) -> None:
+    clock = cluster.clock = SetBack(cluster.clock)
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1)
+        await standing(cluster, reservation(own(bench, "short"), ttl="60s"), node)
+        await bench.apply(gang("other", group("w", 1)))
+        await cluster.settle(30)
+        clock.behind = timedelta(seconds=20)
+        await cluster.settle(55)
+        await bench.expect({"other/w": 1})
+
+
+class LateOfReservations(SimClient):
+    """When `is_behind` is set, watches of Reservations that are open bring nothing more."""
+
+    is_behind = False
+
+    async def watch(self, kind: Any, *args: Any, **kwargs: Any) -> AsyncIterator[WatchEvent[Any]]:
+        opened_late = self.is_behind
+        async for event in super().watch(kind, *args, **kwargs):
+            if kind is Reservation and self.is_behind and not opened_late:
+                await asyncio.get_running_loop().create_future()
+            yield event
+
+
+@pytest.mark.simulated
+async def test_the_room_of_a_reservation_that_was_never_seen_to_stand_is_free_when_it_is_gone(
+    cluster: Any, reservations: None
+) -> None:
+    late = cluster.client = LateOfReservations(cluster.sim.server)
+    async with scheduling(cluster) as bench:
+        body = reservation(own(bench, "brief"), template={"schedulerName": "grove-scheduler"})
+        await cluster.client.create(Reservation, body)
+        await cluster.settle(2)
+        late.is_behind = True
+        await bench.add_nodes(1)
+        await cluster.settle(2)
+        assert (await cluster.client.get(Reservation, own(bench, "brief"))).status.phase == "Available"
+        await cluster.client.delete(Reservation, own(bench, "brief"))
+        await bench.scheduler.cache.relist()
+        await bench.apply(gang("other", group("w", 1)))
+        await bench.expect({"other/w": 1})
 
 
 @pytest.mark.simulated

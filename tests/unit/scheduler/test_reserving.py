@@ -28,13 +28,21 @@ class Server:
         self.one, self.troubles = one, troubles
         self.asked = 0
 
-    async def patch(self, kind: type, name: str, body: Json, **options: Any) -> None:
+    async def patch(self, kind: type, name: str, body: Json, **options: Any) -> Reservation:
         self.asked += 1
         await asyncio.sleep(0.01)
         if self.asked <= self.troubles:
             raise Unavailable("busy")
         plain = msgspec.to_builtins(self.one)
-        self.one = msgspec.convert(plain | {"status": {**plain.get("status", {}), **body["status"]}}, Reservation)
+        return msgspec.convert(plain | {"status": {**plain.get("status", {}), **body["status"]}}, Reservation)
+
+    # The cache, which shows what was written before any watch does
+
+    def list(self, kind: type) -> list[Reservation]:
+        return [self.one]
+
+    def wrote(self, answer: Reservation) -> None:
+        self.one = answer
 
 
 class View:
@@ -53,10 +61,9 @@ async def after_turns(server: Server, view: View, turns: int, room_comes: int = 
     loop = asyncio.get_running_loop()
     tasks: list[asyncio.Task[None]] = []
     reserving = Reserving(
-        server, view, None, SYSTEM, name="grove-scheduler", spawn=lambda work: tasks.append(loop.create_task(work)),  # type: ignore[arg-type]
-        say=sentence,
+        server, server, view, None, SYSTEM, name="grove-scheduler", say=sentence,  # type: ignore[arg-type]
+        spawn=lambda work: tasks.append(loop.create_task(work)),
     )  # fmt: skip
-    reserving.follow(lambda: [server.one])
     for turn in range(turns):
         view.snapshot.add_pod(PodFacts(f"u{turn}", "ns", f"p{turn}", Shape(), node="n1"))
         if turn == room_comes:
@@ -86,5 +93,6 @@ def test_the_place_it_finds_meanwhile_is_what_is_written_in_the_end() -> None:
     asked, _ = run(after_turns(server, View(gpus=2), 40, room_comes=5))
     assert (server.one.status.phase, server.one.status.allocatable[GPU]) == ("Available", "4")
     scheduled = find_condition(server.one.status.conditions, "Scheduled")
-    assert scheduled is not None and scheduled.status == "True"
+    assert scheduled is not None
+    assert scheduled.status == "True"
     assert asked == 4

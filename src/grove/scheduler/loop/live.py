@@ -101,13 +101,12 @@ class Scheduler:
         self.reservations = Reservations(self.cache, client, self.view, status, clock)
         self.view.sources.join(self.reservations)
         reserving = Reserving(
-            client, self.view, status, clock, name=config.scheduler_name, spawn=self._spawn, say=say
+            self.cache, client, self.view, status, clock, name=config.scheduler_name, spawn=self._spawn, say=say
         )  # fmt: skip
         minors = Minors(self.cache, client, self.view, self._events)
 
         def follow_reservations() -> None:
             self.reservations.follow()
-            reserving.follow(self.cache.store(Reservation).list)
             self.view.before_turn.append(reserving.turn)
 
         def follow_devices() -> None:

@@ -217,6 +217,8 @@ class Reservations(FollowedSource):
             self._stale.add(before.node)
             self._view.snapshot.remove_pod(_hold_uid(before.reservation))
             self._view.changes.relief.add(before.node)
+        elif new is None:  # it may have been placed by us and never seen to stand
+            self._view.snapshot.remove_pod(_hold_uid(old))  # type: ignore[arg-type]
         if new is not None and (node := node_of(new, self._clock.now())):
             amounts, faults = amounts_of(new)
             for fault in faults:
@@ -316,6 +318,7 @@ class Reservations(FollowedSource):
             if not node_of(held.reservation, self._clock.now()):
                 self.status.touch(held.name)
                 self._changed(held.reservation, held.reservation)
+        self._set_timer()  # the clock may have been set back since: then nothing is over yet
 
 
 def _said(one: Reservation) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 import structlog
@@ -104,12 +104,11 @@ class ReservationStatus:
 
 class Reserving:
     def __init__(
-        self, client: Client, view: View, status: ReservationStatus, clock: Clock, *, name: str,
+        self, cache: Cache, client: Client, view: View, status: ReservationStatus, clock: Clock, *, name: str,
         spawn: Callable[..., None], say: Callable[[Reason], str],
     ) -> None:  # fmt: skip
-        self._client, self._view, self._status, self._clock = client, view, status, clock
+        self._cache, self._client, self._view, self._status, self._clock = cache, client, view, status, clock
         self._name, self._spawn, self._say = name, spawn, say
-        self._all: Callable[[], Iterable[Reservation]] = tuple
         self._placing: dict[str, str] = {}
         """Node by uid of those that have a place and no written status yet."""
         self._unwritten: dict[str, Json] = {}
@@ -117,14 +116,11 @@ class Reserving:
         self._refused: dict[str, int] = {}
         """By group: the version of the snapshot on which it found no place."""
 
-    def follow(self, listed: Callable[[], Iterable[Reservation]]) -> None:
-        self._all = listed
-
     def turn(self) -> None:
         """Tries every group that waits, unless nothing has changed since it was refused."""
         waiting: dict[str, list[Reservation]] = {}
         sizes: Counter[str] = Counter()
-        for one in self._all():
+        for one in self._cache.list(Reservation):
             if not self._is_ours(one):
                 continue
             group = one.metadata.labels.get(POD_GROUP, "") or one.metadata.uid
@@ -208,7 +204,8 @@ class Reserving:
             while True:
                 status = self._unwritten[uid]
                 try:
-                    await self._client.patch(Reservation, name, {"status": status}, subresource="status")
+                    answer = await self._client.patch(Reservation, name, {"status": status}, subresource="status")
+                    self._cache.wrote(answer)  # else it would still be seen to wait, and be placed again
                     if self._unwritten[uid] is status:
                         return
                 except (NotFound, NotLeader):
