@@ -64,7 +64,7 @@ class Evictions:
             try:
                 for pod in left:
                     await self._delete_one(pod)
-                    self._view.leaving.add(pod.metadata.uid)
+                    self._view.note_leaving(pod.metadata.key, pod.metadata.uid)
             except NotLeader:
                 break
             except KubeError as err:
@@ -145,5 +145,5 @@ class Evictions:
         except KubeError as err:
             log.warning("eviction failed, trying again", pod=f"{pod.namespace}/{pod.name}", error=str(err))
             return False
-        self._view.leaving.add(pod.uid)
+        self._view.note_leaving(Key(pod.namespace, pod.name), pod.uid)
         return True

@@ -172,7 +172,7 @@ class Follower:
         gang = self._view.gangs.pop(str(podgang.metadata.key), None)
         if gang is None:
             return
-        self._view.scaled_of.get(gang.base, set()).discard(gang.name)
+        self._view.join(gang, "")
         for key in gang.group_of:
             self._unrefer(gang, key)
         self._refer_rivals(gang)
@@ -219,8 +219,7 @@ class Follower:
     def _learn_base(self, gang: GangState, pod: Pod) -> None:
         base = base_of(pod)
         if base and base != gang.base:
-            gang.join(base)
-            self._view.scaled_of.setdefault(base, set()).add(gang.name)
+            self._view.join(gang, base)
 
     def _set_priority(self, gang: GangState) -> None:
         """The gang's class if it names one, else the highest of its pods; the pods are counted with it."""

@@ -167,12 +167,15 @@ class Reporter:
         if not stands:  # that it lost pods is written anyway
             wanted = with_seats(wanted, gang.seats, self._clock.now())
         try:
-            self._written[name] = await self._client.patch(
+            written = await self._client.patch(
                 PodGang, current.metadata.name, status_patch(current, wanted), current.metadata.namespace,
                 subresource="status",
             )  # fmt: skip
         except NotFound:
             return DONE
+        if not self._view.is_current(gang):
+            return DONE
+        self._written[name] = written
         self._tell(gang, current.status, wanted)
         return again
 

@@ -212,6 +212,8 @@ class Reservations(FollowedSource):
     def _changed(self, old: Reservation | None, new: Reservation | None) -> None:
         name = (new or old).metadata.name  # type: ignore[union-attr]
         before = self._held.pop(name, None)
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self.status.forget(old)
         if before is not None:
             self._on[before.node].pop(name, None)
             self._stale.add(before.node)

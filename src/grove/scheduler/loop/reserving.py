@@ -76,6 +76,9 @@ class ReservationStatus:
             self._told[about.metadata.uid] = message
             self._events.warn(about, reason, message)
 
+    def forget(self, one: Reservation) -> None:
+        self._told.pop(one.metadata.uid, None)
+
     async def write(self) -> None:
         """Keeps the status of reservations that our pods use true; until cancelled."""
         while True:

@@ -244,11 +244,27 @@ class View:
         elif not pod.spec.node_name:
             self.confirmed[uid] = node
 
+    def note_leaving(self, key: Key, uid: str) -> None:
+        """We deleted a pod, or asked for its eviction. The watch may have shown that it is gone before the answer."""
+        pod = self.pods.get(key)
+        if pod is not None and pod.metadata.uid == uid and not pod.metadata.is_deleting:
+            self.leaving.add(uid)
+
     def vacate(self, uid: str) -> None:
         """A pod is about to leave, or has left."""
         pod = self.snapshot.find_pod(uid)
         if pod is not None and (gang := self.gangs.get(pod.gang)) is not None:
             gang.vacate(pod.group, pod.node)
+
+    def join(self, gang: GangState, base: str) -> None:
+        """A gang is scaled with another, or (empty) with none any more."""
+        scaled = self.scaled_of.get(gang.base, set())
+        scaled.discard(gang.name)
+        if not scaled:
+            self.scaled_of.pop(gang.base, None)
+        gang.join(base)
+        if base:
+            self.scaled_of.setdefault(base, set()).add(gang.name)
 
     def remember_place(self, gang: GangState) -> None:
         """Notes where a gang stands, for one that may take its place over later."""

@@ -1,0 +1,110 @@
+"""Nothing is kept of what has gone: a scheduler that runs for months must not grow with all it has ever seen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from tests.support.gangs import Bench, gang, group, pod_json, priorities, scheduling
+
+from grove.api.core import Pod
+from grove.api.meta import Object
+from grove.api.podgang import PodGang
+from grove.kube.cache import Cache
+from grove.kube.events import Recorder
+from grove.kube.store import Store
+from grove.scheduler.model.config import Seconds
+from grove.sim.client import SimClient
+
+OTHERS = (Cache, Store, Recorder, SimClient, int, float, bytes)
+"""What is not the scheduler's own to forget."""
+MEANT = ("view.places",)
+"""Where a gang stood is meant to be known after it is gone, of so many gangs and no more."""
+
+
+@pytest.fixture
+async def classes(cluster: Any) -> AsyncIterator[None]:
+    async with priorities(cluster, low=100, high=1000):
+        yield
+
+
+def traces(root: object, names: frozenset[str]) -> Iterator[str]:
+    """Where in the objects of the scheduler that can be reached from one there is still something of these names."""
+    seen: set[int] = set()
+    found: list[tuple[str, object]] = [("", root)]
+    while found:
+        path, one = found.pop()
+        if isinstance(one, str):
+            if any(name in one for name in names):
+                yield path
+        elif isinstance(one, OTHERS) or id(one) in seen or path.removeprefix(".") in MEANT:
+            continue
+        else:
+            seen.add(id(one))
+            found += ((f"{path}{step}", part) for step, part in parts(one))
+
+
+def parts(one: object) -> Iterator[tuple[str, object]]:
+    if isinstance(one, dict):
+        yield from (("{}", part) for part in (*one.keys(), *one.values()))
+    elif isinstance(one, list | tuple | set | frozenset):
+        yield from (("[]", part) for part in one)
+    elif isinstance(one, Object):
+        yield ".name", f"{one.metadata.name} {one.metadata.uid}"
+    elif hasattr(one, "__self__"):
+        yield "", one.__self__
+    elif type(one).__module__.startswith("grove."):
+        slots = (name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ()))
+        fields = {*getattr(one, "__dict__", ()), *slots}
+        yield from ((f".{name}", getattr(one, name)) for name in sorted(fields) if hasattr(one, name))
+
+
+async def everything(bench: Bench) -> frozenset[str]:
+    """Names of what there is in the namespace, and uids."""
+    found = [*await bench.pods(), *(await bench.client.list(PodGang, bench.namespace)).items]
+    return frozenset(name for one in found for name in (one.metadata.name, one.metadata.uid))
+
+
+class SlowToAnswer(SimClient):
+    """Does at once what it is asked for, and says so when the watch has long shown it."""
+
+    async def evict(self, namespace: str, pod: str, *, uid: str = "", dry_run: bool = False) -> None:
+        await super().evict(namespace, pod, uid=uid, dry_run=dry_run)
+        await asyncio.sleep(5)
+
+    async def patch(self, kind: Any, *args: Any, **options: Any) -> Any:
+        answer = await super().patch(kind, *args, **options)
+        await asyncio.sleep(5 if kind is PodGang else 0)
+        return answer
+
+
+@pytest.mark.parametrize("client", [SimClient, SlowToAnswer], ids=["answers at once", "answers late"])
+@pytest.mark.simulated
+async def test_nothing_is_kept_of_gangs_and_pods_that_have_gone(
+    cluster: Any, classes: None, client: type[SimClient]
+) -> None:
+    """A base and its scaled gang, one that goes for another, one that waits in vain, pods of nobody's, all of it."""
+    cluster.client = client(cluster.sim.server)
+    async with scheduling(cluster, hold_after=Seconds(5), gang_timeout=Seconds(20)) as bench:
+        await bench.add_nodes(4)
+        await bench.apply(gang("base", group("w", 2), priority_class="low"))
+        await bench.apply(gang("scaled", group("w", 1), base="base", priority_class="low"))
+        await bench.create_pod(pod_json("alone", bench.namespace, priorityClassName="low"))
+        await bench.expect({"base/w": 2, "scaled/w": 1, "/": 1})
+        await bench.apply(gang("large", group("w", 5)))
+        await bench.create_pod(pod_json("lonely", bench.namespace, gpus=2))
+        names = await everything(bench)
+        await bench.apply(gang("urgent", group("w", 4), priority_class="high"))
+        await bench.expect({"urgent/w": 4})
+        await cluster.settle(60)
+        names |= await everything(bench)
+        for path in (".view.gangs{}", ".view.gangs{}.podgang.name"):  # else nothing would be seen at all
+            assert path in set(traces(bench.scheduler, names))
+        await bench.client.delete(Pod, "urgent-w-0", bench.namespace, grace_period_s=0)
+        await cluster.settle(1)
+        await bench.clear()
+        await cluster.settle(60)
+        assert await everything(bench) == frozenset()
+        assert sorted(set(traces(bench.scheduler, names))) == []
