@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from dataclasses import replace
 
 import msgspec
@@ -193,3 +195,22 @@ def test_removing_a_node_looks_at_its_own_pods_alone(monkeypatch):
     assert sorted(one.node for one in twin.pods()) == ["r1-0"] * 4 + ["r1-1"] * 4, "a copy has its own"
     snapshot.add_node(racks({"r1": 3})[1])
     assert free_of(snapshot, "r1-1")[GPU] == 4, "its pods came back with it"
+
+
+def test_a_pod_that_comes_before_its_node_costs_the_same_however_many_nodes_are_awaited():
+    """At the start pods may be listed before nodes, all of them."""
+
+    def calls(pods: int) -> int:
+        snapshot, counted = snap([]), Counter()
+        awaiting = [pod(f"p{n}", 1, on=f"n{n}") for n in range(pods)]
+        for one in awaiting[:-1]:
+            snapshot.add_pod(one)
+        sys.setprofile(lambda frame, event, arg: counted.update([event]))
+        try:
+            snapshot.add_pod(awaiting[-1])
+            snapshot.remove_pod(awaiting[-1].uid)
+        finally:
+            sys.setprofile(None)
+        return counted.total()
+
+    assert calls(1000) == calls(10)

@@ -38,6 +38,9 @@ class Snapshot:
         self._resource_row = {name: i for i, name in enumerate(self.resources)}
         self._pods: Shards[tuple[PodFacts, int]] = Shards()
         self._homeless: dict[str, dict[str, PodFacts]] = {}
+        """Pods by uid on nodes, by name, that are not known (yet)."""
+        self._awaited: dict[str, str] = {}
+        """The node of each of them by uid."""
         self._ports: dict[int, tuple[HostPort, ...]] = {}
         self._leaving: dict[str, None] = {}
         self._on: dict[int, dict[str, None]] | None = {}
@@ -64,6 +67,7 @@ class Snapshot:
         self.free[:, row] += self.allocatable[:, row] - old
         self.version += 1
         for pod in self._homeless.pop(node.name, {}).values():
+            del self._awaited[pod.uid]
             self.add_pod(pod)
 
     def remove_node(self, name: str) -> None:
@@ -75,7 +79,7 @@ class Snapshot:
         self._own_free()
         for pod in self._pods_on(row):
             self.remove_pod(pod.uid)
-            self._homeless.setdefault(name, {})[pod.uid] = pod
+            self._await_node(pod)
         self.nodes.drop(name)
         self.allocatable[:, row] = 0
         self.free[:, row] = 0
@@ -94,11 +98,11 @@ class Snapshot:
             ):  # fmt: skip
                 return
             self.remove_pod(pod.uid)
-        elif self._homeless:
+        else:
             self._drop_homeless(pod.uid)
         if row < 0:
             if pod.node:
-                self._homeless.setdefault(pod.node, {})[pod.uid] = pod
+                self._await_node(pod)
             return
         self._own_free()
         for r, amount in self.amounts(pod.shape.requests):
@@ -207,6 +211,7 @@ class Snapshot:
         twin.counts, twin._pods = self.counts.copy(), self._pods.copy()
         twin.version = self.version
         twin._homeless = {name: dict(pods) for name, pods in self._homeless.items()} if self._homeless else {}
+        twin._awaited = dict(self._awaited) if self._awaited else {}
         twin._ports, twin._amounts = self._ports, self._amounts
         twin._leaving, twin._on = self._leaving.copy(), None
         self._owns_free = self._owns_nodes = False
@@ -303,12 +308,16 @@ class Snapshot:
             self.nodes = self.nodes.copy()
             self._owns_nodes = True
 
+    def _await_node(self, pod: PodFacts) -> None:
+        self._homeless.setdefault(pod.node, {})[pod.uid] = pod
+        self._awaited[pod.uid] = pod.node
+
     def _drop_homeless(self, uid: str) -> None:
-        for node, pods in self._homeless.items():
-            if pods.pop(uid, None) is not None:
-                if not pods:
-                    del self._homeless[node]
-                return
+        node = self._awaited.pop(uid, None)
+        if node is not None:
+            del self._homeless[node][uid]
+            if not self._homeless[node]:
+                del self._homeless[node]
 
 
 def cluster(
