@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -43,7 +44,9 @@ from grove.scheduler.policy.gangs import (
 )
 from grove.scheduler.policy.life import Looked, Phase, Stands
 from grove.scheduler.policy.queue import Queue, Relief, Stage
-from grove.scheduler.solve.referee import find_referee
+
+if TYPE_CHECKING:
+    from grove.scheduler.solve.referee import Referee
 
 SLICE_S = 0.02
 """A cycle lets the event loop breathe after so much work: binds go out and events come in between decisions."""
@@ -188,7 +191,11 @@ class Cycle:
     ) -> None:  # fmt: skip
         self._view, self._queue, self._committer, self._nominations = view, queue, committer, nominations
         self._wake_at, self._quotas = wake_at, quotas
-        self.referee = find_referee() if config.exact_solver else None
+        self.referee: Referee | None = None
+        if config.exact_solver:
+            from grove.scheduler.solve.referee import find_referee  # and with it a house of processes, for who asks
+
+            self.referee = find_referee()
         budget = Budget(config.search_budget or Budget().steps, self.referee)
         self._relief = Relief(view.snapshot, queue, patience_s=config.patience)
         self._holding = Holding(view, queue, reporter, events, clock, config, decider, budget)
