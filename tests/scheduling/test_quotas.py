@@ -21,6 +21,7 @@ from grove.scheduler.loop.asked import Answers
 from grove.scheduler.loop.quotas import watch_queues
 from grove.scheduler.model.reasons import MAY_CALL_BACK
 from grove.show.reasons import sentence
+from grove.sim.loop import run
 from grove.sim.topology import HOST, Topology
 
 pytestmark = pytest.mark.real_in("soak")
@@ -442,3 +443,29 @@ async def test_a_kind_that_is_installed_later_is_told_by_its_definition(cluster:
         await there.wait()
         await looking
     await cluster.client.delete(CustomResourceDefinition, str(Late.RESOURCE))
+
+
+class Curt:
+    """A server whose watches end before they have said a word."""
+
+    asked = 0
+
+    async def serves(self, kind: type[Object]) -> bool:
+        return False
+
+    async def watch(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
+        self.asked += 1
+        for event in ():
+            yield event
+
+
+def test_a_server_that_ends_its_watches_at_once_is_not_asked_without_a_pause() -> None:
+    async def story() -> int:
+        server = Curt()
+        kinds = live.OptionalKinds(server, {ElasticQuota: lambda: None})  # type: ignore[arg-type]
+        looking = asyncio.get_running_loop().create_task(kinds.follow_installed())
+        await asyncio.sleep(10 * live.LOOK_S)
+        looking.cancel()
+        return server.asked
+
+    assert run(story()) <= 11

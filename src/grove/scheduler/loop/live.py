@@ -266,13 +266,17 @@ class OptionalKinds:
 
     async def follow_served(self) -> None:
         """Follows what is served now; asks until the server answers."""
-        for kind in list(self._missing):
-            while True:
-                try:
-                    await self._follow_if_served(kind)
-                    break
-                except (ConnectionLost, TooManyRequests, Unavailable):
-                    await asyncio.sleep(RETRY_S)  # nothing can be followed before the server answers
+        kinds = list(self._missing)
+        for kind, is_served in zip(kinds, await asyncio.gather(*map(self._is_served, kinds)), strict=True):
+            if is_served:
+                self._follow(kind)
+
+    async def _is_served(self, kind: type[Object]) -> bool:
+        while True:
+            try:
+                return await self._client.serves(kind)
+            except (ConnectionLost, TooManyRequests, Unavailable):
+                await asyncio.sleep(RETRY_S)  # nothing can be followed before the server answers
 
     async def follow_installed(self) -> None:
         """Follows what is installed later; ends when nothing is missing."""
@@ -295,16 +299,23 @@ class OptionalKinds:
         stream = self._client.watch(
             CustomResourceDefinition, fields=f"metadata.name={kind.RESOURCE}", initial_events=True, timeout_s=WATCH_S
         )
+        heard = False
         async with aclosing(cast(AsyncGenerator[WatchEvent[CustomResourceDefinition], None], stream)) as events:
             async for event in events:
+                heard = True
                 if event.object is not None and event.type != "DELETED" and event.object.is_established:
                     for _ in range(SERVED_SOON):
                         await self._follow_if_served(kind)
                         if kind not in self._missing:
                             return
                         await asyncio.sleep(RETRY_S)  # it is accepted a moment before it is served
+        if not heard:
+            raise ConnectionLost("the watch ended without a word")
 
     async def _follow_if_served(self, kind: type[Object]) -> None:
         if await self._client.serves(kind):
-            log.info("following", kind=str(kind.RESOURCE))
-            self._missing.pop(kind)()
+            self._follow(kind)
+
+    def _follow(self, kind: type[Object]) -> None:
+        log.info("following", kind=str(kind.RESOURCE))
+        self._missing.pop(kind)()
