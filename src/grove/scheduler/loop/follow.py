@@ -29,6 +29,8 @@ class Follower:
     def __init__(self, cache: Cache, view: View, readiness_changed: Callable[[str], None]) -> None:
         self._cache, self._view, self._readiness_changed = cache, view, readiness_changed
         self._soon: set[str] = set()
+        self._rivals: set[str] = set()
+        """Gangs that refer to pods of others."""
 
     def follow(self) -> None:
         self._cache.on_event(Node, self._node_changed)
@@ -173,6 +175,7 @@ class Follower:
         if gang is None:
             return
         self._view.join(gang, "")
+        self._rivals.discard(gang.name)
         for key in gang.group_of:
             self._unrefer(gang, key)
         self._refer_rivals(gang)
@@ -193,6 +196,7 @@ class Follower:
         owners = {key: self._view.gang_of.setdefault(key, gang.name) for key in gang.group_of}
         mine = [key for key, owner in owners.items() if owner == gang.name]
         gang.refer(set(mine), {key: owner for key, owner in owners.items() if owner != gang.name})
+        (self._rivals.add if gang.claimed else self._rivals.discard)(gang.name)
         for key in mine:
             pod = self._view.pods.get(key)
             if pod is not None:
@@ -203,7 +207,7 @@ class Follower:
 
     def _refer_rivals(self, gang: GangState) -> None:
         """Gangs that refer to pods which were this one's may have them now; the oldest first."""
-        rivals = [one for one in self._view.gangs.values() if gang.name in one.claimed.values()]
+        rivals = [one for name in self._rivals if gang.name in (one := self._view.gangs[name]).claimed.values()]
         for rival in sorted(rivals, key=lambda one: (str(one.podgang.metadata.creation_timestamp), one.name)):
             self._refer(rival, rival.group_of)
             self._view.changes.mark(rival.name, fresh=True)
@@ -229,14 +233,15 @@ class Follower:
         for pod, _ in self._view.members(gang):
             self._view.forget_facts(pod.metadata.key)
             if pod.spec.node_name:
-                self._count_again(pod)
+                self._count_again(gang, pod)
 
-    def _count_again(self, pod: Pod) -> None:
+    def _count_again(self, gang: GangState, pod: Pod) -> None:
         """Makes the snapshot's idea of a bound pod's gang and priority ours, when it was read before we knew."""
-        known, now = self._view.snapshot.find_pod(pod.metadata.uid), self._view.read(pod)
-        if known is not None and (known.gang, known.group, known.priority) != (now.gang, now.group, now.priority):
-            self._view.drop(now.uid)
-            self._view.put(now)
+        known = self._view.snapshot.find_pod(pod.metadata.uid)
+        wanted = (gang.name, gang.group_of[pod.metadata.key], max(gang.priority, pod.spec.priority or 0))
+        if known is not None and (known.gang, known.group, known.priority) != wanted:
+            self._view.drop(known.uid)
+            self._view.put(self._view.read(pod))
 
     # The rest
 

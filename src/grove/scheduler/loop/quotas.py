@@ -179,10 +179,14 @@ class Quotas:
             return []
         snapshot, found = self._view.snapshot, []
         shares = policy.shares(snapshot)
-        for quota in self._quotas():
+        quotas = self._quotas()
+        ours = {
+            f"{ELASTIC}/{one.metadata.name}" for one in quotas if one.metadata.labels.get(SCHEDULER_NAME) == self._name
+        }
+        for quota in quotas:
             name = f"{ELASTIC}/{quota.metadata.name}"
-            if name not in policy.tree.queues or not self._is_ours(policy, name):
-                continue
+            if name not in policy.tree.queues or policy.tree.paths[name][-1] not in ours:
+                continue  # the quota at the root of its tree does not name this scheduler
             resources = sorted(policy.tree.queues[name].resources)
             used = policy.used(snapshot, name)
             asks = dict(used)
@@ -198,14 +202,6 @@ class Quotas:
             if now != status or any(quota.metadata.annotations.get(key) != text for key, text in notes.items()):
                 found.append((quota, {"metadata": {"annotations": notes}, "status": {"used": status}}))
         return found
-
-    def _is_ours(self, policy: Quota, name: str) -> bool:
-        """Whether the quota at the root of its tree names this scheduler."""
-        root = policy.tree.paths[name][-1].partition("/")[2]
-        return any(
-            one.metadata.name == root and one.metadata.labels.get(SCHEDULER_NAME) == self._name
-            for one in self._quotas()
-        )
 
 
 class QueueFigures(Collector):

@@ -219,11 +219,9 @@ class Sources:
         return pod if len(rest) == len(pod.shape.requests) else pod.asking(requests=rest)
 
 
-def depends_on_objects(pod: Pod | None, facts: PodFacts) -> bool:
+def depends_on_objects(pod: Pod, facts: PodFacts) -> bool:
     """Whether what a pod asks for depends on objects beside it: on volumes, or devices."""
-    if pod is None or facts.shape.volumes or facts.shape.blocked:
-        return True
-    return bool(pod.spec.resource_claims or claim_names(pod))
+    return bool(facts.shape.volumes or facts.shape.blocked or pod.spec.resource_claims or claim_names(pod))
 
 
 def _instead(pod: PodFacts, counted: Requests, needs: Needs) -> PodFacts:

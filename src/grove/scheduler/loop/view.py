@@ -74,6 +74,8 @@ class View:
         self._name = scheduler_name
         self.running = RunningIndex()
         self._facts: dict[Key, PodFacts] = {}
+        self._dependent: set[Key] = set()
+        """Pods whose facts were read from objects beside them too."""
 
     # Reading
 
@@ -159,6 +161,8 @@ class View:
             found = self.read(pod)
             if not pod.spec.node_name:
                 self._facts[key] = found
+                if depends_on_objects(pod, found):
+                    self._dependent.add(key)
         return found.on(node) if node != found.node else found
 
     def read(self, pod: Pod) -> PodFacts:
@@ -192,6 +196,7 @@ class View:
     def forget_facts(self, key: Key) -> None:
         """What was read of a pending pod is not true any more."""
         self._facts.pop(key, None)
+        self._dependent.discard(key)
 
     def bound_since(self, pod: Pod) -> datetime | None:
         condition = find_condition(pod.status.conditions, "PodScheduled")
@@ -276,14 +281,15 @@ class View:
     def read_anew(self) -> None:
         """What every pending pod asks for may have changed."""
         self._facts.clear()
+        self._dependent.clear()
         self.changes.wide_relief = True
         self.changes.wake()
 
     def help_anybody(self) -> None:
         """Something changed that no node stands for; pods whose volumes or devices it may concern are read anew."""
-        self._facts = {
-            key: facts for key, facts in self._facts.items() if not depends_on_objects(self.pods.get(key), facts)
-        }
+        for key in self._dependent:
+            self._facts.pop(key, None)
+        self._dependent.clear()
         self.changes.wide_relief = True
         self.changes.wake()
 
