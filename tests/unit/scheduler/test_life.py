@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -154,7 +153,7 @@ def test_whatever_happens_the_books_are_in_order(events: list[Event]) -> None:
 
 def test_nobody_else_writes_a_gangs_state() -> None:
     """Everybody asks a GangState and tells it what happened; only its own module sets what it knows."""
-    own = {one.name for one in fields(GangState)} - {"name"}
+    own = {*GangState.__struct_fields__} - {"name"}
     root = Path(grove.scheduler.__file__).parent
     written = []
     for path in sorted(root.rglob("*.py")):

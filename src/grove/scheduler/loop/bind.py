@@ -15,9 +15,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
 from enum import Enum
 
+import msgspec
 import structlog
 
 from grove.api.conditions import EventReason
@@ -66,15 +66,13 @@ class Fate(Enum):
 COUNTED = {fate: metrics.BINDS.labels(fate.name.lower()) for fate in Fate}
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     pod: PodFacts
     fate: Fate
     message: str = ""
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(msgspec.Struct):
     """One placement on its way to the cluster. `after` must succeed first: a scaled gang waits for its base."""
 
     unit: str
@@ -86,9 +84,9 @@ class Attempt:
     """Whether it is for the gang's minimum."""
     decision: str = ""
     after: Attempt | None = None
-    given_up: asyncio.Event = field(default_factory=asyncio.Event)
+    given_up: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set to stop asking: a pod was refused and the rest would have to be taken back, or the gang is gone."""
-    done: asyncio.Event = field(default_factory=asyncio.Event)
+    done: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     succeeded: bool = False
     """Set together with `done`: whether what depends on it may go ahead."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -28,12 +27,11 @@ from grove.scheduler.model.facts import NodeTerm, NodeTerms, PodFacts, node_term
 from grove.scheduler.model.seams import NO_NEEDS, Needs, Refusal, Vacancy
 
 
-@dataclass(slots=True)
-class Promise:
+class Promise(msgspec.Struct):
     """Devices for a claim that is not allocated yet, and the pods (by uid) on their way that use it."""
 
     chosen: list[tuple[Asked, Device]]
-    users: set[str] = field(default_factory=set)
+    users: set[str] = msgspec.field(default_factory=set)
 
 
 class DeviceClaims(FollowedSource):

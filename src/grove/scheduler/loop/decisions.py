@@ -15,11 +15,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 import numpy as np
 import structlog
 
@@ -165,8 +166,7 @@ MOST_APART = 64
 NO_HOME = "no node can hold all pods that share a resourceclaim"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     decision: str
     answer: Placement | NoFit
     has_more: bool = False

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from grove.api import conditions as words
 from grove.api import labels
@@ -40,8 +41,7 @@ MOST_HELD_NAMED = 40
 """Held nodes that the condition names: whoever draws the fleet finds them there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
+class Want(msgspec.Struct, frozen=True):
     """What a gang that waits is short of, and the shapes of its pods."""
 
     resource: str

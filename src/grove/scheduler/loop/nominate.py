@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
+import msgspec
 import numpy as np
 import structlog
 
@@ -51,8 +51,7 @@ MOST_NAMED = 3
 log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
-class Nomination:
+class Nomination(msgspec.Struct):
     """A place that is reserved for a unit and still occupied: by its victims, and by pods that were leaving anyway."""
 
     unit: str

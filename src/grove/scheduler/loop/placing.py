@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import structlog
 
 from grove.api.conditions import EventReason
@@ -61,8 +61,7 @@ TWO_EVENTS = 4
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(msgspec.Struct, frozen=True):
     """What is decided about in one step: a gang (with its state) or a single pod."""
 
     name: str

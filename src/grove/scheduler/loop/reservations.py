@@ -10,8 +10,8 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import structlog
 
 from grove.api.core import Pod
@@ -46,8 +46,7 @@ PROMISE = "promise:"
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(msgspec.Struct, frozen=True):
     """What a pod on its way uses; empty where it turned out to need no reservation."""
 
     reservation: str

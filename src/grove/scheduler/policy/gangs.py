@@ -10,9 +10,10 @@ gated. One that stood and lost pods is repaired with what exists.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+
+import msgspec
 
 from grove.api import conditions as words
 from grove.api import labels
@@ -46,8 +47,7 @@ MOST_NAMED = 3
 """Missing pods that are named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What the Scheduled condition says; `brief` is for states that pass by themselves and are not worth a write."""
 
     placed: bool
@@ -59,18 +59,17 @@ class Verdict:
 PLACED = Verdict(True, GANG_SCHEDULED, Reason(kinds.STANDS))
 
 
-@dataclass(slots=True)
-class GangState:
+class GangState(msgspec.Struct):
     """A PodGang and what we know beyond the object. `name` is `namespace/name`, as the core calls gangs."""
 
     name: str
     podgang: PodGang
-    group_of: dict[Key, str] = field(default_factory=dict)
+    group_of: dict[Key, str] = msgspec.field(default_factory=dict)
     """Group of every pod the gang refers to; a reference that appears twice is a fault."""
     fault: str = ""
-    claimed: dict[Key, str] = field(default_factory=dict)
+    claimed: dict[Key, str] = msgspec.field(default_factory=dict)
     """Pods it refers to that belong to other gangs, and to which."""
-    missing: set[Key] = field(default_factory=set)
+    missing: set[Key] = msgspec.field(default_factory=set)
     """References to pods that do not exist."""
     was_ours: bool = False
     """What the last of its pods that came said of its scheduler."""
@@ -79,11 +78,11 @@ class GangState:
     priority: int = 0
     former: frozenset[str] = frozenset()
     """Nodes of the gang whose place it may take over."""
-    seats: dict[str, list[str]] = field(default_factory=dict)
+    seats: dict[str, list[str]] = msgspec.field(default_factory=dict)
     """By group, nodes that pods of it left lately and that no other pod of it took since."""
     score: float | None = None
     verdict: Verdict | None = None
-    life: Life = field(default_factory=Life)
+    life: Life = msgspec.field(default_factory=Life)
 
     @property
     def uid(self) -> str:
@@ -216,8 +215,7 @@ def missing_pods(gang: GangState) -> Verdict:
     return Verdict(False, WAITING_FOR_PODS, why)
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     """What the cluster shows of a gang's pods."""
 
     bound: Mapping[str, int]
@@ -244,8 +242,7 @@ class Base(Enum):
     ABSENT = "it does not exist"
 
 
-@dataclass(frozen=True, slots=True)
-class Readiness:
+class Readiness(msgspec.Struct, frozen=True):
     """`stage` is set when something of it may be placed now; `verdict` says what it waits for, or that it stands."""
 
     phase: Phase

@@ -10,8 +10,10 @@ stood once, with pods that are still on nodes, is repaired and never taken back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
 
 from grove.scheduler.model.reasons import Reason
 
@@ -35,8 +37,7 @@ ENGAGED = frozenset({Phase.NOMINATED, Phase.BINDING, Phase.TAKING_BACK, Phase.LE
 """Somebody is at work for it: a look at its pods does not change the phase, the end of that work does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
+class Life(msgspec.Struct, frozen=True):
     phase: Phase = Phase.NEW
     stood: bool = False
     """Its minimum was on nodes once, and some of its pods still are."""
@@ -69,8 +70,7 @@ class Life:
         return self.extra + (self.phase is Phase.BINDING)
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
+class Looked(msgspec.Struct, frozen=True):
     """Its pods were looked at: the phase they alone speak for, and whether those on nodes are of a gang that stood."""
 
     phase: Phase
@@ -78,71 +78,59 @@ class Looked:
     stood: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Nominated:
+class Nominated(msgspec.Struct, frozen=True):
     """A place was reserved for its minimum, which others have to leave."""
 
     why: Reason
 
 
-@dataclass(frozen=True, slots=True)
-class NominationDropped:
+class NominationDropped(msgspec.Struct, frozen=True):
     """The place was given back."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptBegan:
+class AttemptBegan(msgspec.Struct, frozen=True):
     is_floor: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptEnded:
+class AttemptEnded(msgspec.Struct, frozen=True):
     is_floor: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Stands:
+class Stands(msgspec.Struct, frozen=True):
     """The minimum of every group is bound."""
 
 
-@dataclass(frozen=True, slots=True)
-class HalfBound:
+class HalfBound(msgspec.Struct, frozen=True):
     """It is bound in part, and has until then to be completed."""
 
     deadline_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class TakingBack:
+class TakingBack(msgspec.Struct, frozen=True):
     """Its bound pods are being deleted."""
 
 
-@dataclass(frozen=True, slots=True)
-class TakenBack:
+class TakenBack(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Evicting:
+class Evicting(msgspec.Struct, frozen=True):
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionEnded:
+class EvictionEnded(msgspec.Struct, frozen=True):
     """All its pods are on their way out, or (`spared`) nobody wants them to go any more: what is left is repaired."""
 
     spared: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """Nodes are held for it, or others than before."""
 
     why: Reason
 
 
-@dataclass(frozen=True, slots=True)
-class LetGo:
+class LetGo(msgspec.Struct, frozen=True):
     """Nothing is held for it any more."""
 
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints
@@ -45,8 +45,7 @@ class Order(NamedTuple):
     name: str
 
 
-@dataclass(slots=True)
-class Waiting:
+class Waiting(msgspec.Struct):
     """A unit in the queue; `since_s` is when it was first ready, and stays while it waits."""
 
     order: Order
@@ -62,8 +61,7 @@ class Waiting:
     """What units behind it have taken, since it waits, of the resource it is short of."""
 
 
-@dataclass(slots=True)
-class Backoff:
+class Backoff(msgspec.Struct):
     initial_s: float = 0.05
     max_s: float = 5.0
 
@@ -71,13 +69,12 @@ class Backoff:
         return float(min(self.max_s, self.initial_s * 2.0 ** min(failures - 1, 32))) if failures > 0 else 0.0
 
 
-@dataclass(slots=True)
-class Queue:
+class Queue(msgspec.Struct):
     """Units by name. All times are seconds of one clock that only goes forward, handed in by the caller."""
 
-    backoff: Backoff = field(default_factory=Backoff)
-    _waiting: dict[str, Waiting] = field(default_factory=dict)
-    _of: Counter[tuple[tuple[int, ...], Stage]] = field(default_factory=Counter)
+    backoff: Backoff = msgspec.field(default_factory=Backoff)
+    _waiting: dict[str, Waiting] = msgspec.field(default_factory=dict)
+    _of: Counter[tuple[tuple[int, ...], Stage]] = msgspec.field(default_factory=Counter)
     """How many units there are of each rank and stage."""
 
     def __len__(self) -> int:

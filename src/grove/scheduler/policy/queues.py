@@ -7,8 +7,9 @@ with a queue is kept beside the tree and keeps its own gangs and those of the qu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from grove.api import quantity
 from grove.scheduler.model.facts import PodFacts
@@ -35,15 +36,14 @@ Amounts = Mapping[str, int]
 NOTHING: Amounts = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(msgspec.Struct, frozen=True):
     """`name` is `Kind/name`, so both dialects live side by side. `tree` parts quotas that have nothing in common."""
 
     name: str
     parent: str = ""
-    guaranteed: Amounts = field(default_factory=dict)
-    limit: Amounts = field(default_factory=dict)
-    weight: Amounts = field(default_factory=dict)
+    guaranteed: Amounts = msgspec.field(default_factory=dict)
+    limit: Amounts = msgspec.field(default_factory=dict)
+    weight: Amounts = msgspec.field(default_factory=dict)
     lends: bool = True
     tree: str = ""
     priority: int = 0

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from grove.api import duration, kai
 from grove.api.koordinator import (
@@ -32,12 +33,11 @@ ELASTIC, KAI = ElasticQuota.RESOURCE.kind, kai.Queue.RESOURCE.kind
 MEGABYTE = 10**6
 
 
-@dataclass(slots=True)
-class QueueObjects:
+class QueueObjects(msgspec.Struct):
     """What was read: the tree, and how a pod's labels and namespace name a queue in it."""
 
     tree: QueueTree
-    of_namespace: Mapping[str, str] = field(default_factory=dict)
+    of_namespace: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Quotas that take the pods of a namespace, whatever their labels."""
     default: str = ""
     kinds: frozenset[str] = frozenset()
