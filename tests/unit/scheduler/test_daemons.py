@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -45,7 +46,8 @@ def test_what_daemons_keep_of_their_nodes(
     changes: list[Pod | None], kept: dict[str, dict[str, int]], went: int
 ) -> None:
     cache, heard = OnePodCache(), []
-    daemons = DaemonPods(cache, went=lambda: heard.append(True))  # type: ignore[arg-type]
+    view = SimpleNamespace(help_anybody=lambda: heard.append(True))
+    daemons = DaemonPods(cache, view)  # type: ignore[arg-type]
     daemons.follow()
     old = None
     for new in changes:

@@ -41,8 +41,8 @@ class DeviceClaims(FollowedSource):
     counts = DEVICES
 
     def __init__(self, cache: Cache, view: View, write: Callable[[DeviceClaims, Pod, float], Awaitable[str]]) -> None:
-        super().__init__(view.pods.get)
-        self._cache, self._view, self._write = cache, view, write
+        super().__init__(cache, view)
+        self._write = write
         self._find: Callable[[Key], ResourceClaim | None] = lambda key: None
         self.classes: dict[str, DeviceClass] = {}
         self._devices = Inventory()

@@ -41,7 +41,7 @@ from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.reservations import Reservations
 from grove.scheduler.loop.reserving import ReservationStatus, Reserving
 from grove.scheduler.loop.sources import DaemonPods
-from grove.scheduler.loop.storage import Attachments, Storage
+from grove.scheduler.loop.storage import Storage
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PodFacts
@@ -84,14 +84,12 @@ class Scheduler:
             self.cache, snapshot, scheduler_name=config.scheduler_name,
             takes_gangs=config.takes_gangs, wake=self._news.set, bandwidth_label=config.network_bandwidth_label,
         )  # fmt: skip
-        storage, attachments = Storage(self.cache, self.view, client, turns), Attachments(self.cache, self.view)
+        storage, daemons = Storage(self.cache, self.view, client, turns), DaemonPods(self.cache, self.view)
         self.view.claims = DeviceClaims(self.cache, self.view, ClaimWriter(client, turns).write)
-        daemons = DaemonPods(self.cache, went=self.view.help_anybody)
-        self.view.sources.join(storage, attachments, self.view.claims, daemons)
+        self.view.sources.join(storage, self.view.claims, daemons)
         self._events = Recorder(client, config.scheduler_name, clock=clock)
         self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle, say=say)
         storage.follow()
-        attachments.follow()
         daemons.follow()
         Follower(self.cache, self.view, self.reporter.readiness_changed).follow()
         self.queue = Queue(Backoff(config.backoff.initial, config.backoff.max))

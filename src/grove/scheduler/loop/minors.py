@@ -56,8 +56,8 @@ class Minors(FollowedSource):
     counts = PREFIX
 
     def __init__(self, cache: Cache, client: Client, view: View, events: Recorder) -> None:
-        super().__init__(view.pods.get)
-        self._cache, self._view, self._events = cache, view, events
+        super().__init__(cache, view)
+        self._events = events
         self._nodes: dict[str, NodeDevices] = {}
         self._wants: dict[str, Want] = {}
         self._promised: dict[str, tuple[str, Allotment]] = {}

@@ -58,8 +58,8 @@ class Reservations(FollowedSource):
     counts = SLOT
 
     def __init__(self, cache: Cache, client: Client, view: View, status: ReservationStatus, clock: Clock) -> None:
-        super().__init__(view.pods.get)
-        self._cache, self._view, self.status, self._clock = cache, view, status, clock
+        super().__init__(cache, view)
+        self.status, self._clock = status, clock
         self._held: dict[str, Held] = {}
         self._on: dict[str, dict[str, Held]] = {}
         self._slots: dict[str, Slots] = {}

@@ -11,8 +11,9 @@ got.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from grove.api.core import Pod
 from grove.api.meta import Key
@@ -28,15 +29,18 @@ from grove.scheduler.model.reading import pod_requests, read_pod
 from grove.scheduler.model.seams import NO_NEEDS, Needs, NodeSource, Refusal
 from grove.scheduler.volumes.claims import claim_names
 
+if TYPE_CHECKING:
+    from grove.scheduler.loop.view import View
+
 DAEMONS = ("DaemonSet", "Node")
 """Kinds whose pods belong to the machine itself."""
 
 
 class FollowedSource(NodeSource):
-    """A source that follows objects of the cluster. `find_pod` looks pods up."""
+    """A source that follows objects of the cluster."""
 
-    def __init__(self, find_pod: Callable[[Key], Pod | None]) -> None:
-        self._find_pod = find_pod
+    def __init__(self, cache: Cache, view: View) -> None:
+        self._cache, self._view = cache, view
         self._stale: set[str] = set()
         """Nodes whose amounts have to be worked out again."""
 
@@ -56,23 +60,20 @@ class FollowedSource(NodeSource):
         return None
 
     def _pod(self, facts: PodFacts) -> Pod | None:
-        return self._find_pod(Key(facts.namespace, facts.name))
+        return self._view.pods.get(Key(facts.namespace, facts.name))
 
     def _is_asked(self, pod: PodFacts) -> bool:
         """Whether the pod is counted by a resource of this source."""
         return any(name.startswith(self.counts) for name, _ in pod.shape.requests)
 
 
-class DaemonPods(NodeSource):
-    """Pods of DaemonSets, and static ones: what they use of a node stays in use when everything else there has ended.
-
-    `went` is called when one of them uses no more, or less.
-    """
+class DaemonPods(FollowedSource):
+    """Pods of DaemonSets, and static ones: what they use of a node stays in use when all else there has ended."""
 
     name = "daemon pods"
 
-    def __init__(self, cache: Cache, went: Callable[[], None]) -> None:
-        self._cache, self._went = cache, went
+    def __init__(self, cache: Cache, view: View) -> None:
+        super().__init__(cache, view)
         self._used: dict[str, Counter[str]] = {}
 
     def follow(self) -> None:
@@ -92,7 +93,7 @@ class DaemonPods(NodeSource):
             left = self._used[node] = self._used[node] - Counter(dict(requests))
             if not left:
                 del self._used[node]
-            self._went()
+            self._view.help_anybody()
 
 
 def _daemon_use(pod: Pod | None) -> tuple[str, Requests] | None:

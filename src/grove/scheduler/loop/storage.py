@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import suppress
 
 from grove.api.core import CSINode, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from grove.api.meta import Key, Object
@@ -22,7 +23,7 @@ from grove.kube.client import Client
 from grove.kube.errors import KubeError, NotLeader
 from grove.scheduler.loop.sources import FollowedSource
 from grove.scheduler.loop.view import View
-from grove.scheduler.model.facts import PodFacts
+from grove.scheduler.model.facts import PodFacts, Requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, Refusal
 from grove.scheduler.volumes.claims import (
     NO_PROVISIONER,
@@ -37,58 +38,128 @@ from grove.scheduler.volumes.claims import (
 
 CLAIM = "claim"
 """Index of pods by the volume claims they mount."""
+AT = "attached at"
+"""Index of pods with volume claims by their node."""
+ATTACHED = "attachable-volumes-csi-"
+"""How the names of counted volumes begin, among a node's resources; the driver's name follows."""
+UNLIMITED = 2**40
+
+Volume = tuple[str, str]
+"""Driver, and what it calls the volume; before there is one, what Kubernetes calls the claim."""
 
 
 class Storage(FollowedSource):
     """Claims, volumes and classes from the cache. Requests are among the `turns` that binds share."""
 
     name = "volumes"
+    counts = ATTACHED
 
     def __init__(self, cache: Cache, view: View, client: Client, turns: asyncio.Semaphore) -> None:
-        super().__init__(view.pods.get)
-        self._cache, self._view, self._client, self._turns = cache, view, client, turns
+        super().__init__(cache, view)
+        self._client, self._turns = client, turns
         self._claims = cache.add(PersistentVolumeClaim)
         self._volumes = cache.add(PersistentVolume)
         self._classes = cache.add(StorageClass)
+        self._known = Claims(
+            claim=lambda namespace, name: self._claims.get(Key(namespace, name)),
+            volume=lambda name: self._volumes.get(Key("", name)),
+            storage_class=lambda name: self._classes.get(Key("", name)),
+            volumes=self._volumes.list,
+        )
         self._news = asyncio.Event()
+        self._limits: dict[str, dict[str, int]] = {}
+        """Volumes that a node takes of each driver that limits them."""
+        self._drivers: Counter[str] = Counter()
+        self._coming: dict[str, dict[str, Pod]] = {}
+        """Pods that have a place and no binding yet, by node and uid."""
+        self._place: dict[str, str] = {}
+        """Node of those by uid."""
 
     def follow(self) -> None:
         self._cache.add_index(Pod, CLAIM, _claim_keys)
-        self._cache.on_event(PersistentVolumeClaim, self._object_changed)
-        self._cache.on_event(PersistentVolume, self._object_changed)
+        self._cache.add_index(Pod, AT, _node_of)
+        self._cache.on_event(PersistentVolumeClaim, self._claim_changed)
+        self._cache.on_event(PersistentVolume, self._volume_changed)
         self._cache.on_event(StorageClass, self._object_changed)
+        self._cache.on_event(CSINode, self._limits_changed)
         self._cache.on_event(Pod, self._pod_changed)
 
+    # What there is
+
+    def amounts(self, node: str) -> dict[str, int]:
+        """How many more volumes of each limited driver the node takes."""
+        if not self._drivers:
+            return {}
+        pods = (*self._view.pods.by_index(AT, node), *self._coming.get(node, {}).values())
+        there = {volume for pod in pods for volume in self._volumes_of(pod)}
+        used = Counter(driver for driver, _ in there)
+        limits = self._limits.get(node, {})
+        return {f"{ATTACHED}{one}": limits.get(one, UNLIMITED) - used[one] for one in self._drivers}
+
     def needs(self, pod: Pod) -> Needs:
-        """Where the pod's volumes can be reached, and why it cannot be placed at all, if so."""
+        """Where the pod's volumes can be reached, what they count there, and why it cannot be placed at all, if so."""
         if not pod.spec.volumes:
             return NO_NEEDS
-        nodes, blocked = ((), used) if (used := self._used_by_another(pod)) else pod_volumes(pod, self._known())
-        return Needs(nodes=nodes, blocked=blocked)
+        nodes, blocked = ((), used) if (used := self._used_by_another(pod)) else pod_volumes(pod, self._known)
+        return Needs(self._counted(pod), nodes, blocked)
+
+    def _counted(self, pod: Pod) -> Requests:
+        if not self._drivers:
+            return ()
+        count = Counter(driver for driver, _ in self._volumes_of(pod) if driver in self._drivers)
+        return tuple(sorted((f"{ATTACHED}{driver}", number) for driver, number in count.items()))
 
     def _used_by_another(self, pod: Pod) -> str:
         """Says so if a claim that only one pod may use is used by one that runs."""
-        for key in _claim_keys(pod):
-            claim = self._claims.get(key)
-            if claim is not None and is_for_one_pod(claim):
-                users = self._view.pods.by_index(CLAIM, key)
+        for claim in self._claims_of(pod):
+            if is_for_one_pod(claim):
+                users = self._view.pods.by_index(CLAIM, claim.metadata.key)
                 if any(one.spec.node_name and one.metadata.uid != pod.metadata.uid for one in users):
-                    return f'persistentvolumeclaim "{key.name}" is for one pod only, and another one uses it'
+                    return f'persistentvolumeclaim "{claim.metadata.name}" is for one pod only, and another one uses it'
         return ""
 
-    def unbound(self, pod: Pod) -> Iterator[PersistentVolumeClaim]:
-        """Claims of a pod that wait to be told a node."""
-        for name in claim_names(pod):
-            claim = self._claims.get(Key(pod.metadata.namespace, name))
-            if claim is not None and not claim.spec.volume_name:
-                yield claim
+    def _claims_of(self, pod: Pod) -> Iterator[PersistentVolumeClaim]:
+        """Claims of a pod that exist."""
+        return (claim for key in _claim_keys(pod) if (claim := self._claims.get(key)) is not None)
+
+    def _volumes_of(self, pod: Pod) -> set[Volume]:
+        return {volume for claim in self._claims_of(pod) if (volume := self._volume_of(claim)) is not None}
+
+    def _volume_of(self, claim: PersistentVolumeClaim) -> Volume | None:
+        if claim.spec.volume_name:
+            volume = self._volumes.get(Key("", claim.spec.volume_name))
+            csi = volume.spec.csi if volume is not None else None
+            return (str(csi.get("driver", "")), str(csi.get("volumeHandle", ""))) if csi else None
+        kind = self._classes.get(Key("", claim.spec.storage_class_name or ""))
+        made_by = kind.provisioner if kind is not None else ""
+        return (made_by, str(claim.metadata.key)) if made_by and made_by != NO_PROVISIONER else None
+
+    # The life of a placement
+
+    def _promise(self, node: str, pods: Sequence[PodFacts]) -> Refusal | None:
+        """Counts the volumes of pods on the node that was chosen for them."""
+        for facts in filter(self._is_asked, pods):
+            if (pod := self._pod(facts)) is not None:
+                self._coming.setdefault(node, {})[facts.uid] = pod
+                self._place[facts.uid] = node
+                self._stale.add(node)
+        return None
+
+    def release(self, uid: str) -> None:
+        """The pod will not be bound there after all, or it is bound and counts as such."""
+        node = self._place.pop(uid, None)
+        if node is not None:
+            self._coming[node].pop(uid)
+            if not self._coming[node]:
+                del self._coming[node]
+            self._stale.add(node)
 
     def prepare(self, facts: PodFacts, deadline_s: float) -> Awaitable[str] | None:
         """Tells claims that wait for it their node, and waits for their volumes."""
         pod = self._pod(facts)
         if pod is None or not pod.spec.volumes:
             return None
-        claims = list(self.unbound(pod))
+        claims = [claim for claim in self._claims_of(pod) if not claim.spec.volume_name]
         return self._provision(claims, facts.node, deadline_s) if claims else None
 
     async def _provision(self, claims: list[PersistentVolumeClaim], node: str, deadline_s: float) -> str:
@@ -132,13 +203,6 @@ class Storage(FollowedSource):
         patch = {"metadata": {"resourceVersion": volume.metadata.resource_version}, "spec": {"claimRef": ours}}
         await self._client.patch(PersistentVolume, volume.metadata.name, patch)
 
-    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """A pod that ends may leave a claim to another that only one may use."""
-        if old is not None and old.spec.volumes and (new is None or new.is_finished):
-            claims = (self._claims.get(key) for key in _claim_keys(old))
-            if any(claim is not None and is_for_one_pod(claim) for claim in claims):
-                self._view.help_anybody()
-
     async def _bound(self, key: Key, node: str, deadline_s: float) -> str:
         """Waits until the claim has a volume; what went wrong otherwise."""
         told = False
@@ -154,133 +218,38 @@ class Storage(FollowedSource):
                 return f"no volume for claim {key} could be made for node {node}"
             told = told or selected == node
             self._news.clear()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline_s):
                     await self._news.wait()
-            except TimeoutError:
-                return f"volume claim {key} was not bound in time"
             if loop.time() >= deadline_s:
                 return f"volume claim {key} was not bound in time"
 
-    def _known(self) -> Claims:
-        return Claims(
-            claim=lambda namespace, name: self._claims.get(Key(namespace, name)),
-            volume=lambda name: self._volumes.get(Key("", name)),
-            storage_class=lambda name: self._classes.get(Key("", name)),
-            volumes=self._volumes.list,
-        )
+    # Events
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new or old
+        if pod is None or not pod.spec.volumes:
+            return
+        before, after = _node_of(old), _node_of(new)
+        if before != after:
+            self._stale.update(before, after)
+            self.release(pod.metadata.uid)
+        # One that ends may leave a claim to another that only one may use.
+        if old is not None and (new is None or new.is_finished) and any(map(is_for_one_pod, self._claims_of(old))):
+            self._view.help_anybody()
 
     def _object_changed(self, old: Object | None, new: Object | None) -> None:
         if old != new:
             self._news.set()
             self._view.help_anybody()
 
-
-def _claim_keys(pod: Pod) -> list[Key]:
-    return [Key(pod.metadata.namespace, name) for name in claim_names(pod)] if pod.spec.volumes else []
-
-
-ATTACHED = "attachable-volumes-csi-"
-"""How the names of counted volumes begin, among a node's resources; the driver's name follows."""
-UNLIMITED = 2**40
-AT = "attached at"
-"""Index of pods with volume claims by their node."""
-
-Volume = tuple[str, str]
-"""Driver, and what it calls the volume; before there is one, what Kubernetes calls the claim."""
-
-
-class Attachments(FollowedSource):
-    name = "volume limits"
-    counts = ATTACHED
-
-    def __init__(self, cache: Cache, view: View) -> None:
-        super().__init__(view.pods.get)
-        self._cache, self._view = cache, view
-        self._limits: dict[str, dict[str, int]] = {}
-        self._drivers: Counter[str] = Counter()
-        self._coming: dict[str, dict[str, Pod]] = {}
-        """Pods that have a place and no binding yet, by node and uid."""
-        self._place: dict[str, str] = {}
-        """Node of those by uid."""
-        self._claims = cache.add(PersistentVolumeClaim)
-        self._volumes = cache.add(PersistentVolume)
-        self._classes = cache.add(StorageClass)
-
-    def follow(self) -> None:
-        self._cache.add_index(Pod, AT, _node_of)
-        self._cache.on_event(Pod, self._pod_changed)
-        self._cache.on_event(PersistentVolumeClaim, self._claim_changed)
-        self._cache.on_event(PersistentVolume, self._volume_changed)
-        self._cache.on_event(CSINode, self._limits_changed)
-
-    def amounts(self, node: str) -> dict[str, int]:
-        """How many more volumes of each limited driver the node takes."""
-        if not self._drivers:
-            return {}
-        there = {volume for pod in self._pods_at(node) for volume in self._volumes_of(pod)}
-        used = Counter(driver for driver, _ in there)
-        limits = self._limits.get(node, {})
-        return {f"{ATTACHED}{one}": limits.get(one, UNLIMITED) - used[one] for one in self._drivers}
-
-    def needs(self, pod: Pod) -> Needs:
-        """What a waiting pod's volumes count on a node."""
-        if not self._drivers or not pod.spec.volumes:
-            return NO_NEEDS
-        count = Counter(driver for driver, _ in self._volumes_of(pod) if driver in self._drivers)
-        return Needs(tuple(sorted((f"{ATTACHED}{driver}", number) for driver, number in count.items())))
-
-    def _promise(self, node: str, pods: Sequence[PodFacts]) -> Refusal | None:
-        """Counts the volumes of pods on the node that was chosen for them."""
-        for facts in filter(self._is_asked, pods):
-            if (pod := self._pod(facts)) is not None:
-                self._coming.setdefault(node, {})[facts.uid] = pod
-                self._place[facts.uid] = node
-                self._stale.add(node)
-        return None
-
-    def release(self, uid: str) -> None:
-        """The pod will not be bound there after all, or it is bound and counts as such."""
-        node = self._place.pop(uid, None)
-        if node is not None:
-            self._coming[node].pop(uid)
-            if not self._coming[node]:
-                del self._coming[node]
-            self._stale.add(node)
-
-    def _pods_at(self, node: str) -> list[Pod]:
-        return [*self._view.pods.by_index(AT, node), *self._coming.get(node, {}).values()]
-
-    def _volumes_of(self, pod: Pod) -> set[Volume]:
-        found = set()
-        for name in claim_names(pod):
-            claim = self._claims.get(Key(pod.metadata.namespace, name))
-            if claim is not None and (volume := self._volume_of(claim)) is not None:
-                found.add(volume)
-        return found
-
-    def _volume_of(self, claim: PersistentVolumeClaim) -> Volume | None:
-        if claim.spec.volume_name:
-            volume = self._volumes.get(Key("", claim.spec.volume_name))
-            csi = volume.spec.csi if volume is not None else None
-            return (str(csi.get("driver", "")), str(csi.get("volumeHandle", ""))) if csi else None
-        kind = self._classes.get(Key("", claim.spec.storage_class_name or ""))
-        made_by = kind.provisioner if kind is not None else ""
-        return (made_by, str(claim.metadata.key)) if made_by and made_by != NO_PROVISIONER else None
-
-    # Events
-
-    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        before, after = _node_of(old), _node_of(new)
-        if before != after:
-            self._stale.update(before, after)
-            self.release((new or old).metadata.uid)  # type: ignore[union-attr]
-
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
+        self._object_changed(old, new)
         if old is None or new is None or old.spec.volume_name != new.spec.volume_name:
             self._recount_users((new or old).metadata.key)  # type: ignore[union-attr]
 
     def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        self._object_changed(old, new)
         ref = (new or old).spec.claim_ref  # type: ignore[union-attr]
         if ref and (old is None or new is None):
             self._recount_users(Key(str(ref.get("namespace", "")), str(ref.get("name", ""))))
@@ -304,6 +273,10 @@ class Attachments(FollowedSource):
             self._stale.update(node.metadata.name for node in self._view.nodes.list())
         self._stale.add(name)
         self._view.help_anybody()
+
+
+def _claim_keys(pod: Pod) -> list[Key]:
+    return [Key(pod.metadata.namespace, name) for name in claim_names(pod)] if pod.spec.volumes else []
 
 
 def _limits(node: CSINode | None) -> dict[str, int]:
