@@ -11,11 +11,11 @@ from tests.support.fleet import GPU, reservation
 from tests.support.scheduler.kit import node
 
 from grove.api.koordinator import Reservation
-from grove.api.meta import Json, find_condition
+from grove.api.meta import Json, Key, find_condition
 from grove.kube.clock import SYSTEM
 from grove.kube.errors import Unavailable
 from grove.scheduler.cluster.snapshot import cluster
-from grove.scheduler.loop.reserving import Reserving
+from grove.scheduler.loop.reserving import ReservationStatus, Reserving
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.show.reasons import sentence
 from grove.sim.loop import run
@@ -41,6 +41,9 @@ class Server:
     def list(self, kind: type) -> list[Reservation]:
         return [self.one]
 
+    def get(self, kind: type, key: Key) -> Reservation:
+        return self.one
+
     def wrote(self, answer: Reservation) -> None:
         self.one = answer
 
@@ -56,14 +59,11 @@ class View:
         return
 
 
-async def after_turns(server: Server, view: View, turns: int, room_comes: int = 10**6) -> tuple[int, int]:
-    """Takes turns of a cluster in which something changes in each; how many requests and tasks that took."""
-    loop = asyncio.get_running_loop()
-    tasks: list[asyncio.Task[None]] = []
-    reserving = Reserving(
-        server, server, view, None, SYSTEM, name="grove-scheduler", say=sentence,  # type: ignore[arg-type]
-        spawn=lambda work: tasks.append(loop.create_task(work)),
-    )  # fmt: skip
+async def after_turns(server: Server, view: View, turns: int, room_comes: int = 10**6) -> int:
+    """Takes turns of a cluster in which something changes in each; how many requests that took."""
+    status = ReservationStatus(server, server, None, SYSTEM)  # type: ignore[arg-type]
+    writing = asyncio.get_running_loop().create_task(status.run())
+    reserving = Reserving(server, view, status, SYSTEM, name="grove-scheduler", say=sentence)  # type: ignore[arg-type]
     for turn in range(turns):
         view.snapshot.add_pod(PodFacts(f"u{turn}", "ns", f"p{turn}", Shape(), node="n1"))
         if turn == room_comes:
@@ -71,8 +71,8 @@ async def after_turns(server: Server, view: View, turns: int, room_comes: int = 
         reserving.turn()
         await asyncio.sleep(0.1)
     await asyncio.sleep(60)
-    await asyncio.gather(*tasks)
-    return server.asked, len(tasks)
+    writing.cancel()
+    return server.asked
 
 
 def waiting() -> Reservation:
@@ -84,15 +84,15 @@ def waiting() -> Reservation:
 @pytest.mark.parametrize(("troubles", "asked"), [(0, 1), (5, 6)], ids=["at once", "after some trouble"])
 def test_a_reservation_that_waits_is_told_so_once_however_many_turns_there_are(troubles: int, asked: int) -> None:
     server = Server(waiting(), troubles)
-    assert run(after_turns(server, View(gpus=2), 40)) == (asked, 1)
+    assert run(after_turns(server, View(gpus=2), 40)) == asked
     assert server.one.status.phase == "Pending"
 
 
 def test_the_place_it_finds_meanwhile_is_what_is_written_in_the_end() -> None:
-    server = Server(waiting(), troubles=3)
-    asked, _ = run(after_turns(server, View(gpus=2), 40, room_comes=5))
+    server = Server(waiting(), troubles=8)
+    asked = run(after_turns(server, View(gpus=2), 40, room_comes=2))
     assert (server.one.status.phase, server.one.status.allocatable[GPU]) == ("Available", "4")
     scheduled = find_condition(server.one.status.conditions, "Scheduled")
     assert scheduled is not None
     assert scheduled.status == "True"
-    assert asked == 4
+    assert asked == 9

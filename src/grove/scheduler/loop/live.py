@@ -98,9 +98,7 @@ class Scheduler:
         status = ReservationStatus(self.cache, client, self._events, clock)
         self.reservations = Reservations(self.cache, client, self.view, status, clock)
         self.view.sources.join(self.reservations)
-        reserving = Reserving(
-            self.cache, client, self.view, status, clock, name=config.scheduler_name, spawn=self._spawn, say=say
-        )  # fmt: skip
+        reserving = Reserving(self.cache, self.view, status, clock, name=config.scheduler_name, say=say)
         minors = Minors(self.cache, client, self.view, self._events)
 
         def follow_reservations() -> None:
@@ -186,7 +184,7 @@ class Scheduler:
                 tasks.create_task(self._events.run(), name="events")
                 tasks.create_task(self.reporter.run(), name="reporter")
                 tasks.create_task(self.quotas.write_used(), name="quotas")
-                tasks.create_task(self.reservations.status.write(), name="reservations")
+                tasks.create_task(self.reservations.status.run(), name="reservations")
                 await self._decide()
         finally:
             self._tasks = None

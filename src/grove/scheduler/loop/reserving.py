@@ -7,7 +7,6 @@ written after; a scheduler that dies in between finds the rest and places it ane
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable
 
@@ -16,11 +15,12 @@ import structlog
 
 from grove.api.core import Pod
 from grove.api.koordinator import MIN_AVAILABLE, POD_GROUP, Reservation
-from grove.api.meta import Json
+from grove.api.meta import Json, Key
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import Clock
-from grove.kube.errors import KubeError, NotFound, NotLeader
+from grove.kube.controller import DONE, Controller, Result
+from grove.kube.errors import NotFound
 from grove.kube.events import Recorder
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.answers import NoFit
@@ -29,6 +29,7 @@ from grove.scheduler.model.gang import PodGroup, gang_of
 from grove.scheduler.model.reading import read_pod
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.reserve.status import (
+    AVAILABLE,
     FAILED,
     HOLD,
     PENDING,
@@ -44,7 +45,6 @@ from grove.scheduler.solve.place import place
 
 USED = "reservation"
 """Index of pods by the reservation that is written on them."""
-RETRY_S, MAX_RETRY_S = 1.0, 30.0
 
 log = structlog.get_logger(__name__)
 
@@ -54,12 +54,17 @@ class ReservationStatus:
 
     def __init__(self, cache: Cache, client: Client, events: Recorder, clock: Clock) -> None:
         self._cache, self._client, self._events, self._clock = cache, client, events, clock
+        self._writes = Controller[str]("scheduler-reservation-status", self._write, workers=4)
+        self._said: dict[str, Json] = {}
+        """What is still to be written of those that waited, by uid; a newer word takes the place of an older one."""
         self._told: dict[str, str] = {}
-        self._untrue: set[str] = set()
-        self._news = asyncio.Event()
 
     def follow(self) -> None:
         self._cache.add_index(Pod, USED, lambda pod: [name] if (name := reservation_of(pod)) else [])
+
+    async def run(self) -> None:
+        """Keeps the status of reservations true; until cancelled."""
+        await self._writes.run()
 
     def users(self, name: str) -> list[Pod]:
         """Pods on nodes that use a reservation."""
@@ -67,8 +72,16 @@ class ReservationStatus:
 
     def touch(self, name: str) -> None:
         """Has the status of a reservation looked at."""
-        self._untrue.add(name)
-        self._news.set()
+        self._writes.add(name)
+
+    def say(self, about: Reservation, status: Json) -> None:
+        """Has this written."""
+        self._said[about.metadata.uid] = status
+        self.touch(about.metadata.name)
+
+    def unwritten(self, about: Reservation) -> Json:
+        """What is still to be written of a reservation; empty if that is nothing."""
+        return self._said.get(about.metadata.uid, {})
 
     def tell(self, about: Reservation, reason: str, message: str) -> None:
         """Says once what is wrong with a reservation."""
@@ -78,44 +91,34 @@ class ReservationStatus:
 
     def forget(self, one: Reservation) -> None:
         self._told.pop(one.metadata.uid, None)
+        self._said.pop(one.metadata.uid, None)
 
-    async def write(self) -> None:
-        """Keeps the status of reservations that our pods use true; until cancelled."""
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            names, self._untrue = self._untrue, set()
-            for one in self._cache.list(Reservation):
-                if one.metadata.name in names:
-                    patch = owners_status(one, self.users(one.metadata.name), self._clock.now())
-                    if patch is not None and not await self._patch(one, patch):
-                        self._untrue.add(one.metadata.name)
-            if self._untrue:
-                await asyncio.sleep(RETRY_S)
-                self._news.set()
-
-    async def _patch(self, one: Reservation, status: Json) -> bool:
+    async def _write(self, name: str) -> Result:
+        one = self._cache.get(Reservation, Key("", name))
+        if one is None:
+            return DONE
+        said = self._said.get(one.metadata.uid)
+        status = owners_status(one, self.users(name), self._clock.now()) if said is None else said
+        if status is None:
+            return DONE
         try:
-            await self._client.patch(Reservation, one.metadata.name, {"status": status}, subresource="status")
-        except (NotFound, NotLeader):
-            return True
-        except KubeError as error:
-            log.info("status of a reservation not written", reservation=one.metadata.name, error=str(error))
-            return False
-        return True
+            answer = await self._client.patch(Reservation, name, {"status": status}, subresource="status")
+        except NotFound:
+            return DONE
+        self._cache.wrote(answer)  # else one that got its place would be seen to wait, and be placed again
+        if self._said.get(one.metadata.uid) is said:
+            self._said.pop(one.metadata.uid, None)
+            return DONE
+        return Result(after_s=0)
 
 
 class Reserving:
     def __init__(
-        self, cache: Cache, client: Client, view: View, status: ReservationStatus, clock: Clock, *, name: str,
-        spawn: Callable[..., None], say: Callable[[Reason], str],
+        self, cache: Cache, view: View, status: ReservationStatus, clock: Clock, *, name: str,
+        say: Callable[[Reason], str],
     ) -> None:  # fmt: skip
-        self._cache, self._client, self._view, self._status, self._clock = cache, client, view, status, clock
-        self._name, self._spawn, self._say = name, spawn, say
-        self._placing: dict[str, str] = {}
-        """Node by uid of those that have a place and no written status yet."""
-        self._unwritten: dict[str, Json] = {}
-        """The status by uid of those for which a task is at work; a newer one takes the place of an older one."""
+        self._cache, self._view, self._status, self._clock = cache, view, status, clock
+        self._name, self._say = name, say
         self._refused: dict[str, int] = {}
         """By group: the version of the snapshot on which it found no place."""
 
@@ -128,7 +131,8 @@ class Reserving:
                 continue
             group = one.metadata.labels.get(POD_GROUP, "") or one.metadata.uid
             sizes[group] += 1
-            if one.status.phase in ("", PENDING) and one.metadata.uid not in self._placing:
+            is_placed = self._status.unwritten(one).get("phase") == AVAILABLE
+            if one.status.phase in ("", PENDING) and not is_placed:
                 waiting.setdefault(group, []).append(one)
         for group in self._refused.keys() - waiting.keys():
             del self._refused[group]
@@ -145,8 +149,8 @@ class Reserving:
         snapshot, now = self._view.snapshot, self._clock.now()
         over = [one for one in members if (at := expiry_of(one)) is not None and at <= now]
         for one in over:
-            if one.metadata.uid not in self._unwritten:
-                self._write(one, ended(one, FAILED, "Expired", "its time was over before it found a place", now))
+            if not self._status.unwritten(one):
+                self._status.say(one, ended(one, FAILED, "Expired", "its time was over before it found a place", now))
         members = [one for one in members if one not in over]
         pods = {one.metadata.uid: one for one in members}
         wanted = [facts for one in members if (facts := self._facts(one)) is not None]
@@ -157,8 +161,8 @@ class Reserving:
             self._refused[group] = snapshot.version
             for one in members:
                 status = unplaced_status(one, self._say(answer.why), now)
-                if status is not None and one.metadata.uid not in self._unwritten:  # what is new is said next time
-                    self._write(one, status)
+                if status is not None and not self._status.unwritten(one):  # what is new is said next time
+                    self._status.say(one, status)
             return
         self._refused.pop(group, None)
         for facts in answer.pods:
@@ -166,8 +170,7 @@ class Reserving:
             amounts = {name: amount for name, amount in facts.shape.requests if name != PODS}
             hold = Shape(tuple(sorted(amounts.items())))
             snapshot.add_pod(PodFacts(f"{HOLD}{one.metadata.uid}", "", one.metadata.name, hold, node=facts.node))
-            self._placing[one.metadata.uid] = facts.node
-            self._write(one, placed_status(one, facts.node, amounts, now))
+            self._status.say(one, placed_status(one, facts.node, amounts, now))
         log.info("reserved", group=group, reservations=len(answer.pods), domain=answer.domain)
 
     def _facts(self, one: Reservation) -> PodFacts | None:
@@ -192,37 +195,6 @@ class Reserving:
         if not any(owner.object or owner.controller or owner.label_selector for owner in one.spec.owners):
             self._status.tell(one, "NobodyMatches", "no owner is named: no pod can ever use it")
         return facts
-
-    def _write(self, one: Reservation, status: Json) -> None:
-        is_new = one.metadata.uid not in self._unwritten
-        self._unwritten[one.metadata.uid] = status
-        if is_new:
-            self._spawn(self._patch(one))
-
-    async def _patch(self, one: Reservation) -> None:
-        """Writes what is to be written of a reservation, until nothing newer is."""
-        uid, name = one.metadata.uid, one.metadata.name
-        pause_s = RETRY_S
-        try:
-            while True:
-                status = self._unwritten[uid]
-                try:
-                    answer = await self._client.patch(Reservation, name, {"status": status}, subresource="status")
-                    self._cache.wrote(answer)  # else it would still be seen to wait, and be placed again
-                    if self._unwritten[uid] is status:
-                        return
-                except (NotFound, NotLeader):
-                    if uid in self._placing:
-                        self._view.snapshot.remove_pod(f"{HOLD}{uid}")
-                    return
-                except KubeError as error:
-                    log.info("status of a reservation not written", reservation=name, error=str(error))
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(MAX_RETRY_S, pause_s * 2)
-        finally:
-            del self._unwritten[uid]
-            if self._placing.pop(uid, None) is not None:
-                self._view.changes.wake()
 
 
 def _least(one: Reservation) -> int:
