@@ -131,7 +131,7 @@ def scored_places(view: View, gang: GangState, strategy: Strategy = "pack") -> S
     twin = view.snapshot.copy()
     stands: dict[str, str] = {}
     for pod, _ in view.members(gang):
-        if (node := view.node_of(pod)) and not view.is_leaving(pod) and node in twin.nodes.row_of:
+        if (node := view.node_of(pod)) and not pod.metadata.is_deleting and node in twin.nodes.row_of:
             stands[pod.metadata.uid] = node
             twin.remove_pod(pod.metadata.uid)
     return scored(twin, tree, stands)

@@ -276,7 +276,7 @@ class Committer:
         if gang.stood or gang.life.deadline_s is not None or gang.life.is_busy:
             return
         view = self._view
-        bound = [pod for pod, _ in view.members(gang) if view.bound_node(pod) and not view.is_leaving(pod)]
+        bound = [pod for pod, _ in view.members(gang) if view.bound_node(pod) and not pod.metadata.is_deleting]
         if not bound or view.has_minimum(gang):
             return
         since = [moment for pod in bound if (moment := view.bound_since(pod)) is not None]

@@ -56,7 +56,7 @@ class Evictions:
         """Pods of a gang that would have to be deleted."""
         view = self._view
         ours = (pod for pod, _ in view.members(gang) if view.is_ours(pod))
-        return [pod for pod in ours if view.bound_node(pod) and not view.is_leaving(pod)]
+        return [pod for pod in ours if view.bound_node(pod) and not pod.metadata.is_deleting]
 
     async def _delete(self, gang: GangState) -> None:
         pause_s = DELETE_RETRY_S
@@ -64,7 +64,7 @@ class Evictions:
             try:
                 for pod in left:
                     await self._delete_one(pod)
-                    self._view.note_leaving(pod.metadata.key, pod.metadata.uid)
+                    self._view.pods.removed(pod.metadata.key, pod.metadata.uid)
             except NotLeader:
                 break
             except KubeError as err:
@@ -145,5 +145,5 @@ class Evictions:
         except KubeError as err:
             log.warning("eviction failed, trying again", pod=f"{pod.namespace}/{pod.name}", error=str(err))
             return False
-        self._view.note_leaving(Key(pod.namespace, pod.name), pod.uid)
+        self._view.pods.removed(Key(pod.namespace, pod.name), pod.uid)
         return True

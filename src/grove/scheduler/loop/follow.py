@@ -50,10 +50,8 @@ class Follower:
         if new is None or new.is_finished:
             return
         key, uid, node = new.metadata.key, new.metadata.uid, new.spec.node_name
-        if new.metadata.is_deleting:
-            self._view.leaving.discard(uid)
-            if old is not None and not old.metadata.is_deleting:
-                self._view.vacate(uid)
+        if new.metadata.is_deleting and old is not None and not old.metadata.is_deleting:
+            self._view.vacate(uid)
         was_planned = False
         if node:
             was_planned = self._view.reserved.get(uid) == node and old is not None and is_our_bind(old, new)
@@ -88,7 +86,6 @@ class Follower:
         node = self._view.reserved.pop(uid, None) or pod.spec.node_name
         self._view.sources.give_back(uid)
         self._view.confirmed.pop(uid, None)
-        self._view.leaving.discard(uid)
         self._view.forget_facts(key)
         if node:
             if not pod.metadata.is_deleting:

@@ -88,7 +88,7 @@ class Scheduler:
         self.view.claims = DeviceClaims(self.cache, self.view, ClaimWriter(client, turns).write)
         self.view.sources.join(storage, self.view.claims, daemons)
         self._events = Recorder(client, config.scheduler_name, clock=clock)
-        self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle, say=say)
+        self.reporter = Reporter(self.cache, client, self.view, self._events, clock, settle_s=config.settle, say=say)
         storage.follow()
         daemons.follow()
         Follower(self.cache, self.view, self.reporter.readiness_changed).follow()

@@ -103,7 +103,7 @@ class Nominations:
         since = marked.last_transition_time
         left = [
             pod for pod, _ in self._view.members(gang)
-            if self._view.bound_node(pod) and not self._view.is_leaving(pod)
+            if self._view.bound_node(pod) and not pod.metadata.is_deleting
             and pod.metadata.creation_timestamp is not None and pod.metadata.creation_timestamp <= since
         ]  # fmt: skip
         if left:
@@ -262,7 +262,7 @@ class Nominations:
             return False
         for pod in one.pods:
             found = self._view.pods.get(Key(pod.namespace, pod.name))
-            if found is None or found.metadata.uid != pod.uid or found.spec.node_name or self._view.is_leaving(found):
+            if found is None or found.metadata.uid != pod.uid or found.spec.node_name or found.metadata.is_deleting:
                 return False
         return True
 

@@ -147,7 +147,7 @@ class Placing:
         pods = (facts for group in unit.tree.groups() for facts in group.pods)
         found = ((view.pods.get(Key(facts.namespace, facts.name)), facts.uid) for facts in pods)
         return all(
-            pod is not None and pod.metadata.uid == uid and not (view.node_of(pod) or view.is_leaving(pod))
+            pod is not None and pod.metadata.uid == uid and not (view.node_of(pod) or pod.metadata.is_deleting)
             for pod, uid in found
         )
 

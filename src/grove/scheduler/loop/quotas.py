@@ -138,7 +138,7 @@ class Quotas:
         found: dict[str, int] = {}
         queue = ""
         for pod in pods:
-            if not view.node_of(pod) and not view.is_leaving(pod):
+            if not view.node_of(pod) and not pod.metadata.is_deleting:
                 facts = view.facts(pod)
                 queue = policy.account(facts) or ""
                 for resource, amount in facts.shape.used:

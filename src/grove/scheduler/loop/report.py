@@ -16,12 +16,12 @@ from grove.api.conditions import EventReason, with_condition
 from grove.api.core import Pod
 from grove.api.meta import find_condition
 from grove.api.podgang import PENDING, PodGang, PodGangStatus
+from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.controller import DONE, Controller, Result
 from grove.kube.errors import Conflict, NotFound
 from grove.kube.events import Recorder
-from grove.kube.store import revision_of
 from grove.scheduler.evict.running import POD
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.reasons import Reason
@@ -66,10 +66,10 @@ class Reporter:
     """Two queues: one of gangs whose status may differ, one of units whose pods should be told why they wait."""
 
     def __init__(
-        self, client: Client, view: View, events: Recorder, clock: Clock, *, settle_s: float,
+        self, cache: Cache, client: Client, view: View, events: Recorder, clock: Clock, *, settle_s: float,
         say: Callable[[Reason], str],
     ) -> None:  # fmt: skip
-        self._client, self._view, self._events, self._clock = client, view, events, clock
+        self._cache, self._client, self._view, self._events, self._clock = cache, client, view, events, clock
         self.say = say
         self._settle_s = settle_s
         self.statuses = Controller[str]("scheduler-podgang-status", self.write_status, workers=4)
@@ -81,8 +81,6 @@ class Reporter:
         self._lacking: dict[str, float] = {}
         """Since when seats of a gang are vacant and pods of it awaited."""
         self._readiness_changed_s = 0.0
-        self._written: dict[str, PodGang] = {}
-        """What our own last write answered, until the cache shows it or something newer."""
         self._turns = asyncio.Semaphore(TEXT_WRITES)
 
     async def run(self) -> None:
@@ -133,7 +131,6 @@ class Reporter:
     def forget(self, unit: str) -> None:
         self._pod_verdicts.pop(unit, None)
         self._reworded.pop(unit, None)
-        self._written.pop(unit, None)
         self._settles.pop(unit, None)
         self._lacking.pop(unit, None)
 
@@ -144,9 +141,9 @@ class Reporter:
         gang = self._view.gangs.get(name)
         if gang is None or gang.podgang.metadata.is_deleting:
             return DONE
-        current = self._newest(gang)
-        if current is gang.podgang:
-            self._written.pop(name, None)
+        current = self._cache.get(PodGang, gang.podgang.metadata.key)  # our own last write, if it is newer
+        if current is None:
+            return DONE
         wanted = wanted_status(
             gang,
             self._settled_verdict(gang),
@@ -167,15 +164,13 @@ class Reporter:
         if not stands:  # that it lost pods is written anyway
             wanted = with_seats(wanted, gang.seats, self._clock.now())
         try:
-            written = await self._client.patch(
+            answer = await self._client.patch(
                 PodGang, current.metadata.name, status_patch(current, wanted), current.metadata.namespace,
                 subresource="status",
             )  # fmt: skip
         except NotFound:
             return DONE
-        if not self._view.is_current(gang):
-            return DONE
-        self._written[name] = written
+        self._cache.wrote(answer)
         self._tell(gang, current.status, wanted)
         return again
 
@@ -214,17 +209,10 @@ class Reporter:
         since_s = self._lacking.get(gang.name)
         return max(0.0, since_s + CREATION_S - asyncio.get_running_loop().time()) if since_s is not None else None
 
-    def _newest(self, gang: GangState) -> PodGang:
-        shown, written = gang.podgang, self._written.get(gang.name)
-        if written is None or written.metadata.uid != shown.metadata.uid:
-            return shown
-        is_newer = revision_of(written.metadata.resource_version) > revision_of(shown.metadata.resource_version)
-        return written if is_newer else shown
-
     def _ready(self, gang: GangState) -> dict[str, int]:
         ready = dict.fromkeys((group for group, _ in gang.minima), 0)
         for pod, group in self._view.members(gang):
-            ready[group] += pod.is_ready and not self._view.is_leaving(pod)
+            ready[group] += pod.is_ready and not pod.metadata.is_deleting
         return ready
 
     def _tell(self, gang: GangState, before: PodGangStatus, after: PodGangStatus) -> None:
@@ -262,7 +250,7 @@ class Reporter:
             return [], None
         waiting = [
             pod for pod, _ in view.members(gang)
-            if view.is_ours(pod) and not (view.node_of(pod) or view.is_leaving(pod) or pod.is_gated)
+            if view.is_ours(pod) and not (view.node_of(pod) or pod.metadata.is_deleting or pod.is_gated)
         ]  # fmt: skip
         return waiting, self._pod_verdicts.get(unit, gang.verdict)
 

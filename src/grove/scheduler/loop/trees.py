@@ -54,7 +54,7 @@ def tree_of(view: View, gang: GangState, strategy: Strategy, *, placed: bool = T
         wishes = zone_wishes(zones, view.level_names(topology))
     for pod, _ in view.members(gang):
         if not view.node_of(pod):
-            if not view.is_ours(pod) or pod.is_gated or view.is_leaving(pod):
+            if not view.is_ours(pod) or pod.is_gated or pod.metadata.is_deleting:
                 continue
             may_preempt = may_preempt and pod.spec.preemption_policy != "Never"
         known = view.facts(pod) if placed else view.facts(pod).on("")
@@ -93,7 +93,7 @@ def _near_peers(
     family = [view.gangs.get(name) for name in (base, *sorted(view.scaled_of.get(base, ())))]
     stand = [
         (pod.metadata.labels, node) for one in family if one is not None and (placed or one is not gang)
-        for pod, _ in view.members(one) if (node := view.node_of(pod)) and not view.is_leaving(pod)
+        for pod, _ in view.members(one) if (node := view.node_of(pod)) and not pod.metadata.is_deleting
     ]  # fmt: skip
     around = Neighbourhood(links, stand, sum(not pod.node for pod in facts.values()), zones)
     return {key: pod if pod.node else pod.asking(network=around.of(pod.labels)) for key, pod in facts.items()}
@@ -130,7 +130,9 @@ def _base_domain(view: View, gang: GangState) -> Pin | None:
     if not key:
         return None
     known = view.snapshot.nodes.row_of
-    nodes = [node for pod, _ in view.members(base) if (node := view.node_of(pod)) in known and not view.is_leaving(pod)]
+    nodes = [
+        node for pod, _ in view.members(base) if (node := view.node_of(pod)) in known and not pod.metadata.is_deleting
+    ]
     return Pin(key, min(nodes)) if nodes else None
 
 

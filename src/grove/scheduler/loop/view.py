@@ -1,7 +1,7 @@
 """The cluster as the scheduler knows it: one snapshot, the gangs, the single pods, and what changed lately.
 
 Events come in through `follow`. A reserved pod counts on its node from the moment it is reserved; a bind that was
-answered counts as bound and a pod we deleted as leaving, although the watch may show it later.
+answered counts as bound, although the watch may show it later; that a pod we deleted is going the cache shows at once.
 """
 
 from __future__ import annotations
@@ -53,8 +53,6 @@ class View:
         """Node by uid of pods that have a place and no binding yet."""
         self.confirmed: dict[str, str] = {}
         """The same, for bindings that were answered and not seen yet."""
-        self.leaving: set[str] = set()
-        """Uids of pods that we deleted and still see without a sign of it."""
         self.places: dict[str, frozenset[str]] = {}
         """Nodes of gangs that stood, by name, after they are gone too; the oldest are forgotten."""
         self.takes_gangs, self._bandwidth_label = takes_gangs, bandwidth_label
@@ -90,9 +88,6 @@ class View:
             if pod is not None and owner(key) == gang.name:
                 yield pod, group
 
-    def is_leaving(self, pod: Pod) -> bool:
-        return pod.metadata.is_deleting or pod.metadata.uid in self.leaving
-
     def concerns_us(self, gang: GangState) -> bool:
         """Whether the gang is this scheduler's: its label says so, or a pod it names, or those it had did."""
         named = gang.podgang.metadata.labels.get(labels.SCHEDULER_NAME)
@@ -116,7 +111,7 @@ class View:
 
     def is_pending(self, pod: Pod) -> bool:
         """Whether it is ours to find a place for."""
-        return self.is_ours(pod) and not self.node_of(pod) and not self.is_leaving(pod)
+        return self.is_ours(pod) and not self.node_of(pod) and not pod.metadata.is_deleting
 
     def look(self, gang: GangState) -> Look:
         """What there is of a gang's pods, in one pass over them."""
@@ -126,7 +121,7 @@ class View:
         since: list[datetime] = []
         is_leaving = False
         for pod, group in self.members(gang):
-            if self.is_leaving(pod):
+            if pod.metadata.is_deleting:
                 is_leaving = True
             elif self.node_of(pod):
                 reserved[group] += 1
@@ -142,7 +137,7 @@ class View:
         """Pods on nodes by group; those on their way out do not count."""
         count = dict.fromkeys((name for name, _ in gang.minima), 0)
         for pod, group in self.members(gang):
-            if self.bound_node(pod) and not self.is_leaving(pod):
+            if self.bound_node(pod) and not pod.metadata.is_deleting:
                 count[group] += 1
         return count
 
@@ -248,12 +243,6 @@ class View:
             self.release(uid)
         elif not pod.spec.node_name:
             self.confirmed[uid] = node
-
-    def note_leaving(self, key: Key, uid: str) -> None:
-        """We deleted a pod, or asked for its eviction. The watch may have shown that it is gone before the answer."""
-        pod = self.pods.get(key)
-        if pod is not None and pod.metadata.uid == uid and not pod.metadata.is_deleting:
-            self.leaving.add(uid)
 
     def vacate(self, uid: str) -> None:
         """A pod is about to leave, or has left."""
