@@ -35,7 +35,6 @@ from grove.kube.errors import (
     TooManyRequests,
     Unavailable,
 )
-from grove.kube.events import Recorder
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.evictions import Evictions, Spawn
 from grove.scheduler.loop.report import Reporter
@@ -184,11 +183,11 @@ class Committer:
     """Owns the attempts that are on their way. `ended` tells the cycle of a unit whose attempt is over."""
 
     def __init__(
-        self, view: View, binder: Binder, evictions: Evictions, reporter: Reporter, events: Recorder, clock: Clock, *,
+        self, view: View, binder: Binder, evictions: Evictions, reporter: Reporter, clock: Clock, *,
         spawn: Spawn, ended: Callable[[Attempt, bool], None],
     ) -> None:  # fmt: skip
         self._view, self._binder, self._evictions = view, binder, evictions
-        self._reporter, self._events, self._clock = reporter, events, clock
+        self._reporter, self._clock = reporter, clock
         self._spawn, self._ended = spawn, ended
         self._under_way: dict[str, list[Attempt]] = {}
         """Attempts by the uid of their gang."""
@@ -309,9 +308,8 @@ class Committer:
         gang.tell(HalfBound(None))
         self._reporter.report(gang, verdict)
         reason = EventReason.GANG_TIMEOUT if verdict.reason == GANG_TIMEOUT else EventReason.GANG_UNSCHEDULABLE
-        text = self._reporter.say(verdict.why)
-        self._events.warn(gang.podgang, reason, text)
-        log.warning("gang taken back", gang=gang.name, reason=text, bound=len(bound))
+        self._reporter.warn(gang, reason, verdict.why)
+        log.warning("gang taken back", gang=gang.name, reason=self._reporter.say(verdict.why), bound=len(bound))
         if bound:
             metrics.ROLLBACKS.inc()
             self._evictions.take_back(gang)

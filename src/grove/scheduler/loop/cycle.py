@@ -16,7 +16,6 @@ import structlog
 from grove.api import labels
 from grove.api.conditions import EventReason
 from grove.kube.clock import Clock
-from grove.kube.events import Recorder
 from grove.scheduler.evict.running import POD
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import Attempt, Committer
@@ -64,10 +63,10 @@ class Intake:
 
     def __init__(
         self, view: View, queue: Queue, committer: Committer, nominations: Nominations, holding: Holding,
-        reporter: Reporter, events: Recorder, *, forget: Callable[[str], None],
+        reporter: Reporter, *, forget: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._view, self._queue, self._committer, self._nominations = view, queue, committer, nominations
-        self._holding, self._reporter, self._events, self._forget = holding, reporter, events, forget
+        self._holding, self._reporter, self._forget = holding, reporter, forget
         self._ready_since: dict[str, float] = {}
 
     def ended(self, attempt: Attempt, all_bound: bool) -> None:
@@ -180,13 +179,13 @@ class Intake:
         else:
             self._reporter.report(gang, gang.verdict)
         assert gang.verdict is not None
-        self._events.normal(gang.podgang, EventReason.GANG_SCHEDULED, self._reporter.say(gang.verdict.why))
+        self._reporter.tell(gang, EventReason.GANG_SCHEDULED, gang.verdict.why)
 
 
 class Cycle:
     def __init__(
         self, view: View, queue: Queue, decider: Decider, committer: Committer, nominations: Nominations,
-        reporter: Reporter, events: Recorder, clock: Clock, config: SchedulerConfiguration,
+        reporter: Reporter, clock: Clock, config: SchedulerConfiguration,
         wake_at: Callable[[float], None], quotas: Quotas,
     ) -> None:  # fmt: skip
         self._view, self._queue, self._committer, self._nominations = view, queue, committer, nominations
@@ -198,10 +197,10 @@ class Cycle:
             self.referee = find_referee()
         budget = Budget(config.search_budget or Budget().steps, self.referee)
         self._relief = Relief(view.snapshot, queue, patience_s=config.patience)
-        self._holding = Holding(view, queue, reporter, events, clock, config, decider, budget)
-        self._intake = Intake(view, queue, committer, nominations, self._holding, reporter, events, forget=self._forget)
+        self._holding = Holding(view, queue, reporter, clock, config, decider, budget)
+        self._intake = Intake(view, queue, committer, nominations, self._holding, reporter, forget=self._forget)
         self._placing = Placing(
-            view, queue, decider, committer, nominations, self._holding, self._relief, reporter, events, config, budget,
+            view, queue, decider, committer, nominations, self._holding, self._relief, reporter, config, budget,
             base_of=self._intake.base_of,
         )  # fmt: skip
         self.ended = self._intake.ended

@@ -17,7 +17,6 @@ from grove.api import labels
 from grove.api.conditions import EventReason
 from grove.api.meta import find_condition, rfc3339
 from grove.kube.clock import Clock
-from grove.kube.events import Recorder
 from grove.scheduler.evict.holds import Hold, Holds
 from grove.scheduler.filters.fit import allowed_mask, scarcest
 from grove.scheduler.loop.decisions import Decider
@@ -51,11 +50,11 @@ class Want(msgspec.Struct, frozen=True):
 
 class Holding:
     def __init__(
-        self, view: View, queue: Queue, reporter: Reporter, events: Recorder, clock: Clock,
+        self, view: View, queue: Queue, reporter: Reporter, clock: Clock,
         config: SchedulerConfiguration, decider: Decider, budget: Budget,
     ) -> None:  # fmt: skip
         self._decider = decider
-        self._view, self._queue, self._reporter, self._events = view, queue, reporter, events
+        self._view, self._queue, self._reporter = view, queue, reporter
         self._clock, self._config = clock, config
         self._holds = Holds(view.snapshot, budget)
         self._wants: dict[str, Want] = {}
@@ -209,7 +208,7 @@ class Holding:
         waiting.since_s, waiting.overtaken = now_s, 0
         said = gang.verdict.why if gang.verdict is not None else Reason(kinds.NO_ROOM)
         why = Reason(kinds.TIMED_OUT, numbers={"seconds": self.timeout_s(gang)}, parts=(said,))
-        self._events.warn(gang.podgang, EventReason.GANG_TIMEOUT, self._reporter.say(why))
+        self._reporter.warn(gang, EventReason.GANG_TIMEOUT, why)
         self.let_go(gang.name)
 
 

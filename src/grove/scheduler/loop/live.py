@@ -122,15 +122,15 @@ class Scheduler:
         binder = Binder(client, turns=turns, fits=self._fits, prepare=self.view.sources.prepare)
         evictions = Evictions(client, self.view, self.reporter, spawn=self._spawn)
         self._committer = Committer(
-            self.view, binder, evictions, self.reporter, self._events, clock, spawn=self._spawn, ended=self._ended
+            self.view, binder, evictions, self.reporter, clock, spawn=self._spawn, ended=self._ended
         )
         run = f"{int(clock.now().timestamp()):x}" if clock is SYSTEM else "run"
         # Whoever brings a way to decide aside of its own wants all decisions to go there.
         steps = IN_PLACE_STEPS if aside is None else 0
         self._decider = decider = Decider(self.view.snapshot, run, tape, in_place_steps=steps, aside=aside)
-        nominations = Nominations(self.view, decider, evictions, self.reporter, self._events, fits=self._fits)
+        nominations = Nominations(self.view, decider, evictions, self.reporter, fits=self._fits)
         self._cycle = Cycle(
-            self.view, self.queue, decider, self._committer, nominations, self.reporter, self._events, clock, config,
+            self.view, self.queue, decider, self._committer, nominations, self.reporter, clock, config,
             self._wake_at, self.quotas,
         )  # fmt: skip
         self._timer: asyncio.TimerHandle | None = None

@@ -21,7 +21,6 @@ from grove.api import conditions as words
 from grove.api.conditions import EventReason
 from grove.api.meta import Key, find_condition
 from grove.api.selector import of
-from grove.kube.events import Recorder
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.shared_claims import on_nodes
 from grove.scheduler.evict.preempt import NoVictims, Victims
@@ -70,11 +69,11 @@ class Nomination(msgspec.Struct):
 
 class Nominations:
     def __init__(
-        self, view: View, decider: Decider, evictions: Evictions, reporter: Reporter, events: Recorder, *,
+        self, view: View, decider: Decider, evictions: Evictions, reporter: Reporter, *,
         fits: Callable[[PodFacts], bool],
     ) -> None:  # fmt: skip
         self._view, self._decider, self._evictions = view, decider, evictions
-        self._reporter, self._events, self._fits = reporter, events, fits
+        self._reporter, self._fits = reporter, fits
         self._open: dict[str, Nomination] = {}
         self._unsettled: set[str] = set()
 
@@ -214,7 +213,7 @@ class Nominations:
             gang.tell(Nominated(why))
             self._reporter.report(gang, Verdict(False, PREEMPTING, why))
             if answer.pods:
-                self._events.normal(gang.podgang, EventReason.GANG_PREEMPTING, self._reporter.say(why))
+                self._reporter.tell(gang, EventReason.GANG_PREEMPTING, why)
         by_gang: dict[str, list[PodFacts]] = {}
         for pod in answer.pods:
             if pod.gang in whole:
@@ -228,7 +227,7 @@ class Nominations:
             victim = self._view.gangs.get(name)
             if victim is not None:
                 metrics.PREEMPTED.inc()
-                self._events.warn(victim.podgang, EventReason.GANG_PREEMPTED, because)
+                self._reporter.warn(victim, EventReason.GANG_PREEMPTED, because)
                 self._evictions.evict_gang(victim, pods, because, lambda: self._open.get(unit) is found)
 
     def advance(self, start: Callable[[Nomination], None], now_s: float) -> None:

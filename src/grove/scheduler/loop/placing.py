@@ -15,7 +15,6 @@ import structlog
 
 from grove.api.conditions import EventReason
 from grove.api.meta import Key
-from grove.kube.events import Recorder
 from grove.scheduler.evict.holds import Hold
 from grove.scheduler.evict.running import POD
 from grove.scheduler.explain.explanation import closest_domain
@@ -80,12 +79,12 @@ class Placing:
 
     def __init__(
         self, view: View, queue: Queue, decider: Decider, committer: Committer, nominations: Nominations,
-        holding: Holding, relief: Relief, reporter: Reporter, events: Recorder, config: SchedulerConfiguration,
+        holding: Holding, relief: Relief, reporter: Reporter, config: SchedulerConfiguration,
         budget: Budget, *, base_of: Callable[[str], Base],
     ) -> None:  # fmt: skip
         self._view, self._queue, self._decider, self._committer = view, queue, decider, committer
         self._nominations, self._holding, self._relief = nominations, holding, relief
-        self._reporter, self._events, self._config = reporter, events, config
+        self._reporter, self._config = reporter, config
         self._budget, self._base_of = budget, base_of
         self._sharing = Sharing(view, decider, budget)
         self._said: dict[str, tuple[Reason, Collection[str], Verdict]] = {}
@@ -217,7 +216,7 @@ class Placing:
             metrics.DOMAIN_SELECTED.labels(placement.domain_key).inc()
         if placement.domain and placement.core >= TWO_EVENTS:
             text = f"chose {level['level']} {placement.domain} for {placement.core} pods"
-            self._events.normal(gang.podgang, EventReason.TOPOLOGY_SELECTED, text)
+            self._reporter.tell(gang, EventReason.TOPOLOGY_SELECTED, text)
 
     async def _refuse(self, unit: Unit, answer: NoFit, decision: str, closed: Mapping[str, Hold]) -> None:
         now = asyncio.get_running_loop().time()

@@ -123,6 +123,14 @@ class Reporter:
         self._readiness_changed_s = asyncio.get_running_loop().time()
         self.touch(gang)
 
+    def tell(self, gang: GangState, reason: str, why: Reason | str) -> None:
+        """An event on the gang."""
+        self._events.normal(gang.podgang, reason, why if isinstance(why, str) else self.say(why))
+
+    def warn(self, gang: GangState, reason: str, why: Reason | str) -> None:
+        """The same for something that somebody may care about."""
+        self._events.warn(gang.podgang, reason, why if isinstance(why, str) else self.say(why))
+
     def report_waiting(self, unit: str, verdict: Verdict, after_s: float | None = None) -> None:
         """A single pod, or pods of a gang above its minimum, have no place."""
         self._pod_verdicts[unit] = verdict
@@ -171,7 +179,7 @@ class Reporter:
         except NotFound:
             return DONE
         self._cache.wrote(answer)
-        self._tell(gang, current.status, wanted)
+        self._warn_of_change(gang, current.status, wanted)
         return again
 
     def _settled_verdict(self, gang: GangState) -> Verdict | None:
@@ -215,13 +223,13 @@ class Reporter:
             ready[group] += pod.is_ready and not pod.metadata.is_deleting
         return ready
 
-    def _tell(self, gang: GangState, before: PodGangStatus, after: PodGangStatus) -> None:
+    def _warn_of_change(self, gang: GangState, before: PodGangStatus, after: PodGangStatus) -> None:
         old = find_condition(before.conditions, words.SCHEDULED)
         new = find_condition(after.conditions, words.SCHEDULED)
         if new is None or (old is not None and (old.status, old.message) == (new.status, new.message)):
             return
         if new.status == words.FALSE and new.reason in NO_PLACE:
-            self._events.warn(gang.podgang, EventReason.GANG_UNSCHEDULABLE, new.message)
+            self.warn(gang, EventReason.GANG_UNSCHEDULABLE, new.message)
 
     async def _write_texts(self, unit: str) -> Result:
         pods, verdict = self._waiting_pods(unit)
