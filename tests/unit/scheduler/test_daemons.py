@@ -46,8 +46,8 @@ def test_what_daemons_keep_of_their_nodes(
     changes: list[Pod | None], kept: dict[str, dict[str, int]], went: int
 ) -> None:
     cache, heard = OnePodCache(), []
-    view = SimpleNamespace(help_anybody=lambda: heard.append(True))
-    daemons = DaemonPods(cache, view)  # type: ignore[arg-type]
+    view = SimpleNamespace(cache=cache, help_anybody=lambda: heard.append(True))
+    daemons = DaemonPods(view)  # type: ignore[arg-type]
     daemons.follow()
     old = None
     for new in changes:

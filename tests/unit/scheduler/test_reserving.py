@@ -51,19 +51,17 @@ class Server:
 class View:
     """As much of a view as is asked for."""
 
-    def __init__(self, gpus: int) -> None:
-        self.snapshot = cluster([node("n1", gpus)])
-        self.changes = self
+    scheduler_name = "grove-scheduler"
 
-    def wake(self) -> None:
-        return
+    def __init__(self, server: Server, gpus: int) -> None:
+        self.cache, self.snapshot = server, cluster([node("n1", gpus)])
 
 
 async def after_turns(server: Server, view: View, turns: int, room_comes: int = 10**6) -> int:
     """Takes turns of a cluster in which something changes in each; how many requests that took."""
     status = ReservationStatus(server, server, None, SYSTEM)  # type: ignore[arg-type]
     writing = asyncio.get_running_loop().create_task(status.run())
-    reserving = Reserving(server, view, status, SYSTEM, name="grove-scheduler", say=sentence)  # type: ignore[arg-type]
+    reserving = Reserving(view, status, SYSTEM, say=sentence)  # type: ignore[arg-type]
     for turn in range(turns):
         view.snapshot.add_pod(PodFacts(f"u{turn}", "ns", f"p{turn}", Shape(), node="n1"))
         if turn == room_comes:
@@ -84,13 +82,13 @@ def waiting() -> Reservation:
 @pytest.mark.parametrize(("troubles", "asked"), [(0, 1), (5, 6)], ids=["at once", "after some trouble"])
 def test_a_reservation_that_waits_is_told_so_once_however_many_turns_there_are(troubles: int, asked: int) -> None:
     server = Server(waiting(), troubles)
-    assert run(after_turns(server, View(gpus=2), 40)) == asked
+    assert run(after_turns(server, View(server, gpus=2), 40)) == asked
     assert server.one.status.phase == "Pending"
 
 
 def test_the_place_it_finds_meanwhile_is_what_is_written_in_the_end() -> None:
     server = Server(waiting(), troubles=8)
-    asked = run(after_turns(server, View(gpus=2), 40, room_comes=2))
+    asked = run(after_turns(server, View(server, gpus=2), 40, room_comes=2))
     assert (server.one.status.phase, server.one.status.allocatable[GPU]) == ("Available", "4")
     scheduled = find_condition(server.one.status.conditions, "Scheduled")
     assert scheduled is not None

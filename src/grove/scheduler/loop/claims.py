@@ -14,7 +14,6 @@ import msgspec
 
 from grove.api.core import DeviceClass, NodeSelector, Pod, ResourceClaim, ResourceSlice
 from grove.api.meta import Key
-from grove.kube.cache import Cache
 from grove.scheduler.cluster.nodes import Mask
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.allot import ClaimsVacancy, Wants, allot, counted, free_amounts, read_wants, set_name
@@ -40,8 +39,8 @@ class DeviceClaims(FollowedSource):
     name = "device claims"
     counts = DEVICES
 
-    def __init__(self, cache: Cache, view: View, write: Callable[[DeviceClaims, Pod, float], Awaitable[str]]) -> None:
-        super().__init__(cache, view)
+    def __init__(self, view: View, write: Callable[[DeviceClaims, Pod, float], Awaitable[str]]) -> None:
+        super().__init__(view)
         self._write = write
         self._find: Callable[[Key], ResourceClaim | None] = lambda key: None
         self.classes: dict[str, DeviceClass] = {}

@@ -13,7 +13,6 @@ from grove.api.core import Namespace, Node, Pod, PriorityClass
 from grove.api.meta import Key
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
-from grove.kube.cache import Cache
 from grove.scheduler.evict.running import POD
 from grove.scheduler.loop.view import View
 from grove.scheduler.policy.changes import asks_of, fate_of, gang_fate_of, is_other_load, is_our_bind
@@ -26,20 +25,21 @@ SOON_S = 0.05
 class Follower:
     """`readiness_changed` is called when a gang has something to report and nothing to decide."""
 
-    def __init__(self, cache: Cache, view: View, readiness_changed: Callable[[str], None]) -> None:
-        self._cache, self._view, self._readiness_changed = cache, view, readiness_changed
+    def __init__(self, view: View, readiness_changed: Callable[[str], None]) -> None:
+        self._view, self._readiness_changed = view, readiness_changed
         self._soon: set[str] = set()
         self._rivals: set[str] = set()
         """Gangs that refer to pods of others."""
 
     def follow(self) -> None:
-        self._cache.on_event(Node, self._node_changed)
-        self._cache.on_event(Namespace, self._namespace_changed)
-        self._cache.on_event(PriorityClass, self._priority_changed)
-        self._cache.on_event(Pod, self._pod_changed)
+        cache = self._view.cache
+        cache.on_event(Node, self._node_changed)
+        cache.on_event(Namespace, self._namespace_changed)
+        cache.on_event(PriorityClass, self._priority_changed)
+        cache.on_event(Pod, self._pod_changed)
         if self._view.takes_gangs:  # else Grove's own kinds need not even be installed
-            self._cache.on_event(ClusterTopologyBinding, self._topology_changed)
-            self._cache.on_event(PodGang, self._gang_changed)
+            cache.on_event(ClusterTopologyBinding, self._topology_changed)
+            cache.on_event(PodGang, self._gang_changed)
 
     # Pods
 

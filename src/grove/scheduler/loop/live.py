@@ -80,26 +80,23 @@ class Scheduler:
         snapshot.use(snapshot.seams.joined(weights=config.scores))
         self._news = asyncio.Event()
         turns = asyncio.Semaphore(config.bind_concurrency)
-        self.view = View(
-            self.cache, snapshot, scheduler_name=config.scheduler_name,
-            takes_gangs=config.takes_gangs, wake=self._news.set, bandwidth_label=config.network_bandwidth_label,
-        )  # fmt: skip
-        storage, daemons = Storage(self.cache, self.view, client, turns), DaemonPods(self.cache, self.view)
-        self.view.claims = DeviceClaims(self.cache, self.view, ClaimWriter(client, turns).write)
+        self.view = View(self.cache, snapshot, config, wake=self._news.set)
+        storage, daemons = Storage(self.view, client, turns), DaemonPods(self.view)
+        self.view.claims = DeviceClaims(self.view, ClaimWriter(client, turns).write)
         self.view.sources.join(storage, self.view.claims, daemons)
         self._events = Recorder(client, config.scheduler_name, clock=clock)
-        self.reporter = Reporter(self.cache, client, self.view, self._events, clock, settle_s=config.settle, say=say)
+        self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle, say=say)
         storage.follow()
         daemons.follow()
-        Follower(self.cache, self.view, self.reporter.readiness_changed).follow()
+        Follower(self.view, self.reporter.readiness_changed).follow()
         self.queue = Queue(Backoff(config.backoff.initial, config.backoff.max))
-        self.quotas = Quotas(self.cache, client, self.view, self._events, clock, name=config.scheduler_name)
+        self.quotas = Quotas(client, self.view, self._events, clock)
         self.view.tell_queues = self.quotas.tell
         status = ReservationStatus(self.cache, client, self._events, clock)
-        self.reservations = Reservations(self.cache, client, self.view, status, clock)
+        self.reservations = Reservations(self.view, client, status, clock)
         self.view.sources.join(self.reservations)
-        reserving = Reserving(self.cache, self.view, status, clock, name=config.scheduler_name, say=say)
-        minors = Minors(self.cache, client, self.view, self._events)
+        reserving = Reserving(self.view, status, clock, say=say)
+        minors = Minors(self.view, client, self._events)
 
         def follow_reservations() -> None:
             self.reservations.follow()

@@ -16,7 +16,6 @@ from grove.api.core import Node, Pod
 from grove.api.koordinator import Device
 from grove.api.meta import Key
 from grove.api.quantity import InvalidQuantity, whole
-from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.events import Recorder
 from grove.scheduler.devices.device_objects import (
@@ -55,8 +54,8 @@ class Minors(FollowedSource):
     name = "minors"
     counts = PREFIX
 
-    def __init__(self, cache: Cache, client: Client, view: View, events: Recorder) -> None:
-        super().__init__(cache, view)
+    def __init__(self, view: View, client: Client, events: Recorder) -> None:
+        super().__init__(view)
         self._events = events
         self._nodes: dict[str, NodeDevices] = {}
         self._wants: dict[str, Want] = {}

@@ -20,7 +20,6 @@ from grove.api.koordinator import QUOTA_REQUEST, QUOTA_RUNTIME, ElasticQuota
 from grove.api.labels import SCHEDULER_NAME
 from grove.api.meta import Json
 from grove.api.quantity import CARDS, CPU, format_amount
-from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.errors import KubeError, NotFound, NotLeader
@@ -42,8 +41,8 @@ log = structlog.get_logger(__name__)
 
 
 class Quotas:
-    def __init__(self, cache: Cache, client: Client, view: View, events: Recorder, clock: Clock, *, name: str) -> None:
-        self._cache, self._client, self._view, self._events, self._name = cache, client, view, events, name
+    def __init__(self, client: Client, view: View, events: Recorder, clock: Clock) -> None:
+        self._client, self._view, self._events = client, view, events
         self._now_s: Callable[[], float] = lambda: clock.now().timestamp()
         self.policy: Quota | None = None
         self._quotas: Callable[[], Iterable[ElasticQuota]] = tuple
@@ -56,12 +55,12 @@ class Quotas:
     # Following
 
     def follow_quotas(self) -> None:
-        self._quotas = self._cache.add(ElasticQuota).list
-        self._cache.on_event(ElasticQuota, self._quota_changed)
+        self._quotas = self._view.cache.add(ElasticQuota).list
+        self._view.cache.on_event(ElasticQuota, self._quota_changed)
 
     def follow_queues(self) -> None:
-        self._queues = self._cache.add(kai.Queue).list
-        self._cache.on_event(kai.Queue, self._queue_changed)
+        self._queues = self._view.cache.add(kai.Queue).list
+        self._view.cache.on_event(kai.Queue, self._queue_changed)
 
     def _quota_changed(self, old: ElasticQuota | None, new: ElasticQuota | None) -> None:
         if old is None or new is None or _said(old) != _said(new):
@@ -180,9 +179,8 @@ class Quotas:
         snapshot, found = self._view.snapshot, []
         shares = policy.shares(snapshot)
         quotas = self._quotas()
-        ours = {
-            f"{ELASTIC}/{one.metadata.name}" for one in quotas if one.metadata.labels.get(SCHEDULER_NAME) == self._name
-        }
+        me = self._view.scheduler_name
+        ours = {f"{ELASTIC}/{one.metadata.name}" for one in quotas if one.metadata.labels.get(SCHEDULER_NAME) == me}
         for quota in quotas:
             name = f"{ELASTIC}/{quota.metadata.name}"
             if name not in policy.tree.queues or policy.tree.paths[name][-1] not in ours:

@@ -16,7 +16,6 @@ from grove.api.conditions import EventReason, with_condition
 from grove.api.core import Pod
 from grove.api.meta import find_condition
 from grove.api.podgang import PENDING, PodGang, PodGangStatus
-from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.controller import DONE, Controller, Result
@@ -66,10 +65,10 @@ class Reporter:
     """Two queues: one of gangs whose status may differ, one of units whose pods should be told why they wait."""
 
     def __init__(
-        self, cache: Cache, client: Client, view: View, events: Recorder, clock: Clock, *, settle_s: float,
+        self, client: Client, view: View, events: Recorder, clock: Clock, *, settle_s: float,
         say: Callable[[Reason], str],
     ) -> None:  # fmt: skip
-        self._cache, self._client, self._view, self._events, self._clock = cache, client, view, events, clock
+        self._client, self._view, self._events, self._clock = client, view, events, clock
         self.say = say
         self._settle_s = settle_s
         self.statuses = Controller[str]("scheduler-podgang-status", self.write_status, workers=4)
@@ -149,7 +148,7 @@ class Reporter:
         gang = self._view.gangs.get(name)
         if gang is None or gang.podgang.metadata.is_deleting:
             return DONE
-        current = self._cache.get(PodGang, gang.podgang.metadata.key)  # our own last write, if it is newer
+        current = self._view.cache.get(PodGang, gang.podgang.metadata.key)  # our own last write, if it is newer
         if current is None:
             return DONE
         wanted = wanted_status(
@@ -178,7 +177,7 @@ class Reporter:
             )  # fmt: skip
         except NotFound:
             return DONE
-        self._cache.wrote(answer)
+        self._view.cache.wrote(answer)
         self._warn_of_change(gang, current.status, wanted)
         return again
 

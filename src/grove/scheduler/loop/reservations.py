@@ -16,7 +16,6 @@ import structlog
 
 from grove.api.core import Pod
 from grove.api.koordinator import RESERVATION_AFFINITY, RESERVATION_ALLOCATED, RESERVATION_IGNORED, Reservation
-from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.scheduler.loop import metrics
@@ -57,8 +56,8 @@ class Reservations(FollowedSource):
     name = "reservations"
     counts = SLOT
 
-    def __init__(self, cache: Cache, client: Client, view: View, status: ReservationStatus, clock: Clock) -> None:
-        super().__init__(cache, view)
+    def __init__(self, view: View, client: Client, status: ReservationStatus, clock: Clock) -> None:
+        super().__init__(view)
         self.status, self._clock = status, clock
         self._held: dict[str, Held] = {}
         self._on: dict[str, dict[str, Held]] = {}

@@ -113,12 +113,8 @@ class ReservationStatus:
 
 
 class Reserving:
-    def __init__(
-        self, cache: Cache, view: View, status: ReservationStatus, clock: Clock, *, name: str,
-        say: Callable[[Reason], str],
-    ) -> None:  # fmt: skip
-        self._cache, self._view, self._status, self._clock = cache, view, status, clock
-        self._name, self._say = name, say
+    def __init__(self, view: View, status: ReservationStatus, clock: Clock, *, say: Callable[[Reason], str]) -> None:
+        self._view, self._status, self._clock, self._say = view, status, clock, say
         self._refused: dict[str, int] = {}
         """By group: the version of the snapshot on which it found no place."""
 
@@ -126,7 +122,7 @@ class Reserving:
         """Tries every group that waits, unless nothing has changed since it was refused."""
         waiting: dict[str, list[Reservation]] = {}
         sizes: Counter[str] = Counter()
-        for one in self._cache.list(Reservation):
+        for one in self._view.cache.list(Reservation):
             if not self._is_ours(one):
                 continue
             group = one.metadata.labels.get(POD_GROUP, "") or one.metadata.uid
@@ -143,7 +139,7 @@ class Reserving:
 
     def _is_ours(self, one: Reservation) -> bool:
         spec = (one.spec.template or {}).get("spec") or {}
-        return spec.get("schedulerName") == self._name and not one.metadata.is_deleting
+        return spec.get("schedulerName") == self._view.scheduler_name and not one.metadata.is_deleting
 
     def _try(self, group: str, members: list[Reservation]) -> None:
         snapshot, now = self._view.snapshot, self._clock.now()

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from grove.api.core import Pod
 from grove.api.meta import Key
-from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import KubeError, NotFound, NotLeader
 from grove.scheduler.cluster.snapshot import Snapshot
@@ -39,8 +38,8 @@ DAEMONS = ("DaemonSet", "Node")
 class FollowedSource(NodeSource):
     """A source that follows objects of the cluster."""
 
-    def __init__(self, cache: Cache, view: View) -> None:
-        self._cache, self._view = cache, view
+    def __init__(self, view: View) -> None:
+        self._cache, self._view = view.cache, view
         self._stale: set[str] = set()
         """Nodes whose amounts have to be worked out again."""
 
@@ -72,8 +71,8 @@ class DaemonPods(FollowedSource):
 
     name = "daemon pods"
 
-    def __init__(self, cache: Cache, view: View) -> None:
-        super().__init__(cache, view)
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
         self._used: dict[str, Counter[str]] = {}
 
     def follow(self) -> None:

@@ -18,7 +18,6 @@ from contextlib import suppress
 
 from grove.api.core import CSINode, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from grove.api.meta import Key, Object
-from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import KubeError, NotLeader
 from grove.scheduler.loop.sources import FollowedSource
@@ -54,12 +53,12 @@ class Storage(FollowedSource):
     name = "volumes"
     counts = ATTACHED
 
-    def __init__(self, cache: Cache, view: View, client: Client, turns: asyncio.Semaphore) -> None:
-        super().__init__(cache, view)
+    def __init__(self, view: View, client: Client, turns: asyncio.Semaphore) -> None:
+        super().__init__(view)
         self._client, self._turns = client, turns
-        self._claims = cache.add(PersistentVolumeClaim)
-        self._volumes = cache.add(PersistentVolume)
-        self._classes = cache.add(StorageClass)
+        self._claims = view.cache.add(PersistentVolumeClaim)
+        self._volumes = view.cache.add(PersistentVolume)
+        self._classes = view.cache.add(StorageClass)
         self._known = Claims(
             claim=lambda namespace, name: self._claims.get(Key(namespace, name)),
             volume=lambda name: self._volumes.get(Key("", name)),

@@ -21,6 +21,7 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import RunningIndex
 from grove.scheduler.filters.nodes import terms_mask
 from grove.scheduler.loop.sources import Sources, depends_on_objects
+from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts
 from grove.scheduler.model.reading import read_node
 from grove.scheduler.model.seams import Refusal
@@ -41,10 +42,11 @@ class View:
     """The source of devices, which is asked for nodes for claims that pods share; set by who joins the sources."""
 
     def __init__(
-        self, cache: Cache, snapshot: Snapshot, *, scheduler_name: str, takes_gangs: bool, bandwidth_label: str = "",
-        wake: Callable[[], None],
-    ) -> None:  # fmt: skip
-        self.snapshot, self.changes = snapshot, Changes(wake)
+        self, cache: Cache, snapshot: Snapshot, config: SchedulerConfiguration, *, wake: Callable[[], None]
+    ) -> None:
+        self.cache, self.snapshot, self.changes = cache, snapshot, Changes(wake)
+        self.scheduler_name, self.takes_gangs = config.scheduler_name, config.takes_gangs
+        self._bandwidth_label = config.network_bandwidth_label
         self.gangs: dict[str, GangState] = {}
         self.singles: dict[str, Pod] = {}
         self.scaled_of: dict[str, set[str]] = {}
@@ -55,7 +57,6 @@ class View:
         """The same, for bindings that were answered and not seen yet."""
         self.places: dict[str, frozenset[str]] = {}
         """Nodes of gangs that stood, by name, after they are gone too; the oldest are forgotten."""
-        self.takes_gangs, self._bandwidth_label = takes_gangs, bandwidth_label
         self.levels: dict[str, dict[str, str]] = {}
         """Node label keys by the names of the levels, of every topology."""
         self.gang_of: dict[Key, str] = {}
@@ -69,7 +70,6 @@ class View:
         """Called before anything is decided, when everything is up to date."""
         self.tell_queues: Callable[[Iterable[str]], None] = lambda units: None
         """Tells the policy of queues, if there is one, which units wait."""
-        self._name = scheduler_name
         self.running = RunningIndex()
         self._facts: dict[Key, PodFacts] = {}
         self._dependent: set[Key] = set()
@@ -78,7 +78,7 @@ class View:
     # Reading
 
     def is_ours(self, pod: Pod) -> bool:
-        return pod.spec.scheduler_name == self._name
+        return pod.spec.scheduler_name == self.scheduler_name
 
     def members(self, gang: GangState) -> Iterator[tuple[Pod, str]]:
         """Existing pods of a gang with their groups, in the order of the references."""
@@ -92,7 +92,7 @@ class View:
         """Whether the gang is this scheduler's: its label says so, or a pod it names, or those it had did."""
         named = gang.podgang.metadata.labels.get(labels.SCHEDULER_NAME)
         if named:
-            return named == self._name
+            return named == self.scheduler_name
         pods = [self.is_ours(pod) for key in gang.group_of if (pod := self.pods.get(key)) is not None]
         return any(pods) if pods else gang.was_ours
 
