@@ -14,6 +14,7 @@ from tests.support.gangs import Gang, gang, gang_json, group, member_json, pod_j
 from grove.api.core import Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from grove.api.meta import Json, find_condition
 from grove.api.podgang import PodGang
+from grove.scheduler.loop.holding import Holding
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
 from grove.scheduler.policy.changes import Changes
@@ -122,6 +123,26 @@ def test_when_a_held_node_is_lost_another_one_is_held_in_its_place(cordoned: boo
             return await bound(client, "large"), await bound(client, "small")
 
     assert run(story()) == (2, 0)
+
+
+def test_a_gang_that_nothing_can_be_held_for_costs_no_turns_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn takes time: what is due at its end must not be due again at the end of the next one, and so on."""
+    quick = Holding.resume
+
+    async def slow(self: Holding) -> None:
+        await asyncio.sleep(0.001)
+        await quick(self)
+
+    async def story() -> int:
+        async with world(4, hold_after=Seconds(10)) as (_, client, scheduler):
+            await apply(client, gang("impossible", group("w", 5)))
+            await asyncio.sleep(15)
+            before = scheduler.cycles
+            await asyncio.sleep(1)
+            return scheduler.cycles - before
+
+    monkeypatch.setattr(Holding, "resume", slow)
+    assert run(story()) <= 1
 
 
 def static_json(name: str, node: Node, gpus: int) -> Json:

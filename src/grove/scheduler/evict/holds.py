@@ -82,6 +82,7 @@ class Holds:
     ) -> Hold | None:
         """Holds the nodes that were chosen; None if nothing that could end would make room for the gang."""
         if isinstance(answer, NoFit):
+            self.drop(name)
             self._hopeless[name] = self._snapshot.nodes.version
             return None
         nodes = frozenset(pod.node for pod in answer.pods[: answer.core])

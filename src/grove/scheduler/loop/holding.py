@@ -178,7 +178,9 @@ class Holding:
         before = self._holds.find(gang.name)
         hold = self._holds.take(gang.name, order, answer, since or self._clock.now(), overtaken=overtaken)
         if hold is None:
-            self.let_go(gang.name)
+            self._tell_let_go(gang)
+            if before is not None:
+                self._view.help_anybody()
             return
         if before is not None and (released := before.nodes - hold.nodes):
             self._view.changes.relief.update(released)
@@ -193,11 +195,15 @@ class Holding:
     def let_go(self, name: str) -> None:
         """Nothing is held for a gang any more, if anything was; others may have it."""
         gang = self._view.gangs.get(name)
-        if gang is not None and gang.life.held is not None:
-            gang.tell(LetGo())
-            self._reporter.touch(name)
+        if gang is not None:
+            self._tell_let_go(gang)
         if self._holds.drop(name):
             self._view.help_anybody()
+
+    def _tell_let_go(self, gang: GangState) -> None:
+        if gang.life.held is not None:
+            gang.tell(LetGo())
+            self._reporter.touch(gang.name)
 
     def forget(self, name: str) -> None:
         """The gang is gone, or stands."""
