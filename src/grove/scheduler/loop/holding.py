@@ -11,20 +11,21 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import msgspec
+import structlog
 
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.conditions import EventReason
 from grove.api.meta import find_condition, rfc3339
 from grove.kube.clock import Clock
-from grove.scheduler.evict.holds import Hold, Holds
+from grove.scheduler.evict.holds import Hold, looks_of, nodes_to_hold
 from grove.scheduler.filters.fit import allowed_mask, scarcest
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.trees import tree_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
-from grove.scheduler.model.answers import Budget
+from grove.scheduler.model.answers import Budget, NoFit
 from grove.scheduler.model.config import SchedulerConfiguration, gang_timeout_s
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.model.gang import BadGang, Gang
@@ -38,6 +39,8 @@ MOST_ELDERS = 16
 MOST_NAMED = 3
 MOST_HELD_NAMED = 40
 """Held nodes that the condition names: whoever draws the fleet finds them there."""
+
+log = structlog.get_logger(__name__)
 
 
 class Want(msgspec.Struct, frozen=True):
@@ -53,10 +56,11 @@ class Holding:
         self, view: View, queue: Queue, reporter: Reporter, clock: Clock,
         config: SchedulerConfiguration, decider: Decider, budget: Budget,
     ) -> None:  # fmt: skip
-        self._decider = decider
-        self._view, self._queue, self._reporter = view, queue, reporter
-        self._clock, self._config = clock, config
-        self._holds = Holds(view.snapshot, budget)
+        self._view, self._queue, self._reporter, self._clock = view, queue, reporter, clock
+        self._config, self._decider, self._budget = config, decider, budget
+        self._held: dict[str, Hold] = {}
+        self._hopeless: dict[str, int] = {}
+        """Gangs that no emptying would help, with the version of the nodes that was found at."""
         self._wants: dict[str, Want] = {}
         self._elders: list[Waiting] = []
         self._resumed = False
@@ -70,7 +74,12 @@ class Holding:
 
     def closed_for(self, name: str, order: Order) -> Mapping[str, Hold]:
         """Nodes that are held for somebody who comes before this unit."""
-        return self._holds.closed_for(name, order)
+        before = (hold for holder, hold in self._held.items() if holder != name and hold.order < order)
+        return {node: hold for hold in before for node in hold.nodes}
+
+    def _is_settled(self, name: str) -> bool:
+        """Whether nodes are held for a gang, or none can be."""
+        return name in self._held or self._hopeless.get(name) == self._view.snapshot.nodes.version
 
     async def note_refused(self, gang: GangState, order: Order, tree: Gang) -> None:
         """Its minimum found no place. If nodes are held for it, those with the most room now are."""
@@ -80,7 +89,7 @@ class Holding:
         if short is not None:
             shapes = tuple(dict.fromkeys(pod.shape for group in tree.groups() for pod in group.pods))
             self._wants[gang.name] = Want(short.subject, short.number("wanted"), shapes)
-        known = self._holds.find(gang.name)
+        known = self._held.get(gang.name)
         if known is not None:
             await self._take(gang, order, tree, overtaken=known.overtaken)
 
@@ -90,7 +99,7 @@ class Holding:
         for waiting in self._elders:
             name = waiting.order.name
             want = self._wants.get(name)
-            if want is None or waiting.order >= order or name in self._holds or self._queue.get(name) is not waiting:
+            if want is None or waiting.order >= order or self._is_settled(name) or self._queue.get(name) is not waiting:
                 continue
             waiting.overtaken += sum(self._loss(want, pod) for pod in pods)
             if waiting.overtaken >= want.amount and waiting not in self._overtaken:
@@ -98,7 +107,7 @@ class Holding:
 
     def reconsider(self) -> None:
         """Something changed that may help anybody, also those for whom no node was worth holding."""
-        self._holds.reconsider()
+        self._hopeless.clear()
 
     async def resume(self) -> None:
         """Holds nodes again for gangs that say an earlier scheduler did, before anything is decided; once."""
@@ -118,7 +127,7 @@ class Holding:
         overtaken, self._overtaken = self._overtaken, []
         for waiting in sorted(overtaken, key=lambda one: one.order):
             gang = self._view.gangs.get(waiting.order.name)
-            if gang is not None and gang.name not in self._holds and self._queue.get(gang.name) is waiting:
+            if gang is not None and not self._is_settled(gang.name) and self._queue.get(gang.name) is waiting:
                 await self._hold_for(gang, waiting, overtaken=True)
 
     def _loss(self, want: Want, pod: PodFacts) -> int:
@@ -130,8 +139,8 @@ class Holding:
 
     async def look_after_waiting(self, now_s: float) -> float | None:
         """Holds nodes for gangs that waited long; those past their timeout start another round. When to look again."""
-        for name in self._holds.names():
-            if self._holds.has_lost(name):
+        for name, hold in sorted(self._held.items()):
+            if hold.has_lost(self._view.snapshot):
                 self.let_go(name)
         failing = [
             (waiting, gang)
@@ -146,19 +155,16 @@ class Holding:
             timeout_s = self.timeout_s(gang)
             if now_s - waiting.since_s >= timeout_s:
                 self._time_out(gang, waiting, now_s)
-            elif self._is_due(gang.name, waiting, now_s):
-                patient.append((waiting.order, waiting, gang))
             soonest = min(soonest, waiting.since_s + timeout_s)
-            if self._config.hold_after and gang.name not in self._holds:
-                soonest = min(soonest, max(now_s, waiting.since_s + self._config.hold_after))
+            if self._config.hold_after and not self._is_settled(gang.name):
+                due_s = waiting.since_s + self._config.hold_after
+                if due_s <= now_s:
+                    patient.append((waiting.order, waiting, gang))
+                else:
+                    soonest = min(soonest, due_s)
         for _, waiting, gang in sorted(patient, key=lambda one: one[0]):
             await self._hold_for(gang, waiting, overtaken=False)
         return soonest if soonest < float("inf") else None
-
-    def _is_due(self, name: str, waiting: Waiting, now_s: float) -> bool:
-        if not self._config.hold_after or name in self._holds:
-            return False
-        return now_s - waiting.since_s >= self._config.hold_after
 
     async def _hold_for(
         self, gang: GangState, waiting: Waiting, *, overtaken: bool, since: datetime | None = None
@@ -172,42 +178,44 @@ class Holding:
     async def _take(
         self, gang: GangState, order: Order, tree: Gang, *, overtaken: bool, since: datetime | None = None
     ) -> None:
-        answer = await self._decider.work(self._holds.choice(gang.name, tree))
-        if not self._view.is_current(gang) or gang.name not in self._queue:
+        name, snapshot = gang.name, self._view.snapshot
+        others = {node for holder, hold in self._held.items() if holder != name for node in hold.nodes}
+        answer = await self._decider.work(nodes_to_hold(snapshot, tree, self._budget, others))
+        if not self._view.is_current(gang) or name not in self._queue:
             return
-        before = self._holds.find(gang.name)
-        hold = self._holds.take(gang.name, order, answer, since or self._clock.now(), overtaken=overtaken)
-        if hold is None:
-            self._tell_let_go(gang)
-            if before is not None:
-                self._view.help_anybody()
+        if isinstance(answer, NoFit):
+            self.let_go(name)
+            self._hopeless[name] = snapshot.nodes.version
             return
-        if before is not None and (released := before.nodes - hold.nodes):
+        nodes = {pod.node: looks_of(snapshot, pod.node) for pod in answer.pods[: answer.core]}
+        before = self._held.get(name)
+        if before is None:
+            log.info("nodes held for a gang that waits", gang=name, nodes=len(nodes), overtaken=overtaken)
+        elif released := before.nodes.keys() - nodes.keys():
             self._view.changes.relief.update(released)
             self._view.changes.wake()
-        because = {"because": words.OVERTAKEN if hold.overtaken else words.WAITED_LONG}
-        nodes = sorted(hold.nodes)
-        why = Reason(kinds.NODES_HELD, " ".join(nodes[:MOST_HELD_NAMED]), {"nodes": len(nodes)}, because)
+        since = before.since if before is not None else since or self._clock.now()
+        self._held[name] = Hold(name, order, nodes, since, overtaken)
+        because = {"because": words.OVERTAKEN if overtaken else words.WAITED_LONG}
+        some = " ".join(sorted(nodes)[:MOST_HELD_NAMED])
+        why = Reason(kinds.NODES_HELD, some, {"nodes": len(nodes)}, because)
         if gang.life.held != why:
             gang.tell(Held(why))
-            self._reporter.touch(gang.name)
+            self._reporter.touch(name)
 
     def let_go(self, name: str) -> None:
         """Nothing is held for a gang any more, if anything was; others may have it."""
         gang = self._view.gangs.get(name)
-        if gang is not None:
-            self._tell_let_go(gang)
-        if self._holds.drop(name):
-            self._view.help_anybody()
-
-    def _tell_let_go(self, gang: GangState) -> None:
-        if gang.life.held is not None:
+        if gang is not None and gang.life.held is not None:
             gang.tell(LetGo())
-            self._reporter.touch(gang.name)
+            self._reporter.touch(name)
+        if self._held.pop(name, None) is not None:
+            self._view.help_anybody()
 
     def forget(self, name: str) -> None:
         """The gang is gone, or stands."""
         self._wants.pop(name, None)
+        self._hopeless.pop(name, None)
         self.let_go(name)
 
     def _time_out(self, gang: GangState, waiting: Waiting, now_s: float) -> None:
