@@ -5,8 +5,11 @@ from __future__ import annotations
 import heapq
 
 import pytest
+from tests.support.scheduler.kit import gang, group, node, snap
 
-from grove.scheduler.policy.queue import Backoff, Order, Queue, Stage
+from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.policy import queue as module
+from grove.scheduler.policy.queue import Backoff, Order, Queue, Relief, Stage
 
 
 def order(name: str, *, priority: int = 0, stage: Stage = Stage.FLOOR, created: float = 0.0) -> Order:
@@ -146,3 +149,22 @@ def test_who_stands_back_follows_units_that_moved_in_the_order() -> None:
     queue.withdraw("base")
     assert not queue.has_minimum_before(order("more", stage=Stage.SURPLUS))
     assert len(queue) == 0
+
+
+def test_what_many_wait_for_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room that comes is looked at for each shape of pods, not for each of the units that wait with such pods."""
+    looked = []
+    monkeypatch.setattr(
+        module, "allowed_mask", lambda snapshot, shape: looked.append(shape) or allowed_mask(snapshot, shape)
+    )
+    snapshot, queue = snap([node("n0", 4), node("n1", 8)]), Queue()
+    relief = Relief(snapshot, queue, patience_s=0)
+    for number in range(50):
+        small, large = f"small-{number}", f"large-{number}"
+        for name, gpus in ((small, 4), (large, 8)):
+            queue.offer(name, order(name), 0.0)
+            queue.park(name, 0.0)
+            relief.remember(name, gang(group("g", 2, gpus)))
+    relief.wake_helped({"n0"}, 1.0)
+    assert names(queue, 1.0) == sorted(f"small-{number}" for number in range(50))
+    assert len(looked) == 2

@@ -11,6 +11,7 @@ behind it while it is still coming.
 
 from __future__ import annotations
 
+import functools
 import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -210,22 +211,30 @@ class Relief:
             row_of = self._snapshot.nodes.row_of
             rows = np.array(sorted(row_of[name] for name in roomier if name in row_of), dtype=np.int64)
             if rows.size:
-                self._queue.wake(lambda name: self._could_use(name, rows))
+                self._queue.wake(self._could_use(rows))
 
-    def _could_use(self, name: str, rows: Ints) -> bool:
-        """Whether one of the unit's pods would fit on one of these rows now; if none does, nothing changed for it."""
-        shapes = self._needs.get(name)
-        if shapes is None:
-            return True
+    def _could_use(self, rows: Ints) -> Callable[[str], bool]:
+        """Whether one of a unit's pods would fit on one of these rows now; if none does, nothing changed for it.
+
+        Many wait for the same: a shape is looked at once.
+        """
+        fits = functools.cache(lambda shape: self._fits(shape, rows))
+
+        def could_use(unit: str) -> bool:
+            shapes = self._needs.get(unit)
+            return shapes is None or any(map(fits, shapes))
+
+        return could_use
+
+    def _fits(self, shape: Shape, rows: Ints) -> bool:
         snapshot = self._snapshot
-        for shape in shapes:
-            fits = allowed_mask(snapshot, shape)[rows]
-            for requests in (shape.requests, *shape.alternatives):
-                room = fits.copy()
-                for r, amount in snapshot.amounts(requests):
-                    room &= snapshot.free[r, rows] >= amount
-                if room.any():
-                    return True
+        allowed = allowed_mask(snapshot, shape)[rows]
+        for requests in (shape.requests, *shape.alternatives):
+            room = allowed.copy()
+            for r, amount in snapshot.amounts(requests):
+                room &= snapshot.free[r, rows] >= amount
+            if room.any():
+                return True
         return False
 
     def stands_back_until_s(self, name: str, order: Order, now_s: float) -> float | None:
