@@ -66,6 +66,9 @@ class Holding:
         self._resumed = False
         self._overtaken: list[Waiting] = []
         """Those for whom nodes are to be held at once."""
+        self._looked_at: tuple[int, int] | None = None
+        """The versions of queue and nodes at the last look at all that wait, which need not be repeated until then:"""
+        self._next_look_s: float | None = None
 
     def timeout_s(self, gang: GangState | None) -> float:
         """How long an attempt may take: what the gang says, or the default."""
@@ -108,6 +111,7 @@ class Holding:
     def reconsider(self) -> None:
         """Something changed that may help anybody, also those for whom no node was worth holding."""
         self._hopeless.clear()
+        self._looked_at = None
 
     async def resume(self) -> None:
         """Holds nodes again for gangs that say an earlier scheduler did, before anything is decided; once."""
@@ -142,6 +146,10 @@ class Holding:
         for name, hold in sorted(self._held.items()):
             if hold.has_lost(self._view.snapshot):
                 self.let_go(name)
+        state = (self._queue.version, self._view.snapshot.nodes.version)
+        if state == self._looked_at and (self._next_look_s is None or now_s < self._next_look_s):
+            return self._next_look_s
+        self._looked_at = state
         failing = [
             (waiting, gang)
             for waiting in self._queue.all()
@@ -164,7 +172,8 @@ class Holding:
                     soonest = min(soonest, due_s)
         for _, waiting, gang in sorted(patient, key=lambda one: one[0]):
             await self._hold_for(gang, waiting, overtaken=False)
-        return soonest if soonest < float("inf") else None
+        self._next_look_s = soonest if soonest < float("inf") else None
+        return self._next_look_s
 
     async def _hold_for(
         self, gang: GangState, waiting: Waiting, *, overtaken: bool, since: datetime | None = None
@@ -210,6 +219,7 @@ class Holding:
             gang.tell(LetGo())
             self._reporter.touch(name)
         if self._held.pop(name, None) is not None:
+            self._looked_at = None
             self._view.help_anybody()
 
     def forget(self, name: str) -> None:

@@ -74,6 +74,8 @@ class Queue(msgspec.Struct):
     """Units by name. All times are seconds of one clock that only goes forward, handed in by the caller."""
 
     backoff: Backoff = msgspec.field(default_factory=Backoff)
+    version: int = 0
+    """Grows when units come, go, move or are refused."""
     _waiting: dict[str, Waiting] = msgspec.field(default_factory=dict)
     _of: Counter[tuple[tuple[int, ...], Stage]] = msgspec.field(default_factory=Counter)
     """How many units there are of each rank and stage."""
@@ -121,6 +123,7 @@ class Queue(msgspec.Struct):
             self._count(known.order, -1)
 
     def _count(self, order: Order, by: int) -> None:
+        self.version += 1
         kind = (order.rank, order.stage)
         self._of[kind] += by
         if not self._of[kind]:
@@ -130,6 +133,7 @@ class Queue(msgspec.Struct):
         """It was tried and found no place."""
         known = self._waiting.get(name)
         if known is not None:
+            self.version += 1
             known.failures += 1
             known.not_before_s = now_s + self.backoff.after(known.failures)
             known.parked, known.must_wait = True, False
