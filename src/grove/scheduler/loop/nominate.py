@@ -303,7 +303,7 @@ def running_units(view: View, below: int | None = None) -> list[Running]:
 
     def terms(name: str) -> Terms | None:
         gang = view.gangs.get(name)
-        return (dict(gang.minima), not gang.life.is_busy) if gang is not None else None
+        return (gang.minima, not gang.life.is_busy) if gang is not None else None
 
     return view.running.units(terms, below=below, without=view.reserved)
 

@@ -217,7 +217,7 @@ class Reporter:
         return max(0.0, since_s + CREATION_S - asyncio.get_running_loop().time()) if since_s is not None else None
 
     def _ready(self, gang: GangState) -> dict[str, int]:
-        ready = dict.fromkeys((group for group, _ in gang.minima), 0)
+        ready = dict.fromkeys(gang.minima, 0)
         for pod, group in self._view.members(gang):
             ready[group] += pod.is_ready and not pod.metadata.is_deleting
         return ready

@@ -44,6 +44,8 @@ class FollowedSource(NodeSource):
         """Nodes whose amounts have to be worked out again."""
 
     def refresh(self) -> Collection[str]:
+        if not self._stale:
+            return ()
         stale, self._stale = self._stale, set()
         return stale
 
@@ -66,17 +68,17 @@ class FollowedSource(NodeSource):
         return any(name.startswith(self.counts) for name, _ in pod.shape.requests)
 
 
-class DaemonPods(FollowedSource):
+class DaemonPods(NodeSource):
     """Pods of DaemonSets, and static ones: what they use of a node stays in use when all else there has ended."""
 
     name = "daemon pods"
 
     def __init__(self, view: View) -> None:
-        super().__init__(view)
+        self._view = view
         self._used: dict[str, Counter[str]] = {}
 
     def follow(self) -> None:
-        self._cache.on_event(Pod, self._pod_changed)
+        self._view.cache.on_event(Pod, self._pod_changed)
 
     def kept(self) -> Mapping[str, Requests]:
         return {node: tuple(sorted(used.items())) for node, used in self._used.items()}
@@ -148,17 +150,26 @@ class Sources:
         self._snapshot.use(self._snapshot.seams.joined(sources=sources))
         self.all = self._snapshot.seams.sources
         self._counted = tuple(one.counts for one in self.all if one.counts)
+        self._needed, self._reserving, self._releasing, self._preparing, self._refreshed = map(
+            self._that_say, ("needs", "reserve", "release", "prepare", "refresh")
+        )
+
+    def _that_say(self, method: str) -> tuple[NodeSource, ...]:
+        """Sources that have something of their own to say there: every pod passes by, and the others are not asked."""
+        return tuple(one for one in self.all if getattr(type(one), method) is not getattr(NodeSource, method))
 
     def read(self, pod: Pod) -> PodFacts:
         """The facts of a pod, with what it needs of the sources; they count nodes by that from now on."""
         needs = []
-        for source in self.all:
+        for source in self._needed:
             if (found := source.needs(pod)) is not NO_NEEDS:
                 needs.append(found)
                 if found.kinds:
                     source.learn(found.kinds)
+        if not needs:
+            return read_pod(pod)
         counted: Requests = ()
-        if needs and not pod.spec.node_name:  # what a bound pod uses is counted on its node
+        if not pod.spec.node_name:  # what a bound pod uses is counted on its node
             counted = tuple(item for one in needs for item in one.requests)
         facts = read_pod(
             pod,
@@ -185,7 +196,7 @@ class Sources:
 
     def take(self, pods: Sequence[PodFacts]) -> Refusal | None:
         """Sets aside what pods need on the nodes chosen for them, or nothing: then says which node cannot give it."""
-        for source in self.all:
+        for source in self._reserving:
             refused = source.reserve(pods)
             if refused is not None:
                 for pod in pods:
@@ -195,12 +206,16 @@ class Sources:
 
     def give_back(self, uid: str) -> None:
         """Forgets what was set aside for a pod."""
-        for source in self.all:
+        for source in self._releasing:
             source.release(uid)
 
     def prepare(self, pod: PodFacts, deadline_s: float) -> Iterator[Awaitable[str]]:
         """What must come before a pod's binding, one after the other: each ends with the trouble there was, if any."""
-        return (work for source in self.all if (work := source.prepare(pod, deadline_s)) is not None)
+        return (work for source in self._preparing if (work := source.prepare(pod, deadline_s)) is not None)
+
+    def refresh(self) -> list[str]:
+        """Nodes of which sources count something else than they did."""
+        return [node for source in self._refreshed for node in source.refresh()]
 
     def vacancies(self, gang: Gang, running: Sequence[Running]) -> Vacancies:
         """What there would be on the nodes of these units without them, as far as it matters to a gang."""

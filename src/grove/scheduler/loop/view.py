@@ -115,7 +115,7 @@ class View:
 
     def look(self, gang: GangState) -> Look:
         """What there is of a gang's pods, in one pass over them."""
-        bound = dict.fromkeys((name for name, _ in gang.minima), 0)
+        bound = dict.fromkeys(gang.minima, 0)
         reserved = dict(bound)
         pending: list[Pod] = []
         since: list[datetime] = []
@@ -135,7 +135,7 @@ class View:
 
     def standing(self, gang: GangState) -> dict[str, int]:
         """Pods on nodes by group; those on their way out do not count."""
-        count = dict.fromkeys((name for name, _ in gang.minima), 0)
+        count = dict.fromkeys(gang.minima, 0)
         for pod, group in self.members(gang):
             if self.bound_node(pod) and not pod.metadata.is_deleting:
                 count[group] += 1
@@ -212,7 +212,7 @@ class View:
 
     def refresh(self) -> None:
         """Brings what sources count on nodes up to date."""
-        for name in (name for source in self.sources.all for name in source.refresh()):
+        for name in self.sources.refresh():
             node = self.nodes.get(Key("", name))
             if node is not None and name in self.snapshot.nodes.row_of:
                 self.snapshot.add_node(self.read_node(node))

@@ -9,7 +9,7 @@ gated. One that stood and lost pods is repaired with what exists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 
@@ -64,6 +64,8 @@ class GangState(msgspec.Struct):
 
     name: str
     podgang: PodGang
+    minima: dict[str, int] = msgspec.field(default_factory=dict)
+    """How many pods of each group are enough."""
     group_of: dict[Key, str] = msgspec.field(default_factory=dict)
     """Group of every pod the gang refers to; a reference that appears twice is a fault."""
     fault: str = ""
@@ -83,6 +85,9 @@ class GangState(msgspec.Struct):
     score: float | None = None
     verdict: Verdict | None = None
     life: Life = msgspec.field(default_factory=Life)
+
+    def __post_init__(self) -> None:
+        self.minima = _minima(self.podgang.spec)
 
     @property
     def uid(self) -> str:
@@ -104,17 +109,13 @@ class GangState(msgspec.Struct):
         return self.fault
 
     @property
-    def minima(self) -> Iterator[tuple[str, int]]:
-        return ((group.name, max(0, group.min_replicas)) for group in self.podgang.spec.podgroups)
-
-    @property
     def has_floor(self) -> bool:
         """Whether it has a minimum at all; without one it is placed as far as there is room."""
-        return any(minimum for _, minimum in self.minima)
+        return any(self.minima.values())
 
     def has_minimum(self, standing: Mapping[str, int]) -> bool:
         """Whether every group has its minimum, given pods on nodes by group; without pods there is no standing."""
-        return any(standing.values()) and all(standing[name] >= minimum for name, minimum in self.minima)
+        return any(standing.values()) and all(standing[name] >= minimum for name, minimum in self.minima.items())
 
     # What it is told
 
@@ -163,7 +164,12 @@ class GangState(msgspec.Struct):
         """Takes a new version of the object over."""
         if podgang.spec != self.podgang.spec or not self.group_of:
             self.group_of, self.fault = references(podgang.spec)
+            self.minima = _minima(podgang.spec)
         self.podgang = podgang
+
+
+def _minima(spec: PodGangSpec) -> dict[str, int]:
+    return {group.name: max(0, group.min_replicas) for group in spec.podgroups}
 
 
 def references(spec: PodGangSpec) -> tuple[dict[Key, str], str]:

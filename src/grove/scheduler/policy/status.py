@@ -45,7 +45,7 @@ def wanted_status(
     elif gang.stood and any(standing.values()):
         lost = [
             Reason(kinds.GROUP_ROOM, name, {"room": standing[name], "pods": minimum})
-            for name, minimum in gang.minima
+            for name, minimum in gang.minima.items()
             if standing[name] < minimum
         ]
         why = (verdict.why,) if verdict is not None and verdict.reason in NO_PLACE else ()
@@ -59,7 +59,7 @@ def wanted_status(
         )  # fmt: skip
     phase = PENDING
     if stands:
-        unready = [name for name, minimum in gang.minima if ready[name] < minimum]
+        unready = [name for name, minimum in gang.minima.items() if ready[name] < minimum]
         phase = STARTING if unready else RUNNING
         conditions = with_condition(
             conditions, words.READY, words.FALSE if unready else words.TRUE,
