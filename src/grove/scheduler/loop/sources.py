@@ -236,7 +236,8 @@ class Sources:
 
 def depends_on_objects(pod: Pod, facts: PodFacts) -> bool:
     """Whether what a pod asks for depends on objects beside it: on volumes, or devices."""
-    return bool(facts.shape.volumes or facts.shape.blocked or pod.spec.resource_claims or claim_names(pod))
+    own = facts.shape.volumes or facts.shape.blocked or pod.spec.resource_claims
+    return bool(own or (pod.spec.volumes and claim_names(pod)))
 
 
 def _instead(pod: PodFacts, counted: Requests, needs: Needs) -> PodFacts:

@@ -113,6 +113,10 @@ class QueueTree:
     def roots(self) -> list[str]:
         return self.children.get("", [])
 
+    def all_leaves(self) -> set[str]:
+        """Leaves whose way up ends in a root."""
+        return {leaf for root in self.roots() for leaf in self.leaves.get(root, ())}
+
     def walk(self) -> Iterator[tuple[Queue, int]]:
         """Every queue with its depth, parents first, by name; those that are cut off come last."""
 

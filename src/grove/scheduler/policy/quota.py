@@ -110,7 +110,7 @@ class Quota(Policy):
         rows = ((at, THOUSANDTHS.get(name, 0)) for at, name in enumerate(snapshot.resources))
         if ways := [snapshot.allocatable[at] * of for at, of in rows if of]:
             found[CARDS] = int(np.maximum.reduce(ways).sum())
-        for leaf in {leaf for root in self.tree.roots() for leaf in self.tree.leaves.get(root, ())}:
+        for leaf in self.tree.all_leaves():
             for name, amount in self.reading(snapshot).get(leaf).items():
                 used[name] = used.get(name, 0) - amount
         return {name: max(0, amount - max(0, used.get(name, 0))) for name, amount in found.items()}
@@ -120,7 +120,7 @@ class Quota(Policy):
         if self._shares is None:
             usage = self.reading(snapshot)
             wanted: dict[str, Amounts] = {}
-            for leaf in {leaf for root in self.tree.roots() for leaf in self.tree.leaves.get(root, ())}:
+            for leaf in self.tree.all_leaves():
                 wanted[leaf] = _sum(usage.get(leaf), self.waiting.get(leaf, NOTHING))
             self._shares = self.tree.shares(wanted, self.total(snapshot))
         return self._shares

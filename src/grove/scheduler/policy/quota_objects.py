@@ -5,7 +5,6 @@ Nothing raises: an object that cannot be understood becomes a queue with a fault
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
@@ -173,26 +172,17 @@ def _age(obj: ElasticQuota | kai.Queue) -> tuple[float, str, str]:
 
 
 def _json(text: str, read: _Reading) -> dict[str, object]:
-    if not text:
-        return {}
     try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        return msgspec.json.decode(text, type=dict[str, object]) if text else {}
+    except msgspec.MsgspecError:
         read.wrong(f"{text!r} is not a JSON object of resources")
         return {}
-    return found
 
 
 def _names(text: str, read: _Reading) -> list[str]:
-    if not text:
-        return []
     try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, list):
+        found = msgspec.json.decode(text, type=list[object]) if text else []
+    except msgspec.MsgspecError:
         read.wrong(f"namespaces: {text!r} is not a JSON list")
         return []
     return [one for one in found if isinstance(one, str)]
