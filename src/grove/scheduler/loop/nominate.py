@@ -30,6 +30,7 @@ from grove.scheduler.loop import metrics
 from grove.scheduler.loop.decisions import Decider, shared_claims_of
 from grove.scheduler.loop.evictions import Evictions
 from grove.scheduler.loop.report import Reporter
+from grove.scheduler.loop.trees import Unit
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.answers import Budget, Placement
@@ -53,10 +54,7 @@ log = structlog.get_logger(__name__)
 class Nomination(msgspec.Struct):
     """A place that is reserved for a unit and still occupied: by its victims, and by pods that were leaving anyway."""
 
-    unit: str
-    gang: GangState | None
-    """The gang itself, if it is for one: by the time the victims are gone another may have its name."""
-    tree: Gang
+    unit: Unit
     placement: Placement
     victims: frozenset[str]
     deadline_s: float
@@ -64,7 +62,7 @@ class Nomination(msgspec.Struct):
 
     @property
     def pods(self) -> tuple[PodFacts, ...]:
-        return self.placement.pods[: self.placement.core]
+        return self.unit.to_bind(self.placement)
 
 
 class Nominations:
@@ -112,44 +110,40 @@ class Nominations:
             self._evictions.evict_gang(gang, pods, marked.message, lambda: time() < until_s)
 
     async def try_preempt(
-        self, unit: str, tree: Gang, gang: GangState | None, budget: Budget, deadline_s: float,
-        closed: Collection[str], still_waits: Callable[[], bool],
-    ) -> bool:  # fmt: skip
+        self, unit: Unit, budget: Budget, deadline_s: float, closed: Collection[str], still_waits: Callable[[], bool]
+    ) -> bool:
         """Looks for victims; True if there are some and the unit now has a place reserved.
 
         Nodes in `closed` are held for others, who come before this unit.
         """
-        if not self._view.snapshot.seams.may_put_out_someone(tree, self._view.running.lowest_priority()):
+        if not self._view.snapshot.seams.may_put_out_someone(unit.tree, self._view.running.lowest_priority()):
             return False
-        base = gang.base if gang is not None else ""
-        below = None if self._view.snapshot.seams.reclaims else tree.priority
+        base = unit.gang.base if unit.gang is not None else ""
+        below = None if self._view.snapshot.seams.reclaims else unit.tree.priority
         running = [one for one in running_units(self._view, below) if one.name != base]  # nobody evicts its own base
-        attempts = Attempts(tree, MOST_APART)
+        attempts = Attempts(unit.tree, MOST_APART)
         for apart in attempts:
             asides = self._decider.asides
             decision, answer = await self._victims(apart, running, budget, closed)
             if answer is None:
                 continue
             if not isinstance(answer, Victims):
-                log.debug(
-                    "nobody to preempt",
-                    unit=unit,
-                    decision=decision,
-                    reason=answer.reason,
-                    message=self._reporter.say(answer.why),
-                )
+                log.debug("nobody to preempt", unit=unit.name, decision=decision, reason=answer.reason,
+                          message=self._reporter.say(answer.why))  # fmt: skip
                 if answer.reason == FITS or self._is_unsettled(below, running):
-                    self._unsettled.add(unit)
+                    self._unsettled.add(unit.name)
                 continue
             if asides != self._decider.asides and not (still_waits() and self._is_still_possible(answer, running)):
-                self._unsettled.add(unit)
+                self._unsettled.add(unit.name)
                 return False
             going = [*answer.pods, *self._view.snapshot.terminating()]
-            refused = self._view.take(answer.placement.pods[: answer.placement.core], going)
+            refused = self._view.take(unit.to_bind(answer.placement), going)
             if refused is None:
-                self._nominate(unit, tree, gang, answer, decision, deadline_s)
+                self._nominate(unit, answer, decision, deadline_s)
                 return True
-            log.info("no victims named, the place cannot be kept", unit=unit, node=refused.node, reason=refused.why)
+            log.info(
+                "no victims named, the place cannot be kept", unit=unit.name, node=refused.node, reason=refused.why
+            )
             attempts.note_refused(refused)
         return False
 
@@ -190,16 +184,13 @@ class Nominations:
                 return False
         return all(pod.node in view.snapshot.nodes.row_of for pod in answer.placement.pods)
 
-    def _nominate(
-        self, unit: str, tree: Gang, gang: GangState | None, answer: Victims, decision: str, deadline_s: float
-    ) -> None:
+    def _nominate(self, unit: Unit, answer: Victims, decision: str, deadline_s: float) -> None:
         nodes = {pod.node for pod in answer.placement.pods}
         snapshot = self._view.snapshot
         # Who is on his way out elsewhere counts too, where a policy goes by what its accounts have.
         leaving = {pod.uid for pod in snapshot.terminating() if pod.node in nodes or snapshot.seams.charges(pod)}
         victims = frozenset(leaving.union(pod.uid for pod in answer.pods))
-        found = Nomination(unit, gang, tree, answer.placement, victims, deadline_s, decision)
-        self._open[unit] = found
+        found = self._open[unit.name] = Nomination(unit, answer.placement, victims, deadline_s, decision)
         self._view.reserve(found.pods)
         whole = set(answer.gangs)
         alone = sorted(f"{pod.namespace}/{pod.name}" for pod in answer.pods if pod.gang not in whole)
@@ -207,28 +198,32 @@ class Nominations:
                  "taken": "back" if answer.reclaimed else ""}  # fmt: skip
         kind = kinds.PREEMPTING if answer.pods else kinds.KEPT_PLACE
         why = Reason(kind, numbers={"pods": len(answer.pods)}, names={k: v for k, v in about.items() if v})
-        log.info("preempting", unit=unit, decision=decision, version=answer.version, victims=len(answer.pods),
+        log.info("preempting", unit=unit.name, decision=decision, version=answer.version, victims=len(answer.pods),
                  gangs=answer.gangs, budgets_broken=answer.budgets_broken)  # fmt: skip
-        if gang is not None:
+        if (gang := unit.gang) is not None:
             gang.tell(Nominated(why))
             self._reporter.report(gang, Verdict(False, PREEMPTING, why))
             if answer.pods:
                 self._reporter.tell(gang, EventReason.GANG_PREEMPTING, why)
+
+        def still_wanted() -> bool:
+            return self._open.get(unit.name) is found
+
         by_gang: dict[str, list[PodFacts]] = {}
         for pod in answer.pods:
             if pod.gang in whole:
                 by_gang.setdefault(pod.gang, []).append(pod)
             else:
-                self._evictions.evict_alone(pod, lambda: self._open.get(unit) is found)
-        because = f"evicted for {unit}, which has priority {tree.priority}"
+                self._evictions.evict_alone(pod, still_wanted)
+        because = f"evicted for {unit.name}, which has priority {unit.tree.priority}"
         if answer.reclaimed:
-            because = f"evicted for {unit}, whose queue takes back its share"
+            because = f"evicted for {unit.name}, whose queue takes back its share"
         for name, pods in sorted(by_gang.items()):
             victim = self._view.gangs.get(name)
             if victim is not None:
                 metrics.PREEMPTED.inc()
                 self._reporter.warn(victim, EventReason.GANG_PREEMPTED, because)
-                self._evictions.evict_gang(victim, pods, because, lambda: self._open.get(unit) is found)
+                self._evictions.evict_gang(victim, pods, because, still_wanted)
 
     def advance(self, start: Callable[[Nomination], None], now_s: float) -> None:
         """Starts whoever's victims are gone; lets go of places that cannot be had any more."""
@@ -251,12 +246,12 @@ class Nominations:
             return
         for pod in one.pods:
             self._view.release(pod.uid)
-        if one.gang is not None and one.gang.phase is Phase.NOMINATED:
-            one.gang.tell(NominationDropped())
+        if (gang := one.unit.gang) is not None and gang.phase is Phase.NOMINATED:
+            gang.tell(NominationDropped())
 
     def _is_wanted(self, one: Nomination) -> bool:
         """Whether the gang and all pods it was made for still exist and wait."""
-        gang = one.gang
+        gang = one.unit.gang
         if gang is not None and not (self._view.is_current(gang) and gang.phase is Phase.NOMINATED):
             return False
         for pod in one.pods:

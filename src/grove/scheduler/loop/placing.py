@@ -25,7 +25,7 @@ from grove.scheduler.loop.decisions import Decider, Sharing
 from grove.scheduler.loop.holding import Holding, kept_out_by
 from grove.scheduler.loop.nominate import Nomination, Nominations
 from grove.scheduler.loop.report import Reporter
-from grove.scheduler.loop.trees import order_of, tree_of
+from grove.scheduler.loop.trees import Unit, order_of, tree_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.answers import Budget, NoFit, Placement
@@ -58,20 +58,6 @@ TWO_EVENTS = 4
 """Gangs of fewer pods are told of their domain by GangScheduled alone: two writes a pod, all told, are enough."""
 
 log = structlog.get_logger(__name__)
-
-
-class Unit(msgspec.Struct, frozen=True):
-    """What is decided about in one step: a gang (with its state) or a single pod."""
-
-    name: str
-    tree: Gang
-    order: Order
-    state: GangState | None = None
-
-    def to_bind(self, placement: Placement) -> tuple[PodFacts, ...]:
-        """Minima go alone, so that other gangs' minima come before this one's surplus."""
-        is_floor = self.order.stage is not Stage.SURPLUS and self.state is not None
-        return placement.pods[: placement.core] if is_floor else placement.pods
 
 
 class Placing:
@@ -138,7 +124,7 @@ class Placing:
 
     def _still_waits(self, unit: Unit) -> bool:
         """Whether a unit and all its pods are what they were when it was looked at."""
-        view, gang, waiting = self._view, unit.state, self._queue.get(unit.name)
+        view, gang, waiting = self._view, unit.gang, self._queue.get(unit.name)
         if waiting is None or waiting.order != unit.order:
             return False
         if gang is not None and not (view.is_current(gang) and gang.life.is_open):
@@ -171,13 +157,13 @@ class Placing:
         pods = unit.to_bind(placement)
         if not pods:
             self._park(unit, now)
-            if unit.state is not None and placement.unplaced:
-                self._leave_over(unit.state, surplus_reason(self._view.snapshot, unit.tree, placement.unplaced[0]))
+            if unit.gang is not None and placement.unplaced:
+                self._leave_over(unit.gang, surplus_reason(self._view.snapshot, unit.tree, placement.unplaced[0]))
             return ()
         self._queue.withdraw(unit.name)
         self._relief.forget(unit.name)
         self._commit(unit, placement, pods, decision)
-        if unit.state is None or not is_floor:
+        if unit.gang is None or not is_floor:
             return ()
         scaled = sorted(self._view.scaled_of.get(unit.name, ()))
         if len(placement.pods) + len(placement.unplaced) <= placement.core:
@@ -187,7 +173,7 @@ class Placing:
 
     def _commit(self, unit: Unit, placement: Placement, pods: tuple[PodFacts, ...], decision: str) -> None:
         now = asyncio.get_running_loop().time()
-        gang = unit.state
+        gang = unit.gang
         self._view.reserve(pods)
         self._holding.note_room_taken(unit.order, pods)
         deadline = now + self._holding.timeout_s(gang)
@@ -220,7 +206,7 @@ class Placing:
 
     async def _refuse(self, unit: Unit, answer: NoFit, decision: str, closed: Mapping[str, Hold]) -> None:
         now = asyncio.get_running_loop().time()
-        gang = unit.state
+        gang = unit.gang
         is_floor = unit.order.stage is not Stage.SURPLUS
         asides = self._decider.asides
         log.info("no place", unit=unit.name, decision=decision, version=answer.version, reason=answer.reason,
@@ -228,7 +214,7 @@ class Placing:
         if is_floor and self._config.preemption.enabled:
             deadline_s = now + self._holding.timeout_s(gang)
             waits = partial(self._still_waits, unit)
-            if await self._nominations.try_preempt(unit.name, unit.tree, gang, self._budget, deadline_s, closed, waits):
+            if await self._nominations.try_preempt(unit, self._budget, deadline_s, closed, waits):
                 self._queue.withdraw(unit.name)
                 return
         self._park(unit, now)
@@ -300,7 +286,7 @@ class Placing:
 
     def start_nominated(self, one: Nomination) -> None:
         """The victims are gone: what was reserved is bound."""
-        unit = Unit(one.unit, one.tree, order_of(self._view, one.unit), one.gang)
-        if one.gang is not None:
-            one.gang.judge(Verdict(False, BINDING, Reason(kinds.PLACE_FREE), brief=True))
-        self._commit(unit, one.placement, one.pods if one.gang is not None else one.placement.pods, one.decision)
+        unit = msgspec.structs.replace(one.unit, order=order_of(self._view, one.unit.name))
+        if unit.gang is not None:
+            unit.gang.judge(Verdict(False, BINDING, Reason(kinds.PLACE_FREE), brief=True))
+        self._commit(unit, one.placement, one.pods, one.decision)

@@ -10,6 +10,7 @@ from grove.api import labels
 from grove.api.meta import Key
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.view import View
+from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.model.gang import BadGang, Gang, Pin, Strategy, build_gang
 from grove.scheduler.model.network import ZONES, InvalidLinks, Neighbourhood, Wishes, links_of, wishing, zone_wishes
@@ -17,6 +18,21 @@ from grove.scheduler.model.seams import Applicant
 from grove.scheduler.policy.gangs import GangState, floor_of
 from grove.scheduler.policy.queue import Order, Stage
 from grove.scheduler.policy.status import former_place
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """What is decided about in one step: a gang (with its state) or a single pod."""
+
+    name: str
+    tree: Gang
+    order: Order
+    gang: GangState | None = None
+    """The gang itself, if it is one: by the time something was done for it another may have its name."""
+
+    def to_bind(self, placement: Placement) -> tuple[PodFacts, ...]:
+        """Minima go alone, so that other gangs' minima come before this one's surplus."""
+        is_floor = self.order.stage is not Stage.SURPLUS and self.gang is not None
+        return placement.pods[: placement.core] if is_floor else placement.pods
 
 
 def order_of(view: View, name: str) -> Order:
