@@ -10,6 +10,7 @@ import pytest
 
 from grove.api.core import Pod
 from grove.scheduler.loop.sources import DaemonPods
+from grove.scheduler.policy.changes import Changes
 
 
 class OnePodCache:
@@ -31,27 +32,26 @@ def pod(owner: str = "DaemonSet", node: str = "n1", cpu: str = "500m", phase: st
 @pytest.mark.parametrize(
     ("changes", "kept", "went"),
     [
-        pytest.param([pod()], {"n1": {"cpu": 500, "pods": 1}}, 0, id="of a DaemonSet"),
-        pytest.param([pod("Node")], {"n1": {"cpu": 500, "pods": 1}}, 0, id="static"),
-        pytest.param([pod("ReplicaSet")], {}, 0, id="of anybody else"),
-        pytest.param([pod("")], {}, 0, id="of nobody"),
-        pytest.param([pod(node="")], {}, 0, id="not on a node yet"),
-        pytest.param([pod(), pod(cpu="200m")], {"n1": {"cpu": 200, "pods": 1}}, 1, id="made smaller"),
-        pytest.param([pod(), pod()], {"n1": {"cpu": 500, "pods": 1}}, 0, id="a heartbeat"),
-        pytest.param([pod(), pod(phase="Failed")], {}, 1, id="ended"),
-        pytest.param([pod(), None], {}, 1, id="gone"),
+        pytest.param([pod()], {"n1": {"cpu": 500, "pods": 1}}, False, id="of a DaemonSet"),
+        pytest.param([pod("Node")], {"n1": {"cpu": 500, "pods": 1}}, False, id="static"),
+        pytest.param([pod("ReplicaSet")], {}, False, id="of anybody else"),
+        pytest.param([pod("")], {}, False, id="of nobody"),
+        pytest.param([pod(node="")], {}, False, id="not on a node yet"),
+        pytest.param([pod(), pod(cpu="200m")], {"n1": {"cpu": 200, "pods": 1}}, True, id="made smaller"),
+        pytest.param([pod(), pod()], {"n1": {"cpu": 500, "pods": 1}}, False, id="a heartbeat"),
+        pytest.param([pod(), pod(phase="Failed")], {}, True, id="ended"),
+        pytest.param([pod(), None], {}, True, id="gone"),
     ],
 )
 def test_what_daemons_keep_of_their_nodes(
-    changes: list[Pod | None], kept: dict[str, dict[str, int]], went: int
+    changes: list[Pod | None], kept: dict[str, dict[str, int]], went: bool
 ) -> None:
-    cache, heard = OnePodCache(), []
-    view = SimpleNamespace(cache=cache, help_anybody=lambda: heard.append(True))
-    daemons = DaemonPods(view)  # type: ignore[arg-type]
+    cache, heard = OnePodCache(), Changes(lambda: None)
+    daemons = DaemonPods(SimpleNamespace(cache=cache, changes=heard))  # type: ignore[arg-type]
     daemons.follow()
     old = None
     for new in changes:
         cache.tell(old, new)
         old = new
     assert {node: dict(amounts) for node, amounts in daemons.kept().items()} == kept
-    assert len(heard) == went
+    assert heard.take_daemons_went() is went

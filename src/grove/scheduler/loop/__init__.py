@@ -8,8 +8,8 @@ decisions                               the core is asked, in place or in a thre
 bind, nominate, evictions               placements are bound, or taken back; victims are chosen; pods that have to go
 holding                                 room is kept for who waits
 report, metrics                         what became of gangs: status, conditions, events, numbers
-sources                                 the sources behind the seam together, and the shape the scheduler's own have:
-  storage, claims, minors, reservations   volumes, claimed devices, Koordinator's devices and reservations
+sources                                 the sources behind the seam together, what daemons keep, and the shape of those
+  storage, claims, minors, reservations   that follow volumes, claimed devices, Koordinator's devices and reservations
   preparing, reserving                    what is written for them: into claims before a bind, to reservations
 quotas                                  ElasticQuotas and KAI's queues
 asked                                   what `explain` and `queue` ask, without deciding anything

@@ -294,7 +294,7 @@ class Cycle:
         """Wakes whom it helps that room came, or that pods did which they look at."""
         self._view.refresh()  # what units that went had is free
         roomier = self._view.changes.take_relief()
-        if roomier is None:
+        if self._view.changes.take_daemons_went() or roomier is None:
             self._holding.reconsider()
         self._relief.wake_helped(roomier, now_s)
         if self._view.changes.take_moved():

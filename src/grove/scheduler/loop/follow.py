@@ -193,7 +193,10 @@ class Follower:
         owners = {key: self._view.gang_of.setdefault(key, gang.name) for key in gang.group_of}
         mine = [key for key, owner in owners.items() if owner == gang.name]
         gang.refer(set(mine), {key: owner for key, owner in owners.items() if owner != gang.name})
-        (self._rivals.add if gang.claimed else self._rivals.discard)(gang.name)
+        if gang.claimed:
+            self._rivals.add(gang.name)
+        else:
+            self._rivals.discard(gang.name)
         for key in mine:
             pod = self._view.pods.get(key)
             if pod is not None:

@@ -67,8 +67,9 @@ class Holding:
         self._overtaken: list[Waiting] = []
         """Those for whom nodes are to be held at once."""
         self._looked_at: tuple[int, int] | None = None
-        """The versions of queue and nodes at the last look at all that wait, which need not be repeated until then:"""
+        """Versions of queue and nodes at the last look at all that wait; it is repeated when one of them changed."""
         self._next_look_s: float | None = None
+        """When it is to be repeated in any case."""
 
     def timeout_s(self, gang: GangState | None) -> float:
         """How long an attempt may take: what the gang says, or the default."""

@@ -94,7 +94,7 @@ class DaemonPods(NodeSource):
             left = self._used[node] = self._used[node] - Counter(dict(requests))
             if not left:
                 del self._used[node]
-            self._view.help_anybody()
+            self._view.changes.daemons_went = True
 
 
 def _daemon_use(pod: Pod | None) -> tuple[str, Requests] | None:

@@ -27,6 +27,8 @@ class Changes:
         """Nodes that may hold more than before."""
         self.wide_relief = False
         """Something changed that may help anybody: a topology, a volume, a namespace's labels."""
+        self.daemons_went = False
+        """What daemons used for good is free: for whom no node was worth holding one may be now."""
         self.sees_pods = False
         """Whether some waiting pod's place depends on other pods, so that any of them coming or going may help."""
         self.pods_moved = False
@@ -74,6 +76,10 @@ class Changes:
     def has_relief(self) -> bool:
         """Whether anything came that may help units that wait."""
         return bool(self.relief) or self.wide_relief or self.pods_moved
+
+    def take_daemons_went(self) -> bool:
+        found, self.daemons_went = self.daemons_went, False
+        return found
 
     def take_moved(self) -> bool:
         found, self.pods_moved = self.pods_moved, False
