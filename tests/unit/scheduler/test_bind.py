@@ -108,6 +108,22 @@ def test_trouble_is_waited_out_until_the_deadline_and_no_longer() -> None:
     assert 7 < took <= 10
 
 
+@pytest.mark.parametrize(
+    ("truth", "fate"),
+    [
+        pytest.param(stored("n1"), Fate.BOUND, id="it happened"),
+        pytest.param(stored(), Fate.LATE, id="it did not"),
+        pytest.param(Forbidden("no"), Fate.LATE, id="nobody may know"),
+    ],
+)
+def test_what_may_have_happened_at_the_deadline_is_found_out(truth: Any, fate: Fate) -> None:
+    """Its room would be given away otherwise, and the pod be there all the same when the cluster can be seen again."""
+    silence = [ConnectionLost("") for _ in range(20)]
+    bound, _, took = run(outcome([ConnectionLost("")], [*silence, truth], deadline_s=10.0))
+    assert bound.fate is fate
+    assert took > 10
+
+
 def test_a_node_that_was_filled_meanwhile_is_not_asked_for() -> None:
     bound, sent, _ = run(outcome([None], [], fits=False))
     assert (bound.fate, sent) == (Fate.STALE, 0)

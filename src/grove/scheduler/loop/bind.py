@@ -46,6 +46,7 @@ from grove.scheduler.policy.gangs import BIND_FAILED, GANG_TIMEOUT, GangState, V
 from grove.scheduler.policy.life import AttemptBegan, AttemptEnded, HalfBound, Phase
 
 BIND_RETRY_S, MAX_BIND_RETRY_S = 0.05, 2.0
+PASSING = (ConnectionLost, Unavailable, TooManyRequests)
 GIVEN_UP = "another pod of the gang was refused, or the gang is gone"
 
 log = structlog.get_logger(__name__)
@@ -123,39 +124,62 @@ class Binder:
         for preparing in self._prepare(pod, deadline_s):
             if trouble := await _unless(attempt.given_up, preparing):
                 return Bound(pod, Fate.STALE, trouble)
-        while True:
+        may_be_bound = False
+        end: Bound | None = None
+        while end is None:
             async with self._turns:
                 if attempt.given_up.is_set():
-                    return Bound(pod, Fate.LATE, GIVEN_UP)
+                    end = Bound(pod, Fate.LATE, GIVEN_UP)
+                    break
                 if not self._fits(pod):
-                    return Bound(pod, Fate.STALE, f"node {pod.node} is gone or was filled by others")
+                    end = Bound(pod, Fate.STALE, f"node {pod.node} is gone or was filled by others")
+                    break
                 try:
                     await self._client.bind(pod.namespace, pod.name, pod.node, uid=pod.uid)
                     return Bound(pod, Fate.BOUND)
                 except NotFound:
                     return Bound(pod, Fate.GONE)
-                except (Conflict, ConnectionLost, Unavailable, TooManyRequests) as err:
+                except (Conflict, *PASSING) as err:
                     trouble = str(err)
+                    pause_s = max(pause_s, getattr(err, "retry_after_s", None) or 0.0)
                     if not isinstance(err, TooManyRequests):
-                        known = await self._look(pod)
+                        try:
+                            known = await self._look(pod)
+                            may_be_bound = False
+                        except PASSING:
+                            known, may_be_bound = None, True
                         if known is not None:
                             return known
-                    pause_s = max(pause_s, getattr(err, "retry_after_s", None) or 0.0)
                 except ApiError as err:
                     return Bound(pod, Fate.REFUSED, str(err))
             if loop.time() + pause_s > deadline_s:
-                return Bound(pod, Fate.LATE, trouble)
-            await asyncio.sleep(pause_s)
-            pause_s = min(MAX_BIND_RETRY_S, pause_s * 2)
+                end = Bound(pod, Fate.LATE, trouble)
+            else:
+                await asyncio.sleep(pause_s)
+                pause_s = min(MAX_BIND_RETRY_S, pause_s * 2)
+        return (await self._found_out(pod) if may_be_bound else None) or end
+
+    async def _found_out(self, pod: PodFacts) -> Bound | None:
+        """The truth about a pod that may be bound, however long nobody answers: until then its room is not free."""
+        while True:
+            try:
+                return await self._look(pod)
+            except PASSING:
+                await asyncio.sleep(MAX_BIND_RETRY_S)
 
     async def _look(self, pod: PodFacts) -> Bound | None:
-        """The truth about a pod whose bind was not simply answered; None when it is still to be bound."""
+        """The truth about a pod whose bind was not simply answered; None when it is still to be bound.
+
+        Trouble that passes rises.
+        """
         try:
             now = await self._client.get(Pod, pod.name, pod.namespace)
         except NotFound:
             return Bound(pod, Fate.GONE)
+        except PASSING:
+            raise
         except KubeError:
-            return None  # whatever it is, it must not end the binding of the others
+            return None  # it is not for us to know, and must not end the binding of the others
         if now.metadata.uid != pod.uid:
             return Bound(pod, Fate.GONE)
         if now.spec.node_name:
