@@ -7,10 +7,12 @@ is short of, on nodes that it could use. From then on, what becomes free is kept
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import msgspec
+import numpy as np
 import structlog
 
 from grove.api import conditions as words
@@ -99,13 +101,13 @@ class Holding:
 
     def note_room_taken(self, order: Order, pods: Iterable[PodFacts]) -> None:
         """A unit got a place: whoever waits before it and could have used that room is overtaken by so much."""
-        pods = tuple(pods)
+        taken: Counter[tuple[Shape, str]] = Counter((pod.shape, pod.node) for pod in pods)
         for waiting in self._elders:
             name = waiting.order.name
             want = self._wants.get(name)
             if want is None or waiting.order >= order or self._is_settled(name) or self._queue.get(name) is not waiting:
                 continue
-            waiting.overtaken += sum(self._loss(want, pod) for pod in pods)
+            waiting.overtaken += self._loss(want, taken)
             if waiting.overtaken >= want.amount and waiting not in self._overtaken:
                 self._overtaken.append(waiting)
 
@@ -135,12 +137,13 @@ class Holding:
             if gang is not None and not self._is_settled(gang.name) and self._queue.get(gang.name) is waiting:
                 await self._hold_for(gang, waiting, overtaken=True)
 
-    def _loss(self, want: Want, pod: PodFacts) -> int:
-        amount = sum(amount for name, amount in pod.shape.requests if name == want.resource)
-        row = self._view.snapshot.nodes.row_of.get(pod.node)
-        if not amount or row is None:
-            return 0
-        return amount if any(allowed_mask(self._view.snapshot, shape)[row] for shape in want.shapes) else 0
+    def _loss(self, want: Want, taken: Mapping[tuple[Shape, str], int]) -> int:
+        """How much of what is wanted went, with pods of these shapes on these nodes, where it could have been used."""
+        snapshot = self._view.snapshot
+        usable = np.logical_or.reduce([allowed_mask(snapshot, shape) for shape in want.shapes])
+        amounts = {shape: dict(shape.requests).get(want.resource, 0) for shape, _ in taken}
+        found = ((snapshot.nodes.row_of.get(node), amounts[shape] * count) for (shape, node), count in taken.items())
+        return sum(amount for row, amount in found if row is not None and usable[row])
 
     async def look_after_waiting(self, now_s: float) -> float | None:
         """Holds nodes for gangs that waited long; those past their timeout start another round. When to look again."""
