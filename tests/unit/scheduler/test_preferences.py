@@ -49,6 +49,21 @@ def test_a_preferred_rack_is_left_only_when_it_is_too_small():
     assert racks_of(snap(racks({"a": 3, "b": 2, "c": 1})), gang(group("g", 4, 8), preferred=RACK)) == {"a", "c"}
 
 
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param(gang(group("g", 2, 8), preferred="no/such"), id="by the gang"),
+        pytest.param(gang(group("g", 2, 8, preferred="no/such"), required=RACK), id="by a group in a rack"),
+        pytest.param(gang(branch("b", group("g", 2, 8), preferred="no/such"), preferred=RACK), id="by a branch"),
+    ],
+)
+def test_a_preferred_level_that_no_node_has_keeps_nobody_out(wanted):
+    answer = place(snap(racks({"a": 2, "b": 2})), wanted)
+    assert isinstance(answer, Placement)
+    assert len({p.node.split("-")[0] for p in answer.pods}) == 1
+    assert answer.score == 1.0
+
+
 def test_an_unconstrained_gang_stays_together():
     assert len(racks_of(snap(racks({"a": 3, "b": 3})), gang(group("g", 2, 8), group("h", 1, 4)))) == 1
 

@@ -89,8 +89,12 @@ class Gang:
 
     def keys(self) -> set[str]:
         """Level keys the gang speaks of."""
+        return self.required_keys() | {part.preferred for part in _parts(self.root) if part.preferred}
+
+    def required_keys(self) -> set[str]:
+        """Level keys without which the gang has no place."""
         pin = {self.pinned_domain.key} if self.pinned_domain else set()
-        return {key for part in _parts(self.root) for key in (part.required, part.preferred) if key} | pin
+        return {part.required for part in _parts(self.root) if part.required} | pin
 
     def is_settled(self) -> bool:
         """Whether the minimum of every group runs already, so that only surplus pods are left."""

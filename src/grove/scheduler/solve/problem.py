@@ -221,15 +221,15 @@ def state_problem(
     snapshot: Snapshot, gang: Gang, closed: Collection[str] = (), free: Ints | None = None, cost: Ints | None = None
 ) -> Problem | NoFit:
     """The problem, or the answer if it is one at a glance. `free` and `cost` replace the snapshot's, for what-ifs."""
-    keys = gang.keys()
     for group in gang.groups():
         if group.missing:
             numbers = {"minimum": group.minimum, "pods": len(group.pods) + len(group.bound)}
             return NoFit(gang.name, Reason(MISSING_PODS, group.name, numbers), True, version=snapshot.version)
-    tree = snapshot.tree(keys, gang.topology)
-    for key in sorted(keys):
-        if key != HOSTNAME and not (snapshot.nodes.column(key).ids[: snapshot.nodes.rows] >= 0).any():
-            return NoFit(gang.name, Reason(UNKNOWN_LEVEL, key), True, version=snapshot.version)
+    keys = gang.keys()
+    unknown = {key for key in keys if key != HOSTNAME and not _is_carried(snapshot, key)}
+    if missing := unknown & gang.required_keys():
+        return NoFit(gang.name, Reason(UNKNOWN_LEVEL, min(missing)), True, version=snapshot.version)
+    tree = snapshot.tree(keys - unknown, gang.topology)
     problem = Problem(snapshot, gang, tree)
     _add_groups(problem, closed, free, cost)
     groups = iter(range(len(problem.groups)))
@@ -241,6 +241,11 @@ def state_problem(
     if problem.size == 0 and problem.root.need > 0:
         return NoFit(gang.name, Reason(NO_NODE), True, version=snapshot.version)
     return problem
+
+
+def _is_carried(snapshot: Snapshot, key: str) -> bool:
+    """Whether any node has this label."""
+    return bool((snapshot.nodes.column(key).ids[: snapshot.nodes.rows] >= 0).any())
 
 
 def _add_groups(problem: Problem, closed: Collection[str], free: Ints | None, cost: Ints | None) -> None:
@@ -329,6 +334,8 @@ def _part(
     tree = problem.tree
     stated = tree.find_level(part.required) if part.required else None
     prefer = tree.find_level(part.preferred) if part.preferred else None
+    if prefer is not None and tree.runs[prefer][0].size == 0:
+        prefer = None  # no node carries the label: nowhere is closer together than anywhere else
     level = -1 if stated is None or stated <= above else stated
     inner = max(level, above)
     children: list[Part] = []
