@@ -204,6 +204,48 @@ def medium_case(seed: int, nested: bool) -> tuple[list[NodeFacts], list[PodFacts
     return nodes, running, Gang("default/gang", root)
 
 
+def mixed_case(seed: int) -> tuple[list[NodeFacts], list[PodFacts], Gang]:
+    """Unlike machines in domains of unlike sizes, for groups of several resources that prefer and require levels."""
+    rng = Random(seed)
+    nodes: list[NodeFacts] = []
+    for zone in range(rng.randint(1, 2)):
+        for block in range(rng.randint(1, 3)):
+            for rack in range(rng.randint(1, 3)):
+                places = {"zone": f"z{zone}", "block": f"b{block}", "rack": f"r{rack}"}
+                nodes += [_machine(rng, f"n{len(nodes) + i:02}", places) for i in range(rng.choice((1, 1, 2, 2, 3, 5)))]
+    running = [
+        used(one.name, rng.randint(0, one.allocatable.get(GPU, 0)), cpu=rng.choice((0, 6_000)))
+        for one in nodes
+        if rng.random() < 0.5
+    ]
+    groups = [_mixed_group(rng, f"g{n}") for n in range(rng.randint(2, 6))]
+    parts: list[Branch | PodGroup] = list(groups)
+    if rng.random() < 0.6:
+        split = rng.randint(1, len(groups))
+        inner = Branch("inner", tuple(groups[:split]), rng.choice(("", "", BLOCK, RACK)), rng.choice(("", BLOCK, RACK)))
+        parts = [inner, *groups[split:]]
+    root = Branch("gang", tuple(parts), rng.choice(("", "", ZONE, BLOCK)), rng.choice(("", ZONE, BLOCK, RACK)))
+    return nodes, running, Gang(f"default/mixed-{seed}", root)
+
+
+def _machine(rng: Random, name: str, places: dict[str, str]) -> NodeFacts:
+    extra = {NIC: rng.randint(1, 4)} if rng.random() < 0.3 else {}
+    pods, cpu = rng.choice((2, 4, 110)), rng.choice((8_000, 16_000, 32_000, 64_000))
+    return node(
+        name, rng.choice((0, 4, 8, 8)), cpu=cpu, pods=pods, labels={"pool": rng.choice("ab")}, extra=extra, **places
+    )
+
+
+def _mixed_group(rng: Random, name: str) -> PodGroup:
+    more = {"node_selector": (("pool", rng.choice("ab")),)} if rng.random() < 0.12 else {}
+    extra = {NIC: rng.randint(1, 2)} if rng.random() < 0.15 else {}
+    alike = shape(rng.choice((0, 0, 1, 1, 2, 4, 8)), cpu=rng.choice((500, 2_000, 7_000)), extra=extra, **more)
+    count = rng.choice((1, 1, 2, 3, 4, 6))
+    pods = tuple(pod(f"{name}-{i}", of=alike, group=name) for i in range(count))
+    required = rng.choice(("", "", "", "", BLOCK, RACK, HOST))
+    return PodGroup(name, count, pods, (), required, rng.choice(("", "", "", BLOCK, RACK, HOST)))
+
+
 def unending_case(seed: int) -> tuple[list[NodeFacts], Gang]:
     """Pods of several sizes in two resources that leave four percent free: seed 378 ends with the budget, unproven."""
     rng = Random(seed)

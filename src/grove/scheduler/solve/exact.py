@@ -42,8 +42,8 @@ def preferences_granted(state: State, preferring: Iterable[Part]) -> Found | Non
     granted: list[Part] = []
     best: Found | None = None
     for part in preferring:
-        below = (inner for inner in part.walk() if inner is not part)
-        if part.pinned_domains is not None or any(0 <= inner.required_level <= part.preferred_level for inner in below):
+        pinned = [inner for inner in part.walk() if inner.pinned_domains is not None]
+        if any(inner is part or inner.required_level <= part.preferred_level for inner in pinned):
             continue
         if any(
             part is inner and part.preferred_level <= outer.preferred_level
@@ -72,23 +72,24 @@ class _Exact:
         """Parts with a requirement, each with the index of the nearest one above it (-1: none)."""
         self._constraint_of: dict[int, int] = {}
         """Group to the index of the nearest constrained part above or at it."""
-        self._collect(root, -1)
+        self._collect(root, -1, level)
         self._pinned = any(part.pinned_domains is not None for part, _ in self._parts)
         self._levels = sorted({self._level_of(part) for part, _ in self._parts})
         self._bounds_of = BoundsOf(problem)
         self._candidates: dict[tuple[int, Slice], list[Slice]] = {}
         self._packs = _Packs(state)
 
-    def _collect(self, part: Part, above: int) -> None:
+    def _collect(self, part: Part, above: int, level: int) -> None:
+        """`level` is that of the domain which all around the part is in: what is no narrower holds by itself."""
         if part.need == 0:
             return
-        if self._level_of(part) > self._level and not self._holds_anyway(part):
+        if self._level_of(part) > level and not self._holds_anyway(part):
             self._parts.append((part, above))
-            above = len(self._parts) - 1
+            above, level = len(self._parts) - 1, self._level_of(part)
         if part.is_leaf:
             self._constraint_of[part.groups[0]] = above
         for child in part.children:
-            self._collect(child, above)
+            self._collect(child, above, level)
 
     def _level_of(self, part: Part) -> int:
         return max(part.required_level, part.preferred_level) if id(part) in self._preferring else part.required_level
@@ -139,10 +140,11 @@ class _Exact:
             fits = capacity.fitting(held)
             if part.pinned_domains is not None:
                 fits = fits[np.isin(domains.ids[fits], sorted(part.pinned_domains))]
-            if 0 <= part.required_level < self._level_of(part):
-                # Held to a preference that is narrower than its requirement: a host may be outside every rack.
-                positions = self._problem.positions[domains.starts[fits]]
-                fits = fits[self._problem.tree.domains[part.required_level][positions] >= 0]
+            for level in {inner.required_level for inner in part.walk()} - {-1, self._level_of(part)}:
+                # Held to a preference that is narrower than a requirement in it: a host may be outside every rack.
+                if level < self._level_of(part):
+                    positions = self._problem.positions[domains.starts[fits]]
+                    fits = fits[self._problem.tree.domains[level][positions] >= 0]
             if fits.size > 1:
                 fits = fits[(-held[capacity.scarce(held), fits]).argsort(kind="stable")]
             found = list(zip(domains.starts[fits].tolist(), domains.ends[fits].tolist(), strict=True))

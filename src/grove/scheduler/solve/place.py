@@ -5,7 +5,8 @@ placement  4. if that finds none, the exact search decides  5. surplus pods  6. 
 the same answer on any machine: no clock, no randomness, no dictionary order; ties go to the lower domain and node name.
 
 Groups that each prefer a domain of their own compete for the same ones, and whoever goes first has the choice. Trying a
-few orders (`close_placement`) is cheap and nearly always ends at the fewest domains possible.
+few orders (`close_placement`) is cheap and mostly ends at the fewest domains possible; where it does not, the exact
+search is asked for one domain less, again and again (`tightened`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from grove.scheduler.solve.problem import Problem, state_problem
 from grove.scheduler.solve.score import placement_score
 from grove.scheduler.solve.search import Order, Run, Search
 from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State, raise_if_limited
+from grove.scheduler.solve.tighten import tightened
 
 QUICK_STEPS, LONG_STEPS = 440, 800
 """Steps for a good placement: before it is known whether any exists, and after."""
@@ -184,7 +186,7 @@ def _core(problem: Problem, budget: Budget, closed: Collection[str], *, bounded:
             return state
         found = preferences_granted(exact, preferring) or found
     exact.put_all(found)
-    return exact
+    return tightened(exact, budget.steps - problem.steps_used)
 
 
 def _leave_scattered_seats(problem: Problem) -> None:
@@ -317,5 +319,5 @@ def close_placement(problem: Problem, steps: int, most: int, *, is_known_to_fit:
             if best is None or crossed < fewest:
                 best, fewest = state, crossed
             if fewest <= bound:
-                break
-    return best
+                return best
+    return None if best is None else tightened(best, until - problem.steps_used)

@@ -1,0 +1,118 @@
+"""Fewer domains for a placement that was found: what the greedy ways gave up is asked of the exact search.
+
+Every part that prefers a level keeps to the domains it uses, and one of them does without one more: in a single domain
+if counting allows it, else without the one that holds fewest of its pods. So no preference is paid for with another,
+and what comes out is better for somebody and worse for nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain, islice
+
+import numpy as np
+
+from grove.scheduler.cluster.nodes import Ints, Mask
+from grove.scheduler.solve.bounds import Weighed, bounds_for, domain_sets
+from grove.scheduler.solve.exact import Found, exact_placement
+from grove.scheduler.solve.problem import Part, Problem
+from grove.scheduler.solve.state import OutOfSteps, State
+
+TRY_STEPS, ALL_STEPS = 200, 600
+"""Work allowed for one domain less, and for all of them."""
+MOST_SETS = 3
+"""Sets of other domains that are tried after those in use without one of them."""
+
+
+def tightened(problem: Problem, state: State, steps: int) -> State:
+    """The placement in the state, or one that uses fewer of the domains that parts prefer to be few, more of none.
+
+    Left as it is where pods of the gang run or ran: to be near those counts as well, and not only how few domains.
+    """
+    if not problem.is_new or problem.gang.strategy != "pack" or problem.cost is not None:
+        return state
+    wishes = [_Wish(problem, part) for part in problem.root.preferring()]
+    until = problem.steps_used + min(steps, ALL_STEPS)
+    for wish in wishes:
+        while (used := wish.used(state)).size > wish.fewest:
+            better = _with_one_less(problem, state, wishes, wish, used, until)
+            if better is None:
+                break
+            state = better
+    return state
+
+
+def _with_one_less(
+    problem: Problem, state: State, wishes: list[_Wish], wish: _Wish, used: Ints, until: int
+) -> State | None:
+    others = [(other, other.used(state)) for other in wishes if other is not wish]
+    alone = [other.part for other, ids in others if ids.size == 1]
+    held = [(other.part, other.rows_in(ids)) for other, ids in others if ids.size > 1]
+    if wish.fewest == 1 and (found := _asked(problem, held, [*alone, wish.part], until)) is not None:
+        return _placed(problem, found)
+    without = (used[used != less] for less in (used if used.size > 2 else ()))
+    for ids in chain(without, wish.sets_of_fewer(used.size)):
+        if problem.steps_used >= until:
+            break
+        if (found := _asked(problem, [*held, (wish.part, wish.rows_in(ids))], alone, until)) is not None:
+            return _placed(problem, found)
+    return None
+
+
+def _asked(problem: Problem, held: list[tuple[Part, Mask]], alone: list[Part], until: int) -> Found | None:
+    """A placement with these parts held to these rows, and these to one domain; None if none is found in time."""
+    state = State(problem, max(0, min(TRY_STEPS, until - problem.steps_used)))
+    with _held(problem, held):
+        try:
+            return exact_placement(problem, state, problem.root, (0, problem.size), -1, alone)
+        except OutOfSteps:
+            return None
+
+
+@contextmanager
+def _held(problem: Problem, held: list[tuple[Part, Mask]]) -> Iterator[None]:
+    before = [option.mask for option in problem.options]
+    for part, rows in held:
+        for option in (problem.options[o] for g in part.groups for o in problem.groups[g].options):
+            option.mask = rows if option.mask is None else option.mask & rows
+    try:
+        yield
+    finally:
+        for option, mask in zip(problem.options, before, strict=True):
+            option.mask = mask
+
+
+def _placed(problem: Problem, found: Found) -> State:
+    state = State(problem, 0)
+    state.put_all(found)
+    return state
+
+
+class _Wish:
+    def __init__(self, problem: Problem, part: Part) -> None:
+        self._problem, self.part = problem, part
+        domains = problem.tree.domains[part.preferred_level][problem.positions]
+        self._ids = np.where(domains >= 0, domains, -1 - np.arange(problem.size))
+        """By row; a node outside every domain is one by itself."""
+        self._weighed = Weighed(problem, State(problem, 1), bounds_for(problem, tuple(part.groups)), 0, problem.size)
+        self.fewest = self._weighed.fewest_anywhere(part.preferred_level)
+        """No placement uses fewer domains, by counting alone."""
+
+    def used(self, state: State) -> Ints:
+        """Domains that the part uses, those with the fewest pods first."""
+        mine = [(at, pods) for o, at, pods in state.placed if self._problem.options[o].group in self.part.groups]
+        rows, pods = (np.concatenate([one[i] for one in mine]) for i in (0, 1))
+        ids, at = np.unique(self._ids[rows], return_inverse=True)
+        return ids[np.bincount(at, weights=pods).argsort(kind="stable")]
+
+    def sets_of_fewer(self, than: int) -> Iterator[Ints]:
+        """A few sets of fewer domains that have room for the part by every count."""
+        segments = self._problem.segments(self.part.preferred_level)
+        held = self._weighed.held(segments.starts, segments.ends)
+        fewer = (chosen for chosen in domain_sets(held, self._weighed.need) if 1 < chosen.size < than)
+        return (segments.ids[chosen] for chosen in islice(fewer, MOST_SETS))
+
+    def rows_in(self, ids: Ints) -> Mask:
+        found: Mask = np.isin(self._ids, ids)
+        return found
