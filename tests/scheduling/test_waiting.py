@@ -201,6 +201,55 @@ def test_nothing_is_held_for_a_gang_that_would_fit_only_without_daemons_until_th
     assert run(story()) == (1, 1, 1)
 
 
+def test_nothing_is_held_any_more_for_a_gang_that_stands_again() -> None:
+    """It stood before, lost a pod, waited for room and got it elsewhere than on the node that was held for it."""
+
+    async def story() -> tuple[int, int, bool]:
+        async with world(3, hold_after=Seconds(10)) as (_, client, _scheduler):
+            names = sorted(node.metadata.name for node in (await client.list(Node)).items)
+            await client.create(Pod, pod_json("small", NAMESPACE, nodeSelector={HOST: names[2]}))
+            await asyncio.sleep(2)
+            made = gang("large", group("w", 2))
+            await apply(client, made)
+            await asyncio.sleep(5)
+            lost = await client.get(Pod, "large-w-0", NAMESPACE)
+            await client.patch(Node, lost.spec.node_name, {"spec": {"unschedulable": True}})
+            await client.delete(Pod, "large-w-0", NAMESPACE, grace_period_s=0)
+            await client.create(Pod, member_json(made, made.groups[0], 0, NAMESPACE))
+            await asyncio.sleep(20)
+            held = find_condition((await client.get(PodGang, "large", NAMESPACE)).status.conditions, "NodesHeld")
+            assert held is not None
+            await client.patch(Node, lost.spec.node_name, {"spec": {"unschedulable": False}})
+            await asyncio.sleep(5)
+            await client.delete(Pod, "small", NAMESPACE, grace_period_s=0)
+            await apply(client, gang("late", group("w", 1)))
+            await asyncio.sleep(5)
+            held = find_condition((await client.get(PodGang, "large", NAMESPACE)).status.conditions, "NodesHeld")
+            return await bound(client, "large"), await bound(client, "late"), held is None
+
+    assert run(story()) == (2, 1, True)
+
+
+def test_nothing_is_held_for_a_gang_that_waits_for_pods_and_not_for_room() -> None:
+    async def story() -> int:
+        async with world(3, hold_after=Seconds(10)) as (_, client, _scheduler):
+            names = sorted(node.metadata.name for node in (await client.list(Node)).items)
+            for name in names:
+                await client.create(Pod, pod_json(f"on-{name}", NAMESPACE, nodeSelector={HOST: name}))
+            await asyncio.sleep(2)
+            await apply(client, gang("large", group("w", 3)))
+            await asyncio.sleep(20)
+            await client.delete(Pod, "large-w-0", NAMESPACE, grace_period_s=0)
+            await asyncio.sleep(2)
+            await apply(client, gang("late", group("w", 2)))
+            for name in names[:2]:
+                await client.delete(Pod, f"on-{name}", NAMESPACE, grace_period_s=0)
+            await asyncio.sleep(60)
+            return await bound(client, "late")
+
+    assert run(story()) == 2
+
+
 def test_waiting_costs_no_turns() -> None:
     """A gang that waits for room is not tried again and again: nothing happens until something happens."""
 

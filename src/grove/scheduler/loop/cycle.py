@@ -167,13 +167,13 @@ class Intake:
         """The minimum is on nodes. Tells the world if that is news."""
         is_news = not gang.stood
         gang.tell(Stands())
+        self._holding.forget(gang.name)  # also when it stood before: it may have waited for a pod that it lost
         if not is_news:
             return
         self._view.remember_place(gang)
         since = self._ready_since.pop(gang.name, None)
         if since is not None:
             metrics.SCHEDULE_SECONDS.observe(now - since)
-        self._holding.forget(gang.name)
         if gang.verdict is None or gang.verdict.reason != GANG_SCHEDULED:
             self._reporter.report(gang, PLACED)
         else:

@@ -148,7 +148,9 @@ class Holding:
     async def look_after_waiting(self, now_s: float) -> float | None:
         """Holds nodes for gangs that waited long; those past their timeout start another round. When to look again."""
         for name, hold in sorted(self._held.items()):
-            if hold.has_lost(self._view.snapshot):
+            gang = self._view.gangs.get(name)
+            waits_for_room = name in self._queue or (gang is not None and gang.life.is_busy)
+            if hold.has_lost(self._view.snapshot) or not waits_for_room:
                 self.let_go(name)
         state = (self._queue.version, self._view.snapshot.nodes.version)
         if state == self._looked_at and (self._next_look_s is None or now_s < self._next_look_s):
