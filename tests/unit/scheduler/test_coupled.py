@@ -113,6 +113,18 @@ def test_groups_that_follow_each_other_may_have_to_take_turns():
     assert [p.node for p in answer.pods if p.name.startswith("worker")] == ["n0", "n1"]
 
 
+def test_what_cannot_be_placed_in_one_order_is_not_tried_in_all_others():
+    # Two of `a` keep every other `a` out of their racks, and there are two: where the pods beside them go is no help.
+    nodes = [node(f"n{i}", gpu, zone="z", rack="r0") for i, gpu in enumerate((2, 1, 4))]
+    apart = group("g", 2, 1, labels=A, affinity=(NEAR_A,), anti_affinity=(term(RACK, "a"),))
+    others = group("h", 3, 1, labels={"app": "c"}, spread=(spread(HOST, "b"), spread(RACK, "b")))
+    wanted = gang(apart, others, group("i", 1, 1, labels=A, required=RACK), preferred=RACK)
+    answer = place(snap([*nodes, node("n3", 1, zone="z", rack="r1")]), wanted)
+    assert not isinstance(answer, Placement)
+    assert answer.proven
+    assert answer.steps < 5_000
+
+
 @pytest.mark.parametrize(
     ("wanted", "racks"),
     [

@@ -98,15 +98,21 @@ class Coupled:
         """Places the core; False if no order and no choice of nodes works. May raise OutOfSteps."""
         if any(self._is_hopeless(g) for g, left in enumerate(self._left) if left):
             return False
+        dead: set[tuple[Chosen, ...]] = set()
+        """What was placed when nothing more could be: the same pods on the same nodes, in whatever order."""
         stack: list[Iterator[None]] = [self._ways()]
         while stack:
             if next(stack[-1], _END) is _END:
                 stack.pop()
+                dead.add(self._chosen())
             elif not any(self._left):
                 return True
-            else:
+            elif not dead or self._chosen() not in dead:
                 stack.append(self._ways())
         return False
+
+    def _chosen(self) -> tuple[Chosen, ...]:
+        return tuple(sorted(chosen for _, chosen in self.order))
 
     def add_surplus(self, group: int) -> bool:
         """Places one more pod of a group if there is a node for it."""
