@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from tests.support.scheduler.kit import GPU, HOST, RACK, ZONE, gang, group, node, pod, shape, snap, used
 
+from grove.api.core import Taint
 from grove.api.selector import of_labels
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import NodeFacts, PodFacts, PodScope, PodTerm, Spread
@@ -70,6 +71,34 @@ def test_a_follower_is_placed_after_the_pod_it_wants_to_be_near():
 def test_pods_are_spread_over_zones_within_the_skew():
     wanted = gang(group("g", 5, 1, labels={"app": "a"}, spread=(spread(ZONE, "a"),)))
     assert sorted(where(place(snap(zones(2)), wanted)).values()) == [2, 3]
+
+
+POOL_A = (("pool", "a"),)
+
+
+@pytest.mark.parametrize(
+    ("beside", "more"),
+    [
+        pytest.param(node("z0-1", zone="z0", labels={"pool": "b"}), {}, id="a node it does not select"),
+        pytest.param(
+            node("z0-1", zone="z0", labels={"pool": "a"}, taints=(Taint(key="k", effect="NoSchedule"),)),
+            {"honor_taints": True}, id="a node whose taint counts",
+        ),
+    ],
+)  # fmt: skip
+def test_pods_that_a_spread_does_not_count_keep_nobody_out(beside, more):
+    nodes = [node(f"{zone}-0", 2, zone=zone, labels={"pool": "a"}) for zone in ("z0", "z1")]
+    there = [used("z0-1", 1, tag=str(i), labels=A) for i in range(3)]
+    evenly = (replace(spread(ZONE, "a"), **more),)
+    wanted = gang(group("g", 4, 1, labels=A, node_selector=POOL_A, spread=evenly))
+    assert where(place(snap([*nodes, beside], there), wanted)) == {"z0": 2, "z1": 2}
+
+
+def test_a_full_domain_counts_among_the_fewest_that_a_spread_wants():
+    nodes = [node("z0-0", zone="z0"), node("z1-0", zone="z1")]
+    evenly = (replace(spread(ZONE, "a"), min_domains=2),)
+    full = [used("z1-0", 4, tag=str(i), labels=A) for i in range(2)]
+    assert where(place(snap(nodes, full), gang(group("g", 3, 1, labels=A, spread=evenly)))) == {"z0": 3}
 
 
 def test_a_spread_over_zones_contradicts_a_required_zone():

@@ -70,27 +70,33 @@ def anti_affinity_mask(snapshot: Snapshot, pod: PodFacts) -> Mask:
 def spread_mask(snapshot: Snapshot, pod: PodFacts) -> Mask:
     """Rows where one more pod keeps every DoNotSchedule spread within its skew."""
     mask = np.ones(snapshot.nodes.rows, dtype=np.bool_)
-    alive = snapshot.nodes.alive[: mask.size]
-    labelled = alive.copy()
     for spread in pod.shape.spread:
-        labelled &= _ids(snapshot, spread.topology_key) >= 0
-    for spread in pod.shape.spread:
-        counted = labelled.copy()
-        if spread.honor_affinity:
-            counted &= selected_mask(snapshot.nodes, pod.shape)
-        if spread.honor_taints:
-            counted &= taint_mask(snapshot.nodes, pod.shape)
-        mask &= _within_skew(snapshot, pod, spread, counted)
+        mask &= _within_skew(snapshot, pod, spread)
     return mask
 
 
-def _within_skew(snapshot: Snapshot, pod: PodFacts, spread: Spread, counted: Mask) -> Mask:
+def spread_counts(snapshot: Snapshot, pod: PodFacts, spread: Spread) -> tuple[Ints, Ints]:
+    """Pods that a spread counts, by coded value of its label; and the values of the domains among which it evens out.
+
+    Pods on nodes that the pod itself may not go to do not count, nor do those nodes, as far as the spread says so.
+    """
+    counted: Mask = snapshot.nodes.alive[: snapshot.nodes.rows].copy()
+    for one in pod.shape.spread:
+        counted &= _ids(snapshot, one.topology_key) >= 0
+    if spread.honor_affinity:
+        counted &= selected_mask(snapshot.nodes, pod.shape)
+    if spread.honor_taints:
+        counted &= taint_mask(snapshot.nodes, pod.shape)
+    numbers = _by_value(snapshot, spread.topology_key, np.where(counted, _in_scope(snapshot, spread.scope), 0))
+    return numbers, np.unique(_ids(snapshot, spread.topology_key)[counted])
+
+
+def _within_skew(snapshot: Snapshot, pod: PodFacts, spread: Spread) -> Mask:
     ids = _ids(snapshot, spread.topology_key)
     present = ids >= 0
-    domains = np.unique(ids[counted])
+    numbers, domains = spread_counts(snapshot, pod, spread)
     if domains.size == 0:
         return present
-    numbers = _by_value(snapshot, spread.topology_key, np.where(counted, _in_scope(snapshot, spread.scope), 0))
     fewest = int(numbers[domains].min()) if domains.size >= spread.min_domains else 0
     itself = int(snapshot.counts.matches(spread.scope, pod))
     within: Mask = present & (numbers[ids] + itself - fewest <= spread.max_skew)
