@@ -421,6 +421,11 @@ def test_promises_hold_in_bad_weather(part: int) -> None:
     survives(range(part * 25, part * 25 + 25))
 
 
+@pytest.mark.parametrize("seed", [pytest.param(642, id="of a victim some bindings were known too late")])
+def test_promises_hold_in_a_storm_that_once_broke_them(seed: int) -> None:
+    survives(range(seed, seed + 1))
+
+
 def test_promises_hold_while_the_cluster_moves_on_under_decisions() -> None:
     survives(range(1000, 1025), is_slow=True)
 

@@ -95,7 +95,13 @@ class Evictions:
                     log.info("victim not marked yet, trying again", gang=victim.name, error=str(err))
                     await asyncio.sleep(pause_s)
                     pause_s = min(MAX_RETRY_S, pause_s * 2)
-            is_spared = not await self._evict(pods, victim.name, still_wanted)
+            asked: set[str] = set()
+            while pods and not is_spared:
+                is_spared = not await self._evict(pods, victim.name, still_wanted)
+                asked.update(pod.uid for pod in pods)
+                # It goes whole: also pods whose binding nobody knew of when it was chosen.
+                late = (pod for pod in self.bound_pods(victim) if pod.metadata.uid not in asked)
+                pods = [self._view.facts(pod) for pod in late]
         finally:
             victim.tell(EvictionEnded(is_spared))
             self._view.changes.mark(victim.name)
