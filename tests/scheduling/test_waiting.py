@@ -14,6 +14,7 @@ from tests.support.gangs import Gang, gang, gang_json, group, member_json, pod_j
 from grove.api.core import Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from grove.api.meta import Json, find_condition
 from grove.api.podgang import PodGang
+from grove.scheduler.loop import holding
 from grove.scheduler.loop.holding import Holding
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
@@ -248,6 +249,32 @@ def test_nothing_is_held_for_a_gang_that_waits_for_pods_and_not_for_room() -> No
             return await bound(client, "late")
 
     assert run(story()) == 2
+
+
+def test_what_nothing_can_be_held_for_is_asked_once_and_again_when_nodes_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    choice = holding.nodes_to_hold
+
+    def counted(snapshot: Any, tree: Any, *rest: Any) -> Any:
+        asked.append(tree.name)
+        return choice(snapshot, tree, *rest)
+
+    monkeypatch.setattr(holding, "nodes_to_hold", counted)
+
+    async def story() -> tuple[int, int]:
+        async with world(1, hold_after=Seconds(10), gang_timeout=Seconds(7200)) as (sim, client, _):
+            await apply(client, gang("large", group("w", 3)))
+            for number in range(20):
+                await asyncio.sleep(3)
+                await client.create(Pod, pod_json(f"small-{number}", NAMESPACE))
+            before = len(asked)
+            await client.patch(Node, sim.nodes.names[0], {"metadata": {"labels": {"some": "label"}}})
+            await asyncio.sleep(3)
+            return before, len(asked)
+
+    assert run(story()) == (1, 2)
 
 
 def test_waiting_costs_no_turns() -> None:

@@ -158,26 +158,19 @@ def most_beside_each_other(
                 room = sums_by_domain(_ids(snapshot, term.topology_key)[rows], slots, here.size)
                 most = min(most, int(room.max(initial=0)))
     for spread in pod.shape.spread:
-        if len(pod.shape.spread) == 1 and spread.scope in alone and counts.matches(spread.scope, pod):
-            most = min(most, _most_within_skew(snapshot, spread, slots, rows))
+        if spread.scope in alone and counts.matches(spread.scope, pod):
+            most = min(most, _most_within_skew(snapshot, pod, spread, slots, rows))
     return most
 
 
-def _most_within_skew(snapshot: Snapshot, spread: Spread, slots: Ints, rows: Ints) -> int:
-    ids = _ids(snapshot, spread.topology_key)[rows]
-    here = pods_by_domain(snapshot, spread.topology_key, spread.scope)
-    room = sums_by_domain(ids, slots, here.size)
-    known = np.unique(_ids(snapshot, spread.topology_key)[snapshot.nodes.alive[: snapshot.nodes.rows]])
-    known = known[known >= 0]
-    if known.size == 0:
-        return 0
-    # Nodes of a domain that the pod may not use might not count at all: the least is then taken over too many, and the
-    # bound would be too low. Only domains where the pod could go are certain to count.
-    usable = known[room[known] > 0] if spread.honor_affinity or spread.honor_taints else known
-    if usable.size == 0:
-        return 0
-    least = int((here[usable] + room[usable]).min()) if usable.size >= spread.min_domains else 0
-    return int(np.clip(least + spread.max_skew - here[known], 0, room[known]).sum())
+def _most_within_skew(snapshot: Snapshot, pod: PodFacts, spread: Spread, slots: Ints, rows: Ints) -> int:
+    """No domain ends with more than the skew above the one that can have fewest, those included that have no room."""
+    numbers, domains = spread_counts(snapshot, pod, spread)
+    if domains.size == 0:
+        return int(slots.sum())
+    room = sums_by_domain(_ids(snapshot, spread.topology_key)[rows], slots, numbers.size)
+    least = int((numbers + room)[domains].min()) if domains.size >= spread.min_domains else 0
+    return int(np.clip(least + spread.max_skew - numbers, 0, room).sum())
 
 
 def roomy(ids: Ids | Ints, slots: Ints, need: int) -> Mask:

@@ -94,7 +94,10 @@ class Holding:
         short = scarcest(self._view.snapshot, tree)
         if short is not None:
             shapes = tuple(dict.fromkeys(pod.shape for group in tree.groups() for pod in group.pods))
-            self._wants[gang.name] = Want(short.subject, short.number("wanted"), shapes)
+            want = Want(short.subject, short.number("wanted"), shapes)
+            if self._wants.get(gang.name, want) != want:
+                self._hopeless.pop(gang.name, None)  # emptying nodes may help now that it asks for something else
+            self._wants[gang.name] = want
         known = self._held.get(gang.name)
         if known is not None:
             await self._take(gang, order, tree, overtaken=known.overtaken)

@@ -98,7 +98,7 @@ class Coupled:
         """Places the core; False if no order and no choice of nodes works. May raise OutOfSteps."""
         if any(self._is_hopeless(g) for g, left in enumerate(self._left) if left):
             return False
-        dead: set[tuple[Chosen, ...]] = set()
+        dead: set[tuple[tuple[int, int], ...]] = set()
         """What was placed when nothing more could be: the same pods on the same nodes, in whatever order."""
         stack: list[Iterator[None]] = [self._ways()]
         while stack:
@@ -111,8 +111,9 @@ class Coupled:
                 stack.append(self._ways())
         return False
 
-    def _chosen(self) -> tuple[Chosen, ...]:
-        return tuple(sorted(chosen for _, chosen in self.order))
+    def _chosen(self) -> tuple[tuple[int, int], ...]:
+        """(option, candidate row) of each pod, whatever the order."""
+        return tuple(sorted((option, int(at[0])) for option, at, _ in self.state.placed))
 
     def add_surplus(self, group: int) -> bool:
         """Places one more pod of a group if there is a node for it."""

@@ -14,7 +14,7 @@ from itertools import chain, islice
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, Mask
-from grove.scheduler.solve.bounds import Weighed, bounds_for, domain_sets
+from grove.scheduler.solve.bounds import PartCapacity, bounds_for, domain_sets
 from grove.scheduler.solve.exact import Found, exact_placement
 from grove.scheduler.solve.problem import Part, Problem
 from grove.scheduler.solve.state import OutOfSteps, State
@@ -25,18 +25,19 @@ MOST_SETS = 3
 """Sets of other domains that are tried after those in use without one of them."""
 
 
-def tightened(problem: Problem, state: State, steps: int) -> State:
+def tightened(state: State, steps: int) -> State:
     """The placement in the state, or one that uses fewer of the domains that parts prefer to be few, more of none.
 
     Left as it is where pods of the gang run or ran: to be near those counts as well, and not only how few domains.
     """
+    problem = state.problem
     if not problem.is_new or problem.gang.strategy != "pack" or problem.cost is not None:
         return state
-    wishes = [_Wish(problem, part) for part in problem.root.preferring()]
+    preferences = [_Preference(problem, part) for part in problem.root.preferring()]
     until = problem.steps_used + min(steps, ALL_STEPS)
-    for wish in wishes:
-        while (used := wish.used(state)).size > wish.fewest:
-            better = _with_one_less(problem, state, wishes, wish, used, until)
+    for preference in preferences:
+        while (used := preference.used(state)).size > preference.fewest:
+            better = _with_one_less(problem, state, preferences, preference, used, until)
             if better is None:
                 break
             state = better
@@ -44,18 +45,18 @@ def tightened(problem: Problem, state: State, steps: int) -> State:
 
 
 def _with_one_less(
-    problem: Problem, state: State, wishes: list[_Wish], wish: _Wish, used: Ints, until: int
+    problem: Problem, state: State, preferences: list[_Preference], preference: _Preference, used: Ints, until: int
 ) -> State | None:
-    others = [(other, other.used(state)) for other in wishes if other is not wish]
+    others = [(other, other.used(state)) for other in preferences if other is not preference]
     alone = [other.part for other, ids in others if ids.size == 1]
     held = [(other.part, other.rows_in(ids)) for other, ids in others if ids.size > 1]
-    if wish.fewest == 1 and (found := _asked(problem, held, [*alone, wish.part], until)) is not None:
+    if preference.fewest == 1 and (found := _asked(problem, held, [*alone, preference.part], until)) is not None:
         return _placed(problem, found)
     without = (used[used != less] for less in (used if used.size > 2 else ()))
-    for ids in chain(without, wish.sets_of_fewer(used.size)):
+    for ids in chain(without, preference.sets_of_fewer(used.size)):
         if problem.steps_used >= until:
             break
-        if (found := _asked(problem, [*held, (wish.part, wish.rows_in(ids))], alone, until)) is not None:
+        if (found := _asked(problem, [*held, (preference.part, preference.rows_in(ids))], alone, until)) is not None:
             return _placed(problem, found)
     return None
 
@@ -65,7 +66,7 @@ def _asked(problem: Problem, held: list[tuple[Part, Mask]], alone: list[Part], u
     state = State(problem, max(0, min(TRY_STEPS, until - problem.steps_used)))
     with _held(problem, held):
         try:
-            return exact_placement(problem, state, problem.root, (0, problem.size), -1, alone)
+            return exact_placement(state, problem.root, (0, problem.size), -1, alone)
         except OutOfSteps:
             return None
 
@@ -89,14 +90,14 @@ def _placed(problem: Problem, found: Found) -> State:
     return state
 
 
-class _Wish:
+class _Preference:
     def __init__(self, problem: Problem, part: Part) -> None:
         self._problem, self.part = problem, part
         domains = problem.tree.domains[part.preferred_level][problem.positions]
         self._ids = np.where(domains >= 0, domains, -1 - np.arange(problem.size))
         """By row; a node outside every domain is one by itself."""
-        self._weighed = Weighed(problem, State(problem, 1), bounds_for(problem, tuple(part.groups)), 0, problem.size)
-        self.fewest = self._weighed.fewest_anywhere(part.preferred_level)
+        self._capacity = PartCapacity(State(problem, 1), bounds_for(problem, tuple(part.groups)), 0, problem.size)
+        self.fewest = self._capacity.fewest_anywhere(part.preferred_level)
         """No placement uses fewer domains, by counting alone."""
 
     def used(self, state: State) -> Ints:
@@ -109,8 +110,8 @@ class _Wish:
     def sets_of_fewer(self, than: int) -> Iterator[Ints]:
         """A few sets of fewer domains that have room for the part by every count."""
         segments = self._problem.segments(self.part.preferred_level)
-        held = self._weighed.held(segments.starts, segments.ends)
-        fewer = (chosen for chosen in domain_sets(held, self._weighed.need) if 1 < chosen.size < than)
+        held = self._capacity.held(segments)
+        fewer = (chosen for chosen in domain_sets(held, self._capacity.need) if 1 < chosen.size < than)
         return (segments.ids[chosen] for chosen in islice(fewer, MOST_SETS))
 
     def rows_in(self, ids: Ints) -> Mask:
