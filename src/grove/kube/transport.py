@@ -49,6 +49,26 @@ class Answer(NamedTuple):
     body: bytes
 
 
+class _Body(aiohttp.BytesPayload):
+    """A body that asks `leaving` when its connection stands and its bytes would go.
+
+    To get a connection may take longer than a lease lasts, and a process may be stopped on the way.
+    """
+
+    def __init__(self, body: bytes, content: str, leaving: Callable[[], None]) -> None:
+        super().__init__(body, content_type=content)
+        self._leaving = leaving
+        self.held_back: KubeError | None = None
+
+    async def write_with_length(self, writer: Any, content_length: int | None) -> None:
+        try:
+            self._leaving()
+        except KubeError as err:
+            self.held_back = err
+            raise
+        await super().write_with_length(writer, content_length)
+
+
 class Silence:
     """Ends a stream with TimeoutError when nothing comes for `limit_s`.
 
@@ -116,15 +136,17 @@ class Transport:
     ) -> Answer:  # fmt: skip
         """The answer to one request; a refusal is raised as the error its Status names.
 
-        `leaving` is called when the credential is there and the request would go; what it raises holds it back. With
-        `again` it is sent once more if the server did not know us and there is a newer credential.
+        `leaving` is called when credential and connection are there and the request would go; what it raises holds a
+        write back. With `again` it is sent once more if the server did not know us and there is a newer credential.
         """
         session = await self._ready()
         used = self._credential
-        leaving()
+        data = _Body(body, content, leaving) if body is not None else None
+        if data is None:
+            leaving()
         headers = self._by_content.get(content) or self._headers_for(content)
         try:
-            async with session.request(method, url, data=body, headers=headers, **self._extra) as got:
+            async with session.request(method, url, data=data, headers=headers, **self._extra) as got:
                 payload = await got.read()
                 if got.status < 400:
                     return Answer(got.status, payload)
@@ -133,6 +155,8 @@ class Transport:
             if not again or not await self._has_newer(used):
                 raise
         except (aiohttp.ClientError, OSError, TimeoutError) as err:
+            if data is not None and data.held_back is not None:
+                raise data.held_back from None
             raise self._error(err) from err
         return await self.send(method, url, body, content, leaving, again=False)
 

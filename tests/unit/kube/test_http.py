@@ -13,7 +13,7 @@ from tests.unit.kube.api import FakeApi, Thing, fail_times, serving, status
 from yarl import URL
 
 from grove.api.meta import Resource
-from grove.kube import errors
+from grove.kube import errors, transport
 from grove.kube.client import Client
 from grove.kube.connection import ClusterConfig
 from grove.kube.credentials import Credential, CredentialSource, Fixed, TokenFile
@@ -428,17 +428,26 @@ class Waiting(Rate):
         self._meanwhile()
 
 
-@pytest.mark.parametrize("waits_for", ["its turn", "a credential"])
-async def test_a_write_is_held_back_when_the_lease_is_lost_while_it_waits(api: FakeApi, waits_for: str) -> None:
+@pytest.mark.parametrize("waits_for", ["its turn", "a credential", "a connection"])
+async def test_a_write_is_held_back_when_the_lease_is_lost_while_it_waits(
+    api: FakeApi, waits_for: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     leads = True
 
     def lose() -> None:
         nonlocal leads
         leads = False
 
-    slow = waits_for == "a credential"
-    config = api.config(SlowCredentials(lose) if slow else None)
-    async with HttpClient(config, rate=None if slow else Waiting(lose), write_guard=lambda: leads) as client:
+    def connect(address: Any) -> Any:
+        lose()
+        return made(address)
+
+    made = transport._socket
+    if waits_for == "a connection":
+        monkeypatch.setattr(transport, "_socket", connect)
+    config = api.config(SlowCredentials(lose) if waits_for == "a credential" else None)
+    rate = Waiting(lose) if waits_for == "its turn" else None
+    async with HttpClient(config, rate=rate, write_guard=lambda: leads) as client:
         with pytest.raises(errors.NotLeader):
             await client.patch(Thing, "a", {"data": {}}, "ns")
         assert client.calls == {}
