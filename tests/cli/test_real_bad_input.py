@@ -13,6 +13,7 @@ from tests.support.waiting import HANGS_S
 
 from grove.local.controlplane import ControlPlane
 from grove.local.pki import Authority
+from grove.local.ports import free_ports
 
 
 def grove(*arguments: str | Path, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -79,9 +80,12 @@ def test_rights_that_are_missing(control_plane: ControlPlane):
 
 
 def test_a_cluster_without_our_crds(tmp_path: Path):
+    health, metrics = free_ports(2)
+    config = tmp_path / "operator.yaml"
+    config.write_text(yaml.safe_dump({"server": {"healthProbes": {"port": health}, "metrics": {"port": metrics}}}))
     with ControlPlane(tmp_path / "plane") as bare:
-        for process in ("operator", "scheduler"):
-            answer = grove(process, "--kubeconfig", bare.kubeconfig)
+        for process in (("operator", "--config", config), ("scheduler", "--port", "0")):
+            answer = grove(*process, "--kubeconfig", bare.kubeconfig)
             assert answer.returncode == 2, answer.stderr
             last = answer.stderr.strip().splitlines()[-1]
             assert "grove.io" in last

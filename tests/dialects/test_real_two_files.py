@@ -21,7 +21,7 @@ pytestmark = pytest.mark.real
 
 CHARTS = Path(__file__).parents[2] / "charts"
 TWO_FILES = CHARTS / "grove-crds.yaml", CHARTS / "grove-scheduler.yaml"
-WAIT_S = 90.0
+WAIT_S = 240.0
 
 
 @pytest.fixture(scope="module")

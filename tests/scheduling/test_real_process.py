@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from tests.support.gangs import Gang, gang, gang_json, group, member_json
-from tests.support.waiting import eventually
+from tests.support.waiting import HANGS_S, eventually
 
 from grove.api.core import Lease, Namespace, Node, Pod, ServiceAccount
 from grove.api.podgang import PodGang
@@ -214,7 +214,7 @@ async def test_what_cannot_work_ends_with_one_line_and_code_two(args: list[str],
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "grove", "scheduler", "--port", "-1", *args, stderr=asyncio.subprocess.PIPE
     )
-    _, err = await asyncio.wait_for(child.communicate(), 30)
+    _, err = await asyncio.wait_for(child.communicate(), HANGS_S)
     assert child.returncode == 2
     assert says in err.decode()
     assert "Traceback" not in err.decode()

@@ -13,7 +13,7 @@ HANGS_S = 180.0
 """A command that has not ended by then never will; on a busy machine one of two seconds was seen to take a minute."""
 
 
-async def nothing_missing(missing: Callable[[], Awaitable[str]], timeout_s: float = 120.0) -> None:
+async def nothing_missing(missing: Callable[[], Awaitable[str]], timeout_s: float = 300.0) -> None:
     """Returns when nothing is missing any more; an error of the cluster is something that is missing."""
     last = ""
     try:
@@ -30,7 +30,7 @@ async def nothing_missing(missing: Callable[[], Awaitable[str]], timeout_s: floa
         raise AssertionError(f"not within {timeout_s} s: {last}") from None
 
 
-async def eventually(look: Callable[[], Awaitable[Any]], timeout_s: float = 120.0, what: str = "") -> Any:
+async def eventually(look: Callable[[], Awaitable[Any]], timeout_s: float = 300.0, what: str = "") -> Any:
     """The first truthy answer; an error of the cluster counts as not yet."""
     last: Any = None
     try:
