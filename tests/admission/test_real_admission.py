@@ -443,6 +443,8 @@ async def test_a_claim_template_of_another_namespace_is_for_those_who_may_read_i
     wanted = changed(plain(), ("metadata.namespace", fresh_name), (f"{T}.resourceSharing", share))
     try:
         async with HttpClient(load_config(admitted.plane.client_kubeconfig("jane"))) as tenant:
+            own = changed(plain(), ("metadata.namespace", fresh_name))
+            await eventually(lambda: tenant.create(SET, own, dry_run=True))  # the authorizer has heard of the binding
             with pytest.raises(Invalid, match=f"may not get resourceclaimtemplates/gpu in namespace {infra}"):
                 await tenant.create(SET, wanted)
             rule = {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaimtemplates"], "verbs": ["get"]}

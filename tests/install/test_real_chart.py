@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, wait_until
 
 from grove.admission.serving.registration import Registration, ServiceAddress
 from grove.api.core import Lease, Pod, Secret
@@ -185,8 +185,12 @@ def test_what_the_accounts_may_do(installed: Installed, user: str, verb: str, wh
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
         "spec": {"user": user, "resourceAttributes": asked},
     }  # fmt: skip
-    answer = json.loads(installed.kubectl("create", "-o", "json", "--filename=-", stdin=json.dumps(review)))
-    assert answer["status"]["allowed"] is allowed
+
+    def is_right() -> bool:
+        answer = json.loads(installed.kubectl("create", "-o", "json", "--filename=-", stdin=json.dumps(review)))
+        return bool(answer["status"]["allowed"]) is allowed
+
+    wait_until(is_right, 60.0)  # the server's authorizer hears of a role a moment after it is there
 
 
 class Process:
