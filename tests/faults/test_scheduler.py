@@ -421,7 +421,13 @@ def test_promises_hold_in_bad_weather(part: int) -> None:
     survives(range(part * 25, part * 25 + 25))
 
 
-@pytest.mark.parametrize("seed", [pytest.param(642, id="of a victim some bindings were known too late")])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(642, id="of a victim some bindings were known too late"),
+        pytest.param(1523, id="room came that was enough only together with what lower pods had"),
+    ],
+)
 def test_promises_hold_in_a_storm_that_once_broke_them(seed: int) -> None:
     survives(range(seed, seed + 1))
 

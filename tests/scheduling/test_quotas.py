@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry
 from tests.support.fleet import GPU, KAI_QUEUE, QUOTA, device, elastic, install, kai_queue
-from tests.support.gangs import Bench, gang, group, member_json, scheduling
+from tests.support.gangs import Bench, Gang, gang, group, member_json, priorities, scheduling
 
 from grove.api import kai
 from grove.api.core import CustomResourceDefinition, Pod
@@ -125,6 +125,46 @@ async def test_nothing_is_taken_from_a_queue_within_its_share(cluster: Any, quot
         await bench.apply(gang("b2", group("w", 1), labels=team(bench, "b")))
         await bench.expect({"a1/w": 2, "b1/w": 2})
         await bench.condition("b2", status="False")
+
+
+@pytest.mark.simulated
+async def test_what_is_left_alone_while_it_is_young_is_called_back_when_it_is_not(cluster: Any, quotas: Any) -> None:
+    """Nothing happens in the cluster at that moment: only time has passed."""
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(2)
+        await quotas(kai_queue(own(bench, "root"), 2, 2), kai.Queue)
+        for name, least in (("a", "1m"), ("b", "")):
+            body = kai_queue(own(bench, name), 1, -1, parent=own(bench, "root"))
+            body["spec"] |= {"preemptMinRuntime": least} if least else {}
+            await quotas(body, kai.Queue)
+        await bench.apply(gang("guest", group("w", 2, 1), labels={KAI_QUEUE: own(bench, "a")}))
+        await bench.expect({"guest/w": 2})
+        await bench.apply(gang("owner", group("w", 1), labels={KAI_QUEUE: own(bench, "b")}))
+        await bench.expect({"guest/w": 2})
+        await bench.condition("owner", status="False")
+        await cluster.settle(50)
+        await bench.expect({"guest/w": 1, "owner/w": 1})
+
+
+@pytest.mark.simulated
+async def test_who_borrows_while_an_owner_waits_has_to_give_back(cluster: Any, quotas: Any) -> None:
+    """No room comes: pods are bound, and because of that their queue has more than its share."""
+    async with priorities(cluster, dear=100), scheduling(cluster) as bench:
+        first, second = await bench.add_nodes(2, gpus=2)
+        root = await quotas(elastic(own(bench, "root"), bench.namespace, 4, 4, total=4))
+        await quotas(elastic(own(bench, "a"), bench.namespace, 2, 4, parent=root))
+        await quotas(elastic(own(bench, "b"), bench.namespace, 2, 4, parent=root))
+
+        def guest(name: str, node: str, **fields: str) -> Gang:
+            spec = {"nodeSelector": {HOST: node}}
+            return gang(name, group("w", 1, spec=spec), labels=team(bench, "a"), **fields)
+
+        await bench.apply(guest("cheap", first), guest("dear", second, priority_class="dear"))
+        await bench.expect({"cheap/w": 1, "dear/w": 1})
+        await bench.apply(gang("owner", group("w", 1, gpus=2), labels=team(bench, "b")))
+        await bench.condition("owner", status="False")
+        await bench.apply(guest("more", second, priority_class="dear"))
+        await bench.expect({"dear/w": 1, "more/w": 1, "owner/w": 1})
 
 
 @pytest.mark.simulated

@@ -248,6 +248,47 @@ async def _has(bench: Bench, pod: str, **amounts: str) -> None:
     await bench.client.patch(Pod, pod, status, bench.namespace, subresource="status")
 
 
+# Room that is enough together with what lower pods have
+
+
+async def high(bench: Bench) -> str:
+    await bench.client.create(PriorityClass, {"metadata": {"name": "high"}, "value": 1000})
+    return "high"
+
+
+async def late_and_high(bench: Bench, gpus: int) -> None:
+    await bench.apply(gang("late", group("w", 1, gpus=gpus), priority_class="high"))
+
+
+async def an_equal_leaves_a_node_of_lower_pods(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 2)
+    await runs(bench, "low", node, gpus=1)
+    await runs(bench, "equal", node, gpus=1, priorityClassName=await high(bench))
+    await late_and_high(bench, 2)
+    yield
+    await ends(bench, "equal")
+
+
+async def a_node_full_of_lower_pods_is_uncordoned(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 1)
+    await high(bench)
+    await runs(bench, "low", node, gpus=1)
+    await bench.client.patch(Node, node, {"spec": {"unschedulable": True}})
+    await late_and_high(bench, 1)
+    yield
+    await bench.client.patch(Node, node, {"spec": {"unschedulable": False}})
+
+
+async def a_node_full_of_lower_pods_grows(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 1)
+    await high(bench)
+    await runs(bench, "low", node, gpus=1)
+    await late_and_high(bench, 2)
+    yield
+    more = {"status": {"allocatable": {"nvidia.com/gpu": "2"}, "capacity": {"nvidia.com/gpu": "2"}}}
+    await bench.client.patch(Node, node, more, subresource="status")
+
+
 # Objects beside the pod
 
 
@@ -319,6 +360,9 @@ STORIES: list[Story] = [
     room_and_the_node_grows,
     room_and_a_pod_finishes,
     room_and_a_node_has_resized_a_running_pod,
+    an_equal_leaves_a_node_of_lower_pods,
+    a_node_full_of_lower_pods_is_uncordoned,
+    a_node_full_of_lower_pods_grows,
     priority_class_that_is_made_later,
     claim_that_does_not_exist_yet,
     claim_that_is_not_bound_yet,

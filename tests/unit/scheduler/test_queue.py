@@ -164,7 +164,7 @@ def test_what_many_wait_for_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -
         for name, gpus in ((small, 4), (large, 8)):
             queue.offer(name, order(name), 0.0)
             queue.park(name, 0.0)
-            relief.remember(name, gang(group("g", 2, gpus)))
+            relief.remember(name, gang(group("g", 2, gpus)), may_evict=False)
     relief.wake_helped({"n0"}, 1.0)
     assert names(queue, 1.0) == sorted(f"small-{number}" for number in range(50))
     assert len(looked) == 2

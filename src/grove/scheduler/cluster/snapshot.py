@@ -77,7 +77,7 @@ class Snapshot:
             return
         self._own_nodes()
         self._own_free()
-        for pod in self._pods_on(row):
+        for pod in self.pods_on(row):
             self.remove_pod(pod.uid)
             self._await_node(pod)
         self.nodes.drop(name)
@@ -268,7 +268,8 @@ class Snapshot:
         self.counts.set_namespace(name, labels)
         self.version += 1
 
-    def _pods_on(self, row: int) -> list[PodFacts]:
+    def pods_on(self, row: int) -> list[PodFacts]:
+        """The pods of a row, by uid."""
         if self._on is None:
             self._on = {}
             for pod, at in self._pods.values():

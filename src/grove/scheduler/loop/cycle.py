@@ -222,7 +222,8 @@ class Cycle:
         metrics.CYCLE_SECONDS.observe(now - began)
         metrics.PENDING.set(len(self._queue))
         deadline_s, due_s = self._committer.next_deadline_s(), self._queue.next_due_s(began)
-        moments = (next_hold_s, deadline_s, due_s, self._nominations.next_look_s())
+        call_back_s = self._relief.next_look_s(began)
+        moments = (next_hold_s, deadline_s, due_s, call_back_s, self._nominations.next_look_s())
         # Since it began: a moment that came in the middle of the turn was not looked at by it, and is next.
         later = [moment for moment in moments if moment is not None and moment > began]
         if later:
@@ -245,6 +246,7 @@ class Cycle:
         if unsettled := self._nominations.take_unsettled():
             self._queue.wake(unsettled.__contains__)
         self._wake_helped(began)
+        self._relief.wake_entitled(began)
         self._nominations.advance(self._placing.start_nominated, began)
         for late in self._committer.take_late(began):
             self._intake.take_back(late)

@@ -116,10 +116,12 @@ class Nominations:
 
         Nodes in `closed` are held for others, who come before this unit.
         """
-        if not self._view.snapshot.seams.may_put_out_someone(unit.tree, self._view.running.lowest_priority()):
+        snapshot, lowest = self._view.snapshot, self._view.running.lowest_priority()
+        reclaims = snapshot.seams.may_reclaim(snapshot, unit.tree)
+        if not unit.tree.may_preempt or lowest is None or not (reclaims or lowest < unit.tree.priority):
             return False
         base = unit.gang.base if unit.gang is not None else ""
-        below = None if self._view.snapshot.seams.reclaims else unit.tree.priority
+        below = None if reclaims else unit.tree.priority
         running = [one for one in running_units(self._view, below) if one.name != base]  # nobody evicts its own base
         attempts = Attempts(unit.tree, MOST_APART)
         for apart in attempts:

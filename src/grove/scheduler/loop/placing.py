@@ -217,13 +217,12 @@ class Placing:
             if await self._nominations.try_preempt(unit, self._budget, deadline_s, closed, waits):
                 self._queue.withdraw(unit.name)
                 return
-        self._park(unit, now)
+        is_kept_out = answer.reason == kinds.NOT_ADMITTED
+        self._park(unit, now, by_anything=is_kept_out)
         verdict = await self._explain(unit, answer, closed)
         if asides != self._decider.asides and not self._still_waits(unit):
             return
-        is_kept_out = answer.reason == kinds.NOT_ADMITTED
         if is_kept_out:
-            self._relief.forget(unit.name)  # any pod that goes may leave it what its policy kept from it
             metrics.QUOTA_REJECTIONS.inc()
         if gang is None:
             self._reporter.report_waiting(unit.name, verdict)
@@ -268,8 +267,9 @@ class Placing:
         answer = await self._decider.work(lambda snapshot: place(snapshot, tree, self._budget))
         return isinstance(answer, Placement)
 
-    def _park(self, unit: Unit, now: float) -> None:
-        self._relief.remember(unit.name, unit.tree)
+    def _park(self, unit: Unit, now: float, *, by_anything: bool = False) -> None:
+        may_evict = self._config.preemption.enabled and unit.order.stage is not Stage.SURPLUS
+        self._relief.remember(unit.name, unit.tree, may_evict=may_evict, by_anything=by_anything)
         self._view.changes.sees_pods |= self._relief.sees_pods(unit.name)
         self._queue.park(unit.name, now)
 

@@ -185,6 +185,10 @@ class Policy(Protocol):
         """Whether a running unit may be evicted for the gang; None leaves it to the next policy."""
         return None
 
+    def may_reclaim(self, snapshot: Snapshot, gang: Gang) -> bool:
+        """Whether units that are not of lower priority might have to go for the gang now; asked often, of who waits."""
+        return self.reclaims
+
     def rounds(self, snapshot: Snapshot, gang: Gang, running: Sequence[Running]) -> Sequence[Sequence[Running]]:
         """Units that may have to go besides, where those of `may_put_out` are not enough, in rounds of growing harm.
 
@@ -286,8 +290,5 @@ class Seams:
     def rounds(self, snapshot: Snapshot, gang: Gang, running: Sequence[Running]) -> list[Sequence[Running]]:
         return [units for policy in self.policies for units in policy.rounds(snapshot, gang, running)]
 
-    def may_put_out_someone(self, gang: Gang, lowest: int | None) -> bool:
-        """Whether it is worth looking for victims, when the lowest priority that runs is this."""
-        if lowest is None or not gang.may_preempt:
-            return False
-        return lowest < gang.priority or self.reclaims
+    def may_reclaim(self, snapshot: Snapshot, gang: Gang) -> bool:
+        return any(policy.may_reclaim(snapshot, gang) for policy in self.policies if policy.reclaims)

@@ -23,7 +23,7 @@ import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.filters.fit import PLENTY, allowed_mask
 from grove.scheduler.model.facts import Shape
 from grove.scheduler.model.gang import Gang
 
@@ -182,6 +182,19 @@ class Queue(msgspec.Struct):
         return min(times, default=None)
 
 
+class Needed(NamedTuple):
+    """What would help a unit that waits."""
+
+    shapes: tuple[Shape, ...]
+    """Room for one of these."""
+    anything: bool
+    """Any pod that goes, wherever: it may leave the unit what a policy kept from it."""
+    evictor: Gang | None
+    """Itself, if others could go for it."""
+
+
+CALL_BACK_S = 5.0
+"""So often is looked who of those that wait may call back what was lent."""
 MOST_PATIENCE = 3
 """Nobody stands back for longer than so many times the patience, however busy the cluster is."""
 
@@ -191,16 +204,21 @@ class Relief:
 
     def __init__(self, snapshot: Snapshot, queue: Queue, *, patience_s: float) -> None:
         self._snapshot, self._queue, self._patience_s = snapshot, queue, patience_s
-        self._needs: dict[str, tuple[Shape, ...]] = {}
+        self._needs: dict[str, Needed] = {}
         self._last_s = float("-inf")
+        self._call_back_s = float("-inf")
 
-    def remember(self, unit: str, gang: Gang) -> None:
-        """Keeps what would help a unit that found no place."""
-        self._needs[unit] = tuple(dict.fromkeys(pod.shape for group in gang.groups() for pod in group.pods))
+    def remember(self, unit: str, gang: Gang, *, may_evict: bool, by_anything: bool = False) -> None:
+        """Keeps what would help a unit that found no place, and nobody to put out if it may do that."""
+        shapes = tuple(dict.fromkeys(pod.shape for group in gang.groups() for pod in group.pods))
+        for shape in shapes:  # a decision made aside met its resources on a copy only
+            for requests in (shape.requests, *shape.alternatives):
+                self._snapshot.amounts(requests)
+        self._needs[unit] = Needed(shapes, by_anything, gang if may_evict and gang.may_preempt else None)
 
     def sees_pods(self, unit: str) -> bool:
         """Whether other pods' coming or going may help it."""
-        return any(shape.sees_pods for shape in self._needs.get(unit, ()))
+        return unit in self._needs and any(shape.sees_pods for shape in self._needs[unit].shapes)
 
     def forget(self, unit: str) -> None:
         self._needs.pop(unit, None)
@@ -217,27 +235,64 @@ class Relief:
             if rows.size:
                 self._queue.wake(self._could_use(rows))
 
+    def wake_entitled(self, now_s: float) -> None:
+        """Wakes who might call back what was lent. That changes whenever anybody comes or goes, and with time."""
+        seams = self._snapshot.seams
+        if seams.reclaims and self._needs and now_s >= self._call_back_s:
+            self._call_back_s = now_s + CALL_BACK_S
+            asking = {unit: needed.evictor for unit, needed in self._needs.items() if needed.evictor is not None}
+            self._queue.wake(lambda unit: unit in asking and seams.may_reclaim(self._snapshot, asking[unit]))
+
+    def next_look_s(self, now_s: float) -> float | None:
+        """When is looked again who might call back; None if nobody waits who could."""
+        if not self._snapshot.seams.reclaims or not self._needs:
+            return None
+        return self._call_back_s if self._call_back_s > now_s else now_s + CALL_BACK_S
+
     def _could_use(self, rows: Ints) -> Callable[[str], bool]:
-        """Whether one of a unit's pods would fit on one of these rows now; if none does, nothing changed for it.
+        """Whether one of a unit's pods would fit on one of these rows now, or without those it may put out there; if
+        none does, nothing changed for it.
 
         Many wait for the same: a shape is looked at once.
         """
-        fits = functools.cache(lambda shape: self._fits(shape, rows))
+        room_for = functools.cache(lambda above: self._room(rows, above))
+        fits = functools.cache(lambda shape, above: self._fits(shape, rows, room_for(above)))
 
         def could_use(unit: str) -> bool:
-            shapes = self._needs.get(unit)
-            return shapes is None or any(map(fits, shapes))
+            needed = self._needs.get(unit)
+            if needed is None or needed.anything:
+                return True
+            above = needed.evictor.priority if needed.evictor is not None else None
+            return any(fits(shape, above) for shape in needed.shapes)
 
         return could_use
 
-    def _fits(self, shape: Shape, rows: Ints) -> bool:
+    def _room(self, rows: Ints, above: int | None) -> Ints:
+        """What is free on these rows; with a priority, what there is but for pods of at least that.
+
+        What sources count is known only as free: without some pods there may be any amount of it.
+        """
+        snapshot = self._snapshot
+        if above is None:
+            return snapshot.free[:, rows]
+        room: Ints = snapshot.allocatable[:, rows]
+        for i, row in enumerate(rows.tolist()):
+            for pod in snapshot.pods_on(row):
+                if pod.priority >= above:
+                    for r, amount in snapshot.amounts(pod.shape.requests):
+                        room[r, i] -= amount
+        counted = tuple(source.counts for source in snapshot.seams.sources if source.counts)
+        room[[r for r, name in enumerate(snapshot.resources) if name.startswith(counted)]] = PLENTY
+        return room
+
+    def _fits(self, shape: Shape, rows: Ints, room: Ints) -> bool:
         snapshot = self._snapshot
         allowed = allowed_mask(snapshot, shape)[rows]
         for requests in (shape.requests, *shape.alternatives):
-            room = allowed.copy()
+            fitting = allowed.copy()
             for r, amount in snapshot.amounts(requests):
-                room &= snapshot.free[r, rows] >= amount
-            if room.any():
+                fitting &= room[r] >= amount
+            if fitting.any():
                 return True
         return False
 

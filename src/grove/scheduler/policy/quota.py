@@ -196,12 +196,19 @@ class Quota(Policy):
 
     def rounds(self, snapshot: Snapshot, gang: Gang, running: Sequence[Running]) -> list[list[Running]]:
         """Units of other queues that the gang may take its share back from; a later round holds the earlier ones."""
+        reclaim = self._reclaim_for(snapshot, gang)
+        return reclaim.rounds(running, self.account, self._now_s()) if reclaim is not None else []
+
+    def may_reclaim(self, snapshot: Snapshot, gang: Gang) -> bool:
+        reclaim = self._reclaim_for(snapshot, gang)
+        return reclaim is not None and bool(reclaim.lenders)
+
+    def _reclaim_for(self, snapshot: Snapshot, gang: Gang) -> Reclaim | None:
         ours = self._queue_of(gang)
         if ours is None or self._unusable(ours) is not None:
-            return []
+            return None
         needed = (pod for group in gang.groups() for pod in group.pods[: group.need])
-        wants = self.reading(snapshot).counted(needed)
-        return self._reclaim(snapshot, ours, wants).rounds(running, self.account, self._now_s())
+        return self._reclaim(snapshot, ours, self.reading(snapshot).counted(needed))
 
     def _reclaim(self, snapshot: Snapshot, ours: str, wants: Amounts) -> Reclaim:
         return Reclaim(self.tree, self.shares(snapshot), self.reading(snapshot), ours, wants)

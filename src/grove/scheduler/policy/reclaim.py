@@ -54,7 +54,7 @@ class Reclaim:
                 break
             entitled.append(name)
         found: dict[str, int] = {}
-        for leaf in tree.queues:
+        for leaf in tree.queues if entitled else ():
             if leaf == ours or not tree.is_leaf(leaf) or tree.fault(leaf) is not None:
                 continue
             apart = self.apart(leaf)
