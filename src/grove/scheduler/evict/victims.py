@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from operator import sub
 
 import numpy as np
 
@@ -191,21 +192,25 @@ def row_costs(
     asked = [(r, amount) for r, amount in snapshot.amounts(wanted.shape.requests) if amount > 0]
     free = snapshot.free[[r for r, _ in asked], : cost.size].T.tolist()
     given: dict[Requests, list[int]] = {}
-    names = [snapshot.resources[r] for r, _ in asked]
+    names, has_vacancies = [snapshot.resources[r] for r, _ in asked], bool(vacancies)
     for row, here in by_row.items():
-        missing = [amount - have for (_, amount), have in zip(asked, free[row], strict=True)]
+        missing = lacks = [amount - have for (_, amount), have in zip(asked, free[row], strict=True)]
         gone: list[str] = []
+        lost = 0
         for unit, pod in here:
-            freed = vacancies.freed(pod.node, gone) if vacancies else {}
-            if max(lack - freed.get(name, 0) for lack, name in zip(missing, names, strict=True)) <= 0:
+            if has_vacancies:
+                freed = vacancies.freed(pod.node, gone)
+                lacks = [lack - freed.get(name, 0) for lack, name in zip(missing, names, strict=True)]
+            if max(lacks) <= 0:
                 break
             gone.append(pod.uid)
-            cost[row] += victims.price(unit, pod)
-            requests = pod.shape.requests
-            if requests not in given:
-                amounts = dict(snapshot.amounts(requests))
-                given[requests] = [amounts.get(r, 0) for r, _ in asked]
-            missing = [lacks - gives for lacks, gives in zip(missing, given[requests], strict=True)]
+            lost += victims.price(unit, pod)
+            gives = given.get(pod.shape.requests)
+            if gives is None:
+                amounts = dict(snapshot.amounts(pod.shape.requests))
+                gives = given[pod.shape.requests] = [amounts.get(r, 0) for r, _ in asked]
+            missing = lacks = list(map(sub, missing, gives))
+        cost[row] = lost
     return cost
 
 
