@@ -15,6 +15,8 @@ from tests.support.gangs import Bench, gang, gang_json, group, pod_json, schedul
 from grove.api.core import Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PriorityClass
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
+from grove.scheduler.loop.placing import Placing
+from grove.scheduler.policy.queue import Order
 from grove.sim.topology import ZONE
 
 pytestmark = pytest.mark.simulated
@@ -380,6 +382,43 @@ async def test_who_waits_is_tried_again_when_it_can_be_helped(cluster: Any, stor
 
         async def is_bound() -> Any:
             return await bench.nodes_of("late")
+
+        await cluster.eventually(is_bound, timeout_s=20)
+
+
+async def test_a_claim_is_no_reason_to_try_again_for_who_has_none(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claims come and go all the time in a large cluster, and many wait there."""
+    tried: list[str] = []
+    decide = Placing.decide
+
+    async def noted(self: Placing, name: str, order: Order) -> Any:
+        tried.append(name.rpartition("/")[2])
+        return await decide(self, name, order)
+
+    monkeypatch.setattr(Placing, "decide", noted)
+    async with scheduling(cluster) as bench:
+        await zone(bench, "a", 1)
+        await bench.apply(gang("large", group("w", 1, gpus=2)))
+        await late(bench, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+        await cluster.settle(3)
+        tried.clear()
+        await bench.client.create(PersistentVolumeClaim, _claim(bench, "data", ""))
+        await cluster.settle(10)
+        assert tried == ["late"]
+
+
+async def test_a_pod_of_no_gang_is_tried_again_when_its_claim_is_there(cluster: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await zone(bench, "a", 1)
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+        await bench.create_pod(pod_json("alone", bench.namespace, volumes=volumes))
+        await cluster.settle(3)
+        await _bound_claim(bench, "data")
+
+        async def is_bound() -> str:
+            return (await bench.client.get(Pod, "alone", bench.namespace)).spec.node_name
 
         await cluster.eventually(is_bound, timeout_s=20)
 

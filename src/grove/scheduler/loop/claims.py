@@ -277,13 +277,13 @@ class DeviceClaims(FollowedSource):
             self._freed.set()
         self._stale.update(self._devices.nodes_of(before ^ after))
         if old is None or new is None or old.status.allocation != new.status.allocation:
-            self._view.help_anybody()
+            self._view.help_dependents()
 
     def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         self._stale.update(self._devices.change(old, new))
         self._taken_now = None
         self._copies.clear()
-        self._view.help_anybody()
+        self._view.help_dependents()
 
     def _class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
         if new is None:
@@ -291,7 +291,7 @@ class DeviceClaims(FollowedSource):
             self.classes.pop(old.metadata.name, None)
         else:
             self.classes[new.metadata.name] = new
-        self._view.help_anybody()
+        self._view.help_dependents()
 
 
 ANYWHERE: NodeTerms = (NodeTerm(),)

@@ -295,9 +295,11 @@ class Cycle:
     def _wake_helped(self, now_s: float) -> None:
         """Wakes whom it helps that room came, or that pods did which they look at."""
         self._view.refresh()  # what units that went had is free
-        roomier = self._view.changes.take_relief()
-        if self._view.changes.take_daemons_went() or roomier is None:
+        roomier, helped = self._view.changes.take_relief(), self._view.changes.take_helped()
+        if self._view.changes.take_daemons_went() or roomier is None or helped:
             self._holding.reconsider()
         self._relief.wake_helped(roomier, now_s)
+        if helped:
+            self._queue.wake(helped.__contains__)
         if self._view.changes.take_moved():
             self._queue.wake(self._relief.sees_pods)

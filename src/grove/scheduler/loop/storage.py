@@ -235,12 +235,12 @@ class Storage(FollowedSource):
             self.release(pod.metadata.uid)
         # One that ends may leave a claim to another that only one may use.
         if old is not None and (new is None or new.is_finished) and any(map(is_for_one_pod, self._claims_of(old))):
-            self._view.help_anybody()
+            self._view.help_dependents()
 
     def _object_changed(self, old: Object | None, new: Object | None) -> None:
         if old != new:
             self._news.set()
-            self._view.help_anybody()
+            self._view.help_dependents()
 
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         self._object_changed(old, new)
@@ -271,7 +271,7 @@ class Storage(FollowedSource):
         if set(self._drivers) != known:
             self._stale.update(node.metadata.name for node in self._view.nodes.list())
         self._stale.add(name)
-        self._view.help_anybody()
+        self._view.help_dependents()
 
 
 def _claim_keys(pod: Pod) -> list[Key]:

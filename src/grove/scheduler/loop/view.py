@@ -18,7 +18,7 @@ from grove.api.core import Node, Pod, PodDisruptionBudget, PriorityClass
 from grove.api.meta import Key, find_condition
 from grove.kube.cache import Cache
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.evict.running import RunningIndex
+from grove.scheduler.evict.running import POD, RunningIndex
 from grove.scheduler.filters.nodes import terms_mask
 from grove.scheduler.loop.sources import Sources, depends_on_objects
 from grove.scheduler.model.config import SchedulerConfiguration
@@ -275,11 +275,16 @@ class View:
         self.changes.wake()
 
     def help_anybody(self) -> None:
-        """Something changed that no node stands for; pods whose volumes or devices it may concern are read anew."""
+        """Something changed that no node stands for."""
+        self.changes.wide_relief = True
+        self.changes.wake()
+
+    def help_dependents(self) -> None:
+        """Volumes or devices changed, or who has them: pods that ask for any are read anew, and their units tried."""
         for key in self._dependent:
             self._facts.pop(key, None)
+            self.changes.helped.add(self.gang_of.get(key) or f"{POD}{key}")
         self._dependent.clear()
-        self.changes.wide_relief = True
         self.changes.wake()
 
     def put(self, pod: PodFacts) -> None:

@@ -26,7 +26,9 @@ class Changes:
         self.relief: set[str] = set()
         """Nodes that may hold more than before."""
         self.wide_relief = False
-        """Something changed that may help anybody: a topology, a volume, a namespace's labels."""
+        """Something changed that may help anybody: a topology, a hold, a namespace's labels."""
+        self.helped: set[str] = set()
+        """Units with pods whose volumes or devices changed, or who has them."""
         self.daemons_went = False
         """What daemons used for good is free: for whom no node was worth holding one may be now."""
         self.sees_pods = False
@@ -75,7 +77,11 @@ class Changes:
     @property
     def has_relief(self) -> bool:
         """Whether anything came that may help units that wait."""
-        return bool(self.relief) or self.wide_relief or self.pods_moved
+        return bool(self.relief) or bool(self.helped) or self.wide_relief or self.pods_moved
+
+    def take_helped(self) -> set[str]:
+        found, self.helped = self.helped, set()
+        return found
 
     def take_daemons_went(self) -> bool:
         found, self.daemons_went = self.daemons_went, False
