@@ -2,8 +2,9 @@
 
 The API server applies the same schema before anybody else sees an object. Here it serves the simulator, which is an API
 server, and admission, for the command line and for a server with an older CRD. A schema is compiled once into closures
-that return None when all is well, so a sound object costs no path strings, and what a value shares with the stored one
-is taken as right: an older schema let it in. CEL rules are the caller's (`Rules`).
+that return None when all is well, so a sound object costs no path strings. A value that is stored just so is taken as
+right: an older schema let it in. Items of a list are compared by their keys, in a list without keys by their place (an
+API server compares only the whole of such a list). CEL rules are the caller's (`Rules`).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Check:
         self._check = _compiled(schema, rules)
 
     def faults(self, value: Any, old: Any = None) -> list[Fault]:
-        """Everything wrong with the value, in document order."""
+        """Everything wrong with the value, in document order, but what is stored just so."""
         return [_rooted(fault) for fault in self._check(value, old) or ()]
 
 
@@ -79,6 +80,22 @@ def type_name(value: Any) -> str:
     return next((name for name, types in _TYPES.items() if type(value) in types), type(value).__name__)
 
 
+def _news(found: list[Fault], value: Any, old: Any) -> list[Fault] | None:
+    """Faults of a value, or None if it is stored just so."""
+    return None if old is not None and _is_same(value, old) else found
+
+
+def _is_same(value: Any, old: Any) -> bool:
+    """Whether two values are one JSON: to Python `1`, `1.0` and `True` are equal, to a schema they are not."""
+    if type(value) is not type(old):
+        return False
+    if isinstance(value, dict):
+        return value.keys() == old.keys() and all(_is_same(one, old[key]) for key, one in value.items())
+    if isinstance(value, list):
+        return len(value) == len(old) and all(map(_is_same, value, old))
+    return bool(value == old)
+
+
 def _compiled(schema: Json, rules_of: Rules) -> Part:
     nullable = bool(schema.get("nullable"))
     of_right_type, wanted = _type_test(schema)
@@ -93,7 +110,7 @@ def _compiled(schema: Json, rules_of: Rules) -> Part:
             if value is None and nullable:
                 return None
             name = type_name(value)
-            return [Fault("", FaultType.TYPE, name, f'must be of type {wanted}: "{name}"')]
+            return _news([Fault("", FaultType.TYPE, name, f'must be of type {wanted}: "{name}"')], value, old)
         found: list[Fault] = []
         for part in parts:
             if faults := part(value, old):
@@ -164,7 +181,7 @@ def _object(schema: Json, rules_of: Rules) -> Part | None:
             elif faults := known[1](item, before.get(name) if before is not None else None):
                 where = f".{name}" if is_property else f"[{name}]"
                 found += [_under(where, fault) for fault in faults]
-        return found or None
+        return _news(found, value, old) if found else None
 
     return check
 
@@ -211,7 +228,7 @@ def _list(schema: Json, rules_of: Rules) -> Part | None:
                     shown = {key: item.get(key) for key in keys} if keys and isinstance(item, dict) else item
                     found.append(duplicate(f"[{index}]", shown))
                 seen.add(same)
-        return found or None
+        return _news(found, value, old) if found else None
 
     return check
 
@@ -225,7 +242,7 @@ def _scalar(schema: Json) -> Part | None:
     if enum is None and pattern is None and not limits and bits is None and not is_time:
         return None
 
-    def check(value: Any, _old: Any) -> list[Fault] | None:
+    def check(value: Any, old: Any) -> list[Fault] | None:
         found: list[Fault] = []
         if enum is not None and value not in enum:
             found.append(not_supported("", value, map(str, enum)))
@@ -240,7 +257,7 @@ def _scalar(schema: Json) -> Part | None:
         if bits is not None and isinstance(value, (int, float)) and not -(1 << bits) <= value < 1 << bits:
             detail = f"Checked value must be of type {schema.get('type')} with format {schema['format']}"
             found.append(invalid("", value, detail))
-        return found or None
+        return _news(found, value, old) if found else None
 
     return check
 

@@ -170,6 +170,21 @@ def test_a_name_that_somebody_else_has_is_a_warning() -> None:
     assert found["warnings"][0].startswith("metadata.name: PodCliqueSet gang exists")
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(gang_set(minMember=1), id="a field that nothing becomes of"),
+        pytest.param(gang_set(replicas=2, minAvailable=4), id="a floor that the set behind cannot have"),
+        pytest.param(rule() | {"spec": {"topology": "rack"}}, id="a rule that the schema refuses"),
+    ],
+)
+def test_an_object_whose_spec_is_left_alone_takes_a_label(wrong: Json) -> None:
+    labelled = deepcopy(wrong)
+    labelled["metadata"]["labels"] = {"team": "search"}
+    assert faults(wrong)
+    assert faults(labelled, wrong) == []
+
+
 def test_finalizers_and_objects_on_their_way_out_pass_whatever_they_say() -> None:
     wrong = gang_set(minMember=1)
     finalized = deepcopy(wrong)

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.faulty_sets import COLLISIONS, ROWS, SCALE, SHARE, TEMPLATE, T, explicit, with_templates
+from tests.support.faulty_sets import COLLISIONS, ROWS, SCALE, SHAPES, SHARE, TEMPLATE, T, explicit, with_templates
 from tests.support.manifests import clique, group, pcs
 from tests.support.reviews import ABSENT, changed, faults, plain, schedulers
 
@@ -19,7 +19,7 @@ from grove.api import names
 ADMISSION = Admission(backends=schedulers("default-scheduler", "kai-scheduler", "volcano"))
 
 
-@pytest.mark.parametrize(("obj", "want"), [*ROWS, *COLLISIONS])
+@pytest.mark.parametrize(("obj", "want"), [*SHAPES, *ROWS, *COLLISIONS])
 def test_a_broken_rule_is_told_with_its_path_on_creation(obj: dict, want: list[str]) -> None:
     assert faults(ADMISSION, obj) == want
 
@@ -27,10 +27,13 @@ def test_a_broken_rule_is_told_with_its_path_on_creation(obj: dict, want: list[s
 @pytest.mark.parametrize(("obj", "want"), ROWS)
 def test_a_broken_rule_is_told_with_its_path_on_update(obj: dict, want: list[str]) -> None:
     # What may not change at all has its own table; here the stored object differs only where nothing is immutable.
-    old = changed(obj, ("metadata.labels", {"stored": "yes"}))
-    if obj["metadata"].get("labels"):
-        old = changed(obj, ("spec.replicas", 7))
-    assert faults(ADMISSION, obj, old) == want
+    assert faults(ADMISSION, obj, changed(obj, ("spec.replicas", 7))) == want
+
+
+@pytest.mark.parametrize(("obj", "want"), SHAPES)
+def test_a_shape_that_an_update_brings_is_told_and_one_that_is_stored_is_not(obj: dict, want: list[str]) -> None:
+    assert faults(ADMISSION, obj, plain()) == want
+    assert faults(ADMISSION, changed(obj, ("spec.replicas", 7)), obj) == []
 
 
 @pytest.mark.parametrize(("obj", "want"), COLLISIONS)

@@ -6,9 +6,9 @@ between; a simulator hands in its store. An exception out of `review` is a bug o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from grove.admission.rules import dialects
 from grove.admission.rules.authorizer import Authorizer
@@ -43,6 +43,7 @@ from grove.backends import Backends
 from grove.backends.kube import KubeBackend
 from grove.crds.check import published_check
 from grove.dialects.placement import rule_faults
+from grove.dialects.translation import Translation
 
 DEFAULT_SET = "/webhooks/default-podcliqueset"
 VALIDATE_SET = "/webhooks/validate-podcliqueset"
@@ -142,7 +143,11 @@ class Admission:
         if request.wrong_set:
             return request.refused(request.wrong_set, "PodCliqueSet")
         new, old = request.set, request.stored_set
-        if faults := list(self._set_faults(new, old, request.namespace, lookups)):
+        faults = list(self._set_faults(new, old, request.namespace, lookups))
+        if faults and request.keeps_spec:
+            # A label must go on whatever older rules let in. Upstream judges the whole set at every edit.
+            faults = _unless_told(faults, self._set_faults(old or new, old, request.namespace, lookups))
+        if faults:
             return request.refused(faults, "PodCliqueSet")
         return Answer(warnings=tuple(self._set_warnings(new, old, lookups))[:MOST_WARNINGS])
 
@@ -187,7 +192,9 @@ class Admission:
     def _validate_binding(self, request: Request) -> Answer:
         if request.operation not in ("CREATE", "UPDATE") or request.is_deleting:
             return Answer()
-        wrong_shape = request.wrong_shape("clustertopologybindings.grove.io")
+        if request.old is not None and request.new.get("spec") == request.old.get("spec"):
+            return Answer()  # all rules are about its spec, and what older ones let in must take a label
+        wrong_shape = request.wrong_shape("clustertopologybindings.grove.io", request.old)
         faults = wrong_shape or list(binding_faults(request.new, self.backends))
         return request.refused(faults, "ClusterTopologyBinding") if faults else Answer()
 
@@ -198,31 +205,42 @@ class Admission:
             return Answer()
         if request.old is not None and _words(request.new) == _words(request.old):
             return Answer()  # a finalizer, an owner: nothing that is translated
-        wrong_shape = request.wrong_shape(str(resource))
-        translation = dialects.translated(request.new)
+        behind = self._behind(request.new, request.namespace, lookups)
+        faults = request.wrong_shape(str(resource), request.old) or self._dialect_faults(request.new, behind, lookups)
+        if faults and request.old is not None and request.new.get("spec") == request.old.get("spec"):
+            before = self._behind(request.old, request.namespace, lookups)
+            faults = _unless_told(faults, self._dialect_faults(request.old, before, lookups))
+        if faults:
+            return request.refused(faults, resource.kind, resource.group)
+        if behind is None:
+            return Answer()
+        warnings = dialects.told_warnings(behind.translation, self._set_warnings(behind.new, behind.old, lookups))
+        return Answer(warnings=(*behind.conflict, *warnings)[:MOST_WARNINGS])
+
+    def _behind(self, obj: Json, namespace: str, lookups: Known) -> _Behind | None:
+        translation = dialects.translated(obj)
         if translation is None:
-            faults = wrong_shape or list(rule_faults(request.new))
-            return request.refused(faults, resource.kind, resource.group) if faults else Answer()
+            return None
         stored: Json | None = None
         conflict: tuple[str, ...] = ()
         try:
-            stored = lookups.find_set(dialects.set_key(request.new, translation, request.namespace))
+            stored = lookups.find_set(dialects.set_key(obj, translation, namespace))
         except LookupFailed:
             pass  # it is checked as a new one; what the stored one cannot take becomes a condition
-        if stored is not None and not dialects.is_own(request.new, stored):
+        if stored is not None and not dialects.is_own(obj, stored):
             conflict = (f"metadata.name: PodCliqueSet {translation.name} exists and is left alone; rename one of them",)
             stored = None
-        keeps = stored is not None and not dialects.wants_new_set(request.new)
-        behind = dialects.set_behind(translation, stored, request.namespace)
-        new, old = SetView(behind), SetView(stored) if keeps else None
-        of_set = published_check("podcliquesets.grove.io").faults(behind) or list(
-            self._set_faults(new, old, request.namespace, lookups)
+        new = SetView(dialects.set_behind(translation, stored, namespace))
+        keeps = stored is not None and not dialects.wants_new_set(obj)
+        return _Behind(translation, namespace, new, SetView(stored) if keeps else None, conflict)
+
+    def _dialect_faults(self, obj: Json, behind: _Behind | None, lookups: Known) -> list[Fault]:
+        if behind is None:
+            return list(rule_faults(obj))
+        of_set = published_check("podcliquesets.grove.io").faults(behind.new.raw) or list(
+            self._set_faults(behind.new, behind.old, behind.namespace, lookups)
         )
-        faults = wrong_shape or list(dialects.told(translation, of_set))
-        if faults:
-            return request.refused(faults, resource.kind, resource.group)
-        warnings = dialects.told_warnings(translation, self._set_warnings(new, old, lookups))
-        return Answer(warnings=(*conflict, *warnings)[:MOST_WARNINGS])
+        return list(dialects.told(behind.translation, of_set))
 
     def _authorize(self, request: Request, lookups: Known) -> Answer:
         if self.authorizer is None:
@@ -234,6 +252,22 @@ class Admission:
         reasons = {400: "BadRequest", 403: "Forbidden"}
         reason = reasons.get(verdict.code, "InternalError")
         return Answer(failure_status(verdict.code, reason, verdict.reason), warnings=warnings)
+
+
+class _Behind(NamedTuple):
+    """The set that an object of a dialect becomes, and what there is of it."""
+
+    translation: Translation
+    namespace: str
+    new: SetView
+    old: SetView | None
+    conflict: tuple[str, ...]
+
+
+def _unless_told(faults: list[Fault], stored: Iterable[Fault]) -> list[Fault]:
+    """Those that are not also faults of what is stored."""
+    known = {str(fault) for fault in stored}
+    return [fault for fault in faults if str(fault) not in known]
 
 
 def _words(obj: Json) -> tuple[Any, ...]:
