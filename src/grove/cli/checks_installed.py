@@ -247,6 +247,7 @@ async def _reachable(client: Client, namespace: str) -> list[Finding]:
     return []
 
 
+BIND = "bind the ClusterRole grove:view or grove:edit to you (charts/grove, rbac-users)"
 ACCESS_REVIEW = ("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)
 _NEEDS = (
     ("list", "grove.io", "podcliquesets", "", "status, tree, explain"),
@@ -276,6 +277,5 @@ async def rights(client: Client, namespace: str) -> list[Finding]:
             what = f"{resource}/{sub}" if sub else resource
             lacking.append(f"{verb} {what} (for {commands})")
     if lacking:
-        fix = "bind the ClusterRole grove:view or grove:edit to you (charts/grove, rbac-users)"
-        return [Finding("rights", WARN, f"you may not: {'; '.join(lacking)}", fix)]
+        return [Finding("rights", WARN, f"you may not: {'; '.join(lacking)}", BIND)]
     return [Finding("rights", OK, "every command here is open to you")]

@@ -1,7 +1,7 @@
 """`doctor`: is Grove installed, reachable and complete here? Every finding comes with its remedy.
 
 Each check is one function that asks one question (`checks_installed`, `checks_running`). A check the user has no rights
-for is skipped and says so; the others still answer.
+for is skipped and says so; the others still answer. When none is left, that is a fault too: silence is not health.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     Check = Callable[[], Awaitable[list[Finding]]]
 
+FREE = ("server", "kinds", "rights")
+"""Checks that answer everybody: what a server says to whoever asks, and tells of nothing that runs."""
 FAILED = 1
 """Exit code when a check failed; warnings are for people."""
 
@@ -32,7 +34,8 @@ FAILED = 1
 def doctor(options: Options, takeover: bool) -> int:
     """Check the server, CRDs, admission, operator, scheduler, node labels and your rights; say how to mend faults.
 
-    Nothing is written: whether admission answers is asked by a dry run. Exit codes: 0 no fault, 1 something failed.
+    Nothing is written: whether admission answers is asked by a dry run. Exit codes: 0 no fault, 1 something failed or
+    you may look at nothing.
     """
     now = datetime.now(UTC)
     if takeover:
@@ -72,16 +75,23 @@ async def doctor_answer(client: Client, namespace: str, now: datetime) -> Answer
 
 
 async def _answer(checks: list[tuple[str, Check]]) -> Answer:
+    from grove.cli.checks_installed import BIND
     from grove.cli.findings import FAIL, SKIP, Finding, painted
     from grove.kube.errors import Forbidden
 
     found: list[Finding] = []
+    saw_something = False
     for name, check in checks:
         try:
             found += await check()
+            saw_something = saw_something or name not in FREE
         except Forbidden as error:
             found.append(Finding(name, SKIP, f"you may not look: {error}"))
         if name == "kinds" and any(one.state == FAIL for one in found):
             break  # without the kinds every other question has the same answer
+    else:
+        if not saw_something:
+            text = "nothing of Grove was checked: you may look at none of it"
+            found.append(Finding("rights", FAIL, text, BIND))
     code = FAILED if any(one.state == FAIL for one in found) else RUNNING
     return Answer(found, lambda width: painted(found, width), code)

@@ -17,8 +17,9 @@ from grove.admission.serving.registration import ServiceAddress, configurations
 from grove.api.core import CustomResourceDefinition, Lease, Namespace, Node, Pod, Secret
 from grove.api.dynamo import PodGangSet
 from grove.api.topology import ClusterTopologyBinding
+from grove.cli.access import Answer
 from grove.cli.checks_running import _remedy
-from grove.cli.doctor import doctor_answer
+from grove.cli.doctor import doctor_answer, takeover_answer
 from grove.cli.findings import Finding
 from grove.kube.config import ClusterConfig
 from grove.kube.errors import Forbidden, Unavailable
@@ -52,16 +53,23 @@ class Patient:
         resource = getattr(kind, "RESOURCE", kind)
         if resource.plural == "selfsubjectaccessreviews":
             wanted = obj["spec"]["resourceAttributes"]["resource"]
-            return {**obj, "status": {"allowed": wanted not in self.denied}}
+            return {**obj, "status": {"allowed": wanted not in self.denied and "*" not in self.denied}}
         if options.get("dry_run") and self.webhook_fault is not None:
             raise self.webhook_fault
         return await self._inner.create(kind, obj, **options)
 
     async def list(self, kind: Any, *args: Any, **options: Any) -> Any:
-        resource = getattr(kind, "RESOURCE", kind)
-        if resource.plural in self.denied:
-            raise Forbidden(f"{resource.plural} is forbidden", code=403, reason="Forbidden")
+        self._ask_for(kind)
         return await self._inner.list(kind, *args, **options)
+
+    async def get(self, kind: Any, *args: Any, **options: Any) -> Any:
+        self._ask_for(kind)
+        return await self._inner.get(kind, *args, **options)
+
+    def _ask_for(self, kind: Any) -> None:
+        resource = getattr(kind, "RESOURCE", kind)
+        if resource.plural in self.denied or "*" in self.denied:
+            raise Forbidden(f"{resource.plural} is forbidden", code=403, reason="Forbidden")
 
     async def furnish(self) -> None:
         """Puts what the fields say into the cluster."""
@@ -90,6 +98,13 @@ class Patient:
 
 
 def findings(ill: Callable[[Patient], Awaitable[None] | None]) -> list[Finding]:
+    return list(examined(ill).data)
+
+
+def examined(
+    ill: Callable[[Patient], Awaitable[None] | None],
+    ask: Callable[..., Awaitable[Answer]] = doctor_answer,
+) -> Answer:
     async def look() -> Any:
         async with SimCluster() as cluster:
             patient = Patient(cluster)
@@ -97,9 +112,10 @@ def findings(ill: Callable[[Patient], Awaitable[None] | None]) -> list[Finding]:
             await patient.furnish()
             if later is not None:
                 await later
-            return await doctor_answer(patient, "default", NOW)  # type: ignore[arg-type]
+            return await ask(patient, "default", NOW)
 
-    return list(run(look()).data)
+    found: Answer = run(look())
+    return found
 
 
 def setting(**fields: Any) -> Callable[[Patient], None]:
@@ -239,6 +255,21 @@ def test_a_user_who_may_not_create_sets_still_learns_that_admission_is_registere
         ("ok", "registered and trusted"),
         ("skipped", "whether it answers was not tried: podcliquesets.grove.io is forbidden: you may not create"),
     ]
+
+
+@pytest.mark.parametrize("ask", [doctor_answer, takeover_answer])
+def test_who_may_look_at_nothing_is_told_so_and_it_is_no_success(ask: Callable[..., Awaitable[Answer]]) -> None:
+    told = examined(setting(denied=("*",)), ask)
+    assert told.code == 1
+    last = told.data[-1]
+    assert (last.check, last.state) == ("rights", "failed")
+    assert last.text == "nothing of Grove was checked: you may look at none of it"
+    assert "grove:view" in last.fix
+
+
+def test_who_may_look_at_something_gets_an_answer_about_that() -> None:
+    most = ("mutatingwebhookconfigurations", "customresourcedefinitions", "podcliquesets", "podgangs")
+    assert examined(setting(denied=most)).code == 0
 
 
 def test_pods_that_are_not_ready_count_when_there_is_no_lease() -> None:
