@@ -11,7 +11,7 @@ from grove.cli.access import NO_FIT, RUNNING, WAITING, Answer, Options, Unanswer
 from grove.cli.settings import settings_option
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from datetime import datetime
 
     from rich.console import RenderableType
@@ -173,7 +173,8 @@ def _change(
     from grove.cli.subjects import there_are
 
     there = {
-        Key(one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in copy.of(PodCliqueSet.RESOURCE)
+        Key(one["metadata"].get("namespace", ""), one["metadata"]["name"]): one
+        for one in copy.of(PodCliqueSet.RESOURCE)
     }
     if manifests:
         keys = [Key(one["metadata"].get("namespace") or namespace, one["metadata"]["name"]) for one in manifests]
@@ -194,7 +195,7 @@ def _change(
             raise Unanswered(f"there is no node {name}{there_are('Node', nodes)}")
     metas = [one["metadata"] for one in _pods_on(copy, drains)]
     marks = [(meta["namespace"], (meta.get("labels") or {}).get(labels.PART_OF)) for meta in metas]
-    keys = sorted({Key(place, name) for place, name in marks if name} & there)
+    keys = sorted({Key(place, name) for place, name in marks if name} & there.keys())
     return lambda world: _drain(world, drains), keys
 
 
@@ -211,12 +212,13 @@ def _parsed(text: str) -> tuple[str, int]:
     return target, int(count)
 
 
-async def _apply(world: World, manifests: Sequence[Any], keys: Sequence[Key], there: set[Key]) -> None:
+async def _apply(world: World, manifests: Sequence[Any], keys: Sequence[Key], there: Mapping[Key, Any]) -> None:
     from grove.api.podcliqueset import PodCliqueSet
+    from grove.plan.applying import apply_patch
 
     for manifest, key in zip(manifests, keys, strict=True):
         if key in there:
-            await world.client.patch(PodCliqueSet, key.name, {"spec": manifest["spec"]}, key.namespace)
+            await world.client.patch(PodCliqueSet, key.name, apply_patch(manifest, there[key]), key.namespace)
         else:
             await world.apply({**manifest, "metadata": {**manifest["metadata"], "namespace": key.namespace}})
 
