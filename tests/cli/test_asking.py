@@ -471,6 +471,6 @@ async def test_the_doctor_says_when_nobody_looks_after_sets(cluster: Any) -> Non
     answer = await doctor_answer(cluster.client, cluster.namespace, now + timedelta(minutes=2))
     found = {one.check: one for one in answer.data}
     assert found["operator"].state == "failed"
-    assert "wait to be looked at" in found["operator"].text
+    assert "1 set waits to be looked at" in found["operator"].text
     assert answer.code == 1
     await cluster.client.delete(PodCliqueSet, "chat", cluster.namespace)

@@ -163,7 +163,7 @@ def test_the_gang_that_does_not_fit_has_no_pod_bound_before_the_change_that_help
     first_bound = min(at for at, pod in witness.bound if pod.metadata.labels[labels.PART_OF] == "wide")
     assert first_bound > helped - TENTH
     assert "gang wide-0 is placed whole: 5 pods on 5 nodes in block" in part
-    assert "wide: 1 of 1 replicas available" in part
+    assert "wide: 1 of 1 replica available" in part
 
 
 def test_the_lost_node_s_pod_is_replaced_in_the_same_rack_after_five_minutes(story: Any) -> None:
@@ -184,7 +184,7 @@ def test_the_lost_node_s_pod_is_replaced_in_the_same_rack_after_five_minutes(sto
             ]
             assert witness.domain(new[0], "rack") == rack
             assert new[0].spec.node_name != node[1]
-    assert "chat: 1 of 1 replicas available" in part
+    assert "chat: 1 of 1 replica available" in part
 
 
 def test_the_update_replaces_decode_and_touches_nothing_else(story: Any) -> None:

@@ -43,7 +43,7 @@ def test_nodes_that_join_take_what_had_no_room(tmp_path: Path) -> None:
     steps = "- wait: small\n- scale: {set: small, clique: server, replicas: 4}\n"
     pods, told = played(tmp_path, f"{steps}- addNodes: {{count: 1, gpus: 8}}\n- wait: small\n")
     assert (len(pods), len(set(pods.values()))) == (4, 2)
-    assert "1 nodes with 8 GPUs each join the cluster" in told
+    assert "joining the cluster: 1 node with 8 GPUs each" in told
 
 
 @pytest.mark.parametrize(

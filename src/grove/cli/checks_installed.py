@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from grove.api.meta import Json
+from grove.api.words import many
 from grove.cli.findings import FAIL, OK, SKIP, WARN, Finding
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ async def dialects(client: Client, now: datetime) -> list[Finding]:
         ]  # fmt: skip
         if ignored:
             named = f"{', '.join(ignored[:3])}{' …' if len(ignored) > 3 else ''}"
-            text = f"nobody translates {len(ignored)} {kind.RESOURCE.plural} ({named})"
+            text = f"nobody translates {many(len(ignored), kind.RESOURCE.kind)} ({named})"
             switch = "switch the operator's dialects on (dialects.enabled; locally grove down, grove up --dialects)"
             found.append(Finding("dialects", WARN, text, switch))
     return found or [Finding("dialects", OK, f"{len(theirs)} kinds, up to date")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from grove.api.words import many
 from grove.cli.findings import FAIL, OK, WARN, Finding
 from grove.show.processes import sign_of_life
 
@@ -29,7 +30,8 @@ async def operator(client: Client, now: datetime) -> list[Finding]:
     fix = _remedy(client, "operator")
     if behind:
         names = ", ".join(str(one.metadata.key) for one in behind[:3])
-        return [Finding("operator", FAIL, f"{len(behind)} sets wait to be looked at ({names}); {sign}", fix)]
+        waiting = many(len(behind), "set waits", "sets wait")
+        return [Finding("operator", FAIL, f"{waiting} to be looked at ({names}); {sign}", fix)]
     return [Finding("operator", state, sign, "" if state == OK else fix)]
 
 
@@ -53,7 +55,7 @@ async def scheduler(client: Client, now: datetime) -> list[Finding]:
     state, sign = await sign_of_life(client, "grove-scheduler", LeaderElection().resource_name, now)
     fix = _remedy(client, "scheduler")
     if silent:
-        text = f"{len(silent)} complete gangs have had no answer for a minute; {sign}"
+        text = f"{many(len(silent), 'complete gang has', 'complete gangs have')} had no answer for a minute; {sign}"
         return [Finding("scheduler", FAIL, text, fix)]
     return [Finding("scheduler", state, sign, "" if state == OK else fix)]
 
@@ -78,7 +80,6 @@ async def topology(client: Client) -> list[Finding]:
     from grove.api.topology import ClusterTopologyBinding
     from grove.show.layout import accelerator
     from grove.show.seen import every
-    from grove.show.words import many
 
     bindings = await every(client, ClusterTopologyBinding)
     nodes = await every(client, Node)
@@ -93,7 +94,8 @@ async def topology(client: Client) -> list[Finding]:
             lacking = [one.metadata.name for one in loaded if level.key not in one.metadata.labels]
             if lacking:
                 names = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
-                text = f"{binding.metadata.name}: {len(lacking)} of {len(loaded)} nodes lack {level.key} ({names})"
+                share = f"{len(lacking)} of {many(len(loaded), 'node')}"
+                text = f"{binding.metadata.name}: {level.key} is missing on {share} ({names})"
                 fix = f"kubectl label node {lacking[0]} {level.key}=…"
                 found.append(Finding("topology", WARN, text, fix))
         if is_true(binding.status.conditions, words.SCHEDULER_TOPOLOGY_DRIFT):

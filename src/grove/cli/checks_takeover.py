@@ -24,10 +24,10 @@ async def takeovers(client: Client, namespace: str) -> list[Finding]:
     from grove.api.podcliqueset import PodCliqueSet
     from grove.api.podgang import PodGang
     from grove.api.scalinggroup import PodCliqueScalingGroup
+    from grove.api.words import many
     from grove.kube.errors import NotFound
     from grove.plan.takeover import forecast
     from grove.show.seen import Seen, every
-    from grove.show.words import many
 
     async def listed(kind: type[T], selector: str = "") -> list[T]:
         try:
@@ -82,7 +82,7 @@ async def rivals(client: Client, now: datetime) -> list[Finding]:
 
 def _finding(name: str, told: Forecast) -> Finding:
     from grove.api import labels
-    from grove.show.words import many
+    from grove.api.words import many
 
     stays = "1 pod stays as it is" if told.stays == 1 else f"{many(told.stays, 'pod')} stay as they are"
     access = "; its unused ServiceAccount, Role, RoleBinding and token Secret are removed" if told.drops_access else ""

@@ -15,6 +15,7 @@ from urllib.request import urlopen
 
 import click
 
+from grove.api.words import many
 from grove.show.processes import OPERATOR, RUNS, SCHEDULER, read_processes
 
 if TYPE_CHECKING:
@@ -125,4 +126,4 @@ async def await_nodes(kubeconfig: Path, count: int) -> int:
                     changed.clear()
                 return len(cache.list(Node))
         except TimeoutError:
-            raise click.ClickException(f"after {READY_S:.0f} s there are not {count} nodes yet") from None
+            raise click.ClickException(f"after {READY_S:.0f} s there are fewer than {many(count, 'node')}") from None

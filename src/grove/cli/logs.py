@@ -123,7 +123,7 @@ async def _stream(options: Options, found: Sequence[Player], query: dict[str, st
 
 def told_failures(failed: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """One line a reason, with the pods that have it."""
-    from grove.show.words import many
+    from grove.api.words import many
 
     for why, pods in failed.items():
         more = f" and {many(len(pods) - 1, 'other pod')}" if len(pods) > 1 else ""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from grove.api.words import many
+
 if TYPE_CHECKING:
     from grove.kube.client import Client
 
@@ -67,7 +69,11 @@ async def _run(
         fake = FakeNodes(client, SYSTEM, start_s=start_s)
         await fake.add(islice(shape.objects(), count))
         await _furnish(client, fake.names, classes)
-        click.echo(f"{count} nodes with {gpus} GPUs each, in {zones} zones; running what is bound to them", err=True)
+        click.echo(
+            f"{many(count, 'node')} with {many(gpus, 'GPU')} each, in {many(zones, 'zone')}; "
+            "running what is bound to them",
+            err=True,
+        )
         async with asyncio.TaskGroup() as group:
             group.create_task(fake.run())
             if pages_port:

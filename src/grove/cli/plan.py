@@ -249,9 +249,10 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
+    from grove.api.words import many
     from grove.plan.whatif import MOST_MORE
     from grove.show.columns import indented, table
-    from grove.show.words import alike, listed, many, unnumbered
+    from grove.show.words import alike, listed, unnumbered
 
     styles = {"fits": "green", "waits": "yellow", "cannot fit": "bold red"}
     rows = []
@@ -278,7 +279,7 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
             parts += indented("any one of these would make it fit:", width, 2)
             parts += [line for help in gang.helps for line in indented(f"- {help}", width, 4)]
     if rest := sum(map(len, troubles[MOST_TOLD:])):
-        parts += indented(f"of {rest} more gangs -o json has the reason", width, 0)
+        parts += indented(f"of {many(rest, 'more gang')} -o json has the reason", width, 0)
     if show_pods:
         parts += [Text(f"{gang.name}  {one.pod}  {one.node}") for gang in plan.gangs for one in gang.pods]
     if plan.preempted:
@@ -296,8 +297,8 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
 
 def _bystanders(plan: Plan, width: int) -> list[Text]:
     """Pods of nobody's gang: how many find another node, and one line for each that does not."""
+    from grove.api.words import many
     from grove.show.columns import indented
-    from grove.show.words import many
 
     if not plan.others:
         return []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grove.api.words import many
 from grove.cli.access import Answer, Options, Unanswered, answer, cluster_command
 
 if TYPE_CHECKING:
@@ -89,7 +90,11 @@ async def reserve_answer(client: Client, namespace: str, sets: Sequence[Json], t
 
         said = [
             f"{row['namespace']}/{row['set']}: "
-            + (f"{row['released']} reservations released" if release else f"{row['made']} reservations made, for {ttl}")
+            + (
+                f"{many(row['released'], 'reservation')} released"
+                if release
+                else f"{many(row['made'], 'reservation')} made, for {ttl}"
+            )
             for row in rows
         ]
         tail = [] if release else ["see them with: kubectl get reservations"]

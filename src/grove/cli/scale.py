@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grove.api.words import many
 from grove.cli.access import Answer, Options, Unanswered, answer, cluster_command, complete_sets, object_name
 
 if TYPE_CHECKING:
@@ -76,7 +77,6 @@ def _would_fit(options: Options, target: str, replicas: int, replica: int | None
 
 def fit_lines(plan: Plan) -> tuple[str, ...]:
     """What a plan says of the gangs and pods that come."""
-    from grove.show.words import many
 
     new = [gang for gang in plan.gangs if gang.moved]
     refused = [gang for gang in new if gang.answer != "fits"]
@@ -186,7 +186,7 @@ async def targets(
         )
     indices = range(pcs.spec.replicas) if replica is None else [replica]
     if replica is not None and replica >= pcs.spec.replicas:
-        raise Unanswered(f"{set_name} has {pcs.spec.replicas} replicas, there is no replica {replica}")
+        raise Unanswered(f"{set_name} has {many(pcs.spec.replicas, 'replica')}, there is no replica {replica}")
     if template.find_group(part) is not None:
         return pcs, [
             await client.get(PodCliqueScalingGroup, names.scaling_group(set_name, index, part), namespace)

@@ -18,8 +18,8 @@ from grove.api.meta import Condition, Key, Resource, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.api.words import many
 from grove.plan.world import World
-from grove.show.words import many
 from grove.sim.store import Change
 
 _BURST_S = 0.003
@@ -95,7 +95,11 @@ class Chronicle:
         if _turned(old, new, words.INITIALIZED, words.TRUE):
             pods = sum(len(group.pod_references) for group in new.spec.podgroups)
             least = sum(group.min_replicas for group in new.spec.podgroups)
-            self.note("complete", name, f"gang {name} is complete: {pods} pods, {least} of them together or not at all")
+            self.note(
+                "complete",
+                name,
+                f"gang {name} is complete: {many(pods, 'pod')}, {least} of them together or not at all",
+            )
         said = _turned(old, new, words.SCHEDULED, words.TRUE)
         if said:
             if record.placed_s is None:
@@ -194,7 +198,7 @@ class Chronicle:
         before = old.status.available_replicas if old else 0
         now = new.status.available_replicas
         if now != before:
-            self.note("available", name, f"{name}: {now} of {new.spec.replicas} replicas available")
+            self.note("available", name, f"{name}: {now} of {many(new.spec.replicas, 'replica')} available")
         was, is_ = old.status.update_progress if old else None, new.status.update_progress
         if is_ is not None and is_.update_ended_at is None and (was is None or was.update_ended_at is not None):
             self.note("updating", name, f"the update of {name} begins")

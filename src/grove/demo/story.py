@@ -20,6 +20,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.words import many
 from grove.demo.chronicle import Chronicle, Note
 from grove.demo.scenario import Scenario, Step
 from grove.demo.traffic import Traffic
@@ -185,7 +186,7 @@ class Story:
             "spec": {"min": {GPU: min}, "max": {GPU: max}},
         }
         await self.world.client.create(ElasticQuota, body)
-        self._say("queue", name, f"quota {name}: {min} GPUs guaranteed, {max} at most")
+        self._say("queue", name, f"quota {name}: {many(min, 'GPU')} guaranteed, {max} at most")
 
     async def _queues(self, of: str = "") -> None:
         """Tells what every queue has, and what it should have."""
@@ -194,7 +195,9 @@ class Story:
             used, share, own = (part.get(GPU, 0) for part in (row.used, row.fair_share, row.guaranteed))
             borrowed = f", {used - own} of them borrowed" if used > own and row.depth else ""
             if not of or of == row.name:
-                self._say("queue", row.name, f"queue {row.name} uses {used} GPUs{borrowed}; its fair share is {share}")
+                self._say(
+                    "queue", row.name, f"queue {row.name} uses {many(used, 'GPU')}{borrowed}; its fair share is {share}"
+                )
 
     async def _failNode(self, node: str = "", runs: str = "") -> None:
         self._lost_node = self._node_of(node, runs)
@@ -221,7 +224,7 @@ class Story:
         have = {node.metadata.name for node in self.world.all(Node)}
         more = [one for one in shaped(count + len(have), gpus) if one["metadata"]["name"] not in have][:count]
         await self.world.cluster.nodes.add(more)
-        self._say("node", "", f"{len(more)} nodes with {gpus} GPUs each join the cluster")
+        self._say("node", "", f"joining the cluster: {many(len(more), 'node')} with {many(gpus, 'GPU')} each")
 
     async def _failPod(self, of: str) -> None:
         pods = [pod for pod in self._pods(of) if pod.is_ready]

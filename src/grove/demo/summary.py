@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from rich.console import Group
 
 from grove.api.podgang import PodGang
+from grove.api.words import many
 from grove.demo.chronicle import Chronicle
 from grove.plan.world import World
 from grove.show.columns import table
 from grove.show.layout import layout_of
 from grove.show.tree import tree_of
-from grove.show.words import many
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,9 @@ def summary_table(summary: Summary, width: int) -> Group:
 def summary_line(summary: Summary) -> str:
     count = f"{many(summary.sets, 'set')}, {many(len(summary.gangs), 'gang')}"
     return (
-        f"{count}, {summary.ready} of {summary.pods} pods ready, "
-        f"{summary.accelerators_used} of {summary.accelerators} GPUs in use; {summary.virtual_s:g} s of virtual time, "
+        f"{count}, {summary.ready} of {many(summary.pods, 'pod')} ready, "
+        f"{summary.accelerators_used} of {many(summary.accelerators, 'GPU')} in use; "
+        f"{summary.virtual_s:g} s of virtual time, "
         f"{summary.operator_writes} writes of the operator, {summary.scheduler_writes} of the scheduler"
     )
 

@@ -25,6 +25,7 @@ from grove.api.labels import (
 )
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSetTemplate
+from grove.api.words import many
 from grove.dialects.placement import NOWHERE, Placement, with_affinity
 from grove.dialects.translation import (
     Translation,
@@ -149,7 +150,7 @@ def _warnings(obj: Json, short: str) -> Iterator[str]:
     if not scheduler:
         yield f"spec.template.spec.schedulerName: not given, so {GROVE_SCHEDULER} places the gang"
     if spec.get("minAvailable") is None and _replicas(spec):
-        yield f"spec.minAvailable: not given, so all {_replicas(spec)} pods are needed"
+        yield f"spec.minAvailable: not given, so all are needed: {many(_replicas(spec), 'pod')}"
     yield from limit_warnings(mapping(mapping(spec.get("template")).get("spec")), "spec.template.spec")
     if mapping(spec.get("scheduling")).get("queue") and scheduler in ("", GROVE_SCHEDULER):
         yield f"spec.scheduling.queue: read as a Queue of KAI; for an ElasticQuota use the label {QUOTA}"

@@ -20,6 +20,7 @@ from grove.api.faults import Fault, invalid, required
 from grove.api.fields import integer, mapping, sequence, text, texts
 from grove.api.meta import Json
 from grove.api.pod import LabelSelector
+from grove.api.words import many
 from grove.dialects.translation import unknown_fields
 
 PACK, POD_AFFINITY = "Pack", "PodAffinity"
@@ -306,4 +307,4 @@ def _verdict(matched: Sequence[Match], faults: Sequence[Fault]) -> tuple[str, st
     if waiting:
         message = f"waits for the next rollout of {', '.join(waiting)}; annotation {APPLY}: now rolls it out at once"
         return FALSE, WAITING_FOR_ROLLOUT, message + apart
-    return TRUE, APPLIED, f"in effect on {len(matched)} PodGangSet{'s' if len(matched) > 1 else ''}{apart}"
+    return TRUE, APPLIED, f"in effect on {many(len(matched), 'PodGangSet')}{apart}"

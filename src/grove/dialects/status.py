@@ -19,6 +19,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.words import many
 from grove.dialects.koord import Member, members_of, starts_after
 
 TRANSLATED, STARTUP_BLOCKED = "Translated", "StartupBlocked"
@@ -55,9 +56,9 @@ def _of_gangs(type_: str, gangs: Sequence[PodGang]) -> tuple[str, str, str]:
     """Status, reason and message: True when it is so of every gang, and there is one."""
     missing = [gang for gang in gangs if not is_true(gang.status.conditions, type_)]
     if gangs and not missing:
-        return TRUE, f"AllGangs{type_}", f"{len(gangs)} of {len(gangs)} gangs"
+        return TRUE, f"AllGangs{type_}", f"{len(gangs)} of {many(len(gangs), 'gang')}"
     told = find_condition(missing[0].status.conditions, type_) if missing else None
-    count = f"{len(gangs) - len(missing)} of {len(gangs)} gangs"
+    count = f"{len(gangs) - len(missing)} of {many(len(gangs), 'gang')}"
     if told is None:
         return FALSE, f"GangsNot{type_}", count
     return FALSE, told.reason or f"GangsNot{type_}", f"{count}; {missing[0].metadata.name}: {told.message}"

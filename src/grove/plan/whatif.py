@@ -18,6 +18,7 @@ from grove.api.meta import Key, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.api.words import many
 from grove.plan.displaced import Displaced, bystanders, displaced
 from grove.plan.world import World
 from grove.scheduler.loop.asked import Answers
@@ -29,7 +30,7 @@ from grove.scheduler.solve.place import place
 from grove.show.advice import Advice, advice_of
 from grove.show.reasons import sentence
 from grove.show.seen import Seen
-from grove.show.words import counted, many
+from grove.show.words import counted
 
 DECIDED_S = 120.0
 """Virtual time in which the scheduler has said what it has to say about every gang."""

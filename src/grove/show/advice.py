@@ -15,10 +15,10 @@ from grove.api import labels
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.api.words import many
 from grove.scheduler.model import answers as kinds
 from grove.scheduler.model.answers import Change
 from grove.show.rollouts import role_of
-from grove.show.words import many
 
 MOST_NAMED = 8
 

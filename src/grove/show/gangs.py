@@ -18,6 +18,7 @@ from grove.api import labels
 from grove.api.meta import Key, find_condition, is_true
 from grove.api.podclique import PodClique
 from grove.api.podgang import PodGang
+from grove.api.words import many
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reading import NOT_READY, UNREACHABLE, UNSCHEDULABLE, read_node
 from grove.scheduler.model.reasons import Reason, named
@@ -27,7 +28,7 @@ from grove.show.reasons import level_of, sentence
 from grove.show.seen import Seen
 from grove.show.tree import STARTING as SILENT
 from grove.show.tree import State, Twig, tree_of
-from grove.show.words import many, refusal
+from grove.show.words import refusal
 
 if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
     from grove.scheduler.explain.explanation import Diagnosis

@@ -14,6 +14,7 @@ from rich.text import Text
 from grove.api.core import Pod
 from grove.api.meta import Json, Key
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.words import many
 from grove.scheduler.model.reading import pod_requests
 from grove.show.columns import table
 from grove.show.explained import STYLES
@@ -125,7 +126,7 @@ def overview(
             age(row.created, now),
         ]  # fmt: skip
         if wide:
-            restarts = f"{row.restarts}" + (f" + {row.gang_restarts} gangs" if row.gang_restarts else "")
+            restarts = f"{row.restarts}" + (f" + {many(row.gang_restarts, 'gang')}" if row.gang_restarts else "")
             line += [f"{row.updated}/{row.replicas}", restarts, ", ".join(row.autoscaled)]
         cells.append([*line, row.why])
     may_go = ["AGE", titles[5], "AVAILABLE"] if everywhere else ["NAMESPACE", "AGE", titles[5]]

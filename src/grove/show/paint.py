@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group
 from rich.text import Text
 
+from grove.api.words import many
 from grove.show.colours import colours_of
 from grove.show.columns import table
 from grove.show.layout import Domain, Layout, Level, Spot
 from grove.show.tree import Count, State, Twig
-from grove.show.words import many
 
 MARKS = {
     State.READY: ("●", "green"), State.STARTING: ("◐", "yellow"), State.PENDING: ("○", "magenta"),
@@ -130,7 +130,7 @@ def _marks(clique: Twig) -> Text:
 
 
 def _pods_ready(count: Count) -> str:
-    return f"{count.ready} of {count.wanted} pods ready"
+    return f"{count.ready} of {many(count.wanted, 'pod')} ready"
 
 
 # Layouts

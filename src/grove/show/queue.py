@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
+from grove.api.words import many
 from grove.scheduler.model.reasons import Reason
 from grove.show.columns import indented, table
 from grove.show.gangs import NO_FIT, WAITING, Verdict
@@ -64,5 +65,7 @@ def not_waiting(sets: Sequence[Judgement], width: int) -> list[Text]:
     """Sets that do not run, though none of their gangs waits for a place: a line each."""
     lines = [f"{one.name} is {one.state}: {one.reason}" for one in sets[:MOST_NAMED]]
     if len(sets) > MOST_NAMED:
-        lines.append(f"{len(sets) - MOST_NAMED} more sets do not run; kubectl grove status has them")
+        lines.append(
+            f"{many(len(sets) - MOST_NAMED, 'more set does', 'more sets do')} not run; kubectl grove status has them"
+        )
     return [text for line in lines for text in indented(line, width, 0, "yellow")]

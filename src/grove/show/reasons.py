@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from grove.api.quantity import format_amount
+from grove.api.words import many
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.facts import SLOT
 from grove.scheduler.model.reasons import Reason
@@ -83,7 +84,7 @@ def _nodes_held(reason: Reason) -> str:
     count = reason.number("nodes")
     more = count - len(reason.subject.split())
     names = ", ".join(reason.subject.split()) + (f" and {more} more" if more > 0 else "")
-    return f"{count} node{'s are' if count != 1 else ' is'} held for it: {names}"
+    return f"{many(count, 'node is', 'nodes are')} held for it: {names}"
 
 
 def _closest(reason: Reason) -> str:
@@ -101,8 +102,7 @@ def _together(reason: Reason) -> str:
 
 
 def many_pods(reason: Reason) -> str:
-    pods = reason.number("pods")
-    return f"{pods} pod{'s' * (pods != 1)}"
+    return many(reason.number("pods"), "pod")
 
 
 def _packing(reason: Reason) -> str:
@@ -214,9 +214,14 @@ def _rests_on(text: str) -> Callable[[Reason], str]:
     return say
 
 
+def _not_enough(reason: Reason) -> str:
+    units = many(reason.number("units"), "unit")
+    return _rests_on(f"would not fit even without the {units} of lower priority")(reason)
+
+
 _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.MISSING_PODS: lambda one: (
-        f"group {one.subject} needs {one.number('minimum')} pods and has {one.number('pods')}"
+        f"group {one.subject} needs {many(one.number('minimum'), 'pod')} and has {one.number('pods')}"
     ),
     kinds.UNKNOWN_LEVEL: lambda one: f"no node carries the label {one.subject} that its topology constraint names",
     kinds.NO_NODE: _room,
@@ -268,6 +273,6 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.NEVER_PREEMPTS: lambda one: "its priority class does not preempt",
     kinds.NOBODY_LOWER: lambda one: f"nothing of a priority below {one.number('priority')} runs",
     kinds.LEAVING: lambda one: "fits once the pods that are terminating are gone",
-    kinds.NOT_ENOUGH: _rests_on("would not fit even without the {units} units of lower priority"),
+    kinds.NOT_ENOUGH: _not_enough,
     kinds.NO_SMALL_SET: _rests_on("no small enough set of victims found"),
 }

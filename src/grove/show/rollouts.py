@@ -18,10 +18,11 @@ from grove.api.core import Pod
 from grove.api.hashes import pod_template_hash
 from grove.api.meta import Json, is_true
 from grove.api.podcliqueset import ON_DELETE, CliqueTemplate, PodCliqueSet
+from grove.api.words import many
 from grove.show.columns import table
 from grove.show.processes import Process
 from grove.show.seen import Seen
-from grove.show.words import age, many
+from grove.show.words import age
 
 UPDATING, PAUSED, DONE = "updating", "paused", "done"
 IN_SENTENCE = 2

@@ -9,7 +9,7 @@ from grove.api import names
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.show.words import many
+from grove.api.words import many
 
 MOST_NAMED = 4
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from grove.api.words import many
 from grove.scheduler.explain.explanation import ScoredGang, ScoredPlace
 from grove.show.columns import indented, table
 
@@ -43,5 +44,5 @@ def _value(place: ScoredPlace | None, name: str) -> str:
 def _where(place: ScoredPlace) -> str:
     shown = [f"{node} ({pods})" for node, pods in list(place.nodes.items())[:MOST_NAMED]]
     more = len(place.nodes) - len(shown)
-    named = ", ".join(shown) + (f" and {more} more nodes" if more > 0 else "")
+    named = ", ".join(shown) + (f" and {many(more, 'more node')}" if more > 0 else "")
     return f"{place.domain}: {named}" if place.domain else named

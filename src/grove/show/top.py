@@ -11,13 +11,14 @@ from datetime import datetime
 
 from rich.text import Text
 
+from grove.api.words import many
 from grove.show.explained import STYLES
 from grove.show.gangs import NO_FIT, Verdict
 from grove.show.layout import Layout, Level
 from grove.show.overview import Row
 from grove.show.paint import bar, racks
 from grove.show.processes import Processes
-from grove.show.words import age, many
+from grove.show.words import age
 
 ALL_UNKNOWN = Processes()
 SETS, GANGS, FLEET = "sets", "gangs", "fleet"

@@ -18,6 +18,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.words import many
 from grove.show.seen import Seen
 from grove.show.words import refusal
 
@@ -146,7 +147,10 @@ class _Growth:
             why = _worst(staying).why
         missing = clique.spec.replicas - len(staying)
         if missing > 0 and state > State.MISSING:
-            state, why = State.MISSING, f"{missing} of {clique.spec.replicas} pods do not exist yet"
+            state, why = (
+                State.MISSING,
+                f"{missing} of {many(clique.spec.replicas, 'pod')} {'does' if missing == 1 else 'do'} not exist yet",
+            )
         if missing > 0 and state is not State.FAILED:
             why = _last_error(clique) or why  # what keeps pods from being made keeps the others waiting
         name = clique.metadata.name
@@ -184,7 +188,7 @@ class _Growth:
             waiting = status.state.waiting
             if waiting and waiting.reason not in ("", "PodInitializing", "ContainerCreating"):
                 return State.FAILED, f"{status.name}: {waiting.reason}" + (
-                    f", {status.restart_count} restarts" if status.restart_count else ""
+                    f", {many(status.restart_count, 'restart')}" if status.restart_count else ""
                 )
         blocked = find_condition(pod.status.conditions, words.POD_STARTUP_BLOCKED)
         if blocked is not None and blocked.status == words.TRUE and blocked.message:

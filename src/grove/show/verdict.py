@@ -16,6 +16,7 @@ from grove.api import labels
 from grove.api.meta import Key
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
+from grove.api.words import many
 from grove.show.gangs import (
     FAILING,
     NO_FIT,
@@ -31,7 +32,7 @@ from grove.show.processes import Process, Processes
 from grove.show.rollouts import PAUSED, UPDATING, rollout_of
 from grove.show.seen import Seen
 from grove.show.tree import Twig, tree_of
-from grove.show.words import counted, many
+from grove.show.words import counted
 
 if TYPE_CHECKING:  # it brings the solver along, which most questions do not need
     from grove.scheduler.explain.explanation import Diagnosis

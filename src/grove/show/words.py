@@ -34,10 +34,6 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
-def many(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
-
-
 def counted(name: str) -> tuple[str | int, ...]:
     """A key by which `chat-2` comes before `chat-10`."""
     return tuple(int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name))

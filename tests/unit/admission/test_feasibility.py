@@ -118,7 +118,7 @@ def packed(domain: str) -> dict:
             [
                 f"{T}.cliques[0].spec.podSpec.restartPolicy: with Never a container that has ended is not started "
                 "again; "
-                "once fewer than 1 pods run, the whole gang is terminated after terminationDelay"
+                "once fewer than 1 pod runs, the whole gang is terminated after terminationDelay"
             ],
             id="a restart policy that matters",
         ),

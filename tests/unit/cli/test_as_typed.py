@@ -126,7 +126,7 @@ def test_an_answer(ask: Ask, words: str, code: int, want: str) -> None:
         pytest.param(
             "rollout undo small --to-revision 7", "there is no revision 7 of small; kept are 1", id="a revision"
         ),
-        pytest.param("scale small/server 3 --replica 4", "small has 1 replicas, there is no replica 4", id="a replica"),
+        pytest.param("scale small/server 3 --replica 4", "small has 1 replica, there is no replica 4", id="a replica"),
         pytest.param("scale small 1 --replica 0", "a set itself is scaled whole", id="a replica of a set"),
         pytest.param("scale small many", "replicas must be a whole number", id="a number"),
         pytest.param("plan --scale small", "--scale small: write it like chat/prefill=5", id="half a change"),

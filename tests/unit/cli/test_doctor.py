@@ -215,7 +215,7 @@ REFUSED = 'failed calling webhook "pcs.defaulting.webhooks.grove.io": connection
         ),
         pytest.param(
             _unlabel, "topology", "warning",
-            "fake-nodes: 1 of 2 nodes lack topology.kubernetes.io/rack (z0-b0-r0-n0)",
+            "fake-nodes: topology.kubernetes.io/rack is missing on 1 of 2 nodes (z0-b0-r0-n0)",
             "kubectl label node z0-b0-r0-n0 topology.kubernetes.io/rack=", id="a node without a label",
         ),
         pytest.param(
@@ -238,7 +238,7 @@ REFUSED = 'failed calling webhook "pcs.defaulting.webhooks.grove.io": connection
         ),
         pytest.param(
             _dialects(objects=4), "dialects", "warning",
-            "nobody translates 4 dynamopodgangsets (gang-0, gang-1, gang-2 …)", "dialects.enabled",
+            "nobody translates 4 PodGangSets (gang-0, gang-1, gang-2 …)", "dialects.enabled",
             id="objects of another API that nobody looks at",
         ),
     ],

@@ -101,7 +101,7 @@ CRASHES = {
     ("pods", "gang", "want"),
     [
         pytest.param([pod("p", node="z0-b0-r0-n0", ready=True)], None, (State.READY, ""), id="all is well"),
-        pytest.param([], None, (State.MISSING, "1 of 1 pods do not exist yet"), id="no pod"),
+        pytest.param([], None, (State.MISSING, "1 of 1 pod does not exist yet"), id="no pod"),
         pytest.param([pod("p", spec=HELD)], None, (State.GATED, "waits until all pods of its gang exist"), id="gated"),
         pytest.param([pod("p")], REFUSED, (State.PENDING, "no rack has room"), id="the gang's own reason"),
         pytest.param([pod("p")], None, (State.PENDING, "no node yet"), id="nobody has said anything"),
@@ -121,7 +121,7 @@ CRASHES = {
         pytest.param(
             [pod("q", node="z0-b0-r0-n0", ready=True, meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})],
             None,
-            (State.MISSING, "1 of 1 pods do not exist yet"),
+            (State.MISSING, "1 of 1 pod does not exist yet"),
             id="one that leaves does not count",
         ),
     ],

@@ -516,3 +516,18 @@ def test_an_unchanged_set_is_not_written_again() -> None:
     held = msgspec.structs.replace(DEMO, status=first)
     again = set_status(set_seen(held, [router(0)], [grp(0)]), LATER)
     assert status_patch(first, again) is None
+
+
+@pytest.mark.parametrize(
+    ("replicas", "pods", "want"),
+    [
+        pytest.param(1, 1, "at least 1 pod has a node", id="one of one"),
+        pytest.param(1, 0, "fewer than 1 pod has a node", id="none of one"),
+        pytest.param(2, 2, "at least 2 pods have a node", id="two of two"),
+    ],
+)
+def test_a_clique_of_one_pod_is_told_of_in_the_singular(replicas: int, pods: int, want: str) -> None:
+    status = status_of([pod(FQN, index, node="n") for index in range(pods)], replicas)
+    found = find_condition(status.conditions, "PodCliqueScheduled")
+    assert found is not None
+    assert found.message == want

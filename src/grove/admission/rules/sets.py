@@ -16,6 +16,7 @@ from grove.api.faults import Fault, duplicate, invalid, required
 from grove.api.fields import integer, mapping, text
 from grove.api.labels import MAX_GANG_RESTARTS, SCHEDULER_ANNOTATION, STARTUP_READINESS_GATE
 from grove.api.podcliqueset import EXPLICIT
+from grove.api.words import many
 
 _COUNT = re.compile(r"\s*\d{1,9}\s*", re.ASCII)
 LONGEST_DELAY_H = 87_600
@@ -219,7 +220,8 @@ def _restart_notes(path: str, clique: CliqueView) -> Iterator[str]:
     if policy not in ("OnFailure", "Never"):
         return
     ended = "ended" if policy == "Never" else "ended without an error"
+    few = many(clique.min_available or 1, "pod runs", "pods run")
     yield (
         f"{path}.restartPolicy: with {policy} a container that has {ended} is not started again; once fewer than "
-        f"{clique.min_available or 1} pods run, the whole gang is terminated after terminationDelay"
+        f"{few}, the whole gang is terminated after terminationDelay"
     )

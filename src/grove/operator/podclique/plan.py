@@ -14,6 +14,7 @@ from msgspec import structs
 
 from grove.api.conditions import ErrorCode, EventReason
 from grove.api.podclique import PodCliqueStatus
+from grove.api.words import many
 from grove.backends.base import BackendError
 from grove.operator.podclique.pods import PodPlan, plan_pods
 from grove.operator.podclique.rollout import CliqueStep, next_clique_step
@@ -54,7 +55,7 @@ class CliquePlan:
         clique, said = self.observed.clique, []
         count = len(self.pods.create)
         if count and clique.status.observed_generation is not None:  # that a new clique has pods is no news
-            message = f"created {count} pod{'s' if count > 1 else ''}"
+            message = f"created {many(count, 'pod')}"
             said.append(Notice(clique, EventReason.POD_CREATE_SUCCESSFUL, message))
         for removal in self.pods.delete:
             message = f"deleted pod {removal.pod.metadata.name}: {removal.reason}"

@@ -34,6 +34,7 @@ from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.words import many
 from grove.backends.base import Backend
 from grove.operator.shared.layout import Unit, floor
 from grove.operator.shared.outcome import Outcome, with_outcome
@@ -163,7 +164,7 @@ def _conditions(clique: PodClique, counts: PodCounts, now: datetime) -> Conditio
         POD_CLIQUE_SCHEDULED,
         TRUE if enough else FALSE,
         SUFFICIENT_SCHEDULED_PODS if enough else INSUFFICIENT_SCHEDULED_PODS,
-        f"at least {need} pods have a node" if enough else f"fewer than {need} pods have a node",
+        f"{'at least' if enough else 'fewer than'} {many(need, 'pod has', 'pods have')} a node",
         now,
     )
     status, reason, message = _breach(clique, counts, need)
@@ -183,10 +184,10 @@ def _breach(clique: PodClique, counts: PodCounts, need: int) -> tuple[str, str, 
     if is_open(clique.status.update_progress):
         return UNKNOWN, UPDATE_IN_PROGRESS, "not judged while an update is under way"
     if counts.scheduled < need:
-        return TRUE, SCHEDULED_REPLICAS_BELOW_MIN_AVAILABLE, f"fewer than {need} pods have a node"
+        return TRUE, SCHEDULED_REPLICAS_BELOW_MIN_AVAILABLE, f"fewer than {many(need, 'pod has', 'pods have')} a node"
     if counts.scheduled - counts.errored - counts.started_not_ready < need:
-        return TRUE, INSUFFICIENT_READY_PODS, f"fewer than {need} pods are ready or still starting"
-    return FALSE, SUFFICIENT_READY_PODS, f"at least {need} pods are ready or still starting"
+        return TRUE, INSUFFICIENT_READY_PODS, f"fewer than {many(need, 'pod is', 'pods are')} ready or still starting"
+    return FALSE, SUFFICIENT_READY_PODS, f"at least {many(need, 'pod is', 'pods are')} ready or still starting"
 
 
 def _updated_pods(clique: PodClique, pods: Iterable[Pod]) -> int | None:

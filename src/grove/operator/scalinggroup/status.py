@@ -29,6 +29,7 @@ from grove.api.scalinggroup import (
     PodCliqueScalingGroupStatus,
     PodCliqueScalingGroupUpdateProgress,
 )
+from grove.api.words import many
 from grove.operator.podclique.status import has_hashes, is_available, is_updated, with_below_minimum
 from grove.operator.shared.layout import PodsOf, group_floor, group_scale_selector, living, member_units, no_pods
 from grove.operator.shared.rollout import group_replica_incarnation, is_open
@@ -118,10 +119,10 @@ def _conditions(observed: ObservedGroup, replicas: Sequence[GroupReplica], now: 
         status, reason, message = UNKNOWN, UPDATE_IN_PROGRESS, "not judged while an update is under way"
     elif healthy < need:
         status, reason = TRUE, INSUFFICIENT_AVAILABLE_GROUP_REPLICAS
-        message = f"fewer than {need} replicas are whole"
+        message = f"fewer than {many(need, 'replica is', 'replicas are')} whole"
     else:
         status, reason = FALSE, SUFFICIENT_AVAILABLE_GROUP_REPLICAS
-        message = f"at least {need} replicas are whole"
+        message = f"at least {many(need, 'replica is', 'replicas are')} whole"
     conditions = with_condition(group.status.conditions, MIN_AVAILABLE_BREACHED, status, reason, message, now)
     if status == FALSE:
         conditions = without_condition(conditions, GANG_TERMINATION_IN_PROGRESS)

@@ -39,6 +39,7 @@ from grove.api.meta import Condition, Conditions, ObjectMeta, find_condition, is
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
+from grove.api.words import many
 from grove.operator.shared.layout import group_names, group_replica_of, living, replica_of, standalone_names
 from grove.operator.shared.rollout import (
     Restarts,
@@ -293,5 +294,6 @@ def _with_exhausted(conditions: Conditions, verdict: Terminations, limit: int | 
     if not verdict.exhausted:
         return without_condition(conditions, GANG_RESTARTS_EXHAUSTED)
     which = ", ".join(map(str, verdict.exhausted))
-    message = f"replica {which} stays in breach after {limit} restarts, all that {labels.MAX_GANG_RESTARTS} allows"
+    all_of_them = f"{many(limit or 0, 'restart')}, all that {labels.MAX_GANG_RESTARTS} allows"
+    message = f"replica {which} stays in breach after {all_of_them}"
     return with_condition(conditions, GANG_RESTARTS_EXHAUSTED, TRUE, MAXIMUM_REACHED, message, now)
