@@ -199,11 +199,13 @@ async def test_a_reservation_ends_with_its_time_and_its_room_is_free(cluster: An
         (node,) = await bench.add_nodes(1)
         await standing(cluster, reservation(own(bench, "short"), ttl="60s"), node)
         await cluster.settle(0.5)
+        assert node in bench.scheduler.reservations._on
         await bench.apply(gang("other", group("w", 1)))
         await bench.condition("other", status="False", reason="Unschedulable")
         await cluster.settle(61)
         await bench.expect({"other/w": 1})
         assert (await cluster.client.get(Reservation, own(bench, "short"))).status.phase == "Failed"
+        assert node not in bench.scheduler.reservations._on, "nothing is kept of a node that has none any more"
 
 
 class SetBack:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.support.scheduler.kit import RACK, gang, group, node, pod, racks, snap
 
@@ -249,3 +250,19 @@ def test_the_index_of_what_runs_knows_units_by_priority_and_what_budgets_cover()
     assert [one.name for one in index.units(terms, below=5)] == ["default/g"], "its highest priority has left"
     assert [budget.uids for budget in index.budgets(asked)] == [frozenset("a")]
     assert [one.name for one in index.units(terms, without={"a"})] == ["pod:default/solo"]
+
+
+def test_the_index_of_what_runs_keeps_nothing_of_namespaces_whose_pods_have_gone():
+    index = RunningIndex()
+    pods = [
+        msgspec.structs.replace(pod("solo", 1, on="n", priority=5), namespace="a"),
+        msgspec.structs.replace(pod("member", 1, on="n", gang="b/g", group="x"), namespace="b"),
+    ]
+    for one in pods:
+        index.add(one)
+    budgets = [(name, "all", of_labels({}), 0) for name in ("a", "b", "without-pods")]
+    assert [len(one.uids) for one in index.budgets(budgets)] == [1, 1, 0]
+    for one in pods:
+        index.remove(one.uid)
+    assert [len(one.uids) for one in index.budgets(budgets)] == [0, 0, 0]
+    assert {name: kept for name, kept in vars(index).items() if kept} == {}

@@ -94,7 +94,7 @@ class RunningIndex:
                 del self._ranks[pod.gang]
         else:
             _drop(self._alone, pod.priority, uid)
-        del self._by_namespace[pod.namespace][uid]
+        _drop(self._by_namespace, pod.namespace, uid)
         self._covered.pop(pod.namespace, None)
 
     def lowest_priority(self) -> int | None:
@@ -137,9 +137,11 @@ class RunningIndex:
         ]
 
     def _uids_of(self, namespace: str, selector: Selector) -> frozenset[str]:
+        pods = self._by_namespace.get(namespace)
+        if pods is None:
+            return frozenset()
         known = self._covered.setdefault(namespace, {})
         if selector not in known:
-            pods = self._by_namespace.get(namespace, {})
             known[selector] = frozenset(uid for uid, pod in pods.items() if selector.matches(pod.labels))
         return known[selector]
 

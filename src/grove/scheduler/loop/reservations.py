@@ -213,7 +213,10 @@ class Reservations(FollowedSource):
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self.status.forget(old)
         if before is not None:
-            self._on[before.node].pop(name, None)
+            here = self._on[before.node]
+            here.pop(name, None)
+            if not here:
+                del self._on[before.node]
             self._stale.add(before.node)
             self._view.snapshot.remove_pod(_hold_uid(before.reservation))
             self._view.changes.relief.add(before.node)
