@@ -139,6 +139,7 @@ def without_verbose(argv: list[str]) -> tuple[list[str], bool]:
 def run(command: click.Command, argv: list[str], *, prog: str = "grove") -> NoReturn:
     """Runs a command; what goes wrong with the cluster or the input is one line on stderr and exit code 2."""
     from grove.kube.errors import (  # here, so that a command without a cluster does not pay for it
+        Forbidden,
         KubeError,
     )
 
@@ -162,8 +163,13 @@ def run(command: click.Command, argv: list[str], *, prog: str = "grove") -> NoRe
         if verbose:
             raise
         text = " ".join(str(error).split()) or type(error).__name__
-        click.echo(f"error: {text}{_local_hint(text)}", err=True)
+        lacks_a_right = isinstance(error, Forbidden) and "denied the request" not in text  # which a webhook says
+        hint = DOCTOR if lacks_a_right else _local_hint(text)
+        click.echo(f"error: {text}{hint}", err=True)
         sys.exit(2)
+
+
+DOCTOR = "; kubectl grove doctor says what you may do here, and what to ask for"
 
 
 def _local_hint(text: str) -> str:

@@ -187,12 +187,12 @@ def _change(
             if key not in there:
                 names = [one.name for one in there if one.namespace == key.namespace]
                 what = f"there is no PodCliqueSet {key.name} in namespace {key.namespace}"
-                raise Unanswered(what + there_are("PodCliqueSet", names))
+                raise Unanswered(what + there_are("PodCliqueSet", names, key.name))
         return lambda world: _scale(world, wanted, replica), keys
     nodes = {one["metadata"]["name"] for one in copy.of(Node.RESOURCE)}
     for name in drains:
         if name not in nodes:
-            raise Unanswered(f"there is no node {name}{there_are('Node', nodes)}")
+            raise Unanswered(f"there is no node {name}{there_are('Node', nodes, name)}")
     metas = [one["metadata"] for one in _pods_on(copy, drains)]
     marks = [(meta["namespace"], (meta.get("labels") or {}).get(labels.PART_OF)) for meta in metas]
     keys = sorted({Key(place, name) for place, name in marks if name} & there.keys())

@@ -121,11 +121,30 @@ async def _absent(client: Client, namespace: str, wanted: str, name: str) -> str
     """That there is no such thing, and what there is."""
     from grove.api.podcliqueset import PodCliqueSet
 
+    await ensure_namespace(client, namespace)
     what = wanted or "PodCliqueSet, PodGang, group, clique or pod"
-    return f"there is no {what} {name} in namespace {namespace}{await existing(client, PodCliqueSet, namespace)}"
+    there = await existing(client, PodCliqueSet, namespace, name)
+    return f"there is no {what} {name} in namespace {namespace}{there}"
 
 
-async def existing(client: Client, kind: type[Any], namespace: str = "") -> str:
+async def ensure_namespace(client: Client, namespace: str) -> None:
+    """Raises when there is no such namespace: an empty answer about one that was mistyped sounds like a good one."""
+    from grove.api.core import Namespace
+    from grove.kube.errors import KubeError, NotFound
+
+    if not namespace:
+        return
+    try:
+        await client.get(Namespace, namespace)
+    except NotFound as error:
+        if error.details.get("name"):
+            there = await existing(client, Namespace, name=namespace)
+            raise Unanswered(f"there is no namespace {namespace}{there}") from error
+    except KubeError:
+        pass  # who may not see namespaces is not told about them
+
+
+async def existing(client: Client, kind: type[Any], namespace: str = "", name: str = "") -> str:
     """What there is of a kind, as the end of a sentence about a name that does not exist."""
     from grove.kube.errors import KubeError
 
@@ -133,13 +152,17 @@ async def existing(client: Client, kind: type[Any], namespace: str = "") -> str:
         names = [one.metadata.name for one in (await client.list(kind, namespace)).items]
     except KubeError:
         return ""
-    return there_are(kind.RESOURCE.kind, names)
+    return there_are(kind.RESOURCE.kind, names, name)
 
 
-def there_are(kind: str, names: Collection[str]) -> str:
-    """The first of the names that exist, as the end of a sentence."""
+def there_are(kind: str, names: Collection[str], name: str = "") -> str:
+    """The one that is nearest to the name that was meant, else the first of those there are: the end of a sentence."""
+    from difflib import get_close_matches
+
     if not names:
         return f"; there is no {kind} at all"
+    if nearest := get_close_matches(name, sorted(names), n=1):
+        return f"; did you mean {nearest[0]}?"
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return f"; of {kind}s there are {', '.join(sorted(names)[:MOST_NAMED])}{more}"
 
@@ -178,7 +201,9 @@ async def set_named(client: Client, namespace: str, name: str) -> PodCliqueSet:
 async def _no_set(client: Client, namespace: str, name: str) -> str:
     from grove.api.podcliqueset import PodCliqueSet
 
-    return f"there is no PodCliqueSet {name} in namespace {namespace}{await existing(client, PodCliqueSet, namespace)}"
+    await ensure_namespace(client, namespace)
+    there = await existing(client, PodCliqueSet, namespace, name)
+    return f"there is no PodCliqueSet {name} in namespace {namespace}{there}"
 
 
 async def set_called(client: Client, namespace: str, name: str, read: Any) -> Seen:

@@ -134,11 +134,13 @@ async def status_answer(
 ) -> Answer:  # fmt: skip
     from grove.cli.autoscalers import read_autoscalers, with_autoscalers
     from grove.cli.judged import judged
-    from grove.cli.subjects import set_called
+    from grove.cli.subjects import ensure_namespace, set_called
     from grove.show.autoscalers import autoscaler_lines
     from grove.show.seen import read
 
     seen = await (set_called(client, namespace, name, read) if name else read(client, namespace, selector=selector))
+    if not seen.sets:
+        await ensure_namespace(client, namespace)
     found = await judged(client, seen, now)
     answered = status_of(found, seen, now, order=order, wide=wide, everywhere=not namespace)
     scalers = autoscaler_lines(await read_autoscalers(client, namespace), seen)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from grove.api.words import many
 from grove.show.colours import colours_of
-from grove.show.columns import table
+from grove.show.columns import GAP, table
 from grove.show.layout import Domain, Layout, Level, Spot
 from grove.show.tree import Count, State, Twig
 
@@ -25,8 +25,9 @@ DEEP = 6
 
 
 def tree_table(tree: Twig, width: int, *, pods: bool = True) -> Group:
-    """The tree as a table; on a narrow terminal counts that say nothing new are left out."""
+    """The tree as a table; on a narrow terminal idle counts are left out, and pods are called by their ends."""
     lines = list(_lines(tree, "", "", pods))
+    is_tight = _needed(lines) > width
     counts = [("SCHED", "scheduled"), ("UPD", "updated"), ("GATED", "gated")]
     if width < WIDE:
         idle = {"scheduled": tree.count.scheduled >= tree.count.wanted, "gated": not tree.count.gated,
@@ -39,7 +40,8 @@ def tree_table(tree: Twig, width: int, *, pods: bool = True) -> Group:
         mark, hue = MARKS[twig.state]
         name = Text().append(stem, style="dim")
         name.append(f"{mark} " if twig.kind == "Pod" else "", style=hue)
-        name.append(twig.label, style="bold" if twig.kind == "PodCliqueSet" else "")
+        label = f"…{twig.label.rpartition('-')[2]}" if is_tight and twig.kind == "Pod" else twig.label
+        name.append(label, style="bold" if twig.kind == "PodCliqueSet" else "")
         gang = ""
         if twig.kind in ("Replica", "GroupReplica") and twig.gang:
             other = twig.kind == "GroupReplica" and _is_numbered_otherwise(twig)
@@ -56,6 +58,16 @@ def tree_table(tree: Twig, width: int, *, pods: bool = True) -> Group:
     return table(
         titles, rows, width, may_go=("GATED", "UPD", "SCHED", "GANG"), right=("READY", "SCHED", "UPD", "GATED")
     )
+
+
+def _needed(lines: Sequence[tuple[str, Twig]]) -> int:
+    """The width at which names, what is ready and where it is stand side by side, with pods by their whole names.
+
+    On less a pod is called by its own end alone: its clique stands above it.
+    """
+    names = max(len(stem) + 2 * (twig.kind == "Pod") + len(twig.label) for stem, twig in lines)
+    places = max(len(twig.node or _few(twig.domains)) for _, twig in lines)
+    return names + GAP + len("READY") + GAP + places
 
 
 def _is_numbered_otherwise(twig: Twig) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from aiohttp import ClientSession
 from click.shell_completion import ShellComplete
@@ -22,6 +23,7 @@ from grove.cli.kubectl import kubectl_grove
 from grove.cli.main import grove, run
 from grove.config import LeaderElection as OperatorLease
 from grove.demo.scenario import load_manifests
+from grove.kube.errors import Forbidden
 from grove.local.ports import free_ports
 from grove.plan.world import World, binding, shaped
 from grove.scheduler.model.config import LeaderElection as SchedulerLease
@@ -122,6 +124,17 @@ def test_an_answer(ask: Ask, words: str, code: int, want: str) -> None:
     [
         pytest.param("explain xyz/small", "unknown kind xyz: it may be pcs, pg, pcsg, pclq, po", id="a kind"),
         pytest.param("explain nobody", "there is no PodCliqueSet, PodGang, group, clique or pod nobody", id="a name"),
+        pytest.param(
+            "status smal", "there is no PodCliqueSet smal in namespace default; did you mean small?", id="nearly a name"
+        ),
+        pytest.param(
+            "status xyz",
+            "there is no PodCliqueSet xyz in namespace default; of PodCliqueSets there are small, wide",
+            id="a name like no other",
+        ),
+        pytest.param("status -n defult", "there is no namespace defult; did you mean default?", id="a namespace"),
+        pytest.param("tree small -n nosuch", "there is no namespace nosuch", id="a set of no namespace"),
+        pytest.param("plan --drain z0-b0-r0-n", "did you mean z0-b0-r0-n", id="nearly a node"),
         pytest.param("rollout undo small", "no earlier template of small is kept", id="nothing to go back to"),
         pytest.param(
             "rollout undo small --to-revision 7", "there is no revision 7 of small; kept are 1", id="a revision"
@@ -225,3 +238,23 @@ def test_the_shell_completes_names_of_sets(kubeconfig: Path, words: str, incompl
     shell = ShellComplete(kubectl_grove, {}, "kubectl grove", "_COMPLETE")
     found = shell.get_completions(words.format(kubeconfig).split(), incomplete)
     assert [one.value for one in found] == want
+
+
+@pytest.mark.parametrize(
+    ("message", "hint"),
+    [
+        pytest.param('pods is forbidden: User "nobody" cannot list', True, id="a right that is missing"),
+        pytest.param('admission webhook "x" denied the request: no', False, id="a webhook's refusal"),
+    ],
+)
+def test_who_lacks_a_right_is_sent_to_the_doctor(message: str, hint: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    def asks() -> None:
+        raise Forbidden(message, code=403, reason="Forbidden")
+
+    with pytest.raises(SystemExit) as end:
+        run(asks, [])
+    assert end.value.code == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert ("kubectl grove doctor" in told) is hint

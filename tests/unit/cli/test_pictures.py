@@ -275,3 +275,13 @@ def test_lines_become_a_drawing_letter_under_letter():
 )
 def test_counted(names, want):
     assert sorted(names, key=counted) == want
+
+
+def test_on_a_narrow_terminal_pods_are_called_by_their_ends_and_nothing_is_cut():
+    name = "x-0-a-role-with-a-name-that-is-rather-long-abcde"
+    world = seen([pod(name, node="z0-b0-r0-n0", ready=True)], replicas=1)
+    picture = picture_of(judge(world, world.sets[0], NOW))
+    wide, narrow = (_printed(picture.paint(width), width) for width in (100, 60))
+    assert wide[-1].split() == ["└─", "●", name, "z0-b0-r0-n0"]
+    assert narrow[-1].split() == ["└─", "●", "…abcde", "z0-b0-r0-n0"]
+    assert narrow[0].split() == wide[0].split()
