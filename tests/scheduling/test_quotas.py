@@ -301,6 +301,18 @@ async def test_a_queue_that_does_not_lend_keeps_its_room(cluster: Any, quotas: A
         await bench.expect({"small/w": 2})
 
 
+@pytest.mark.simulated
+async def test_what_a_queue_does_not_lend_is_kept_beside_what_its_siblings_may_have(cluster: Any, quotas: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(5)
+        root = await quotas(elastic(own(bench, "root"), bench.namespace, 5, 5))
+        keeps = {"quota.scheduling.koordinator.sh/allow-lent-resource": "false"}
+        await quotas(elastic(own(bench, "a"), bench.namespace, 2, 5, parent=root, labels=keeps))
+        await quotas(elastic(own(bench, "b"), bench.namespace, 0, 5, parent=root))
+        await bench.apply(gang("alone", group("w", 3), labels=team(bench, "b")))
+        await bench.expect({"alone/w": 3})
+
+
 async def test_kais_queues_are_the_same_in_other_words(cluster: Any, quotas: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(4)

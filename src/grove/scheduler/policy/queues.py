@@ -145,14 +145,19 @@ class QueueTree:
         return found
 
     def _asks(self, wanted: Mapping[str, Amounts], resource: str) -> dict[str, int]:
-        """What each queue asks for: its leaves' wishes, each no more than its own limit allows."""
+        """What each queue asks for: its leaves' wishes, each no more than its own limit allows.
+
+        One that does not lend asks for its guarantee in any case: it is kept from its siblings, whose share would else
+        be too small for what they want.
+        """
         found: dict[str, int] = {}
 
         def ask(name: str) -> int:
-            below = self.children.get(name)
+            below, queue = self.children.get(name), self.queues[name]
             own = sum(map(ask, below)) if below else wanted.get(name, NOTHING).get(resource, 0)
             found[name] = own
-            return min(own, self.queues[name].limit.get(resource, NO_LIMIT))
+            kept = 0 if queue.lends else queue.guaranteed.get(resource, 0)
+            return min(max(own, kept), queue.limit.get(resource, NO_LIMIT))
 
         for name in self.roots():
             ask(name)
