@@ -1,16 +1,26 @@
-"""Whoever waits is tried again when what stands in its way has changed: a row a reason and an event that ends it.
-
-Each row sets the scene, yields while `late` waits, and then lets something happen that makes room for it. Nothing else
-happens afterwards: who is not woken by that event waits for ever.
-"""
+"""Whoever waits is tried again when what stands in its way has changed: a row a reason and an event that ends it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.gangs import Bench, gang, gang_json, group, pod_json, scheduling
+from tests.support.gangs import Bench, gang, gang_json, group, scheduling
+from tests.support.woken import (
+    APP,
+    Story,
+    apart,
+    ends,
+    evenly,
+    is_noticed,
+    late,
+    near,
+    relabel,
+    runs,
+    told,
+    zone,
+)
 
 from grove.api.core import Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PriorityClass
 from grove.api.meta import Json
@@ -20,56 +30,6 @@ from grove.scheduler.policy.queue import Order
 from grove.sim.topology import ZONE
 
 pytestmark = pytest.mark.simulated
-
-Story = Callable[[Bench], AsyncIterator[None]]
-APP = "app"
-
-
-def scope(app: str, key: str) -> Json:
-    return {"topologyKey": key, "labelSelector": {"matchLabels": {APP: app}}}
-
-
-def near(app: str, key: str = ZONE) -> Json:
-    return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [scope(app, key)]}}}
-
-
-def apart(app: str, key: str = ZONE) -> Json:
-    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [scope(app, key)]}}}
-
-
-def evenly(app: str, key: str = ZONE, **more: Any) -> Json:
-    spread = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **scope(app, key), **more}
-    return {"topologySpreadConstraints": [spread]}
-
-
-async def zone(bench: Bench, name: str, *gpus: int) -> list[str]:
-    """A node for each of these numbers of GPUs."""
-    found = []
-    for count in gpus:
-        (node,) = await bench.add_nodes(1, gpus=count)
-        await bench.client.patch(Node, node, {"metadata": {"labels": {ZONE: name}}})
-        found.append(node)
-    return found
-
-
-async def runs(bench: Bench, name: str, node: str, app: str = "", gpus: int = 0, **spec: Any) -> None:
-    """A pod that somebody else bound."""
-    pod = pod_json(name, bench.namespace, gpus=gpus, **{**spec, "schedulerName": "other"})
-    pod["metadata"]["labels"] = {APP: app}
-    pod["spec"]["nodeName"] = node
-    await bench.client.create(Pod, pod)
-
-
-async def late(bench: Bench, *, app: str = "late", gpus: int = 1, **spec: Any) -> None:
-    await bench.apply(gang("late", group("w", 1, gpus=gpus, spec=spec), labels={APP: app}))
-
-
-async def ends(bench: Bench, name: str) -> None:
-    await bench.client.delete(Pod, name, bench.namespace, grace_period_s=0)
-
-
-async def relabel(bench: Bench, name: str, **labels: str | None) -> None:
-    await bench.client.patch(Pod, name, {"metadata": {"labels": labels}}, bench.namespace)
 
 
 # Neighbours
@@ -371,19 +331,9 @@ STORIES: list[Story] = [
 ]
 
 
-@pytest.mark.parametrize("story", [pytest.param(one, id=one.__name__.replace("_", " ")) for one in STORIES])
+@told(STORIES)
 async def test_who_waits_is_tried_again_when_it_can_be_helped(cluster: Any, story: Story) -> None:
-    async with scheduling(cluster) as bench:
-        scene = story(bench)
-        await anext(scene)
-        await cluster.settle(3)
-        assert await bench.nodes_of("late") == {}, "nothing stands in its way"
-        await anext(scene, None)
-
-        async def is_bound() -> Any:
-            return await bench.nodes_of("late")
-
-        await cluster.eventually(is_bound, timeout_s=20)
+    await is_noticed(cluster, story)
 
 
 async def test_a_claim_is_no_reason_to_try_again_for_who_has_none(
