@@ -23,7 +23,7 @@ from tests.support.woken import (
 )
 
 from grove.api.core import Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PriorityClass
-from grove.api.meta import Json
+from grove.api.meta import Json, Key
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.placing import Placing
 from grove.scheduler.policy.queue import Order
@@ -251,6 +251,69 @@ async def a_node_full_of_lower_pods_grows(bench: Bench) -> AsyncIterator[None]:
     await bench.client.patch(Node, node, more, subresource="status")
 
 
+# Its base gang
+
+
+async def scaled(bench: Bench, gpus: int) -> None:
+    await bench.apply(gang("late", group("w", 1, gpus=gpus), base="base"))
+
+
+async def cordon(bench: Bench, node: str, *, unschedulable: bool = True) -> None:
+    await bench.client.patch(Node, node, {"spec": {"unschedulable": unschedulable}})
+
+
+async def a_base_gang_moves_to_where_there_is_room(bench: Bench) -> AsyncIterator[None]:
+    (narrow,) = await zone(bench, "a", 1)
+    (wide,) = await zone(bench, "b", 3)
+    await cordon(bench, wide)
+    base = gang("base", group("w", 1), required=ZONE)
+    await bench.apply(base)
+    await bench.expect({"base/w": 1})
+    await cordon(bench, narrow)
+    await cordon(bench, wide, unschedulable=False)
+    await scaled(bench, 2)
+    yield
+    await ends(bench, "base-w-0")
+    await bench.create_pods(base)
+
+
+async def a_base_gang_may_stand_anywhere_from_now_on(bench: Bench) -> AsyncIterator[None]:
+    await zone(bench, "a", 1)
+    (wide,) = await zone(bench, "b", 2)
+    await cordon(bench, wide)
+    await bench.apply(gang("base", group("w", 1), required=ZONE))
+    await bench.expect({"base/w": 1})
+    await cordon(bench, wide, unschedulable=False)
+    await scaled(bench, 2)
+    yield
+    await bench.client.patch(PodGang, "base", {"spec": {"topologyConstraint": None}}, bench.namespace)
+
+
+async def a_base_gang_of_two_schedulers_stands_when_the_other_has_bound(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 3)
+    base = gang("base", group("w", 1), group("x", 1, gpus=0, spec={"schedulerName": "other"}))
+    await bench.apply(base)
+    await scaled(bench, 1)
+    yield
+    bench.cluster.sim.server.bind(Key(bench.namespace, "base-x-0"), node)
+
+
+async def a_base_gang_goes_while_a_scaled_one_is_repaired(bench: Bench) -> AsyncIterator[None]:
+    (narrow,) = await zone(bench, "a", 3)
+    base = gang("base", group("w", 1), required=ZONE)
+    await bench.apply(base)
+    await bench.expect({"base/w": 1})
+    late = gang("late", group("w", 2), base="base")
+    await bench.apply(late)
+    await bench.expect({"base/w": 1, "late/w": 2})
+    await cordon(bench, narrow)
+    await zone(bench, "b", 2)
+    await ends(bench, "late-w-0")
+    await bench.create_pods(late, only=["late-w-0"])
+    yield
+    await bench.client.delete(PodGang, "base", bench.namespace)
+
+
 # Objects beside the pod
 
 
@@ -325,6 +388,10 @@ STORIES: list[Story] = [
     an_equal_leaves_a_node_of_lower_pods,
     a_node_full_of_lower_pods_is_uncordoned,
     a_node_full_of_lower_pods_grows,
+    a_base_gang_moves_to_where_there_is_room,
+    a_base_gang_may_stand_anywhere_from_now_on,
+    a_base_gang_of_two_schedulers_stands_when_the_other_has_bound,
+    a_base_gang_goes_while_a_scaled_one_is_repaired,
     priority_class_that_is_made_later,
     claim_that_does_not_exist_yet,
     claim_that_is_not_bound_yet,

@@ -25,7 +25,7 @@ from grove.scheduler.loop.nominate import Nominations
 from grove.scheduler.loop.placing import Placing
 from grove.scheduler.loop.quotas import Quotas
 from grove.scheduler.loop.report import Reporter
-from grove.scheduler.loop.trees import former_nodes, gang_order, order_of
+from grove.scheduler.loop.trees import domain_of, former_nodes, gang_order, order_of
 from grove.scheduler.loop.view import View
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.answers import Budget
@@ -96,6 +96,14 @@ class Intake:
         if name.startswith(POD):
             self._consider_pod(name, now, fresh=fresh)
             return
+        self._consider_gang(name, now, fresh=fresh)
+        if name in self._view.scaled_of:
+            footing = (self.base_of(name), domain_of(self._view, self._view.gangs.get(name)))
+            for scaled in sorted(self._view.scaled_of[name]):
+                if self._view.gangs[scaled].stand_on(footing):  # what refused it may not hold where its base is now
+                    self._view.changes.mark(scaled, fresh=True)
+
+    def _consider_gang(self, name: str, now: float, *, fresh: bool) -> None:
         gang = self._view.gangs.get(name)
         if gang is None or gang.podgang.metadata.is_deleting or not self._view.concerns_us(gang):
             self.forget(name)

@@ -89,7 +89,7 @@ def tree_of(view: View, gang: GangState, strategy: Strategy, *, placed: bool = T
         priority=gang.priority,
         may_preempt=may_preempt,
         topology=topology,
-        pinned_domain=_base_domain(view, gang),
+        pinned_domain=domain_of(view, view.gangs.get(gang.base)) if gang.base else None,
         headroom=_headroom(view, gang),
         strategy=strategy,
         former=former_nodes(view, gang),
@@ -137,9 +137,8 @@ def _with_existing(podgang: PodGang, facts: dict[Key, PodFacts], *, lower: bool)
     return msgspec.structs.replace(podgang, spec=spec)
 
 
-def _base_domain(view: View, gang: GangState) -> Pin | None:
+def domain_of(view: View, base: GangState | None) -> Pin | None:
     """A requirement of the whole replica holds for its scaled gangs too: they go where their base gang is."""
-    base = view.gangs.get(gang.base) if gang.base else None
     if base is None or base.podgang.spec.topology_constraint is None:
         return None
     key = base.podgang.spec.topology_constraint.required

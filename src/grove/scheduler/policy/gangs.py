@@ -22,6 +22,7 @@ from grove.api.koordinator import PRIORITY, QOS
 from grove.api.meta import Key, find_condition, is_true
 from grove.api.podgang import PodGang, PodGangSpec
 from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.gang import Pin
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.life import Event, Life, Phase, after
 from grove.scheduler.policy.queue import Stage
@@ -45,6 +46,14 @@ NO_PLACE = (UNSCHEDULABLE, HELD_FOR_OTHERS)
 MOST_SEATS = 1024
 MOST_NAMED = 3
 """Missing pods that are named."""
+
+
+class Base(Enum):
+    """What a scaled gang finds of its base gang."""
+
+    STANDS = "it has its place, or is about to have it"
+    WAITS = "it waits itself"
+    ABSENT = "it does not exist"
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -77,6 +86,8 @@ class GangState(msgspec.Struct):
     """What the last of its pods that came said of its scheduler."""
     base: str = ""
     """Name of the base gang, if this is a scaled one."""
+    footing: tuple[Base, Pin | None] | None = None
+    """What became of its base gang when that was looked at last: whether it stands, and where it must be followed."""
     priority: int = 0
     former: frozenset[str] = frozenset()
     """Nodes of the gang whose place it may take over."""
@@ -152,6 +163,11 @@ class GangState(msgspec.Struct):
 
     def join(self, base: str) -> None:
         self.base = base
+
+    def stand_on(self, footing: tuple[Base, Pin | None]) -> bool:
+        """Takes over what became of its base gang; whether that is news."""
+        is_news, self.footing = footing != self.footing, footing
+        return is_news
 
     def succeed(self, nodes: frozenset[str]) -> None:
         """It may take over the place of one that is, or was, on these nodes."""
@@ -238,14 +254,6 @@ class Look(msgspec.Struct, frozen=True):
     @property
     def on_nodes(self) -> bool:
         return any(self.reserved.values())
-
-
-class Base(Enum):
-    """What a scaled gang finds of its base gang."""
-
-    STANDS = "it has its place, or is about to have it"
-    WAITS = "it waits itself"
-    ABSENT = "it does not exist"
 
 
 class Readiness(msgspec.Struct, frozen=True):
