@@ -103,6 +103,14 @@ async def anti_affinity_of_a_running_pod_and_it_gets_another_label(bench: Bench)
     await relabel(bench, "late-w-0", app="early")
 
 
+async def anti_affinity_of_a_running_pod_whose_node_goes(bench: Bench) -> AsyncIterator[None]:
+    full, _ = await zone(bench, "a", 1, 1)
+    await runs(bench, "foe", full, "foe", gpus=1, **apart("late"))
+    await late(bench)
+    yield
+    await bench.nodes.remove_node(full)
+
+
 async def spread_and_a_pod_comes_to_the_emptier_zone(bench: Bench) -> AsyncIterator[None]:
     (node,) = await zone(bench, "a", 1)
     (other,) = await zone(bench, "b", 0)
@@ -392,6 +400,7 @@ STORIES: list[Story] = [
     a_base_gang_may_stand_anywhere_from_now_on,
     a_base_gang_of_two_schedulers_stands_when_the_other_has_bound,
     a_base_gang_goes_while_a_scaled_one_is_repaired,
+    anti_affinity_of_a_running_pod_whose_node_goes,
     priority_class_that_is_made_later,
     claim_that_does_not_exist_yet,
     claim_that_is_not_bound_yet,

@@ -248,8 +248,7 @@ class Follower:
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is None:
             assert old is not None
-            self._view.snapshot.remove_node(old.metadata.name)
-            self._view.changes.neighbours_changed()  # fewer domains to be spread over
+            self._view.lose_node(old.metadata.name)
         else:
             snapshot = self._view.snapshot
             version, labels_version = snapshot.version, snapshot.nodes.labels_version

@@ -267,6 +267,15 @@ class View:
         if len(self.places) > MOST_PLACES:
             del self.places[next(iter(self.places))]
 
+    def lose_node(self, name: str) -> None:
+        """A node is gone, and with it whatever its pods stood in the way of elsewhere."""
+        row = self.snapshot.nodes.row_of.get(name)
+        for pod in self.snapshot.pods_on(row) if row is not None else ():
+            self.changes.pod_moved(pod, None)
+        self.snapshot.remove_node(name)
+        self.changes.relief.add(name)  # nobody fits there, but what its pods had of a quota is free
+        self.changes.neighbours_changed()  # fewer domains to be spread over
+
     def read_anew(self) -> None:
         """What every pending pod asks for may have changed."""
         self._facts.clear()

@@ -232,8 +232,7 @@ class Relief:
             self._last_s = now_s
             row_of = self._snapshot.nodes.row_of
             rows = np.array(sorted(row_of[name] for name in roomier if name in row_of), dtype=np.int64)
-            if rows.size:
-                self._queue.wake(self._could_use(rows))
+            self._queue.wake(self._could_use(rows))
 
     def wake_entitled(self, now_s: float) -> None:
         """Wakes who might call back what was lent. That changes whenever anybody comes or goes, and with time."""
