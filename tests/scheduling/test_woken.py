@@ -322,6 +322,38 @@ async def a_base_gang_goes_while_a_scaled_one_is_repaired(bench: Bench) -> Async
     await bench.client.delete(PodGang, "base", bench.namespace)
 
 
+# Who may be put out
+
+
+async def a_gang_is_given_a_lower_priority(bench: Bench) -> AsyncIterator[None]:
+    await zone(bench, "a", 1)
+    await high(bench)
+    await bench.client.create(PriorityClass, {"metadata": {"name": "middle"}, "value": 10})
+    other = gang("other", group("w", 1))
+    body = gang_json(other, bench.namespace)
+    body["spec"]["priorityClassName"] = "high"
+    await bench.client.create(PodGang, body)
+    await bench.create_pods(other)
+    await bench.expect({"other/w": 1})
+    await late_and_high(bench, 1)
+    yield
+    await bench.client.patch(PodGang, "other", {"spec": {"priorityClassName": "middle"}}, bench.namespace)
+
+
+async def a_gang_of_higher_priority_is_gone_and_its_pods_are_left(bench: Bench) -> AsyncIterator[None]:
+    await zone(bench, "a", 1)
+    await high(bench)
+    other = gang("other", group("w", 1))
+    body = gang_json(other, bench.namespace)
+    body["spec"]["priorityClassName"] = "high"
+    await bench.client.create(PodGang, body)
+    await bench.create_pods(other)
+    await bench.expect({"other/w": 1})
+    await late_and_high(bench, 1)
+    yield
+    await bench.client.delete(PodGang, "other", bench.namespace)
+
+
 # Objects beside the pod
 
 
@@ -400,6 +432,8 @@ STORIES: list[Story] = [
     a_base_gang_may_stand_anywhere_from_now_on,
     a_base_gang_of_two_schedulers_stands_when_the_other_has_bound,
     a_base_gang_goes_while_a_scaled_one_is_repaired,
+    a_gang_is_given_a_lower_priority,
+    a_gang_of_higher_priority_is_gone_and_its_pods_are_left,
     anti_affinity_of_a_running_pod_whose_node_goes,
     priority_class_that_is_made_later,
     claim_that_does_not_exist_yet,

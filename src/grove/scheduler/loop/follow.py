@@ -217,7 +217,11 @@ class Follower:
             del self._view.gang_of[key]
             self._view.forget_facts(key)
             pod = self._view.pods.get(key)
-            if pod is not None and self._view.is_ours(pod):
+            if pod is None:
+                return
+            if pod.spec.node_name:
+                self._count_again(pod)
+            if self._view.is_ours(pod):
                 self._stray_changed(None, pod)
 
     def _learn_base(self, gang: GangState, pod: Pod) -> None:
@@ -233,15 +237,20 @@ class Follower:
         for pod, _ in self._view.members(gang):
             self._view.forget_facts(pod.metadata.key)
             if pod.spec.node_name:
-                self._count_again(gang, pod)
+                self._count_again(pod)
 
-    def _count_again(self, gang: GangState, pod: Pod) -> None:
+    def _count_again(self, pod: Pod) -> None:
         """Makes the snapshot's idea of a bound pod's gang and priority ours, when it was read before we knew."""
         known = self._view.snapshot.find_pod(pod.metadata.uid)
-        wanted = (gang.name, gang.group_of[pod.metadata.key], max(gang.priority, pod.spec.priority or 0))
-        if known is not None and (known.gang, known.group, known.priority) != wanted:
+        if known is None:
+            return
+        now = self._view.read(pod)
+        if (known.gang, known.group, known.priority) != (now.gang, now.group, now.priority):
             self._view.drop(known.uid)
-            self._view.put(self._view.read(pod))
+            self._view.put(now)
+            if now.priority < known.priority:  # others may put it out now
+                self._view.changes.relief.add(now.node)
+                self._view.changes.wake()
 
     # The rest
 
@@ -285,7 +294,6 @@ class Follower:
             if gang.podgang.spec.priority_class_name == name:
                 self._set_priority(gang)
                 self._view.changes.mark(gang.name, fresh=True)
-                self._view.help_anybody()  # others may put it out now
 
 
 def _keep_seat(gang: GangState, group: str, pod: Pod) -> None:
