@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.gangs import Bench, gang, gang_json, group, scheduling
+from tests.support.gangs import Bench, gang, gang_json, group, member_json, scheduling
 from tests.support.woken import (
     APP,
     Story,
@@ -23,6 +23,7 @@ from tests.support.woken import (
 )
 
 from grove.api.core import Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PriorityClass
+from grove.api.labels import GPU_MEMORY
 from grove.api.meta import Json, Key
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.placing import Placing
@@ -259,6 +260,22 @@ async def a_node_full_of_lower_pods_grows(bench: Bench) -> AsyncIterator[None]:
     await bench.client.patch(Node, node, more, subresource="status")
 
 
+# What it says itself
+
+
+async def graphics_memory_and_it_asks_for_less(bench: Bench) -> AsyncIterator[None]:
+    (node,) = await zone(bench, "a", 1)
+    await bench.client.patch(Node, node, {"metadata": {"labels": {"nvidia.com/gpu.memory": "40000"}}})
+    made = gang("late", group("w", 1))
+    await bench.apply(made, pods=False)
+    pod = member_json(made, made.groups[0], 0, bench.namespace)
+    pod["metadata"]["annotations"] = {GPU_MEMORY: "80Gi"}
+    await bench.create_pod(pod)
+    yield
+    less = {"metadata": {"annotations": {GPU_MEMORY: "20Gi"}}}
+    await bench.client.patch(Pod, "late-w-0", less, bench.namespace)
+
+
 # Its base gang
 
 
@@ -434,6 +451,7 @@ STORIES: list[Story] = [
     a_base_gang_goes_while_a_scaled_one_is_repaired,
     a_gang_is_given_a_lower_priority,
     a_gang_of_higher_priority_is_gone_and_its_pods_are_left,
+    graphics_memory_and_it_asks_for_less,
     anti_affinity_of_a_running_pod_whose_node_goes,
     priority_class_that_is_made_later,
     claim_that_does_not_exist_yet,

@@ -52,7 +52,7 @@ class Follower:
         key, uid, node = new.metadata.key, new.metadata.uid, new.spec.node_name
         if new.metadata.is_deleting and old is not None and not old.metadata.is_deleting:
             self._view.vacate(uid)
-        was_planned = False
+        was_planned = asks_else = False
         if node:
             was_planned = self._view.reserved.get(uid) == node and old is not None and is_our_bind(old, new)
             if was_planned and old is not None:
@@ -69,12 +69,12 @@ class Follower:
             self._view.confirmed.pop(uid, None)
             self._view.forget_facts(key)
         elif old is not None and asks_of(old) != asks_of(new):
-            self._view.forget_facts(key)
+            asks_else = self._view.asks_else(new)
         gang = self._view.gang_of.get(key)
         if gang is not None:
-            self._member_changed(self._view.gangs[gang], old, new, ours=was_planned)
+            self._member_changed(self._view.gangs[gang], old, new, ours=was_planned, asks_else=asks_else)
         elif self._view.is_ours(new):
-            self._stray_changed(old, new)
+            self._stray_changed(old, new, asks_else=asks_else)
 
     def _pod_arrived(self, pod: Pod, node: str) -> None:
         planned = self._view.reserved.get(pod.metadata.uid)
@@ -110,7 +110,7 @@ class Follower:
         self._soon.discard(gang)
         self._view.changes.mark(gang)
 
-    def _member_changed(self, gang: GangState, old: Pod | None, new: Pod, *, ours: bool) -> None:
+    def _member_changed(self, gang: GangState, old: Pod | None, new: Pod, *, ours: bool, asks_else: bool) -> None:
         key = new.metadata.key
         if old is None:
             gang.met(key, ours=self._view.is_ours(new))
@@ -126,12 +126,12 @@ class Follower:
             return  # the attempt that did it has the word when it is over
         if old is not None and new.metadata.is_deleting and not old.metadata.is_deleting:
             self._mark_soon(gang.name)
-        elif old is None or fate_of(old) != fate_of(new):
+        elif old is None or asks_else or fate_of(old) != fate_of(new):
             self._view.changes.mark(gang.name, fresh=not ours)
         elif old.is_ready != new.is_ready:
             self._readiness_changed(gang.name)
 
-    def _stray_changed(self, old: Pod | None, new: Pod) -> None:
+    def _stray_changed(self, old: Pod | None, new: Pod, *, asks_else: bool = False) -> None:
         """A pod of ours that no gang refers to: placed by itself, unless it names a gang that will come."""
         unit = f"{POD}{new.metadata.key}"
         if new.spec.node_name or new.metadata.is_deleting:
@@ -139,7 +139,7 @@ class Follower:
                 self._view.changes.mark(unit)
             return
         self._view.singles[unit] = new
-        if old is None or fate_of(old) != fate_of(new):
+        if old is None or asks_else or fate_of(old) != fate_of(new):
             self._view.changes.mark(unit, fresh=True)
 
     # Gangs

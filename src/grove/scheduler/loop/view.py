@@ -193,6 +193,12 @@ class View:
         self._facts.pop(key, None)
         self._dependent.discard(key)
 
+    def asks_else(self, pod: Pod) -> bool:
+        """Whether a pod that was read while it waited asks for something else now; it is read anew in any case."""
+        before = self._facts.get(pod.metadata.key)
+        self.forget_facts(pod.metadata.key)
+        return before is not None and pod.metadata.uid not in self.reserved and self.read(pod).shape != before.shape
+
     def bound_since(self, pod: Pod) -> datetime | None:
         condition = find_condition(pod.status.conditions, "PodScheduled")
         return condition.last_transition_time if condition is not None and condition.status == "True" else None
