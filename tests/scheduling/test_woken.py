@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from tests.support.gangs import Bench, gang, gang_json, group, member_json, scheduling
+from tests.support.gangs import Bench, gang, gang_json, group, member_json, pod_json, scheduling
 from tests.support.woken import (
     APP,
     Story,
@@ -26,8 +27,12 @@ from grove.api.core import Namespace, Node, PersistentVolume, PersistentVolumeCl
 from grove.api.labels import GPU_MEMORY
 from grove.api.meta import Json, Key
 from grove.api.podgang import PodGang
+from grove.kube.client import WatchEvent
+from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.placing import Placing
 from grove.scheduler.policy.queue import Order
+from grove.sim.client import SimClient
 from grove.sim.topology import ZONE
 
 pytestmark = pytest.mark.simulated
@@ -497,6 +502,64 @@ async def test_a_pod_of_no_gang_is_tried_again_when_its_claim_is_there(cluster: 
 
         async def is_bound() -> str:
             return (await bench.client.get(Pod, "alone", bench.namespace)).spec.node_name
+
+        await cluster.eventually(is_bound, timeout_s=20)
+
+
+async def test_a_neighbour_that_comes_while_a_long_decision_is_made_is_noticed_after_it(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def slowly(decider: Decider, decide: Callable[[Snapshot], Any], *_: Any, **__: Any) -> Any:
+        answer = decide(bench.scheduler.view.snapshot.copy())
+        decider.asides += 1
+        await asyncio.sleep(2)
+        return answer
+
+    monkeypatch.setattr(Decider, "work", slowly)
+    async with scheduling(cluster) as bench:
+        (node,) = await zone(bench, "a", 2)
+        await late(bench, **near("friend"))
+        await cluster.settle(1)
+        await runs(bench, "friend", node, "friend")
+        await bench.expect({"late/w": 1, "/": 1})
+
+
+class LateOfNamespaces(SimClient):
+    """While `in_step` is not set its watch of Namespaces brings nothing."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.in_step = asyncio.Event()
+        self.in_step.set()
+
+    async def watch(self, kind: Any, *args: Any, **kwargs: Any) -> AsyncIterator[WatchEvent[Any]]:
+        async for event in super().watch(kind, *args, **kwargs):
+            if kind is Namespace:
+                await self.in_step.wait()
+            yield event
+
+
+async def test_a_neighbour_is_noticed_whose_namespace_is_heard_of_after_it(cluster: Any) -> None:
+    client = cluster.client = LateOfNamespaces(cluster.sim.server)
+    wants = near("friend")
+    wants["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]["namespaceSelector"] = {
+        "matchLabels": {"team": "blue"}
+    }
+    async with scheduling(cluster) as bench:
+        (node,) = await zone(bench, "a", 2)
+        await late(bench, **wants)
+        client.in_step.clear()
+        body = {"metadata": {"name": f"{bench.namespace}-b", "labels": {"team": "blue"}}}
+        await bench.client.create(Namespace, body)
+        friend = pod_json("friend", f"{bench.namespace}-b", gpus=0, schedulerName="other", nodeName=node)
+        friend["metadata"]["labels"] = {APP: "friend"}
+        await bench.client.create(Pod, friend)
+        await cluster.settle(3)
+        assert await bench.nodes_of("late") == {}
+        client.in_step.set()
+
+        async def is_bound() -> Any:
+            return await bench.nodes_of("late")
 
         await cluster.eventually(is_bound, timeout_s=20)
 

@@ -287,6 +287,8 @@ class Follower:
             self._view.snapshot.set_namespace(new.metadata.name, new.metadata.labels)
             if old is not None:
                 self._view.help_anybody()
+            else:
+                self._view.changes.neighbours_changed()  # its pods may have been heard of before it
 
     def _priority_changed(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
         name = (new or old).metadata.name  # type: ignore[union-attr]

@@ -86,6 +86,8 @@ class Placing:
             self._queue.withdraw(name)
             return ()
         self._view.refresh()  # reading its pods may have shown what has to be counted on nodes for them
+        # Before it is decided: pods that come meanwhile may be those that it looks for.
+        self._view.changes.sees_pods |= any(pod.shape.sees_pods for group in unit.tree.groups() for pod in group.pods)
         closed = self._holding.closed_for(name, order)
         asides, labels_version = self._decider.asides, self._view.snapshot.nodes.labels_version
         found = await self._sharing.place(name, unit.tree, closed, unit.to_bind)
@@ -270,7 +272,6 @@ class Placing:
     def _park(self, unit: Unit, now: float, *, by_anything: bool = False) -> None:
         may_evict = self._config.preemption.enabled and unit.order.stage is not Stage.SURPLUS
         self._relief.remember(unit.name, unit.tree, may_evict=may_evict, by_anything=by_anything)
-        self._view.changes.sees_pods |= self._relief.sees_pods(unit.name)
         self._queue.park(unit.name, now)
 
     def _refuse_bad(self, name: str, message: str) -> None:
