@@ -83,8 +83,8 @@ class Follower:
 
     def _pod_left(self, pod: Pod) -> None:
         key, uid = pod.metadata.key, pod.metadata.uid
-        node = self._view.reserved.pop(uid, None) or pod.spec.node_name
         self._view.sources.give_back(uid)
+        node = self._view.reserved.pop(uid, None) or pod.spec.node_name
         self._view.confirmed.pop(uid, None)
         self._view.forget_facts(key)
         if node:

@@ -178,6 +178,9 @@ class Reservations(FollowedSource):
             held.users.pop(uid, None)
             self._stale.add(held.node)
             self._hold(held)
+            if uid in self._view.reserved:  # who was read meanwhile knows nothing of what it leaves
+                self._slots.clear()
+                self._view.read_anew()
 
     def prepare(self, pod: PodFacts, deadline_s: float) -> Awaitable[str] | None:
         promise = self._promised.get(pod.uid)
@@ -239,7 +242,8 @@ class Reservations(FollowedSource):
             self.status.touch(name)
         if before is not None and name not in self._held:
             self._keep_promises(before)
-        if before is None or new is None or _said(before.reservation) != _said(new):
+        is_over = before is not None and name not in self._held
+        if is_over or before is None or new is None or _said(before.reservation) != _said(new):
             self._slots.clear()
             self._stale.update(one.node for one in self._held.values())
             self._view.read_anew()

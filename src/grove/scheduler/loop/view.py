@@ -233,10 +233,11 @@ class View:
 
     def release(self, uid: str) -> None:
         """Takes a reservation back, unless the pod is known to be bound."""
-        node = self.reserved.pop(uid, None)
         if uid in self.confirmed:
+            self.reserved.pop(uid, None)
             return
         self.sources.give_back(uid)
+        node = self.reserved.pop(uid, None)
         if node is not None:
             self.drop(uid)
             self.changes.relief.add(node)
@@ -266,13 +267,6 @@ class View:
         if base:
             self.scaled_of.setdefault(base, set()).add(gang.name)
 
-    def remember_place(self, gang: GangState) -> None:
-        """Notes where a gang stands, for one that may take its place over later."""
-        self.places.pop(gang.name, None)
-        self.places[gang.name] = frozenset(node for pod, _ in self.members(gang) if (node := self.bound_node(pod)))
-        if len(self.places) > MOST_PLACES:
-            del self.places[next(iter(self.places))]
-
     def lose_node(self, name: str) -> None:
         """A node is gone, and with it whatever its pods stood in the way of elsewhere."""
         row = self.snapshot.nodes.row_of.get(name)
@@ -281,6 +275,13 @@ class View:
         self.snapshot.remove_node(name)
         self.changes.relief.add(name)  # nobody fits there, but what its pods had of a quota is free
         self.changes.neighbours_changed()  # fewer domains to be spread over
+
+    def remember_place(self, gang: GangState) -> None:
+        """Notes where a gang stands, for one that may take its place over later."""
+        self.places.pop(gang.name, None)
+        self.places[gang.name] = frozenset(node for pod, _ in self.members(gang) if (node := self.bound_node(pod)))
+        if len(self.places) > MOST_PLACES:
+            del self.places[next(iter(self.places))]
 
     def read_anew(self) -> None:
         """What every pending pod asks for may have changed."""
