@@ -11,9 +11,9 @@ import pytest
 from tests.support.devices import Devices, sharing
 from tests.support.fleet import QUOTA, elastic, install, reservation, standing
 from tests.support.gangs import Bench, Group, gang, group, member_json
-from tests.support.woken import Story, is_noticed, late, runs, told, zone
+from tests.support.woken import Story, ends, is_noticed, late, runs, told, zone
 
-from grove.api.core import PersistentVolumeClaim, Pod, ResourceSlice, StorageClass
+from grove.api.core import Node, PersistentVolumeClaim, Pod, ResourceSlice, StorageClass
 from grove.api.koordinator import ElasticQuota, Reservation
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
@@ -45,6 +45,16 @@ async def a_limit_and_a_pod_of_the_queue_goes_with_its_node(bench: Bench) -> Asy
     await bench.apply(gang("late", group("w", 1), labels=TEAM))
     yield
     await bench.nodes.remove_node(lost)
+
+
+async def a_limit_for_pods_above_the_minimum_and_one_leaves_a_closed_node(bench: Bench) -> AsyncIterator[None]:
+    (closed, _) = await zone(bench, "a", 1, 2)
+    await limit(bench, 2)
+    await of_the_team(bench, "one", closed)
+    await bench.client.patch(Node, closed, {"spec": {"unschedulable": True}})
+    await bench.apply(gang("late", group("w", 2, 1), labels=TEAM))
+    yield
+    await ends(bench, "one")
 
 
 # Reservations
@@ -149,6 +159,7 @@ async def a_shared_claim_is_given_back_by_one_on_its_way_to_another_node(bench: 
 
 STORIES: list[Story] = [
     a_limit_and_a_pod_of_the_queue_goes_with_its_node,
+    a_limit_for_pods_above_the_minimum_and_one_leaves_a_closed_node,
     a_reservation_for_many_ends_by_its_time_while_one_uses_it,
     a_reservation_is_being_deleted,
     a_reservation_is_given_back_by_one_on_its_way_into_it,

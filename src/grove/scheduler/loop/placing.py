@@ -158,7 +158,7 @@ class Placing:
         is_floor = unit.order.stage is not Stage.SURPLUS
         pods = unit.to_bind(placement)
         if not pods:
-            self._park(unit, now)
+            self._park(unit, now, by_anything=self._is_kept_out(unit.tree, placement.unplaced))
             if unit.gang is not None and placement.unplaced:
                 self._leave_over(unit.gang, surplus_reason(self._view.snapshot, unit.tree, placement.unplaced[0]))
             return ()
@@ -236,6 +236,12 @@ class Placing:
             self._reporter.report(gang, verdict)
         else:
             self._leave_over(gang, verdict.why)
+
+    def _is_kept_out(self, tree: Gang, surplus: Sequence[PodFacts]) -> bool:
+        """Whether a policy has a word against any of these pods; those of a group are alike."""
+        snapshot = self._view.snapshot
+        some = {pod.group: pod for pod in surplus} if snapshot.seams.refuses else {}
+        return any(snapshot.seams.refusal(snapshot, tree, [pod]) for pod in some.values())
 
     def _leave_over(self, gang: GangState, why: Reason) -> None:
         """Pods above the minimum have no place: they are told, the gang is not, unless it is made of nothing else."""
