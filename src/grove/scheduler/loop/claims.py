@@ -256,7 +256,7 @@ class DeviceClaims(FollowedSource):
             if not self._promises[key].users:
                 self._forget(key)
                 if uid in self._view.reserved:  # others need not follow the claim, or reach the device, where it was
-                    self._view.help_anybody()
+                    self._view.help_dependents()
 
     def _forget(self, key: Key) -> None:
         promise = self._promises.pop(key, None)
