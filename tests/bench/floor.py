@@ -1,11 +1,13 @@
 """The least that a system costs on this control plane: a bare client makes the writes nobody can avoid.
 
-They are the objects the operator makes for the same set (Services, cliques, gangs, pods) without owners, and a binding
-a pod; fake nodes make the pods Ready, as they do for the operator. With `promised` there is also what the API promises
-to whoever looks: one status of each clique, group and gang, the one it has when all is settled, written when all is
-made, and the finalizer of a clique, which costs a second write when it goes. Then all of it is deleted, Services first,
-so that nobody follows their pods any more. No watch, no decision: what a real operator and scheduler take beyond it is
-theirs. 64 requests are in flight, by the same HTTP client that the operator has.
+They are the objects the operator makes for the same set (Services, cliques, gangs, pods), and a binding a pod; fake
+nodes make the pods Ready, as they do for the operator. With `promised` there is also what the API promises to whoever
+looks: the set itself and the owner references that lead to it, which the garbage collector follows; finalizers, which
+cost a second write when their object goes; and one status of each clique, group and gang, the one it has when all is
+settled, written when all is made. A test compares what is left on a server with what the operator leaves there. Then
+all of it is deleted, Services first, so that nobody follows their pods any more, and no owner before what it owns. No
+watch, no decision: what a real operator and scheduler take beyond it is theirs, and so are the status of the set, its
+revision and Events. 64 requests are in flight, by the same HTTP client that the operator has.
 
 The same client also binds pods that others made, as a scheduler would that has nothing to decide, and replaces the pods
 of an update one at a time.
@@ -22,18 +24,25 @@ import sys
 from collections.abc import Awaitable, Iterator
 from typing import Any
 
+from grove.api import labels
 from grove.api.core import Node, Pod, Service
+from grove.api.env import PCS_INDEX
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.backends.grove import GroveBackend
 from grove.kube.cache import Cache
+from grove.kube.client import Client
 from grove.kube.config import load_config
 from grove.kube.http import HttpClient
 from tests.support.puregraph import PureGraph
 
-KINDS = (Service, PodClique, PodCliqueScalingGroup, PodGang, Pod)
+KINDS = (PodCliqueSet, Service, PodCliqueScalingGroup, PodClique, PodGang, Pod)
+"""In the order to make them; who owns something comes before it."""
+GOING = (Service, PodGang, Pod, PodClique, PodCliqueScalingGroup, PodCliqueSet)
+"""In the order to delete them."""
 IN_FLIGHT = 64
 NUMBER = "NUMBER"
 KUBE_SCHEDULER = "default-scheduler"
@@ -59,20 +68,26 @@ REPORTED = ("PodClique", "PodCliqueScalingGroup", "PodGang")
 
 
 def _promised(obj: Json) -> Json:
-    """What only a system with its promises has: finalizers, and the status that an object has when all is settled."""
-    found: Json = {"metadata": {"finalizers": obj["metadata"]["finalizers"]} if "finalizers" in obj["metadata"] else {}}
+    """What only a system with its promises has: owners, finalizers, and the status that an object has in the end."""
+    kept = ("ownerReferences", "finalizers")
+    found: Json = {"metadata": {field: obj["metadata"][field] for field in kept if field in obj["metadata"]}}
+    if obj["kind"] == "PodCliqueSet":
+        found["metadata"]["finalizers"] = [labels.SET_FINALIZER]
     if obj["kind"] in REPORTED:
         found["status"] = PLACED if obj["kind"] == "PodGang" else obj["status"]
     return found
 
 
 def unavoidable(manifest: Json, *, promised: bool = False, scheduler: str = "") -> list[Json]:
-    """What is made of a set, in the order to make it, ready to be created; its pods for `scheduler` if one is named."""
+    """What is made of a set, in the order to make it, ready to be created; its pods for `scheduler` if one is named.
+
+    The uids in owner references are not known before the owners are made.
+    """
     graph = PureGraph(manifest, GroveBackend())
     graph.settle()
-    known = {kind.RESOURCE.kind: order for order, kind in enumerate(KINDS)}
-    found = sorted((one for one in graph.children() if one["kind"] in known), key=lambda one: known[one["kind"]])
-    kept = ("name", "namespace", "labels", "annotations")
+    known = {kind.RESOURCE.kind: order for order, kind in enumerate(KINDS) if promised or kind is not PodCliqueSet}
+    found = sorted((one for one in graph.objects.values() if one["kind"] in known), key=lambda one: known[one["kind"]])
+    kept = ("name", "generateName", "namespace", "labels", "annotations")
     placed_by = {"schedulerName": scheduler} if scheduler else {}
     made = []
     for one in found:
@@ -90,26 +105,27 @@ def unavoidable(manifest: Json, *, promised: bool = False, scheduler: str = "") 
 def numbered(objects: list[Json], old: str, new: str, number: int) -> list[Json]:
     """The same objects under another name: a set's, or that of a replica of it."""
     text = re.sub(rf"(?<![\w-]){re.escape(old)}(?=[\"/.-])", new, json.dumps(objects))
-    index = '"grove.io/podcliqueset-replica-index": "0"'
-    return list(json.loads(text.replace(index, index.replace('"0"', f'"{number}"')) if old.endswith("-0") else text))
+    if old.endswith("-0"):
+        for index in (f'"{labels.REPLICA_INDEX}": "0"', f'"name": "{PCS_INDEX}", "value": "0"'):
+            text = text.replace(index, index.replace('"0"', f'"{number}"'))
+    return list(json.loads(text))
 
 
 class Floor:
-    def __init__(self, client: HttpClient) -> None:
+    def __init__(self, client: Client) -> None:
         self._client, self._turns = client, asyncio.Semaphore(IN_FLIGHT)
         self._made: list[Json] = []
+        self._uids: dict[tuple[str, str], asyncio.Future[str]] = {}
+        """Of the objects that own others, by kind and name; what they own waits for them."""
         self._nodes: list[str] = []
 
     async def make(self, systems: list[list[Json]]) -> None:
-        self._nodes = [node.metadata.name for node in (await self._client.list(Node)).items]
-        self._made = [one for system in systems for one in system]
-        await self._all(self._one(number, one) for number, one in enumerate(self._made))
+        await self._create([one for system in systems for one in system])
         await self._all(self._tell(one) for one in self._made if "status" in one)
 
     async def remove(self) -> None:
-        for first in (True, False):
-            chosen = [one for one in self._made if (one["kind"] == "Service") is first]
-            await self._all(self._delete(one) for one in chosen)
+        for kind in GOING:
+            await self._all(self._delete(one) for one in self._made if one["kind"] == kind.RESOURCE.kind)
 
     async def bind(self, namespace: str, places: list[tuple[str, str]], gang: str) -> None:
         """Binds pods to the nodes named, and says of their gang what a scheduler has to say."""
@@ -118,9 +134,7 @@ class Floor:
 
     async def fill(self, systems: list[list[Json]]) -> None:
         """The pods of these systems and nothing else, up and running: what `replace` begins with."""
-        self._nodes = [node.metadata.name for node in (await self._client.list(Node)).items]
-        self._made = [one for system in systems for one in system if one["kind"] == "Pod"]
-        await self._all(self._one(number, one) for number, one in enumerate(self._made))
+        await self._create([one for system in systems for one in system if one["kind"] == "Pod"])
 
     async def replace(self) -> None:
         """Every pod in turn: deleted, gone, made, bound, Ready; followed by a watch."""
@@ -141,10 +155,26 @@ class Floor:
                 await self._one(number, pod)
                 await until(whole, whole)
 
+    async def _create(self, objects: list[Json]) -> None:
+        self._nodes = [node.metadata.name for node in (await self._client.list(Node)).items]
+        self._made, loop = objects, asyncio.get_running_loop()
+        self._uids = {_owner(ref): loop.create_future() for one in objects for ref in _owners(one)}
+        async with asyncio.TaskGroup() as group:
+            for number, one in enumerate(objects):
+                group.create_task(self._after_owners(number, one))
+
+    async def _after_owners(self, number: int, obj: Json) -> None:
+        owners = [ref | {"uid": await self._uids[_owner(ref)]} for ref in _owners(obj)]
+        metadata = obj["metadata"] | ({"ownerReferences": owners} if owners else {})
+        async with self._turns:
+            await self._one(number, obj | {"metadata": metadata})
+
     async def _one(self, number: int, obj: Json) -> None:
-        await self._client.create(_resource(obj), {field: value for field, value in obj.items() if field != "status"})
+        body, meta = {field: value for field, value in obj.items() if field != "status"}, obj["metadata"]
+        answer = await self._client.create(_resource(obj), body)
+        if (waited_for := self._uids.get((obj["kind"], meta["name"]))) is not None:
+            waited_for.set_result(answer["metadata"]["uid"])
         if obj["kind"] == "Pod" and obj["spec"].get("schedulerName") != KUBE_SCHEDULER:
-            meta = obj["metadata"]
             await self._client.bind(meta["namespace"], meta["name"], self._nodes[number % len(self._nodes)])
 
     async def _tell(self, obj: Json) -> None:
@@ -171,11 +201,23 @@ def _resource(obj: Json) -> Any:
     return next(kind.RESOURCE for kind in KINDS if kind.RESOURCE.kind == obj["kind"])
 
 
+def _owners(obj: Json) -> list[Json]:
+    return list(obj["metadata"].get("ownerReferences", ()))
+
+
+def _owner(reference: Json) -> tuple[str, str]:
+    return reference["kind"], reference["name"]
+
+
 def systems_of(order: Json) -> list[list[Json]]:
-    """The objects of every system that an order asks for."""
+    """The objects of every system that an order asks for: so many sets, or one set of so many replicas."""
     one = unavoidable(order["set"], promised=order.get("promised", False), scheduler=order.get("scheduler", ""))
-    old, new = order["rename"], order["to"]
-    return [numbered(one, old, new.replace(NUMBER, str(n)), n) for n in range(order["count"])]
+    old, new, count = order["rename"], order["to"], order["count"]
+    of_all: list[Json] = []
+    if old != order["set"]["metadata"]["name"]:
+        of_all = [obj | {"spec": obj["spec"] | {"replicas": count}} for obj in one if obj["kind"] == "PodCliqueSet"]
+        one = [obj for obj in one if obj["kind"] != "PodCliqueSet"]
+    return [of_all, *(numbered(one, old, new.replace(NUMBER, str(n)), n) for n in range(count))]
 
 
 async def main(kubeconfig: str) -> None:

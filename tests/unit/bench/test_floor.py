@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections import Counter
+from collections.abc import Mapping
 
+import pytest
 from tests.bench.figures import Figure
-from tests.bench.floor import numbered, unavoidable
+from tests.bench.floor import KINDS, Floor, numbered, systems_of, unavoidable
 from tests.bench.scale import cell
+from tests.bench.writes_bench import ACCOUNT, working
 from tests.support.manifests import clique, group, many_pairs, pcs
 
+from grove.api.core import Pod
 from grove.api.meta import Json
+from grove.api.podcliqueset import PodCliqueSet
+from grove.kube.client import Client
+from grove.sim.cluster import SimCluster
+from grove.sim.loop import run as run_virtual
+from grove.sim.topology import Topology
 
 
 def named(objects: list[Json]) -> Counter[tuple[str, str, str]]:
@@ -36,6 +47,88 @@ def test_sets_made_from_one_have_its_parts_under_their_own_name() -> None:
 
     made = numbered(unavoidable(manifest("m0")), "m0", "m12", 12)
     assert named(made) == named(unavoidable(manifest("m12")))
+
+
+WHILE_ALL_IS_MADE_S = 60.0
+
+
+async def left(client: Client) -> Mapping[str, Json]:
+    """What was made, as the server has it: metadata and spec by kind and name, pods under their hostnames.
+
+    An owner is told by its name if the uid is that of the object of this name. Where a pod stands is left out.
+    """
+    found = [one for kind in KINDS for one in (await client.list(kind.RESOURCE)).items]
+    uids = {one["metadata"]["uid"]: f"uid of {one['kind']} {one['metadata']['name']}" for one in found}
+    hostnames = {one["metadata"]["name"]: one["spec"]["hostname"] for one in found if one["kind"] == "Pod"}
+    kept = ("name", "generateName", "namespace", "labels", "annotations", "ownerReferences", "finalizers")
+    shown = {}
+    for one in found:
+        metadata = {field: one["metadata"][field] for field in kept if one["metadata"].get(field)}
+        spec = {field: value for field, value in one["spec"].items() if field != "nodeName"}
+        text = json.dumps({"metadata": metadata, "spec": spec}, sort_keys=True)
+        for old, new in (uids | hostnames).items():
+            text = text.replace(f'"{old}"', f'"{new}"')
+        body = json.loads(text)
+        for podgroup in body["spec"].get("podgroups", ()):
+            podgroup["podReferences"].sort(key=lambda ref: ref["name"])
+        shown[f"{one['kind']} {body['metadata']['name']}"] = body
+    return shown
+
+
+async def left_by_operator(manifests: list[Json], pods: int) -> Mapping[str, Json]:
+    async with SimCluster(seed=1) as cluster:
+        await cluster.nodes.add(Topology(racks=1, nodes=4))
+        client = cluster.client()
+        writers = {name: cluster.client(user=f"{ACCOUNT}:grove-{name}") for name in ("operator", "scheduler")}
+        async with working(cluster, writers):
+            for manifest in manifests:
+                await client.create(PodCliqueSet, manifest)
+            await asyncio.sleep(WHILE_ALL_IS_MADE_S)
+            assert sum(pod.is_ready for pod in (await client.list(Pod)).items) == pods
+            return await left(client)
+
+
+async def left_by_floor(order: Json) -> Mapping[str, Json]:
+    async with SimCluster(seed=1) as cluster:
+        await cluster.nodes.add(Topology(racks=1, nodes=4))
+        floor, client = Floor(cluster.client()), cluster.client()
+        await floor.make(systems_of(order))
+        made = await left(client)
+        await asyncio.sleep(WHILE_ALL_IS_MADE_S)
+        assert await left(client) == made, "the garbage collector took something away"
+        await floor.remove()
+        await asyncio.sleep(WHILE_ALL_IS_MADE_S)
+        assert not await left(client)
+        return made
+
+
+def nine_pods(name: str) -> Json:
+    return pcs(name, clique("r", 3), clique("l"), clique("w", 2), groups=[group("g", "l", "w", replicas=2)])
+
+
+@pytest.mark.parametrize(
+    ("manifests", "pods", "order"),
+    [
+        pytest.param(
+            [many_pairs("big", 12)],
+            24,
+            {"set": many_pairs("big", 1), "count": 12, "rename": "big-0", "to": "big-NUMBER"},
+            id="one set of many replicas",
+        ),
+        pytest.param(
+            [nine_pods(f"m{n}") for n in range(12)],
+            108,
+            {"set": nine_pods("m0"), "count": 12, "rename": "m0", "to": "mNUMBER"},
+            id="many sets with a scaling group",
+        ),
+    ],
+)
+def test_the_floor_leaves_on_the_server_what_the_operator_leaves_there(
+    manifests: list[Json], pods: int, order: Json
+) -> None:
+    by_floor = run_virtual(left_by_floor(order | {"promised": True}))
+    by_operator = run_virtual(left_by_operator(manifests, pods))
+    assert by_floor == by_operator
 
 
 def test_nothing_ties_the_objects_to_an_operator() -> None:
