@@ -114,6 +114,30 @@ async def test_a_gang_is_not_looked_at_because_its_pods_are_bound(
     assert looks == before
 
 
+@pytest.mark.simulated
+async def test_a_gang_is_not_looked_at_because_its_cliques_come(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made when they have pods; that there is one to wait for is said by the set."""
+    looks: Counter[str] = Counter()
+
+    def counted(observed: ObservedGang, now: datetime) -> GangPlan:
+        plan = plan_gang(observed, now)
+        looks["before its pods"] += plan.wait_s is not None
+        return plan
+
+    monkeypatch.setattr("grove.operator.podgang.controller.plan_gang", counted)
+    create = world.operator_client.create
+
+    async def slowly(kind: type[Object], obj: Json, **more: Any) -> Any:
+        if kind is Pod:
+            await asyncio.sleep(12.0)
+        return await create(kind, obj, **more)
+
+    world.operator_client.create = slowly
+    await world.apply(many_pairs("pairs", 20))
+    await world.available("pairs")
+    assert looks["before its pods"] == 20
+
+
 async def test_a_small_set_is_up_at_once(world: World) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()

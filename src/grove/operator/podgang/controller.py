@@ -196,12 +196,17 @@ class PodGangController:
 
     def on_clique(self, old: PodClique | None, new: PodClique | None) -> None:
         clique = new or old
-        if clique is None:
+        if clique is None or (old is None and self._waits_for_pods(clique)):
             return
         if old is None or new is None or old.spec.replicas != new.spec.replicas or _is_leaving(old, new):
             self._wake(clique)
         elif new.status.last_errors and not old.status.last_errors:
             self._wake(clique)  # its pods may be long in coming
+
+    def _waits_for_pods(self, clique: PodClique) -> bool:
+        """Whether a clique that comes changes nothing for its gang: there is none before it has pods, which wake it."""
+        gang = Key(clique.metadata.namespace, _gang_of(clique))
+        return clique.spec.replicas > 0 and self._cache.get(PodGang, gang) is None
 
     def on_group(self, old: PodCliqueScalingGroup | None, new: PodCliqueScalingGroup | None) -> None:
         group = new or old
