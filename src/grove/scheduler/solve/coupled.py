@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints, Mask
-from grove.scheduler.filters.fit import PLENTY
 from grove.scheduler.filters.pods import (
     affinity_mask,
     anti_affinity_mask,
@@ -24,7 +23,7 @@ from grove.scheduler.filters.pods import (
     sums_by_domain,
 )
 from grove.scheduler.model.facts import PodFacts, PodScope
-from grove.scheduler.solve.bounds import PartCapacity, bounds_for
+from grove.scheduler.solve.preferred import PreferredLevel
 from grove.scheduler.solve.problem import Part
 from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
 
@@ -57,7 +56,7 @@ class Coupled:
         """Whether pods of one group follow, or are spread with, those of another, so that turns matter."""
         self.preferences = self._stated_preferences()
 
-    def _stated_preferences(self) -> list[_PreferredLevel]:
+    def _stated_preferences(self) -> list[PreferredLevel]:
         """Parts that prefer a level; if none does, the whole would be together in the narrowest above the host."""
         problem = self._problem
         if problem.gang.strategy != "pack":
@@ -65,7 +64,7 @@ class Coupled:
         narrowest = problem.tree.host_level - 1
         stated = [(part, part.preferred_level) for part in problem.root.preferring()]
         return [
-            _PreferredLevel(self.state, *one)
+            PreferredLevel(self.state, *one)
             for one in stated or [(problem.root, narrowest)]
             if one[1] > one[0].required_level
         ]
@@ -265,45 +264,6 @@ class Coupled:
         self._left[group] += 1
         self._next[group][kind] -= 1
         self._order.pop()
-
-
-class _PreferredLevel:
-    """A part's preference for few domains of a level: as keys by which rows are sorted, the weightier later."""
-
-    def __init__(self, state: State, part: Part, level: int) -> None:
-        problem, self.part = state.problem, part
-        self._tree, self._level = problem.tree, level
-        self._domains = problem.tree.domains[level]
-        self._row_domains = self._domains[problem.positions]
-        segments = problem.segments(level)
-        capacity = PartCapacity(state, bounds_for(problem, tuple(part.groups)), 0, problem.size)
-        held = capacity.held(segments)
-        self._enough = segments.ids[capacity.fitting(held)] if capacity.need.size else segments.ids[:0]
-        self.fewest = capacity.fewest_anywhere(level) if capacity.need.size else 0
-        """No placement uses fewer domains, by counting alone."""
-
-    def crossed(self, used: Ints) -> int:
-        """Domains of the level that these positions are in."""
-        return self._tree.crossed(self._level, used)
-
-    def is_used(self, used: Ints) -> Mask:
-        """Candidate rows in the domains of these positions."""
-        found: Mask = (self._row_domains >= 0) & np.isin(self._row_domains, self._domains[used])
-        return found
-
-    def keys(self, rows: Ints, slots: Ints, left: int, used: Ints) -> list[Ints]:
-        """Rows of domains in use come first, then of the tightest that holds all that is left, then of the roomiest."""
-        domains = self._row_domains
-        here = domains[rows]
-        room = sums_by_domain(domains, np.minimum(slots, left), int(domains.max(initial=0)) + 1)[here]
-        enough = (room >= left) & (here >= 0)
-        if used.size == 0:
-            enough &= np.isin(here, self._enough)
-        is_used = (here >= 0) & np.isin(here, self._domains[used])
-        whole_room = sums_by_domain(domains, np.minimum(slots, PLENTY), int(domains.max(initial=0)) + 1)[here]
-        tight = np.where(is_used, 0, np.where(enough, whole_room, -room))
-        rank = np.where(is_used, 0, np.where(enough, 1, np.where(here >= 0, 2, 3)))
-        return [tight, rank]
 
 
 def closer(found: Coupled, steps: int) -> Coupled:
