@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
 
 from grove.api.core import Taint, Toleration
 from grove.api.selector import of_labels
-from grove.scheduler.model.facts import PODS, HostPort, NodeFacts, PodFacts, PodScope, PodTerm, Shape
+from grove.scheduler.model.facts import PODS, HostPort, NodeFacts, PodFacts, PodScope, PodTerm, Shape, Spread
 from grove.scheduler.model.gang import Branch, Gang, PodGroup
 from tests.support.scheduler.kit import BLOCK, GPU, HOST, RACK, ZONE, node, pod, shape, used
 
@@ -263,3 +264,58 @@ def unending_case(seed: int) -> tuple[list[NodeFacts], Gang]:
         made = tuple(PodFacts(f"{name}-{i}", "ns", f"{name}-{i}", alike, group=name) for i in range(pods))
         groups.append(PodGroup(name, pods, made))
     return nodes, Gang(f"default/unending-{seed}", Branch("gang", tuple(groups)))
+
+
+def coupled_case(seed: int) -> tuple[list[NodeFacts], list[PodFacts], Gang]:
+    """Groups that are near, apart from and spread with each other, on clusters with hardly more than they need."""
+    rng = Random(seed)
+    count, per_rack, per_block = rng.choice((8, 12, 16, 24, 32, 48, 60)), rng.choice((2, 3, 4, 6)), rng.choice((2, 3))
+    apps = "abcd"[: rng.randint(2, 4)]
+    pods, parts = rng.randint(6, 30), rng.randint(2, 4)
+    cuts = [0, *sorted(rng.sample(range(1, pods), parts - 1)), pods]
+    sizes = [after - before for before, after in pairwise(cuts)]
+    groups = [_coupled_group(rng, g, size, apps, parts) for g, size in enumerate(sizes)]
+    nodes = [
+        node(
+            f"n{i:03}", rng.choice((4, 8, 8)), zone=f"z{i // per_rack // per_block % 2}",
+            block=f"b{i // per_rack // per_block}", rack=f"r{i // per_rack}",
+        )
+        for i in range(count)
+    ]  # fmt: skip
+    need = sum(g.pods[0].shape.amount(GPU) * g.need for g in groups)
+    left = int(need * rng.choice((1.0, 1.1, 1.25, 1.5, 2.0))) + rng.choice((0, 0, 2))
+    running = _filled(rng, {n.name: n.allocatable[GPU] for n in nodes}, left, apps)
+    root = Branch("gang", tuple(groups), rng.choice(("",) * 5 + (ZONE, BLOCK)), rng.choice(("", "", RACK)))
+    return nodes, running, Gang("default/gang", root)
+
+
+def _coupled_group(rng: Random, g: int, count: int, apps: str, parts: int) -> PodGroup:
+    own = apps[g % len(apps)] if rng.random() < 0.8 else rng.choice(apps)
+    near, apart, evenly = [], [], []
+    for _ in range(rng.choice((0, 1, 1, 2, 2, 3))):
+        app = own if rng.random() < 0.6 else rng.choice(apps[:parts])
+        kind = rng.choice(("near", "apart", "spread", "spread"))
+        scope = PodScope(of_labels({"app": app}), frozenset(("default",)), with_terminating=kind != "spread")
+        if kind == "near":
+            keys = (ZONE, BLOCK, BLOCK, RACK) if app == own else (ZONE, BLOCK, BLOCK, RACK, RACK, HOST)
+            near.append(PodTerm(rng.choice(keys), scope))
+        elif kind == "apart":
+            apart.append(PodTerm(rng.choice((RACK, HOST, HOST) if app == own else (RACK, HOST, BLOCK)), scope))
+        else:
+            evenly.append(Spread(rng.choice((ZONE, BLOCK, RACK, HOST)), rng.choice((1, 1, 2, 3)), scope))
+    near, apart, evenly = (tuple(dict.fromkeys(terms)) for terms in (near, apart, evenly))
+    alike = shape(rng.choice((0, 1, 1, 1, 2, 2, 4)), affinity=near, anti_affinity=apart, spread=evenly)
+    pods = tuple(pod(f"g{g}-{i}", of=alike, labels={"app": own}, group=f"g{g}") for i in range(count))
+    return PodGroup(f"g{g}", count, pods, (), rng.choice(("",) * 6 + (ZONE, BLOCK, RACK)), rng.choice(("", "", RACK)))
+
+
+def _filled(rng: Random, free: dict[str, int], left: int, apps: str) -> list[PodFacts]:
+    """Running pods that take all but `left` GPUs; a few of them are of the gang's apps."""
+    found: list[PodFacts] = []
+    while (too_much := sum(free.values()) - left) > 0:
+        name = rng.choice([name for name, gpus in free.items() if gpus])
+        taken = min(free[name], rng.choice((1, 1, 2, 4, 8)), too_much)
+        labels = {"app": rng.choice(apps)} if rng.random() < 0.05 else {}
+        found.append(used(name, taken, tag=str(len(found)), labels=labels))
+        free[name] -= taken
+    return found

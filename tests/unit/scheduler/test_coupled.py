@@ -7,7 +7,8 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from tests.support.scheduler.kit import GPU, HOST, RACK, ZONE, gang, group, node, pod, shape, snap, used
+from tests.support.scheduler.cases import coupled_case
+from tests.support.scheduler.kit import BLOCK, GPU, HOST, RACK, ZONE, gang, group, node, pod, shape, snap, used
 
 from grove.api.core import Taint
 from grove.api.selector import of_labels
@@ -152,6 +153,52 @@ def test_what_cannot_be_placed_in_one_order_is_not_tried_in_all_others():
     assert not isinstance(answer, Placement)
     assert answer.proven
     assert answer.steps < 5_000
+
+
+def test_a_pod_that_a_spread_holds_back_goes_before_those_who_fill_its_block():
+    nodes = [node(f"b{b}-{i}", 4, zone="z", block=f"b{b}", rack=f"b{b}") for b in range(2) for i in range(6)]
+    fillers = group("g", 18, 1, labels=A)
+    evenly = group("h", 6, 1, labels={"app": "b"}, spread=(spread(BLOCK, "a"),))
+    answer = place(snap(nodes), gang(fillers, evenly, required=BLOCK))
+    assert isinstance(answer, Placement)
+    assert "".join(p.group for p in answer.pods).rindex("h") <= 6  # one of `a` does no harm, two do
+    assert answer.steps < 5_000
+
+
+def test_a_spread_that_another_group_keeps_from_evening_out_is_seen_before_any_pod_is_placed():
+    # The pods of `g` must be in every rack, and those of `h` in some: but they are apart from `g`.
+    nodes = [node(f"r{r}-{i}", 4, zone="z", rack=f"r{r}") for r in range(6) for i in range(4)]
+    everywhere = group("g", 12, 2, labels=A, spread=(spread(RACK, "a"),))
+    apart = group("h", 8, 1, labels={"app": "b"}, anti_affinity=(term(RACK, "a"),))
+    answer = place(snap(nodes), gang(apart, everywhere))
+    assert not isinstance(answer, Placement)
+    assert answer.proven
+    assert answer.steps < 100
+
+
+@pytest.mark.parametrize("seed", [60, 121, 139, 162, 176, 210, 217, 295])
+def test_gangs_that_hardly_fit_beside_each_other_are_placed(seed):
+    nodes, running, wanted = coupled_case(seed)
+    by_name = {n.name: n for n in nodes}
+    answer = place(snap(nodes, running), wanted)
+    assert isinstance(answer, Placement)
+    assert answer.core == sum(g.need for g in wanted.groups())
+    for at, p in enumerate(answer.pods):
+        assert allowed(p, by_name[p.node], by_name, [*running, *answer.pods[:at]])
+    for part, placed in [(wanted.root, answer.pods), *((g, _of(g, answer)) for g in wanted.groups())]:
+        assert not part.required or len({by_name[p.node].labels[part.required] for p in placed}) == 1
+
+
+def _of(one: PodGroup, answer: Placement) -> list[PodFacts]:
+    return [p for p in answer.pods if p.group == one.name]
+
+
+@pytest.mark.parametrize("seed", [8, 65, 99, 135, 192, 248, 273, 299])
+def test_gangs_that_no_order_and_no_choice_of_nodes_places_are_refused_for_good(seed):
+    nodes, running, wanted = coupled_case(seed)
+    answer = place(snap(nodes, running), wanted)
+    assert not isinstance(answer, Placement)
+    assert answer.proven
 
 
 @pytest.mark.parametrize(

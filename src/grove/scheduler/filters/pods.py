@@ -75,11 +75,14 @@ def spread_mask(snapshot: Snapshot, pod: PodFacts) -> Mask:
     return mask
 
 
-def spread_counts(snapshot: Snapshot, pod: PodFacts, spread: Spread) -> tuple[Ints, Ints]:
-    """Pods that a spread counts, by coded value of its label; and the values of the domains among which it evens out.
+def spread_counts(snapshot: Snapshot, spread: Spread, counted: Mask) -> tuple[Ints, Ints]:
+    """Pods that a spread counts, by coded value of its label; and the values of the domains that it evens out."""
+    numbers = _by_value(snapshot, spread.topology_key, np.where(counted, _in_scope(snapshot, spread.scope), 0))
+    return numbers, np.unique(_ids(snapshot, spread.topology_key)[counted])
 
-    Pods on nodes that the pod itself may not go to do not count, nor do those nodes, as far as the spread says so.
-    """
+
+def counted_rows(snapshot: Snapshot, pod: PodFacts, spread: Spread) -> Mask:
+    """Rows that count in a pod's spread: not those that the pod itself may not go to, as far as the spread says so."""
     counted: Mask = snapshot.nodes.alive[: snapshot.nodes.rows].copy()
     for one in pod.shape.spread:
         counted &= _ids(snapshot, one.topology_key) >= 0
@@ -87,14 +90,13 @@ def spread_counts(snapshot: Snapshot, pod: PodFacts, spread: Spread) -> tuple[In
         counted &= selected_mask(snapshot.nodes, pod.shape)
     if spread.honor_taints:
         counted &= taint_mask(snapshot.nodes, pod.shape)
-    numbers = _by_value(snapshot, spread.topology_key, np.where(counted, _in_scope(snapshot, spread.scope), 0))
-    return numbers, np.unique(_ids(snapshot, spread.topology_key)[counted])
+    return counted
 
 
 def _within_skew(snapshot: Snapshot, pod: PodFacts, spread: Spread) -> Mask:
     ids = _ids(snapshot, spread.topology_key)
     present = ids >= 0
-    numbers, domains = spread_counts(snapshot, pod, spread)
+    numbers, domains = spread_counts(snapshot, spread, counted_rows(snapshot, pod, spread))
     if domains.size == 0:
         return present
     fewest = int(numbers[domains].min()) if domains.size >= spread.min_domains else 0
@@ -111,6 +113,11 @@ def pods_near(snapshot: Snapshot, term: PodTerm) -> Ints:
 def pods_by_domain(snapshot: Snapshot, key: str, scope: PodScope) -> Ints:
     """Pods in a scope by coded value of a label; the extra last entry stands for no value and is zero."""
     return _by_value(snapshot, key, _in_scope(snapshot, scope))
+
+
+def pods_matching_all(snapshot: Snapshot, key: str, scopes: tuple[PodScope, ...]) -> Ints:
+    """The same for pods that are in every one of several scopes."""
+    return _by_value(snapshot, key, _matching_all(snapshot, scopes))
 
 
 def _occupied(snapshot: Snapshot, key: str, holders: Ints) -> Mask:
@@ -135,42 +142,6 @@ def _in_scope(snapshot: Snapshot, scope: PodScope) -> Ints:
 
 def _ids(snapshot: Snapshot, key: str) -> Ids:
     return snapshot.nodes.column(key).ids[: snapshot.nodes.rows]
-
-
-def most_beside_each_other(
-    snapshot: Snapshot, pod: PodFacts, slots: Ints, rows: Ints, alone: frozenset[PodScope]
-) -> int:
-    """How many pods like this one the rows can hold at most, if `slots` is their room on each row.
-
-    Apart by a label: one a domain. Near by a label, with nobody there yet: all in one domain. Spread: no domain gets
-    more than the least roomy one allows.
-    `alone` are scopes that no other pod to be placed is in: only for them does the future depend on these pods alone.
-    """
-    counts, most = snapshot.counts, int(slots.sum())
-    for term in pod.shape.anti_affinity:
-        if counts.matches(term.scope, pod):
-            ids = _ids(snapshot, term.topology_key)[rows]
-            most = min(most, np.unique(ids[(slots > 0) & (ids >= 0)]).size + int(slots[ids < 0].sum()))
-    for term in pod.shape.affinity:
-        if len(pod.shape.affinity) == 1 and term.scope in alone and counts.matches(term.scope, pod):
-            here = pods_by_domain(snapshot, term.topology_key, term.scope)
-            if not here.any():
-                room = sums_by_domain(_ids(snapshot, term.topology_key)[rows], slots, here.size)
-                most = min(most, int(room.max(initial=0)))
-    for spread in pod.shape.spread:
-        if spread.scope in alone and counts.matches(spread.scope, pod):
-            most = min(most, _most_within_skew(snapshot, pod, spread, slots, rows))
-    return most
-
-
-def _most_within_skew(snapshot: Snapshot, pod: PodFacts, spread: Spread, slots: Ints, rows: Ints) -> int:
-    """No domain ends with more than the skew above the one that can have fewest, those included that have no room."""
-    numbers, domains = spread_counts(snapshot, pod, spread)
-    if domains.size == 0:
-        return int(slots.sum())
-    room = sums_by_domain(_ids(snapshot, spread.topology_key)[rows], slots, numbers.size)
-    least = int((numbers + room)[domains].min()) if domains.size >= spread.min_domains else 0
-    return int(np.clip(least + spread.max_skew - numbers, 0, room).sum())
 
 
 def roomy(ids: Ids | Ints, slots: Ints, need: int) -> Mask:

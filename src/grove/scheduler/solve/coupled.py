@@ -2,13 +2,13 @@
 
 Affinity among the gang's own pods, spread over zones, anti-affinity wider than a host: each placed pod changes where
 the next may go, in the order they are bound. The rules are those of the masks that serve single pods. Slow beside the
-class-wise search, complete within its budget, and used only when needed. Bounds come first: how many pods that look at
-their own kind fit beside each other, whatever the order.
+class-wise search, complete within its budget, and used only when needed. Where it takes too many detours `tally` says
+first how many pods go where, and what is left is to find an order for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -16,19 +16,23 @@ from grove.scheduler.cluster.nodes import Ints, Mask
 from grove.scheduler.filters.pods import (
     affinity_mask,
     anti_affinity_mask,
-    most_beside_each_other,
     pods_by_domain,
     roomy,
     spread_mask,
     sums_by_domain,
 )
 from grove.scheduler.model.facts import PodFacts, PodScope
+from grove.scheduler.solve.order import Ordering
 from grove.scheduler.solve.preferred import PreferredLevel
 from grove.scheduler.solve.problem import Part
 from grove.scheduler.solve.state import ROWS_A_STEP, OutOfSteps, State
+from grove.scheduler.solve.tally import Counter
 
 LOOK_STEPS = 5
 """What it costs in steps, the pass over rows aside, to see where one pod may go: a dozen masks by label values."""
+
+DIRECT_SHARE = 8
+"""The part of the steps, one in so many, that go to the pods one by one before they are counted."""
 
 CLOSER_STEPS, CLOSER_STEPS_A_POD = 200, 40
 """Work allowed for one try to do with one domain fewer: a few times what placing without any detour takes."""
@@ -80,23 +84,8 @@ class Coupled:
             for pod in pods
         )
 
-    def _is_hopeless(self, group: int) -> bool:
-        """Whether a group of pods alike is too many for the room by its own rules, before anything is placed."""
-        problem = self._problem
-        options = problem.groups[group].options
-        if len(options) > 1:
-            return False
-        pod = self._firsts[group][0]
-        matches = self._scratch.counts.matches
-        others = [one for g, pods in enumerate(self._firsts) if g != group for one in pods]
-        alone = frozenset(scope for scope in _scopes(pod) if not any(matches(scope, other) for other in others))
-        slots = self.state.room(options[0], 0, problem.size) * anti_affinity_mask(self._scratch, pod)[problem.rows]
-        return most_beside_each_other(self._scratch, pod, slots, problem.rows, alone) < self._left[group]
-
     def solve(self) -> bool:
         """Places the core; False if no order and no choice of nodes works. May raise OutOfSteps."""
-        if any(self._is_hopeless(g) for g, left in enumerate(self._left) if left):
-            return False
         dead: set[tuple[tuple[int, int], ...]] = set()
         """What was placed when nothing more could be: the same pods on the same nodes, in whatever order."""
         stack: list[Iterator[None]] = [self._ways()]
@@ -109,6 +98,13 @@ class Coupled:
             elif not dead or self._chosen() not in dead:
                 stack.append(self._ways())
         return False
+
+    def put_all(self, order: Iterable[tuple[int, int]]) -> None:
+        """Puts pods of these options on these rows, in an order that is known to be one."""
+        problem = self._problem
+        for option, row in order:
+            group, kind = problem.options[option].group, problem.options[option].kind
+            self._put(problem.groups[group].classes[kind][self._next[group][kind]], option, row, group, kind)
 
     def _chosen(self) -> tuple[tuple[int, int], ...]:
         """(option, candidate row) of each pod, whatever the order."""
@@ -264,6 +260,29 @@ class Coupled:
         self._left[group] += 1
         self._next[group][kind] -= 1
         self._order.pop()
+
+
+def placed_in_some_order(state: State) -> Coupled | None:
+    """The core placed; None if no order and no choice of nodes works. May raise OutOfSteps.
+
+    Pod by pod first, which keeps them close together. A gang that is hard to place is counted before it is ordered.
+    """
+    counter = Counter(state)
+    if not counter.close_in(counter.start()):
+        return None
+    direct = Coupled(state)
+    try:
+        with state.allowed(state.steps_left // DIRECT_SHARE):
+            return direct if direct.solve() else None
+    except OutOfSteps:
+        state.take_back(0)
+    for tally in counter.tallies():
+        ordering = Ordering(state, counter.rules, tally.put)
+        if ordering.solve():
+            counted = Coupled(state)
+            counted.put_all(ordering.order)
+            return counted
+    return None
 
 
 def closer(found: Coupled, steps: int) -> Coupled:

@@ -24,7 +24,7 @@ from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import BUDGET_ENDED, NO_DOMAIN, NO_NODE, NO_PACKING, NO_ROOM, PINNED, Reason
 from grove.scheduler.solve.bounds import PartCapacity, bounds_for
-from grove.scheduler.solve.coupled import Coupled, closer
+from grove.scheduler.solve.coupled import Coupled, closer, placed_in_some_order
 from grove.scheduler.solve.exact import exact_placement, preferences_granted
 from grove.scheduler.solve.fill import place_surplus
 from grove.scheduler.solve.problem import Problem, state_problem
@@ -233,10 +233,10 @@ def _ended(problem: Problem) -> Reason:
 
 def _place_coupled(problem: Problem, budget: Budget) -> Placement | NoFit:
     state = State(problem, budget.steps)
-    coupled = Coupled(state)
     gang, version = problem.gang.name, problem.snapshot.version
     try:
-        if problem.root.need > 0 and not coupled.solve():
+        coupled = placed_in_some_order(state) if problem.root.need > 0 else Coupled(state)
+        if coupled is None:
             return NoFit(gang, Reason(NO_PACKING, names={"by": "affinity"}), True, problem.steps_used, version)
     except OutOfSteps:
         return NoFit(gang, _ended(problem), False, problem.steps_used, version)
