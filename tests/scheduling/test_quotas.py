@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
@@ -18,8 +19,10 @@ from grove.api.meta import Object, Resource
 from grove.api.podgang import PodGang
 from grove.scheduler.loop import live
 from grove.scheduler.loop.asked import Answers
+from grove.scheduler.loop.placing import Placing
 from grove.scheduler.loop.quotas import watch_queues
 from grove.scheduler.model.reasons import MAY_CALL_BACK
+from grove.scheduler.policy.queue import Order
 from grove.show.reasons import sentence
 from grove.sim.loop import run
 from grove.sim.topology import HOST, Topology
@@ -144,6 +147,36 @@ async def test_what_is_left_alone_while_it_is_young_is_called_back_when_it_is_no
         await bench.condition("owner", status="False")
         await cluster.settle(50)
         await bench.expect({"guest/w": 1, "owner/w": 1})
+
+
+@pytest.mark.simulated
+async def test_who_waits_for_room_is_not_tried_again_because_somebody_asks_for_less(
+    cluster: Any, quotas: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shares change with every gang that stops waiting; that helps those whom a quota kept out."""
+    tried: Counter[str] = Counter()
+    decide = Placing.decide
+
+    async def noted(self: Placing, name: str, order: Order) -> Any:
+        tried[name.rpartition("/")[2]] += 1
+        return await decide(self, name, order)
+
+    monkeypatch.setattr(Placing, "decide", noted)
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(2)
+        await quotas(elastic(own(bench, "a"), bench.namespace, 2, 3))
+        labels = team(bench, "a")
+        await bench.apply(
+            gang("large", group("w", 1, gpus=2), labels=labels), gang("over", group("w", 4), labels=labels)
+        )
+        await bench.apply(gang("gone", group("w", 1, gpus=3), labels=labels))
+        await bench.condition("over", status="False", reason="QuotaExceeded")
+        await cluster.settle(10)
+        tried.clear()
+        await bench.client.delete(PodGang, "gone", bench.namespace)
+        await bench.client.delete(Pod, "gone-w-0", bench.namespace)
+        await cluster.settle(10)
+        assert tried == {"over": 1}
 
 
 @pytest.mark.simulated

@@ -309,5 +309,7 @@ class Cycle:
         self._relief.wake_helped(roomier, now_s)
         if helped:
             self._queue.wake(helped.__contains__)
+        if self._view.changes.take_demand_changed():
+            self._relief.wake_kept_out()
         if self._view.changes.take_moved():
             self._queue.wake(self._relief.sees_pods)

@@ -102,13 +102,12 @@ class Quotas:
         self.refresh()
         if self.policy is None:
             return
-        for name in changed:
-            self._wanted.pop(name, None)
         waiting = {unit.order.name for unit in line.all()}
-        for name in [name for name in self._wanted if name not in waiting]:
-            del self._wanted[name]
-            self._view.changes.wide_relief = True  # who asks for less leaves more to the others
+        stale = [name for name in {*changed, *(self._wanted.keys() - waiting)} if name in self._wanted]
+        before = {name: self._wanted.pop(name) for name in stale}
         self.tell(waiting)
+        if any(self._wanted.get(name) != wanted for name, wanted in before.items()):
+            self._view.changes.demand_changed = True
 
     def tell(self, units: Iterable[str]) -> None:
         """Tells the policy that these units wait, and with that what is wanted in each queue."""

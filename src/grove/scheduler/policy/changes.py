@@ -29,6 +29,8 @@ class Changes:
         """Something changed that may help anybody: a topology, a hold, a namespace's labels."""
         self.helped: set[str] = set()
         """Units with pods whose volumes or devices changed, or who has them."""
+        self.demand_changed = False
+        """Units stopped waiting, or ask for something else: quotas may leave more to those they kept out."""
         self.daemons_went = False
         """What daemons used for good is free: for whom no node was worth holding one may be now."""
         self.sees_pods = False
@@ -81,6 +83,10 @@ class Changes:
 
     def take_helped(self) -> set[str]:
         found, self.helped = self.helped, set()
+        return found
+
+    def take_demand_changed(self) -> bool:
+        found, self.demand_changed = self.demand_changed, False
         return found
 
     def take_daemons_went(self) -> bool:

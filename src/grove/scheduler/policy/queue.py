@@ -234,6 +234,10 @@ class Relief:
             rows = np.array(sorted(row_of[name] for name in roomier if name in row_of), dtype=np.int64)
             self._queue.wake(self._could_use(rows))
 
+    def wake_kept_out(self) -> None:
+        """Wakes those whom a policy kept out, not those who lack room."""
+        self._queue.wake(lambda unit: (needed := self._needs.get(unit)) is None or needed.anything)
+
     def wake_entitled(self, now_s: float) -> None:
         """Wakes who might call back what was lent. That changes whenever anybody comes or goes, and with time."""
         seams = self._snapshot.seams
