@@ -126,7 +126,7 @@ async def _queue_of_forty(world: Metered) -> None:
     await nothing_missing(lambda: missing(1))
     waiting = 40
     await nothing_missing(lambda: missing(10))
-    assert await world.half_placed("queue") == []
+    await world.all_whole("queue")
     gangs = await world.client.list(PodGang, NAMESPACE, labels=f"{key.PART_OF}=queue")
     assert len(gangs.items) == 10
     scaler = await world.client.get(HorizontalPodAutoscaler, "queue-0-grp", NAMESPACE)
@@ -253,7 +253,7 @@ async def _to_zero_and_back(world: Metered) -> None:
     await nothing_missing(lambda: missing(0))
     queued = 16
     await nothing_missing(lambda: missing(4))
-    assert await world.half_placed("idle") == []
+    await world.all_whole("idle")
     await world.client.delete(PodCliqueSet, "idle", NAMESPACE)
 
 

@@ -36,6 +36,8 @@ from grove.sim.nodes import FakeNodes
 from grove.sim.topology import Topology
 from tests.support.engines import FakeEngines
 from tests.support.operating import Binder
+from tests.support.storm import half_placed
+from tests.support.waiting import nothing_missing
 
 NAMESPACE = "metered"
 QUICK: Options = {
@@ -106,14 +108,13 @@ class Metered:
         page = await self.client.list(Pod, NAMESPACE, labels=f"{key.PART_OF}={set_name}")
         return [pod for pod in page.items if not pod.metadata.is_deleting]
 
-    async def half_placed(self, set_name: str = "") -> list[str]:
-        """Gangs of which some pods have a node and some have none; of one set or of all."""
-        selector = f"{key.PART_OF}={set_name}" if set_name else f"{key.MANAGED_BY}={key.OPERATOR}"
-        bound: dict[str, Counter[bool]] = {}
-        for pod in (await self.client.list(Pod, NAMESPACE, labels=selector)).items:
-            if not pod.metadata.is_deleting:
-                bound.setdefault(pod.metadata.labels[key.POD_GANG], Counter())[pod.is_bound] += 1
-        return [gang for gang, counts in bound.items() if len(counts) > 1]
+    async def all_whole(self, set_name: str) -> None:
+        """Waits until no gang of the set has some pods on nodes and some on none: they are bound one by one."""
+
+        async def halves() -> str:
+            return ", ".join(half_placed(await self.pods(set_name)))
+
+        await nothing_missing(halves)
 
     async def get_raw(self, path: str, kubeconfig: Path | None = None) -> tuple[int, Any]:
         """What the API server answers at a path, as admin or another user."""
