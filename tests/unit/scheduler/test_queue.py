@@ -6,6 +6,7 @@ import heapq
 
 import pytest
 from tests.support.scheduler.kit import gang, group, node, snap
+from tests.support.scheduler.toys import Quota
 
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.policy import queue as module
@@ -168,3 +169,15 @@ def test_what_many_wait_for_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -
     relief.wake_helped({"n0"}, 1.0)
     assert names(queue, 1.0) == sorted(f"small-{number}" for number in range(50))
     assert len(looked) == 2
+
+
+def test_nobody_is_looked_for_who_could_call_back_when_nobody_waits() -> None:
+    snapshot, queue = snap([node("n0", 4)]), Queue()
+    snapshot.use(snapshot.seams.joined(policies=[Quota({})]))
+    relief = Relief(snapshot, queue, patience_s=0)
+    assert relief.next_look_s(1.0) is None
+    queue.offer("owner", order("owner"), 1.0)
+    relief.remember("owner", gang(group("g", 2, 4)), may_evict=True)
+    assert relief.next_look_s(1.0) == 1.0 + module.CALL_BACK_S
+    queue.withdraw("owner")
+    assert relief.next_look_s(1.0) is None

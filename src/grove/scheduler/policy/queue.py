@@ -248,7 +248,7 @@ class Relief:
 
     def next_look_s(self, now_s: float) -> float | None:
         """When is looked again who might call back; None if nobody waits who could."""
-        if not self._snapshot.seams.reclaims or not self._needs:
+        if not self._snapshot.seams.reclaims or not any(unit in self._queue for unit in self._needs):
             return None
         return self._call_back_s if self._call_back_s > now_s else now_s + CALL_BACK_S
 
