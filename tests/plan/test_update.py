@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
+from dataclasses import replace
 
 import pytest
 from tests.support.manifests import clique, group, pcs
 
-from grove.api.meta import Json
+from grove.api.meta import Json, Resource
+from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.access import Answer, Unanswered
 from grove.cli.plan import plan_answer
 from grove.plan.copying import copy_cluster
@@ -29,6 +32,9 @@ def chat(image: str) -> Json:
     return made
 
 
+OLD, NEW = chat("example/engine:1"), chat("example/engine:2")
+
+
 def said(manifest: Json, **metadata: Json) -> Json:
     """The manifest with labels and annotations of the set."""
     return {**manifest, "metadata": {**manifest["metadata"], **metadata}}
@@ -45,8 +51,32 @@ async def updated(new: Json, stored: Json | None = None) -> Answer:
         await world.apply(stored or chat("example/engine:1"))
         assert await world.until(lambda: world.is_settled("chat"))
         await asyncio.sleep(5.0)
-        copy, now = await copy_cluster(world.client, None), world.cluster.clock.now()
-    return await plan_answer(copy, "default", [new], now=now)
+        seen, now = await copy_cluster(world.client, None), world.cluster.clock.now()
+    return await plan_answer(seen, "default", [new], now=now)
+
+
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "kai-scheduler"])
+def test_an_update_of_what_another_scheduler_places_is_told_to_be_its_affair(scheduler: str) -> None:
+    """Who places a set is settled when it is made, so the update cannot be played by another."""
+
+    def theirs(resource: Resource, obj: Json) -> Json:
+        if resource != PodCliqueSet.RESOURCE:
+            return obj
+        found = copy.deepcopy(obj)
+        for one in found["spec"]["template"]["cliques"]:
+            one["spec"]["podSpec"]["schedulerName"] = scheduler
+        return found
+
+    async def planned() -> Answer:
+        async with World(Topology(nodes=4).objects(), seed=1) as world:
+            await world.apply(OLD)
+            seen, now = await copy_cluster(world.client, None), world.cluster.clock.now()
+        objects = tuple((resource, theirs(resource, obj)) for resource, obj in seen.objects)
+        new = theirs(PodCliqueSet.RESOURCE, NEW)
+        return await plan_answer(replace(seen, objects=objects), "default", [new], now=now)
+
+    with pytest.raises(Unanswered, match=f"chat is placed by {scheduler}, which is not played here"):
+        run(planned(), seed=1)
 
 
 def test_every_pod_of_an_update_is_planned_and_has_its_place() -> None:
@@ -62,9 +92,6 @@ def test_every_pod_of_an_update_is_planned_and_has_its_place() -> None:
 def test_an_unchanged_manifest_moves_nothing() -> None:
     answer = run(updated(chat("example/engine:1")), seed=1)
     assert (answer.code, [one.moved for one in answer.data.gangs]) == (0, [0, 0])
-
-
-OLD, NEW = chat("example/engine:1"), chat("example/engine:2")
 
 
 @pytest.mark.parametrize(

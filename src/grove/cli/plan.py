@@ -167,10 +167,12 @@ def _change(
 ) -> tuple[Callable[[World], Awaitable[None]], list[Key]]:
     from grove.api import labels
     from grove.api.core import Node
+    from grove.api.labels import GROVE_SCHEDULER
     from grove.api.meta import Key
     from grove.api.podcliqueset import PodCliqueSet
     from grove.cli.dialects import scaled_target
     from grove.cli.subjects import there_are
+    from grove.plan.standin import stood_in
 
     there = {
         Key(one["metadata"].get("namespace", ""), one["metadata"]["name"]): one
@@ -178,6 +180,10 @@ def _change(
     }
     if manifests:
         keys = [Key(one["metadata"].get("namespace") or namespace, one["metadata"]["name"]) for one in manifests]
+        for key in keys:
+            if key in there and (others := stood_in(there[key])[1]):
+                what = f"{key.name} is placed by {', '.join(others)}, which is not played here"
+                raise Unanswered(f"{what}; under another name the plan says where {GROVE_SCHEDULER} would put it")
         return lambda world: _apply(world, manifests, keys, there), keys
     if scales:
         sets = copy.of(PodCliqueSet.RESOURCE)
