@@ -347,16 +347,21 @@ async def a_base_gang_goes_while_a_scaled_one_is_repaired(bench: Bench) -> Async
 # Who may be put out
 
 
-async def a_gang_is_given_a_lower_priority(bench: Bench) -> AsyncIterator[None]:
-    await zone(bench, "a", 1)
-    await high(bench)
-    await bench.client.create(PriorityClass, {"metadata": {"name": "middle"}, "value": 10})
+async def high_by_its_gang_alone(bench: Bench) -> None:
+    """A gang that runs, whose PodGang has the priority and whose pods say nothing of one."""
     other = gang("other", group("w", 1))
     body = gang_json(other, bench.namespace)
     body["spec"]["priorityClassName"] = "high"
     await bench.client.create(PodGang, body)
     await bench.create_pods(other)
     await bench.expect({"other/w": 1})
+
+
+async def a_gang_is_given_a_lower_priority(bench: Bench) -> AsyncIterator[None]:
+    await zone(bench, "a", 1)
+    await high(bench)
+    await bench.client.create(PriorityClass, {"metadata": {"name": "middle"}, "value": 10})
+    await high_by_its_gang_alone(bench)
     await late_and_high(bench, 1)
     yield
     await bench.client.patch(PodGang, "other", {"spec": {"priorityClassName": "middle"}}, bench.namespace)
@@ -365,12 +370,7 @@ async def a_gang_is_given_a_lower_priority(bench: Bench) -> AsyncIterator[None]:
 async def a_gang_of_higher_priority_is_gone_and_its_pods_are_left(bench: Bench) -> AsyncIterator[None]:
     await zone(bench, "a", 1)
     await high(bench)
-    other = gang("other", group("w", 1))
-    body = gang_json(other, bench.namespace)
-    body["spec"]["priorityClassName"] = "high"
-    await bench.client.create(PodGang, body)
-    await bench.create_pods(other)
-    await bench.expect({"other/w": 1})
+    await high_by_its_gang_alone(bench)
     await late_and_high(bench, 1)
     yield
     await bench.client.delete(PodGang, "other", bench.namespace)
