@@ -256,7 +256,7 @@ async def test_a_foreign_object_keeps_the_gates_and_a_deleted_one_comes_back(
         await world.apply(pcs("d", hungry("a", 2), hungry("b", 2)))
 
         await world.eventually(lambda: says(world, "d-0", "False", "NameConflict"))
-        await world.eventually(lambda: _was_told(world, "NameConflict"))
+        await world.event("d", "NameConflict")
         assert [pod.is_gated for pod in await world.pods()] == [True] * 4
 
         await world.client.delete(kind, "d-0", fresh_name)
@@ -268,7 +268,3 @@ async def test_a_foreign_object_keeps_the_gates_and_a_deleted_one_comes_back(
             return found is not None and owners(found) == [("PodGang", "d-0", True, False)]
 
         await world.eventually(there)
-
-
-async def _was_told(world: World, reason: str) -> bool:
-    return reason in await world.event_reasons("d")

@@ -130,7 +130,7 @@ async def test_a_set_of_somebody_else_is_never_touched(world: World) -> None:
     await apply(world, gang_set("taken", 2))
     await said(world, PodGangSet, "taken", "Translated", "False", "NameConflict")
     assert (await world.get(PodCliqueSet, "taken")).metadata.uid == mine.metadata.uid
-    assert "NameConflict" in await world.event_reasons("taken")
+    await world.event("taken", "NameConflict")
 
     await world.delete(PodGangSet, "taken")
     await gone(world, PodGangSet, "taken")

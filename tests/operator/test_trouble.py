@@ -57,7 +57,7 @@ async def test_a_full_quota_is_told_and_heals(world: World) -> None:
     assert found.status.last_operation.state == "Error"
     assert condition(found.status.conditions, "MinAvailableBreached") == ("True", "ScheduledReplicasBelowMinAvailable")
     assert condition(found.status.conditions, "ReplicaFailure") == ("True", "FailedCreate")
-    await world.eventually(lambda: _says(world, "big-0-w", "PodCreateFailed"))
+    await world.event("big-0-w", "PodCreateFailed")
     await world.eventually(lambda: _set_repeats(world, "big", "PodClique big-0-w: "))
     gang = await world.eventually(lambda: _gang(world, "big-0"))
     assert condition(gang.status.conditions, "Initialized") == ("False", "PodGangPodsCreationPending")
@@ -131,7 +131,7 @@ async def test_a_gang_whose_pods_are_refused_is_there_to_be_looked_at(world: Wor
 async def test_a_full_quota_costs_one_request_a_try(world: World) -> None:
     await set_quota(world, pods="0")
     await world.apply(pcs("big", clique("w", 40)))
-    await world.eventually(lambda: _says(world, "big-0-w", "PodCreateFailed"))
+    await world.event("big-0-w", "PodCreateFailed")
     await world.cluster.settle(3.0)
     before, failed = world.writes()["create", "pods"], _failures("podclique-controller")
 
@@ -225,7 +225,7 @@ async def test_a_gang_name_that_another_set_has_is_told(world: World) -> None:
         return [error.code for error in found.status.last_errors] == ["ERR_CREATE_OR_PATCH_PODGANG"]
 
     await world.eventually(told)
-    await world.eventually(lambda: _says(world, "a", "PodGangCreateOrUpdateFailed"))
+    await world.event("a", "PodGangCreateOrUpdateFailed")
     found = await world.get(PodCliqueSet, "a")
     assert condition(found.status.conditions, "ReplicaFailure") == ("True", "FailedCreate")
     assert found.status.last_errors[0].description == (
@@ -297,10 +297,6 @@ async def test_a_scheduler_that_is_not_enabled_is_told(world: World) -> None:
 
     await world.eventually(told)
     assert await world.pods() == []
-
-
-async def _says(world: World, about: str, reason: str) -> bool:
-    return reason in await world.event_reasons(about)
 
 
 async def _is_gone(world: World, name: str) -> bool:

@@ -102,6 +102,7 @@ async def is_taken_over_whole(world: World, name: str) -> None:
     assert pcs.status.current_generation_hash == went_by, "it keeps its name, so the way back is open as well"
     assert (pcs.status.updated_replicas, pcs.status.available_replicas) == (1, 1)
     assert pcs.status.update_progress is None
+    await world.event(pcs_name, EventReason.TAKEN_OVER)
     assert await told(world, pcs_name) == ["taken over from another operator: its pods stay as they are"]
 
     made, hashes = await children(world), {pod["metadata"]["labels"][key.POD_TEMPLATE_HASH] for pod in after.values()}
@@ -132,6 +133,7 @@ async def test_a_set_in_the_middle_of_an_update_is_updated_to_its_end_and_no_fur
     of_clique = [pod for pod in after.values() if pod["metadata"]["labels"][key.POD_CLIQUE] == "simple1-0-pca"]
     assert {pod["metadata"]["labels"][key.POD_TEMPLATE_HASH] for pod in of_clique} == {new}
     expected = "taken over from another operator in the middle of a change: updated is pca, the rest stays as it is"
+    await world.event("simple1", EventReason.TAKEN_OVER)
     assert await told(world, "simple1") == [expected]
 
 
@@ -228,7 +230,7 @@ async def test_nothing_moves_while_the_kind_is_still_defined_by_the_other_operat
     name, witness, before = await moved_in(world, "scaled", for_s=20)
     assert (await raw_pods(world)).keys() == before.keys()
     assert witness.deleted == []
-    assert EventReason.TAKEOVER_BLOCKED in await world.event_reasons(name)
+    await world.event(name, EventReason.TAKEOVER_BLOCKED)
     assert "simple1-ic-sat" in await world.names(Secret), "not even what is not needed goes"
 
     await world.client.patch(*definition, {"spec": {"versions": ours}})

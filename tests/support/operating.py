@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from grove.api import labels as key
 from grove.api.core import (
+    Event,
     HorizontalPodAutoscaler,
     Node,
     Pod,
@@ -279,9 +280,18 @@ class World:
             found += ({"apiVersion": res.api_version, "kind": res.kind, **one} for one in page.items)
         return found
 
-    async def event_reasons(self, about: str) -> set[str]:
-        from grove.api.core import Event
+    async def event(self, about: str, reason: str) -> str:
+        """Waits for the words of such an Event: the operator writes them behind its other writes, in their order."""
 
+        async def message() -> str:
+            events = await self.list(Event)
+            fitting = (one.message for one in events if (one.involved_object.name, one.reason) == (about, reason))
+            return next(fitting, "")
+
+        words: str = await self.eventually(message)
+        return words
+
+    async def event_reasons(self, about: str) -> set[str]:
         events = await self.list(Event)
         return {event.reason for event in events if event.involved_object.name == about}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from prometheus_client import Counter
 
 from grove.api.conditions import EventReason
-from grove.api.core import HorizontalPodAutoscaler
+from grove.api.core import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from grove.api.hpa import current_of, metric_name, target_of
 from grove.api.meta import Key, Object, find_condition
 from grove.api.podclique import PodClique
@@ -37,9 +37,10 @@ class AutoscaleEvents:
         """Handler of the autoscalers' watch; what was done before we watched is not told again."""
         if not isinstance(old, HorizontalPodAutoscaler) or not isinstance(new, HorizontalPodAutoscaler):
             return
-        before, after = new.status.current_replicas, new.status.desired_replicas
-        if new.status.last_scale_time == old.status.last_scale_time or before == after:
+        rescale = rescale_between(old.status, new.status)
+        if rescale is None:
             return
+        before, after = rescale
         target = new.spec.scale_target_ref
         ACTIONS.labels(target.kind, "out" if after > before else "in").inc()
         kind = KINDS.get(target.kind)
@@ -47,6 +48,19 @@ class AutoscaleEvents:
         if scaled is not None:
             message = f"scaled from {before} to {after} by autoscaler {new.metadata.name}: {cause(new)}"
             self._events.normal(scaled, EventReason.SCALED_BY_AUTOSCALER, message)
+
+
+def rescale_between(old: HorizontalPodAutoscalerStatus, new: HorizontalPodAutoscalerStatus) -> tuple[int, int] | None:
+    """From how many to how many replicas the autoscaler went between two of its statuses; None if it did not.
+
+    The HPA controller says two different numbers only in the status that follows a rescale. Its time has whole seconds,
+    so two rescales may share one; and a watch that was interrupted shows the next status, with the numbers equal again.
+    """
+    before, after = new.current_replicas, new.desired_replicas
+    timed = new.last_scale_time != old.last_scale_time
+    if timed and before == after and old.conditions:
+        before = old.desired_replicas
+    return (before, after) if before != after and (timed or after != old.desired_replicas) else None
 
 
 def cause(scaler: HorizontalPodAutoscaler) -> str:
