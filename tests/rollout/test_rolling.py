@@ -29,7 +29,6 @@ async def world(cluster: object) -> AsyncIterator[World]:
 
 
 @pytest.mark.simulated
-@pytest.mark.simulated
 async def test_a_cliques_own_priority_class_is_rolled_out(world: World) -> None:
     for name, value in (("low", 1), ("high", 2)):
         await world.client.create(PriorityClass, {"metadata": {"name": name}, "value": value})
@@ -65,7 +64,7 @@ async def test_ru7_a_standalone_clique_is_replaced_pod_by_pod(world: World) -> N
 
 
 @pytest.mark.simulated
-async def test_ru8_a_scaling_group_is_recreated_copy_by_copy(world: World) -> None:
+async def test_ru8_a_scaling_group_is_recreated_replica_by_replica(world: World) -> None:
     await world.apply(wl1())
     await world.available("wl")
     before = await uids(world)

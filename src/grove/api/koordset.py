@@ -34,13 +34,13 @@ class NestedCliqueSpec(Struct):
 
 class NestedGroupSpec(Struct):
     name: Annotated[str, doc("Name of the scaling group within the set.", required=True)] = ""
-    replicas: Annotated[int, doc("Copies of the group.", default=1)] = 1
-    min_available: Annotated[int, doc("Complete copies that must run.", default=1)] = 1
+    replicas: Annotated[int, doc("Replicas of the group.", default=1)] = 1
+    min_available: Annotated[int, doc("Complete replicas that must run.", default=1)] = 1
     pod_cliques: Annotated[
         tuple[NestedCliqueSpec, ...], doc("Cliques of the group.", required=True, open_items=True)
     ] = ()
     scale_config: Annotated[AutoScalingConfig | None, doc("How to scale the group.")] = None
-    topology_constraint: Annotated[TopologyConstraint | None, doc("Where each copy of the group goes.")] = None
+    topology_constraint: Annotated[TopologyConstraint | None, doc("Where each replica of the group goes.")] = None
 
 
 class NestedTemplateSpec(Struct):
@@ -57,8 +57,8 @@ class NestedTemplateSpec(Struct):
 
 
 class KoordPodCliqueSetSpec(Struct):
-    replicas: Annotated[int, doc("How many copies of the whole system.", default=1)] = 1
-    template: Annotated[NestedTemplateSpec, doc("One copy of the system.", required=True, open=True)] = (
+    replicas: Annotated[int, doc("How many replicas of the whole system.", default=1)] = 1
+    template: Annotated[NestedTemplateSpec, doc("One replica of the system.", required=True, open=True)] = (
         NestedTemplateSpec()
     )
 
@@ -75,11 +75,11 @@ class GangReport(Struct):
 class GroupReport(Struct):
     name: Annotated[str, doc("Name of the group.", required=True)] = ""
     index: Annotated[int, doc("Replica of the set it belongs to.", required=True)] = 0
-    replicas: Annotated[int, doc("Copies asked for.")] = 0
-    min_available: Annotated[int, doc("Copies that must run.")] = 0
-    scheduled_replicas: Annotated[int, doc("Copies whose cliques are all scheduled.")] = 0
-    available_replicas: Annotated[int, doc("Copies whose cliques are all whole.", required=True, default=0)] = 0
-    updated_replicas: Annotated[int, doc("Available copies that are up to date.", required=True, default=0)] = 0
+    replicas: Annotated[int, doc("Replicas asked for.")] = 0
+    min_available: Annotated[int, doc("Replicas that must run.")] = 0
+    scheduled_replicas: Annotated[int, doc("Replicas whose cliques are all scheduled.")] = 0
+    available_replicas: Annotated[int, doc("Replicas whose cliques are all whole.", required=True, default=0)] = 0
+    updated_replicas: Annotated[int, doc("Available replicas that are up to date.", required=True, default=0)] = 0
 
 
 class CliqueReport(Struct):

@@ -74,11 +74,11 @@ class ScalingGroupConfig(Struct):
     name: Annotated[str, doc("Name of the scaling group within the set.", required=True)] = ""
     clique_names: Annotated[tuple[str, ...], doc("Cliques that are scaled together.", required=True)] = ()
     annotations: Annotated[dict[str, str], doc("Annotations for the PodCliqueScalingGroup.")] = {}
-    replicas: Annotated[int, doc("Copies of all member cliques to begin with.", default=1)] = 1
-    min_available: Annotated[int, doc("Copies that belong to the base gang and must stay whole.", default=1)] = 1
+    replicas: Annotated[int, doc("Replicas of the group, each with all member cliques, to begin with.", default=1)] = 1
+    min_available: Annotated[int, doc("Replicas that belong to the base gang and must stay whole.", default=1)] = 1
     scale_config: Annotated[AutoScalingConfig | None, doc("How to scale the group.")] = None
     resource_sharing: Annotated[tuple[GroupResourceSharing, ...], doc("Claims the members of a group share.")] = ()
-    topology_constraint: Annotated[TopologyConstraint | None, doc("Where each copy of the group goes.")] = None
+    topology_constraint: Annotated[TopologyConstraint | None, doc("Where each replica of the group goes.")] = None
 
 
 class PodCliqueSetTemplate(Struct):
@@ -158,9 +158,9 @@ class UpdateStrategy(Struct):
 
 
 class PodCliqueSetSpec(Struct):
-    replicas: Annotated[int, doc("How many copies of the whole system.", default=0)] = 0
+    replicas: Annotated[int, doc("How many replicas of the whole system.", default=0)] = 0
     update_strategy: Annotated[UpdateStrategy | None, doc("How changes reach running pods.")] = None
-    template: Annotated[PodCliqueSetTemplate, doc("One copy of the system.", required=True)] = PodCliqueSetTemplate()
+    template: Annotated[PodCliqueSetTemplate, doc("One replica of the system.", required=True)] = PodCliqueSetTemplate()
 
 
 class PodGangStatusEntry(Struct):

@@ -98,7 +98,7 @@ def front_pods(pcs: PodCliqueSet, pods: list[Pod]) -> list[Pod]:
 
 
 def serving_pods(pcs: PodCliqueSet, stage: str, pods: list[Pod]) -> list[Pod]:
-    """The pods that speak for the units of a stage: all of a clique, the measured one of each copy of a group."""
+    """The pods that speak for the units of a stage: all of a clique, the measured one of each replica of a group."""
     group = pcs.spec.template.find_group(stage)
     clique = pcs.spec.template.metrics_clique_of(group) if group is not None else stage
     mine = [pod for pod in pods if pod.metadata.labels.get(labels.CLIQUE_NAME) == clique]

@@ -200,7 +200,7 @@ def test_a_template_cannot_take_over_our_keys() -> None:
             labelsets.set_unit_selector("demo", "lead", in_group=True),
             "app.kubernetes.io/managed-by=grove-operator,app.kubernetes.io/part-of=demo,grove.io/clique-name=lead,"
             "grove.io/podclique-pod-index=0,grove.io/podcliquescalinggroup-replica-index=0",
-            id="of one pod a replica of a set, by the first copy of a group",
+            id="of one pod a replica of a set, by the first replica of a group",
         ),
         pytest.param(
             labelsets.group_unit_selector("demo", "demo-0-pf", "lead"),

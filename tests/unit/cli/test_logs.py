@@ -56,9 +56,9 @@ def seen() -> Seen:
     ("asked", "want"),
     [
         pytest.param(("front",), ["front-0"], id="a clique"),
-        pytest.param(("decode", 1), ["decode/1/leader-0", "decode/1/worker-0", "decode/1/worker-1"], id="one copy"),
+        pytest.param(("decode", 1), ["decode/1/leader-0", "decode/1/worker-0", "decode/1/worker-1"], id="one replica"),
         pytest.param(("decode", None, "leader"), ["decode/0/leader-0", "decode/1/leader-0"], id="a clique of all"),
-        pytest.param(("decode", 0, "worker"), ["decode/0/worker-0", "decode/0/worker-1"], id="a clique of one copy"),
+        pytest.param(("decode", 0, "worker"), ["decode/0/worker-0", "decode/0/worker-1"], id="a clique of one replica"),
         pytest.param(("worker", 1), ["decode/0/worker-1", "decode/1/worker-1"], id="one pod of a clique, by index"),
     ],
 )

@@ -27,11 +27,11 @@ CLOUD_ZONE = "topology.kubernetes.io/zone"
 WEIGHT = 100
 
 SAME_CLIQUE, SAME_GROUP = 2, 1
-"""How much pods of one clique, and of one copy of a scaling group, are drawn to each other."""
+"""How much pods of one clique, and of one replica of a scaling group, are drawn to each other."""
 MOST_PEERS = 64
 
 _PAIR = re.compile(r"(?P<one>[a-z0-9-]+)=(?P<other>[a-z0-9-]+)(?::(?P<weight>\d{1,3}))?")
-_COPY = labels.SCALING_GROUP_REPLICA_INDEX
+_GROUP_REPLICA = labels.SCALING_GROUP_REPLICA_INDEX
 
 
 class InvalidLinks(ValueError):
@@ -62,13 +62,13 @@ class Neighbourhood:
 
     def of(self, own: Mapping[str, str]) -> Network:
         """For a pod with these labels."""
-        key = (own.get(labels.CLIQUE_NAME, ""), own.get(labels.POD_CLIQUE, ""), own.get(_COPY, ""))
+        key = (own.get(labels.CLIQUE_NAME, ""), own.get(labels.POD_CLIQUE, ""), own.get(_GROUP_REPLICA, ""))
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._found(own, *key)
         return found
 
-    def _found(self, own: Mapping[str, str], name: str, fqn: str, copy: str) -> Network:
+    def _found(self, own: Mapping[str, str], name: str, fqn: str, replica: str) -> Network:
         weights: Counter[str] = Counter()
         clique: list[str] = []
         for other, node in self._placed:
@@ -76,7 +76,7 @@ class Neighbourhood:
             if other.get(labels.POD_CLIQUE) == fqn:
                 weight += SAME_CLIQUE
                 clique.append(node)
-            elif copy and all(other.get(key) == own.get(key) for key in (_COPY, labels.SCALING_GROUP)):
+            elif replica and all(other.get(key) == own.get(key) for key in (_GROUP_REPLICA, labels.SCALING_GROUP)):
                 weight += SAME_GROUP
             if weight:
                 weights[node] += weight
