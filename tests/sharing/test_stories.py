@@ -16,7 +16,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 
-pytestmark = pytest.mark.simulated  # one case of each family runs on both, in test_operator_claims
+pytestmark = pytest.mark.simulated  # one case of each family runs on both, in tests/sharing/test_claims.py
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from grove.api.status import LastError, LastOperation, ReplicaRestart
 
 
 class PodCliqueScalingGroupSpec(Struct):
-    replicas: Annotated[int, doc("How many replicas of the group, each with all member cliques.", required=True, default=1)] = 1
+    replicas: Annotated[int, doc("Replicas of the group, each with all member cliques.", required=True, default=1)] = 1
     min_available: Annotated[int, doc("Replicas that belong to the base gang and must stay whole.", default=1)] = 1
     clique_names: Annotated[tuple[str, ...], doc("Member cliques, by template name.", required=True)] = ()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grove.api import labels as key
+from grove.api.labels import MANAGED_BY, OPERATOR
 from grove.api.meta import Json, Resource
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends.base import TopologySync
@@ -30,7 +30,7 @@ def network_topology(binding: ClusterTopologyBinding, layers: Mapping[str, str])
         layer: Json = {"topologyLayer": layers.get(level.key, level.domain), "labelKey": [level.key]}
         chain.append(_below(chain, layer))
     chain.append(_below(chain, {"topologyLayer": NODE_LAYER}))
-    metadata = {"name": DEFAULT, "labels": {key.MANAGED_BY: key.OPERATOR}}
+    metadata = {"name": DEFAULT, "labels": {MANAGED_BY: OPERATOR}}
     return NETWORK_TOPOLOGY.manifest(metadata, spec={"networkTopologySpec": chain})
 
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from grove.api import conditions as words
-from grove.api import labels
+from grove.api import conditions, labels
 from grove.api.conditions import FALSE, TRUE, with_condition
 from grove.api.dynamo import GangSummary, PodGangSetStatus
 from grove.api.koordset import CliqueReport, GangReport, GroupReport, KoordPodCliqueSetStatus
@@ -30,7 +29,7 @@ Conditions = tuple[Condition, ...]
 
 def waiting_gang(gangs: Sequence[PodGang]) -> Condition | None:
     """Why the first gang that is not placed, or not ready, is so."""
-    for type_ in (words.SCHEDULED, words.READY):
+    for type_ in (conditions.SCHEDULED, conditions.READY):
         for gang in gangs:
             found = find_condition(gang.status.conditions, type_)
             if found is not None and found.status != TRUE:
@@ -44,7 +43,7 @@ def mirrored_conditions(
     """`Translated` as it was, `Scheduled` and `Ready` of all gangs, then what the set and `more` say, word for word."""
     translated = find_condition(before, TRANSLATED)
     own: Conditions = (translated,) if translated is not None else ()
-    for type_ in (words.SCHEDULED, words.READY):
+    for type_ in (conditions.SCHEDULED, conditions.READY):
         kept = find_condition(before, type_)
         one: Conditions = (kept,) if kept is not None else ()
         own += with_condition(one, type_, *_of_gangs(type_, gangs), now)
@@ -76,7 +75,7 @@ def gang_set_status(
     clique = next((one.status for one in cliques), PodClique().status)
     phases = [gang.status.phase or PENDING for gang in gangs]
     waiting = waiting_gang(gangs)
-    breached = next((find_condition(one.status.conditions, words.MIN_AVAILABLE_BREACHED) for one in cliques), None)
+    breached = next((find_condition(one.status.conditions, conditions.MIN_AVAILABLE_BREACHED) for one in cliques), None)
     told: dict[str, Any] = {"reason": waiting.reason, "message": waiting.message} if waiting is not None else {}
     return PodGangSetStatus(
         observed_generation=before.observed_generation,
@@ -134,8 +133,8 @@ def _gang_report(gang: PodGang) -> GangReport:
     return GangReport(
         name=gang.metadata.name,
         phase=gang.status.phase or PENDING,
-        scheduled=is_true(gang.status.conditions, words.SCHEDULED),
-        ready=is_true(gang.status.conditions, words.READY),
+        scheduled=is_true(gang.status.conditions, conditions.SCHEDULED),
+        ready=is_true(gang.status.conditions, conditions.READY),
         placement_score=gang.status.placement_score,
         reason=waiting.reason if waiting is not None else "",
     )
@@ -183,10 +182,10 @@ def _blocked(before: tuple[Condition, ...], reports: Sequence[CliqueReport], now
     old = (kept,) if kept is not None else ()
     if not waiting:
         return with_condition(
-            old, STARTUP_BLOCKED, FALSE, words.PREREQUISITES_READY, "no clique waits for another", now
+            old, STARTUP_BLOCKED, FALSE, conditions.PREREQUISITES_READY, "no clique waits for another", now
         )
     message = "; ".join(f"{one.pod_clique} waits for {', '.join(one.blocked_on)}" for one in waiting)
-    return with_condition(old, STARTUP_BLOCKED, TRUE, words.PREREQUISITES_NOT_READY, message, now)
+    return with_condition(old, STARTUP_BLOCKED, TRUE, conditions.PREREQUISITES_NOT_READY, message, now)
 
 
 def _index(label: str | None) -> int:

@@ -24,6 +24,12 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_path_in_the_project_that_is_named_exists(page: Path) -> None:
+    named = re.findall(r"`((?:src|tests|tools|docs|charts|samples|requirements)/[^\s`<>{}…]*)`", page.read_text())
+    assert [one for one in named if not list(ROOT.glob(one.partition("::")[0].rstrip("/")))] == []
+
+
 def calls(text: str) -> Iterator[tuple[str, list[str]]]:
     """Commands in code, each with its long flags."""
     code = re.findall(r"```(?:sh|console)?\n(.*?)```", text, re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
