@@ -23,7 +23,7 @@ def clique(namespace: str, name: str = "c", **meta: object) -> dict:
 
 
 def pod(namespace: str, name: str = "p", **meta: object) -> dict:
-    """A pod that no scheduler looks at; tests bind it by hand, to nodes that need not exist."""
+    """A pod that no scheduler looks at; tests bind it by hand, to a node that does not exist."""
     spec = {"schedulerName": "nobody", "containers": [{"name": "m", "image": "i:1"}]}
     return {"metadata": {"name": name, "namespace": namespace, **meta}, "spec": spec}
 
@@ -139,7 +139,7 @@ async def test_an_unbound_pod_goes_at_once(cluster):
 
 async def test_a_bound_pod_gets_its_grace_period(cluster):
     await cluster.client.create(Pod, pod(cluster.namespace))
-    await cluster.client.bind(cluster.namespace, "p", "nowhere")
+    await cluster.client.bind(cluster.namespace, "p", cluster.nowhere)
     await cluster.client.delete(Pod, "p", cluster.namespace)
 
     held = await cluster.client.get(Pod.RESOURCE, "p", cluster.namespace)
@@ -152,7 +152,7 @@ async def test_a_bound_pod_gets_its_grace_period(cluster):
 
 async def test_a_second_delete_can_only_shorten_the_grace_period(cluster):
     await cluster.client.create(Pod, pod(cluster.namespace))
-    await cluster.client.bind(cluster.namespace, "p", "nowhere")
+    await cluster.client.bind(cluster.namespace, "p", cluster.nowhere)
     await cluster.client.delete(Pod, "p", cluster.namespace, grace_period_s=20)
     await cluster.client.delete(Pod, "p", cluster.namespace, grace_period_s=25)
     longer = await cluster.client.get(Pod.RESOURCE, "p", cluster.namespace)
@@ -166,7 +166,7 @@ async def test_a_second_delete_can_only_shorten_the_grace_period(cluster):
 
 async def test_a_finalizer_outlasts_a_forced_deletion(cluster):
     await cluster.client.create(Pod, pod(cluster.namespace, finalizers=[HOLD]))
-    await cluster.client.bind(cluster.namespace, "p", "nowhere")
+    await cluster.client.bind(cluster.namespace, "p", cluster.nowhere)
     await cluster.client.delete(Pod, "p", cluster.namespace, grace_period_s=0)
 
     assert (await cluster.client.get(Pod, "p", cluster.namespace)).metadata.is_deleting
@@ -176,7 +176,7 @@ async def test_a_finalizer_outlasts_a_forced_deletion(cluster):
 
 async def test_a_finalizer_that_goes_early_leaves_the_grace_period(cluster):
     await cluster.client.create(Pod, pod(cluster.namespace, finalizers=[HOLD]))
-    await cluster.client.bind(cluster.namespace, "p", "nowhere")
+    await cluster.client.bind(cluster.namespace, "p", cluster.nowhere)
     await cluster.client.delete(Pod, "p", cluster.namespace)
     await cluster.client.patch(Pod, "p", {"metadata": {"finalizers": None}}, cluster.namespace)
 
@@ -186,7 +186,7 @@ async def test_a_finalizer_that_goes_early_leaves_the_grace_period(cluster):
 
 async def test_a_finished_pod_needs_no_grace(cluster):
     await cluster.client.create(Pod, pod(cluster.namespace))
-    await cluster.client.bind(cluster.namespace, "p", "nowhere")
+    await cluster.client.bind(cluster.namespace, "p", cluster.nowhere)
     await cluster.client.patch(Pod, "p", {"status": {"phase": "Failed"}}, cluster.namespace, subresource="status")
     await cluster.client.delete(Pod, "p", cluster.namespace)
 

@@ -147,7 +147,7 @@ async def test_the_gated_condition_stays_until_the_pod_is_bound(cluster):
     assert free.is_held_by_gate
     assert not free.is_gated
 
-    await cluster.client.bind(cluster.namespace, "p", "n1")
+    await cluster.client.bind(cluster.namespace, "p", cluster.nowhere)
     bound = await cluster.client.get(Pod, "p", cluster.namespace)
     assert bound.is_scheduled
     assert not bound.is_held_by_gate
@@ -157,10 +157,10 @@ async def test_the_gated_condition_stays_until_the_pod_is_bound(cluster):
 async def test_binding_names_the_node_and_marks_the_pod_scheduled(cluster):
     made = await cluster.client.create(Pod, pod(cluster.namespace))
     assert made.status.conditions == ()
-    await cluster.client.bind(cluster.namespace, "p", "n1", uid=made.metadata.uid)
+    await cluster.client.bind(cluster.namespace, "p", cluster.nowhere, uid=made.metadata.uid)
 
     bound = await cluster.client.get(POD, "p", cluster.namespace)
-    assert bound["spec"]["nodeName"] == "n1"
+    assert bound["spec"]["nodeName"] == cluster.nowhere
     scheduled = [c for c in bound["status"]["conditions"] if c["type"] == "PodScheduled"]
     assert [c["status"] for c in scheduled] == ["True"]
     assert scheduled[0]["lastTransitionTime"] is not None
@@ -172,7 +172,8 @@ async def test_binding_names_the_node_and_marks_the_pod_scheduled(cluster):
 async def test_a_pod_is_bound_once(cluster):
     await cluster.client.create(Pod, pod(cluster.namespace))
     results = await asyncio.gather(
-        *(cluster.client.bind(cluster.namespace, "p", node) for node in ("n1", "n2")), return_exceptions=True
+        *(cluster.client.bind(cluster.namespace, "p", node) for node in (cluster.nowhere, f"{cluster.nowhere}-2")),
+        return_exceptions=True,
     )
 
     assert sorted(type(r).__name__ for r in results) == ["Conflict", "NoneType"]
@@ -272,7 +273,7 @@ async def ready_pods(cluster, *names: str) -> None:
     ready = [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
     for name in names:
         await cluster.client.create(Pod, pod(cluster.namespace, name, labels={"app": "web"}))
-        await cluster.client.bind(cluster.namespace, name, "n1")
+        await cluster.client.bind(cluster.namespace, name, cluster.nowhere)
         status = {"status": {"phase": "Running", "conditions": ready}}
         await cluster.client.patch(Pod, name, status, cluster.namespace, subresource="status")
 

@@ -77,9 +77,10 @@ async def test_pods_select_by_node(cluster):
     for name in ("bound", "free"):
         spec = {"schedulerName": "nobody", "containers": [{"name": "m", "image": "i:1"}]}
         await cluster.client.create(Pod, {"metadata": {"name": name, "namespace": cluster.namespace}, "spec": spec})
-    await cluster.client.bind(cluster.namespace, "bound", "n1")
+    await cluster.client.bind(cluster.namespace, "bound", cluster.nowhere)
 
-    for fields, want in (("spec.nodeName=n1", ["bound"]), ("spec.nodeName=", ["free"]), ("spec.nodeName!=", ["bound"]),
+    for fields, want in ((f"spec.nodeName={cluster.nowhere}", ["bound"]), ("spec.nodeName=", ["free"]),
+                         ("spec.nodeName!=", ["bound"]),
                          ("status.phase=Pending,spec.schedulerName=nobody", ["bound", "free"])):  # fmt: skip
         page = await cluster.client.list(Pod, cluster.namespace, fields=fields)
         assert [o.metadata.name for o in page.items] == want, fields
@@ -178,9 +179,9 @@ async def test_a_pod_enters_a_watch_by_node_when_it_is_bound(cluster):
     page = await cluster.client.list(Pod, cluster.namespace)
     spec = {"schedulerName": "nobody", "containers": [{"name": "m", "image": "i:1"}]}
     await cluster.client.create(Pod, {"metadata": {"name": "p", "namespace": cluster.namespace}, "spec": spec})
-    await cluster.client.bind(cluster.namespace, "p", "n1")
+    await cluster.client.bind(cluster.namespace, "p", cluster.nowhere)
     stream = cluster.client.watch(
-        Pod, cluster.namespace, fields="spec.nodeName=n1", resource_version=page.resource_version
+        Pod, cluster.namespace, fields=f"spec.nodeName={cluster.nowhere}", resource_version=page.resource_version
     )
 
     assert await collect(stream, 1) == [("ADDED", "p")]

@@ -45,6 +45,14 @@ class Cluster:
     def prefix(self) -> str:
         return f"{self.namespace}-"
 
+    @property
+    def nowhere(self) -> str:
+        """A node that does not exist, of this test's own, to bind pods to.
+
+        A real pod collector ends whatever is bound to such a name, of any test, forty seconds after it first saw it.
+        """
+        return f"{self.prefix}nowhere"
+
     async def _remove(self, nodes: FakeNodes) -> None:
         for name in nodes.names:
             await nodes.remove_node(name)
