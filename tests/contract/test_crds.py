@@ -308,7 +308,7 @@ async def test_a_definition_begins_and_ends_a_kind(cluster):
         return not await cluster.client.serves(thing)
 
     await cluster.eventually(is_not_served)
-    await asyncio.wait_for(followed, 30)
+    await asyncio.wait_for(followed, 120)
     assert seen[-1] == "DELETED", "a watch of the kind ends with it"
     with pytest.raises(NotFound):
         await cluster.client.list(thing)

@@ -232,5 +232,5 @@ async def test_pods_of_a_removed_node_are_collected(cluster):
     await cluster.eventually(seen(cluster, "p", lambda p: p.is_ready))
     await nodes.remove_node(nodes.names[0])
 
-    async with asyncio.timeout(120):
-        await cluster.eventually(lambda: is_gone(cluster, Pod, "p", cluster.namespace), timeout_s=110)
+    # A real collector looks every twenty seconds, and waits for forty more.
+    await cluster.eventually(lambda: is_gone(cluster, Pod, "p", cluster.namespace), timeout_s=300)

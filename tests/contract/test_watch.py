@@ -6,6 +6,7 @@ import asyncio
 from itertools import pairwise
 
 import pytest
+from tests.support.cluster import BUSY_S
 
 from grove.api.core import ConfigMap, Pod
 from grove.api.podclique import PodClique
@@ -16,7 +17,7 @@ def config(namespace: str, name: str, **labels: str) -> dict:
     return {"metadata": {"name": name, "namespace": namespace, "labels": {"mine": "yes", **labels}}}
 
 
-async def collect(stream, count: int, timeout_s: float = 20.0) -> list:
+async def collect(stream, count: int, timeout_s: float = BUSY_S) -> list:
     """The next `count` events that are not bookmarks, as (type, name)."""
     found = []
     async with asyncio.timeout(timeout_s):
@@ -129,7 +130,7 @@ async def test_initial_events_end_with_a_bookmark(cluster):
     await cluster.client.create(ConfigMap, config(cluster.namespace, "a"))
     stream = watch(cluster, initial_events=True)
     seen = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BUSY_S):
         async for event in stream:
             seen.append((event.type, event.initial_done))
             if event.initial_done:
@@ -149,7 +150,7 @@ async def test_events_carry_growing_versions_and_the_object_as_written(cluster):
     await cluster.client.delete(ConfigMap, "a", cluster.namespace)
 
     stream, events = watch(cluster, resource_version=page.resource_version), []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BUSY_S):
         async for event in stream:
             if event.object is not None:
                 events.append(event)
@@ -209,7 +210,7 @@ async def test_a_live_watch_sees_writes_as_they_happen(cluster):
 
 async def test_a_watch_ends_quietly_when_its_time_is_up(cluster):
     stream = watch(cluster, resource_version="", timeout_s=1.0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BUSY_S):
         events = [event async for event in stream if event.object is not None]
     assert events == []
 
@@ -218,6 +219,6 @@ async def test_a_version_from_before_all_history_is_gone(cluster):
     # A custom kind: the history of the built-in ones begins with the cluster itself, at version 1.
     stream = cluster.client.watch(PodClique, cluster.namespace, resource_version="1")
     with pytest.raises(Gone):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BUSY_S):
             await anext(stream)
     await stream.aclose()

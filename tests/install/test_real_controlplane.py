@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import HANGS_S
 
 from grove.local.controlplane import ControlPlane, down, status, up
 from grove.local.loopback import RequestFailed
@@ -26,7 +27,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 def kubectl(plane: ControlPlane, *arguments: str, kubeconfig: Path | None = None) -> str:
     command = [str(plane.kubectl), "--kubeconfig", str(kubeconfig or plane.kubeconfig), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS_S, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -42,8 +43,8 @@ def test_a_port_that_somebody_takes_first_is_given_up(tmp_path: Path, monkeypatc
         squatter.bind((LOOPBACK, 0))
         squatter.listen()
         taken, others = squatter.getsockname()[1], free_ports(4)
-        answers = iter([[taken, *others], free_ports(5)])
-        monkeypatch.setattr("grove.local.controlplane.free_ports", lambda count: next(answers))
+        first = iter([[taken, *others]])
+        monkeypatch.setattr("grove.local.controlplane.free_ports", lambda count: next(first, None) or free_ports(count))
         with ControlPlane(tmp_path, "1.36.3") as plane:
             kubectl(plane, "get", "namespace", "default")
 
@@ -74,7 +75,8 @@ def test_old_resource_versions_expire_after_compaction_and_restart(plane: Contro
     kubectl(plane, "create", "namespace", "later")
     assert plane.compact_etcd() > int(old)
     plane.restart_apiserver()
-    event = client.call_json("GET", f"/api/v1/namespaces?watch=1&resourceVersion={old}&timeoutSeconds=1")
+    path = f"/api/v1/namespaces?watch=1&resourceVersion={old}&timeoutSeconds=60"
+    event = client.call_json("GET", path, timeout_s=HANGS_S)
     assert event["object"]["code"] == 410
 
 

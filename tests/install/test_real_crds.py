@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.waiting import HANGS_S
 
 from grove import crds
 from grove.api.core import CustomResourceDefinition, Namespace
@@ -475,9 +476,9 @@ async def test_what_cannot_be_scaled(server: HttpClient, namespace: str, resourc
 
 async def test_installing_again_changes_nothing(server: HttpClient) -> None:
     said: list[str] = []
-    await install(server, said.append, timeout_s=30)
+    await install(server, said.append, timeout_s=HANGS_S)
     before = {str(r): (await server.get(CustomResourceDefinition, str(r))).metadata for r in SPECS}
-    await install(server, said.append, timeout_s=30)
+    await install(server, said.append, timeout_s=HANGS_S)
     after = {str(r): (await server.get(CustomResourceDefinition, str(r))).metadata for r in SPECS}
     assert said == 2 * [f"{document['metadata']['name']} is served" for document in crds.load()]
     assert {name: meta.generation for name, meta in after.items()} == {n: m.generation for n, m in before.items()}
@@ -486,7 +487,7 @@ async def test_installing_again_changes_nothing(server: HttpClient) -> None:
 async def test_without_rights_one_clear_line(plane: ControlPlane) -> None:
     async with HttpClient(load_config(plane.client_kubeconfig("visitor"))) as visitor:
         with pytest.raises(InstallError, match=r"not allowed to install .*visitor.* cannot patch"):
-            await install(visitor, print, timeout_s=30)
+            await install(visitor, print, timeout_s=HANGS_S)
 
 
 async def test_installing_into_an_empty_cluster(tmp_path: Path) -> None:
@@ -494,6 +495,6 @@ async def test_installing_into_an_empty_cluster(tmp_path: Path) -> None:
     with ControlPlane(tmp_path, "1.36.3") as empty:
         async with HttpClient(load_config(empty.kubeconfig)) as client:
             said: list[str] = []
-            await install(client, said.append, timeout_s=30)
+            await install(client, said.append, timeout_s=HANGS_S)
             assert sorted(said) == sorted(f"{document['metadata']['name']} is served" for document in crds.load())
             assert (await client.list(PodCliqueSet)).items == []

@@ -60,7 +60,7 @@ class Cluster:
     async def eventually(self, look: Callable[[], Awaitable[T]], timeout_s: float = 30.0) -> T:
         """The first truthy answer of `look`; an API error counts as not yet. Virtual time is held to the second."""
         last: object = None
-        timeout_s = timeout_s if self.is_sim else max(timeout_s, BUSY_S)
+        timeout_s = self.patience_s(timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
@@ -73,6 +73,10 @@ class Cluster:
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise AssertionError(f"not within {timeout_s} s; the last answer was {last!r}") from None
+
+    def patience_s(self, timeout_s: float) -> float:
+        """How long to wait for what should take no longer than `timeout_s`."""
+        return timeout_s if self.is_sim else max(timeout_s, BUSY_S)
 
     async def settle(self, seconds: float = 1.0) -> None:
         """Gives the cluster's own controllers time to do what they should not do."""

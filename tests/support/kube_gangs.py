@@ -7,7 +7,7 @@ async with gang_world(plane, "ns", gpus=12) as world: ...
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,14 @@ from grove.backends import kube_api
 from grove.crds.install import install
 from grove.kube.clock import SYSTEM
 from grove.kube.config import load_config
-from grove.kube.errors import KubeError
 from grove.kube.http import HttpClient
 from grove.local.binaries import find_or_build
 from grove.local.blueprint import Settings
 from grove.local.controlplane import ControlPlane
 from grove.local.loopback import Loopback
 from grove.local.state import GRACE_S
-from grove.sim.nodes import FakeNodes
 from grove.sim.topology import Topology
+from tests.support.cluster import Cluster
 from tests.support.manifests import clique
 from tests.support.operating import World, operating
 from tests.support.planes import FEWER_CONTROLLERS, GrovePlane
@@ -97,49 +96,12 @@ def gang_plane(
         yield plane
 
 
-class RealCluster:
+class RealCluster(Cluster):
     """The cluster of one test, as `tests.support.operating` wants it."""
 
-    is_sim, sim, clock = False, None, SYSTEM
-
     def __init__(self, client: HttpClient, namespace: str, stack: AsyncExitStack) -> None:
-        self.client, self.namespace, self._stack = client, namespace, stack
-
-    @property
-    def prefix(self) -> str:
-        return f"{self.namespace}-"
-
-    async def add_nodes(self, topology: Topology, **options: Any) -> FakeNodes:
-        fields = {name: getattr(topology, name) for name in topology.__slots__} | {"prefix": self.prefix}
-        nodes = FakeNodes(self.client, self.clock, **options)
-        await self._stack.enter_async_context(nodes.running())
-        await nodes.add(Topology(**fields))
-        self._stack.push_async_callback(self._remove, nodes)
-        return nodes
-
-    async def _remove(self, nodes: FakeNodes) -> None:
-        for name in nodes.names:
-            await nodes.remove_node(name)
-
-    async def eventually(self, look: Callable[[], Awaitable[Any]], timeout_s: float = 120.0) -> Any:
-        last: object = None
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not (last := await _asked(look)):  # noqa: ASYNC110
-                    await asyncio.sleep(0.1)
-                return last
-        except TimeoutError:
-            raise AssertionError(f"not within {timeout_s} s; the last answer was {last!r}") from None
-
-    async def settle(self, seconds: float = 1.0) -> None:
-        await asyncio.sleep(seconds)
-
-
-async def _asked(look: Callable[[], Awaitable[Any]]) -> Any:
-    try:
-        return await look()
-    except KubeError:
-        return None
+        super().__init__(client, SYSTEM, None, stack)
+        self.namespace = namespace
 
 
 @asynccontextmanager

@@ -252,7 +252,7 @@ class World:
     async def quiet(self, for_s: float = 1.5, timeout_s: float = MINUTE) -> None:
         """Returns when the operator has written nothing for a while, and no status waits to be written."""
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(self.cluster.patience_s(timeout_s)):
             before, since = self.writes(), loop.time()
             while loop.time() - since < for_s or not self.operator.is_idle or self.operator.deps.status_batches.waiting:
                 await asyncio.sleep(0.1)
