@@ -283,7 +283,7 @@ async def test_a_definition_begins_and_ends_a_kind(cluster):
             return True
 
     await cluster.eventually(made)
-    assert await cluster.client.serves(thing)
+    await cluster.eventually(lambda: cluster.client.serves(thing))
     seen: list[str] = []
     first = asyncio.Event()
     followed = asyncio.create_task(_watched(cluster.client, thing, cluster.namespace, seen, first))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 
 from grove.api.core import ConfigMap, Secret
@@ -42,6 +44,18 @@ async def until_gone(cluster, kind, name):
     await cluster.eventually(look, timeout_s=90)
 
 
+async def until_known(cluster, *kinds):
+    """Returns when the garbage collector has heard of all objects of these kinds: when one made after them is gone.
+
+    A real one has a watch for each kind, and lets an owner go at once whose dependents it does not know yet.
+    """
+    nobody = {"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": str(uuid4())}
+    for kind in kinds:
+        meta = {"name": "canary", "namespace": cluster.namespace, "ownerReferences": [nobody]}
+        await cluster.client.create(kind, {"metadata": meta})
+        await until_gone(cluster, kind, "canary")
+
+
 async def test_background_takes_the_owner_first_and_then_all_below(cluster):
     owner = await cluster.client.create(PodClique, clique(cluster.namespace))
     child = await cluster.client.create(ConfigMap, owned(cluster.namespace, "child", owner))
@@ -56,6 +70,7 @@ async def test_background_takes_the_owner_first_and_then_all_below(cluster):
 async def test_foreground_keeps_the_owner_until_blocking_dependents_are_gone(cluster):
     owner = await cluster.client.create(PodClique, clique(cluster.namespace))
     await cluster.client.create(ConfigMap, owned(cluster.namespace, "child", owner, finalizers=[HOLD]))
+    await until_known(cluster, ConfigMap)
 
     await cluster.client.delete(PodClique, "owner", cluster.namespace, propagation="Foreground")
     waiting = await cluster.client.get(PodClique, "owner", cluster.namespace)
@@ -86,6 +101,7 @@ async def test_foreground_reaches_grandchildren_before_children(cluster):
     owner = await cluster.client.create(PodClique, clique(cluster.namespace))
     child = await cluster.client.create(ConfigMap, owned(cluster.namespace, "child", owner))
     await cluster.client.create(Secret, owned(cluster.namespace, "grandchild", child, finalizers=[HOLD]))
+    await until_known(cluster, ConfigMap, Secret)
 
     await cluster.client.delete(PodClique, "owner", cluster.namespace, propagation="Foreground")
 
@@ -102,6 +118,7 @@ async def test_foreground_reaches_grandchildren_before_children(cluster):
 async def test_orphan_frees_the_dependents(cluster):
     owner = await cluster.client.create(PodClique, clique(cluster.namespace))
     await cluster.client.create(ConfigMap, owned(cluster.namespace, "child", owner))
+    await until_known(cluster, ConfigMap)
 
     await cluster.client.delete(PodClique, "owner", cluster.namespace, propagation="Orphan")
     await until_gone(cluster, PodClique, "owner")

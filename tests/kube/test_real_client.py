@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.waiting import eventually
 
 from grove.api.core import ConfigMap, Namespace, Pod, ServiceAccount
 from grove.api.meta import Resource
@@ -35,6 +36,7 @@ NODE = Resource("", "v1", "Node", "nodes", namespaced=False)
 @pytest.fixture
 async def ns(client: HttpClient, fresh_name: str) -> str:
     await client.create(Namespace, {"metadata": {"name": fresh_name}})
+    await eventually(lambda: client.get(ServiceAccount, "default", fresh_name))  # no pod is admitted before
     return fresh_name
 
 
