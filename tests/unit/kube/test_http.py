@@ -329,7 +329,7 @@ async def test_a_watch_that_falls_silent_is_given_up(
 ) -> None:
     monkeypatch.setattr("grove.kube.http.WATCH_GRACE_S", 0.0)
     api.put("a")
-    events = client.watch(Thing, initial_events=True, timeout_s=0.1)
+    events = client.watch(Thing, initial_events=True, timeout_s=1.0)
     assert [(await anext(events)).type, (await anext(events)).type] == ["ADDED", "BOOKMARK"]
     with pytest.raises(errors.ConnectionLost, match="no answer in time"):
         await anext(events)
