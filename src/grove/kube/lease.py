@@ -252,7 +252,13 @@ class Leadership:
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now, "acquireTime": now}
         try:
             async with asyncio.timeout(STOP_S):
-                await self._patch(self._seen, spec)
+                try:
+                    await self._patch(self._seen, spec)
+                except Conflict:  # a renewal of ours was on its way when we were stopped
+                    found = await self._client.get(Lease, self._name, self._namespace)
+                    if found.spec.holder_identity != self.identity:
+                        raise
+                    await self._patch(found, spec)
             self._log.info("lease released")
         except (KubeError, TimeoutError) as err:
             self._log.info("lease not released, it will expire", error=str(err) or "no answer in time")

@@ -22,6 +22,11 @@ class Flaky(SimClient):
     cut: KubeError | None = None
     deaf = False
     """Whether watches say nothing any more."""
+    answers_late_s = 0.0
+
+    def __init__(self, *args: Any, **kw: Any) -> None:
+        super().__init__(*args, **kw)
+        self.unanswered = asyncio.Event()
 
     async def watch(self, *args: Any, **kw: Any) -> Any:
         async for event in super().watch(*args, **kw):
@@ -32,7 +37,11 @@ class Flaky(SimClient):
     async def patch(self, *args: Any, **kw: Any) -> Any:
         if self.cut is not None:
             raise self.cut
-        return await super().patch(*args, **kw)
+        answer = await super().patch(*args, **kw)
+        if self.answers_late_s:
+            self.unanswered.set()
+            await asyncio.sleep(self.answers_late_s)
+        return answer
 
 
 class Candidate:
@@ -116,6 +125,23 @@ def test_a_stopped_leader_releases_and_the_next_takes_over_at_once() -> None:
         await asyncio.sleep(1)
         assert two.led[0] - stopped < 0.1
         assert (await lease_of(cluster))["leaseTransitions"] == 1
+        await two.stop()
+
+    in_cluster(story)
+
+
+def test_a_leader_stopped_between_a_renewal_and_its_answer_releases_the_lease() -> None:
+    async def story(cluster: SimCluster) -> None:
+        one, two = await leader_and_standby(cluster)
+        await asyncio.sleep(5)
+        one.client.deaf = True
+        one.client.answers_late_s = 1.0
+        await one.client.unanswered.wait()
+        stopped = asyncio.get_running_loop().time()
+        await one.stop()
+        await asyncio.sleep(2)
+        assert two.led, "a standby that was told does not wait until the lease is up"
+        assert two.led[0] < stopped + 1
         await two.stop()
 
     in_cluster(story)
