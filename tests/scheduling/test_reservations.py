@@ -53,7 +53,6 @@ async def users(bench: Bench) -> dict[str, str]:
     }
 
 
-@pytest.mark.real_in("test")
 async def told_of_a_reservation(cluster: Any, reason: str) -> Event:
     """The first event with this reason; Reservations are in no namespace, and their events in `default`."""
 
@@ -64,6 +63,7 @@ async def told_of_a_reservation(cluster: Any, reason: str) -> Event:
     return found[0]
 
 
+@pytest.mark.real_in("test")
 async def test_others_do_not_get_what_is_reserved_and_its_owners_do(cluster: Any, reservations: None) -> None:
     async with scheduling(cluster) as bench:
         first, second = await bench.add_nodes(2)
