@@ -15,6 +15,8 @@ import pytest
 from aiohttp import ClientSession, web
 from tests.console.test_process import printed_link, started
 from tests.support.manifests import clique, pcs
+from tests.support.rights import await_right
+from tests.support.waiting import HANGS_S
 
 from grove.api.core import Namespace, Node
 from grove.api.podcliqueset import PodCliqueSet
@@ -46,10 +48,12 @@ class Door:
         return done.stdout.strip()
 
     def token(self, namespace: str, name: str, *bind: str) -> str:
-        """A token of a new account, with what `kubectl create` binds to it."""
+        """A token of a new account, with what `kubectl create` binds to it: a role that may list sets."""
         self.kubectl("create", "serviceaccount", name, "-n", namespace)
         if bind:
             self.kubectl("create", *bind, f"--serviceaccount={namespace}:{name}")
+            where = namespace if bind[0] == "rolebinding" else ""
+            await_right(self._plane, f"system:serviceaccount:{namespace}:{name}", "list", "podcliquesets", where)
         return self.kubectl("create", "token", name, "-n", namespace)
 
     async def ask(self, token: str, question: str, **asked: Any) -> tuple[int, Any]:
@@ -73,7 +77,7 @@ class Seen:
         self.raw = ""
 
     async def until(self, holds: Callable[[dict[str, dict[str, Any]]], bool]) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANGS_S):
             while not holds(self.tables):
                 line = (await self._answer.content.readline()).decode()
                 assert line, "the stream ended"

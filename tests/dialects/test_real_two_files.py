@@ -13,6 +13,7 @@ import pytest
 import yaml
 from tests.install.test_real_chart import OPERATOR, SCHEDULER, Installed, process
 from tests.support.dialects import SEEDS
+from tests.support.rights import await_right
 
 from grove.local.controlplane import ControlPlane
 from grove.local.ports import free_ports
@@ -31,6 +32,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
         world = Installed(plane, directory)
         for file in TWO_FILES:
             world.kubectl("apply", "-f", str(file))
+        for user in (OPERATOR, SCHEDULER):
+            await_right(plane, user, "list", "podgangs")
         yield world
 
 
