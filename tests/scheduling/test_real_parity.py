@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from tests.support.scheduler import parity
 from tests.support.scheduler.parity import ROWS, ZONE, Row
+from tests.support.waiting import HANGS_S
 
 from grove.api.core import CSINode, PersistentVolume, PersistentVolumeClaim, Pod
 from grove.api.meta import Json, Resource
@@ -37,8 +38,12 @@ HOLD = "example.com/hold"
 OVERCOMMITTED = ("cpu", "memory", "ephemeral-storage")
 PARTS = 3
 """One part in three is a sample of every chapter of the table; `make soak` asks for the others too."""
-SETTLE_S = 0.15
-"""kube-scheduler's watches are behind by less than this; a no that is older than the last change would mean nothing."""
+SETTLES_S = (0.15, 2.0, 10.0)
+"""kube-scheduler's watches are behind by less than this; a no that is older than the last change would mean nothing.
+
+On a busy machine they are behind by more: an answer that is not the row's is asked for again with more patience.
+"""
+POLL_S = 0.025
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +107,7 @@ class Stage:
             await client.patch(POD, name, {"status": pod["status"]}, namespace, subresource="status")
             if "deletionTimestamp" in pod["metadata"]:
                 await client.delete(POD, name, namespace, grace_period_s=30)
-        await asyncio.sleep(SETTLE_S)
+        await asyncio.sleep(SETTLES_S[0])
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -117,14 +122,26 @@ class Stage:
             await client.delete(RUNTIME, "heavy")
 
     async def feasible(self) -> list[str]:
-        """Nodes that kube-scheduler binds the pod to, one after the other."""
+        """Nodes that kube-scheduler binds the pod to."""
+        found: list[str] = []
+        for settle_s in SETTLES_S:
+            found = await self._one_by_one(settle_s)
+            if agrees(self._row, found):
+                break
+            for node in self._row.nodes:
+                cordon = {"unschedulable": node["spec"].get("unschedulable")}
+                await self._client.patch(NODE, node["metadata"]["name"], {"spec": cordon})
+            await asyncio.sleep(settle_s)
+        return found
+
+    async def _one_by_one(self, settle_s: float) -> list[str]:
         found: set[str] = set()
         tolerant = any(
             not t.get("key") or "unschedulable" in t["key"] for t in self._row.pod["spec"].get("tolerations", ())
         )
         for attempt in range(40):
             name = f"probe-{attempt}"
-            node = await self._outcome(name)
+            node = await self._outcome(name, settle_s)
             await self._gone(name, "default")
             if node is None:
                 return sorted(found)
@@ -133,24 +150,24 @@ class Stage:
                 if tolerant:
                     return sorted(found)  # a cordon would not keep it away, so one node is all we can ask
                 await self._client.patch(NODE, node, {"spec": {"unschedulable": True}})
-            await asyncio.sleep(SETTLE_S)
+            await asyncio.sleep(settle_s)
         raise AssertionError(f"no end: {found}")
 
-    async def _outcome(self, name: str) -> str | None:
-        """The node the pod was bound to; None when kube-scheduler said no and stays with it."""
+    async def _outcome(self, name: str, settle_s: float) -> str | None:
+        """The node the pod was bound to; None when kube-scheduler said no and stays with it for half that time."""
         sent = as_sent(self._row.pod)
         sent["metadata"]["name"] = name
         await self._client.create(POD, sent)
         refused = 0
-        for _ in range(400):
+        for _ in range(int(HANGS_S / POLL_S)):
             pod: dict[str, Any] = await self._client.get(POD, name, "default")
             if pod["spec"].get("nodeName"):
                 return str(pod["spec"]["nodeName"])
             if any(c["type"] == "PodScheduled" and c["status"] == "False" for c in pod["status"].get("conditions", ())):
                 refused += 1
-                if refused > 3:
+                if refused * POLL_S > settle_s / 2:
                     return None
-            await asyncio.sleep(0.025)
+            await asyncio.sleep(POLL_S)
         raise AssertionError(f"kube-scheduler has no opinion on {name}")
 
     async def _gone(self, name: str, namespace: str) -> None:
@@ -158,13 +175,19 @@ class Stage:
             await self._client.delete(POD, name, namespace, grace_period_s=0)
         except NotFound:
             return
-        for _ in range(200):
+        for _ in range(int(HANGS_S / POLL_S)):
             try:
                 await self._client.get(POD, name, namespace)
             except NotFound:
                 return
             await asyncio.sleep(0.01)
         raise AssertionError(f"{name} does not go")
+
+
+def agrees(row: Row, found: list[str]) -> bool:
+    """Whether these are the row's nodes; of a pod that tolerates cordons only one can be asked for."""
+    wanted = row.want.split()
+    return found == wanted or (len(found) == 1 < len(wanted) and found[0] in wanted and "toler" in row.name)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +200,7 @@ async def test_kube_scheduler_agrees(admin: HttpClient, first: int) -> None:
     for row in ROWS[first::PARTS]:
         async with Stage(admin, row) as stage:
             found = await stage.feasible()
-        wanted = row.want.split()
-        agrees = found == wanted or (len(found) == 1 < len(wanted) and found[0] in wanted and "toler" in row.name)
-        if not agrees:
+        if not agrees(row, found):
             differing[row.name] = found
     assert differing == {}
 
