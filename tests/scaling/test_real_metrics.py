@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import ssl
 import sys
 from collections import Counter
@@ -21,7 +20,8 @@ import yaml
 from tests.support.manifests import clique, group, pcs
 from tests.support.metered import NAMESPACE, QUICK, Metered, another, metered, object_metric
 from tests.support.pages import cumulative, gauge, vllm
-from tests.support.waiting import nothing_missing
+from tests.support.rights import await_right
+from tests.support.waiting import HANGS_S, nothing_missing
 
 from grove.api import labels as key
 from grove.api.core import Event, HorizontalPodAutoscaler, Namespace, Service
@@ -34,6 +34,7 @@ from grove.kube.errors import AlreadyExists, KubeError, NotFound
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
 from grove.local.pki import Authority
+from grove.local.ports import free_ports
 from grove.metrics.apiservices import API_SERVICE, CLUSTER_ROLE, OWNER
 from grove.metrics.readings import SET, Subject
 from grove.metrics.wire import VERSIONS
@@ -43,13 +44,6 @@ from grove.metrics.wire import VERSIONS
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane(tmp_path_factory.mktemp("metrics"), **QUICK) as plane:
         yield plane
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.mark.waits
@@ -215,15 +209,17 @@ async def _external_and_latency(world: Metered) -> None:
         return "" if found == pods else f"{found} pods instead of {pods}; {await world.complaints()}"
 
     await nothing_missing(lambda: missing(3))
-    status, body = await world.get_raw(
-        f"/apis/custom.metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/podcliques.grove.io/slow-0-web/grove_e2e_p95_seconds"
-    )
-    assert status == 200
+    about = f"namespaces/{NAMESPACE}/podcliques.grove.io/slow-0-web"
+    body = await world.answered(f"/apis/custom.metrics.k8s.io/v1beta1/{about}/grove_e2e_p95_seconds")
     assert body["items"][0]["metricName"] == "grove_e2e_p95_seconds"
     assert body["items"][0]["window"] == 60
-    scaler = await world.client.get(HorizontalPodAutoscaler.RESOURCE, "slow-0-web", NAMESPACE)
-    seen = {one["type"] for one in scaler["status"]["currentMetrics"]}
-    assert seen == {"Object", "External"}
+
+    async def unused() -> str:
+        scaler = await world.client.get(HorizontalPodAutoscaler.RESOURCE, "slow-0-web", NAMESPACE)
+        seen = {one["type"] for one in scaler["status"].get("currentMetrics") or ()}
+        return "" if seen == {"Object", "External"} else f"{seen}; {await world.complaints()}"
+
+    await nothing_missing(unused)
     await world.client.delete(PodCliqueSet, "slow", NAMESPACE)
 
 
@@ -266,7 +262,7 @@ async def _to_zero_and_back(world: Metered) -> None:
 async def _security(world: Metered) -> None:
     """Only the aggregator is believed, and only those with rights are answered."""
     path = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{NAMESPACE}/pods/*/grove_requests_waiting"
-    assert (await world.get_raw(path))[0] == 200
+    await world.answered(path)
     nobody = world.plane.client_kubeconfig("nobody-in-particular")
     assert (await world.get_raw(path, nobody))[0] == 403
 
@@ -367,7 +363,7 @@ async def _two_replicas(world: Metered) -> None:
         assert second.reader.process is not None
         assert first.reader.process.pid != second.reader.process.pid
         for _ in range(4):
-            assert (await world.get_raw(path))[0] == 200
+            await world.answered(path)
 
         async def unasked() -> str:
             asked = [world.balancer.served[one.port] for one in world.services]
@@ -377,11 +373,7 @@ async def _two_replicas(world: Metered) -> None:
         await nothing_missing(unasked)
     assert len(world.services) == 1
 
-    async def unserved() -> str:
-        status, body = await world.get_raw(path)
-        return "" if status == 200 else f"{status} {body}"
-
-    await nothing_missing(unserved)
+    await world.answered(path)
     waiting = 0
     await nothing_missing(lambda: missing(1))
     await world.client.delete(PodCliqueSet, "twice", NAMESPACE)
@@ -390,7 +382,7 @@ async def _two_replicas(world: Metered) -> None:
 async def test_the_process_needs_the_rights_of_the_chart_and_no_more(plane: ControlPlane) -> None:
     """`grove metrics` as a user with the chart's roles: it registers, serves, ends at a signal, and leaves nothing."""
     names = [f"{version}.{group}" for group, versions in VERSIONS.items() for version in versions]
-    user, namespace, port = "grove-metrics-process", "grove-system", _free_port()
+    user, namespace, (port, probes) = "grove-metrics-process", "grove-system", free_ports(2)
     async with HttpClient(load_config(plane.kubeconfig)) as client:
         with suppress(AlreadyExists):  # by `make audit-rbac`, with the chart's roles
             await client.create(Namespace, {"metadata": {"name": namespace}})
@@ -404,13 +396,15 @@ async def test_the_process_needs_the_rights_of_the_chart_and_no_more(plane: Cont
             with suppress(NotFound):
                 await client.delete(kind, one["metadata"]["name"], one["metadata"].get("namespace", ""))
             await client.create(kind, one)
+        await_right(plane, user, "create", "apiservices")
+        await_right(plane, user, "create", "secrets", namespace)
         for name in names:
             with suppress(NotFound):
                 await client.delete(API_SERVICE, name)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "grove", "metrics", "--kubeconfig", str(plane.client_kubeconfig(user)),
             "--namespace", namespace, "--bind-address", "127.0.0.1", "--port", str(port), "--service-port", str(port),
-            "--probe-port", str(_free_port()), "--dcgm-namespace", "gpu-operator", "--log-format", "text",
+            "--probe-port", str(probes), "--dcgm-namespace", "gpu-operator", "--log-format", "text",
             stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
 
@@ -427,7 +421,7 @@ async def test_the_process_needs_the_rights_of_the_chart_and_no_more(plane: Cont
             await nothing_missing(available)
             assert (await client.get(API_SERVICE, names[0]))["metadata"]["ownerReferences"][0]["name"] == OWNER
             process.send_signal(signal.SIGTERM)
-            _, said = await asyncio.wait_for(process.communicate(), 30)
+            _, said = await asyncio.wait_for(process.communicate(), HANGS_S)
             assert process.returncode == 0, said.decode()
             assert "forbidden" not in said.decode().lower(), said.decode()
         finally:
