@@ -53,7 +53,7 @@ async def test_every_pod_of_a_gang_gets_cards_of_its_own_and_a_restart_knows_the
     async with scheduling(cluster) as bench:
         (node,) = await bench.add_nodes(1, gpus=4)
         await cluster.client.create(Device, device(node, 4))
-        await cluster.settle(0.5)
+        await bench.seen(Device, node)
         await bench.apply(gang("one", group("w", 3)))
         await bench.expect({"one/w": 3})
         found = await minors(bench)

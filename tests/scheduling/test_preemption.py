@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.gangs import gang, group, pod_json, scheduling
+from tests.support.gangs import add_priority, gang, group, pod_json, scheduling
 
 from grove.api.core import Pod, PodDisruptionBudget, PriorityClass
 from grove.api.meta import find_condition
@@ -21,7 +21,7 @@ async def classes(cluster: Any) -> AsyncIterator[dict[str, str]]:
     names = {name: f"{cluster.namespace}-{name}" for name in ("low", "high", "calm")}
     for name, value, policy in (("low", 100, None), ("high", 1000, None), ("calm", 1000, "Never")):
         extra = {"preemptionPolicy": policy} if policy else {}
-        await cluster.client.create(PriorityClass, {"metadata": {"name": names[name]}, "value": value, **extra})
+        await add_priority(cluster, names[name], value, **extra)
     yield names
     for name in names.values():
         await cluster.client.delete(PriorityClass, name)
@@ -100,6 +100,7 @@ async def test_a_disruption_budget_is_waited_for(cluster: Any, classes: dict[str
             return found.status.observed_generation
 
         await cluster.eventually(counted)
+        await bench.seen(PodDisruptionBudget, "keep", bench.namespace)
         await bench.apply(gang("high", group("w", 1), priority_class=classes["high"]))
         condition = await bench.condition("high", status="False", reason="Preempting")
         assert "keep" in condition.message

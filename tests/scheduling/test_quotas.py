@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry
+from tests.support.cluster import BUSY_S
 from tests.support.fleet import GPU, KAI_QUEUE, QUOTA, device, elastic, install, kai_queue
 from tests.support.gangs import Bench, Gang, gang, group, member_json, priorities, scheduling
 
@@ -58,7 +59,7 @@ def team(bench: Bench, name: str) -> dict[str, str]:
 async def test_a_gang_over_its_limit_waits_whole_and_runs_when_it_is_raised(cluster: Any, quotas: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(6)
-        await quotas(elastic(own(bench, "a"), bench.namespace, 2, 3))
+        await bench.seen(ElasticQuota, await quotas(elastic(own(bench, "a"), bench.namespace, 2, 3)), bench.namespace)
         await bench.apply(gang("big", group("w", 4), labels=team(bench, "a")))
         told = await bench.condition("big", status="False", reason="QuotaExceeded")
         assert f"queue {own(bench, 'a')} is limited to 3 {GPU}, uses 0, and 4 more are wanted" in told.message
@@ -90,7 +91,7 @@ async def test_a_limit_above_holds_for_the_queues_below_together(cluster: Any, q
 async def test_surplus_stays_out_where_the_limit_is_and_the_minimum_runs(cluster: Any, quotas: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(6)
-        await quotas(elastic(own(bench, "a"), bench.namespace, 2, 3))
+        await bench.seen(ElasticQuota, await quotas(elastic(own(bench, "a"), bench.namespace, 2, 3)), bench.namespace)
         await bench.apply(gang("soft", group("w", 5, 2), labels=team(bench, "a")))
         await bench.expect({"soft/w": 3})
         await bench.condition("soft", status="True")
@@ -349,7 +350,7 @@ async def test_what_a_queue_does_not_lend_is_kept_beside_what_its_siblings_may_h
 async def test_kais_queues_are_the_same_in_other_words(cluster: Any, quotas: Any) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(4)
-        await quotas(kai_queue(own(bench, "dept"), 2, 3), kai.Queue)
+        await bench.seen(kai.Queue, await quotas(kai_queue(own(bench, "dept"), 2, 3), kai.Queue))
         await quotas(kai_queue(own(bench, "team"), 2, -1, parent=own(bench, "dept")), kai.Queue)
         label = {KAI_QUEUE: own(bench, "team")}
         await bench.apply(gang("big", group("w", 4), labels=label))
@@ -505,7 +506,11 @@ async def test_a_limit_holds_while_pods_of_the_queue_are_still_on_their_way_out(
 
 
 @pytest.mark.real_in("test")
-async def test_a_kind_that_is_installed_later_is_told_by_its_definition(cluster: Any) -> None:
+async def test_a_kind_that_is_installed_later_is_told_by_its_definition(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "LOOK_S", 600.0)
+
     class Late(Object):
         RESOURCE: ClassVar[Resource] = Resource("late.example.com", "v1", "Late", "lates", namespaced=False)
 
@@ -524,7 +529,7 @@ async def test_a_kind_that_is_installed_later_is_told_by_its_definition(cluster:
         },
     }  # fmt: skip
     await cluster.client.create(CustomResourceDefinition.RESOURCE, body)
-    async with asyncio.timeout(live.LOOK_S - 5):  # sooner than by asking now and then
+    async with asyncio.timeout(BUSY_S):  # sooner than by asking now and then
         await there.wait()
         await looking
     await cluster.client.delete(CustomResourceDefinition, str(Late.RESOURCE))

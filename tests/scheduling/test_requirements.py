@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support.fleet import GPU, QUOTA, device, elastic, install, reservation, standing
-from tests.support.gangs import gang, group, pod_json, scheduling
+from tests.support.gangs import add_priority, gang, group, pod_json, scheduling
 from tests.support.manifests import clique, pcs
 from tests.support.manifests import group as scaling_group
 from tests.support.operating import World, operating
@@ -178,8 +178,7 @@ async def _reservation_story(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         nodes = await bench.add_nodes(2)
         for number, node in enumerate(nodes):
-            await standing(cluster, reservation(f"{cluster.prefix}r{number}"), node)
-        await cluster.settle(1)
+            await bench.seen(Reservation, await standing(cluster, reservation(f"{cluster.prefix}r{number}"), node))
         await bench.apply(gang("other", group("w", 1)))
         await bench.condition("other", status="False", reason="Unschedulable")
         await bench.apply(gang("mine", group("w", 2), labels=RED))
@@ -197,7 +196,7 @@ async def test_grove_and_preemption(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         names = {name: f"{cluster.prefix}{name}" for name in ("low", "high")}
         for name, value in (("low", 10), ("high", 100)):
-            await cluster.client.create(PriorityClass, {"metadata": {"name": names[name]}, "value": value})
+            await add_priority(cluster, names[name], value)
         await bench.add_nodes(3)
         await bench.apply(gang("under", group("w", 3), priority_class=names["low"]))
         await bench.expect({"under/w": 3})
@@ -214,7 +213,7 @@ async def test_grove_and_elastic_quota(cluster: Any) -> None:
         await bench.add_nodes(3)
         quota = f"{cluster.prefix}team"
         await cluster.client.create(ElasticQuota, elastic(quota, cluster.namespace, 2, 2))
-        await cluster.settle(1)
+        await bench.seen(ElasticQuota, quota, cluster.namespace)
         await bench.apply(gang("gang", group("w", 3), labels={QUOTA: quota}))
         await bench.condition("gang", status="False", reason="QuotaExceeded")
         await bench.expect({})
@@ -230,7 +229,7 @@ async def test_grove_and_device_scheduling(cluster: Any) -> None:
         nodes = await bench.add_nodes(2, gpus=2)
         for node in nodes:
             await cluster.client.create(Device, device(node, 2))
-        await cluster.settle(1)
+            await bench.seen(Device, node)
         await bench.apply(gang("gang", group("w", 4)))
         await bench.expect({"gang/w": 4})
         given = [

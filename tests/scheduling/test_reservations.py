@@ -68,8 +68,7 @@ async def test_others_do_not_get_what_is_reserved_and_its_owners_do(cluster: Any
     async with scheduling(cluster) as bench:
         first, second = await bench.add_nodes(2)
         for number, node in enumerate((first, second)):
-            await standing(cluster, reservation(own(bench, f"r{number}")), node)
-        await cluster.settle(0.5)
+            await bench.seen(Reservation, await standing(cluster, reservation(own(bench, f"r{number}")), node))
         await bench.apply(gang("other", group("w", 1)))
         await bench.condition("other", status="False", reason="Unschedulable")
         before = REGISTRY.get_sample_value("grove_reservation_used_total") or 0
@@ -113,14 +112,14 @@ async def test_a_reference_is_a_condition_solved_for_the_whole_gang(cluster: Any
 async def test_a_reservation_for_many_is_given_back_when_its_user_goes(cluster: Any, reservations: None) -> None:
     async with scheduling(cluster) as bench:
         (node,) = await bench.add_nodes(1, gpus=2)
-        await standing(cluster, reservation(own(bench, "pool"), gpus=2, allocateOnce=False), node, 2)
-        await cluster.settle(0.5)
+        pool = await standing(cluster, reservation(own(bench, "pool"), gpus=2, allocateOnce=False), node, 2)
+        await bench.seen(Reservation, pool)
         await bench.apply(gang("one", group("w", 1), labels=RED))
         await bench.apply(gang("two", group("w", 1), labels=RED))
         await bench.expect({"one/w": 1, "two/w": 1})
 
         async def allocated(amount: str) -> bool:
-            found = await cluster.client.get(Reservation, own(bench, "pool"))
+            found = await cluster.client.get(Reservation, pool)
             return found.status.allocated.get(GPU, "0") == amount and found.status.phase == "Available"
 
         await cluster.eventually(lambda: allocated("2"))
@@ -347,7 +346,7 @@ async def test_a_reservation_that_ends_while_its_pod_is_bound_keeps_its_room_for
     async with scheduling(cluster) as bench:
         (node,) = await bench.add_nodes(1)
         name = await standing(cluster, reservation(own(bench, "short")), node)
-        await cluster.settle(0.5)
+        await bench.seen(Reservation, name)
         await bench.apply(gang("mine", group("w", 1), labels=RED))
 
         async def is_written() -> bool:

@@ -42,7 +42,7 @@ async def test_a_gang_that_waits_for_its_victims_is_told_which_by_every_command(
         guard = {"minAvailable": 2, "selector": {"matchLabels": {"grove.io/podgang": "low"}}}
         meta = {"name": "guard", "namespace": bench.namespace}
         await bench.client.create(PodDisruptionBudget, {"metadata": meta, "spec": guard})
-        await bench.cluster.settle(2)
+        await bench.seen(PodDisruptionBudget, "guard", bench.namespace)
         await bench.apply(gang("high", group("w", 2), priority_class="high"))
         await bench.condition("high", "Nominated", status="True", reason="WaitingForVictims")
         await bench.condition("high", status="False", reason="Preempting")

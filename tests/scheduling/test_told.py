@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.gangs import Bench, constraint, gang, gang_json, group, member_json, scheduling
+from tests.support.gangs import Bench, Wrong, constraint, gang, gang_json, group, member_json, scheduling
 
 from grove.api.core import Node, Pod
 from grove.api.meta import Json, find_condition
@@ -13,13 +13,13 @@ from grove.api.podgang import PodGang
 from grove.sim.topology import RACK, Topology
 
 
-async def reason_of(bench: Bench, name: str) -> str:
-    """What the pod's PodScheduled condition says once there is one; autoscalers and users read it."""
+async def reason_of(bench: Bench, name: str, words: str = "") -> str:
+    """What the pod's PodScheduled condition says once it has these words; autoscalers and users read it."""
 
     async def told() -> Any:
         pod = await bench.client.get(Pod, name, bench.namespace)
         found = find_condition(pod.status.conditions, "PodScheduled")
-        return found if found is not None and found.status == "False" else None
+        return found if found is not None and found.status == "False" and words in found.message else Wrong(found)
 
     condition = await bench.cluster.eventually(told)
     assert condition.reason == "Unschedulable"
@@ -31,8 +31,7 @@ async def test_pods_above_the_minimum_that_find_no_place_are_told_and_their_gang
     async with scheduling(cluster) as bench:
         await bench.add_nodes(2)
         await bench.apply(gang("work", group("w", 3, minimum=2)))
-        said = await reason_of(bench, "work-w-2")
-        assert "nodes can take one more pod of the gang" in said
+        said = await reason_of(bench, "work-w-2", "nodes can take one more pod of the gang")
         assert "insufficient nvidia.com/gpu" in said
         await bench.condition("work", status="True", reason="GangScheduled")
         await bench.add_nodes(1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ import msgspec
 
 from grove.api import labels
 from grove.api.core import Event, Node, Pod, PriorityClass
-from grove.api.meta import Json, find_condition
+from grove.api.meta import Json, Object, find_condition
 from grove.api.podgang import PodGang
 from grove.kube.errors import NotFound
 from grove.scheduler.cluster.snapshot import Snapshot
@@ -123,11 +123,18 @@ def member_json(gang: Gang, group: Group, number: int, namespace: str) -> Json:
     return pod
 
 
+async def add_priority(cluster: Any, name: str, value: int, **more: Any) -> None:
+    """A PriorityClass that pods may name: a real server's admission plugin learns of it from a watch."""
+    await cluster.client.create(PriorityClass, {"metadata": {"name": name}, "value": value, **more})
+    probe = pod_json("probe", cluster.namespace, priorityClassName=name)
+    await cluster.eventually(lambda: cluster.client.create(Pod, probe, dry_run=True))
+
+
 @asynccontextmanager
 async def priorities(cluster: Any, **values: int) -> AsyncIterator[None]:
     """PriorityClasses of these names, gone afterwards: they belong to the whole cluster."""
     for name, value in values.items():
-        await cluster.client.create(PriorityClass, {"metadata": {"name": name}, "value": value})
+        await add_priority(cluster, name, value)
     try:
         yield
     finally:
@@ -186,13 +193,13 @@ class Bench:
             | {"labels": {**topology.labels, HOME: self.namespace}}
         )
         self.nodes = await self.cluster.add_nodes(labelled, **options)
-        await self.cluster.eventually(self._nodes_are_open)
+        await self.cluster.eventually(lambda: self._are_open(self.nodes.names))
         return self.nodes
 
-    async def _nodes_are_open(self) -> bool:
+    async def _are_open(self, names: Collection[str]) -> bool:
         """A real control plane taints new nodes until its controllers have seen them ready."""
         nodes = (await self.client.list(Node, labels=f"{HOME}={self.namespace}")).items
-        return all(not node.spec.taints for node in nodes)
+        return all(not node.spec.taints for node in nodes if node.metadata.name in names)
 
     async def add_nodes(self, count: int, *, gpus: int = 1) -> list[str]:
         """So many more nodes; by default each has room for one pod."""
@@ -208,7 +215,18 @@ class Bench:
             node["metadata"]["labels"][HOST] = name
             nodes.append(node)
         await self.nodes.add(nodes)
+        await self.cluster.eventually(lambda: self._are_open(names))
         return names
+
+    async def seen(self, kind: type[Object], name: str, namespace: str = "") -> None:
+        """Returns when the scheduler knows an object as it is now: pods, by another watch, may come before it."""
+
+        async def is_known() -> bool:
+            now = await self.client.get(kind, name, namespace)
+            known = self.scheduler.cache.get(kind, now.metadata.key)
+            return known is not None and known.metadata.resource_version == now.metadata.resource_version
+
+        await self.cluster.eventually(is_known)
 
     async def apply(self, *gangs: Gang, pods: bool = True) -> None:
         for one in gangs:
@@ -271,13 +289,14 @@ class Bench:
         found: PodGang = await self.client.get(PodGang, name, self.namespace)
         return found
 
-    async def condition(self, name: str, type_: str = "Scheduled", **wanted: str) -> Any:
-        """The gang's condition once it is as wanted."""
+    async def condition(self, name: str, type_: str = "Scheduled", *, words: str = "", **wanted: str) -> Any:
+        """The gang's condition once it is as wanted, with these words in its message."""
 
         async def reached() -> Any:
             found = find_condition((await self.podgang(name)).status.conditions, type_)
-            holds = found is not None and all(getattr(found, key) == value for key, value in wanted.items())
-            return found if holds else Wrong(found)
+            if found is None or words not in found.message:
+                return Wrong(found)
+            return found if all(getattr(found, key) == value for key, value in wanted.items()) else Wrong(found)
 
         return await self.cluster.eventually(reached)
 
