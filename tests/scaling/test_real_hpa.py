@@ -195,16 +195,20 @@ async def _scale_both(client: HttpClient, metrics: Metrics) -> None:
         return "" if seen == wanted else f"{seen} instead of {wanted}"
 
     await nothing_missing(lambda: missing(1, 1, 1, 1 + 3))
-    scaler = await client.get(HorizontalPodAutoscaler, "auto-0-web", NAMESPACE)
-    assert scaler.spec.max_replicas == 4
+
+    async def without_scaler() -> str:
+        scaler = await client.get(HorizontalPodAutoscaler, "auto-0-web", NAMESPACE)
+        return "" if scaler.spec.max_replicas == 4 else f"up to {scaler.spec.max_replicas}"
+
+    await nothing_missing(without_scaler)
 
     metrics.cpu_milli["auto-0-web"] = 400
     metrics.queue_length = 30
-    await nothing_missing(lambda: missing(4, 3, 3, 4 + 3 * 3), 90)
+    await nothing_missing(lambda: missing(4, 3, 3, 4 + 3 * 3))
 
     metrics.cpu_milli["auto-0-web"] = 1
     metrics.queue_length = 1
-    await nothing_missing(lambda: missing(1, 1, 1, 1 + 3), 90)
+    await nothing_missing(lambda: missing(1, 1, 1, 1 + 3))
 
 
 async def _scale_set(client: HttpClient, metrics: Metrics) -> None:
@@ -228,6 +232,6 @@ async def _scale_set(client: HttpClient, metrics: Metrics) -> None:
 
     await nothing_missing(lambda: missing(1))
     metrics.cpu_milli |= {f"whole-{replica}-w": 400 for replica in range(3)}
-    await nothing_missing(lambda: missing(3), 90)
+    await nothing_missing(lambda: missing(3))
     metrics.cpu_milli |= {f"whole-{replica}-w": 1 for replica in range(3)}
-    await nothing_missing(lambda: missing(1), 90)
+    await nothing_missing(lambda: missing(1))

@@ -103,12 +103,13 @@ async def test_a_group_scales_by_whole_copies_each_a_gang_of_its_own(world: Worl
     await world.scale(PodCliqueScalingGroup, "demo-0-grp", 1)
 
     async def shrunk() -> bool:
-        return await world.names(PodGang) == ["demo-0"] and len(await world.pods()) == 5
+        copies = [name for name in await world.names(PodClique) if "-grp-" in name]
+        return (
+            copies == ["demo-0-grp-0-lead", "demo-0-grp-0-work"]
+            and await world.names(PodGang) == ["demo-0"] and len(await world.pods()) == 5
+        )  # fmt: skip
 
     await world.eventually(shrunk)
-    assert [name for name in await world.names(PodClique) if "-grp-" in name] == [
-        "demo-0-grp-0-lead", "demo-0-grp-0-work",
-    ]  # fmt: skip
 
 
 async def test_a_group_goes_to_zero_and_back(world: World) -> None:

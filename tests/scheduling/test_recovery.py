@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.support.gangs import Gang, gang, gang_json, group, member_json, pod_json, scheduling
+from tests.support.gangs import Bench, Gang, gang, gang_json, group, member_json, pod_json, scheduling
 
 from grove.api.core import Node, Pod, PodDisruptionBudget, PriorityClass
 from grove.api.labels import GANG_TIMEOUT, POD_GANG
@@ -385,8 +385,7 @@ async def test_a_pod_that_was_lost_comes_back_to_its_node_after_a_restart_too(cl
         await bench.create_pods(made)
         await bench.expect({"sys/w": 1})
         assert set((await bench.nodes_of("sys")).values()) == {large}
-        found = (await bench.podgang("sys")).status.conditions
-        assert "SeatsKept" not in {one.type for one in found}, "it is whole"
+        await cluster.eventually(lambda: _keeps_no_seats(bench, "sys"))
 
 
 @pytest.mark.parametrize("terminates", [False, True], ids=["gone at once", "terminating for long"])
@@ -416,8 +415,9 @@ async def test_a_pod_above_the_minimum_comes_back_to_its_node_after_a_restart_to
         await bench.create_pods(made, only=["sys-w-1"])
         await bench.expect({"sys/w": 2})
         assert (await bench.nodes_of("sys"))["sys-w-1"] == left
+        await cluster.eventually(lambda: _keeps_no_seats(bench, "sys"))
 
-        async def is_whole() -> bool:
-            return "SeatsKept" not in {one.type for one in (await bench.podgang("sys")).status.conditions}
 
-        await cluster.eventually(is_whole)
+async def _keeps_no_seats(bench: Bench, gang: str) -> bool:
+    """It is whole."""
+    return "SeatsKept" not in {one.type for one in (await bench.podgang(gang)).status.conditions}

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from grove.api.core import Pod
-from grove.api.meta import Json, is_true
+from grove.api.meta import Json, find_condition, is_true
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
@@ -97,8 +97,9 @@ class World:
 
     async def refused(self, gang: str) -> None:
         async def is_said() -> bool:
-            found = await self.client.get(PodGang, gang, self.namespace)
-            return any(one.type == "Scheduled" and one.status == "False" for one in found.status.conditions)
+            status = (await self.client.get(PodGang, gang, self.namespace)).status
+            found = find_condition(status.conditions, "Scheduled")
+            return found is not None and found.status == "False" and found.reason != "WaitingForPods"
 
         await self.cluster.eventually(is_said, 60)
 
