@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from aiohttp import ClientSession
+from tests.support.waiting import HANGS_S
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(http://127\.0\.0\.1:\d+)/#link=(\S+)")
@@ -34,7 +35,7 @@ async def started(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
 
 async def printed_link(process: asyncio.subprocess.Process) -> tuple[str, str]:
     assert process.stdout is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANGS_S):
         while True:
             line = (await process.stdout.readline()).decode()
             assert line, "it ended"
@@ -56,12 +57,12 @@ async def test_the_tour_is_behind_a_link_that_works_once() -> None:
         headers = {"Authorization": f"Bearer {session}"}
         async with http.get(f"{url}/api/stream", headers=headers) as stream:
             nodes: dict[str, object] = {}
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANGS_S):
                 while len(nodes) < 64:
                     line = (await stream.content.readline()).decode()
                     if line.startswith("data: "):
                         nodes |= json.loads(line.removeprefix("data: "))["put"].get("nodes", {})
         process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANGS_S):
             _, said = await process.communicate()
         assert (process.returncode, session in said.decode()) == (0, False)

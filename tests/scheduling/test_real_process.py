@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -19,6 +18,7 @@ from grove.api.core import Lease, Namespace, Node, Pod, ServiceAccount
 from grove.api.podgang import PodGang
 from grove.kube.http import HttpClient
 from grove.local.controlplane import ControlPlane
+from grove.local.ports import free_ports
 from grove.sim.topology import RACK, Topology
 
 METRICS = (
@@ -26,13 +26,6 @@ METRICS = (
     "grove_topology_domain_selected_total", "grove_preempted_gangs_total", "grove_largest_placeable_gang",
     "grove_fragmentation_ratio",
 )  # fmt: skip
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Running:
@@ -62,7 +55,7 @@ class Running:
 
 @asynccontextmanager
 async def scheduler(plane: ControlPlane, folder: Path, *args: str) -> AsyncIterator[Running]:
-    port = free_port()
+    (port,) = free_ports(1)
     log = folder / f"scheduler-{port}.log"
     with log.open("wb") as out:
         child = await asyncio.create_subprocess_exec(
@@ -147,7 +140,7 @@ async def test_a_run_from_start_to_sigterm_and_its_replay(
         assert [name for name in METRICS if f"# TYPE {name}" not in text and f"# HELP {name}" not in text] == []
         assert (await running.get("/healthz"))[0] == 200
         running.child.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(running.child.wait(), 60) == 0
+        assert await asyncio.wait_for(running.child.wait(), HANGS_S) == 0
     replay = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "grove", "replay", str(record), "-q", stdout=asyncio.subprocess.PIPE
     )
@@ -162,8 +155,8 @@ apiVersion: scheduler.config.grove.io/v1alpha1
 kind: SchedulerConfiguration
 leaderElection:
   enabled: true
-  leaseDuration: 4s
-  renewDeadline: 2s
+  leaseDuration: 5s
+  renewDeadline: 4s
   retryPeriod: 500ms
   resourceName: {name}
   resourceNamespace: {name}
@@ -187,7 +180,8 @@ async def test_a_standby_takes_over_from_a_leader_that_is_gone(
         leader, standby = (first, second) if f"_{first.child.pid}_" in holder else (second, first)
         await apply(client, gang("one", group("w", 1)), fresh_name)
         await eventually(lambda: _is(bound(client, fresh_name), 1))
-        leader.child.kill()
+        with suppress(ProcessLookupError):  # on a busy machine it may have lost the lease, and ended, by itself
+            leader.child.kill()
         await leader.child.wait()
         await apply(client, gang("two", group("w", 1)), fresh_name)
         await eventually(lambda: _is(bound(client, fresh_name), 2))
