@@ -41,6 +41,7 @@ async def world(cluster: object) -> AsyncIterator[World]:
 )
 async def test_after_convergence_nothing_is_written(world: World, watched_s: float) -> None:
     await world.apply(worked_example())
+    await world.ready(22)
     await world.available("demo")
     before, versions = world.writes(), await _versions(world)
 
@@ -183,6 +184,7 @@ async def test_what_the_server_spells_in_another_way_is_not_written_again(world:
 
 async def test_a_restarted_operator_writes_nothing(world: World) -> None:
     await world.apply(worked_example())
+    await world.ready(22)
     await world.available("demo")
     pods = {pod.metadata.uid for pod in await world.pods()}
 
@@ -202,6 +204,7 @@ async def _versions(world: World) -> dict[str, str]:
 
 async def test_a_trigger_annotation_causes_a_look_and_no_write(world: World) -> None:
     await world.apply(worked_example())
+    await world.ready(22)
     await world.available("demo")
     before = world.writes()
 
@@ -212,6 +215,7 @@ async def test_a_trigger_annotation_causes_a_look_and_no_write(world: World) -> 
     assert world.writes() - before == Counter()
 
 
+@pytest.mark.simulated  # a busy machine starts pods in more steps, each of which is told
 async def test_a_pair_of_pods_costs_few_writes(world: World) -> None:
     await world.apply(many_pairs("pairs", 20))
     await world.available("pairs")

@@ -82,6 +82,7 @@ async def world(cluster: object) -> AsyncIterator[World]:
         members = group("g", "m", replicas=2, scale=BOUNDS)
         in_order = "CliqueStartupTypeInOrder"  # so that the set has every kind of child
         await world.apply(pcs("demo", clique("w", 2), clique("m"), groups=[members], startup=in_order))
+        await world.ready(4)
         await world.available("demo")
         yield world
 
@@ -129,8 +130,8 @@ async def _deleted_and_back(world: World, kind: Any, name: Any) -> None:
         return (await world.get(kind, name)).metadata.uid != old.metadata.uid
 
     await world.eventually(back)
+    await world.ready(4)
     await world.available("demo")
-    assert len(await world.pods()) == 4
     assert (await world.get(PodCliqueSet, "demo")).status.last_errors == ()
 
 

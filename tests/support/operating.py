@@ -249,6 +249,18 @@ class World:
         await self.quiet()
         return await self.get(PodCliqueSet, name)
 
+    async def ready(self, pods: int) -> None:
+        """Returns when there are so many pods, and the cliques say that all of them are ready.
+
+        A set is available before its scaled gangs are, and before pods above a minimum.
+        """
+
+        async def all_ready() -> bool:
+            said = [clique.status.ready_replicas for clique in await self.list(PodClique)]
+            return len(await self.pods()) == sum(said) == pods
+
+        await self.eventually(all_ready)
+
     async def quiet(self, for_s: float = 1.5, timeout_s: float = MINUTE) -> None:
         """Returns when the operator has written nothing for a while, and no status waits to be written."""
         loop = asyncio.get_running_loop()
