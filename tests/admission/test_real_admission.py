@@ -48,6 +48,7 @@ SET = PodCliqueSet.RESOURCE
 T = "spec.template"
 OPERATOR = "system:serviceaccount:grove-system:grove-operator"
 SECRET = "grove-webhook-server-cert"
+TWICE = changed(binding("probe"), ("spec.levels.1.domain", "zone"))
 
 
 class Kubectl(NamedTuple):
@@ -112,18 +113,27 @@ async def admitted(control_plane: ControlPlane, client: HttpClient, fresh_name: 
 
 
 async def is_guarded(client: HttpClient, namespace: str) -> bool:
-    """Whether the API server asks us: a set that only our rules refuse is refused, and the defaults are there."""
+    """Whether the API server asks us: what only our rules refuse is refused, and the defaults are there."""
     bare = {"metadata": {"name": "probe", "namespace": namespace}, "spec": {"template": {"cliques": [clique("a")]}}}
     try:
         stored = await client.create(SET, bare, dry_run=True)
     except KubeError:
         return False
+    bad = pcs("probe", clique("a"), namespace=namespace, termination_delay="-1s")
+    return (
+        bool(stored["spec"]["template"].get("terminationDelay"))
+        and await is_refused(client.create(SET, bad, dry_run=True))
+        and await is_refused(client.create(ClusterTopologyBinding, TWICE, dry_run=True))
+    )
+
+
+async def is_refused(write: Awaitable[object]) -> bool:
     try:
-        await client.create(SET, pcs("probe", clique("a"), namespace=namespace, termination_delay="-1s"), dry_run=True)
-    except Invalid:
-        return bool(stored["spec"]["template"].get("terminationDelay"))
+        await write
+    except (Forbidden, Invalid):
+        return True
     except KubeError:
-        return False
+        pass
     return False
 
 
@@ -131,9 +141,7 @@ async def is_forgotten(client: HttpClient) -> bool:
     """Whether the API server has stopped asking us."""
     try:
         await client.create(SET, pcs("probe", clique("a"), termination_delay="-1s"), dry_run=True)
-        await client.create(
-            ClusterTopologyBinding, changed(binding("probe"), ("spec.levels.1.domain", "zone")), dry_run=True
-        )
+        await client.create(ClusterTopologyBinding, TWICE, dry_run=True)
     except KubeError:
         return False
     return True
@@ -317,6 +325,7 @@ async def test_managed_objects_are_for_the_operator(admitted: Admitted) -> None:
     await client.create(Service, {"metadata": metadata, "spec": {"clusterIP": "None"}})
     await client.create(Pod, {"metadata": metadata, "spec": pod_spec()})
     child = {"metadata": metadata, "spec": {"roleName": "a", "replicas": 1, "podSpec": pod_spec()}}
+    await eventually(lambda: is_refused(client.create(PodClique, child, dry_run=True)))  # registered after the others
 
     with pytest.raises(Forbidden, match="create of PodClique demo-0 is denied for user"):
         await client.create(PodClique, child)

@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.support.waiting import eventually, wait_until
+from tests.support.waiting import HANGS_S, eventually, wait_until
 
 from grove.admission.serving.registration import Registration, ServiceAddress
-from grove.api.core import Lease, Pod, Secret
+from grove.api.core import Event, Lease, Pod, Secret
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -85,6 +85,21 @@ class Installed:
         path = self.directory / f"{user.rpartition(':')[2]}.kubeconfig"
         path.write_text(yaml.safe_dump(config))
         return ["--kubeconfig", str(path)]
+
+    def may(self, user: str, verb: str, what: str, namespace: str = "", name: str = "") -> bool:
+        """What the server says: its authorizer hears of a role a moment after it is there."""
+        group, _, resource = what.partition("/")
+        resource, _, subresource = resource.partition("/")
+        asked = {
+            "group": group, "resource": resource, "subresource": subresource, "verb": verb, "namespace": namespace,
+            "name": name,
+        }  # fmt: skip
+        review = {
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {"user": user, "resourceAttributes": asked},
+        }  # fmt: skip
+        answer = json.loads(self.kubectl("create", "-o", "json", "--filename=-", stdin=json.dumps(review)))
+        return bool(answer["status"]["allowed"])
 
     def refused_requests(self) -> dict[str, float]:
         """How often the API server answered 403, by what was asked for."""
@@ -178,19 +193,7 @@ MAY_NOT = [
     ids=lambda value: str(value).rpartition(":")[2],
 )
 def test_what_the_accounts_may_do(installed: Installed, user: str, verb: str, what: str, allowed: bool):
-    group, _, resource = what.partition("/")
-    resource, _, subresource = resource.partition("/")
-    asked = {"group": group, "resource": resource, "subresource": subresource, "verb": verb, "namespace": "team"}
-    review = {
-        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-        "spec": {"user": user, "resourceAttributes": asked},
-    }  # fmt: skip
-
-    def is_right() -> bool:
-        answer = json.loads(installed.kubectl("create", "-o", "json", "--filename=-", stdin=json.dumps(review)))
-        return bool(answer["status"]["allowed"]) is allowed
-
-    wait_until(is_right, 60.0)  # the server's authorizer hears of a role a moment after it is there
+    wait_until(lambda: installed.may(user, verb, what, "team") is allowed)
 
 
 class Process:
@@ -206,7 +209,7 @@ class Process:
     def stop(self) -> int:
         self._popen.send_signal(signal.SIGTERM)
         try:
-            return self._popen.wait(20)
+            return self._popen.wait(HANGS_S)
         except subprocess.TimeoutExpired:
             self._popen.kill()
             raise
@@ -322,13 +325,18 @@ async def test_the_accounts_bring_up_update_preempt_and_remove_systems(with_crds
         except BaseException:
             print(operator.said[-5000:], scheduler.said[-5000:], sep="\n-- scheduler\n")
             raise
-        events = json.loads(installed.kubectl("get", "events", "-n", "team", "-o", "json"))["items"]
-        assert {"grove-operator", "grove-scheduler"} <= {event["source"]["component"] for event in events}
-        assert "GangPreempted" in {event["reason"] for event in events}
+        await eventually(lambda: was_told(admin), LONG_S, "Events of both, and of the preemption")
         assert (operator.stop(), scheduler.stop()) == (0, 0)
         for log in (operator.said, scheduler.said):
             assert "forbidden" not in log.lower()
     assert installed.refused_requests() == before
+
+
+async def was_told(admin: HttpClient) -> bool:
+    """Whether both processes wrote Events, one of them of the preemption: they are written behind everything else."""
+    events = (await admin.list(Event, "team")).items
+    both = {"grove-operator", "grove-scheduler"} <= {event.source.get("component") for event in events}
+    return both and "GangPreempted" in {event.reason for event in events}
 
 
 def is_registered(installed: Installed) -> bool:
@@ -341,8 +349,16 @@ async def test_after_an_uninstall_the_hook_removes_webhooks_and_what_the_process
     gone = ServiceAddress(SYSTEM_NAMESPACE)
     await Registration(admin, gone, authorizer=True, ca_bundle=b"").ensure()
     small = yaml.safe_load((ROOT / "samples/small.yaml").read_text())
-    with pytest.raises(KubeError, match="webhook"):
-        await admin.create(PodCliqueSet, {**small, "metadata": {"name": "small", "namespace": "team"}})
+    small["metadata"] = {"name": "small", "namespace": "team"}
+
+    async def is_refused() -> bool:
+        try:
+            await admin.create(PodCliqueSet, small, dry_run=True)
+        except KubeError as error:
+            return "webhook" in str(error)
+        return False
+
+    await eventually(is_refused, LONG_S, "the webhooks are asked")
 
     made = {
         Lease: ("grove-operator-leader-election", "grove-scheduler-leader-election"),
@@ -357,9 +373,16 @@ async def test_after_an_uninstall_the_hook_removes_webhooks_and_what_the_process
     with_crds.kubectl("apply", "--server-side", "--filename=-", stdin=yaml.safe_dump_all(hook))
     (job,) = (one for one in hook if one["kind"] == "Job")
     (container,) = job["spec"]["template"]["spec"]["containers"]
+
+    def may_begin() -> bool:
+        ours = f"admissionregistration.k8s.io/{CONFIGURATIONS[0]}", "", "podcliqueset-defaulting-webhook"
+        lease = "coordination.k8s.io/leases", SYSTEM_NAMESPACE, "grove-operator-leader-election"
+        return all(with_crds.may(UNINSTALL, "delete", *one) for one in (ours, lease))
+
+    wait_until(may_begin)
     run(*container["args"], *with_crds.access_of(UNINSTALL))
 
     assert with_crds.kubectl("get", ",".join(CONFIGURATIONS), "-o", "name") == ""
     left = with_crds.kubectl("get", "leases,secrets", "-n", SYSTEM_NAMESPACE, "-o", "name").split()
     assert left == ["secret/grove-webhook-server-cert"], "which is cert-manager's here, and not ours to remove"
-    await admin.create(PodCliqueSet, {**small, "metadata": {"name": "small", "namespace": "team"}})
+    await eventually(lambda: admin.create(PodCliqueSet, small), LONG_S, "the webhooks are not asked any more")

@@ -194,6 +194,15 @@ async def test_a_pod_that_its_namespace_forbids_is_not_made_for_a_tenant_either(
     """Pods are made in the tenant's namespace, so its PodSecurity level, quotas and policies hold for them."""
     await admin.patch(Namespace, team, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})
     root = {"containers": [{"name": "main", "image": "x", "securityContext": {"privileged": True}}]}
+
+    async def is_forbidden() -> bool:
+        try:
+            await admin.create(Pod, {"metadata": {"name": "root", "namespace": team}, "spec": root}, dry_run=True)
+        except Forbidden as error:
+            return "PodSecurity" in str(error)
+        return False
+
+    await eventually(is_forbidden)  # the label is known to the server's admission a moment later
     wanted = pcs("root", clique("a"), namespace=team, groups=[])
     wanted["spec"]["template"]["cliques"][0]["spec"]["podSpec"] = root
     await tenant.create(PodCliqueSet, wanted)

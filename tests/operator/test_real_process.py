@@ -99,7 +99,7 @@ async def test_a_leader_works_and_a_standby_takes_over_when_it_is_told_to_stop(
             return lease.spec.holder_identity or ""
 
         was = await holder()
-        leader, standby = (first, second) if await _leads(first) else (second, first)
+        leader, standby = (first, second) if f"_{first.process.pid}_" in was else (second, first)
         answered: set[int] = set()
 
         async def watch_probe() -> None:
@@ -109,7 +109,7 @@ async def test_a_leader_works_and_a_standby_takes_over_when_it_is_told_to_stop(
 
         watching = asyncio.get_running_loop().create_task(watch_probe())
         leader.process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANGS_S):
             assert await leader.process.wait() == 0
 
         async def handed_over() -> bool:
@@ -130,15 +130,9 @@ async def test_a_leader_works_and_a_standby_takes_over_when_it_is_told_to_stop(
 
         await eventually(gone)
         standby.process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANGS_S):
             assert await standby.process.wait() == 0
     await client.delete(Namespace, fresh_name)
-
-
-async def _leads(one: Running) -> bool:
-    _, text = await one.get(one.metrics, "/metrics")
-    lines = [line for line in text.splitlines() if line.startswith("controller_runtime_reconcile_total{")]
-    return any(float(line.rsplit(" ", 1)[1]) > 0 for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -48,11 +48,11 @@ async def test_a_full_quota_is_told_and_heals(world: World) -> None:
 
     async def told() -> bool:
         found = await world.get(PodClique, "big-0-w")
-        return [error.code for error in found.status.last_errors] == ["ERR_CREATE_POD"]
+        said = [(error.code, "exceeded quota" in error.description) for error in found.status.last_errors]
+        return said == [("ERR_CREATE_POD", True)]  # "status unknown" is said first by a slow server
 
     await world.eventually(told)
     found = await world.get(PodClique, "big-0-w")
-    assert "exceeded quota" in found.status.last_errors[0].description
     assert found.status.last_operation is not None
     assert found.status.last_operation.state == "Error"
     assert condition(found.status.conditions, "MinAvailableBreached") == ("True", "ScheduledReplicasBelowMinAvailable")
@@ -85,7 +85,7 @@ async def test_pods_above_the_minimum_that_are_refused_are_a_condition_too(world
         return condition(found.status.conditions, "ReplicaFailure") == ("True", "FailedCreate")
 
     await world.eventually(told)
-    assert len(await world.pods()) == 2
+    await world.eventually(lambda: _has_pods(world, "big-0-w", 2))
 
 
 async def test_a_priority_class_that_does_not_exist_is_the_reason_of_the_condition(world: World) -> None:
@@ -137,8 +137,12 @@ async def test_a_full_quota_costs_one_request_a_try(world: World) -> None:
 
     await world.cluster.settle(8.0)
 
+    async def asked_again() -> bool:
+        return world.writes()["create", "pods"] > before
+
+    await world.eventually(asked_again, 300)  # tries are up to a minute apart
     asked = world.writes()["create", "pods"] - before
-    assert 0 < asked <= _failures("podclique-controller") - failed + 1, "one try may be under way"
+    assert asked <= _failures("podclique-controller") - failed + 1, "one try may be under way"
     if world.cluster.is_sim:  # tries are further and further apart, by a clock that no other work holds up
         assert asked <= 4
 

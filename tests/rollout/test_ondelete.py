@@ -51,7 +51,7 @@ async def test_od1_to_od3_a_standalone_clique_is_updated_by_whoever_deletes_its_
     before = await uids(world)
 
     await change(world, "wl", "pc-a")
-    await world.quiet()
+    await world.available("wl")
 
     assert await uids(world) == before, "OD-1: nothing is deleted"
     progress = (await world.get(PodCliqueSet, "wl")).status.update_progress
@@ -60,8 +60,13 @@ async def test_od1_to_od3_a_standalone_clique_is_updated_by_whoever_deletes_its_
     assert progress.update_ended_at == progress.update_started_at
 
     await delete_pods(world, "wl-0-pc-a-1")
-    assert await versions(world, "wl-0-pc-a") == {"wl-0-pc-a-0": "", "wl-0-pc-a-1": "two"}, "OD-2"
-    assert (await world.get(PodClique, "wl-0-pc-a")).status.updated_replicas == 1
+
+    async def one_is_new() -> bool:
+        said = (await world.get(PodClique, "wl-0-pc-a")).status
+        found = await versions(world, "wl-0-pc-a")
+        return (found, said.ready_replicas, said.updated_replicas) == ({"wl-0-pc-a-0": "", "wl-0-pc-a-1": "two"}, 2, 1)
+
+    await world.eventually(one_is_new)  # OD-2
 
     await world.scale(PodClique, "wl-0-pc-a", 1)
 
@@ -138,11 +143,11 @@ async def test_od9_strategies_take_turns_with_a_change_each(world: World) -> Non
     first = await uids(world)
 
     await change(world, "wl", "pc-a", "pc-b", to="two")
-    await world.quiet()
+    await world.available("wl")
     assert await uids(world) == first
 
     await switch(world, ROLLING)
-    await world.quiet()
+    await world.available("wl")
     assert await uids(world) == first, "the strategy alone restarts nothing"
     await change(world, "wl", "pc-c", to="three")
     await updated(world, "wl")
@@ -151,7 +156,7 @@ async def test_od9_strategies_take_turns_with_a_change_each(world: World) -> Non
     assert set((await versions(world, "wl-0-pc-a")).values()) == {"two"}
 
     await change(world, "wl", "pc-a", to="four", updateStrategy=ON_DELETE)
-    await world.quiet()
+    await world.available("wl")
     assert await uids(world) == second
 
 
