@@ -13,6 +13,7 @@ from tests.support.kube_gangs import (
     bound,
     gang_said,
     gang_world,
+    group_said,
     hungry,
     is_bound,
     objects,
@@ -102,8 +103,7 @@ async def test_a_gang_that_fits_is_bound_whole_and_its_objects_are_exact(
                 "disruptionMode": "Pod",  # the server's default
             }
             assert owners(made) == [("PodGang", "d-0", True, False), ("Workload", "d-0", None, None)]
-            (condition,) = [one for one in made["status"]["conditions"] if one["type"] == "PodGroupScheduled"]
-            assert condition["status"] == "True"
+            await world.eventually(lambda: group_said(world, "d-0", "True"))
         assert references(await world.pods()) == [member] * 12
 
 
@@ -118,11 +118,9 @@ async def test_eleven_places_for_twelve_pods_bind_none_and_one_more_binds_all(
 
         assert await bindings_within(world, watched_s) == []
         assert await bound(world) == 0
-        assert await gang_said(world, "d-0", "Scheduled") == ("False", "MinimumNotPlaced")
+        await world.eventually(lambda: says(world, "d-0", "False", "MinimumNotPlaced", "Scheduled"))
         if facts.api == V1ALPHA2:
-            ((_, made),) = (await objects(world, pod_group(V1ALPHA2))).items()
-            (condition,) = [one for one in made["status"]["conditions"] if one["type"] == "PodGroupScheduled"]
-            assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
+            assert await world.eventually(lambda: group_said(world, "d-0", "False")) == "Unschedulable"
 
         await world.client.delete(Pod, "filler", fresh_name, grace_period_s=0)
         await world.eventually(lambda: is_bound(world, 12), facts.delay_s)  # measured: under a second on both
@@ -142,7 +140,7 @@ async def test_with_a_group_a_clique_each_stands_for_itself(gangs: GangPlane, fa
         told = await minima(world, facts)
         separator = "/" if facts.api == V1ALPHA1 else "-"
         assert told == {f"d-0{separator}d-0-prefill": 4, f"d-0{separator}d-0-decode": 8}
-        assert await gang_said(world, "d-0", "Scheduled") == ("False", "MinimumNotPlaced")
+        await world.eventually(lambda: says(world, "d-0", "False", "MinimumNotPlaced", "Scheduled"))
 
 
 @NEWEST_FIRST
@@ -180,6 +178,8 @@ async def test_scaling_out_and_in_changes_no_object_of_the_gang(
     async with gang_world(gangs, fresh_name) as world:
         await world.apply(pcs("d", hungry("a", 2), hungry("b", 2)))
         await world.available("d")
+        if facts.api == V1ALPHA2:
+            await world.eventually(lambda: group_said(world, "d-0", "True"))
         before = await versions()
 
         await world.scale(PodClique, "d-0-a", 5)
@@ -221,7 +221,7 @@ async def test_a_copy_above_the_minimum_is_a_gang_of_its_own_and_comes_after(
     async with gang_world(gangs, fresh_name) as world:
         copies = group("g", "lead", "work", replicas=3)
         await world.apply(pcs("d", hungry("lead", 1), hungry("work", 3), groups=[copies]))
-        await world.available("d")
+        await world.ready(12)
 
         core = "/core" if facts.api == V1ALPHA1 else ""
         assert await minima(world, facts) == {f"d-0{core}": 4, f"d-0-g-0{core}": 4, f"d-0-g-1{core}": 4}
@@ -257,7 +257,11 @@ async def test_a_foreign_object_keeps_the_gates_and_a_deleted_one_comes_back(
 
         await world.eventually(lambda: says(world, "d-0", "False", "NameConflict"))
         await world.event("d", "NameConflict")
-        assert [pod.is_gated for pod in await world.pods()] == [True] * 4
+
+        async def four_are_held() -> bool:
+            return [pod.is_gated for pod in await world.pods()] == [True] * 4
+
+        await world.eventually(four_are_held)
 
         await world.client.delete(kind, "d-0", fresh_name)
         await world.eventually(lambda: is_bound(world, 4))

@@ -15,6 +15,7 @@ from tests.support.kube_gangs import (
     bound,
     gang_plane,
     gang_world,
+    group_said,
     hungry,
     is_bound,
     objects,
@@ -136,6 +137,7 @@ async def test_the_shape_of_a_gang_that_was_told_cannot_change_and_its_size_can(
         async with guarded(world):
             await world.apply(pcs("d", hungry("a", 2), hungry("b", 2), priorityClassName=f"{fresh_name}-low"))
             await world.available("d")
+            await world.eventually(lambda: group_said(world, "d-0", "True"))
             before = await objects(world, POD_GROUP)
             template = (await world.client.get(PodCliqueSet.RESOURCE, "d", fresh_name))["spec"]["template"]
             first, second = template["cliques"]

@@ -199,5 +199,13 @@ async def gang_said(world: World, name: str, type_: str) -> tuple[str, str]:
     return (found.status, found.reason) if found is not None else ("", "")
 
 
-async def says(world: World, gang: str, status: str, reason: str) -> bool:
-    return await gang_said(world, gang, "SchedulerObjectsReady") == (status, reason)
+async def says(world: World, gang: str, status: str, reason: str, type_: str = "SchedulerObjectsReady") -> bool:
+    return await gang_said(world, gang, type_) == (status, reason)
+
+
+async def group_said(world: World, name: str, status: str) -> str:
+    """Why kube-scheduler 1.36 says so of a PodGroup; empty until it does, which may be long after it bound the pods."""
+    found = (await objects(world, kube_api.pod_group(kube_api.V1ALPHA2))).get(name, {})
+    conditions = found.get("status", {}).get("conditions", ())
+    wanted = [one for one in conditions if (one["type"], one["status"]) == ("PodGroupScheduled", status)]
+    return wanted[0]["reason"] if wanted else ""
