@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.support.asking import World, server
+from tests.support.waiting import HANGS_S
 
 ROOT = Path(__file__).parents[2]
 HEIGHT = 30
@@ -49,7 +50,7 @@ class Terminal:
     def press(self, keys: str) -> None:
         os.write(self.fd, keys.encode())
 
-    async def until(self, *words: str, limit_s: float = 60.0) -> str:
+    async def until(self, *words: str, limit_s: float = HANGS_S) -> str:
         deadline = asyncio.get_running_loop().time() + limit_s
         for _ in range(int(limit_s * 10) + 1):
             screen = self.read()
@@ -61,7 +62,7 @@ class Terminal:
         raise AssertionError(f"no {words} on the screen:\n{self.read()}")
 
     async def ended(self) -> int:
-        for _ in range(600):
+        for _ in range(int(HANGS_S / 0.05)):
             self.read()
             pid, status = self.poll()
             if pid:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import HANGS_S
 
 from grove.local.binaries import find_or_build
 from grove.local.process import birth_mark
@@ -21,7 +22,7 @@ SAMPLES = Path(__file__).parent.parent.parent / "samples"
 
 def grove(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "grove", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.real
@@ -50,7 +51,7 @@ def test_up_runs_a_sample_and_down_leaves_no_process(tmp_path: Path):
         assert applied.returncode == 0, applied.stderr
         available = "--for=jsonpath={.status.availableReplicas}=1"
         waited = subprocess.run(
-            [*kubectl, "wait", "pcs/small", "pcs/sharing", available, "--timeout=60s"],
+            [*kubectl, "wait", "pcs/small", "pcs/sharing", available, "--timeout=300s"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert waited.returncode == 0, waited.stderr
@@ -90,7 +91,7 @@ def test_in_the_foreground_a_killed_operator_comes_back_and_leads_and_the_end_le
         assert grove("up", "status", "--dir", directory).returncode == 0
         everything = {*before.values(), *processes_in(directory).values()}
         up.send_signal(signal.SIGINT)
-        assert up.wait(60) == 0, log.read_text()
+        assert up.wait(HANGS_S) == 0, log.read_text()
     finally:
         up.kill()
         grove("down", "--dir", directory)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 NAMESPACE = "grove-system"
 """Where the leases live."""
 LEADING = (OPERATOR, SCHEDULER)
-READY_S = 60.0
+READY_S = 180.0
+"""A process that is not at work by then is stuck; on a busy machine one of seconds takes a minute or more."""
 ANSWER_S = 20.0
 """A server that runs and has not answered by then is stopped or cut off; on a busy machine it may take a while."""
 
