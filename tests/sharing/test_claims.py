@@ -219,6 +219,34 @@ async def test_a_domain_of_somebody_else_is_told_and_not_taken_for_ours(cluster:
 
 
 @pytest.mark.simulated  # the refusal is our own
+async def test_domains_that_cannot_be_listed_hold_up_nothing_else(cluster: object) -> None:
+    """They are missing and the set says why; its other children and its status go on."""
+    await install_compute_domains(cluster)
+    async with operating(cluster, config=MNNVL) as world:
+        may = world.operator_client.list
+
+        async def refuse(kind: object, *args: object, **options: object) -> object:
+            if kind is COMPUTE_DOMAIN:
+                raise Forbidden("no rights on computedomains")
+            return await may(kind, *args, **options)
+
+        world.operator_client.list = refuse
+        gpu = clique("w")
+        gpu["spec"]["podSpec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+        await world.apply(pcs("mn", gpu, metadata={"annotations": {"grove.io/mnnvl-group": "fast"}}))
+
+        async def told() -> bool:
+            status = (await world.get(PodCliqueSet, "mn")).status
+            return [one.code for one in status.last_errors] == ["ERR_SYNC_COMPUTEDOMAIN"]
+
+        await world.eventually(told)
+        assert await world.names(PodClique) == ["mn-0-w"]
+
+        world.operator_client.list = may
+        await world.eventually(lambda: _domains_are(world, ["mn-0-fast"]), 90)
+
+
+@pytest.mark.simulated  # the refusal is our own
 async def test_a_set_that_cannot_go_because_of_its_domains_says_so(cluster: object) -> None:
     await install_compute_domains(cluster)
     async with operating(cluster, config=MNNVL) as world:
