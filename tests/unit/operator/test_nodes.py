@@ -49,7 +49,7 @@ class World:
         return self.time
 
     def missing_s(self) -> float | None:
-        since = self.nodes.gone_since("n1")
+        since = self.nodes.gone_since(self.pods).get("n1")
         return None if since is None else (self.time - since).total_seconds()
 
     async def after(self, seconds: float) -> None:

@@ -174,14 +174,10 @@ def test_a_pod_that_fails_at_once_is_not_replaced_at_once() -> None:
 def test_a_pod_on_a_vanished_node_is_given_up_after_a_moment() -> None:
     lost = pod(FQN, 0, ready=True, node="gone")
     fine = pod(FQN, 1, ready=True, node="here")
-
-    def gone_since(node: str) -> datetime | None:
-        return NOW if node == "gone" else None
-
-    early = plan(observed(2), [lost, fine], now=NOW + timedelta(seconds=4), gone_since=gone_since)
+    early = plan(observed(2), [lost, fine], now=NOW + timedelta(seconds=4), gone_since={"gone": NOW})
     assert (created(early), removed(early)) == ([], [])
     assert early.next_look_s == 6.0
-    late = plan(observed(2), [lost, fine], now=NOW + timedelta(seconds=10), gone_since=gone_since)
+    late = plan(observed(2), [lost, fine], now=NOW + timedelta(seconds=10), gone_since={"gone": NOW})
     assert removed(late) == [("d-0-w-0", "NodeGone")]
     assert [one.force for one in late.delete] == [True]
     assert created(late) == ["d-0-w-0"]
@@ -189,8 +185,8 @@ def test_a_pod_on_a_vanished_node_is_given_up_after_a_moment() -> None:
 
 def test_a_pod_stuck_in_deletion_on_a_vanished_node_is_forced_out() -> None:
     stuck = pod(FQN, 0, node="gone", deleting=True)
-    found = plan(observed(1), [stuck, pod(FQN, 0, name="new", uid="new")], gone_since=lambda node: NOW - timedelta(60)
-                 if node == "gone" else None)  # fmt: skip
+    new = pod(FQN, 0, name="new", uid="new")
+    found = plan(observed(1), [stuck, new], gone_since={"gone": NOW - timedelta(60)})
     assert [(one.pod.metadata.name, one.force) for one in found.delete] == [("d-0-w-0-abcde", True)]
     assert found.create == []
 

@@ -110,7 +110,7 @@ class PodCliqueController:
             stuck=frozenset(stuck),
             loads=loads,
             core_nodes=self._core_nodes(gang) if is_gated and gang is not None else (),
-            gone_since=self._nodes.gone_since,
+            gone_since=self._nodes.gone_since(pods),
             startup_image=self._deps.startup_image,
         )
 

@@ -21,7 +21,7 @@ from grove.api.podclique import PodClique
 from grove.backends.base import Backend
 from grove.operator.podclique.pod import build_pod
 from grove.operator.podclique.rollout import CliqueStep
-from grove.operator.podclique.status import GoneSince, ObservedClique
+from grove.operator.podclique.status import ObservedClique
 from grove.operator.podgang.gangs import may_be_ungated
 from grove.operator.shared.layout import min_pods, pod_index
 
@@ -219,9 +219,9 @@ def _wrong_labels(observed: ObservedClique, pod: Pod) -> Json:
     return {label: value for label, value in place.items() if found.get(label) != value}
 
 
-def _loss(pod: Pod, now: datetime, gone_since: GoneSince, due: list[float]) -> str:
+def _loss(pod: Pod, now: datetime, gone_since: Mapping[str, datetime], due: list[float]) -> str:
     """Why a pod is lost, or nothing; a loss that is not due yet leaves its time in `due`."""
-    if pod.is_bound and not pod.is_finished and (since := gone_since(pod.spec.node_name)) is not None:
+    if pod.is_bound and not pod.is_finished and (since := gone_since.get(pod.spec.node_name)) is not None:
         wait = VANISHED_NODE_GRACE_S - (now - since).total_seconds()
         if wait <= 0:
             return NODE_GONE

@@ -6,7 +6,7 @@ the latter as still starting, which hides both from gang termination.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -40,8 +40,6 @@ from grove.operator.shared.layout import Unit, floor
 from grove.operator.shared.outcome import Outcome, with_outcome
 from grove.operator.shared.rollout import has_template, is_open
 
-GoneSince = Callable[[str], datetime | None]
-"""Since when a node is missing, by its name; None for a node that is there."""
 BELOW_MINIMUM = "BelowMinAvailable"
 """The condition of a clique or group that runs, as it was asked to, with less than its minAvailable."""
 REPLICAS_BELOW_MIN_AVAILABLE = "ReplicasBelowMinAvailable"
@@ -54,7 +52,7 @@ class ObservedClique:
     `base_scheduled`: the base gang of a scaled gang has its minimum on nodes. `recorded`: the set's status names its
     templates as they are now. `stuck` are the uids of pods that wait for more of a parent than it has, `loads` what
     pods have to do, by name, as far as is known. `core_nodes` are the labels of the nodes on which pods stand that the
-    gang needs, a node as often as it has such pods.
+    gang needs, a node as often as it has such pods. `gone_since` says of nodes that are missing since when, by name.
     """
 
     clique: PodClique
@@ -71,7 +69,7 @@ class ObservedClique:
     stuck: frozenset[str] = frozenset()
     loads: Mapping[str, float] = field(default_factory=dict)
     core_nodes: Sequence[Mapping[str, str]] = ()
-    gone_since: GoneSince = lambda node: None
+    gone_since: Mapping[str, datetime] = field(default_factory=dict)
     startup_image: str = ""
 
 

@@ -42,18 +42,16 @@ class VanishedNodes:
         self._confirmed: set[str] = set()
         cache.on_event(Node, self._on_node)
 
-    def gone_since(self, name: str) -> datetime | None:
-        if self._cache.get(Node, Key("", name)) is not None:
-            return None
-        return self._gone.setdefault(name, self._clock.now())
+    def gone_since(self, pods: Iterable[Pod]) -> dict[str, datetime]:
+        """Since when those nodes of these pods are missing that are, by name, in the order of their names."""
+        names = sorted({pod.spec.node_name for pod in pods if pod.is_bound})
+        missing = (name for name in names if self._cache.get(Node, Key("", name)) is None)
+        return {name: self._gone.setdefault(name, self._clock.now()) for name in missing}
 
     async def confirm(self, pods: Iterable[Pod]) -> None:
         """Asks the cluster about nodes of these pods that have been missing so long that it is about to matter."""
-        for name in sorted({pod.spec.node_name for pod in pods if pod.is_bound}):
-            since = self.gone_since(name)
-            if since is None or name in self._confirmed:
-                continue
-            if (self._clock.now() - since).total_seconds() < VANISHED_NODE_GRACE_S:
+        for name, since in self.gone_since(pods).items():
+            if name in self._confirmed or (self._clock.now() - since).total_seconds() < VANISHED_NODE_GRACE_S:
                 continue
             try:
                 await self._client.get(Node, name)
