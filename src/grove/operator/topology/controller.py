@@ -20,8 +20,8 @@ from grove.operator.podcliqueset.controller import PodCliqueSetController
 from grove.operator.podgang.controller import PodGangController
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.scheduler_objects import view_of
-from grove.operator.shared.diff import owned_by, refers_to
 from grove.operator.topology.levels import became, binding_status, topology_name
+from grove.operator.topology.plan import plan_topology
 
 BINDING = "binding"
 """Index: sets by the name of the binding they use."""
@@ -75,7 +75,7 @@ class TopologyController:
     async def _sync(
         self, binding: ClusterTopologyBinding, backend: TopologyBackend, reference: str | None
     ) -> TopologySync:
-        """Compares the scheduler's topology object, and makes it like the binding where it is ours to make."""
+        """Has the scheduler's topology object made as planned, and compares it."""
         resource = backend.topology_resource
         name = reference or backend.topology_name(binding)
         if resource is None:
@@ -87,20 +87,15 @@ class TopologyController:
             observed = await self._client.get(resource, name)
         except NotFound:
             observed = None
-        wanted = backend.wanted_topology(binding) if reference is None else None
-        if wanted is None:
-            return backend.topology_drift(binding, name, observed)
-        wanted = {**wanted, "metadata": {**wanted["metadata"], "ownerReferences": owned_by(binding)}}
-        if observed is not None and not refers_to(observed, binding):
-            raise KubeError(f"{resource.kind} {name} exists and does not belong to this binding")
-        if observed is not None and not backend.topology_drift(binding, name, observed).in_sync:
-            if backend.topology_frozen:
-                await self._client.delete(resource, name, uid=observed["metadata"]["uid"])
-                observed = None
-            else:
-                observed = await self._client.patch(resource, name, {"spec": wanted["spec"]})
-        if observed is None:
-            observed = await self._client.create(resource, wanted)
+        plan = plan_topology(binding, backend, reference, observed)
+        if plan.refused:
+            raise KubeError(plan.refused)
+        if plan.delete and observed is not None:
+            await self._client.delete(resource, name, uid=observed["metadata"]["uid"])
+        if plan.patch is not None:
+            observed = await self._client.patch(resource, name, plan.patch)
+        if plan.create is not None:
+            observed = await self._client.create(resource, plan.create)
         return backend.topology_drift(binding, name, observed)
 
     # Waking
