@@ -21,7 +21,14 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import Invalid, KubeError
 from grove.operator.podclique.status import is_available
-from grove.operator.podcliqueset.plan import CHILDREN, SetPlan, plan_set
+from grove.operator.podcliqueset.plan import (
+    CHILDREN,
+    ChildrenPlan,
+    ObservedChildren,
+    SetPlan,
+    plan_set,
+    plan_set_children,
+)
 from grove.operator.podcliqueset.rollout import is_step_over
 from grove.operator.podcliqueset.status import ObservedSet
 from grove.operator.podcliqueset.takeover import takeover
@@ -80,7 +87,7 @@ class PodCliqueSetController:
         if pcs.metadata.is_deleting:
             return await self._finish(pcs)
         pcs = await self._begin(pcs)
-        plan = plan_set(self._observe(pcs), self._deps.clock.now())
+        plan = plan_set(self._observe(pcs), self._observe_children(pcs), self._deps.clock.now())
         return await self._apply(plan)
 
     # Reading
@@ -99,6 +106,11 @@ class PodCliqueSetController:
             self._deps.statuses.moment,
             lambda fqn: self._sets.pods_of(pcs.metadata.namespace, fqn),
         )
+
+    def _observe_children(self, pcs: PodCliqueSet) -> ObservedChildren | None:
+        """Read when there is a reason to compare them."""
+        is_written = self._deps.set_errors.find(pcs.metadata.uid, pcs.metadata.generation) is not None
+        return None if is_written and pcs.key not in self._children_due else self._children.observe(pcs)
 
     # Writing
 
@@ -151,11 +163,12 @@ class PodCliqueSetController:
     async def _apply(self, plan: SetPlan) -> Result:
         pcs, error = plan.observed.pcs, None
         uid, generation = pcs.metadata.uid, pcs.metadata.generation
-        if pcs.key in self._children_due or self._deps.set_errors.find(uid, generation) is None:
-            if self._children.surplus_replicas(pcs):  # their end takes a while; that they count no more is told before
+        if (children := plan.children) is not None:
+            if children.surplus:  # their end takes a while; that they count no more is told before
                 await self._deps.statuses.write(pcs, plan.status(Outcome()), news=True)
                 self._pass_on(pcs)
-            error = await self._write_children(pcs)
+                children = plan_set_children(pcs, self._children.observe(pcs))  # pods may have gone meanwhile
+            error = await self._write_children(pcs, children)
         outcome = self._deps.set_errors.find(uid, generation) or Outcome()
         after, now = plan.status(outcome), self._cache.get(PodCliqueSet, pcs.key)
         if now is not None and now.metadata.uid == uid:
@@ -168,10 +181,10 @@ class PodCliqueSetController:
             raise error
         return Result(after_s=earliest(wait_s, plan.next_look_s))
 
-    async def _write_children(self, pcs: PodCliqueSet) -> KubeError | None:
+    async def _write_children(self, pcs: PodCliqueSet, plan: ChildrenPlan) -> KubeError | None:
         """Brings all children to what is wanted, and notes how it went; returns the first error, for the back-off."""
         self._children_due.discard(pcs.key)  # before: an edit that comes meanwhile counts
-        changes = await self._children.sync(pcs)
+        changes = await self._children.sync(pcs, plan)
         errors = [error for done in changes for error in done.errors[:5]]
         if self._sets.backend_of(pcs) is None:
             errors.append((ErrorCode.CREATE_OR_PATCH_POD_GANG, UNKNOWN_SCHEDULER))

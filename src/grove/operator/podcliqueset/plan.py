@@ -7,13 +7,14 @@ demand. Which replicas an update or a termination takes is said by the set's sta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
 from msgspec import structs
 
+from grove.api import names
 from grove.api.conditions import (
     GANG_RESTARTS_EXHAUSTED,
     TOPOLOGY_LEVELS_UNAVAILABLE,
@@ -21,7 +22,7 @@ from grove.api.conditions import (
     ErrorCode,
     EventReason,
 )
-from grove.api.core import HorizontalPodAutoscaler, Role, RoleBinding, Secret, Service, ServiceAccount
+from grove.api.core import HorizontalPodAutoscaler, Pod, Role, RoleBinding, Secret, Service, ServiceAccount
 from grove.api.meta import Json, Object, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
@@ -36,7 +37,9 @@ from grove.operator.shared.children import (
     wanted_groups,
     wanted_services,
 )
+from grove.operator.shared.layout import find_replica, replica_of
 from grove.operator.shared.outcome import Notice, Outcome, appeared, with_outcome
+from grove.operator.shared.startup import has_start_order, mounts_secret, mounts_token
 from grove.operator.shared.status_batching import set_news
 from grove.operator.shared.termination import Terminations, set_replicas_to_restart, with_set_restarts
 
@@ -84,14 +87,71 @@ CHILDREN: dict[type[Object], ChildKind] = {
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedChildren:
+    """What was read about the children of a set that are to be compared with what is wanted.
+
+    `parts` are its Services, cliques and groups, `secrets` the names of its token Secrets that are there. Its pods,
+    which may be thousands, are asked for only where they count. `has_domains`: ComputeDomains are kept here.
+    """
+
+    parts: Sequence[Object]
+    secrets: Collection[str]
+    pods: Callable[[], Sequence[Pod]]
+    has_domains: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChildrenPlan:
+    """What to do about the children of a set, in this order: `surplus` replicas go, whole, then `kinds` are compared.
+
+    `access_in_use`: the set has no start order any more and a pod from before still watches its parents. `kept_secrets`
+    are not looked at: the token under its old name, while a pod still mounts it. ComputeDomains of `replicas_with_pods`
+    stay.
+    """
+
+    surplus: frozenset[int] = frozenset()
+    access_in_use: bool = False
+    kept_secrets: tuple[str, ...] = ()
+    replicas_with_pods: frozenset[int] = frozenset()
+
+    @property
+    def kinds(self) -> dict[type[Object], ChildKind]:
+        return {kind: child for kind, child in CHILDREN.items() if not (self.access_in_use and kind in ACCESS)}
+
+
+def plan_set_children(pcs: PodCliqueSet, seen: ObservedChildren) -> ChildrenPlan:
+    """The plan for children of a set that stays."""
+    name = pcs.metadata.name
+    token, old_token = names.token_secret(name), names.legacy_token_secret(name)
+    may_close = token in seen.secrets and not has_start_order(pcs)
+    pods = seen.pods() if may_close or old_token in seen.secrets or seen.has_domains else ()
+    keeps_old = old_token in seen.secrets and any(mounts_secret(pod, old_token) for pod in pods)
+    surplus = (
+        replica for one in seen.parts
+        if (replica := find_replica(name, one.metadata.name)) is not None
+        and replica >= pcs.spec.replicas
+        and not one.metadata.is_deleting
+    )  # fmt: skip
+    in_use = (replica_of(pod.metadata) for pod in pods) if seen.has_domains else ()
+    return ChildrenPlan(
+        surplus=frozenset(surplus),
+        access_in_use=may_close and any(mounts_token(pod, name) for pod in pods),
+        kept_secrets=(old_token,) if keeps_old else (),
+        replicas_with_pods=frozenset(replica for replica in in_use if replica is not None),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class SetPlan:
     """What to do about a set, in this order: children, the status.
 
-    `terminated` are the replicas that have been in breach too long.
+    `children` is None while there is no reason to compare them, `terminated` are the replicas that have been in breach
+    too long.
     """
 
     observed: ObservedSet
     now: datetime
+    children: ChildrenPlan | None
     terminated: Terminations
     of_parts: PodCliqueSetStatus
     """The status but for how the writes go."""
@@ -123,8 +183,8 @@ class SetPlan:
         return said
 
 
-def plan_set(observed: ObservedSet, now: datetime) -> SetPlan:
-    """The plan for a set that stays."""
+def plan_set(observed: ObservedSet, children: ObservedChildren | None, now: datetime) -> SetPlan:
+    """The plan for a set that stays; `children` were read if there is a reason to compare them."""
     pcs, cliques, groups, gangs = observed.pcs, observed.cliques, observed.groups, observed.gangs
     after = set_status(replace(observed, pcs=next_replicas(observed, now)), now)
     conditions = with_scheduler_objects_condition(after.conditions, gangs, pcs.metadata.generation, now)
@@ -133,4 +193,5 @@ def plan_set(observed: ObservedSet, now: datetime) -> SetPlan:
     terminated = set_replicas_to_restart(judged, cliques, groups, now, observed.moment)
     after = with_set_restarts(judged, cliques, groups, terminated, now)
     next_look_s = min((at for at in (stalls_s, terminated.wait_s) if at is not None), default=None)
-    return SetPlan(observed, now, terminated, after, next_look_s)
+    planned = plan_set_children(pcs, children) if children is not None else None
+    return SetPlan(observed, now, planned, terminated, after, next_look_s)

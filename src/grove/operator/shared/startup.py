@@ -33,8 +33,12 @@ def has_start_order(pcs: PodCliqueSet) -> bool:
 
 def mounts_token(pod: Pod, pcs_name: str) -> bool:
     """Whether the start-order container of a pod reads the token of its set, under its name of today or of old."""
-    tokens = (names.token_secret(pcs_name), names.legacy_token_secret(pcs_name))
-    return any((volume.get("secret") or {}).get("secretName") in tokens for volume in pod.spec.volumes)
+    return mounts_secret(pod, names.token_secret(pcs_name), names.legacy_token_secret(pcs_name))
+
+
+def mounts_secret(pod: Pod, *secrets: str) -> bool:
+    """Whether a pod mounts one of these Secrets."""
+    return any((volume.get("secret") or {}).get("secretName") in secrets for volume in pod.spec.volumes)
 
 
 def parents(pcs: PodCliqueSet, unit: Unit) -> tuple[str, ...]:

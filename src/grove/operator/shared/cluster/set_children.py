@@ -1,12 +1,13 @@
 """Everything that is made for a set, brought to what is wanted: cliques, groups, Services, access, autoscalers, claims.
 
-What is wanted says `podcliqueset.plan`, and `children_writer` and `claim_writer` know how one kind is written; here is
-in which order, what must wait, and what is said about it.
+What is wanted, and what must wait, says `podcliqueset.plan`, and `children_writer` and `claim_writer` know how one kind
+is written; here is in which order, and what is said about it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 from grove.api import names
 from grove.api.conditions import ErrorCode, EventReason
@@ -16,7 +17,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.errors import KubeError
-from grove.operator.podcliqueset.plan import ACCESS, CHILDREN, ChildKind
+from grove.operator.podcliqueset.plan import CHILDREN, ChildKind, ChildrenPlan, ObservedChildren
 from grove.operator.shared.claims import all_sharing, set_claims
 from grove.operator.shared.cluster.children_writer import Changes
 from grove.operator.shared.cluster.claim_writer import ComputeDomain, ComputeDomains
@@ -24,8 +25,6 @@ from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_replicas
 from grove.operator.shared.cluster.sets import SET
 from grove.operator.shared.diff import is_controlled_by
-from grove.operator.shared.layout import find_replica, replica_of
-from grove.operator.shared.startup import has_start_order, mounts_token
 
 _DOMAIN_EVENTS: dict[type[Object], ChildKind] = {
     ComputeDomain: ChildKind(
@@ -46,51 +45,49 @@ class SetChildren:
         self.domains = ComputeDomains(deps.client, deps.optional, enabled=deps.mnnvl_enabled)
         self._access_in_use: set[Key] = set()
 
-    async def sync(self, pcs: PodCliqueSet) -> list[Changes]:
+    def observe(self, pcs: PodCliqueSet) -> ObservedChildren:
+        name, namespace, uid = pcs.metadata.name, pcs.metadata.namespace, pcs.metadata.uid
+        secrets = (names.token_secret(name), names.legacy_token_secret(name))
+        return ObservedChildren(
+            [one for kind in (Service, PodClique, PodCliqueScalingGroup) for one in self._cache.owned(kind, by=uid)],
+            [one for one in secrets if self._cache.get(Secret, Key(namespace, one)) is not None],
+            lambda: self._cache.by_index(Pod, SET, pcs.key),
+            self.domains.enabled,
+        )
+
+    async def sync(self, pcs: PodCliqueSet, plan: ChildrenPlan) -> list[Changes]:
         """All kinds of children at once: trouble with one does not stop the rest.
 
         Only the token Secret comes after the account: Kubernetes deletes the token of an account that is not there. And
         replicas that nobody wants any more go first, whole: their gangs and Services before their pods, else every pod
         that goes is reported on a PodGang and an EndpointSlice that are about to go too.
         """
-        kinds = dict(CHILDREN)
-        autoscaler = kinds.pop(HorizontalPodAutoscaler)
+        kinds = plan.kinds
+        autoscaler, token = kinds.pop(HorizontalPodAutoscaler), kinds.pop(Secret, None)
         self._access_in_use.discard(pcs.key)
-        if self._is_access_in_use(pcs):
+        if plan.access_in_use:
             self._access_in_use.add(pcs.key)
-            kinds = {kind: child for kind, child in kinds.items() if kind not in ACCESS}
-        token = kinds.pop(Secret, None)
-        if surplus := self.surplus_replicas(pcs):
-            await self._remove_replicas(pcs, surplus)
+        if plan.surplus:
+            await self._remove_replicas(pcs, plan.surplus)
         async with asyncio.TaskGroup() as group:
             tasks = {kind: group.create_task(self._sync(pcs, kind, child)) for kind, child in kinds.items()}
             if token is not None:
-                tasks[Secret] = group.create_task(self._sync_token(pcs, token, after=tasks[ServiceAccount]))
+                secrets = self._sync_token(pcs, token, plan.kept_secrets, after=tasks[ServiceAccount])
+                tasks[Secret] = group.create_task(secrets)
             tasks[HorizontalPodAutoscaler] = group.create_task(self._sync_autoscalers(pcs, autoscaler))
             tasks[ResourceClaim] = group.create_task(self._sync_claims(pcs))
-            tasks[ComputeDomain] = group.create_task(self.domains.sync(pcs, self._replicas_with_pods(pcs)))
+            tasks[ComputeDomain] = group.create_task(self.domains.sync(pcs, plan.replicas_with_pods))
         done = {kind: task.result() for kind, task in tasks.items()}
         for kind, changes in done.items():
             self._tell(pcs, kind, changes)
         return list(done.values())
-
-    def surplus_replicas(self, pcs: PodCliqueSet) -> set[int]:
-        """Replicas beyond those wanted of which something stands."""
-        kinds = (Service, PodClique, PodCliqueScalingGroup)
-        found = (one for kind in kinds for one in self._cache.owned(kind, by=pcs.metadata.uid))
-        return {
-            replica for one in found
-            if (replica := find_replica(pcs.metadata.name, one.metadata.name)) is not None
-            and replica >= pcs.spec.replicas
-            and not one.metadata.is_deleting
-        }  # fmt: skip
 
     def waits_for_pods(self, pcs: Key) -> bool:
         """Whether the last pod of a replica that goes lets its ComputeDomains go, or the last with a start order its
         token."""
         return self.domains.enabled or pcs in self._access_in_use
 
-    async def _remove_replicas(self, pcs: PodCliqueSet, replicas: set[int]) -> None:
+    async def _remove_replicas(self, pcs: PodCliqueSet, replicas: Collection[int]) -> None:
         gone: dict[type[Object], list[str]] = {}
         for one in await delete_replicas(self._cache, self._deps.client, pcs, replicas):
             if is_controlled_by(one, pcs):
@@ -106,9 +103,11 @@ class SetChildren:
             kind, pcs, lambda: child.wanted(pcs), version=version, code=child.code, without=without
         )
 
-    async def _sync_token(self, pcs: PodCliqueSet, child: ChildKind, after: asyncio.Task[Changes]) -> Changes:
+    async def _sync_token(
+        self, pcs: PodCliqueSet, child: ChildKind, kept: tuple[str, ...], after: asyncio.Task[Changes]
+    ) -> Changes:
         await asyncio.wait([after])
-        return await self._sync(pcs, Secret, child, self._mounted_legacy_secret(pcs))
+        return await self._sync(pcs, Secret, child, kept)
 
     async def _sync_autoscalers(self, pcs: PodCliqueSet, child: ChildKind) -> Changes:
         try:
@@ -127,27 +126,6 @@ class SetChildren:
         except KubeError as error:
             return Changes.after(code, "look for ResourceClaims", error)
         return await self._deps.claims.sync(set_claims(pcs), code=code)
-
-    def _is_access_in_use(self, pcs: PodCliqueSet) -> bool:
-        """Whether the set has no start order any more and a pod from before still watches its parents."""
-        token = Key(pcs.metadata.namespace, names.token_secret(pcs.metadata.name))
-        if has_start_order(pcs) or self._cache.get(Secret, token) is None:
-            return False
-        return any(mounts_token(pod, pcs.metadata.name) for pod in self._cache.by_index(Pod, SET, pcs.key))
-
-    def _mounted_legacy_secret(self, pcs: PodCliqueSet) -> tuple[str, ...]:
-        """The token Secret under its old name, while a pod still mounts it."""
-        name = names.legacy_token_secret(pcs.metadata.name)
-        if self._cache.get(Secret, Key(pcs.metadata.namespace, name)) is None:
-            return ()
-        volumes = (volume for pod in self._cache.by_index(Pod, SET, pcs.key) for volume in pod.spec.volumes)
-        return (name,) if any((one.get("secret") or {}).get("secretName") == name for one in volumes) else ()
-
-    def _replicas_with_pods(self, pcs: PodCliqueSet) -> set[int]:
-        if not self.domains.enabled:
-            return set()
-        found = (replica_of(pod.metadata) for pod in self._cache.by_index(Pod, SET, pcs.key))
-        return {replica for replica in found if replica is not None}
 
     def _tell(self, pcs: PodCliqueSet, kind: type[Object], changes: Changes) -> None:
         name, batches = kind.RESOURCE.kind, self._deps.event_batches
