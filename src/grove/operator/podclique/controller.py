@@ -185,7 +185,7 @@ class PodCliqueController:
             pods = self._cache.owned(Pod, by=clique.metadata.uid)
             if not self._goes_with_set(clique) and not all(pod.metadata.is_deleting for pod in pods):
                 await delete_ahead_of_clique(self._cache, self._deps.client, clique)
-            await release(self._deps.client, clique, labels.CLIQUE_FINALIZER)
+            await release(self._cache, self._deps.client, clique, labels.CLIQUE_FINALIZER)
         return DONE
 
     def _goes_with_set(self, clique: PodClique) -> bool:

@@ -219,7 +219,7 @@ class PodCliqueSetController:
             await self._deps.statuses.write(pcs, status, news=True)
             raise
         await delete_ahead_of_set(self._cache, self._deps.client, pcs)
-        await release(self._deps.client, pcs, labels.SET_FINALIZER)
+        await release(self._cache, self._deps.client, pcs, labels.SET_FINALIZER)
         return DONE
 
     def forget(self, uid: str) -> None:

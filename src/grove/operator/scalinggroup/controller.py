@@ -102,7 +102,7 @@ class ScalingGroupController:
     async def _finish(self, group: PodCliqueScalingGroup) -> Result:
         """Lets a group go; its cliques follow it by their owner reference."""
         self.forget(group.metadata.uid)
-        await release(self._deps.client, group, labels.GROUP_FINALIZER)
+        await release(self._cache, self._deps.client, group, labels.GROUP_FINALIZER)
         return DONE
 
     def forget(self, uid: str) -> None:

@@ -103,13 +103,13 @@ async def delete_ahead_of_clique(cache: Cache, client: Client, clique: PodClique
         await _delete_all(client, clique, Pod, selector)
 
 
-async def release(client: Client, obj: Object, finalizer: str) -> None:
+async def release(cache: Cache, client: Client, obj: Object, finalizer: str) -> None:
     """Takes our finalizer off an object that goes, if it is still there."""
     meta = obj.metadata
     patch = finalizer_patch(meta.finalizers, meta.resource_version, finalizer, present=False)
     if patch is not None:
         with suppress(NotFound):
-            await client.patch(type(obj), meta.name, patch, meta.namespace)
+            cache.wrote(await client.patch(type(obj), meta.name, patch, meta.namespace))
 
 
 async def _has_children(client: Client, owner: Object, child: type[Object], selector: str) -> bool:
