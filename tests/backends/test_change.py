@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -326,3 +327,67 @@ async def test_koordinators_replacements_and_surplus_stay_in_the_domain_of_the_c
 
         (replacement,) = await eventually(replaced)
         assert held_to(replacement, RACK) == [domain]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("", "high", id="given"),
+        pytest.param("low", "high", id="changed"),
+        pytest.param("low", None, id="taken back"),
+    ],
+)
+async def test_a_priority_that_kai_reads_from_its_group_restarts_no_pod(before: str, after: str | None) -> None:
+    async with cluster("kai", Kai) as sim, operator(sim, profiles("kai-scheduler")):
+        said = {"priorityClassName": before} if before else {}
+        queue = {"labels": {"kai.scheduler/queue": "research"}}
+        await sim.client().create(PodCliqueSet, pcs("d", clique("a", 2), namespace="ns", metadata=queue, **said))
+        running = await pods(sim, 2)
+
+        patch = {"spec": {"template": {"priorityClassName": after}}}
+        await sim.client().patch(PodCliqueSet, "d", patch, "ns")
+
+        async def told() -> bool:
+            group_ = await sim.client().get(POD_GROUP, "d-0", "ns")
+            return bool(group_["spec"].get("priorityClassName") == after)
+
+        await eventually(told)
+        await asyncio.sleep(60)
+        assert (await pods(sim, 2)).keys() == running.keys()
+
+
+async def test_gangs_say_the_priority_of_before_until_their_set_was_looked_at() -> None:
+    """By them an edit of the priority alone is told from one of more. The set's own look may come late."""
+    async with cluster("kai", Kai) as sim:
+        client, is_slow = sim.client(user="grove-operator"), asyncio.Event()
+        patch = client.patch
+
+        async def slow(kind: Any, *args: Any, **options: Any) -> Any:
+            answer = await patch(kind, *args, **options)
+            if kind is PodCliqueSet and is_slow.is_set():
+                await asyncio.sleep(20)
+            return answer
+
+        client.patch = slow  # type: ignore[method-assign]
+        made = Operator(client, load_configuration(profiles("kai-scheduler")), clock=sim.clock, rng=random.Random(1))
+        async with made.running():
+            queue = {"labels": {"kai.scheduler/queue": "research"}}
+            await sim.client().create(PodCliqueSet, pcs("d", clique("a", 2), namespace="ns", metadata=queue))
+            running = await pods(sim, 2)
+
+            is_slow.set()
+            await sim.client().patch(PodCliqueSet, "d", {"spec": {"template": {"terminationDelay": "1h"}}}, "ns")
+            await asyncio.sleep(5)  # its status is being written
+            is_slow.clear()
+            await sim.client().patch(PodCliqueSet, "d", {"spec": {"template": {"priorityClassName": "high"}}}, "ns")
+            await sim.client().patch(
+                PodGang, "d-0", {"spec": {"podgroups": []}}, "ns"
+            )  # it is looked at, and put right
+
+            async def told() -> bool:
+                group_ = await sim.client().get(POD_GROUP, "d-0", "ns")
+                return bool(group_["spec"].get("priorityClassName") == "high")
+
+            await eventually(told)
+            await asyncio.sleep(60)
+            assert (await pods(sim, 2)).keys() == running.keys()

@@ -138,7 +138,7 @@ class PodCliqueSetController:
         return min(hashes, default=now)
 
     async def _take_over(self, pcs: PodCliqueSet) -> PodCliqueSet:
-        """Remembers what another operator called the templates, before anything else is done to the set."""
+        """Remembers what the templates were called before, before anything else is done to the set."""
         meta, cache = pcs.metadata, self._cache
         plan = takeover(
             pcs,
@@ -157,7 +157,8 @@ class PodCliqueSetController:
             # Dropped by the other operator's definition of the kind. To go on would restart every pod.
             self._deps.events.warn(pcs, EventReason.TAKEOVER_BLOCKED, OLD_DEFINITION)
             raise Invalid(OLD_DEFINITION)
-        self._deps.events.normal(pcs, EventReason.TAKEN_OVER, plan.message)
+        if plan.maker:
+            self._deps.events.normal(pcs, EventReason.TAKEN_OVER, plan.message)
         return answer
 
     async def _apply(self, plan: SetPlan) -> Result:

@@ -15,13 +15,16 @@ those of the old one updated. Pure, and the same answer until somebody changes t
 will happen by this, and the operator does it.
 
 What an earlier version of this operator recorded can be reckoned, and is remembered likewise if it stands for the set
-as it is: an upgrade of the operator touches no pod.
+as it is: an upgrade of the operator touches no pod. So is what was recorded before an edit of the set's priority class
+alone, where the scheduler reads that from the gang and pods do not carry it: the gangs still say which it was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from msgspec import structs
 
 from grove.api.hashes import generation_hash, is_own, pod_template_hash
 from grove.api.labels import POD_TEMPLATE_HASH
@@ -30,7 +33,7 @@ from grove.api.podclique import PodClique, PodCliqueSpec
 from grove.api.podcliqueset import AdoptedHash, CliqueTemplate, PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.operator.shared.children import wanted_cliques, wanted_members
+from grove.operator.shared.children import hash_in_use, wanted_cliques, wanted_members
 from grove.operator.shared.layout import unit_of
 from grove.operator.shared.rollout import is_open
 
@@ -51,6 +54,7 @@ class Takeover:
     kept: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
     maker: str = "another operator"
+    """Empty if it was this one."""
 
     @property
     def message(self) -> str:
@@ -77,6 +81,17 @@ def has_earlier_hash(pcs: PodCliqueSet) -> bool:
     return recorded == generation_hash(template, own_priority=False) != generation_hash(template)
 
 
+def earlier_priority(pcs: PodCliqueSet, gangs: Iterable[PodGang]) -> str | None:
+    """The priority class of the templates that the set's status records, if they differ from those of now in it alone;
+    None if they differ in more."""
+    template, status = pcs.spec.template, pcs.status
+    for priority in sorted({gang.spec.priority_class_name for gang in gangs} - {template.priority_class_name}):
+        before = generation_hash(structs.replace(template, priority_class_name=priority))
+        if hash_in_use(status.adopted_hashes, "", before) == status.current_generation_hash:
+            return priority
+    return None
+
+
 def takeover(
     pcs: PodCliqueSet,
     cliques: Iterable[PodClique],
@@ -86,6 +101,9 @@ def takeover(
     """What to remember of a set that awaits it, from all its cliques, groups and gangs."""
     if has_earlier_hash(pcs):
         return _from_earlier_version(pcs)
+    gangs = list(gangs)
+    if not awaits_takeover(pcs) and (priority := earlier_priority(pcs, gangs)) is not None:
+        return _with_other_priority(pcs, priority)
     template, recorded = pcs.spec.template, pcs.status.current_generation_hash
     own = {one.name: pod_template_hash(one, template.priority_class_name) for one in template.cliques}
     wanted = _wanted(pcs, groups)
@@ -121,6 +139,17 @@ def _from_earlier_version(pcs: PodCliqueSet) -> Takeover:
             adopted.append(AdoptedHash(clique_name=one.name, own_hash=own, used_hash=used))
     kept = tuple(one.name for one in template.cliques)
     return Takeover(tuple(adopted), continues=True, kept=kept, maker="an earlier version")
+
+
+def _with_other_priority(pcs: PodCliqueSet, before: str) -> Takeover:
+    template, status = pcs.spec.template, pcs.status
+    adopted = [AdoptedHash(own_hash=generation_hash(template), used_hash=status.current_generation_hash)]
+    for one in template.cliques:
+        own = pod_template_hash(one, template.priority_class_name)
+        used = hash_in_use(status.adopted_hashes, one.name, pod_template_hash(one, before))
+        if own != used:
+            adopted.append(AdoptedHash(clique_name=one.name, own_hash=own, used_hash=used))
+    return Takeover(tuple(adopted), continues=True, kept=tuple(one.name for one in template.cliques), maker="")
 
 
 def _by_template(pcs: PodCliqueSet, cliques: Iterable[PodClique]) -> dict[str, list[PodClique]]:

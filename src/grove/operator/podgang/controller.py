@@ -64,6 +64,8 @@ class PodGangController:
         if pcs is None or backend is None:  # gangs go with their set; that its scheduler is unknown the set says itself
             self._deps.status_batches.done(key_)
             return DONE
+        if self._sets.is_same_to_pods(pcs):
+            return DONE  # until the set has noted that: only its gangs say what it was before. It wakes them then
         try:
             plan = plan_gang(self._observe(key_, pcs, backend), self._deps.clock.now())
             result = await self._apply(key_, plan, backend)

@@ -19,7 +19,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.backends import Backends
 from grove.backends.base import Backend
 from grove.kube.cache import Cache
-from grove.operator.podcliqueset.takeover import awaits_takeover, has_earlier_hash
+from grove.operator.podcliqueset.takeover import awaits_takeover, earlier_priority, has_earlier_hash
 from grove.operator.podgang.gangs import ObservedGang
 from grove.operator.shared.children import set_generation_hash, template_hashes
 from grove.operator.shared.layout import GangLayout, group_names, member_units, replica_of
@@ -84,10 +84,18 @@ class Sets:
         return None if self.awaits_takeover(pcs) else pcs
 
     def awaits_takeover(self, pcs: PodCliqueSet) -> bool:
-        """Whether the set was last kept by another operator, or an earlier version, whose hashes are not known yet."""
+        """Whether the templates as they are go by a name that is not known yet: of another operator, of an earlier
+        version, or of before an edit that pods do not show."""
         if not pcs.status.current_generation_hash or self.is_recorded(pcs):
             return False
-        return awaits_takeover(pcs) or has_earlier_hash(pcs)
+        return awaits_takeover(pcs) or has_earlier_hash(pcs) or self.is_same_to_pods(pcs)
+
+    def is_same_to_pods(self, pcs: PodCliqueSet) -> bool:
+        """Whether only the priority class was edited since the templates were recorded, and pods do not carry it."""
+        backend = None if self.is_recorded(pcs) else self.backend_of(pcs)
+        if backend is None or backend.sets_pod_priority:
+            return False
+        return earlier_priority(pcs, self._cache.by_index(PodGang, SET, pcs.key)) is not None
 
     def backend_of(self, pcs: PodCliqueSet) -> Backend | None:
         """The set's scheduler, chosen once; None if it names one that is not enabled here.
