@@ -8,12 +8,13 @@ List order counts. The values need not equal those of other implementations.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from grove.api.meta import Json
-from grove.api.podcliqueset import CliqueTemplate, PodCliqueSetTemplate
+from grove.api.podcliqueset import AdoptedHash, CliqueTemplate, PodCliqueSetTemplate
 from grove.api.quantity import InvalidQuantity, exact
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -43,6 +44,12 @@ def pod_template_hash(clique: CliqueTemplate, priority_class_name: str = "", *, 
 def generation_hash(template: PodCliqueSetTemplate, *, own_priority: bool = True) -> str:
     """Hash of all clique templates in their order: when it changes, an update begins."""
     return _short([_subject(clique, template.priority_class_name, own_priority) for clique in template.cliques])
+
+
+def hash_in_use(adopted: Iterable[AdoptedHash], clique_name: str, own: str) -> str:
+    """The name by which a template goes: the one another operator gave it (`status.adoptedHashes`), or our own."""
+    same = (one.used_hash for one in adopted if one.clique_name == clique_name and one.own_hash == own)
+    return next(same, own)
 
 
 def is_own(name: str) -> bool:

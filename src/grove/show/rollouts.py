@@ -15,7 +15,7 @@ from rich.text import Text
 from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import Pod
-from grove.api.hashes import pod_template_hash
+from grove.api.hashes import hash_in_use, pod_template_hash
 from grove.api.meta import Json, is_true
 from grove.api.podcliqueset import ON_DELETE, CliqueTemplate, PodCliqueSet
 from grove.api.words import many
@@ -137,7 +137,8 @@ def _roles(seen: Seen, pcs: PodCliqueSet) -> Iterable[Role]:
         pods = seen.pods_of_clique.get(clique.metadata.key, ())
         by_role.setdefault(role, []).extend(pod for pod in pods if not pod.metadata.is_deleting)
     for one in template.cliques:
-        wanted = pod_template_hash(one, template.priority_class_name)
+        own = pod_template_hash(one, template.priority_class_name)
+        wanted = hash_in_use(pcs.status.adopted_hashes, one.name, own)
         pods = by_role.get(one.name, [])
         old = [pod for pod in pods if pod.metadata.labels.get(labels.POD_TEMPLATE_HASH) != wanted]
         image = _image(one.spec.pod_spec)

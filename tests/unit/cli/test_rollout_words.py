@@ -1,14 +1,20 @@
-"""`rollout status`: each replica that is down is told once, in the sentence or in a line of its own."""
+"""`rollout status`: a replica that is down is told once, and what is up to date counts by the names in use."""
 
 from __future__ import annotations
 
 import io
 from datetime import UTC, datetime
 
+import msgspec
 from rich.console import Console
+from tests.support.manifests import clique, pcs
+from tests.support.observed import clique_of, set_of
 
+from grove.api.core import Pod
+from grove.api.hashes import pod_template_hash
 from grove.show.processes import Process
-from grove.show.rollouts import UPDATING, Down, Rollout, painted
+from grove.show.rollouts import UPDATING, Down, Rollout, painted, rollout_of
+from grove.show.seen import Seen
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -20,3 +26,18 @@ def test_a_replica_that_is_down_is_told_once() -> None:
     console.print(painted("chat", Rollout(UPDATING, "", NOW, None, (), down, sentence=sentence), Process("o"), 120))
     said = console.file.getvalue()  # type: ignore[attr-defined]
     assert [said.count(one.name + " is down") for one in down] == [1, 1, 1]
+
+
+def test_pods_of_a_template_that_goes_by_another_name_are_up_to_date() -> None:
+    """As those of a set that was taken over from another operator."""
+    made = set_of(pcs("d", clique("a")))
+    own = pod_template_hash(made.spec.template.cliques[0])
+    theirs = set_of(pcs("d", clique("a")), adoptedHashes=[{"cliqueName": "a", "ownHash": own, "usedHash": "theirs"}])
+    fqn = "d-0-a"
+    labels = {"app.kubernetes.io/part-of": "d", "grove.io/podclique": fqn, "grove.io/pod-template-hash": "theirs"}
+    owner = {"kind": "PodClique", "name": fqn, "uid": "c1", "controller": True}
+    meta = {"name": f"{fqn}-x", "namespace": "default", "labels": labels, "ownerReferences": [owner]}
+    pod = msgspec.convert({"metadata": meta}, Pod)
+    seen = Seen([theirs], cliques=[clique_of(theirs, fqn)], pods=[pod])
+    (role,) = rollout_of(seen, theirs, NOW).roles
+    assert (role.hash, role.updated, role.pods) == ("theirs", 1, 1)

@@ -26,14 +26,14 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from grove.api.hashes import generation_hash, is_own, pod_template_hash
+from grove.api.hashes import generation_hash, hash_in_use, is_own, pod_template_hash
 from grove.api.labels import POD_TEMPLATE_HASH
 from grove.api.meta import Json
 from grove.api.podclique import PodClique, PodCliqueSpec
 from grove.api.podcliqueset import AdoptedHash, CliqueTemplate, PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.operator.shared.children import hash_in_use, wanted_cliques, wanted_members
+from grove.operator.shared.children import wanted_cliques, wanted_members
 from grove.operator.shared.layout import unit_of
 from grove.operator.shared.rollout import is_open
 

@@ -6,16 +6,16 @@ created, and `grove.operator.shared.diff` leaves the live value alone afterwards
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from grove.api import env, labels, labelsets, names
 from grove.api.core import HorizontalPodAutoscaler, Role, RoleBinding, Secret, Service, ServiceAccount
-from grove.api.hashes import generation_hash, pod_template_hash
+from grove.api.hashes import generation_hash, hash_in_use, pod_template_hash
 from grove.api.meta import Json, Object
 from grove.api.patch import to_json
 from grove.api.podclique import AutoScalingConfig, PodClique
-from grove.api.podcliqueset import AdoptedHash, PodCliqueSet
+from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.shared.claims import find_mnnvl_group, with_mnnvl_claim
 from grove.operator.shared.diff import child_metadata
@@ -51,12 +51,6 @@ def template_hashes(pcs: PodCliqueSet) -> dict[str, str]:
 def set_generation_hash(pcs: PodCliqueSet) -> str:
     """The hash of all templates; under its adopted name if it has one."""
     return hash_in_use(pcs.status.adopted_hashes, "", generation_hash(pcs.spec.template))
-
-
-def hash_in_use(adopted: Iterable[AdoptedHash], clique_name: str, own: str) -> str:
-    """The name by which a template goes: the one another operator gave it (see `podcliqueset.takeover`), or our own."""
-    same = (one.used_hash for one in adopted if one.clique_name == clique_name and one.own_hash == own)
-    return next(same, own)
 
 
 def wanted_services(pcs: PodCliqueSet) -> list[Json]:
