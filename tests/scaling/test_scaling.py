@@ -301,6 +301,28 @@ async def test_what_was_scaled_stays_scaled_when_the_set_changes(world: World) -
     assert len(await world.pods()) == 9
 
 
+@pytest.mark.simulated
+async def test_a_scale_that_the_watch_slept_through_is_not_hidden_by_a_status_of_ours(world: World) -> None:
+    """The list that follows shows one version that holds both, and it is our own."""
+    await world.apply(pcs("web", clique("w", 4, min_available=1)))
+    await world.available("web")
+    world.nodes.hold = lambda pod: True
+    lost = (await world.pods())[0]
+    await world.delete(Pod, lost.metadata.name, grace_period_s=0)  # progress, which is reported within a second
+    await asyncio.sleep(0.3)
+    before = world.writes()
+    await world.operator.cache.stop()
+    await world.scale(PodClique, "web-0-w", 6)
+    await asyncio.sleep(2.0)
+    assert (world.writes() - before)["patch", "podcliques/status"], "else nothing could hide the scale"
+    await world.operator.cache.relist()
+
+    async def scaled() -> bool:
+        return len(await world.pods()) == 6
+
+    await world.eventually(scaled, 10)
+
+
 @pytest.mark.real_in("test")
 async def test_autoscalers_are_made_for_what_has_a_scale_config(world: World) -> None:
     bounds = {"minReplicas": 2, "maxReplicas": 5}

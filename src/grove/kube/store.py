@@ -128,7 +128,11 @@ class Store(Generic[T]):
         self._index(key, _deleting(held))
 
     def is_echo(self, obj: T) -> bool:
-        """For a handler: whether this version is what our own last write, said to be no news, was answered with."""
+        """For a handler: whether this version is what our own last write, said to be no news, was answered with.
+
+        Never of what a list shows: somebody may have written before us, and our version, which holds both, is all that
+        is shown of it.
+        """
         ahead = self._ahead.get(obj.metadata.key)
         return ahead is not None and ahead.echo != "" and ahead.echo == obj.metadata.resource_version
 
@@ -167,6 +171,8 @@ class Store(Generic[T]):
         for count, (key, obj) in enumerate(objects.items(), 1):
             held = self._shown(key)
             if held is None or held.metadata.resource_version != obj.metadata.resource_version:
+                if (ahead := self._ahead.get(key)) is not None and ahead.echo == obj.metadata.resource_version:
+                    self._ahead[key] = ahead._replace(echo="")
                 self._show(key, obj, revision)
             if count % SLICE == 0:
                 yield

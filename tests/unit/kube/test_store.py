@@ -163,6 +163,18 @@ def test_a_handler_can_tell_the_echo_of_a_write_that_was_said_to_be_one() -> Non
     assert echoes == [True, False, False]
 
 
+def test_what_a_list_shows_is_no_echo_because_others_may_have_written_before_us() -> None:
+    """The watch was down: of somebody's write and ours after it the list shows the second alone."""
+    store = Store[Thing]()
+    take_over(store, [thing("a", 9, "red")], 9)
+    news: list[bool] = []
+    store.add_handler(lambda old, new: news.append(new is not None and not store.is_echo(new)))
+    news.clear()
+    store.wrote(thing("a", 11, "green"), echo=True)
+    take_over(store, [thing("a", 11, "green")], 12)
+    assert news == [True]
+
+
 def test_an_answer_that_comes_after_the_watch_has_shown_the_end_of_it_is_passed_over() -> None:
     store = Store[Thing]()
     store.put(thing("a", 5))
