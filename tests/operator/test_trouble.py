@@ -18,7 +18,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.kube.errors import Unavailable
+from grove.kube.errors import Forbidden, Unavailable
 
 pytestmark = pytest.mark.older_too
 
@@ -188,6 +188,75 @@ async def test_a_name_that_somebody_else_has_is_told_not_taken_and_stops_nothing
     healed = await world.available("theirs")
     assert healed.status.last_errors == ()
     assert (await world.get(Service, "theirs-0")).spec.selector["app.kubernetes.io/part-of"] == "theirs"
+
+
+@pytest.mark.simulated
+async def test_a_name_that_somebody_else_has_keeps_no_other_replica_from_its_own(world: World) -> None:
+    """Also one that comes when it was refused already."""
+    meta = {"name": "theirs-0", "namespace": world.namespace}
+    await world.client.create(Service, {"metadata": meta, "spec": {"clusterIP": "None", "selector": {"a": "b"}}})
+    await world.apply(pcs("theirs", clique("w")))
+    await world.cluster.settle(30.0)
+
+    await world.scale(PodCliqueSet, "theirs", 3)
+
+    async def made() -> bool:
+        return await world.names(Service) == ["theirs-0", "theirs-1", "theirs-2"]
+
+    await world.eventually(made)
+
+
+@pytest.mark.simulated
+async def test_a_refused_child_keeps_none_beside_it_waiting(world: World) -> None:
+    """Nor two: whatever was refused is tried after the rest."""
+    refused = {"web-0-w", "web-2-w"}
+    create = world.operator_client.create
+
+    async def deny(kind: type[Any], obj: Json, **options: Any) -> Any:
+        if kind is PodClique and obj["metadata"]["name"] in refused:
+            raise Forbidden("denied by a webhook")
+        return await create(kind, obj, **options)
+
+    world.operator_client.create = deny
+    await world.apply(pcs("web", clique("w"), replicas=20))
+
+    async def made() -> bool:
+        return len(await world.names(PodClique)) == 18
+
+    await world.eventually(made)
+    refused.clear()
+    await world.available("web", timeout_s=120)
+
+
+@pytest.mark.simulated
+async def test_a_pod_that_may_not_be_deleted_keeps_its_place_and_no_other_pod_from_going(world: World) -> None:
+    await world.apply(pcs("web", clique("w", 6), clique("x"), termination_delay="5s"))
+    await world.available("web")
+    protected, *others = sorted(pod.metadata.name for pod in await world.pods("web-0-w"))
+    delete = world.operator_client.delete
+
+    async def deny(kind: type[Any], name: str, *where: Any, **options: Any) -> None:
+        if kind is Pod and name == protected:
+            raise Forbidden("denied by a webhook")
+        await delete(kind, name, *where, **options)
+
+    world.operator_client.delete = deny
+    world.binder.allow(0)
+    (lost,) = await world.pods("web-0-x")
+    await world.delete(Pod, lost.metadata.name, grace_period_s=0)
+
+    async def restarted() -> bool:
+        return not {pod.metadata.name for pod in await world.pods("web-0-w")} & set(others)
+
+    await world.eventually(restarted)
+    await world.cluster.settle(60.0)
+    assert await world.hostnames("web-0-w") == [f"web-0-w-{index}" for index in range(6)]
+    assert protected in {pod.metadata.name for pod in await world.pods("web-0-w")}
+
+    world.operator_client.delete = delete
+    world.binder.allow(None)
+    await world.available("web", timeout_s=120)
+    assert protected not in {pod.metadata.name for pod in await world.pods("web-0-w")}
 
 
 @pytest.mark.simulated

@@ -2,16 +2,17 @@
 
 A first attempt runs `width` at a time and stops at the first error that others would meet too. An attempt after one
 that failed starts slowly: one, then two, then four …, so that a full quota costs one request a try and not a thousand.
+`Refusals` remembers what failed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from grove.kube.controller import DONE, Result
-from grove.kube.errors import Forbidden, Invalid, KubeError
+from grove.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError
 
 Act = Callable[[], Awaitable[None]]
 
@@ -51,8 +52,9 @@ async def _work(waiting: Iterator[Act], errors: list[KubeError]) -> None:
 
 
 def _concerns_others(error: KubeError) -> bool:
-    """A refused object says nothing about the next one; a full quota or a lost server does."""
-    return not isinstance(error, Invalid)
+    """An object that is wrong, or whose name or version is another's, says nothing about the next one; a full quota or
+    a lost server does."""
+    return not isinstance(error, Invalid | AlreadyExists | Conflict)
 
 
 def _batches(acts: Sequence[Act], careful: bool) -> Iterable[Sequence[Act]]:
@@ -63,6 +65,46 @@ def _batches(acts: Sequence[Act], careful: bool) -> Iterable[Sequence[Act]]:
     while start < len(acts):
         yield acts[start : start + size]
         start, size = start + size, size * 2
+
+
+class Refusals:
+    """What failed of the writes to each owner, by what was done.
+
+    While something is remembered the writes are careful, and what failed comes after the rest, longest ago first: a
+    refusal does not say whom else it concerns, and what is refused for good shall stand in nobody's way.
+    """
+
+    def __init__(self) -> None:
+        self._failed: dict[str, dict[Hashable, dict[str, None]]] = {}
+
+    async def in_parallel(
+        self, owner: str, doing: Hashable, acts: Mapping[str, Act], *, in_order: bool = False
+    ) -> list[KubeError]:
+        """Runs the acts, which have names, as `in_parallel` does; `in_order` if what failed keeps its place."""
+        failed = self._failed.get(owner, {}).pop(doing, {})
+        if not acts:
+            return []
+        still = {name: None for name in failed if name in acts}
+
+        def noting(name: str) -> Act:
+            async def attempt() -> None:
+                still.pop(name, None)
+                try:
+                    await acts[name]()
+                except KubeError:
+                    still[name] = None
+                    raise
+
+            return attempt
+
+        order = acts if in_order or not still else [*(name for name in acts if name not in still), *still]
+        errors = await in_parallel([noting(name) for name in order], careful=bool(failed))
+        if still:
+            self._failed.setdefault(owner, {})[doing] = still
+        return errors
+
+    def forget(self, owner: str) -> None:
+        self._failed.pop(owner, None)
 
 
 K = TypeVar("K")

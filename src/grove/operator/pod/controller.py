@@ -14,7 +14,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.controller import DONE, Result
 from grove.kube.errors import Conflict, Invalid, NotFound
-from grove.kube.writes import in_parallel
+from grove.kube.writes import Refusals
 from grove.operator.pod.plan import BlockedChange, blocked_changes, condition_patch, ready_in_gang
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.sets import SET, owner_keys, owner_name
@@ -36,7 +36,7 @@ class StartupBlockedController:
 
     def __init__(self, deps: Deps) -> None:
         self._cache, self._client, self._sets, self._clock = deps.cache, deps.client, deps.sets, deps.clock
-        self._batches, self._queue = deps.status_batches, deps.queues.blocked_pods
+        self._batches, self._queue, self._refusals = deps.status_batches, deps.queues.blocked_pods, Refusals()
         self._cache.add_index(PodClique, PARENT, by_parent)
         self._cache.on_event(Pod, self.on_pod)
         self._cache.on_event(PodCliqueSet, self.on_set)
@@ -45,6 +45,7 @@ class StartupBlockedController:
         clique = self._cache.get(PodClique, key)
         if clique is None or clique.metadata.is_deleting or not clique.spec.starts_after:
             self._batches.done((PARENT, key))
+            self._refusals.forget(str(key))
             return DONE
         pcs = self._sets.find_of(clique)
         unit = unit_of(pcs, clique) if pcs is not None else None
@@ -61,7 +62,8 @@ class StartupBlockedController:
         urgent = any(one.turned for one in changes)
         if wait_s := self._batches.wait_s((PARENT, key), GRACE_S if urgent else REPHRASE_S):
             return Result(after_s=wait_s)
-        errors = await in_parallel([partial(self._tell, one) for one in changes])
+        acts = {one.pod.metadata.name: partial(self._tell, one) for one in changes}
+        errors = await self._refusals.in_parallel(str(key), "tell", acts)
         self._batches.done((PARENT, key))
         if errors:
             raise errors[0]

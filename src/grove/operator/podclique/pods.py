@@ -44,6 +44,11 @@ class Removal:
     reason: str
     force: bool = False
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the pod may be running until it is deleted."""
+        return self.reason not in (FAILED, NODE_GONE)
+
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:

@@ -1,7 +1,7 @@
 """Makes the children of one owner as they are wanted: removes, corrects, creates, and says what happened.
 
-What to do is decided by `diff`; here is only how: in parallel and with preconditions. An owner whose last writes failed
-is written to carefully (see `kube.writes`), and a child that is as it was when last found right is not compared again.
+What to do is decided by `diff`; here is only how: in parallel, with preconditions, and with care after a refusal (see
+`kube.writes`). A child that is as it was when last found right is not compared again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from grove.api.meta import Json, Key, Object, Resource
 from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, NotLeader
-from grove.kube.writes import Act, in_parallel, namespace_ends
+from grove.kube.writes import Act, Refusals, namespace_ends
 from grove.operator.shared.diff import (
     ChildPlan,
     is_controlled_by,
@@ -29,7 +29,7 @@ from grove.operator.shared.diff import (
 T = TypeVar("T", bound=Object)
 
 
-class Taken(KubeError):
+class Taken(AlreadyExists):
     """A name we need belongs to an object that is not ours and is not going away."""
 
 
@@ -81,12 +81,12 @@ class _Right(NamedTuple):
 
 
 class ChildrenWriter:
-    """Writes to children; remembers whose children were right, and whose gave trouble."""
+    """Writes to children; remembers whose children were right, and which were refused."""
 
     def __init__(self, cache: Cache, client: Client) -> None:
         self._cache, self._client = cache, client
         self._right: dict[str, dict[type[Object], _Right]] = {}
-        self._troubled: dict[str, set[type[Object]]] = {}
+        self._refusals = Refusals()
 
     async def sync(
         self,
@@ -121,17 +121,12 @@ class ChildrenWriter:
         wrong = {*plan.blocked, *plan.delete, *(name for name, _ in plan.patch)}
         right = {name: print_ for name, print_ in found.items() if name not in wrong}
         self._right.setdefault(uid, {})[kind] = _Right(made_from, right, plan.is_settled)
-        if not plan.is_settled:
-            await self._write(kind, owner, plan, {one.metadata.name: one for one in observed}, changes, code)
-        if changes.error is not None:
-            self._troubled.setdefault(uid, set()).add(kind)
-        else:
-            self._troubled.get(uid, set()).discard(kind)
+        await self._write(kind, owner, plan, {one.metadata.name: one for one in observed}, changes, code)
         return changes
 
     def forget(self, uid: str) -> None:
         self._right.pop(uid, None)
-        self._troubled.pop(uid, None)
+        self._refusals.forget(uid)
 
     def _strangers(
         self, kind: type[Object], owner: Object, children: Iterable[Json], observed: Iterable[Object]
@@ -152,6 +147,10 @@ class ChildrenWriter:
         code: str,
     ) -> None:
         namespace, what = owner.metadata.namespace, kind.RESOURCE.kind
+
+        async def do(doing: str, works: Iterable[tuple[str, Callable[[], Any]]], done: list[str]) -> None:
+            acts = {name: act(doing, name, work, done) for name, work in works}
+            await self._refusals.in_parallel(owner.metadata.uid, (doing, kind), acts)
 
         def act(doing: str, name: str, work: Callable[[], Any], done: list[str]) -> Act:
             async def attempt() -> None:
@@ -183,17 +182,11 @@ class ChildrenWriter:
                     live = await self._client.patch(kind, live.metadata.name, patch, namespace)
                 self._cache.wrote(live)
 
-        steps = (
-            [
-                act("delete", name, partial(delete, self._client, self._cache, observed[name]), changes.deleted)
-                for name in plan.delete
-            ],
-            [act("adopt", name, partial(adopt, name, patch), changes.patched) for name, patch in plan.adopt],
-            [act("update", name, partial(update, name, patch), changes.patched) for name, patch in plan.patch],
-            [act("create", one["metadata"]["name"], partial(create, one), changes.created) for one in plan.create],
-        )
-        for step in steps:
-            await in_parallel(step, careful=kind in self._troubled.get(owner.metadata.uid, ()))
+        removals = ((name, partial(delete, self._client, self._cache, observed[name])) for name in plan.delete)
+        await do("delete", removals, changes.deleted)
+        await do("adopt", ((name, partial(adopt, name, patch)) for name, patch in plan.adopt), changes.patched)
+        await do("update", ((name, partial(update, name, patch)) for name, patch in plan.patch), changes.patched)
+        await do("create", ((one["metadata"]["name"], partial(create, one)) for one in plan.create), changes.created)
 
 
 async def get_own(client: Client, owner: Object, kind: type[T], wanted: Json) -> T:

@@ -1,8 +1,7 @@
 """Carries out what was planned for the pods of a clique: deletes, creates, takes gates off, puts labels right.
 
 Pods have names of our choosing, and the cache shows what was written here before the watch does, so neither a lost
-answer nor a late cache makes a second one. A clique whose last writes failed is written to with care (see
-`kube.writes`).
+answer nor a late cache makes a second one. After a refusal it is done with care (see `kube.writes`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from grove.api.podclique import PodClique
 from grove.kube.cache import Cache
 from grove.kube.client import Client, Patch
 from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from grove.kube.writes import in_parallel
+from grove.kube.writes import Refusals
 from grove.operator.podclique.pods import PodPlan, Removal
 from grove.operator.podgang.gangs import gate_removal
 from grove.operator.shared.cluster.children_writer import delete
@@ -30,7 +29,7 @@ class PodWriter:
     def __init__(self, cache: Cache, client: Client, *, salt: str) -> None:
         self._cache, self._client, self._salt = cache, client, salt
         self._rounds: dict[str, int] = {}
-        self._troubled: set[str] = set()
+        self._refusals = Refusals()
 
     def names_for(self, clique: PodClique) -> Random:
         """Where the next pod names come from: the same ones again until a round of creations went through.
@@ -40,31 +39,41 @@ class PodWriter:
         return Random(f"{self._salt}/{clique.metadata.uid}/{self._rounds.get(clique.metadata.uid, 0)}")
 
     async def carry_out(self, clique: PodClique, plan: PodPlan) -> list[tuple[str, KubeError]]:
-        """Does everything in the plan and returns what went wrong, with the code of what was tried."""
-        uid = clique.metadata.uid
-        careful = uid in self._troubled
-        kept = await in_parallel([partial(self._delete, one) for one in plan.delete], careful=careful)
-        refused = await in_parallel([partial(self._create, clique, one) for one in plan.create], careful=careful)
-        if plan.create and not refused:
+        """Does everything in the plan and returns what went wrong, with the code of what was tried.
+
+        A pod that could not be deleted and is alive is not replaced: it holds its devices, and its index.
+        """
+        uid, do = clique.metadata.uid, partial(self._refusals.in_parallel, clique.metadata.uid)
+        kept = await do("delete", {one.pod.metadata.name: partial(self._delete, one) for one in plan.delete})
+        held_places = {one.pod.spec.hostname for one in plan.delete if one.is_alive and self._stays(one.pod)}
+        create = [one for one in plan.create if one["spec"]["hostname"] not in held_places]
+        # Lower indexes first, also after a refusal: with some schedulers they alone make the gang whole.
+        refused = await do(
+            "create", {one["metadata"]["name"]: partial(self._create, clique, one) for one in create}, in_order=True
+        )
+        if create and not refused:
             self._next_round(uid)
-        held = await in_parallel([partial(self._ungate, one, plan.node_labels) for one in plan.ungate], careful=careful)
-        lost = await in_parallel([partial(self._relabel, *one) for one in plan.relabel], careful=careful)
+        held = await do(
+            "ungate", {one.metadata.name: partial(self._ungate, one, plan.node_labels) for one in plan.ungate}
+        )
+        lost = await do(
+            "relabel", {one.metadata.name: partial(self._relabel, one, changes) for one, changes in plan.relabel}
+        )
         by_code = (
             (ErrorCode.CREATE_POD, refused),
             (ErrorCode.DELETE_POD, kept),
             (ErrorCode.REMOVE_GATE, held),
             (ErrorCode.BUILD_POD, lost),
         )
-        errors = [(code, error) for code, found in by_code for error in found]
-        if errors:
-            self._troubled.add(uid)
-        else:
-            self._troubled.discard(uid)
-        return errors
+        return [(code, error) for code, found in by_code for error in found]
 
     def forget(self, uid: str) -> None:
         self._rounds.pop(uid, None)
-        self._troubled.discard(uid)
+        self._refusals.forget(uid)
+
+    def _stays(self, pod: Pod) -> bool:
+        now = self._cache.get(Pod, pod.key)
+        return now is not None and now.metadata.uid == pod.metadata.uid and not now.metadata.is_deleting
 
     async def _delete(self, removal: Removal) -> None:
         await delete(self._client, self._cache, removal.pod, grace_period_s=0 if removal.force else None)
