@@ -19,6 +19,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.errors import Forbidden, Unavailable
+from grove.operator.podclique.pods import VANISHED_NODE_GRACE_S
 
 pytestmark = pytest.mark.older_too
 
@@ -257,6 +258,20 @@ async def test_a_pod_that_may_not_be_deleted_keeps_its_place_and_no_other_pod_fr
     world.binder.allow(None)
     await world.available("web", timeout_s=120)
     assert protected not in {pod.metadata.name for pod in await world.pods("web-0-w")}
+
+
+@pytest.mark.simulated
+async def test_pods_of_a_vanished_node_are_given_up_in_time_while_another_pod_is_refused(world: World) -> None:
+    """It is tried again every minute by now; what stood on the node does not wait for that."""
+    await set_quota(world, pods="3")
+    await world.apply(pcs("big", clique("w", 4, min_available=1)))
+    await world.cluster.settle(400.0)
+    lost = (await world.pods())[0].spec.node_name
+
+    await world.nodes.remove_node(lost)
+    await world.cluster.settle(VANISHED_NODE_GRACE_S + 1.0)
+
+    assert lost not in {pod.spec.node_name for pod in await world.pods()}
 
 
 @pytest.mark.simulated

@@ -13,6 +13,7 @@ from tests.support.workloads import ready_pods, uids, wl1, wl2
 from grove.api import conditions as words
 from grove.api import labels as key
 from grove.api.conditions import EventReason
+from grove.api.core import Service
 from grove.api.meta import Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -237,6 +238,21 @@ async def test_gt1_the_delay_is_exact(world: World) -> None:
     await recovered(world)
     assert (await world.get(PodCliqueSet, "wl")).status.gang_restarts == 1, "one restart for one breach"
     await world.event("wl", EventReason.SET_REPLICA_DELETE_SUCCESSFUL)
+
+
+@pytest.mark.simulated
+async def test_the_delay_is_exact_also_while_something_else_is_refused(world: World) -> None:
+    """A Service whose name is taken is tried again every minute by now; the gang does not wait for that."""
+    meta = {"name": "wl-0", "namespace": world.namespace}
+    await world.client.create(Service, {"metadata": meta, "spec": {"clusterIP": "None", "selector": {"a": "b"}}})
+    await world.apply(wl1(delay=DELAY))
+    await asyncio.sleep(400)
+    before = await uids(world)
+
+    await lose(world, "wl-0-pc-a-0")
+    await asyncio.sleep(DELAY_S + SLACK_S)
+
+    assert not await kept(world, before)
 
 
 @pytest.mark.simulated

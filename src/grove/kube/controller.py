@@ -1,7 +1,8 @@
 """Turns keys into calls of a reconcile function: a fixed number of workers, one look at a key at a time.
 
-A reconcile reads, decides, writes and says when to look again. What it raises is logged here, once, counted, and tried
-again after a back-off; `Terminal` is not tried again. Which events put which keys into the queue is the caller's part.
+A reconcile reads, decides, writes and says when to look again. What it raises or returns as an error is logged here,
+once, counted, and tried again after a back-off; `Terminal` is not tried again. Which events put which keys into the
+queue is the caller's part.
 """
 
 from __future__ import annotations
@@ -22,9 +23,14 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """When to look again without being told to: an exact timer, never a guess. None waits for an event."""
+    """When to look again without being told to: an exact timer, never a guess. None waits for an event.
+
+    With `error`, for what could not be done of several things, it is also tried again after a back-off: whichever
+    comes first, for a look says anew when the next one is due.
+    """
 
     after_s: float | None = None
+    error: Exception | None = None
 
 
 DONE = Result()
@@ -75,10 +81,12 @@ class Controller(Generic[K]):
         self._metrics.active.inc()
         try:
             result = await self._reconcile(key)
-            self.queue.forget(key)
             if result.after_s is not None:
                 self.queue.add(key, after_s=max(result.after_s, 1e-9))
                 outcome = "requeue_after"
+            if result.error is not None:
+                raise result.error
+            self.queue.forget(key)
         except Terminal as err:
             outcome = "terminal"
             self.queue.forget(key)

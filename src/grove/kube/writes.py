@@ -121,10 +121,11 @@ def unless_namespace_ends(reconcile: Callable[[K], Awaitable[Result]]) -> Callab
 
     async def look(key: K) -> Result:
         try:
-            return await reconcile(key)
+            result = await reconcile(key)
         except Forbidden as error:
             if namespace_ends(error):
                 return DONE
             raise
+        return DONE if isinstance(result.error, Forbidden) and namespace_ends(result.error) else result
 
     return look

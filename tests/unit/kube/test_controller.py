@@ -36,6 +36,10 @@ def times_of(reconcile_outcomes: list[Result | Exception], until_s: float = 1000
     return called
 
 
+BACKED_OFF = [0, 0.005, 0.015, 0.035, 0.075, 0.155, 0.315, 0.635, 1.275, 2.555, 5.115, 10.235]
+"""Twelve failures in a row."""
+
+
 @pytest.mark.parametrize(
     ("outcomes", "want"),
     [
@@ -46,6 +50,10 @@ def times_of(reconcile_outcomes: list[Result | Exception], until_s: float = 1000
         pytest.param([OSError(), OSError(), OSError(), DONE], [0, 0.005, 0.015, 0.035], id="the back-off doubles"),
         pytest.param([OSError(), Result(after_s=10), OSError(), DONE], [0, 0.005, 10.005, 10.01],
                      id="success resets the back-off"),
+        pytest.param([Result(error=OSError()), DONE], [0, 0.005], id="an error that is returned is one too"),
+        pytest.param([Result(30, OSError()), DONE], [0, 0.005], id="an error is tried again before the timer"),
+        pytest.param([*[OSError()] * 12, Result(10, OSError()), DONE], [*BACKED_OFF, 20.475, 30.475],
+                     id="an error does not put the timer off"),
         pytest.param([Conflict("lost a race"), DONE], [0, 0.005], id="a conflict looks again"),
         pytest.param([TooManyRequests("busy", retry_after_s=7), DONE], [0, 7], id="a busy server names the time"),
         pytest.param([Terminal("no such thing")], [0], id="terminal is not tried again"),

@@ -163,10 +163,11 @@ class PodCliqueController:
                     EventReason.POD_DELETE_FAILED if code == ErrorCode.DELETE_POD else EventReason.POD_CREATE_FAILED
                 )
                 self._deps.events.warn(clique, failed, str(error))
+        wait_s = None
         if told:
             outcome = Outcome(errors=tuple((code, str(error)) for code, error in told))
-            await self._write_status(plan, plan.status(outcome))
-        raise errors[0][1]
+            wait_s = await self._write_status(plan, plan.status(outcome))
+        return Result(earliest(plan.next_look_s, wait_s), errors[0][1])
 
     async def _write_status(self, plan: CliquePlan, after: PodCliqueStatus) -> float | None:
         """Writes the status, or returns the seconds that it may still wait."""

@@ -178,9 +178,7 @@ class PodCliqueSetController:
         wait_s = await self._deps.statuses.write(pcs, after, news=plan.is_news(after), wait_s=limit_s)
         if wait_s is None:
             self._deps.tell(plan.events(after))
-        if error is not None:
-            raise error
-        return Result(after_s=earliest(wait_s, plan.next_look_s))
+        return Result(earliest(wait_s, plan.next_look_s), error)
 
     async def _write_children(self, pcs: PodCliqueSet, plan: ChildrenPlan) -> KubeError | None:
         """Brings all children to what is wanted, and notes how it went; returns the first error, for the back-off."""

@@ -70,13 +70,12 @@ class PodGangController:
             plan = plan_gang(self._observe(key_, pcs, backend), self._deps.clock.now())
             result = await self._apply(key_, plan, backend)
         except (KubeError, BackendError) as error:
-            lost = isinstance(error, Conflict | NotLeader) or (isinstance(error, KubeError) and namespace_ends(error))
-            if not lost:
-                message = f"PodGang {key_.name}: {error}"
-                self._report(pcs, key_, (ErrorCode.CREATE_OR_PATCH_POD_GANG, message))
-                self._deps.events.warn(pcs, EventReason.POD_GANG_CREATE_OR_UPDATE_FAILED, message)
+            self._failed(pcs, key_, error)
             raise
-        self._report(pcs, key_)
+        if result.error is not None:
+            self._failed(pcs, key_, result.error)
+        else:
+            self._report(pcs, key_)
         return result
 
     def _observe(self, key_: GangKey, pcs: PodCliqueSet, backend: Backend) -> ObservedGang:
@@ -106,9 +105,8 @@ class PodGangController:
             state = await self._objects.sync(gang, pcs, backend, plan.pods_of(gang))
         state, look_s = plan.doubted(gang, backend, state)
         wait_s = await self._write_status(plan, gang, backend, state)
-        if state is not None and state.retry:
-            raise Taken(state.message)
-        return Result(after_s=earliest(wait_s, look_s))
+        error = Taken(state.message) if state is not None and state.retry else None
+        return Result(earliest(wait_s, look_s), error)
 
     async def _write(self, plan: GangPlan) -> PodGang:
         """The gang as it is wanted. It may be there already although the cache does not show it."""
@@ -155,6 +153,13 @@ class PodGangController:
         except NotFound:
             pass
         self._cache.removed(gang)
+
+    def _failed(self, pcs: PodCliqueSet, key_: GangKey, error: Exception) -> None:
+        if isinstance(error, Conflict | NotLeader) or (isinstance(error, KubeError) and namespace_ends(error)):
+            return
+        message = f"PodGang {key_.name}: {error}"
+        self._report(pcs, key_, (ErrorCode.CREATE_OR_PATCH_POD_GANG, message))
+        self._deps.events.warn(pcs, EventReason.POD_GANG_CREATE_OR_UPDATE_FAILED, message)
 
     def _report(self, pcs: PodCliqueSet, key_: GangKey, *errors: tuple[str, str]) -> None:
         self._deps.set_errors.put(pcs.key, pcs.metadata.uid, f"PodGang {key_.name}", errors)

@@ -87,9 +87,7 @@ class ScalingGroupController:
         wait_s = await self._deps.statuses.write(group, after, news=plan.is_news(after))
         if wait_s is None:
             self._deps.tell(plan.events(after))
-        if (error := claims.error or members.error) is not None:
-            raise error
-        return Result(after_s=earliest(wait_s, plan.next_look_s))
+        return Result(earliest(wait_s, plan.next_look_s), claims.error or members.error)
 
     def _tell_members(self, plan: GroupPlan, members: Changes) -> None:
         group, batches = plan.observed.group, self._deps.event_batches
