@@ -57,6 +57,31 @@ async def test_pods_of_a_vanished_node_are_replaced_elsewhere(world: World) -> N
     assert await world.hostnames() == ["n-0-w-0", "n-0-w-1", "n-0-w-2", "n-0-w-3"]
 
 
+@pytest.mark.simulated
+async def test_a_pod_that_lingers_on_a_vanished_node_keeps_no_news_back(world: World) -> None:
+    await world.apply(pcs("f", clique("w", 3, min_available=2)))
+    await world.available("f")
+    victim, *others = await world.pods()
+    patch = {"metadata": {"finalizers": ["example.com/slow"]}}
+    await world.client.patch(Pod, victim.metadata.name, patch, world.namespace)
+    await world.nodes.remove_node(victim.spec.node_name)
+    await world.cluster.settle(60.0)
+
+    world.binder.allow(0)
+    for pod in others:
+        await world.delete(Pod, pod.metadata.name, grace_period_s=0)
+
+    async def told() -> bool:
+        ready = sum(pod.is_ready for pod in await world.pods())
+        return ready < 2 and (await world.get(PodClique, "f-0-w")).status.ready_replicas == ready
+
+    await world.eventually(told)
+    await world.quiet()
+    before = world.writes()
+    await world.cluster.settle(60.0)
+    assert not world.writes() - before, "that it is still there is no reason to write anything"
+
+
 async def test_scale_in_takes_pods_without_a_node_first(world: World) -> None:
     await world.apply(pcs("s", clique("w", 2, min_available=1)))
     await world.available("s")

@@ -69,7 +69,9 @@ class PodPlan:
 
     @property
     def is_settled(self) -> bool:
-        return not (self.delete or self.create or self.ungate or self.relabel)
+        """Whether nothing is to come of it. A pod that is being deleted already may have a finalizer and stay."""
+        leaving = any(not one.pod.metadata.is_deleting for one in self.delete)
+        return not (leaving or self.create or self.ungate or self.relabel)
 
 
 def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now: datetime, rng: Random) -> PodPlan:
