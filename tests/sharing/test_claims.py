@@ -330,6 +330,50 @@ async def test_a_kind_that_is_uninstalled_is_missed_and_holds_up_no_deletion(clu
 
 
 @pytest.mark.real_in("soak")
+@pytest.mark.parametrize("away", [False, True], ids=["the operator at work", "the operator away until it is settled"])
+async def test_domains_of_a_set_deleted_without_its_children_stay_and_the_next_one_takes_them_on(
+    cluster: object, away: bool
+) -> None:
+    await install_compute_domains(cluster)
+    async with operating(cluster, config=MNNVL) as world:
+        gpu = clique("w")
+        gpu["spec"]["podSpec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+        manifest = pcs("mn", gpu, metadata={"annotations": {"grove.io/mnnvl-group": "fast"}})
+        await world.apply(manifest)
+        await world.available("mn")
+        before = await world.client.get(COMPUTE_DOMAIN, "mn-0-fast", world.namespace)
+        if away:
+            await world.stop()
+
+        await world.delete(PodCliqueSet, "mn", propagation="Orphan")
+
+        async def only_waits_for_us() -> bool:
+            return "orphan" not in (await world.get(PodCliqueSet, "mn")).metadata.finalizers
+
+        async def gone() -> bool:
+            return not await world.list(PodCliqueSet)
+
+        if away:
+            await world.eventually(only_waits_for_us)
+            await world.start()
+        await world.eventually(gone)
+        await world.cluster.settle(3.0)
+        left = await world.client.get(COMPUTE_DOMAIN, "mn-0-fast", world.namespace)
+        assert left["metadata"]["uid"] == before["metadata"]["uid"]
+        assert "deletionTimestamp" not in left["metadata"]
+        assert not left["metadata"].get("finalizers"), "nobody is left to take it off"
+        assert "ComputeDomainDeleteFailed" not in await world.event_reasons("mn")
+
+        made = await world.apply(manifest)
+        await world.available("mn")
+        again = (await world.client.get(COMPUTE_DOMAIN, "mn-0-fast", world.namespace))["metadata"]
+        assert again["uid"] == before["metadata"]["uid"]
+        assert again["finalizers"] == before["metadata"]["finalizers"]
+        assert [one["uid"] for one in again["ownerReferences"]] == [made.metadata.uid]
+        assert (await world.get(PodCliqueSet, "mn")).status.last_errors == ()
+
+
+@pytest.mark.real_in("soak")
 async def test_domains_go_with_their_set_also_after_the_operators_switch_is_off(cluster: object) -> None:
     await install_compute_domains(cluster)
     async with operating(cluster, config=MNNVL) as world:

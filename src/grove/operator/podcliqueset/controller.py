@@ -19,7 +19,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
-from grove.kube.errors import Invalid, KubeError
+from grove.kube.errors import Conflict, Invalid, KubeError
 from grove.operator.podclique.status import is_available
 from grove.operator.podcliqueset.plan import (
     CHILDREN,
@@ -211,6 +211,8 @@ class PodCliqueSetController:
             return DONE
         try:
             await self._children.domains.release_all(pcs)
+        except Conflict:
+            raise  # the garbage collector was quicker
         except KubeError as error:
             self._deps.events.warn(pcs, EventReason.COMPUTE_DOMAIN_DELETE_FAILED, str(error))
             outcome = Outcome(errors=((ErrorCode.DELETE_COMPUTE_DOMAIN, str(error)),), deleting=True)
