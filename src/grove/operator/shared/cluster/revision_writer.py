@@ -90,7 +90,7 @@ class RevisionWriter:
         """What is kept of a set. The first question reads all sets' at once: after a restart everybody is asked for."""
         kind = f"{labels.COMPONENT}={labels.REVISION_COMPONENT}"
         if self._first is None:
-            self._first = {}
+            first: dict[str, list[ControllerRevision]] = {}
             page = ""
             while True:
                 got = await self._client.list(
@@ -98,9 +98,10 @@ class RevisionWriter:
                 )
                 for one in got.items:
                     for ref in one.metadata.owner_references:
-                        self._first.setdefault(ref.uid, []).append(one)
+                        first.setdefault(ref.uid, []).append(one)
                 if not (page := got.next_page):
                     break
+            self._first = first
         meta = pcs.metadata
         if (known := self._first.pop(meta.uid, None)) is not None:
             return known
