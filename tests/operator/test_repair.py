@@ -227,6 +227,25 @@ async def test_an_edit_that_comes_while_another_is_put_right_is_put_right_too(
     await world.eventually(put_right)
 
 
+@pytest.mark.simulated
+async def test_a_child_is_made_anew_although_the_first_try_ended_in_a_bug(world: World) -> None:
+    create, bugs = world.operator_client.create, [RuntimeError("a bug")]
+
+    async def stumble(kind: type[Object], obj: Json, **options: Any) -> Any:
+        if kind is Service and bugs:
+            raise bugs.pop()
+        return await create(kind, obj, **options)
+
+    world.operator_client.create = stumble
+    await world.delete(Service, "demo-0")
+
+    async def back() -> bool:
+        return await world.names(Service) == ["demo-0"]
+
+    await world.eventually(back)
+    assert not bugs
+
+
 async def test_labels_that_tell_the_place_of_a_pod_are_put_right(world: World) -> None:
     pod = (await world.pods("demo-0-g-1-m"))[0]
     labels = {"grove.io/podgang": "x", "grove.io/base-podgang": None, "grove.io/podclique-pod-index": "7", "mine": "y"}

@@ -183,7 +183,11 @@ class PodCliqueSetController:
     async def _write_children(self, pcs: PodCliqueSet, plan: ChildrenPlan) -> KubeError | None:
         """Brings all children to what is wanted, and notes how it went; returns the first error, for the back-off."""
         self._children_due.discard(pcs.key)  # before: an edit that comes meanwhile counts
-        changes = await self._children.sync(pcs, plan)
+        try:
+            changes = await self._children.sync(pcs, plan)
+        except Exception:  # a bug of ours, which the next look shall not take for work that was done
+            self._children_due.add(pcs.key)
+            raise
         errors = [error for done in changes for error in done.errors[:5]]
         if self._sets.backend_of(pcs) is None:
             errors.append((ErrorCode.CREATE_OR_PATCH_POD_GANG, UNKNOWN_SCHEDULER))
