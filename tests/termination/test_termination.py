@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, condition, operating
 from tests.support.workloads import ready_pods, uids, wl1, wl2
 
@@ -269,6 +270,33 @@ async def test_what_never_fitted_is_not_restarted(world: World) -> None:
 
     assert await kept(world, before) == before.keys()
     assert (await world.get(PodCliqueSet, "wl")).status.gang_restarts == 0
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("low", [pytest.param(0, id="from zero"), pytest.param(1, id="from below its minimum")])
+@pytest.mark.parametrize("kind", [PodClique, PodCliqueScalingGroup])
+async def test_what_is_scaled_out_without_room_does_not_restart_what_runs(
+    world: World, kind: type[Object], low: int
+) -> None:
+    """Its minimum, as it is now, has never fitted: what it had before was a smaller one."""
+    groups = [group("back", "worker", replicas=2, min_available=2)] if kind is PodCliqueScalingGroup else []
+    worker = clique("worker") if groups else clique("back", 2)
+    await world.apply(pcs("wl", clique("front"), worker, groups=groups, termination_delay=DELAY))
+    await world.available("wl")
+    await world.scale(kind, "wl-0-back", low)
+    await world.quiet()
+    before = await uids(world)
+
+    world.binder.allow(0)
+    await world.scale(kind, "wl-0-back", 2)
+    await no_room_yet(world)
+
+    assert await kept(world, before) == before.keys()
+    assert (await world.get(PodCliqueSet, "wl")).status.gang_restarts == 0
+    await recovered(world, pods=3)
+    before = await uids(world)
+    await lose(world, max(before))
+    await left_only(world, before, set())  # now that it was whole, its loss counts
 
 
 @pytest.mark.simulated

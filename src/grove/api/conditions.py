@@ -23,10 +23,14 @@ POD_CLIQUE_SCHEDULED = "PodCliqueScheduled"
 INSUFFICIENT_SCHEDULED_PODS = "InsufficientScheduledPods"
 SUFFICIENT_SCHEDULED_PODS = "SufficientScheduledPods"
 
+BELOW_MINIMUM = "BelowMinAvailable"
+"""True while a clique or group runs, as it was asked to, with less than its minAvailable; else absent."""
+REPLICAS_BELOW_MIN_AVAILABLE = "ReplicasBelowMinAvailable"
+
 GANG_TERMINATION_IN_PROGRESS = "GangTerminationInProgress"
 GANG_TERMINATION_ACTIVE = "GangTerminationActive"
 
-# What gang termination remembers: there once True, gone after a restart
+# What gang termination remembers: there once True, gone after a restart and when another minimum is asked for
 WAS_SCHEDULED = "WasScheduled"
 MINIMUM_WAS_SCHEDULED = "MinimumWasScheduled"
 WAS_HEALTHY = "WasHealthy"

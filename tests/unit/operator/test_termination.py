@@ -299,35 +299,71 @@ def remembered(conditions: tuple[Condition, ...], type_: str) -> datetime | None
     return found.last_transition_time if found is not None else None
 
 
+CLIQUE, GROUP = clique_of(demo(), "d-0-a"), group_of(demo(), "d-0-g")
+
+
 def test_a_clique_remembers_that_it_was_scheduled_until_it_is_restarted() -> None:
     scheduled = told(words.POD_CLIQUE_SCHEDULED, "True")
-    fresh = with_clique_memory(PodCliqueStatus(conditions=(scheduled,)), 0, NOW)
+    fresh = with_clique_memory(CLIQUE, PodCliqueStatus(conditions=(scheduled,)), 0, NOW)
     assert remembered(fresh.conditions, words.WAS_SCHEDULED) == NOW
 
     lost = PodCliqueStatus(conditions=(told(words.POD_CLIQUE_SCHEDULED, "False"), *fresh.conditions[1:]))
     later = NOW + timedelta(hours=1)
-    assert remembered(with_clique_memory(lost, 0, later).conditions, words.WAS_SCHEDULED) == NOW
-    assert remembered(with_clique_memory(lost, 1, later).conditions, words.WAS_SCHEDULED) is None
-    assert with_clique_memory(lost, 1, later).incarnation == 1
+    assert remembered(with_clique_memory(CLIQUE, lost, 0, later).conditions, words.WAS_SCHEDULED) == NOW
+    assert remembered(with_clique_memory(CLIQUE, lost, 1, later).conditions, words.WAS_SCHEDULED) is None
+    assert with_clique_memory(CLIQUE, lost, 1, later).incarnation == 1
 
 
 def test_a_clique_that_was_never_scheduled_has_no_memory() -> None:
     status = PodCliqueStatus(conditions=(told(words.POD_CLIQUE_SCHEDULED, "False"),))
-    assert remembered(with_clique_memory(status, 0, NOW).conditions, words.WAS_SCHEDULED) is None
+    assert remembered(with_clique_memory(CLIQUE, status, 0, NOW).conditions, words.WAS_SCHEDULED) is None
 
 
 def test_a_group_says_that_its_replica_is_restarted_until_it_is_whole_again() -> None:
     whole = told(words.MIN_AVAILABLE_BREACHED, "False")
-    first = with_group_memory(PodCliqueScalingGroupStatus(conditions=(whole,)), 0, NOW)
+    first = with_group_memory(GROUP, PodCliqueScalingGroupStatus(conditions=(whole,)), 0, NOW)
     assert remembered(first.conditions, words.WAS_HEALTHY) == NOW
 
-    hit = with_group_memory(first, 1, NOW)
+    hit = with_group_memory(GROUP, first, 1, NOW)
     assert find_condition(hit.conditions, words.WAS_HEALTHY) is None
     assert remembered(hit.conditions, words.GANG_TERMINATION_IN_PROGRESS) == NOW
 
-    back = with_group_memory(hit, 1, NOW + timedelta(seconds=9))
+    back = with_group_memory(GROUP, hit, 1, NOW + timedelta(seconds=9))
     assert find_condition(back.conditions, words.GANG_TERMINATION_IN_PROGRESS) is None
     assert remembered(back.conditions, words.WAS_HEALTHY) == NOW + timedelta(seconds=9)
+
+
+def below(message: str) -> list[Json]:
+    return [{**said(words.BELOW_MINIMUM, "True", -50), "message": message}] if message else []
+
+
+@pytest.mark.parametrize(
+    ("replicas", "before", "after", "is_whole", "want"),
+    [
+        pytest.param(4, "", "", False, -100, id="of the minimum it has it is remembered"),
+        pytest.param(0, "", "", True, None, id="nothing of one that is asked for nothing: that is always there"),
+        pytest.param(2, "2 of 3", "2 of 3", False, -100, id="also of the smaller one it runs with"),
+        pytest.param(3, "2 of 3", "", False, None, id="not when it is to have its whole minimum again"),
+        pytest.param(2, "1 of 3", "2 of 3", False, None, id="nor when it is to have more of it"),
+        pytest.param(3, "2 of 3", "", True, 0, id="it has that already: remembered from now on"),
+        pytest.param(2, "", "2 of 3", False, -100, id="what was whole with more was whole with less"),
+    ],
+)
+def test_what_is_remembered_is_about_the_minimum_that_is_asked_for(
+    replicas: int, before: str, after: str, is_whole: bool, want: float | None
+) -> None:
+    when = None if want is None else NOW + timedelta(seconds=want)
+    observed = demo()
+    memory = [said(words.WAS_SCHEDULED, "True", -100), said(words.WAS_HEALTHY, "True", -100)]
+    facts = [said(words.POD_CLIQUE_SCHEDULED, str(is_whole), -1)]
+    seen = clique_of(observed, "d-0-a", replicas, conditions=[*memory, *facts, *below(before)])
+    now_ = clique_of(observed, "d-0-a", replicas, conditions=[*memory, *facts, *below(after)]).status
+    assert remembered(with_clique_memory(seen, now_, 0, NOW).conditions, words.WAS_SCHEDULED) == when
+
+    facts = [said(words.MIN_AVAILABLE_BREACHED, str(not is_whole), -1)]
+    found = group_of(observed, "d-0-g", replicas, conditions=[*memory, *facts, *below(before)])
+    then = group_of(observed, "d-0-g", replicas, conditions=[*memory, *facts, *below(after)]).status
+    assert remembered(with_group_memory(found, then, 0, NOW).conditions, words.WAS_HEALTHY) == when
 
 
 @given(

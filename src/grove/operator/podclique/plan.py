@@ -12,13 +12,13 @@ from random import Random
 
 from msgspec import structs
 
-from grove.api.conditions import ErrorCode, EventReason
+from grove.api.conditions import BELOW_MINIMUM, ErrorCode, EventReason
 from grove.api.podclique import PodCliqueStatus
 from grove.api.words import many
 from grove.backends.base import BackendError
 from grove.operator.podclique.pods import PodPlan, plan_pods
 from grove.operator.podclique.rollout import CliqueStep, next_clique_step
-from grove.operator.podclique.status import BELOW_MINIMUM, ObservedClique, clique_status
+from grove.operator.podclique.status import ObservedClique, clique_status
 from grove.operator.shared.outcome import UNKNOWN_SCHEDULER, Notice, Outcome, appeared
 from grove.operator.shared.rollout import lost_all_scheduled
 from grove.operator.shared.status_batching import clique_news
@@ -69,7 +69,7 @@ class CliquePlan:
         after = clique_status(replace(seen, clique=turned), outcome, self.now)
         # Pods of an earlier incarnation that could not be deleted: the restart has not taken place yet.
         incarnation = clique.status.incarnation if self.step.restart else self.step.incarnation
-        return with_clique_memory(after, incarnation, self.now)
+        return with_clique_memory(clique, after, incarnation, self.now)
 
     def is_news(self, after: PodCliqueStatus) -> bool:
         """Whether somebody waits for this status; else it may wait for more to report."""

@@ -14,11 +14,13 @@ import msgspec
 
 from grove.api import labels, labelsets
 from grove.api.conditions import (
+    BELOW_MINIMUM,
     FALSE,
     INSUFFICIENT_READY_PODS,
     INSUFFICIENT_SCHEDULED_PODS,
     MIN_AVAILABLE_BREACHED,
     POD_CLIQUE_SCHEDULED,
+    REPLICAS_BELOW_MIN_AVAILABLE,
     SCHEDULED_REPLICAS_BELOW_MIN_AVAILABLE,
     SUFFICIENT_READY_PODS,
     SUFFICIENT_SCHEDULED_PODS,
@@ -39,10 +41,6 @@ from grove.backends.base import Backend
 from grove.operator.shared.layout import Unit, floor
 from grove.operator.shared.outcome import Outcome, with_outcome
 from grove.operator.shared.rollout import has_template, is_open
-
-BELOW_MINIMUM = "BelowMinAvailable"
-"""The condition of a clique or group that runs, as it was asked to, with less than its minAvailable."""
-REPLICAS_BELOW_MIN_AVAILABLE = "ReplicasBelowMinAvailable"
 
 
 @dataclass(frozen=True, slots=True)

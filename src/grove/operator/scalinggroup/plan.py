@@ -11,10 +11,9 @@ from datetime import datetime
 
 from msgspec import structs
 
-from grove.api.conditions import GANG_RESTARTS_EXHAUSTED, EventReason
+from grove.api.conditions import BELOW_MINIMUM, GANG_RESTARTS_EXHAUSTED, EventReason
 from grove.api.meta import Json
 from grove.api.scalinggroup import PodCliqueScalingGroupStatus
-from grove.operator.podclique.status import BELOW_MINIMUM
 from grove.operator.scalinggroup.rollout import frozen_members, next_group_replicas
 from grove.operator.scalinggroup.status import ObservedGroup, group_status
 from grove.operator.shared.children import wanted_members
@@ -88,7 +87,7 @@ def plan_group(observed: ObservedGroup, now: datetime) -> GroupPlan:
     pcs, group, members, replica = observed.pcs, observed.group, observed.members, observed.replica
     turned = next_group_replicas(observed, now) if observed.recorded else group
     after = group_status(replace(observed, group=turned), now)
-    after = with_group_memory(after, replica_incarnation(pcs, replica), now)
+    after = with_group_memory(group, after, replica_incarnation(pcs, replica), now)
     judged = structs.replace(group, status=after)
     terminated = group_replicas_to_restart(pcs, judged, members, now, observed.moment)
     after = with_group_restarts(pcs, judged, replica, terminated, now)

@@ -5,7 +5,8 @@
     a replica of a scaling group is terminated alone while its group keeps its minimum; else its whole set replica is
 
 A part counts only if it was whole before, which its own status remembers (`WasScheduled`, `WasHealthy`) until the next
-restart. Upstream guesses that from times, and so recycles for ever what never fitted.
+restart, or until it is scaled out from 0 or from below its minimum: the larger one was not whole. Upstream guesses that
+from times, and so recycles for ever what never fitted.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import msgspec
 
 from grove.api import labels
 from grove.api.conditions import (
+    BELOW_MINIMUM,
     FALSE,
     GANG_RESTARTS_EXHAUSTED,
     GANG_TERMINATION_ACTIVE,
@@ -206,22 +208,24 @@ def _with_restarts(status: S, pcs: PodCliqueSet, verdict: Terminations, known: S
     )
 
 
-def with_clique_memory(status: PodCliqueStatus, incarnation: int, now: datetime) -> PodCliqueStatus:
-    """A clique's status that remembers whether its minimum was ever on nodes since the last restart."""
+def with_clique_memory(clique: PodClique, status: PodCliqueStatus, incarnation: int, now: datetime) -> PodCliqueStatus:
+    """A clique's new status, which remembers whether its minimum was ever on nodes since the last restart."""
     conditions = status.conditions
-    if status.incarnation != incarnation:
+    if status.incarnation != incarnation or _has_other_minimum(clique, conditions):
         conditions = without_condition(conditions, WAS_SCHEDULED)
-    if is_true(conditions, POD_CLIQUE_SCHEDULED):
+    if clique.spec.replicas and is_true(conditions, POD_CLIQUE_SCHEDULED):
         message = "its minimum has had nodes since the last restart"
         conditions = with_condition(conditions, WAS_SCHEDULED, TRUE, MINIMUM_WAS_SCHEDULED, message, now)
     return msgspec.structs.replace(status, conditions=conditions, incarnation=incarnation)
 
 
 def with_group_memory(
-    status: PodCliqueScalingGroupStatus, incarnation: int, now: datetime
+    group: PodCliqueScalingGroup, status: PodCliqueScalingGroupStatus, incarnation: int, now: datetime
 ) -> PodCliqueScalingGroupStatus:
     """The same for a group, about the incarnation of its set replica; says so while the replica is being restarted."""
     conditions = status.conditions
+    if _has_other_minimum(group, conditions):
+        conditions = without_condition(conditions, WAS_HEALTHY)
     if status.incarnation != incarnation:
         conditions = without_condition(conditions, WAS_HEALTHY)
         message = "the whole replica of the set is being restarted"
@@ -231,9 +235,19 @@ def with_group_memory(
     breach = find_condition(conditions, MIN_AVAILABLE_BREACHED)
     if breach is not None and breach.status == FALSE and status.incarnation == incarnation:
         conditions = without_condition(conditions, GANG_TERMINATION_IN_PROGRESS)
-        message = "its minimum has been whole since the last restart"
-        conditions = with_condition(conditions, WAS_HEALTHY, TRUE, MINIMUM_WAS_HEALTHY, message, now)
+        if group.spec.replicas:
+            message = "its minimum has been whole since the last restart"
+            conditions = with_condition(conditions, WAS_HEALTHY, TRUE, MINIMUM_WAS_HEALTHY, message, now)
     return msgspec.structs.replace(status, conditions=conditions, incarnation=incarnation)
+
+
+def _has_other_minimum(part: PodClique | PodCliqueScalingGroup, conditions: Conditions) -> bool:
+    """Whether what is remembered of a part is about another minimum: none is asked for, or it ran below its own.
+
+    That it did, and with how many, is in the part's status as it was; `conditions` say what is asked for now.
+    """
+    below = find_condition(part.status.conditions, BELOW_MINIMUM)
+    return not part.spec.replicas or (below is not None and below not in conditions)
 
 
 def _due(pcs: PodCliqueSet, breaches: dict[int, list[Breach]], restarts: Restarts, now: datetime) -> Terminations:
