@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from tests.support.manifests import clique, group, pcs
 from tests.support.operating import World, condition, operating
-from tests.support.workloads import ready_pods, uids, wl1, wl2
+from tests.support.workloads import change, ready_pods, uids, updated, versions, wl1, wl2
 
 from grove.api import conditions as words
 from grove.api import labels as key
 from grove.api.conditions import EventReason
 from grove.api.core import Service
-from grove.api.meta import Object
+from grove.api.meta import Json, Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
@@ -345,3 +345,78 @@ async def test_restarts_stop_at_the_maximum_and_the_set_says_so(world: World) ->
     await recovered(world)
     status = (await world.get(PodCliqueSet, "wl")).status
     assert condition(status.conditions, words.GANG_RESTARTS_EXHAUSTED) is None
+
+
+# After restarts of a set, or of a group, that was deleted without its children and made again
+
+SHARDS = {f"wl-0-g-{index}-b-0" for index in (0, 1)}
+
+
+def shards() -> Json:
+    """Two replicas of a group of one pod each, of which one is enough, and nothing else."""
+    return pcs("wl", clique("b"), groups=[group("g", "b", replicas=2)], termination_delay=DELAY)
+
+
+async def made_again(world: World, owner: type[Object]) -> None:
+    """Has what the owner decides about restarted once, and makes the owner again, which then knows of no restart."""
+    await world.apply(shards())
+    await world.available("wl")
+    lost = SHARDS if owner is PodCliqueSet else SHARDS - {"wl-0-g-1-b-0"}
+    before = await uids(world)
+    await lose(world, *lost)
+    await no_room_yet(world)
+    await recovered(world, pods=2)
+    assert {one.status.incarnation for one in await world.list(PodClique)} == ({1} if owner is PodCliqueSet else {0, 1})
+    assert await kept(world, before) == SHARDS - lost
+    (was,) = await world.list(owner)
+    await world.delete(owner, was.metadata.name, propagation="Orphan")
+    if owner is PodCliqueSet:
+
+        async def gone() -> bool:
+            return not await world.list(PodCliqueSet)
+
+        await world.eventually(gone)
+        await world.apply(shards())
+
+    async def is_new() -> bool:
+        return [one.metadata.uid != was.metadata.uid for one in await world.list(owner)] == [True]
+
+    await world.eventually(is_new)
+    await world.available("wl")
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("owner", [PodCliqueSet, PodCliqueScalingGroup])
+async def test_an_owner_made_again_updates_what_was_restarted_before(world: World, owner: type[Object]) -> None:
+    await made_again(world, owner)
+    before = await uids(world)
+
+    await change(world, "wl", "b")
+    await updated(world, "wl")
+
+    assert await kept(world, before) == set()
+    assert set((await versions(world)).values()) == {"two"}
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("owner", [PodCliqueSet, PodCliqueScalingGroup])
+@pytest.mark.parametrize(
+    "lost", [pytest.param({"wl-0-g-0-b-0"}, id="a replica of the group"), pytest.param(SHARDS, id="the whole group")]
+)
+async def test_an_owner_made_again_restarts_what_was_restarted_before(
+    world: World, owner: type[Object], lost: set[str]
+) -> None:
+    await made_again(world, owner)
+
+    await lose(world, *lost)
+
+    async def pods_are_of_the_next_incarnation() -> bool:
+        pods = [pod for pod in await world.pods() if pod.spec.hostname in lost]
+        return {pod.metadata.annotations.get(key.INCARNATION) for pod in pods} == {"2"}
+
+    await world.eventually(pods_are_of_the_next_incarnation)
+    await recovered(world, pods=2)
+    counted = (
+        await world.get(PodCliqueSet, "wl") if lost == SHARDS else await world.get(PodCliqueScalingGroup, "wl-0-g")
+    )
+    assert counted.status.gang_restarts == 1

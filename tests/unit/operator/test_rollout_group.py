@@ -13,11 +13,13 @@ from msgspec import structs
 from tests.support.manifests import clique, group, pcs
 from tests.support.observed import NOW, clique_of, group_of, group_seen, set_of
 
+from grove.api import conditions as words
 from grove.api import labels as key
-from grove.api.meta import Json
+from grove.api.meta import Json, ObjectMeta, find_condition
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroupUpdateProgress
+from grove.operator.scalinggroup.plan import plan_group
 from grove.operator.scalinggroup.rollout import (
     GroupReplicaState,
     GroupUpdateFacts,
@@ -27,6 +29,7 @@ from grove.operator.scalinggroup.rollout import (
     next_rollout_step,
 )
 from grove.operator.shared.children import template_hashes
+from grove.operator.shared.rollout import known_restarts
 
 OLD, NEW, NEWER = "hash-a", "hash-b", "hash-c"
 
@@ -238,6 +241,43 @@ def test_taking_a_copy_raises_its_incarnation_above_that_of_its_replica() -> Non
 
     entries = [(one.replica_index, one.incarnation, one.generation_hash) for one in turned.status.replica_restarts]
     assert entries == [(0, 4, HASH), (1, 1, "")]
+
+
+@pytest.mark.parametrize(
+    ("of_set", "of_group", "of_members", "want"),
+    [
+        pytest.param(0, [], [0, 0], [], id="nothing was restarted"),
+        pytest.param(0, [(1, 2)], [0, 2], [(1, 2)], id="members have what their group says"),
+        pytest.param(3, [], [3, 3], [], id="or what their set says"),
+        pytest.param(4, [(0, 5)], [3, 1], [(0, 5)], id="or have yet to follow"),
+        pytest.param(0, [], [0, 2], [(1, 2)], id="the group was made again: its members know"),
+        pytest.param(0, [(1, 4)], [3, 4], [(0, 3), (1, 4)], id="the set was: again they do"),
+    ],
+)
+def test_a_group_is_never_behind_its_members(
+    of_set: int, of_group: list[tuple[int, int]], of_members: list[int], want: list[tuple[int, int]]
+) -> None:
+    observed = demo(replicaRestarts=[{"replicaIndex": 0, "incarnation": of_set}])
+    entries = [{"replicaIndex": index, "incarnation": number} for index, number in of_group]
+    found = [member(observed, at, name, incarnation=of_members[at]) for at in (0, 1) for name in ("b", "c")]
+    gone = structs.replace(member(observed, 0, "b", incarnation=9), metadata=deleting(found[0]))
+    whole = group_of(observed, "d-0-g", replicaRestarts=entries)
+
+    restarts = known_restarts(observed, 0, whole, [*found, gone])
+
+    assert [(one.replica_index, one.incarnation) for one in restarts] == want
+
+
+def deleting(clique: PodClique) -> ObjectMeta:
+    return structs.replace(clique.metadata, deletion_timestamp=NOW)
+
+
+def test_a_group_whose_set_was_made_again_is_not_said_to_be_restarted() -> None:
+    observed = demo()
+    found = [member(observed, at, name, incarnation=2) for at in (0, 1) for name in ("b", "c")]
+    plan = plan_group(group_seen(observed, group_of(observed, "d-0-g", incarnation=2), found), NOW)
+    assert plan.of_parts.incarnation == 2
+    assert find_condition(plan.of_parts.conditions, words.GANG_TERMINATION_IN_PROGRESS) is None
 
 
 @pytest.mark.parametrize(

@@ -264,6 +264,13 @@ def test_a_restarted_replica_is_ahead_of_everything_in_it() -> None:
     assert find_restart(status.replica_restarts, 0).last_gang_restart_time == NOW
 
 
+def test_a_restart_by_a_set_that_was_made_again_is_ahead_of_its_groups() -> None:
+    observed = demo()
+    one_group = group_of(observed, "d-0-g", incarnation=4)
+    status = with_set_restarts(observed, [], [one_group], Terminations(now=(Restart(0, 1, "d-0-g"),)), NOW)
+    assert find_restart(status.replica_restarts, 0).incarnation == 5
+
+
 def test_a_restarted_copy_leaves_the_others_alone() -> None:
     observed = demo(replicaRestarts=[{"replicaIndex": 0, "incarnation": 4}])
     one_group = group_of(observed, "d-0-g", replicaRestarts=[{"replicaIndex": 1, "incarnation": 2}], gangRestarts=1)

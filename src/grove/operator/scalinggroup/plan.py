@@ -18,7 +18,7 @@ from grove.operator.scalinggroup.rollout import frozen_members, next_group_repli
 from grove.operator.scalinggroup.status import ObservedGroup, group_status
 from grove.operator.shared.children import wanted_members
 from grove.operator.shared.outcome import Notice, Outcome, appeared, with_outcome
-from grove.operator.shared.rollout import find_restart, lost_all_scheduled, replica_incarnation
+from grove.operator.shared.rollout import find_restart, known_restarts, lost_all_scheduled, replica_incarnation
 from grove.operator.shared.status_batching import group_news
 from grove.operator.shared.termination import (
     Terminations,
@@ -85,9 +85,14 @@ class GroupPlan:
 def plan_group(observed: ObservedGroup, now: datetime) -> GroupPlan:
     """The plan for a group that stays."""
     pcs, group, members, replica = observed.pcs, observed.group, observed.members, observed.replica
-    turned = next_group_replicas(observed, now) if observed.recorded else group
+    known = structs.replace(group.status, replica_restarts=known_restarts(pcs, replica, group, members))
+    turned = structs.replace(group, status=known)
+    if observed.recorded:
+        turned = next_group_replicas(replace(observed, group=turned), now)
     after = group_status(replace(observed, group=turned), now)
-    after = with_group_memory(group, after, replica_incarnation(pcs, replica), now)
+    # Never less than it had: a set that was made anew beside its groups has no numbers.
+    incarnation = max(replica_incarnation(pcs, replica), group.status.incarnation)
+    after = with_group_memory(group, after, incarnation, now)
     judged = structs.replace(group, status=after)
     terminated = group_replicas_to_restart(pcs, judged, members, now, observed.moment)
     after = with_group_restarts(pcs, judged, replica, terminated, now)

@@ -119,6 +119,27 @@ def group_replica_incarnation(pcs: PodCliqueSet, replica: int, group: PodCliqueS
     return max(replica_incarnation(pcs, replica), find_restart(group.status.replica_restarts, index).incarnation)
 
 
+def known_restarts(
+    pcs: PodCliqueSet, replica: int, group: PodCliqueScalingGroup, members: Iterable[PodClique]
+) -> Restarts:
+    """The entries of a group, with what its members have beyond what it or its set says.
+
+    A set or a group that was deleted without its children and made again says nothing, and would restart them by a
+    number that they have already, which restarts nothing.
+    """
+    restarts, of_set = group.status.replica_restarts, replica_incarnation(pcs, replica)
+    known = {one.replica_index: one.incarnation for one in restarts}
+    for clique in members:
+        incarnation = clique.status.incarnation
+        if incarnation <= of_set or clique.metadata.is_deleting:
+            continue
+        index = group_replica_of(clique.metadata)
+        if index is not None and index < group.spec.replicas and incarnation > known.get(index, 0):
+            known[index] = incarnation
+            restarts = with_restart(restarts, index, incarnation=incarnation)
+    return restarts
+
+
 def wanted_incarnation(pcs: PodCliqueSet, clique: PodClique, group: PodCliqueScalingGroup | None) -> int:
     """Of a clique, by its owners; never less than it already had, should an owner have lost its status."""
     replica, index = replica_of(clique.metadata) or 0, group_replica_of(clique.metadata)

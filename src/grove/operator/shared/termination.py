@@ -183,9 +183,8 @@ def with_set_restarts(
     for one in verdict.now:
         known = [replica_incarnation(pcs, one.index)]
         for part in (part for part in parts if replica_of(part.metadata) == one.index):
-            if isinstance(part, PodClique):
-                known.append(part.status.incarnation)
-            else:
+            known.append(part.status.incarnation)
+            if isinstance(part, PodCliqueScalingGroup):
                 known += (entry.incarnation for entry in part.status.replica_restarts)
         incarnations.append(max(known))
     return _with_restarts(pcs.status, pcs, verdict, incarnations, now)
