@@ -57,6 +57,19 @@ async def change(world: World, name: str, *cliques: str, to: str = "two", **spec
     return changed
 
 
+async def take_back(world: World, name: str, *cliques: str) -> PodCliqueSet:
+    """Makes the templates of these cliques again what they were before any `change`."""
+    found: Json = await world.client.get(PodCliqueSet.RESOURCE, name, world.namespace)
+    templates = found["spec"]["template"]["cliques"]
+    for template in templates:
+        if template["name"] in cliques:
+            del template["spec"]["podSpec"]["containers"][0]["env"], template["labels"]
+    back: PodCliqueSet = await world.client.patch(
+        PodCliqueSet, name, {"spec": {"template": {"cliques": templates}}}, world.namespace
+    )
+    return back
+
+
 async def versions(world: World, clique_name: str = "") -> dict[str, str]:
     """Host name to the version that `change` put into the template; empty for the first."""
     page = await world.client.list(Pod.RESOURCE, world.namespace)

@@ -107,6 +107,9 @@ def selected(progress: PodCliqueUpdateProgress | None) -> str:
                      id="before the clique has the new template there is nothing to replace a pod by"),
         pytest.param([("oo", [], "-", {"is_member": True})], id="a member waits for its replica"),
         pytest.param([("..", [], "end")], id="pods are new already"),
+        pytest.param([("oo", [], "-", {"chosen": False}), ("..o", [2], "2", {"chosen": True, "target": OLD}),
+                      ("..n", [], "2"), ("...", [], "end")],
+                     id="taken back before its turn: a pod that scaling made from it goes"),
     ],
 )  # fmt: skip
 def test_whole_updates(rows: list[Any]) -> None:
@@ -141,13 +144,28 @@ def test_who_was_replaced_is_kept_by_name() -> None:
     assert (taken.current, taken.completed) == ("o2", ("o0", "o1"))
 
 
+def left_by_ondelete(target: tuple[str, str]) -> PodCliqueUpdateProgress:
+    return PodCliqueUpdateProgress(
+        update_started_at=NOW, update_ended_at=NOW, pod_clique_set_generation_hash=target[0],
+        pod_template_hash=target[1],
+    )  # fmt: skip
+
+
 def test_what_ondelete_left_on_a_member_does_not_hold_it_back() -> None:
     """An ended update for an older generation would keep the clique's hashes there for ever."""
-    left = PodCliqueUpdateProgress(
-        update_started_at=NOW, update_ended_at=NOW, pod_clique_set_generation_hash="gen-a", pod_template_hash="hash-a"
-    )
-    observed = CliqueUpdateFacts(NEW, OLD, left, pods(".."), wanted=2, is_member=True)
+    observed = CliqueUpdateFacts(NEW, OLD, left_by_ondelete(OLD), pods(".."), wanted=2, is_member=True)
     assert next_rollout_step(observed, NOW).progress is None
+
+
+@pytest.mark.parametrize("rolling", [True, False])
+def test_pods_are_not_counted_by_a_change_that_ondelete_told_and_that_was_taken_back(rolling: bool) -> None:
+    observed = CliqueUpdateFacts(OLD, OLD, left_by_ondelete(NEW), pods(".."), wanted=2, rolling=rolling)
+    later = NOW + timedelta(minutes=1)
+    step = next_rollout_step(observed, later)
+    assert step.progress is not None
+    assert (step.progress.pod_clique_set_generation_hash, step.progress.pod_template_hash) == OLD
+    assert (step.progress.update_ended_at, step.replace) == (later, frozenset())
+    assert next_rollout_step(replace(observed, progress=step.progress), later + timedelta(minutes=1)) == step
 
 
 @given(

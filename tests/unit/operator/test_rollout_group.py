@@ -111,6 +111,11 @@ def flying(progress: PodCliqueScalingGroupUpdateProgress | None) -> str:
         ),
         pytest.param([("oo", [], "end", {"rolling": False}), ("oo", [], "end")], id="under OnDelete over at once"),
         pytest.param([("oo", [], "-", {"chosen": False})], id="not its turn"),
+        pytest.param(
+            [("..b", [], "-", {"chosen": False, "target": OLD}), ("..b", [2], "", {"chosen": True}),
+             ("..n", [], "end")],
+            id="taken back before its turn: a replica that scaling made from it goes",
+        ),
     ],
 )  # fmt: skip
 def test_whole_updates(rows: list[Any]) -> None:
@@ -221,6 +226,11 @@ BEFORE, AFTER = demo(), demo("two")
             [{"replicaIndex": 0, "incarnation": 1, "generationHash": HASH}],
             GroupReplicaState(0, outdated=False, whole=True, new=True),
             id="taken and back",
+        ),
+        pytest.param(
+            [member(BEFORE, 0, "b", pods_from=AFTER), member(AFTER, 0, "c")], [],
+            GroupReplicaState(0, outdated=False, whole=True, new=False),
+            id="told of a change that was taken back, its pods were never replaced: it is to be told back",
         ),
         pytest.param(
             [member(AFTER, 0, "b")], [],

@@ -142,13 +142,17 @@ def demo(**fields: Any) -> Json:
     return pcs("d", clique("a"), clique("b"), clique("c", 2), groups=[group("g", "b", "c", replicas=2)], **fields)
 
 
-def parts(current: str = HASH, ready: int = 1, available: int = 2, replica: int = 0, **more: Any) -> tuple[list, list]:  # type: ignore[type-arg]
+def parts(  # type: ignore[type-arg]
+    current: str = HASH, ready: int = 1, available: int = 2, replica: int = 0, pods: int = 1, **more: Any
+) -> tuple[list, list]:
     observed = set_of(demo(replicas=2))
     own = template_hashes(observed)["a"]
-    one = clique_of(
-        observed, f"d-{replica}-a", currentPodTemplateHash=own, currentPodCliqueSetGenerationHash=current,
-        readyReplicas=ready, updatedReplicas=1, scheduledReplicas=1, replicas=1, **more,
-    )  # fmt: skip
+    facts: Json = {
+        "currentPodTemplateHash": own, "currentPodCliqueSetGenerationHash": current, "observedGeneration": 1,
+        "readyReplicas": ready, "updatedReplicas": 1, "scheduledReplicas": 1,
+    }  # fmt: skip
+    one = clique_of(observed, f"d-{replica}-a", **{**facts, **more})
+    one = structs.replace(one, status=structs.replace(one.status, replicas=pods))
     other = group_of(
         observed, f"d-{replica}-g", currentPodCliqueSetGenerationHash=current, availableReplicas=available,
         scheduledReplicas=2,
@@ -163,6 +167,8 @@ def parts(current: str = HASH, ready: int = 1, available: int = 2, replica: int 
         pytest.param({"current": "old"}, False, id="not new yet"),
         pytest.param({"ready": 0}, False, id="new, but a clique is not ready"),
         pytest.param({"available": 0}, False, id="new, but a group lacks its minimum"),
+        pytest.param({"pods": 2}, False, id="new, but for a pod that is left of a change that was taken back"),
+        pytest.param({"observedGeneration": 0}, False, id="a clique speaks of what it was told before"),
     ],
 )
 def test_a_replica_is_done(facts: dict[str, Any], done: bool) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 from tests.support.manifests import clique, group, pcs
 from tests.support.observed import NOW, all_cliques, clique_of, clique_seen, group_of, group_seen, pod, set_of, set_seen
 
+from grove.api import labels as key
 from grove.api.core import Pod
 from grove.api.meta import Json, find_condition
 from grove.api.podclique import PodClique, PodCliqueStatus, PodCliqueUpdateProgress
@@ -343,6 +346,35 @@ def test_a_group_that_is_all_right() -> None:
     assert status.selector.endswith(",grove.io/podcliquescalinggroup=d-0-g")
 
 
+def with_pods(clique: PodClique, present: int, template: str | None = None) -> PodClique:
+    """The clique with so many pods, and, if said, of another template."""
+    meta = clique.metadata
+    labels = meta.labels if template is None else {**meta.labels, key.POD_TEMPLATE_HASH: template}
+    status = structs.replace(clique.status, replicas=present)
+    return structs.replace(clique, metadata=structs.replace(meta, labels=labels), status=status)
+
+
+@pytest.mark.parametrize(
+    ("last", "want"),
+    [
+        pytest.param(lambda found: with_pods(found, 2), "gen", id="all is from the templates as they are"),
+        pytest.param(lambda found: with_pods(found, 3), "was", id="a clique has yet to count, its pods are right"),
+        pytest.param(lambda found: None, "was", id="a replica is on its way: as it was"),
+        pytest.param(lambda found: with_pods(whole(found.metadata.name, currentPodTemplateHash="old"), 3), "",
+                     id="a clique has a pod of another template"),
+        pytest.param(lambda found: with_pods(whole(found.metadata.name, currentPodTemplateHash="old"), 2, "old"), "",
+                     id="a clique is of another template"),
+    ],
+)  # fmt: skip
+def test_a_group_is_fully_what_nothing_of_it_departs_from(
+    last: Callable[[PodClique], PodClique | None], want: str
+) -> None:
+    members = [with_pods(whole(name), 1) for name in ALL[:-1]]
+    changed = last(whole(ALL[-1]))
+    status = group_status_of([*members, *([changed] if changed else [])], currentPodCliqueSetGenerationHash="was")
+    assert status.current_pod_clique_set_generation_hash == want
+
+
 @pytest.mark.parametrize(
     ("changed", "counts", "breached"),
     [
@@ -449,6 +481,9 @@ def set_status_of(
         pytest.param([router(0), router(1)], [grp(0, hash_="old"), grp(1)], 2, 1, id="a group not updated"),
         pytest.param(
             [router(0, currentPodTemplateHash="old"), router(1)], [grp(0), grp(1)], 2, 1, id="a clique not updated"
+        ),
+        pytest.param(
+            [with_pods(router(0), 3), router(1)], [grp(0), grp(1)], 2, 1, id="a pod of a clique not updated"
         ),
         pytest.param(
             [router(0, 0, replicas=0), router(1)], [grp(0, 0, replicas=0), grp(1)], 2, 2, id="zero is not missed"

@@ -173,6 +173,19 @@ def test_what_is_news_of_a_group_all_of_whose_replicas_are_available(change: dic
     assert group_news(spec, before, structs.replace(before, **change)) is news
 
 
+@pytest.mark.parametrize(
+    ("change", "news"),
+    [
+        pytest.param({}, False, id="it waits for its turn"),
+        pytest.param({"observed_generation": 8}, True, id="scaled meanwhile: it is of two templates now"),
+    ],
+)
+def test_what_is_news_of_a_group_when_an_update_begins(change: dict[str, object], news: bool) -> None:
+    before = PodCliqueScalingGroupStatus(observed_generation=7, current_pod_clique_set_generation_hash="was")
+    after = structs.replace(before, current_pod_clique_set_generation_hash="", **change)
+    assert group_news(PodCliqueScalingGroupSpec(replicas=3, min_available=2), before, after) is news
+
+
 def test_a_replica_that_an_update_takes_down_is_no_news() -> None:
     progress = PodCliqueSetUpdateProgress(update_started_at=NOW)
     old, new = (PodCliqueSetStatus(available_replicas=count, update_progress=progress) for count in (5, 4))

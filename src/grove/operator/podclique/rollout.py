@@ -89,20 +89,22 @@ class CliqueStep:
 def next_rollout_step(observed: CliqueUpdateFacts, now: datetime) -> CliqueStep:
     progress = observed.progress
     closed = _ended(progress, now) if is_open(progress) else progress
+    # One that is about another target says what the clique was to become then: its pods would be counted by that.
+    is_overtaken = progress is not None and _target(progress) != observed.target
     if not observed.rolling:
-        if observed.realised != observed.target and (progress is None or _target(progress) != observed.target):
+        if is_overtaken or (progress is None and observed.realised != observed.target):
             return CliqueStep(_begun(observed.target, now, ended=now))
         return CliqueStep(closed)
     if observed.is_member:
-        # One that OnDelete left says what the clique was to become then, and would hold it there.
-        return CliqueStep(progress if progress is not None and _target(progress) == observed.target else None)
+        return CliqueStep(None if is_overtaken else progress)
     old = [pod for pod in observed.pods if pod.old]
-    if not observed.chosen or (observed.realised == observed.target and not is_open(progress) and not old):
+    is_done = observed.realised == observed.target and not is_open(progress) and not is_overtaken and not old
+    if not observed.chosen or is_done:
         return CliqueStep(closed)
     if not observed.has_template:
         return CliqueStep(progress)  # new pods would be old ones: the clique itself is about to be told
     down = progress.ready_pods_selected_to_update if is_open(progress) else None
-    if progress is None or _target(progress) != observed.target:
+    if progress is None or is_overtaken:
         progress = _begun(observed.target, now)
         if down is not None:  # what an overtaken update has in flight still counts
             selection = PodsSelectedToUpdate(current=down.current, indexes=down.indexes)

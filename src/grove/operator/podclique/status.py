@@ -135,11 +135,17 @@ def is_available(clique: PodClique) -> bool:
 
 
 def has_hashes(clique: PodClique, template_hash: str, generation: str) -> bool:
-    """Whether a clique has fully become what its template says now."""
+    """Whether a clique has fully become what its template says now.
+
+    Its pods are counted too: what it became it says until it has become something else, and some of its pods may be
+    from a change that came since and was taken back.
+    """
+    status = clique.status
     return (
         has_template(clique, template_hash)
-        and clique.status.current_pod_template_hash == template_hash
-        and clique.status.current_pod_clique_set_generation_hash == generation
+        and status.current_pod_template_hash == template_hash
+        and status.current_pod_clique_set_generation_hash == generation
+        and status.updated_replicas >= status.replicas
     )
 
 

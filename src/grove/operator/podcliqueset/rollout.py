@@ -197,8 +197,12 @@ def _state(pcs: PodCliqueSet, replica: SetReplica) -> ReplicaState:
 
 
 def _is_done(pcs: PodCliqueSet, replica: SetReplica) -> bool:
+    """As its cliques say when they have seen what they are told now; before, they may speak of an earlier change."""
     incarnation = replica_incarnation(pcs, replica.index)
-    return replica.is_updated and all(clique.status.incarnation >= incarnation for clique in replica.cliques)
+    return replica.is_updated and all(
+        one.status.incarnation >= incarnation and one.status.observed_generation == one.metadata.generation
+        for one in replica.cliques
+    )
 
 
 def _deadline(pcs: PodCliqueSet) -> timedelta | None:

@@ -19,10 +19,9 @@ from datetime import datetime
 
 import msgspec
 
-from grove.api.podclique import PodClique
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupUpdateProgress, ReplicasSelectedToUpdate
 from grove.operator.podclique.status import has_hashes
-from grove.operator.scalinggroup.status import GroupReplica, ObservedGroup, group_replicas
+from grove.operator.scalinggroup.status import GroupReplica, ObservedGroup, group_replicas, is_outdated
 from grove.operator.shared.layout import group_floor, unit_of
 from grove.operator.shared.rollout import (
     find_restart,
@@ -84,7 +83,8 @@ def next_rollout_step(observed: GroupUpdateFacts, now: datetime) -> GroupStep:
         ):
             return GroupStep(_begun(observed.target, now, ended=now))
         return GroupStep(closed)
-    if not observed.chosen or (observed.realised == observed.target and not is_open(progress)):
+    is_outdated = any(replica.outdated for replica in observed.replicas)
+    if not observed.chosen or (observed.realised == observed.target and not is_open(progress) and not is_outdated):
         return GroupStep(closed)
     if progress is None or progress.pod_clique_set_generation_hash != observed.target:
         # Replicas an overtaken update has in flight are still down: they count, or two would be.
@@ -114,7 +114,7 @@ def group_update_facts(observed: ObservedGroup) -> GroupUpdateFacts:
         target=target,
         realised=group.status.current_pod_clique_set_generation_hash,
         progress=group.status.update_progress,
-        replicas=[_state(group, one, target) for one in group_replicas(observed)],
+        replicas=[_state(observed, one, target) for one in group_replicas(observed)],
         chosen=is_chosen(pcs, observed.replica),
         rolling=is_rolling(pcs),
         min_available=group_floor(group.spec.replicas, observed.config.min_available),
@@ -122,10 +122,11 @@ def group_update_facts(observed: ObservedGroup) -> GroupUpdateFacts:
     )
 
 
-def _state(group: PodCliqueScalingGroup, replica: GroupReplica, target: str) -> GroupReplicaState:
+def _state(observed: ObservedGroup, replica: GroupReplica, target: str) -> GroupReplicaState:
     return GroupReplicaState(
         replica.index,
-        outdated=not _was_taken(group, replica.index, target) and any(_is_outdated(*pair) for pair in replica.cliques),
+        outdated=not _was_taken(observed.group, replica.index, target)
+        and any(is_outdated(observed, *pair) for pair in replica.cliques),
         whole=replica.is_settled and replica.is_available,
         new=replica.is_settled and all(has_hashes(*pair, target) for pair in replica.cliques),
     )
@@ -164,12 +165,8 @@ def frozen_members(observed: ObservedGroup) -> frozenset[str]:
         and unit.group is not None
         and not (observed.recorded and _was_taken(group, unit.group.replica, target))
         and not has_template(clique, observed.hashes[unit.template.name])
+        and is_outdated(observed, clique, observed.hashes[unit.template.name])
     )
-
-
-def _is_outdated(clique: PodClique, template_hash: str) -> bool:
-    """From an old template, or with pods that are (left behind by OnDelete)."""
-    return not has_template(clique, template_hash) or clique.status.updated_replicas < clique.status.replicas
 
 
 def _begun(target: str, now: datetime, ended: datetime | None = None) -> PodCliqueScalingGroupUpdateProgress:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import msgspec
 
+from grove.api import labels
 from grove.api.conditions import (
     FALSE,
     GANG_TERMINATION_IN_PROGRESS,
@@ -32,7 +33,7 @@ from grove.api.scalinggroup import (
 from grove.api.words import many
 from grove.operator.podclique.status import has_hashes, is_available, is_updated, with_below_minimum
 from grove.operator.shared.layout import PodsOf, group_floor, group_scale_selector, living, member_units, no_pods
-from grove.operator.shared.rollout import group_replica_incarnation, is_open
+from grove.operator.shared.rollout import group_replica_incarnation, has_template, is_open
 from grove.operator.shared.termination import Moment, as_written
 
 
@@ -88,7 +89,8 @@ def group_status(observed: ObservedGroup, now: datetime) -> PodCliqueScalingGrou
     """What the status says of the group's members; equal to the group's own when there is nothing to write."""
     pcs, group, before = observed.pcs, observed.group, observed.group.status
     generation = pcs.status.current_generation_hash
-    replicas = [one for one in group_replicas(observed) if one.is_settled]
+    every = group_replicas(observed)
+    replicas = [one for one in every if one.is_settled]
     scheduled = [one for one in replicas if all(_is_scheduled(clique) for clique, _ in one.cliques)]
     available = [one for one in scheduled if one.is_available]
     updated = [one for one in available if all(is_updated(*pair, generation) for pair in one.cliques)]
@@ -108,7 +110,25 @@ def group_status(observed: ObservedGroup, now: datetime) -> PodCliqueScalingGrou
     )
     if converged and not is_open(after.update_progress):
         return msgspec.structs.replace(after, current_pod_clique_set_generation_hash=generation)
+    if any(is_outdated(observed, *pair) for one in every for pair in one.cliques):
+        # Nor is it fully what it was: a change may be taken back and leave behind what was made from it.
+        return msgspec.structs.replace(after, current_pod_clique_set_generation_hash="")
     return after
+
+
+def is_outdated(observed: ObservedGroup, clique: PodClique, template_hash: str) -> bool:
+    """Whether a member, or a pod of it, is from other templates than the set has now.
+
+    One that was told of a change, by OnDelete, that was taken back before any of its pods was replaced is not: it is
+    only to be told back.
+    """
+    status = clique.status
+    if has_template(clique, template_hash) and status.updated_replicas >= status.replicas:
+        return False
+    if status.current_pod_template_hash != template_hash:
+        return True
+    pods = (pod for pod in observed.pods_of(clique.metadata.name) if not pod.metadata.is_deleting)
+    return any(pod.metadata.labels.get(labels.POD_TEMPLATE_HASH) != template_hash for pod in pods)
 
 
 def _conditions(observed: ObservedGroup, replicas: Sequence[GroupReplica], now: datetime) -> Conditions:

@@ -114,8 +114,17 @@ def group_news(
         or _group_step(before) != _group_step(after)
         or (before.available_replicas >= need) != (after.available_replicas >= need)
         or (after.available_replicas == wanted and _whole_of(before) != _whole_of(after))
+        or _is_mixed(before, after)
         or _turned(before.conditions, after.conditions)
     )
+
+
+def _is_mixed(before: PodCliqueScalingGroupStatus, after: PodCliqueScalingGroupStatus) -> bool:
+    """Whether a group was scaled that waits for its turn in an update: if the change is taken back, its set has to know
+    that some of it is from the change.
+    """
+    was, is_now = before.current_pod_clique_set_generation_hash, after.current_pod_clique_set_generation_hash
+    return bool(was) and not is_now and before.observed_generation != after.observed_generation
 
 
 def set_news(replicas: int, before: PodCliqueSetStatus, after: PodCliqueSetStatus) -> bool:
