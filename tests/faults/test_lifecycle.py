@@ -114,6 +114,8 @@ class Conscience:
             return
         found, pcs_ = owner.view(PodClique), whole.view(PodCliqueSet)
         replica = int(pod.metadata.labels[key.REPLICA_INDEX])
+        if replica >= pcs_.spec.replicas:
+            return  # scaled away, with everything in it
         restart = next((r.incarnation for r in pcs_.status.replica_restarts if r.replica_index == replica), 0)
         mates = [p for p in pods.values() if _is_of(p, found) and not p.metadata.is_deleting]
         ready = sum(p.is_ready for p in mates)
