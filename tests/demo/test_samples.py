@@ -59,7 +59,7 @@ async def raw(world: World, pod: Pod) -> Any:
     return await world.client.get(Pod.RESOURCE, pod.metadata.name, pod.metadata.namespace)
 
 
-def test_shared_devices_are_claimed_once_a_replica_and_once_a_copy_of_the_group() -> None:
+def test_shared_devices_are_claimed_once_a_replica_and_once_a_replica_of_the_group() -> None:
     async def look(world: World) -> tuple[dict[str, int], dict[str, list[str]]]:
         devices = {
             claim.metadata.name: len((claim.status.allocation or {})["devices"]["results"])

@@ -77,7 +77,7 @@ async def test_a_gang_that_lost_a_node_is_restarted_and_waits_whole_for_room(wor
     assert (await world.get(PodCliqueSet, "wl")).status.gang_restarts == 1
 
 
-async def test_gt4_copies_first_then_the_whole_replica(world: World) -> None:
+async def test_gt4_group_replicas_first_then_the_whole_replica(world: World) -> None:
     await world.apply(wl2(delay=DELAY))
     await world.available("wl")
     before = await uids(world)

@@ -84,7 +84,7 @@ async def test_a_set_goes_to_zero_and_back(world: World) -> None:
 
 
 @pytest.mark.real_in("test")
-async def test_a_group_scales_by_whole_copies_each_a_gang_of_its_own(world: World) -> None:
+async def test_a_group_scales_by_whole_replicas_each_a_gang_of_its_own(world: World) -> None:
     await world.apply(worked_example(replicas=1))
     await world.available("demo")
 

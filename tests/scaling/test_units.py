@@ -132,7 +132,7 @@ def test_the_clique_that_stands_for_a_replica_of_a_set(manifest: dict, annotatio
         pytest.param({key.METRICS_CLIQUE: "router"}, "lead", id="a clique outside the group is not heard"),
     ],
 )
-def test_the_clique_that_stands_for_a_copy_of_a_group(annotations: dict[str, str], want: str) -> None:
+def test_the_clique_that_stands_for_a_replica_of_a_group(annotations: dict[str, str], want: str) -> None:
     config = group("g", "work", "lead", annotations=annotations)
     manifest = pcs("d", clique("lead"), clique("work", 2), clique("router"), groups=[config])
     template = set_of(manifest).spec.template

@@ -154,7 +154,7 @@ async def test_gt3_a_clique_that_can_spare_a_pod_waits_for_it_and_one_that_lost_
 
 
 @pytest.mark.real_in("soak")
-async def test_gt4_copies_restart_alone_until_the_group_is_below_its_minimum(world: World) -> None:
+async def test_gt4_group_replicas_restart_alone_until_the_group_is_below_its_minimum(world: World) -> None:
     await world.apply(wl2(delay=DELAY))
     await world.available("wl")
     before = await uids(world)
@@ -179,7 +179,7 @@ async def test_gt4_copies_restart_alone_until_the_group_is_below_its_minimum(wor
 
 
 @pytest.mark.simulated
-async def test_gt5_a_copy_that_needs_all_its_pods_restarts_when_it_lost_them(world: World) -> None:
+async def test_gt5_a_group_replica_that_needs_all_its_pods_restarts_when_it_lost_them(world: World) -> None:
     await world.apply(wl2(delay=DELAY, pc_c_min=3))
     await world.available("wl")
     before = await uids(world)
@@ -192,7 +192,7 @@ async def test_gt5_a_copy_that_needs_all_its_pods_restarts_when_it_lost_them(wor
 
 
 @pytest.mark.simulated
-async def test_gt6_a_scaled_copy_within_its_tolerance_is_left_alone(world: World) -> None:
+async def test_gt6_a_scaled_group_replica_within_its_tolerance_is_left_alone(world: World) -> None:
     await world.apply(wl2(delay=DELAY))
     await world.available("wl")
     before = await uids(world)

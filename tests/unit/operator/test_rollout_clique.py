@@ -256,7 +256,7 @@ def test_nothing_moves_before_the_set_has_recorded_the_change() -> None:
         pytest.param("own", (1, ["uid-d-0-g-1-b-0"]), id="then at once"),
     ],
 )
-def test_a_copy_that_an_update_took(template: str, want: tuple[int, list[str]]) -> None:
+def test_a_group_replica_that_an_update_took(template: str, want: tuple[int, list[str]]) -> None:
     observed = demo(**CHOSEN)
     own = template_hashes(observed)["b"]
     whole = group_of(

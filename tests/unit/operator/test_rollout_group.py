@@ -238,11 +238,11 @@ BEFORE, AFTER = demo(), demo("two")
         ),
     ],
 )  # fmt: skip
-def test_a_copy_is_seen(found: list[PodClique], restarts: list[Json], want: GroupReplicaState) -> None:
+def test_a_group_replica_is_seen(found: list[PodClique], restarts: list[Json], want: GroupReplicaState) -> None:
     assert observe(found, restarts)[0] == want
 
 
-def test_taking_a_copy_raises_its_incarnation_above_that_of_its_replica() -> None:
+def test_taking_a_group_replica_raises_its_incarnation_above_that_of_its_set_replica() -> None:
     now_ = demo("two", **CHOSEN, replicaRestarts=[{"replicaIndex": 0, "incarnation": 3}])
     whole = group_of(now_, "d-0-g", replicaRestarts=[{"replicaIndex": 1, "incarnation": 1, "gangRestarts": 1}])
     found = [member(BEFORE, replica, name, incarnation=3) for replica in (0, 1) for name in ("b", "c")]

@@ -384,7 +384,7 @@ def test_a_group_is_fully_what_nothing_of_it_departs_from(
         pytest.param({"breached": "True"}, (3, 3, 3), "False", id="one replica in breach leaves two"),
     ],
 )
-def test_one_copy_lags(changed: Json, counts: tuple[int, int, int], breached: str) -> None:
+def test_one_group_replica_lags(changed: Json, counts: tuple[int, int, int], breached: str) -> None:
     members = [whole(name, **(changed if name == "d-0-g-2-w" else {})) for name in ALL]
     status = group_status_of(members)
     assert (status.scheduled_replicas, status.available_replicas, status.updated_replicas) == counts

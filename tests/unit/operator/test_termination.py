@@ -108,7 +108,7 @@ def test_group_replicas(conditions: dict[str, list[Json]], now_: list[int], wait
         pytest.param([], id="the group has said nothing yet"),
     ],
 )
-def test_no_copy_goes_alone_while(conditions: list[Json]) -> None:
+def test_no_group_replica_goes_alone_while(conditions: list[Json]) -> None:
     observed = demo()
     found = members(observed, _1_b=breached(-500))
     assert (
@@ -117,7 +117,7 @@ def test_no_copy_goes_alone_while(conditions: list[Json]) -> None:
     )
 
 
-def test_a_copy_that_is_still_being_restarted_is_not_restarted_again() -> None:
+def test_a_group_replica_that_is_still_being_restarted_is_not_restarted_again() -> None:
     observed = demo()
     restarts = [{"replicaIndex": 1, "incarnation": 1}]
     whole = group_of(observed, "d-0-g", conditions=FINE_GROUP, replicaRestarts=restarts)
@@ -271,7 +271,7 @@ def test_a_restart_by_a_set_that_was_made_again_is_ahead_of_its_groups() -> None
     assert find_restart(status.replica_restarts, 0).incarnation == 5
 
 
-def test_a_restarted_copy_leaves_the_others_alone() -> None:
+def test_a_restarted_group_replica_leaves_the_others_alone() -> None:
     observed = demo(replicaRestarts=[{"replicaIndex": 0, "incarnation": 4}])
     one_group = group_of(observed, "d-0-g", replicaRestarts=[{"replicaIndex": 1, "incarnation": 2}], gangRestarts=1)
 
