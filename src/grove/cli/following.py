@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from grove.cli.access import RUNNING, Answer, Options, resolve
+from grove.cli.access import FAULT, Answer, Options, asked_once, resolve
 
 if TYPE_CHECKING:
     from grove.api.core import HorizontalPodAutoscaler
@@ -187,6 +187,18 @@ def watch(options: Options, picture: Picture, *, events: bool = False, in_place:
     return follow(options, lambda source: drawing(source, picture, options.output, in_place=in_place), events=events)
 
 
+def watch_set(options: Options, name: str, picture: Callable[[str], Picture]) -> int:
+    """Draws the picture of a set by the name it really has; a name that none has is a fault, as without watching.
+
+    In all namespaces at once a name stands for every set that has it, so there it is taken as it is.
+    """
+    if name and not options.all_namespaces:
+        from grove.cli.subjects import set_named
+
+        name = asked_once(options, lambda client, namespace: set_named(client, namespace, name)).metadata.name
+    return watch(options, picture(name))
+
+
 def follow(options: Options, work: Callable[[Source], Coroutine[Any, Any, int]], *, events: bool = False) -> int:
     """Does the work over the cluster of these options, for as long as it takes; its exit code."""
     import gc
@@ -209,13 +221,16 @@ def follow(options: Options, work: Callable[[Source], Coroutine[Any, Any, int]],
 
 
 async def drawing(source: Source, picture: Picture, output: str = "", *, in_place: bool = True) -> int:
-    """On a terminal one picture in place; into a pipe one after the other, each that differs from the one before."""
+    """On a terminal one picture in place; into a pipe one after the other, each that differs from the one before.
+
+    The exit code is that of the last picture; if there was nothing to draw at all, the question had no answer.
+    """
     from rich.live import Live
 
     from grove.cli.access import formatted
     from grove.cli.terminal import printed, terminal
 
-    console, code, before = terminal(), RUNNING, ""
+    console, code, before = terminal(), FAULT, ""
     in_rows, in_place = not in_place and not output, in_place and console.is_terminal and not output
     with Live(console=console, auto_refresh=False, screen=True) if in_place else nullcontext() as live:
         while True:

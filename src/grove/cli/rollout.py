@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from grove.api.core import ControllerRevision
     from grove.api.meta import Json
     from grove.api.podcliqueset import PodCliqueSet
-    from grove.cli.following import Source
+    from grove.cli.following import Picture, Source
     from grove.kube.client import Client
     from grove.show.processes import Processes
     from grove.show.seen import Seen
@@ -100,21 +100,24 @@ def _status_of(seen: Seen, processes: Processes, now: datetime) -> Answer:
 
 
 def _watch(options: Options, name: str) -> int:
-    from grove.cli.following import watch
+    from grove.cli.following import watch_set
 
     ended: list[Answer] = []
 
-    async def draw(source: Source) -> Answer | None:
-        seen = source.seen(name)
-        if not seen.sets or ended:
-            return None
-        found = _status_of(seen, await source.processes(), source.now())
-        if found.code == RUNNING:
-            ended.append(found)
-            return None
-        return found
+    def picture(found_name: str) -> Picture:
+        async def draw(source: Source) -> Answer | None:
+            seen = source.seen(found_name)
+            if not seen.sets or ended:
+                return None
+            found = _status_of(seen, await source.processes(), source.now())
+            if found.code == RUNNING:
+                ended.append(found)
+                return None
+            return found
 
-    code = watch(options, draw)
+        return draw
+
+    code = watch_set(options, name, picture)
     if not ended:
         return code
     from grove.cli.access import show

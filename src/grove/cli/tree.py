@@ -40,9 +40,9 @@ def tree(options: Options, pcs: str, watch: bool, no_pods: bool) -> int:
     """A set as a tree: groups, cliques and pods with their counts, gangs, places and what is wrong."""
     name = object_name(pcs)
     if watch:
-        from grove.cli.following import watch as follow
+        from grove.cli.following import watch_set
 
-        return follow(options, tree_picture(name, pods=not no_pods))
+        return watch_set(options, name, lambda found: tree_picture(found, pods=not no_pods))
     return answer(options, lambda client, namespace: tree_answer(client, namespace, name, pods=not no_pods))
 
 
@@ -117,9 +117,9 @@ def status(options: Options, pcs: str | None, order: str, selector: str, watch: 
     name, wide = object_name(pcs) if pcs else "", options.output == "wide"
     options = replace(options, output="" if wide else options.output)
     if watch:
-        from grove.cli.following import watch as follow
+        from grove.cli.following import watch_set
 
-        return follow(options, status_picture(name, order, selector, wide=wide))
+        return watch_set(options, name, lambda found: status_picture(found, order, selector, wide=wide))
     return answer(
         options,
         lambda client, namespace: status_answer(

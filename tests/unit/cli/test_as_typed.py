@@ -17,6 +17,7 @@ from tests.bench.cli_bench import serving
 from tests.console.test_process import printed_link, started
 
 from grove.api.core import Lease
+from grove.api.dynamo import PodGangSet
 from grove.api.meta import Json
 from grove.api.topology import ClusterTopologyBinding
 from grove.cli.kubectl import kubectl_grove
@@ -32,6 +33,8 @@ from grove.sim.loop import run as simulated
 SAMPLES = Path(__file__).parents[3] / "samples"
 [SMALL] = load_manifests(SAMPLES / "small.yaml")
 LEASES, CONFIG_MAPS = Lease.RESOURCE.path(), "/api/v1/configmaps"
+TALK = {"metadata": {"name": "talk", "namespace": "default"}, "status": {"podCliqueSetName": "small"}}
+"""An object of another API that `small` could be kept for."""
 Ask = Callable[..., tuple[int, str, str]]
 
 
@@ -62,7 +65,7 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             await asyncio.sleep(20)
             kinds = world.cluster.server.store.collections.values()
             stored = {one.resource.path(): [version.json for version in one.objects.values()] for one in kinds}
-            return {LEASES: leases(), CONFIG_MAPS: [], **stored}
+            return {LEASES: leases(), CONFIG_MAPS: [], **stored, PodGangSet.RESOURCE.path(): [TALK]}
 
     stored = tmp_path_factory.mktemp("stored") / "cluster.json"
     stored.write_text(json.dumps(simulated(play())))
@@ -100,6 +103,9 @@ def ask(kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
             "rollout status small", 0, "small: up to date: 2 of 2 pods up to date", id="an update that is over"
         ),
         pytest.param("rollout status small --watch", 0, "small: up to date", id="which is told once if watched"),
+        pytest.param(
+            "rollout status talk --watch", 0, "small: up to date", id="watched by the name its PodGangSet has"
+        ),
         pytest.param("rollout history small", 0, "yes example/server:1 (server)", id="the templates that are kept"),
         pytest.param("rollout resume small", 0, "updates of small are not paused", id="nothing to resume"),
         pytest.param("scaleref small/server", 0, "kind: PodClique name: small-0-server", id="what an autoscaler names"),
@@ -131,6 +137,13 @@ def test_an_answer(ask: Ask, words: str, code: int, want: str) -> None:
             "status xyz",
             "there is no PodCliqueSet xyz in namespace default; of PodCliqueSets there are small, wide",
             id="a name like no other",
+        ),
+        pytest.param(
+            "status smal --watch", "there is no PodCliqueSet smal in namespace default", id="a status to watch"
+        ),
+        pytest.param("tree smal --watch", "there is no PodCliqueSet smal in namespace default", id="a tree to watch"),
+        pytest.param(
+            "rollout status smal --watch", "there is no PodCliqueSet smal in namespace default", id="an update to watch"
         ),
         pytest.param("status -n defult", "there is no namespace defult; did you mean default?", id="a namespace"),
         pytest.param("tree small -n nosuch", "there is no namespace nosuch", id="a set of no namespace"),
