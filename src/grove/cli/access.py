@@ -80,7 +80,7 @@ def _flags(*, everywhere: bool, formats: Sequence[str]) -> list[Callable[[F], F]
         click.option(
             "--kubeconfig",
             type=click.Path(dir_okay=False, path_type=Path),
-            help="The kubeconfig file; $KUBECONFIG if absent.",
+            help="The kubeconfig file; $KUBECONFIG or ~/.kube/config if absent.",
         ),
         click.option("--context", default="", help="The kubeconfig context to use."),
         click.option("-n", "--namespace", default="", help="The namespace; the context's own if absent."),

@@ -1,4 +1,4 @@
-"""Finds the API server: the file a person names, `KUBECONFIG`, the pod we run in, else `~/.kube/config`.
+"""Finds the API server: the file a person names, `KUBECONFIG`, `~/.kube/config`, else the pod we run in.
 
 Reads what kubectl reads and merges several files as it does: the first one to name a thing wins, relative paths
 belong to the file they stand in. Whatever is wrong becomes a ConfigError of one line that says where.
@@ -112,18 +112,25 @@ def load_config(
     kubeconfig: str | os.PathLike[str] | None = None, context: str = "", *, env: Mapping[str, str] = os.environ,
     home: Path | None = None, service_account: Path = SERVICE_ACCOUNT,
 ) -> ClusterConfig:  # fmt: skip
-    """The cluster to talk to. `kubeconfig` and `context` are what a person gave on the command line, if anything."""
+    """The cluster to talk to. `kubeconfig` and `context` are what a person gave on the command line, if anything.
+
+    The pod we run in comes last, as for kubectl, and never for a context that was named: a command that writes would
+    act on another cluster than the one that was meant.
+    """
     if kubeconfig:
         return from_files([Path(kubeconfig)], context)
     named = [Path(part) for part in env.get("KUBECONFIG", "").split(os.pathsep) if part]
     if named:
         return from_files(named, context, missing_ok=len(named) > 1)
-    if env.get("KUBERNETES_SERVICE_HOST"):
-        return in_cluster(env, service_account)
-    default = (home or Path.home()) / ".kube" / "config"
-    if not default.exists():
+    # Neither may raise: a process in a pod may have no home, or one that is closed to it.
+    default = (home or Path(os.path.expanduser("~"))) / ".kube" / "config"
+    if os.path.exists(default):
+        return from_files([default], context)
+    if not env.get("KUBERNETES_SERVICE_HOST"):
         raise ConfigError(f"no cluster: give --kubeconfig, set KUBECONFIG, run in a pod, or have {default}")
-    return from_files([default], context)
+    if context:
+        raise ConfigError(f"no context {context!r}: there is no {default}, and a pod has no contexts")
+    return in_cluster(env, service_account)
 
 
 def in_cluster(env: Mapping[str, str] = os.environ, service_account: Path = SERVICE_ACCOUNT) -> ClusterConfig:

@@ -1,10 +1,13 @@
 """Finding the cluster: files, merging, order, and one clear line for whatever is wrong."""
 
 import base64
+import errno
 import json
+import os
 import textwrap
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -143,7 +146,7 @@ def in_pod(folder: Path) -> tuple[dict[str, str], Path]:
     return {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}, account
 
 
-async def test_the_order_is_flag_then_kubeconfig_then_the_pod_then_home(tmp_path: Path) -> None:
+async def test_the_order_is_flag_then_kubeconfig_then_home_then_the_pod(tmp_path: Path) -> None:
     pod, account = in_pod(tmp_path)
     home = tmp_path / "home"
     kubeconfig(home / ".kube", user="token: from-home")
@@ -156,16 +159,56 @@ async def test_the_order_is_flag_then_kubeconfig_then_the_pod_then_home(tmp_path
     everything = {"KUBECONFIG": str(named), **pod}
     assert await token(flag, everything) == "from-flag"
     assert await token(None, everything) == "from-env"
-    assert await token(None, pod) == "pod-token"
+    assert await token(None, pod) == "from-home"
     assert await token(None, {"KUBECONFIG": ""}) == "from-home"
+    (home / ".kube" / "config").unlink()
+    assert await token(None, pod) == "pod-token"
+
+
+def test_a_context_is_never_the_cluster_of_the_pod_we_run_in(tmp_path: Path) -> None:
+    """Whoever names a context means that one; a command that writes must not act on another cluster."""
+    pod, account = in_pod(tmp_path)
+    with pytest.raises(ConfigError, match=r"no context 'prod': there is no .*/.kube/config, and a pod has no contexts"):
+        load_config(context="prod", env=pod, home=tmp_path / "home", service_account=account)
+    kubeconfig(tmp_path / "home" / ".kube")
+    with pytest.raises(ConfigError, match=r"no context 'prod' \(it has: here\)"):
+        load_config(context="prod", env=pod, home=tmp_path / "home", service_account=account)
+    config = load_config(context="here", env=pod, home=tmp_path / "home", service_account=account)
+    assert config.server == "https://10.1.2.3:6443"
+
+
+@pytest.mark.parametrize(
+    "home",
+    [
+        pytest.param("", id="nobody knows where it is"),
+        pytest.param("closed", id="it belongs to another user"),
+    ],
+)
+def test_a_process_without_a_home_takes_the_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+    """As one does that runs as another user than its image was made for."""
+    pod, account = in_pod(tmp_path)
+    kubeconfig(tmp_path / "closed" / ".kube")
+    monkeypatch.setenv("HOME", str(tmp_path / home))
+    if not home:
+        monkeypatch.delenv("HOME")
+        monkeypatch.setattr("pwd.getpwuid", lambda _uid: {}[0])
+    look = os.stat
+
+    def stat(path: Any, *args: Any, **more: Any) -> os.stat_result:
+        if "closed" in str(path):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return look(path, *args, **more)
+
+    monkeypatch.setattr(os, "stat", stat)
+    assert load_config(env=pod, service_account=account).source == "in-cluster"
 
 
 def test_in_a_pod(tmp_path: Path) -> None:
     env, account = in_pod(tmp_path)
-    config = load_config(env=env, service_account=account)
+    config = load_config(env=env, home=tmp_path, service_account=account)
     assert (config.server, config.namespace, config.source) == ("https://10.0.0.1:443", "grove-system", "in-cluster")
     assert not config.compress
-    v6 = load_config(env={**env, "KUBERNETES_SERVICE_HOST": "fd00::1"}, service_account=account)
+    v6 = load_config(env={**env, "KUBERNETES_SERVICE_HOST": "fd00::1"}, home=tmp_path, service_account=account)
     assert v6.server == "https://[fd00::1]:443"
 
 
@@ -276,4 +319,4 @@ def test_no_cluster_anywhere_says_where_one_was_looked_for(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="none of the files of KUBECONFIG exists"):
         load_config(env={"KUBECONFIG": f"{tmp_path}/x:{tmp_path}/y"})
     with pytest.raises(ConfigError, match="without a service account token"):
-        load_config(env={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, service_account=tmp_path)
+        load_config(env={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, home=tmp_path, service_account=tmp_path)
