@@ -42,13 +42,16 @@ def scale(options: Options, target: str, replicas: str, replica: int | None, dry
 
 
 def _would_fit(options: Options, target: str, replicas: int, replica: int | None) -> tuple[str, ...]:
-    """Whether the gangs that come would find a place now: the change, played on a copy of the cluster."""
+    """Whether the gangs that come would find a place now: the change, played on a copy of the cluster.
+
+    Where that cannot be said it says so; what was asked for is done all the same.
+    """
     import asyncio
 
-    from grove.cli.access import resolve
+    from grove.cli.access import explained, resolve
     from grove.cli.plan import plan_answer
     from grove.cli.settings import settings_of
-    from grove.kube.errors import Forbidden
+    from grove.kube.errors import Forbidden, KubeError
     from grove.kube.http import HttpClient
     from grove.kube.logs import configure_logs
     from grove.plan.copying import copy_cluster
@@ -57,22 +60,32 @@ def _would_fit(options: Options, target: str, replicas: int, replica: int | None
     configure_logs("error", "text")
     config, namespace = resolve(options)
     read: list[Any] = []
+    unsaid = "whether what comes would fit cannot be said"
 
-    async def copied() -> None:
+    async def copied() -> str:
+        """Why the cluster could not be copied; what is wrong with the target itself is wrong with the command."""
         async with HttpClient(config, user_agent="kubectl-grove", attempts=2, timeout_s=options.timeout_s) as client:
-            _, found = await targets(client, namespace, target, replica)
-            if any(one.spec.replicas < replicas for one in found):  # type: ignore[attr-defined]
+            _, found = await explained(client, targets(client, namespace, target, replica))
+            if all(one.spec.replicas >= replicas for one in found):  # type: ignore[attr-defined]
+                return ""
+            try:
                 read.append((await copy_cluster(client, None), await settings_of(client)))
+            except Forbidden:
+                return "you may not see the nodes and pods"
+            except (KubeError, Unanswered) as error:
+                return str(error)
+            return ""
 
-    try:
-        asyncio.run(copied())
-    except Forbidden:
-        return ("whether they fit cannot be said: you may not see the nodes and pods",)
+    if why := asyncio.run(copied()):
+        return (f"{unsaid}: {why}",)
     if not read:
         return ()
     copy, known = read[0]
-    plan = run(plan_answer(copy, namespace, scales=[f"{target}={replicas}"], settings=known, replica=replica)).data
-    return fit_lines(plan)
+    change = [f"{target}={replicas}"]
+    try:
+        return fit_lines(run(plan_answer(copy, namespace, scales=change, settings=known, replica=replica)).data)
+    except Unanswered as error:
+        return (f"{unsaid}: {error}",)
 
 
 def fit_lines(plan: Plan) -> tuple[str, ...]:

@@ -20,11 +20,12 @@ from grove.api.core import Lease
 from grove.api.dynamo import PodGangSet
 from grove.api.meta import Json
 from grove.api.topology import ClusterTopologyBinding
+from grove.cli.access import Unanswered
 from grove.cli.kubectl import kubectl_grove
 from grove.cli.main import grove, run
 from grove.config import LeaderElection as OperatorLease
 from grove.demo.scenario import load_manifests
-from grove.kube.errors import Forbidden
+from grove.kube.errors import ConnectionLost, Forbidden, TooManyRequests
 from grove.local.ports import free_ports
 from grove.plan.world import World, binding, shaped
 from grove.scheduler.model.config import LeaderElection as SchedulerLease
@@ -177,6 +178,34 @@ def test_a_question_that_cannot_be_answered_is_one_line(
     code, out, err = ask(words)
     assert (code, out, len(err.splitlines())) == (2, "", 1), err
     assert want in err
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "want"),
+    [
+        pytest.param(
+            "grove.plan.copying.copy_cluster", TooManyRequests("slow down", code=429), "slow down", id="a busy server"
+        ),
+        pytest.param("grove.plan.copying.copy_cluster", ConnectionLost("timed out"), "timed out", id="no answer"),
+        pytest.param(
+            "grove.plan.copying.copy_cluster", Forbidden("no", code=403), "you may not see the nodes and pods",
+            id="no right to look",
+        ),
+        pytest.param("grove.cli.settings.settings_of", Unanswered("bad file"), "bad file", id="unusable settings"),
+        pytest.param("grove.cli.plan.plan_answer", Unanswered("refused"), "refused", id="a copy that will not have it"),
+    ],
+)  # fmt: skip
+def test_scaling_goes_on_where_its_fit_cannot_be_told(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception, want: str
+) -> None:
+    async def fails(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(step, fails)
+    code, out, err = ask("scale small/server 3 --dry-run")
+    assert (code, err) == (0, "")
+    assert "PodClique small-0-server: 2 → 3 (dry run)" in out
+    assert f"whether what comes would fit cannot be said: {want}" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(
