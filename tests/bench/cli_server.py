@@ -4,6 +4,7 @@
 
 FILE holds kind after kind as JSON: `{"/api/v1/pods": [objects]}`. Lists with labels, names and pages, single objects,
 streamed lists and discovery are answered, and everybody may see everything; nothing can be written, nothing changes.
+A scale is answered with its object.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Cluster:
         self._asked: list[str] = []
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        path, namespace, name = request.path, "", ""
+        path, namespace, name = request.path.removesuffix("/scale"), "", ""
         if path == ASKED:
             asked, self._asked = self._asked, []
             return web.json_response(asked)

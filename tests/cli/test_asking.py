@@ -188,6 +188,33 @@ async def test_a_dry_run_of_scale_changes_nothing(world: World) -> None:
     assert (await world.client.get(PodCliqueSet, "chat", world.namespace)).spec.replicas == 1
 
 
+class MayScale:
+    """A client of somebody who may scale and change nothing else, as under the authorizer."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def patch(self, kind: Any, *args: Any, subresource: str = "", **kw: Any) -> Any:
+        if subresource != "scale":
+            raise Forbidden("you may only scale", code=403, reason="Forbidden")
+        return await self._inner.patch(kind, *args, subresource=subresource, **kw)
+
+
+@pytest.mark.real_in("test")
+@pytest.mark.parametrize("target", ["chat", "chat/pair", "chat/front"])
+async def test_a_dry_run_needs_no_other_right_than_scaling_does(world: World, target: str) -> None:
+    groups = [{"name": "pair", "cliqueNames": ["leader"], "replicas": 1, "minAvailable": 1}]
+    parts = [server("front", 1, 1), server("leader", 1, 1)]
+    await world.apply(world.system("chat", cliques=parts, podCliqueScalingGroups=groups))
+    await world.available("chat")
+    answer = await scale_answer(MayScale(world.client), world.namespace, target, 2, dry_run=True)
+    assert text_of(answer, 80, world).splitlines()[0].endswith(": 1 → 2 (dry run)")
+    assert (await scale_answer(world.client, world.namespace, target, 2)).data["changes"][0].before == 1
+
+
 async def test_events_are_one_timeline_of_the_gang_and_its_pods(world: World) -> None:
     await world.apply(world.system("chat"))
     await world.available("chat")
