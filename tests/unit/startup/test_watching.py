@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import ssl
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -15,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from grove.local.pki import Authority
-from grove.startup.pods import CannotStart, PodWatch
+from grove.startup.pods import PAGE, CannotStart, PodWatch
 
 Json = dict[str, Any]
 
@@ -92,6 +94,44 @@ def test_a_long_list_is_read_page_by_page(seen: Started) -> None:
     told, queries, _ = seen(page(5, pod("a", 1), more="next"), page(5, pod("b", 2)), watch(), until="LISTED")
     assert told == ["LIST", "ADDED a", "ADDED b", "LISTED"]
     assert [query.get("continue") for query in queries] == [None, "next"]
+
+
+def large_pod(name: str, kb: int) -> Json:
+    """A pod with that much in its spec, in many small pieces, as environments are."""
+    env = [
+        {"name": f"VARIABLE_{i}", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{i}']"}}}
+        for i in range(kb * 11)
+    ]
+    return {**pod(name, 1), "spec": {"containers": [{"env": env}]}}
+
+
+def test_pages_of_large_pods_fit_into_the_memory_of_the_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 MiB, of which Python takes 21 MB: what a gang asks for by the environment of its pods must not kill it."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    watching, asked = PodWatch("ns", "a=b", say=print, account=tmp_path), 0
+    items = [large_pod(f"p{i}", 60) for i in range(PAGE)]
+    body = json.dumps({"metadata": {"resourceVersion": "5", "continue": "next"}, "items": items}).encode()
+    del items
+
+    def answer(query: Json, timeout_s: float) -> io.BytesIO:
+        nonlocal asked
+        asked += 1
+        if asked > 4:
+            raise CannotStart("that was enough")
+        return io.BytesIO(body)
+
+    monkeypatch.setattr(watching, "_get", answer)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CannotStart, match="enough"):
+            for _ in watching.events():
+                pass
+        peak_mb = tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()
+    assert len(body) / 1e6 + peak_mb < 30
 
 
 def test_a_watch_that_ended_goes_on_where_it_was(seen: Started) -> None:
