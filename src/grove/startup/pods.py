@@ -28,9 +28,11 @@ KEPT = frozenset(
 )  # fmt: skip
 """What is read of a page or an event, at any depth."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+CONNECT_S, ANSWER_S = 10.0, 30.0
 WATCH_S = 300
-SILENCE_S = 330.0
-"""A watch that says nothing for longer than the server keeps it open is dead."""
+SILENCE_S = 90.0
+"""A watch that says nothing for so long is begun again: its server may be lost. There are bookmarks once a minute, but
+only while something is newer, so silence alone is no fault."""
 
 Say = Callable[[str], None]
 
@@ -52,6 +54,14 @@ class _Refused(Exception):
     def __init__(self, status: int, body: str) -> None:
         super().__init__(f"the API server answered {status}: {body[:200]}")
         self.status = status
+
+
+def _next_line(response: http.client.HTTPResponse) -> bytes:
+    """The next event of a watch; empty at its end, and after a long silence."""
+    try:
+        return response.readline()
+    except TimeoutError:
+        return b""
 
 
 class PodWatch:
@@ -103,7 +113,7 @@ class PodWatch:
             query = {"labelSelector": self._selector, "limit": str(PAGE)}
             if more:
                 query["continue"] = more
-            page = _parsed(self._get(query, timeout_s=30.0).read())
+            page = _parsed(self._get(query).read())
             yield page
             more = page["metadata"].get("continue", "")
             if not more:
@@ -114,8 +124,8 @@ class PodWatch:
             "labelSelector": self._selector, "watch": "1", "allowWatchBookmarks": "true",
             "resourceVersion": version, "timeoutSeconds": str(WATCH_S),
         }  # fmt: skip
-        response = self._get(query, timeout_s=SILENCE_S)
-        while line := response.readline():
+        response = self._get(query, silence_s=SILENCE_S)
+        while line := _next_line(response):
             event = _parsed(line)
             if event["type"] == "ERROR":
                 if event["object"].get("code") == 410:
@@ -123,13 +133,15 @@ class PodWatch:
                 raise _Refused(int(event["object"].get("code", 500)), str(event["object"].get("message", "")))
             yield event["type"], event["object"]
 
-    def _get(self, query: dict[str, str], timeout_s: float) -> http.client.HTTPResponse:
+    def _get(self, query: dict[str, str], silence_s: float = ANSWER_S) -> http.client.HTTPResponse:
+        """An answer that has begun; whoever reads on waits no longer than `silence_s` for more of it."""
         if self._connection is None:
             context = ssl.create_default_context(cafile=str(self._account / "ca.crt"))
-            self._connection = http.client.HTTPSConnection(*self._address, context=context, timeout=timeout_s)
-        self._connection.timeout = timeout_s
-        if self._connection.sock is not None:
-            self._connection.sock.settimeout(timeout_s)
+            self._connection = http.client.HTTPSConnection(*self._address, context=context, timeout=CONNECT_S)
+        if self._connection.sock is None:
+            self._connection.connect()
+        line = self._connection.sock
+        line.settimeout(ANSWER_S)
         # Read each time: the token may not be filled in yet when the pod starts, and it may be rotated later.
         token = (self._account / "token").read_text().strip()
         headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "User-Agent": "grove-startup"}
@@ -139,6 +151,7 @@ class PodWatch:
             raise _Expired
         if response.status != 200:
             raise _Refused(response.status, response.read(2000).decode(errors="replace"))
+        line.settimeout(silence_s)
         return response
 
     def _hang_up(self) -> None:

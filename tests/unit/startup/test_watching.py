@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import ssl
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +37,10 @@ def watch(*events: tuple[str, Json]) -> tuple[int, list[Json]]:
     return 200, [{"type": kind, "object": obj} for kind, obj in events]
 
 
+SILENT = (200, [])
+"""A watch that begins and then says nothing, until whoever listens goes away."""
+
+
 @contextmanager
 def api_server(answers: list[tuple[int, list[Json]]], folder: Path) -> Iterator[tuple[int, list[Json]]]:
     """Gives the answers one after the other; its port, and the queries that came."""
@@ -46,6 +52,8 @@ def api_server(answers: list[tuple[int, list[Json]]], folder: Path) -> Iterator[
             status, lines = answers[len(queries) - 1]
             self.send_response(status)
             self.end_headers()
+            if answers[len(queries) - 1] is SILENT:
+                self.connection.recv(1)
             self.wfile.write("".join(json.dumps(line) + "\n" for line in lines).encode())
 
         def log_message(self, format: str, *args: object) -> None: ...
@@ -115,7 +123,7 @@ def test_pages_of_large_pods_fit_into_the_memory_of_the_container(
     body = json.dumps({"metadata": {"resourceVersion": "5", "continue": "next"}, "items": items}).encode()
     del items
 
-    def answer(query: Json, timeout_s: float) -> io.BytesIO:
+    def answer(query: Json, **_: Any) -> io.BytesIO:
         nonlocal asked
         asked += 1
         if asked > 4:
@@ -141,6 +149,32 @@ def test_a_watch_that_ended_goes_on_where_it_was(seen: Started) -> None:
     assert told == ["LIST", "LISTED", "DELETED a"]
     assert [query.get("resourceVersion") for query in queries] == [None, "5", "7"]
     assert said == []
+
+
+def test_a_quiet_watch_is_begun_again_without_a_word(seen: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can tell a server that has nothing to say from one that is lost but by dialling it again."""
+    monkeypatch.setattr("grove.startup.pods.SILENCE_S", 0.2)
+    told, queries, said = seen(page(5), SILENT, SILENT, watch(("ADDED", pod("a", 6))), until="ADDED a")
+    assert told == ["LIST", "LISTED", "ADDED a"]
+    assert [query.get("resourceVersion") for query in queries] == [None, "5", "5", "5"]
+    assert said == []
+
+
+@pytest.mark.parametrize("step", ["list", "watch"])
+def test_a_server_that_does_not_pick_up_is_left_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    monkeypatch.setattr("grove.startup.pods.CONNECT_S", 0.2, raising=False)
+    (tmp_path / "ca.crt").write_bytes(Authority("test").pair.certificate)
+    (tmp_path / "token").write_text("secret\n")
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(mute.getsockname()[1]))
+        watching = PodWatch("ns", "a=b", say=print, account=tmp_path)
+        begun = time.monotonic()
+        with pytest.raises(TimeoutError):
+            next(iter(watching._pages() if step == "list" else watching._watch("5")))
+        assert time.monotonic() - begun < 10
 
 
 @pytest.mark.parametrize(
