@@ -95,11 +95,12 @@ def _as_sets(documents: Sequence[Json]) -> Iterator[Result]:
 
 def _spoken(documents: Sequence[Json], group: str) -> Iterator[Result]:
     """PodCliqueSets in the words of a dialect; what would be lost stops it, all of it told at once."""
+    from grove.dialects.moving.converting import source_of
     from grove.dialects.reverse import to_dialect
 
     lost: list[str] = []
     for one in documents:
-        source = f"{one.get('kind', '?')} {(one.get('metadata') or {}).get('name', '?')}"
+        source = source_of(one)
         if one.get("kind") != "PodCliqueSet" or one.get("apiVersion") != GROUP:
             yield Result(source, one)
             continue
@@ -157,10 +158,12 @@ def _constrained(holder: Json, path: str, notes: list[str]) -> Json:
     if not isinstance(constraint, dict) or "packDomain" not in constraint:
         return dict(holder)
     rest = {key: value for key, value in constraint.items() if key != "packDomain"}
-    pack = dict(rest.get("pack") or {})
+    pack = rest.get("pack") or {}
+    if not isinstance(pack, dict):
+        raise Unanswered(f"{path}.topologyConstraint.pack is no object")
     if pack.get("required") not in (None, constraint["packDomain"]):
         raise Unanswered(f"{path}.topologyConstraint: packDomain and pack.required contradict each other")
-    pack["required"] = constraint["packDomain"]
+    pack = {**pack, "required": constraint["packDomain"]}
     notes.append(f"{path}.topologyConstraint.packDomain is pack.required now")
     if not rest.get("topologyName"):
         notes.append(f"{path}.topologyConstraint names no topology: add topologyName, here or on the set")
@@ -176,10 +179,11 @@ def _gang_spec(spec: Json, notes: list[str]) -> Json:
         name = GANG_FIELDS.get(key, key)
         if name != key:
             notes.append(f"spec.{key} is spec.{name} now")
-        found[name] = [dict(_renamed(one)) for one in value] if name == "podgroups" else value
+        found[name] = [_renamed(one) for one in value] if name == "podgroups" and isinstance(value, list) else value
     return found
 
 
-def _renamed(group: Json) -> Iterator[tuple[str, Any]]:
-    for key, value in group.items():
-        yield GANG_GROUP_FIELDS.get(key, key), value
+def _renamed(group: Any) -> Any:
+    if not isinstance(group, dict):
+        return group
+    return {GANG_GROUP_FIELDS.get(key, key): value for key, value in group.items()}

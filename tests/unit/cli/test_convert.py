@@ -99,6 +99,31 @@ def test_converted_object(given, want, notes):
     assert converted_object(given) == (want, notes)
 
 
+@pytest.mark.parametrize("groups", [
+    pytest.param(None, id="absent"), pytest.param(1, id="a number"), pytest.param("x", id="a word"),
+    pytest.param([1, None], id="a list of no objects"),
+])  # fmt: skip
+def test_groups_that_are_none_stay_as_they_are(groups):
+    """What is wrong with them is for the server to say; here the words are changed that are known."""
+    gang = {"apiVersion": "scheduler.grove.io/v1alpha1", "kind": "PodGang", "spec": {"PodGroups": groups}}
+    assert converted_object(gang)[0]["spec"] == {"podgroups": groups}
+
+
+@pytest.mark.parametrize("pack", [1, "x", [1]])
+def test_a_pack_that_is_no_object_is_refused_where_it_would_be_added_to(pack):
+    with pytest.raises(Unanswered, match=r"spec\.template\.topologyConstraint\.pack is no object"):
+        converted_object(pcs({"packDomain": "rack", "pack": pack}))
+    assert converted_object(pcs({"pack": pack})) == (pcs({"pack": pack}), [])
+
+
+@pytest.mark.parametrize("group", ["grove.dynamo.ai", "grove.ai"])
+@pytest.mark.parametrize("metadata", [None, 1, "x", [1]])
+def test_whatever_has_no_name_is_told_without_one(group, metadata):
+    text = yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
+    result = CliRunner().invoke(convert, ["-", "--to", group], input=text)
+    assert (result.exit_code, yaml.safe_load(result.stdout)["metadata"]) == (0, metadata)
+
+
 def test_two_answers_to_one_question_are_refused():
     with pytest.raises(Unanswered, match=r"packDomain and pack\.required contradict"):
         converted_object(pcs({"packDomain": "rack", "pack": {"required": "block"}}))

@@ -63,15 +63,15 @@ def _converted(documents: Sequence[Json]) -> Iterator[Document]:
         elif any(one is other for other in taken):
             continue
         elif _is(one, leaderworkerset.GROUP, leaderworkerset.KIND):
-            yield _moved(_told(one), leaderworkerset.to_set(one))
+            yield _moved(source_of(one), leaderworkerset.to_set(one))
         elif _is(one, volcanojob.GROUP, volcanojob.KIND):
-            yield _moved(_told(one), volcanojob.to_set(one))
+            yield _moved(source_of(one), volcanojob.to_set(one))
         elif _is(one, dynamo_api.GROUP, PodGangSet.RESOURCE.kind):
             yield _gang_set(one, rules)
         elif _is(one, koordset.GROUP, "PodCliqueSet"):
             yield _translated(one, koord.to_set(one))
         elif not any(one is rule for rule in rules):
-            yield Document(_told(one), one, known=False)
+            yield Document(source_of(one), one, known=False)
 
 
 def _gang_set(obj: Json, rules: Sequence[Json]) -> Document:
@@ -92,7 +92,7 @@ def _translated(obj: Json, translation: Translation) -> Document:
     metadata["annotations"].pop(TRANSLATED_NAME, None)
     kept = {name: value for name, value in metadata.items() if value not in ("", {})}
     bare = {**manifest, "metadata": kept}
-    return Document(_told(obj), bare, chosen=translation.warnings, faults=translation.faults)
+    return Document(source_of(obj), bare, chosen=translation.warnings, faults=translation.faults)
 
 
 def _moved(source: str, moved: Moved) -> Document:
@@ -103,5 +103,6 @@ def _is(obj: Json, group: str, kind: str) -> bool:
     return text(obj.get("apiVersion")).partition("/")[0] == group and obj.get("kind") == kind
 
 
-def _told(obj: Json) -> str:
+def source_of(obj: Json) -> str:
+    """Kind and name of an object for messages, whatever it is made of."""
     return f"{text(obj.get('kind')) or '?'} {text(mapping(obj.get('metadata')).get('name')) or '?'}"
