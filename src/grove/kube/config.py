@@ -215,9 +215,16 @@ def _parse(path: Path) -> _File:
         at = f" in line {mark.line + 1}" if mark is not None else ""
         raise ConfigError(f"the kubeconfig {path} is not YAML{at}: {getattr(err, 'problem', None) or err}") from err
     try:
-        return msgspec.convert(content or {}, _File)
+        return msgspec.convert(_without_nulls(content) or {}, _File)
     except msgspec.ValidationError as err:
         raise ConfigError(f"the kubeconfig {path} is not one: {err}") from err
+
+
+def _without_nulls(value: Any) -> Any:
+    """A field that is null is one that is not there, as for kubectl."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _look_up(named: Mapping[str, tuple[Path, E]], name: str, what: str, where: str) -> tuple[Path, E]:

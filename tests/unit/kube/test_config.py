@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from grove.kube.config import load_config
 from grove.kube.connection import ClusterConfig
-from grove.kube.credentials import Credential, ExecPlugin, TokenFile
+from grove.kube.credentials import Credential, ExecPlugin, Fixed, TokenFile
 from grove.kube.errors import ConfigError
 
 
@@ -250,6 +250,22 @@ def test_gzip_is_for_long_lines_only(tmp_path: Path) -> None:
 ONE_CONTEXT = "contexts: [{name: a, context: {cluster: c, user: u}}]"
 CERT, KEY = certificate()
 OLD, OLD_KEY = certificate(days=-1)
+
+
+def test_null_is_absent(tmp_path: Path) -> None:
+    """As kubectl has it, and as tools write what they do not know."""
+    absent = (
+        "insecure-skip-tls-verify: null, certificate-authority-data: null, tls-server-name: null, proxy-url: ~, "
+        "disable-compression: null"
+    )
+    plugin = "exec: {command: x, apiVersion: client.authentication.k8s.io/v1, args: null, installHint: null}"
+    path = kubeconfig(tmp_path, user=f"token: null, client-key: null, as: null, {plugin}", cluster=absent)
+    path.write_text(path.read_text().replace("namespace: team", "namespace: null"))
+    config = load_config(path)
+    assert (config.namespace, config.insecure, config.impersonate) == ("default", False, "")
+    assert isinstance(config.credentials, ExecPlugin)
+    path.write_text(path.read_text().replace("user: u,", "user: null,") + "preferences: null\n")
+    assert isinstance(load_config(path, "here").credentials, Fixed)
 
 
 @pytest.mark.parametrize(
