@@ -7,7 +7,6 @@ belong to the file they stand in. Whatever is wrong becomes a ConfigError of one
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -166,10 +165,9 @@ def from_files(paths: Sequence[Path], context: str = "", *, missing_ok: bool = F
         user_path, named_user = _look_up(merged.users, chosen.context.user, "user", merged.where)
         user = named_user.user or _User()
     server = cluster.server.rstrip("/")
-    parts = urlsplit(server)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not _is_address(server):
         raise ConfigError(f"{source}: server {server!r} is not an http or https address")
-    if urlsplit(cluster.proxy_url).scheme not in ("", "http", "https"):
+    if cluster.proxy_url and not _is_address(cluster.proxy_url):
         raise ConfigError(f"{source}: proxy-url {cluster.proxy_url!r}: only http and https proxies are supported")
     ca = _pem(cluster.certificate_authority_data, cluster.certificate_authority, cluster_path, "certificate-authority")
     is_far = not ClusterConfig(server=server).is_loopback
@@ -179,6 +177,14 @@ def from_files(paths: Sequence[Path], context: str = "", *, missing_ok: bool = F
         credentials=_credentials(user, user_path, source, cluster, ca), source=source,
         compress=is_far and not cluster.disable_compression,
     )  # fmt: skip
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # half of an IPv6 address, or a port that is none
+        return False
 
 
 def _merge(paths: Sequence[Path], missing_ok: bool) -> _Merged:
@@ -277,7 +283,7 @@ def _pem(inline: str, file: str, path: Path, what: str) -> bytes:
     if inline:
         try:
             return base64.b64decode(inline, validate=True)
-        except binascii.Error as err:
+        except ValueError as err:
             raise ConfigError(f"{path}: {what}-data is not base64") from err
     return _read(path.parent / file, what) if file else b""
 

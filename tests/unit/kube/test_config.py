@@ -276,6 +276,9 @@ def test_null_is_absent(tmp_path: Path) -> None:
                      id="a certificate without key"),
         pytest.param({"user": "client-certificate-data: '***'"}, "client-certificate-data is not base64",
                      id="no base64"),
+        pytest.param({"cluster": "certificate-authority-data: é"}, "certificate-authority-data is not base64",
+                     id="nor letters of it"),
+        pytest.param({"cluster": "proxy-url: 'http://[::1'"}, r"only http and https proxies", id="half an address"),
         pytest.param({"user": "client-certificate: no.crt, client-key: no.key"},
                      "cannot read the client-certificate .*no.crt: No such file", id="a missing file"),
         pytest.param({"user": f"client-certificate-data: {b64(OLD)}, client-key-data: {b64(OLD_KEY)}"},
@@ -317,6 +320,14 @@ def test_a_broken_kubeconfig_says_what_is_wrong_in_one_line(
         pytest.param(
             f"{ONE_CONTEXT}\nclusters: [{{name: c, cluster: {{server: '10.1.2.3'}}}}]\nusers: [{{name: u}}]",
             "a", "server '10.1.2.3' is not an http or https address", id="an address without a scheme",
+        ),
+        pytest.param(
+            f"{ONE_CONTEXT}\nclusters: [{{name: c, cluster: {{server: 'https://[fd00::1'}}}}]\nusers: [{{name: u}}]",
+            "a", r"server 'https://\[fd00::1' is not an http or https address", id="half an address",
+        ),
+        pytest.param(
+            f"{ONE_CONTEXT}\nclusters: [{{name: c, cluster: {{server: 'https://x:99999'}}}}]\nusers: [{{name: u}}]",
+            "a", "server 'https://x:99999' is not an http or https address", id="a port that is none",
         ),
     ],
 )  # fmt: skip
