@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from grove.cli.access import FAULT, Answer, Options, asked_once, resolve
+from grove.cli.access import FAULT, Answer, Options, Unanswered, asked_once, resolve
 
 if TYPE_CHECKING:
     from grove.api.core import HorizontalPodAutoscaler
@@ -188,15 +188,22 @@ def watch(options: Options, picture: Picture, *, events: bool = False, in_place:
 
 
 def watch_set(options: Options, name: str, picture: Callable[[str], Picture]) -> int:
-    """Draws the picture of a set by the name it really has; a name that none has is a fault, as without watching.
-
-    In all namespaces at once a name stands for every set that has it, so there it is taken as it is.
-    """
-    if name and not options.all_namespaces:
-        from grove.cli.subjects import set_named
-
-        name = asked_once(options, lambda client, namespace: set_named(client, namespace, name)).metadata.name
+    """Draws the picture of a set by the name it really has; a name that none has is a fault, as without watching."""
+    if name:
+        name = asked_once(options, lambda client, namespace: _real_name(client, namespace, name))
     return watch(options, picture(name))
+
+
+async def _real_name(client: Client, namespace: str, name: str) -> str:
+    """In all namespaces at once a name stands for every set that has it."""
+    from grove.api.podcliqueset import PodCliqueSet
+    from grove.cli.subjects import existing, set_named
+
+    if namespace:
+        return (await set_named(client, namespace, name)).metadata.name
+    if not (await client.list(PodCliqueSet, fields=f"metadata.name={name}")).items:
+        raise Unanswered(f"there is no PodCliqueSet {name}{await existing(client, PodCliqueSet, name=name)}")
+    return name
 
 
 def follow(options: Options, work: Callable[[Source], Coroutine[Any, Any, int]], *, events: bool = False) -> int:

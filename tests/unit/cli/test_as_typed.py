@@ -142,6 +142,7 @@ def test_an_answer(ask: Ask, words: str, code: int, want: str) -> None:
         pytest.param(
             "status smal --watch", "there is no PodCliqueSet smal in namespace default", id="a status to watch"
         ),
+        pytest.param("status smal -A --watch", "there is no PodCliqueSet smal; did you mean small?", id="one anywhere"),
         pytest.param("tree smal --watch", "there is no PodCliqueSet smal in namespace default", id="a tree to watch"),
         pytest.param(
             "rollout status smal --watch", "there is no PodCliqueSet smal in namespace default", id="an update to watch"
