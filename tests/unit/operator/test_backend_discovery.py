@@ -7,11 +7,24 @@ from collections.abc import Sequence
 import pytest
 
 from grove.api.core import Node, Pod
-from grove.api.meta import Resource
+from grove.api.meta import Json, Resource
 from grove.backends import Backends
 from grove.backends.base import Answers, Backend, Question
-from grove.kube.errors import ConnectionLost
-from grove.operator.shared.cluster.backend_discovery import BackendDiscovery
+from grove.backends.kai import KaiBackend, KaiFacts
+from grove.backends.kube import KubeBackend
+from grove.backends.kube_api import Capability
+from grove.kube.errors import (
+    ConnectionLost,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotLeader,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
+from grove.operator.shared.cluster import backend_discovery
+from grove.operator.shared.cluster.backend_discovery import BackendDiscovery, Heard
 
 
 class Asking(Backend):
@@ -35,10 +48,13 @@ class Server:
     def __init__(self) -> None:
         self.served: set[Resource] = set()
         self.lost: Resource | None = None
+        self.trouble: KubeError | None = None
 
     async def serves(self, resource: Resource) -> bool:
         if resource == self.lost:
             raise ConnectionLost("gone")
+        if self.trouble is not None:
+            raise self.trouble
         return resource in self.served
 
 
@@ -64,3 +80,115 @@ async def test_a_kind_that_is_uninstalled_and_comes_back_is_told_each_time() -> 
         await discovery.look()
     assert asking.learned == [True, False, True]
     assert told == ["changed", "changed"]  # what is heard first is no change
+
+
+class Troubled:
+    """Takes everything that KAI and Kubernetes 1.36 have; `trouble` is raised by those calls."""
+
+    def __init__(self) -> None:
+        self.trouble: dict[str, KubeError] = {}
+        self.asked = 0
+
+    async def serves(self, resource: Resource) -> bool:
+        self._raise("serves")
+        return resource.group != "scheduling.k8s.io" or resource.version == "v1alpha2"
+
+    async def create(self, resource: Resource, body: Json, *, dry_run: bool) -> Json:
+        self.asked += 1
+        self._raise("create")
+        return body
+
+    def _raise(self, call: str) -> None:
+        if call in self.trouble:
+            raise self.trouble[call]
+
+
+KAI = KaiFacts(installed=True, subgroups=True, staleness=True)
+KUBE = Capability("v1alpha2", topology=True, preemption=True)
+NO_ANSWER = [
+    pytest.param(Unavailable("failed calling webhook", code=500), id="a webhook is down"),
+    pytest.param(TooManyRequests("slow down", code=429), id="the server is under load"),
+    pytest.param(Unauthorized("token", code=401), id="the token is not taken"),
+    pytest.param(Forbidden("rights", code=403), id="a right is missing"),
+    pytest.param(NotLeader("lease"), id="the lease is in doubt"),
+]
+
+
+def asking(
+    server: Troubled, *schedulers: Backend, told: list[str] | None = None, heard: Heard | None = None
+) -> BackendDiscovery:
+    changed = (told if told is not None else []).append
+    backends = Backends(schedulers, schedulers[0].name)
+    return BackendDiscovery(server, backends, lambda: changed("changed"), heard)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("call", ["serves", "create"])
+@pytest.mark.parametrize("error", NO_ANSWER)
+async def test_what_cannot_be_asked_now_stays_as_it_was_heard(error: KubeError, call: str) -> None:
+    server, told, kai, kube = Troubled(), list[str](), KaiBackend(), KubeBackend()
+    discovery = asking(server, kai, kube, told=told)
+    await discovery.look()
+    server.trouble = {call: error}
+    await discovery.look()
+    assert (kai.facts, kube.offered, told) == (KAI, KUBE, [])
+
+
+async def test_a_refusal_is_an_answer() -> None:
+    server, told, kai = Troubled(), list[str](), KaiBackend()
+    discovery = asking(server, kai, told=told)
+    await discovery.look()
+    server.trouble = {"create": Invalid("spec.subGroups", code=422)}
+    await discovery.look()
+    assert (kai.facts, told) == (KaiFacts(installed=True), ["changed"])
+
+
+@pytest.mark.parametrize("error", NO_ANSWER)
+async def test_who_takes_over_keeps_what_it_heard_while_standing_by(error: KubeError) -> None:
+    server, kai, heard = Troubled(), KaiBackend(), Heard()
+    await asking(server, kai, heard=heard).look()
+    server.trouble = {"create": error}
+    await asking(server, kai, heard=heard).look()
+    assert kai.facts == KAI
+
+
+async def test_who_takes_over_in_trouble_is_told_when_it_passes_and_something_is_new() -> None:
+    server, told, asking_for, heard = Server(), list[str](), Asking("a", Node.RESOURCE), Heard({"a": {}})
+    leading = BackendDiscovery(server, Backends([asking_for], "a"), lambda: told.append("changed"), heard)  # type: ignore[arg-type]
+    server.trouble = Unavailable("etcd", code=503)
+    await leading.look()
+    server.trouble = None
+    await leading.look()
+    assert (asking_for.learned, told) == ([False], ["changed"])
+
+
+async def test_at_a_first_look_trouble_that_passes_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, kai, pauses = Troubled(), KaiBackend(), list[float]()
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        server.trouble = {}
+
+    monkeypatch.setattr(backend_discovery.asyncio, "sleep", pause)
+    server.trouble = {"create": Unavailable("failed calling webhook", code=500)}
+    await asking(server, kai).look()
+    assert (kai.facts, pauses) == (KAI, [backend_discovery.SOON_S])
+
+
+async def test_trouble_that_stays_stops_no_start_and_is_asked_about_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, told, kai = Troubled(), list[str](), KaiBackend()
+    monkeypatch.setattr(backend_discovery, "SOON_S", 0.0)
+    server.trouble = {"create": Unavailable("failed calling webhook", code=500)}
+    discovery = asking(server, kai, told=told)
+    await discovery.look()
+    await discovery.look()
+    assert (kai.facts, told) == (KaiFacts(installed=True), [])
+    server.trouble = {}
+    await discovery.look()
+    assert (kai.facts, told) == (KAI, ["changed"])
+
+
+async def test_a_right_that_is_missing_from_the_start_is_asked_for_once_a_look() -> None:
+    server, kai = Troubled(), KaiBackend()
+    server.trouble = {"create": Forbidden("rights", code=403)}
+    await asking(server, kai).look()
+    assert (kai.facts, server.asked) == (KaiFacts(installed=True), 1)

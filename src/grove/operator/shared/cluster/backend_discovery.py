@@ -14,22 +14,42 @@ from grove.api.meta import Json, Resource
 from grove.backends import Backends
 from grove.backends.base import Backend, Question
 from grove.kube.client import Client
-from grove.kube.errors import ConnectionLost, KubeError, NotFound
+from grove.kube.errors import (
+    ApiError,
+    ConnectionLost,
+    Forbidden,
+    KubeError,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
 
 AGAIN_S = 300.0
 SOON_S = 5.0
 """Pause before looking again for what was found missing, so that many gangs ask once."""
+FIRST_TRIES = 3
+"""How often a scheduler of which nothing is known is asked at a first look: how gangs are told is recorded for good."""
+
+Heard = dict[str, dict[str, Any]]
+"""What each scheduler was told last, by question."""
 
 log = structlog.get_logger(__name__)
 
 
 class BackendDiscovery:
-    """Lets the backends know what the cluster offers. `changed` is called when one of them heard something new."""
+    """Lets the backends know what the cluster offers. `changed` is called when one of them heard something new.
 
-    def __init__(self, client: Client, backends: Backends, changed: Callable[[], None]) -> None:
+    `heard` is what others who asked for the same backends were told.
+    """
+
+    def __init__(
+        self, client: Client, backends: Backends, changed: Callable[[], None], heard: Heard | None = None
+    ) -> None:
         self._client, self._changed = client, changed
         self._backends = [one for one in backends.all if one.questions]
-        self._heard: dict[str, dict[str, Any]] = {}
+        self._heard = heard if heard is not None else {}
+        self._looked: set[str] = set()
         self._wanted = asyncio.Event()
 
     def again(self) -> None:
@@ -37,12 +57,18 @@ class BackendDiscovery:
         self._wanted.set()
 
     async def look(self) -> None:
-        """Asks everything once. An answer that cannot be had now is no answer, except that a lost server is raised."""
+        """Asks everything once. What cannot be answered now stays as it was heard last; a lost server is raised."""
         news = False
         for backend in self._backends:
-            answers = await self._answers(backend)
+            answers, is_complete = await self._patient_answers(backend)
+            is_first = backend.name not in self._looked
+            self._looked.add(backend.name)
+            if not is_complete:
+                self.again()
+                if backend.name in self._heard:
+                    continue
             if answers != self._heard.get(backend.name):
-                news = news or backend.name in self._heard
+                news = news or not is_first
                 self._heard[backend.name] = answers
                 backend.learn(answers)
                 served = sorted(name for name, answer in answers.items() if answer is True)
@@ -65,8 +91,19 @@ class BackendDiscovery:
                 log.warning("the cluster could not be asked what its schedulers take", error=str(error))
         await asyncio.Event().wait()
 
-    async def _answers(self, backend: Backend) -> dict[str, Any]:
+    async def _patient_answers(self, backend: Backend) -> tuple[dict[str, Any], bool]:
+        """The answers, and whether there is one to every question; asked more than once where nothing is known yet."""
+        for _ in range(FIRST_TRIES - 1):
+            answers, is_complete = await self._answers(backend)
+            if is_complete or backend.name in self._heard:
+                return answers, is_complete
+            await asyncio.sleep(SOON_S)
+        return await self._answers(backend)
+
+    async def _answers(self, backend: Backend) -> tuple[dict[str, Any], bool]:
+        before = self._heard.get(backend.name, {})
         answers: dict[str, Any] = {}
+        is_complete = True
         for question in backend.questions:
             if question.only_if and not answers.get(question.only_if):
                 continue
@@ -75,9 +112,16 @@ class BackendDiscovery:
             except ConnectionLost:
                 raise
             except KubeError as error:
-                answers[question.name] = None
-                log.debug("no answer", scheduler=backend.name, question=question.name, error=str(error))
-        return answers
+                if _is_refusal(error):
+                    answers[question.name] = None
+                elif question.name in before:
+                    answers[question.name] = before[question.name]
+                elif isinstance(error, Forbidden):
+                    answers[question.name] = None  # a right that is missing is not waited for
+                else:
+                    is_complete = False
+                log.info("no answer", scheduler=backend.name, question=question.name, error=str(error))
+        return answers, is_complete
 
     async def _answer(self, question: Question) -> Any:
         match question.ask:
@@ -99,6 +143,14 @@ class BackendDiscovery:
         spec = (await self._client.create(resource, body, dry_run=True)).get("spec") or {}
         # Containers come back with mounts of random names.
         return {"spec": {name: spec[name] for name in body.get("spec", {}) if name in spec and name != "containers"}}
+
+
+def _is_refusal(error: KubeError) -> bool:
+    """Whether the server says that it does not take this. A webhook that is down, a right that is missing or a server
+    under load says nothing about it.
+    """
+    silent = (Unauthorized, Forbidden, TooManyRequests, Unavailable)
+    return isinstance(error, ApiError) and not isinstance(error, silent)
 
 
 def _lasting(obj: dict[str, Any]) -> dict[str, Any]:
