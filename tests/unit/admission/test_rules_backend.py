@@ -8,6 +8,7 @@ from tests.support.reviews import changed, faults, plain, schedulers
 
 from grove.admission.rules.lookups import Known
 from grove.admission.rules.review import Admission
+from grove.api.labels import SCHEDULER_ANNOTATION
 from grove.api.podcliqueset import PodCliqueSet
 from grove.backends import Backends
 from grove.backends.base import Backend, Refusal
@@ -165,6 +166,40 @@ def test_a_queue_name_of_volcano_is_a_subdomain() -> None:
 def test_a_closed_queue_does_not_block_what_runs_in_it() -> None:
     stored = on("volcano", {"annotations": {VOLCANO: "closed"}})
     assert faults(ENABLED, changed(stored, ("spec.replicas", 4)), stored, lookups=QUEUES) == []
+
+
+NEW_IMAGE = f"{T}.cliques.0.spec.podSpec.containers.0.image", "new:2"
+ANNOTATION = f"metadata.annotations.{SCHEDULER_ANNOTATION.replace('.', '|')}"
+NO_QUEUE = [
+    'spec: Invalid value: "": scheduler kai-scheduler needs a queue: '
+    "set the label kai.scheduler/queue on the PodCliqueSet"
+]
+
+
+@pytest.mark.parametrize(
+    ("default", "stored"),
+    [
+        pytest.param("kai-scheduler", on(""), id="KAI, and the set has no queue"),
+        pytest.param(
+            "kai-scheduler", on("", a={"labels": {QUEUE: "x"}}, b={"labels": {QUEUE: "y"}}), id="KAI, two queues"
+        ),
+        pytest.param("volcano", on("", {"annotations": {VOLCANO: "My Queue"}}), id="Volcano, a queue that is no name"),
+    ],
+)
+def test_another_default_scheduler_does_not_block_what_runs_on_the_former(default: str, stored: dict) -> None:
+    admission = Admission(backends=schedulers(default, "default-scheduler"))
+    assert faults(admission, changed(stored, NEW_IMAGE), stored, lookups=QUEUES) == []
+    assert faults(admission, stored, lookups=QUEUES) != []
+
+
+def test_who_moves_to_a_scheduler_needs_its_queue() -> None:
+    stored = on("", {"annotations": {SCHEDULER_ANNOTATION: "default-scheduler"}})
+    assert faults(ENABLED, changed(stored, (ANNOTATION, "kai-scheduler"), NEW_IMAGE), stored) == NO_QUEUE
+
+
+def test_a_queue_cannot_be_taken_away() -> None:
+    stored = on("kai-scheduler", {"labels": {QUEUE: "x"}})
+    assert faults(ENABLED, changed(stored, ("metadata.labels", {})), stored) == NO_QUEUE
 
 
 class Picky(Backend):

@@ -42,14 +42,12 @@ def backend_faults(new: SetView, old: SetView | None, backends: Backends, lookup
     backend = backends.find(names[0]) if len(names) == 1 else None
     if backend is None:
         return
-    told = False
-    for fault in _queue_faults(names[0], new, old, lookups):
-        told = True
-        yield fault
+    queue_faults = _new_queue_faults(names[0], new, old, backends, lookups)
+    yield from queue_faults
     pcs, stored = _decoded(new), _decoded(old)
     if pcs is None:
         return
-    if not told:  # a backend that checks the same would only say it again
+    if not queue_faults:  # a backend that checks the same would only say it again
         # What was admitted once runs, whatever the cluster has lost since: it must stay possible to edit it.
         before = _refusals(backend, stored) if stored is not None else {}
         for path, message in _refusals(backend, pcs):
@@ -71,6 +69,15 @@ def _decoded(view: SetView | None) -> PodCliqueSet | None:
         return msgspec.convert(view.raw, PodCliqueSet) if view is not None else None
     except msgspec.ValidationError:
         return None
+
+
+def _new_queue_faults(name: str, new: SetView, old: SetView | None, backends: Backends, lookups: Known) -> list[Fault]:
+    """Without what the stored set has too: it may run on another scheduler, which was the default when it was made."""
+    found = list(_queue_faults(name, new, old, lookups))
+    if not found or old is None or schedulers_of(old, backends) != {name}:
+        return found
+    before = list(_queue_faults(name, old, old, lookups))
+    return [fault for fault in found if fault not in before]
 
 
 def _queue_faults(name: str, new: SetView, old: SetView | None, lookups: Known) -> Iterator[Fault]:
