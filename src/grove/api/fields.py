@@ -9,6 +9,9 @@ from typing import Any
 
 from grove.api.meta import Json
 
+MOST_DIGITS = 18
+"""Digits that surely fit into 64 bits."""
+
 
 def mapping(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
@@ -24,6 +27,13 @@ def text(value: Any) -> str:
 
 def texts(value: Any) -> tuple[str, ...]:
     return tuple(one for one in sequence(value) if isinstance(one, str))
+
+
+def natural(value: str) -> int | None:
+    """The number that these digits write. None for other text, and for more of them than any number has: thousands of
+    digits, which an annotation may hold, are an error in Python.
+    """
+    return int(value) if value.isascii() and value.isdigit() and len(value) <= MOST_DIGITS else None
 
 
 def integer(value: Any) -> int | None:

@@ -12,6 +12,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from grove.api import duration, labels
+from grove.api.fields import natural
 from grove.api.koordinator import RESERVATION_REF
 from grove.api.meta import Json
 from grove.api.reservation_ref import InvalidAnnotation, reservation_affinity
@@ -19,6 +20,8 @@ from grove.api.reservation_ref import InvalidAnnotation, reservation_affinity
 ZONE = "scheduling.koordinator.sh/network-topology-zone"
 TIMEOUT = labels.GANG_TIMEOUT
 
+LONGEST_S = 2**31 - 1
+"""Koordinator's PodGroup holds 32 bits."""
 _VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
@@ -32,11 +35,14 @@ class Zone(NamedTuple):
 def timeout_s(text: str) -> int:
     """Whole seconds, at least one; fractions count as a second more."""
     try:
-        seconds = int(text) if text.isascii() and text.isdigit() else duration.parse(text).total_seconds()
+        whole = natural(text)
+        seconds = whole if whole is not None else duration.parse(text).total_seconds()
     except duration.InvalidDuration as error:
         raise InvalidAnnotation(f"must be a duration like 90s or 10m, or whole seconds, not {text!r}") from error
     if seconds < 1:
         raise InvalidAnnotation(f"must be at least 1s, not {text!r}")
+    if seconds > LONGEST_S:
+        raise InvalidAnnotation(f"must be at most {LONGEST_S} seconds, not {text!r}")
     return ceil(seconds)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from grove.api.fields import natural
 from grove.api.koordinator import PRIORITY, QOS, QUOTA, QUOTA_PREEMPTIBLE
 from grove.api.labels import KAI_QUEUE
 from grove.api.podcliqueset import PodCliqueSet
@@ -75,7 +76,7 @@ def qos_faults(pcs: PodCliqueSet) -> Iterator[tuple[str, str]]:
 
 
 def _sub_priority_faults(text: str, class_name: str) -> Iterator[tuple[str, str]]:
-    if not text.lstrip("-").isdigit():
+    if natural(text.removeprefix("-")) is None:
         yield LABELS, f"{PRIORITY} must be a whole number, not {text}"
     elif class_name in CLASSES:
         low, high = CLASSES[class_name]

@@ -13,6 +13,7 @@ from typing import ClassVar
 from msgspec import field
 
 from grove.api.core import Pod
+from grove.api.fields import natural
 from grove.api.meta import Object, Resource, Struct
 
 SCRAPE, PORT, PATH, SCHEME = (f"prometheus.io/{name}" for name in ("scrape", "port", "path", "scheme"))
@@ -116,5 +117,5 @@ def _known_port(pod: EnginePod) -> int:
 
 
 def _port(text: str) -> int:
-    port = int(text) if text.isascii() and text.isdigit() else 0
-    return port if 0 < port < 65536 else 0
+    port = natural(text) or 0
+    return port if port < 65536 else 0

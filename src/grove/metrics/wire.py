@@ -25,6 +25,8 @@ GROVE_KINDS = {
 }
 RESOURCES = {"pods": "Pod", **{name: resource.kind for name, resource in GROVE_KINDS.items()}}
 """Kinds by the name that a URL has for them."""
+LARGEST = 2**63 - 1
+"""What a quantity holds; Kubernetes reads more as this, too."""
 _API_VERSIONS = {"Pod": "/v1", **{resource.kind: resource.api_version for resource in GROVE_KINDS.values()}}
 
 
@@ -86,7 +88,8 @@ def window_of(metric: str) -> int | None:
 
 
 def quantity(number: float) -> str:
-    """A number as a quantity: whole, in thousandths, or in millionths where it is small."""
+    """A number as a quantity: whole, in thousandths, or in millionths where it is small; never more than one holds."""
+    number = max(-LARGEST, min(number, LARGEST))
     micro = round(number * 1_000_000)
     if micro % 1_000_000 == 0:
         return str(micro // 1_000_000)

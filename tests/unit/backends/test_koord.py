@@ -35,8 +35,12 @@ def new_pod(backend: Any, manifest: Json, index: int = 0) -> Json:
 
 @pytest.mark.parametrize(
     ("text", "want"),
-    [("90s", 90), ("10m", 600), ("45", 45), ("1500ms", 2), ("0s", None), ("soon", None), ("-5s", None), ("", None)],
-)
+    [
+        ("90s", 90), ("10m", 600), ("45", 45), ("1500ms", 2), ("0s", None), ("soon", None), ("-5s", None), ("", None),
+        ("2147483647", 2147483647), ("2147483648", None), ("2147483647s", 2147483647), ("1000000h", None),
+        pytest.param("9" * 5000, None, id="longer than any number"),
+    ],
+)  # fmt: skip
 def test_gang_timeout(text: str, want: int | None) -> None:
     if want is not None:
         assert koord_annotations.timeout_s(text) == want

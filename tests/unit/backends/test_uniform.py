@@ -55,6 +55,8 @@ def a_set(qos: str = "", priority_class: str = "", sub: str = "", cpu: str = "2"
             f"{PRIORITY} 5500 is not of koord-prod, whose range is 9000 to 9999", id="a sub-priority of another class",
         ),
         pytest.param(a_set("LS", "", "high"), f"{PRIORITY} must be a whole number, not high", id="a word"),
+        pytest.param(a_set("LS", "koord-prod", "--5"), f"{PRIORITY} must be a whole number, not --5", id="two signs"),
+        pytest.param(a_set("LS", "koord-prod", "²"), f"{PRIORITY} must be a whole number, not ²", id="a raised digit"),
     ],
 )  # fmt: skip
 def test_koordinators_table(obj: Json, want: str) -> None:

@@ -192,6 +192,8 @@ async def test_rights_are_asked_for_by_resource_and_name(served: Served) -> None
         pytest.param(1.25, "1250m", id="thousandths"),
         pytest.param(0.0004, "400u", id="a time per token in millionths"),
         pytest.param(123456.7891, "123456789m", id="large ones lose what nobody needs"),
+        pytest.param(1.7e308, "9223372036854775807", id="more than a quantity holds"),
+        pytest.param(-1.7e308, "-9223372036854775807", id="less than a quantity holds"),
     ],
 )
 def test_a_number_as_a_quantity(number: float, want: str) -> None:

@@ -49,6 +49,8 @@ METRICS_PORT = {"name": "metrics", "containerPort": 9090}
         pytest.param(engine_pod(ports=[{"containerPort": 30000}]), page(30000), id="an engine's port that is declared"),
         pytest.param(engine_pod(env=[{"name": "DYN_SYSTEM_PORT", "value": "8082"}]), page(8082), id="Dynamo says"),
         pytest.param(engine_pod(port="70000"), None, id="a port that cannot be"),
+        pytest.param(engine_pod(port="9" * 5000), None, id="a port longer than any number"),
+        pytest.param(engine_pod(port="009000"), page(9000), id="a port with noughts before it"),
         pytest.param(engine_pod(port="http"), None, id="a port that is a word"),
         pytest.param(engine_pod(port="9000", scheme="file"), None, id="a scheme that is none"),
         pytest.param(engine_pod(port="9000", path="//evil/x"), page(9000, "//evil/x"), id="a path is a path"),

@@ -235,7 +235,7 @@ def test_restarts_are_bounded(
     assert (count, list(verdict.exhausted), verdict.wait_s) == want
 
 
-@pytest.mark.parametrize("text", ["-1", "many", "1.5", "²"])
+@pytest.mark.parametrize("text", ["-1", "many", "1.5", "²", pytest.param("9" * 5000, id="longer than any number")])
 def test_a_limit_nobody_can_read_is_none(text: str) -> None:
     assert max_gang_restarts(demo(limit=text)) is None
 

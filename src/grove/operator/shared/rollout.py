@@ -21,6 +21,7 @@ import msgspec
 
 from grove.api import labels
 from grove.api.core import Pod
+from grove.api.fields import natural
 from grove.api.podclique import PodClique, PodCliqueStatus, PodCliqueUpdateProgress
 from grove.api.podcliqueset import ON_DELETE, PodCliqueSet, PodCliqueSetUpdateProgress
 from grove.api.scalinggroup import (
@@ -174,8 +175,7 @@ def has_template(clique: PodClique, template_hash: str) -> bool:
 
 
 def pod_incarnation(pod: Pod) -> int:
-    value = pod.metadata.annotations.get(labels.INCARNATION, "")
-    return int(value) if value.isascii() and value.isdigit() else 0
+    return natural(pod.metadata.annotations.get(labels.INCARNATION, "")) or 0
 
 
 def pods_of_earlier_incarnations(pods: Iterable[Pod], incarnation: int) -> frozenset[str]:

@@ -37,6 +37,7 @@ from grove.api.conditions import (
     without_condition,
 )
 from grove.api.duration import InvalidDuration, parse
+from grove.api.fields import natural
 from grove.api.meta import Condition, Conditions, ObjectMeta, find_condition, is_true
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
@@ -109,7 +110,7 @@ def termination_delay(pcs: PodCliqueSet) -> timedelta:
 def max_gang_restarts(pcs: PodCliqueSet) -> int | None:
     """How often a gang may be restarted; None without the annotation, which means as often as it takes."""
     value = pcs.metadata.annotations.get(labels.MAX_GANG_RESTARTS, "").strip()
-    return int(value) if value.isascii() and value.isdigit() else None
+    return natural(value)
 
 
 def group_replicas_to_restart(
