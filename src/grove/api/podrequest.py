@@ -13,6 +13,17 @@ from grove.api.quantity import amount
 
 Amounts = Mapping[str, int]
 PODS = "pods"
+HUGE_PAGES = "hugepages-"
+
+
+def is_native(resource: str) -> bool:
+    """Whether Kubernetes takes a resource for one of its own; any other is a device, counted in whole ones."""
+    return "/" not in resource or "kubernetes.io/" in resource
+
+
+def may_overcommit(resource: str) -> bool:
+    """Whether a container may request less than its limit, as the API server sees it."""
+    return is_native(resource) and not resource.startswith(HUGE_PAGES)
 
 
 def pod_request(spec: Json) -> dict[str, int]:

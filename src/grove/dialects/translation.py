@@ -15,6 +15,7 @@ from grove.api.labels import LAST_APPLIED, TRANSLATED_FROM, TRANSLATED_NAME
 from grove.api.meta import Json, Struct
 from grove.api.names import MAX_COMBINED_LENGTH
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podrequest import may_overcommit
 
 SHORTEST_NAME = 8
 """Characters of a name that are kept at least when it is cut; a set with less is not found again by a person."""
@@ -104,9 +105,6 @@ def name_faults(name: str, inner: int, path: str) -> Iterator[Fault]:
         yield invalid(path, name, f"{detail} together beside a set's name of {len(name)}; they have {inner}")
 
 
-_PLAIN_RESOURCES = ("kubernetes.io/", "requests.")
-
-
 def with_device_limits(pod_spec: Json) -> Json:
     """The pod spec with a limit for every device that a container only requests.
 
@@ -125,14 +123,9 @@ def _limited(container: Json) -> Json:
     missing = {
         name: amount
         for name, amount in mapping(resources.get("requests")).items()
-        if _is_device(name) and name not in limits
+        if not may_overcommit(name) and name not in limits
     }
     return {**container, "resources": {**resources, "limits": {**limits, **missing}}} if missing else container
-
-
-def _is_device(resource: str) -> bool:
-    """Whether a resource cannot be overcommitted, as the API server sees it."""
-    return resource.startswith("hugepages-") or ("/" in resource and not resource.startswith(_PLAIN_RESOURCES))
 
 
 def limit_warnings(pod_spec: Json, path: str) -> Iterator[str]:

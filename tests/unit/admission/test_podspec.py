@@ -181,6 +181,40 @@ def gpus(limit: object = ABSENT, request: object = ABSENT) -> dict:
             id="half a device",
         ),
         pytest.param(
+            container(resources={"requests": {"kubernetes.io/batch-cpu": "1000"}}), [], id="Koordinator's need no limit"
+        ),
+        pytest.param(
+            container(
+                resources={
+                    "requests": {"kubernetes.io/batch-cpu": "500", "node.kubernetes.io/slots": "500m"},
+                    "limits": {"kubernetes.io/batch-cpu": "1k", "node.kubernetes.io/slots": "1"},
+                }
+            ),
+            [],
+            id="resources of Kubernetes' own name are overcommitted, and divided",
+        ),
+        pytest.param(
+            container(
+                resources={
+                    "requests": {"kubernetes.io/batch-cpu": "2k"},
+                    "limits": {"kubernetes.io/batch-cpu": "1k"},
+                }
+            ),
+            [
+                f'{P}.containers[0].resources.requests: Invalid value: "2k": must be less than or equal to '
+                "kubernetes.io/batch-cpu limit of 1k"
+            ],
+            id="but not requested beyond their limit",
+        ),
+        pytest.param(
+            container(resources={"requests": {"hugepages-2Mi": "4Mi", "cpu": "1"}}),
+            [
+                f"{P}.containers[0].resources.limits: Required value: limit must be set for hugepages-2Mi, which "
+                "cannot be overcommitted"
+            ],
+            id="huge pages need a limit",
+        ),
+        pytest.param(
             container(resources={"limits": {"gpu": "1"}}),
             [
                 f'{P}.containers[0].resources.limits[gpu]: Invalid value: "gpu": must be a standard resource type or '

@@ -9,13 +9,14 @@ from grove.admission.rules.syntax import enum_faults, env_name_fault, port_name_
 from grove.api.faults import Fault, duplicate, invalid, not_found, required
 from grove.api.fields import integer, mapping, sequence, text
 from grove.api.meta import Json
+from grove.api.podrequest import HUGE_PAGES, is_native, may_overcommit
 from grove.api.quantity import exact
 
 _PULL = ("Always", "IfNotPresent", "Never")
 _PROTOCOLS = ("TCP", "UDP", "SCTP")
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
-_OVERCOMMITTED = ("cpu", "memory", "ephemeral-storage")
+_STANDARD = ("cpu", "memory", "ephemeral-storage")
 
 
 def container_faults(
@@ -106,12 +107,11 @@ def _resource_faults(path: str, resources: Json, claims: Collection[str]) -> Ite
         if asked is None:
             continue
         limit = _number(limits.get(resource))
-        may_overcommit = resource in _OVERCOMMITTED
         if limit is None:
-            if not may_overcommit and resource not in limits:
+            if not may_overcommit(resource) and resource not in limits:
                 detail = f"limit must be set for {resource}, which cannot be overcommitted"
                 yield required(f"{path}.limits", detail)
-        elif not may_overcommit and asked != limit:
+        elif not may_overcommit(resource) and asked != limit:
             yield invalid(where, quantity, f"must be equal to {resource} limit of {limits[resource]}")
         elif asked > limit:
             yield invalid(where, quantity, f"must be less than or equal to {resource} limit of {limits[resource]}")
@@ -122,7 +122,7 @@ def _resource_faults(path: str, resources: Json, claims: Collection[str]) -> Ite
 
 
 def _quantity_faults(path: str, resource: str, quantity: Any) -> Iterator[Fault]:
-    if resource not in _OVERCOMMITTED and not resource.startswith("hugepages-"):
+    if resource not in _STANDARD and not resource.startswith(HUGE_PAGES):
         if "/" not in resource:
             yield invalid(path, resource, "must be a standard resource type or fully qualified, such as nvidia.com/gpu")
         elif wrong := qualified_name_fault(resource):
@@ -132,7 +132,7 @@ def _quantity_faults(path: str, resource: str, quantity: Any) -> Iterator[Fault]
         yield invalid(path, quantity, "must be a quantity such as 500m, 2 or 16Gi")
     elif number < 0:
         yield invalid(path, quantity, "must be greater than or equal to 0")
-    elif "/" in resource and number % 1:
+    elif not is_native(resource) and number % 1:
         yield invalid(path, quantity, "must be an integer")
 
 
