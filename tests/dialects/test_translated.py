@@ -232,6 +232,18 @@ async def test_what_a_running_set_cannot_take_is_told_and_made_anew_only_if_aske
     assert (await world.get(PodCliqueSet, "fixed")).metadata.uid != first
 
 
+async def test_a_floor_left_out_of_an_edit_stays_as_it_was(world: World) -> None:
+    await apply(world, gang_set("floor", 4, minAvailable=2))
+    await said(world, PodGangSet, "floor", "Ready", "True")
+    annotations = {"grove.dynamo.ai/recreate": "true"}
+    first = (await world.get(PodCliqueSet, "floor")).metadata.uid
+    await edit(world, PodGangSet, "floor", {"metadata": {"annotations": annotations}, "spec": {"minAvailable": None}})
+    await said(world, PodGangSet, "floor", "Translated", "True")
+    await world.quiet()
+    assert (await world.get(PodCliqueSet, "floor")).metadata.uid == first
+    assert (await world.get(PodClique, "floor-0-gang")).spec.min_available == 2
+
+
 async def test_an_object_edited_while_its_set_is_being_deleted_gets_a_set_as_it_is_then(world: World) -> None:
     await apply(world, gang_set("race", 2))
     await said(world, PodGangSet, "race", "Ready", "True")

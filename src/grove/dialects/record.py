@@ -18,6 +18,8 @@ from grove.api.meta import Json
 from grove.api.patch import merge_patch
 
 CLIQUES, GROUPS = "cliques", "podCliqueScalingGroups"
+_FLOOR = "minAvailable"
+"""Cannot change on a set that runs, so one that is left out stays, as in the set itself."""
 
 
 class Scaling(NamedTuple):
@@ -89,13 +91,13 @@ def set_patch(live: Json, wanted: Json) -> Json | None:
 
 
 def merged(live: Any, wanted: Any, last: Any) -> Any:
-    """`live` with `wanted` in it, less what was in `last` and is not wanted any more.
+    """`live` with `wanted` in it, less what was in `last` and is not wanted any more; a floor stays.
 
     Lists of named things are merged by name, other lists are replaced.
     """
     if isinstance(wanted, dict) and isinstance(live, dict):
         before = mapping(last)
-        kept = {name: value for name, value in live.items() if name in wanted or name not in before}
+        kept = {name: value for name, value in live.items() if name in wanted or name not in before or name == _FLOOR}
         return kept | {name: _field(name, live, value, before) for name, value in wanted.items()}
     if _is_named(wanted) and _is_named(live):
         mine, before = _by_name(live), _by_name(last) if _is_named(last) else {}

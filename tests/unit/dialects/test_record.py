@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.dialects import gang_set, koord_set, koord_sets, nested
@@ -65,6 +66,26 @@ def test_what_we_said_and_say_no_more_is_taken_back() -> None:
     assert "labels" not in clique_of(after)
     assert "priorityClassName" not in after["spec"]["template"]
     assert after["metadata"]["labels"] == {"grove.io/translated-from": "grove.dynamo.ai"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(gang_set(replicas=4, minAvailable=2), gang_set(replicas=4), id="of a PodGangSet"),
+        pytest.param(
+            koord_set(podCliques=[nested("a", 4, minAvailable=2)]), koord_set(podCliques=[nested("a", 4)]),
+            id="of a set of grove.ai",
+        ),
+    ],
+)  # fmt: skip
+def test_a_floor_that_is_said_no_more_stays_because_a_running_set_cannot_take_another(
+    before: Json, after: Json
+) -> None:
+    to_set = dynamo.to_set if before["kind"] == "PodGangSet" else koord.to_set
+    live = living(to_set(before).manifest)
+    found = updated(live, to_set(after).manifest)
+    assert clique_of(found)["spec"]["minAvailable"] == 2
+    assert updated(found, to_set(after).manifest) == found
 
 
 def test_a_hand_edit_of_what_is_ours_is_put_right() -> None:
