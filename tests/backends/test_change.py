@@ -329,6 +329,27 @@ async def test_koordinators_replacements_and_surplus_stay_in_the_domain_of_the_c
         assert held_to(replacement, RACK) == [domain]
 
 
+async def test_a_gang_is_not_told_while_an_object_that_is_replaced_still_stands() -> None:
+    async with cluster("koord", Koordinator) as sim, operator(sim, profiles("koord-scheduler")):
+        await sim.client().create(PodCliqueSet, pcs("d", clique("a", 2), clique("b", 2), namespace="ns"))
+        await pods(sim, 4)
+        held = {"metadata": {"finalizers": ["example.com/held"]}}
+        await sim.client().patch(koord.POD_GROUP, "d-0-d-0-a", held, "ns")
+        await sim.client().patch(PodClique, "d-0-b", {"spec": {"replicas": 0}}, "ns", subresource="scale")
+        await pods(sim, 2)
+
+        async def told() -> tuple[str, str]:
+            gang = await sim.client().get(PodGang, "d-0", "ns")
+            said = find_condition(gang.status.conditions, "SchedulerObjectsReady")
+            assert said is not None
+            return said.status, said.reason
+
+        assert await told() == ("False", "Replacing")
+        await sim.client().patch(koord.POD_GROUP, "d-0-d-0-a", {"metadata": {"finalizers": None}}, "ns")
+        await asyncio.sleep(10)
+        assert await told() == ("True", "Told")
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

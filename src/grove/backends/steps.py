@@ -14,11 +14,13 @@ from typing import Any, Literal, NamedTuple
 
 from grove.api.labels import SAID
 from grove.api.meta import Json
-from grove.backends.base import NAME_CONFLICT, SPEC_DRIFT
+from grove.backends.base import NAME_CONFLICT, REPLACING, SPEC_DRIFT
 
 
 class Step(NamedTuple):
-    """What to do about one object. `wait`: it is on its way out, and its deletion is the event that brings us back."""
+    """What to do about one object. `wait`: it is on its way out, and its deletion is the event that brings us back;
+    with a reason where another has to take its place.
+    """
 
     act: Literal["nothing", "create", "patch", "replace", "wait", "keep", "conflict"]
     patch: Json | None = None
@@ -39,11 +41,14 @@ def step_for(
     what = f"{wanted['kind']} {wanted['metadata']['name']}"
     if _controller(live) != owner_uid:
         return Step("conflict", reason=NAME_CONFLICT, message=f"{what} exists and belongs to somebody else")
+    is_old = any(_touches(patch, path) for path in fixed)
     if live["metadata"].get("deletionTimestamp"):
-        return Step("wait")
+        # Pods in a frozen one keep it: to hold them until it is gone would be to wait for ever.
+        is_old = is_old or (frozen and not in_use and "spec" in (patch or {}))
+        return Step("wait", reason=REPLACING if is_old else "")
     if patch is None:
         return Step("nothing")
-    if any(_touches(patch, path) for path in fixed):
+    if is_old:
         return Step("replace")
     if not frozen or "spec" not in patch:
         return Step("patch", patch)

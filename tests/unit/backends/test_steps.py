@@ -51,6 +51,25 @@ def test_a_change_of_what_is_read_only_once_makes_the_object_anew(patch: Json, w
 
 
 @pytest.mark.parametrize(
+    ("patch", "frozen", "in_use", "want"),
+    [
+        pytest.param(None, True, False, "", id="as wanted, so somebody else deleted it"),
+        pytest.param({"metadata": {"labels": {"a": "b"}}}, True, False, "", id="a label differs"),
+        pytest.param({"spec": {"x": 1}}, False, False, "", id="a spec that could have been changed"),
+        pytest.param({"spec": {"x": 1}}, True, False, "Replacing", id="a spec that is made anew"),
+        pytest.param({"spec": {"x": 1}}, True, True, "", id="one that its pods keep"),
+        pytest.param({"metadata": {"annotations": {"g": "new"}}}, False, True, "Replacing", id="what is read once"),
+    ],
+)
+def test_an_object_on_its_way_out_is_being_replaced_if_it_differs(
+    patch: Json | None, frozen: bool, in_use: bool, want: str
+) -> None:
+    fixed = (("metadata", "annotations", "g"),)
+    step = step_for(WANTED, LEAVING, "u", patch, frozen=frozen, in_use=in_use, fixed=fixed)
+    assert (step.act, step.patch, step.reason) == ("wait", None, want)
+
+
+@pytest.mark.parametrize(
     ("metadata", "want"),
     [
         pytest.param({"labels": {"a": "b"}}, {"metadata": {"labels": {"a": "b"}}}, id="labels may change"),

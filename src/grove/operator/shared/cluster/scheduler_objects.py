@@ -69,7 +69,7 @@ class SchedulerObjects:
         if objects is NO_OBJECTS:
             return None
         state = await self._write(gang, backend, objects, bool(pods))
-        if not state.retry:
+        if not state.retry and state.reason != REPLACING:
             self._written[uid] = (objects, state)
         return state
 
@@ -84,18 +84,19 @@ class SchedulerObjects:
             step, live = await self._put(gang, wanted, resource, backend, objects.create, made, in_use)
             if live is not None:
                 made[wanted["kind"], wanted["metadata"]["name"]] = live["metadata"]["uid"]
-            if step.act in ("conflict", "keep", "replace"):
+            is_replaced = step.act == "replace" or step.reason == REPLACING
+            if is_replaced or step.act in ("conflict", "keep"):
                 troubles.append(step)
             elif live is not None and (lost := _dropped(wanted, live)):
                 troubles.append(lost)
-            if step.act in ("conflict", "replace"):
+            if is_replaced or step.act == "conflict":
                 break  # what comes after may refer to it
         if objects.create and objects.objects and not troubles:
             await self._prune(gang, backend, objects.objects)
         if not troubles:
             return GangObjectsState(objects.ready, objects.reason, objects.message)
         worst = troubles[-1]
-        if worst.act == "replace":
+        if worst.act in ("replace", "wait"):
             return GangObjectsState(False, REPLACING, "an older object is being replaced")
         return GangObjectsState(worst.act == "keep", worst.reason, worst.message, retry=worst.act == "conflict")
 
