@@ -329,6 +329,28 @@ async def test_koordinators_replacements_and_surplus_stay_in_the_domain_of_the_c
         assert held_to(replacement, RACK) == [domain]
 
 
+async def test_a_group_that_asks_for_more_than_its_gang_has_left_holds_no_replacement() -> None:
+    async with cluster("kube-1.36", Kube) as sim, operator(sim, profiles("default-scheduler")):
+        await sim.client().create(PodCliqueSet, pcs("d", clique("a", 2), clique("b", 3), namespace="ns"))
+        await pods(sim, 5)
+        await sim.client().patch(PodClique, "d-0-b", {"spec": {"replicas": 0}}, "ns", subresource="scale")
+        left = await pods(sim, 2)
+        await sim.client().delete(Pod, next(iter(left.values())).metadata.name, "ns")
+
+        async def replaced() -> list[Pod]:
+            found = (await sim.client().list(Pod, "ns")).items
+            return [pod for pod in found if pod.metadata.uid not in left and pod.is_bound]
+
+        assert len(await eventually(replaced)) == 1
+        gang = await sim.client().get(PodGang, "d-0", "ns")
+        said = find_condition(gang.status.conditions, "SchedulerObjectsReady")
+        assert said is not None
+        assert (said.status, said.reason) == ("True", "GangShrunk")
+
+        await sim.client().patch(PodClique, "d-0-b", {"spec": {"replicas": 3}}, "ns", subresource="scale")
+        await pods(sim, 5)
+
+
 async def test_a_gang_is_not_told_while_an_object_that_is_replaced_still_stands() -> None:
     async with cluster("koord", Koordinator) as sim, operator(sim, profiles("koord-scheduler")):
         await sim.client().create(PodCliqueSet, pcs("d", clique("a", 2), clique("b", 2), namespace="ns"))

@@ -28,6 +28,7 @@ NOT_INSTALLED = "SchedulerNotInstalled"
 NOT_REPRESENTABLE = "NotRepresentable"
 NAME_CONFLICT = "NameConflict"
 SPEC_DRIFT = "GangSpecDrift"
+SHRUNK = "GangShrunk"
 NOT_ENFORCED = "GangNotEnforced"
 REPLACING = "Replacing"
 
@@ -169,6 +170,10 @@ class Backend:
     def gang_objects(self, gang: PodGang, pcs: PodCliqueSet, pods: Sequence[Pod]) -> GangObjects:
         """The objects wanted beside this PodGang, without the owner reference to it: the controller adds that."""
         return NO_OBJECTS
+
+    def asks_for_more(self, wanted: Json, live: Json) -> bool:
+        """Whether an object that cannot be changed asks for more pods than the gang has now."""
+        return False
 
     def may_ungate(self, pod: Pod, gang: PodGang) -> bool:
         """Whether a gated pod of a complete gang may be let go, as far as this scheduler is concerned."""

@@ -15,6 +15,7 @@ from typing import Literal
 
 from grove.api import conditions, labels
 from grove.api.core import Pod
+from grove.api.fields import natural
 from grove.api.labels import DEFAULT_SCHEDULER
 from grove.api.meta import Json, Resource, find_condition, is_true
 from grove.api.podcliqueset import PodCliqueSet
@@ -29,6 +30,8 @@ from grove.config import Section, read_section
 NAME = DEFAULT_SCHEDULER
 AUTO, REQUIRED, OFF = "Auto", "Required", "Off"
 NO_MAPPING = "None"
+PARTED = "Parted"
+"""A gang whose group asks for more than was left of it when a pod was lost: pods are placed one by one since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,8 @@ class KubeBackend(Backend):
 
     def gang_annotations(self, pcs: PodCliqueSet, gang: PodGang | None, pods: Sequence[Pod]) -> Mapping[str, str]:
         if gang is not None:
-            return {}  # what is recorded stays, and what was not told is not told later: pods could not join
+            # What is recorded stays, and what was not told is not told later: pods could not join.
+            return {labels.GANG_MAPPING: PARTED} if self._is_shrunk(pcs, gang) and _has_loner(gang, pods) else {}
         if pods and not any(_reference(pod) for pod in pods):
             return {labels.GANG_MAPPING: NO_MAPPING} if self._warns() else {}
         mapping = self.mapping_for(pcs)
@@ -112,8 +116,20 @@ class KubeBackend(Backend):
             return
         if mapping == MERGED and not site.is_core:
             return
+        if site.gang is not None and self._is_shrunk(site.pcs, site.gang) and _has_pods(site.gang, site.clique):
+            return
         field = self.offered.pod_field
         pod["spec"][field] = kube_objects.pod_reference(version, mapping, site.gang_name, site.clique)
+
+    def _is_shrunk(self, pcs: PodCliqueSet, gang: PodGang) -> bool:
+        """Whether pods that refer to the gang's one group would wait for others that it has no more."""
+        if len(gang.spec.podgroups) >= kube_objects.whole_size(pcs, gang):
+            return False  # the cliques are back; the condition will say so
+        told = find_condition(gang.status.conditions, conditions.SCHEDULER_OBJECTS_READY)
+        return self.recorded(gang)[1] == MERGED and told is not None and told.reason == base.SHRUNK
+
+    def asks_for_more(self, wanted: Json, live: Json) -> bool:
+        return kube_objects.min_count(live) > kube_objects.min_count(wanted)
 
     def _new_mapping(self, pcs: PodCliqueSet) -> tuple[str, str]:
         """Version and mapping for the pods of a gang that is not there yet."""
@@ -142,6 +158,8 @@ class KubeBackend(Backend):
 
     def _without_objects(self, gang: PodGang) -> GangObjects:
         """For a gang of whose pods the scheduler knows one by one."""
+        if gang.metadata.annotations.get(labels.GANG_MAPPING) == PARTED:
+            return GangObjects(reason=base.SHRUNK, message=_PARTED)
         if gang.metadata.annotations.get(labels.GANG_MAPPING) == NO_MAPPING:
             return GangObjects(ready=False, reason=base.NOT_OFFERED, message=f"{_MISSING}; pods are placed one by one")
         if ignored := [str(one) for one in gang_constraints(gang)]:
@@ -215,6 +233,27 @@ class KubeBackend(Backend):
 _MISSING = (
     "this cluster does not offer gangs to its kube-scheduler (the Workload API of scheduling.k8s.io is not served)"
 )
+
+
+_PARTED = (
+    "a clique was scaled to zero and a pod was lost: the group cannot be filled any more, pods are placed one by one; "
+    "recreate the set for a gang"
+)
+
+
+def _has_pods(gang: PodGang, clique: str) -> bool:
+    """Whether a clique has pods in the gang. One that comes back from zero has none yet, and fills the group again."""
+    return any(group.name == clique and group.pod_references for group in gang.spec.podgroups)
+
+
+def _has_loner(gang: PodGang, pods: Sequence[Pod]) -> bool:
+    """Whether a pod that the gang needs is outside its group."""
+    minima = {group.name: group.min_replicas for group in gang.spec.podgroups}
+    for pod in pods:
+        clique, index = pod.metadata.labels.get(labels.POD_CLIQUE, ""), pod.metadata.labels.get(labels.POD_INDEX, "")
+        if _reference(pod) is None and (number := natural(index)) is not None and number < minima.get(clique, 0):
+            return True
+    return False
 
 
 def _scheduled_at(pod: Pod) -> datetime | None:

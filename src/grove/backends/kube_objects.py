@@ -103,6 +103,13 @@ def gang_objects(gang: PodGang, pcs: PodCliqueSet, mapping: str, offered: Capabi
     ]
 
 
+def min_count(obj: Json) -> int:
+    """How many pods the one group of a merged gang asks for: a PodGroup, or the Workload that has it inside."""
+    spec = obj.get("spec") or {}
+    policies = [spec.get("schedulingPolicy"), *(one.get("policy") for one in spec.get("podGroups") or ())]
+    return sum(int(((one or {}).get("gang") or {}).get("minCount") or 0) for one in policies)
+
+
 def unsupported_constraints(gang: PodGang, mapping: str, offered: Capability) -> tuple[list[str], list[str]]:
     """What a gang asks for and cannot be said: what must not be dropped, and what may be."""
     said = {group.topology_key for group in groups_of(gang, mapping)} if offered.topology else set()

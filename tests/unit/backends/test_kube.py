@@ -122,6 +122,31 @@ def test_what_a_new_pod_carries(offered: Capability, index: int, gang: PodGang |
     assert pod["spec"] == {"schedulerName": "default-scheduler", **want}
 
 
+LEFT = {"name": "d-0-a", "minReplicas": 1, "podReferences": [{"namespace": "ns", "name": "lost"}]}
+BACK = {"name": "d-0-b", "minReplicas": 1, "podReferences": []}
+
+
+@pytest.mark.parametrize(
+    ("reason", "groups", "clique_", "joins"),
+    [
+        pytest.param("GangShrunk", [LEFT], "d-0-a", False, id="a replacement would wait for a clique at zero"),
+        pytest.param("Told", [LEFT], "d-0-a", True, id="the group was made for what there is"),
+        pytest.param("GangShrunk", [LEFT], "d-0-b", True, id="a clique that comes back fills the group"),
+        pytest.param("GangShrunk", [LEFT, BACK], "d-0-a", True, id="the clique is back, the condition not yet changed"),
+    ],
+)
+def test_a_replacement_joins_its_group_if_that_can_be_filled(
+    reason: str, groups: list[Json], clique_: str, joins: bool
+) -> None:
+    said = [{"type": "SchedulerObjectsReady", "status": "True", "reason": reason}]
+    meta: Json = {"name": "d-0", "annotations": {"grove.io/gang-mapping": "v1alpha2/Merged"}}
+    gang = msgspec.convert({"metadata": meta, "spec": {"podgroups": groups}, "status": {"conditions": said}}, PodGang)
+    pod: Json = {"metadata": {}, "spec": {}}
+    backend = KubeBackend(KubeOptions(), Capability("v1alpha2"))
+    backend.prepare_pod(pod, PodSite(set_of(TWO), "d-0", clique_, 0, 1, gang))
+    assert ("schedulingGroup" in pod["spec"]) == joins
+
+
 def test_a_pod_is_not_made_where_gangs_are_required_and_not_offered() -> None:
     with pytest.raises(BackendError, match="does not offer gangs"):
         KubeBackend(KubeOptions(gang="Required")).prepare_pod({"spec": {}}, site(set_of(TWO)))

@@ -17,7 +17,7 @@ from grove.api.core import Pod
 from grove.api.meta import Json, Key, Object, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.backends.base import NO_OBJECTS, REPLACING, TOLD_IN_PART, Backend, GangObjects, GangObjectsState
+from grove.backends.base import NO_OBJECTS, REPLACING, SHRUNK, TOLD_IN_PART, Backend, GangObjects, GangObjectsState
 from grove.backends.steps import Step, merged, owner_references, remembering, step_for, taking_back
 from grove.kube.cache import Cache
 from grove.kube.client import Client
@@ -128,6 +128,8 @@ class SchedulerObjects:
             patch = merged(needed_patch(wanted, found, ownership), taking_back(wanted, found))
         frozen = resource.kind in backend.frozen
         step = step_for(wanted, found, gang.metadata.uid, patch, frozen=frozen, in_use=in_use, fixed=backend.fixed)
+        if step.act == "keep" and found is not None and backend.asks_for_more(wanted, found):
+            step = step._replace(reason=SHRUNK)
         if step.act == "create":
             if not create:
                 return Step("nothing"), None
