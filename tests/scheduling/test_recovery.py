@@ -323,6 +323,71 @@ def test_a_clock_that_jumps_delays_no_deadline_and_stops_nobody(jump: timedelta)
     assert run(story()) == (["fine-w-0"], [], ["fine-w-0"])
 
 
+@pytest.mark.parametrize(
+    ("behind_s", "start_s"),
+    [
+        pytest.param(0.5, 1, id="half a second"),
+        pytest.param(3, 1, id="seconds"),
+        pytest.param(60, 1, id="a minute"),
+        pytest.param(3, 7200, id="seconds, while it starts"),
+    ],
+)
+def test_a_gang_that_ran_is_repaired_after_a_restart_although_the_clock_is_behind_the_clusters(
+    behind_s: float, start_s: float
+) -> None:
+    """Its pods look as if they were bound after it stood: taken for another attempt, the healthy ones would go."""
+
+    async def story() -> list[str]:
+        async with SimCluster(nodes=Topology(nodes=6, gpus=1), start_s=start_s) as sim:
+            client, clock = sim.client(), Jumping(sim.clock)
+            clock.wrong = -timedelta(seconds=behind_s)
+            task = asyncio.ensure_future(Scheduler(sim.client(), SchedulerConfiguration(), clock, say=sentence).run())
+            await apply(client, gang("work", group("w", 3)))
+            await asyncio.sleep(3600)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await client.delete(Pod, "work-w-0", NAMESPACE, grace_period_s=0)
+            task = asyncio.ensure_future(Scheduler(sim.client(), SchedulerConfiguration(), clock, say=sentence).run())
+            await asyncio.sleep(30)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return await on_nodes(client, "work")
+
+    assert run(story()) == ["work-w-1", "work-w-2"]
+
+
+def test_a_gang_whose_pods_were_all_replaced_is_repaired_after_a_restart() -> None:
+    """One by one, so that it always stood: none of its pods was there when it was placed."""
+
+    async def story() -> list[str]:
+        async with SimCluster(nodes=Topology(nodes=6, gpus=1)) as sim:
+            client = sim.client()
+            task = asyncio.ensure_future(
+                Scheduler(sim.client(), SchedulerConfiguration(), sim.clock, say=sentence).run()
+            )
+            made = gang("work", group("w", 3, 2))
+            await apply(client, made)
+            await asyncio.sleep(600)
+            for number in range(3):
+                await client.delete(Pod, f"work-w-{number}", NAMESPACE, grace_period_s=0)
+                await asyncio.sleep(60)
+                await client.create(Pod, member_json(made, made.groups[0], number, NAMESPACE))
+                await asyncio.sleep(600)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            for number in (0, 2):
+                await client.delete(Pod, f"work-w-{number}", NAMESPACE, grace_period_s=0)
+            task = asyncio.ensure_future(
+                Scheduler(sim.client(), SchedulerConfiguration(), sim.clock, say=sentence).run()
+            )
+            await asyncio.sleep(30)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return await on_nodes(client, "work")
+
+    assert run(story()) == ["work-w-1"]
+
+
 @pytest.mark.simulated
 async def test_nodes_that_were_held_for_a_gang_are_held_after_a_restart_too(cluster: Any) -> None:
     async with scheduling(cluster, hold_after=Seconds(10), gang_timeout=Seconds(7200)) as bench:

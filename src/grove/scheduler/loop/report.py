@@ -36,6 +36,7 @@ from grove.scheduler.policy.gangs import (
 from grove.scheduler.policy.status import (
     LONGEST,
     condition_json,
+    dated_after,
     is_just_starting,
     says_nothing,
     status_patch,
@@ -168,7 +169,9 @@ class Reporter:
         again = Result(after_s=unsettled_s or lacking_s or None)
         if says_nothing(current.status, wanted) or (unsettled_s and is_just_starting(current.status, wanted)):
             return again
-        if not stands:  # that it lost pods is written anyway
+        if stands:
+            wanted = dated_after(wanted, self._bound(gang), gang)
+        else:  # that it lost pods is written anyway
             wanted = with_seats(wanted, gang.seats, self._clock.now())
         try:
             answer = await self._client.patch(
@@ -221,6 +224,14 @@ class Reporter:
         for pod, group in self._view.members(gang):
             ready[group] += pod.is_ready and not pod.metadata.is_deleting
         return ready
+
+    def _bound(self, gang: GangState) -> dict[str, list[datetime]]:
+        """When pods that stand were bound, by group, as far as the cluster has told."""
+        bound: dict[str, list[datetime]] = {name: [] for name in gang.minima}
+        for pod, group in self._view.members(gang):
+            if not pod.metadata.is_deleting and (moment := self._view.bound_since(pod)) is not None:
+                bound[group].append(moment)
+        return bound
 
     def _warn_of_change(self, gang: GangState, before: PodGangStatus, after: PodGangStatus) -> None:
         old = find_condition(before.conditions, words.SCHEDULED)

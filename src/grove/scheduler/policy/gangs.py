@@ -10,7 +10,7 @@ gated. One that stood and lost pods is repaired with what exists.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 
 import msgspec
@@ -43,6 +43,8 @@ PREEMPTING = "Preempting"
 HELD_FOR_OTHERS = words.NODES_HELD_FOR_OTHERS
 NO_PLACE = (UNSCHEDULABLE, HELD_FOR_OTHERS)
 
+CLOCKS_DIFFER = timedelta(seconds=5)
+"""The scheduler's clock may be behind the cluster's by so much."""
 MOST_SEATS = 1024
 MOST_NAMED = 3
 """Missing pods that are named."""
@@ -208,13 +210,13 @@ def says_placed(podgang: PodGang, bound_since: Iterable[datetime]) -> bool:
     """Whether the object records that the minimum was on nodes once, with one of the pods that are bound now.
 
     Pods that are all bound later than that belong to another attempt: the gang was evicted or restarted since, and died
-    half-way before anybody could write that down.
+    half-way before anybody could write that down. The cluster dates bindings, a scheduler what it writes.
     """
     condition = find_condition(podgang.status.conditions, words.SCHEDULED)
     if condition is None or not (condition.status == words.TRUE or condition.reason == PODS_LOST):
         return False
     written = condition.last_transition_time
-    return written is None or any(moment <= written for moment in bound_since)
+    return written is None or any(moment <= written + CLOCKS_DIFFER for moment in bound_since)
 
 
 def is_initialized(podgang: PodGang) -> bool:

@@ -125,6 +125,22 @@ def _with_former_place(
     return with_condition(conditions, words.FORMER_PLACE, words.TRUE, words.REUSE_RESERVATION, text, now)
 
 
+def dated_after(status: PodGangStatus, bound: Mapping[str, Sequence[datetime]], gang: GangState) -> PodGangStatus:
+    """The status of a gang that stands, Scheduled no earlier than its minimum was bound, as the cluster wrote it down.
+
+    `says_placed` compares the two, and our clock may be behind the cluster's. Pods may also have been replaced since.
+    """
+    scheduled = find_condition(status.conditions, words.SCHEDULED)
+    enough = (sorted(bound[name])[:minimum] for name, minimum in gang.minima.items())
+    stood = max((moment for moments in enough for moment in moments), default=None)
+    if scheduled is None or stood is None or (written := scheduled.last_transition_time) is None or stood <= written:
+        return status
+    dated = msgspec.structs.replace(scheduled, last_transition_time=stood)
+    return msgspec.structs.replace(
+        status, conditions=tuple(dated if one is scheduled else one for one in status.conditions)
+    )
+
+
 def former_place(podgang: PodGang) -> frozenset[str]:
     """The same as it was written."""
     said = find_condition(podgang.status.conditions, words.FORMER_PLACE)
