@@ -22,6 +22,7 @@ _PART = r"(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h)"
 _WHOLE = re.compile(rf"(?P<sign>[+-]?)(?P<parts>0|(?:{_PART})+)", re.ASCII)
 _PARTS = re.compile(r"(\d*)(?:\.(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _LARGEST_NS = 2**63 - 1
+_LONGEST_TEXT = 1000
 
 
 class InvalidDuration(ValueError):
@@ -30,6 +31,8 @@ class InvalidDuration(ValueError):
 
 def parse_ns(text: str) -> int:
     """Nanoseconds; fractions of one are cut off."""
+    if len(text) > _LONGEST_TEXT:
+        raise InvalidDuration(f"not a duration: {text[:20]!r} and {len(text) - 20} more characters")
     shape = _WHOLE.fullmatch(text)
     if shape is None:
         raise InvalidDuration(f"not a duration: {text!r} (write it like 90s, 1h30m or 250ms)")

@@ -5,6 +5,7 @@ A value of another type reads as absent: whoever checks the schema names it, and
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from grove.api.meta import Json
@@ -27,6 +28,14 @@ def text(value: Any) -> str:
 
 def texts(value: Any) -> tuple[str, ...]:
     return tuple(one for one in sequence(value) if isinstance(one, str))
+
+
+def parsed(text: str) -> Any:
+    """The JSON in a text that others wrote; raises ValueError, for one that is nested without end too."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def natural(value: str) -> int | None:

@@ -25,6 +25,7 @@ _SHAPE = re.compile(
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _LARGEST = 2**63 - 1
+_LONGEST_TEXT = 1000
 
 
 class InvalidQuantity(ValueError):
@@ -85,6 +86,8 @@ def _decimal(value: int) -> str:
 # A cluster of 100,000 pods holds a few hundred different quantities: parse each text once.
 @lru_cache(maxsize=8192)
 def _exact(text: str) -> Fraction:
+    if len(text) > _LONGEST_TEXT:
+        raise InvalidQuantity(f"not a quantity: {text[:20]!r} and {len(text) - 20} more characters")
     shape = _SHAPE.fullmatch(text)
     if shape is None:
         raise InvalidQuantity(f"not a quantity: {text!r}")

@@ -6,13 +6,13 @@ had: a pod with a reference is placed on a reservation that it means, or not at 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from grove.api.fields import parsed
 from grove.api.koordinator import Reservation
 from grove.api.meta import Json
 from grove.api.pod import NodeSelectorTerm, Toleration
@@ -32,7 +32,7 @@ def reservation_affinity(text: str) -> Json:
     """Koordinator's own form of a reference to reservations."""
     if text.lstrip().startswith("{"):
         try:
-            given = json.loads(text)
+            given = parsed(text)
         except ValueError as error:
             raise InvalidAnnotation(f"is not JSON: {error}") from error
         known = {"name", "reservationSelector", "requiredDuringSchedulingIgnoredDuringExecution", "tolerations"}

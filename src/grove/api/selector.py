@@ -76,7 +76,7 @@ class FieldRequirement(NamedTuple):
 EVERYTHING = Selector()
 NOTHING = Selector(nothing=True)
 
-_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _KEY = r"[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?"
 _TERM = re.compile(
     rf"\s*(?:(?P<absent>!)\s*(?P<absent_key>{_KEY})"

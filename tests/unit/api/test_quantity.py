@@ -39,7 +39,13 @@ def test_parse(text: quantity.Quantity, milli: int, whole: int) -> None:
     assert (quantity.milli(text), quantity.whole(text)) == (milli, whole)
 
 
-@pytest.mark.parametrize("text", ["", "m", "1 Gi", "1gi", "1mi", "Ki", "--1", "1e", "1.2.3", "0x10", "١", "NaN", "1K"])
+# Python reads no number of more than 4300 digits.
+LONG = [pytest.param("1" * 5000, id="5000 digits"), pytest.param(f"1.{'1' * 5000}", id="5000 decimals")]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "m", "1 Gi", "1gi", "1mi", "Ki", "--1", "1e", "1.2.3", "0x10", "١", "NaN", "1K", *LONG]
+)
 def test_what_is_not_a_quantity_is_refused(text: str) -> None:
     with pytest.raises(InvalidQuantity):
         quantity.exact(text)

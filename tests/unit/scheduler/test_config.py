@@ -89,6 +89,7 @@ def test_a_gate_that_cannot_be_read(text: str) -> None:
         pytest.param("100ms", 600.0, id="less than a second counts as absent"),
         pytest.param("-5s", 600.0, id="negative counts as absent"),
         pytest.param("tomorrow", 600.0, id="unreadable counts as absent"),
+        pytest.param("9" * 5000, 600.0, id="more digits than can be read count as absent"),
     ],
 )
 def test_gang_timeout(annotation: str | None, want: float) -> None:

@@ -10,13 +10,15 @@ import pytest
 from tests.support.fleet import GPU, reservation
 from tests.support.scheduler.kit import node
 
-from grove.api.koordinator import Reservation
-from grove.api.meta import Json, Key, find_condition
+from grove.api.core import Pod
+from grove.api.koordinator import RESERVATION_ALLOCATED, Reservation
+from grove.api.meta import Json, Key, ObjectMeta, find_condition
 from grove.kube.clock import SYSTEM
 from grove.kube.errors import Unavailable
 from grove.scheduler.cluster.snapshot import cluster
 from grove.scheduler.loop.reserving import ReservationStatus, Reserving
 from grove.scheduler.model.facts import PodFacts, Shape
+from grove.scheduler.reserve.status import reservation_of
 from grove.show.reasons import sentence
 from grove.sim.loop import run
 
@@ -94,3 +96,15 @@ def test_the_place_it_finds_meanwhile_is_what_is_written_in_the_end() -> None:
     assert scheduled is not None
     assert scheduled.status == "True"
     assert asked == 9
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("r", id="no JSON"),
+        pytest.param('["r"]', id="a list"),
+        pytest.param('{"name":' * 20_000, id="JSON without end"),
+    ],
+)
+def test_a_pod_with_an_unreadable_reservation_has_none(text: str) -> None:
+    assert reservation_of(Pod(metadata=ObjectMeta(annotations={RESERVATION_ALLOCATED: text}))) == ""

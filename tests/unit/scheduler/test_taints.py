@@ -25,6 +25,7 @@ SLA = Taint(key="sla", value="95", effect="NoSchedule")
         pytest.param({"key": "sla", "operator": "Gt", "value": "-3"}, True, id="95 is above -3"),
         pytest.param({"key": "sla", "operator": "Gt", "value": "95"}, False, id="95 is not above 95"),
         pytest.param({"key": "sla", "operator": "Gt", "value": "ten"}, False, id="a bound that is no number"),
+        pytest.param({"key": "sla", "operator": "Lt", "value": "9" * 5000}, False, id="a bound of 5000 digits"),
         pytest.param({"key": "sla", "operator": "Near", "value": "95"}, False, id="an operator nobody knows"),
     ],
 )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from grove.api.core import Pod
+from grove.api.fields import parsed
 from grove.api.koordinator import Device, DeviceInfo
 from grove.api.quantity import InvalidQuantity, format_bytes, whole
 from grove.scheduler.devices.minors import FULL, Allotment, Card, NodeDevices, Want
@@ -91,7 +92,7 @@ def _annotation(annotations: Mapping[str, str], name: str) -> dict[str, object]:
     if not text:
         return {}
     try:
-        found = json.loads(text)
+        found = parsed(text)
     except ValueError:
         found = None
     if not isinstance(found, dict):
@@ -136,7 +137,7 @@ def _card(one: DeviceInfo, minor: int, size: int) -> Card:
 def _partitions(device: Device) -> dict[int, tuple[frozenset[int], ...]]:
     """Sets of minors by their size, the best scored first; a table that cannot be read is none."""
     try:
-        table = json.loads(device.metadata.annotations.get(PARTITIONS, "") or "{}")
+        table = parsed(device.metadata.annotations.get(PARTITIONS, "") or "{}")
         return {
             int(size): tuple(
                 frozenset(one["minors"])
@@ -144,7 +145,7 @@ def _partitions(device: Device) -> dict[int, tuple[frozenset[int], ...]]:
             )
             for size, rows in table.items()
         }
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, OverflowError, TypeError, KeyError, AttributeError):
         return {}
 
 
@@ -173,12 +174,12 @@ def allotted(pod: Pod) -> Allotment | None:
 def _read_allotment(text: str) -> Allotment | None:
     """The same few texts are on the pods of a whole fleet."""
     try:
-        body = json.loads(text)
+        body = parsed(text)
         cards = tuple(
             (int(one["minor"]), whole(one["resources"].get(CORE, FULL)), whole(one["resources"].get(MEMORY, 0)))
             for one in body.get("gpu") or ()
         )
         rdma = tuple((int(one["minor"]), whole(one["resources"].get(RDMA, FULL))) for one in body.get("rdma") or ())
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, OverflowError, TypeError, KeyError, AttributeError):
         return None
     return Allotment(cards, rdma)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grove.api.core import Taint, Toleration
+from grove.api.fields import natural
 from grove.api.selector import Requirement
 from grove.scheduler.cluster.nodes import Ints, Mask, NodeTable
 from grove.scheduler.model.facts import NodeTerm, NodeTerms, Shape
@@ -163,10 +164,9 @@ def soft_taints(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> i
 
 def _as_int(text: str) -> int | None:
     """As Go's ParseInt in base ten reads it: an optional sign and digits, nothing else."""
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit()):
-        return None
-    return int(text)
+    sign = text[:1] if text[:1] in ("+", "-") else ""
+    found = natural(text.removeprefix(sign))
+    return -found if found is not None and sign == "-" else found
 
 
 class Blocked(NodeFilter):

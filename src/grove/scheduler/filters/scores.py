@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from grove.api.fields import natural
 from grove.scheduler.cluster.nodes import Ints, NodeTable
 from grove.scheduler.filters.nodes import term_mask
 from grove.scheduler.filters.pods import pods_near, sums_by_domain
@@ -164,7 +165,7 @@ def _lacking_capability(table: NodeTable) -> Ints | None:
         column = table.column(key)
         if not column.values:
             continue
-        sizes = [int(value) // unit if value.isdigit() else 0 for value in column.values]
+        sizes = [(natural(value) or 0) // unit for value in column.values]
         found -= np.array([*sizes, max(sizes)], dtype=np.int64)[column.ids[: table.rows]]
     return found if found.any() else None
 

@@ -51,6 +51,8 @@ SLICE_S = 0.02
 """A cycle lets the event loop breathe after so much work: binds go out and events come in between decisions."""
 ORPHAN_S = 5.0
 """How long a pod may name a PodGang that does not exist before it is told so."""
+LOOK_AGAIN_S = 30.0
+"""When a unit is looked at again that could not be."""
 MOST_LOOKS = 8
 """So often in a turn those are looked at again for whom room came in the middle of it; else the others never would."""
 
@@ -249,7 +251,11 @@ class Cycle:
             before()
         dirty = self._view.changes.take_dirty()
         for unit, fresh in dirty:
-            self._intake.consider(unit, began, fresh=fresh)
+            try:
+                self._intake.consider(unit, began, fresh=fresh)
+            except Exception:  # with something that nobody can read; others are looked at all the same
+                log.exception("look failed", unit=unit)
+                asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._view.changes.mark, unit)
         self._quotas.begin_turn(self._queue, (unit for unit, _ in dirty))
         if unsettled := self._nominations.take_unsettled():
             self._queue.wake(unsettled.__contains__)

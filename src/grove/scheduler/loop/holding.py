@@ -191,6 +191,10 @@ class Holding:
             tree = tree_of(self._view, gang, self._config.node_policy)
         except BadGang:
             return
+        except Exception:  # with a pod that nobody can read; it is told so when its turn comes
+            log.exception("no nodes can be held", gang=gang.name)
+            self._hopeless[gang.name] = self._view.snapshot.nodes.version
+            return
         await self._take(gang, waiting.order, tree, overtaken=overtaken, since=since)
 
     async def _take(

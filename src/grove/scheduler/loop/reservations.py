@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from grove.api.core import Pod
+from grove.api.fields import parsed
 from grove.api.koordinator import RESERVATION_AFFINITY, RESERVATION_ALLOCATED, RESERVATION_IGNORED, Reservation
 from grove.kube.client import Client
 from grove.kube.clock import Clock
@@ -87,7 +88,7 @@ class Reservations(FollowedSource):
         if not asked and not self._held:
             return NO_NEEDS
         try:
-            affinity = json.loads(asked) if asked else None
+            affinity = parsed(asked) if asked else None
         except ValueError:
             return Needs(blocked=f"{RESERVATION_AFFINITY} is not JSON")
         usable = [one for one in self._held.values() if may_use(one, pod, affinity, pod.spec.tolerations)]

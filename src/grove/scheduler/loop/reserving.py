@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from grove.api.core import Pod
+from grove.api.fields import mapping, natural
 from grove.api.koordinator import MIN_AVAILABLE, POD_GROUP, Reservation
 from grove.api.meta import Json, Key
 from grove.kube.cache import Cache
@@ -135,10 +136,14 @@ class Reserving:
         for group, members in sorted(waiting.items()):
             is_whole = sizes[group] >= max(_least(one) for one in members)
             if is_whole and self._refused.get(group) != self._view.snapshot.version:
-                self._try(group, members)
+                try:
+                    self._try(group, members)
+                except Exception:  # one that nobody can read must not stop all others
+                    log.exception("reserving failed", group=group)
+                    self._refused[group] = self._view.snapshot.version
 
     def _is_ours(self, one: Reservation) -> bool:
-        spec = (one.spec.template or {}).get("spec") or {}
+        spec = mapping((one.spec.template or {}).get("spec"))
         return spec.get("schedulerName") == self._view.scheduler_name and not one.metadata.is_deleting
 
     def _try(self, group: str, members: list[Reservation]) -> None:
@@ -172,11 +177,11 @@ class Reserving:
     def _facts(self, one: Reservation) -> PodFacts | None:
         """The reservation as a pod that waits."""
         template = one.spec.template or {}
-        meta = template.get("metadata") or {}
+        meta = mapping(template.get("metadata"))
         body: Json = {
             "metadata": {
                 "name": one.metadata.name, "namespace": meta.get("namespace") or "default", "uid": one.metadata.uid,
-                "labels": {**(meta.get("labels") or {}), **one.metadata.labels},
+                "labels": {**mapping(meta.get("labels")), **one.metadata.labels},
             },
             "spec": template.get("spec") or {},
         }  # fmt: skip
@@ -195,5 +200,4 @@ class Reserving:
 
 def _least(one: Reservation) -> int:
     """How many of its group must be there before any is placed."""
-    said = one.metadata.annotations.get(MIN_AVAILABLE, "")
-    return int(said) if said.isdigit() else 1
+    return natural(one.metadata.annotations.get(MIN_AVAILABLE, "")) or 1

@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import structlog
+
 from grove.api.core import Pod
 from grove.api.meta import Key
 from grove.kube.client import Client
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 DAEMONS = ("DaemonSet", "Node")
 """Kinds whose pods belong to the machine itself."""
+
+log = structlog.get_logger(__name__)
 
 
 class FollowedSource(NodeSource):
@@ -215,7 +219,13 @@ class Sources:
 
     def refresh(self) -> list[str]:
         """Nodes of which sources count something else than they did."""
-        return [node for source in self._refreshed for node in source.refresh()]
+        found: list[str] = []
+        for source in self._refreshed:
+            try:
+                found += source.refresh()
+            except Exception:  # what others wrote and one of them cannot read must not stop all
+                log.exception("cannot be counted on nodes", source=source.name)
+        return found
 
     def vacancies(self, gang: Gang, running: Sequence[Running]) -> Vacancies:
         """What there would be on the nodes of these units without them, as far as it matters to a gang."""

@@ -17,6 +17,7 @@ import msgspec
 import yaml
 
 from grove.api import duration
+from grove.api.fields import natural
 from grove.api.labels import GROVE_SCHEDULER
 from grove.api.meta import Struct
 from grove.scheduler.model.seams import SCORES
@@ -140,11 +141,9 @@ def gang_timeout_s(annotation: str | None, default_s: float) -> float:
     if not annotation:
         return default_s
     try:
-        if annotation.isascii() and annotation.isdigit():
-            seconds = float(int(annotation))
-        else:
-            seconds = duration.parse(annotation).total_seconds()
-    except (duration.InvalidDuration, OverflowError):
+        plain = natural(annotation)
+        seconds = float(plain) if plain is not None else duration.parse(annotation).total_seconds()
+    except duration.InvalidDuration:
         return default_s
     return seconds if seconds >= 1 else default_s
 

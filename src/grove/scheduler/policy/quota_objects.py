@@ -174,7 +174,7 @@ def _age(obj: ElasticQuota | kai.Queue) -> tuple[float, str, str]:
 def _json(text: str, read: _Reading) -> dict[str, object]:
     try:
         return msgspec.json.decode(text, type=dict[str, object]) if text else {}
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         read.wrong(f"{text!r} is not a JSON object of resources")
         return {}
 
@@ -182,7 +182,7 @@ def _json(text: str, read: _Reading) -> dict[str, object]:
 def _names(text: str, read: _Reading) -> list[str]:
     try:
         found = msgspec.json.decode(text, type=list[object]) if text else []
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         read.wrong(f"namespaces: {text!r} is not a JSON list")
         return []
     return [one for one in found if isinstance(one, str)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from grove.api import duration
 from grove.api.core import Pod
+from grove.api.fields import parsed
 from grove.api.koordinator import RESERVATION_ALLOCATED, Reservation
 from grove.api.meta import Json, find_condition, rfc3339
 from grove.api.quantity import InvalidQuantity, amount, format_amount
@@ -132,7 +132,7 @@ def reservation_of(pod: Pod) -> str:
     if not text:
         return ""
     try:
-        found = json.loads(text)
+        found = parsed(text)
     except ValueError:
         return ""
     return str(found.get("name", "")) if isinstance(found, dict) else ""
