@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.gangs import add_priority, gang, group, pod_json, scheduling
+from tests.support.gangs import Gang, add_priority, gang, gang_json, group, pod_json, scheduling
 
-from grove.api.core import Pod, PodDisruptionBudget, PriorityClass
+from grove.api.core import Node, Pod, PodDisruptionBudget, PriorityClass
 from grove.api.meta import find_condition
 from grove.api.podgang import PodGang
 
 pytestmark = pytest.mark.real_in("soak")
+
+RACK = "example.com/rack"
 
 
 @pytest.fixture
@@ -150,3 +153,38 @@ async def test_the_place_is_kept_while_victims_take_their_time(cluster: Any, cla
         await bench.expect({"high/w": 2})
         await bench.condition("high", status="True")
         assert find_condition((await bench.podgang("high")).status.conditions, "Nominated") is None
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize(
+    ("made", "change"),
+    [
+        pytest.param(gang("high", group("w", 2), required=RACK), "rack", id="one of its nodes goes to another rack"),
+        pytest.param(gang("high", group("w", 3, 2)), "minimum", id="its minimum is raised"),
+    ],
+)
+async def test_a_kept_place_is_given_back_when_it_is_not_what_the_gang_asks_for_any_more(
+    cluster: Any, classes: dict[str, str], made: Gang, change: str
+) -> None:
+    async with scheduling(cluster) as bench:
+        nodes = await bench.add_nodes(2)
+        for node in nodes:
+            await bench.client.patch(Node, node, {"metadata": {"labels": {RACK: "a"}}})
+        for number, node in enumerate(nodes):
+            victim = pod_json(f"low-{number}", bench.namespace, priorityClassName=classes["low"], nodeName=node)
+            victim["metadata"]["finalizers"] = ["grove.io/test"]  # it takes its time
+            await bench.client.create(Pod, victim)
+        await cluster.settle(2)
+        high = replace(made, priority_class=classes["high"])
+        await bench.apply(high)
+        await bench.condition("high", status="False", reason="Preempting")
+        if change == "rack":
+            await bench.client.patch(Node, nodes[1], {"metadata": {"labels": {RACK: "b"}}})
+        else:
+            more = gang_json(replace(high, groups=(group("w", 3, 3),)), bench.namespace)
+            await bench.client.patch(PodGang, "high", {"spec": more["spec"]}, bench.namespace)
+        await cluster.settle(2)
+        for number in range(2):
+            await bench.client.patch(Pod, f"low-{number}", {"metadata": {"finalizers": None}}, bench.namespace)
+        await bench.condition("high", status="False", reason="Unschedulable")
+        await bench.expect({})

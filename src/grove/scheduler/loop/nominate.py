@@ -9,7 +9,7 @@ are asked through the Eviction API, patiently.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
@@ -20,6 +20,7 @@ import structlog
 from grove.api import conditions as words
 from grove.api.conditions import EventReason
 from grove.api.meta import Key, find_condition
+from grove.api.podgang import PodGangSpec
 from grove.api.selector import of
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.devices.shared_claims import on_nodes
@@ -59,6 +60,10 @@ class Nomination(msgspec.Struct):
     victims: frozenset[str]
     deadline_s: float
     decision: str
+    spec: PodGangSpec | None
+    """What the gang asked for when the place was chosen."""
+    domains: Mapping[str, object]
+    """Labels of the nodes at that time: they say which domains it is in."""
 
     @property
     def pods(self) -> tuple[PodFacts, ...]:
@@ -192,7 +197,10 @@ class Nominations:
         # Who is on his way out elsewhere counts too, where a policy goes by what its accounts have.
         leaving = {pod.uid for pod in snapshot.terminating() if pod.node in nodes or snapshot.seams.charges(pod)}
         victims = frozenset(leaving.union(pod.uid for pod in answer.pods))
-        found = self._open[unit.name] = Nomination(unit, answer.placement, victims, deadline_s, decision)
+        spec = unit.gang.podgang.spec if unit.gang is not None else None
+        domains = {node: _labels_of(snapshot, node) for node in nodes}
+        found = Nomination(unit, answer.placement, victims, deadline_s, decision, spec, domains)
+        self._open[unit.name] = found
         self._view.reserve(found.pods)
         whole = set(answer.gangs)
         alone = sorted(f"{pod.namespace}/{pod.name}" for pod in answer.pods if pod.gang not in whole)
@@ -231,7 +239,8 @@ class Nominations:
         """Starts whoever's victims are gone; lets go of places that cannot be had any more."""
         for unit, one in sorted(self._open.items()):
             left = any(self._view.snapshot.find_pod(uid) is not None for uid in one.victims)
-            is_wanted = self._is_wanted(one)
+            is_same = self._is_same(one)
+            is_wanted = is_same and self._is_wanted(one)
             if left and is_wanted and now_s < one.deadline_s:
                 continue
             if not left and is_wanted and all(self._fits(pod) for pod in one.pods):
@@ -239,7 +248,7 @@ class Nominations:
                 start(one)
             else:
                 self.drop(unit)
-                self._view.changes.mark(unit)
+                self._view.changes.mark(unit, fresh=not is_same)
 
     def drop(self, unit: str) -> None:
         """Gives a place back; evictions that have not begun are not begun."""
@@ -251,6 +260,12 @@ class Nominations:
         if (gang := one.unit.gang) is not None and gang.phase is Phase.NOMINATED:
             gang.tell(NominationDropped())
 
+    def _is_same(self, one: Nomination) -> bool:
+        """Whether the gang asks for what it did, and its nodes are in the domains they were in."""
+        if one.unit.gang is not None and one.unit.gang.podgang.spec != one.spec:
+            return False
+        return all(_labels_of(self._view.snapshot, node) == labels for node, labels in one.domains.items())
+
     def _is_wanted(self, one: Nomination) -> bool:
         """Whether the gang and all pods it was made for still exist and wait."""
         gang = one.unit.gang
@@ -261,6 +276,12 @@ class Nominations:
             if found is None or found.metadata.uid != pod.uid or found.spec.node_name or found.metadata.is_deleting:
                 return False
         return True
+
+
+def _labels_of(snapshot: Snapshot, node: str) -> object:
+    row = snapshot.nodes.row_of.get(node)
+    facts = snapshot.nodes.facts[row] if row is not None else None
+    return facts.labels if facts is not None else None
 
 
 def _some(names: Sequence[str]) -> str:
