@@ -15,7 +15,9 @@ from grove.api.podgang import PodGang
 from grove.kube.cache import Cache
 from grove.kube.events import Recorder
 from grove.kube.store import Store
-from grove.scheduler.model.config import Seconds
+from grove.scheduler.loop.live import Scheduler
+from grove.scheduler.model.config import SchedulerConfiguration, Seconds
+from grove.show.reasons import sentence
 from grove.sim.client import SimClient
 
 OTHERS = (Cache, Store, Recorder, SimClient, int, float, bytes)
@@ -108,3 +110,24 @@ async def test_nothing_is_kept_of_gangs_and_pods_that_have_gone(
         await cluster.settle(60)
         assert await everything(bench) == frozenset()
         assert sorted(set(traces(bench.scheduler, names))) == []
+
+
+@pytest.mark.simulated
+async def test_one_that_stands_by_keeps_nothing_either(cluster: Any, classes: None) -> None:
+    """It takes no turns, for months."""
+    standby = Scheduler(cluster.sim.client(), SchedulerConfiguration(), cluster.clock, say=sentence)
+    async with scheduling(cluster) as bench, standby.following():
+        await bench.add_nodes(4)
+        await bench.apply(gang("base", group("w", 2), priority_class="low"))
+        await bench.apply(gang("scaled", group("w", 1), base="base", priority_class="low"))
+        await bench.create_pod(pod_json("alone", bench.namespace, priorityClassName="low"))
+        await bench.expect({"base/w": 2, "scaled/w": 1, "/": 1})
+        await bench.apply(gang("large", group("w", 5)))
+        await bench.create_pod(pod_json("lonely", bench.namespace, gpus=2))
+        await bench.apply(gang("urgent", group("w", 4), priority_class="high"))
+        await cluster.settle(60)
+        names = await everything(bench)
+        assert ".view.changes.dirty{}" in set(traces(standby, names)), "it knows whom to look at when it leads"
+        await bench.clear()
+        await cluster.settle(120)
+        assert sorted(set(traces(standby, names))) == []

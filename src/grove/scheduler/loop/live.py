@@ -57,6 +57,7 @@ RETRY_S = 1.0
 LOOK_S = 30.0
 """How often is asked for kinds that are not there, where their definitions cannot be watched."""
 WATCH_S = 300.0
+STANDBY_S = 10.0
 SERVED_SOON = 10
 
 log = structlog.get_logger(__name__)
@@ -75,6 +76,9 @@ class Scheduler:
         tune_gc: bool = False, aside: Aside | None = None,
     ) -> None:  # fmt: skip
         self.config, self._client = config, client
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        """There while it decides."""
         self.cache = Cache(client, tune_gc=tune_gc)
         snapshot = snapshot if snapshot is not None else Snapshot()
         snapshot.use(snapshot.seams.joined(weights=config.scores))
@@ -88,7 +92,7 @@ class Scheduler:
         self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle, say=say)
         storage.follow()
         daemons.follow()
-        Follower(self.view, self.reporter.readiness_changed).follow()
+        Follower(self.view, self._readiness_changed).follow()
         self.queue = Queue(Backoff(config.backoff.initial, config.backoff.max))
         self.quotas = Quotas(client, self.view, self._events, clock)
         self.view.tell_queues = self.quotas.tell
@@ -130,8 +134,6 @@ class Scheduler:
             self.view, self.queue, decider, self._committer, nominations, self.reporter, clock, config,
             self._wake_at, self.quotas,
         )  # fmt: skip
-        self._timer: asyncio.TimerHandle | None = None
-        self._tasks: asyncio.TaskGroup | None = None
         self.in_step_since: float | None = None
         """Loop time since which the caches follow the cluster."""
         self.cycles = 0
@@ -156,13 +158,26 @@ class Scheduler:
             log.info("in step with the cluster", nodes=len(self.view.nodes), pods=len(self.view.pods),
                      gangs=len(self.view.gangs))  # fmt: skip
             self.in_step_since = asyncio.get_running_loop().time()
-            looking = asyncio.get_running_loop().create_task(self._optional.follow_installed(), name="optional-kinds")
+            spawn = asyncio.get_running_loop().create_task
+            beside = (
+                spawn(self._optional.follow_installed(), name="optional-kinds"), spawn(self._stand_by(), name="standby")
+            )  # fmt: skip
             try:
                 yield
             finally:
                 self.in_step_since = None
-                looking.cancel()
-                await asyncio.gather(looking, return_exceptions=True)
+                for task in beside:
+                    task.cancel()
+                await asyncio.gather(*beside, return_exceptions=True)
+
+    async def _stand_by(self) -> None:
+        """Forgets now and then what has gone, until turns are taken, which do."""
+        view = self.view
+        while True:
+            await asyncio.sleep(STANDBY_S)
+            if self._tasks is not None:
+                return
+            view.changes.forget_gone(lambda unit: unit in view.gangs or unit in view.singles)
 
     async def lead(self) -> None:
         """`schedule` for one that stood by, once it knows everything the leader before it wrote.
@@ -205,6 +220,10 @@ class Scheduler:
                 await asyncio.sleep(min(took, LONGEST_REST_S))  # a crowd that waits must not starve binds and events
 
     # What the parts ask of each other
+
+    def _readiness_changed(self, gang: str) -> None:
+        if self._tasks is not None:  # who stands by writes nothing, and looks at all gangs when it leads
+            self.reporter.readiness_changed(gang)
 
     def _ended(self, attempt: Attempt, all_bound: bool) -> None:
         self._cycle.ended(attempt, all_bound)

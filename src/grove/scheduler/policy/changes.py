@@ -48,6 +48,16 @@ class Changes:
         self.gone.append((unit, gang))
         self.mark(unit)
 
+    def forget_gone(self, is_there: Callable[[str], bool]) -> None:
+        """Keeps nothing of units that went: for who takes no turns yet, and has nobody waiting who could be helped.
+
+        Whoever is there is looked at in the first turn.
+        """
+        self.gone.clear()
+        self.relief.clear()
+        self.helped.clear()
+        self.dirty = {unit: fresh for unit, fresh in self.dirty.items() if is_there(unit)}
+
     def take_gone(self) -> list[tuple[str, GangState | None]]:
         found, self.gone = self.gone, []
         return found
