@@ -128,9 +128,8 @@ class Nominations:
         base = unit.gang.base if unit.gang is not None else ""
         below = None if reclaims else unit.tree.priority
         running = [one for one in running_units(self._view, below) if one.name != base]  # nobody evicts its own base
-        attempts = Attempts(unit.tree, MOST_APART)
+        attempts, asides = Attempts(unit.tree, MOST_APART), self._decider.asides
         for apart in attempts:
-            asides = self._decider.asides
             decision, answer = await self._victims(apart, running, budget, closed)
             if answer is None:
                 continue

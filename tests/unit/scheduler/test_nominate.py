@@ -1,0 +1,53 @@
+"""Victims are named for a place only if all that was looked at is still so."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.support.scheduler.kit import pod
+
+from grove.scheduler.evict.preempt import Victims
+from grove.scheduler.loop import nominate
+from grove.scheduler.loop.nominate import Nominations
+from grove.scheduler.loop.trees import Unit
+from grove.scheduler.model.answers import Budget, Placement
+from grove.scheduler.model.gang import PodGroup, gang_of
+from grove.scheduler.model.seams import Refusal
+from grove.scheduler.policy.queue import Order, Stage
+from grove.sim.loop import run
+
+
+@pytest.mark.parametrize("aside", [0, 1], ids=["in the first try", "in the second"])
+def test_a_try_in_which_the_cluster_moved_on_makes_those_after_it_doubtful(
+    monkeypatch: pytest.MonkeyPatch, aside: int
+) -> None:
+    """Who runs was looked at before the first one: its answer was checked, and refused for another reason."""
+    decider = SimpleNamespace(asides=0)
+    tries: list[object] = []
+    wants = pod("a")
+    tree = gang_of("g", [PodGroup("g", 1, (wants,))])
+    unit = Unit("g", tree, Order((), Stage.FLOOR, 0.0, "g"))
+
+    async def victims(self: Nominations, tree: Any, *_: Any) -> tuple[str, Victims]:
+        decider.asides += len(tries) == aside
+        tries.append(tree)
+        return "d", Victims("g", (), (), (), Placement("g", (wants.on("n"),), 1, 1.0))
+
+    seams = SimpleNamespace(may_reclaim=lambda *_: False)
+    view: Any = SimpleNamespace(
+        snapshot=SimpleNamespace(seams=seams, terminating=list, nodes=SimpleNamespace(row_of={"n": 0})),
+        running=SimpleNamespace(lowest_priority=lambda: -1),
+        take=lambda *_: Refusal("n", "it has not") if len(tries) == 1 else None,
+    )
+    monkeypatch.setattr(nominate, "running_units", lambda *_: [])
+    monkeypatch.setattr(Nominations, "_victims", victims)
+    monkeypatch.setattr(Nominations, "_nominate", lambda *_: None)
+    parts: list[Any] = [view, decider, None, None]
+    made = Nominations(*parts, fits=lambda _: True)
+    still_waits = iter((True, False)) if aside == 0 else iter((False,))
+
+    assert not run(made.try_preempt(unit, Budget(), 0.0, (), lambda: next(still_waits)))
+    assert len(tries) == 2
+    assert made.take_unsettled() == {"g"}
