@@ -11,6 +11,7 @@ import pytest
 from grove.api.core import Pod, PodSpec, ResourceClaim
 from grove.api.meta import Json, Key, ObjectMeta
 from grove.kube.errors import Conflict, Invalid, NotLeader, TooManyRequests
+from grove.scheduler.loop.claims import Promise
 from grove.scheduler.loop.preparing import ClaimWriter
 from grove.sim.loop import run
 
@@ -20,12 +21,13 @@ class Server:
 
     def __init__(self, *troubles: Exception, always: Exception | None = None, write_s: float = 1.0) -> None:
         self.users: list[Json] = []
+        self.allocation: Json | None = {"devices": {}}
         self.version = self.writes = self.at_once = self.most_at_once = 0
         self.troubles, self.always, self.write_s = list(troubles), always, write_s
 
     async def get(self, kind: type, name: str, namespace: str = "") -> ResourceClaim:
-        meta = ObjectMeta(name=name, namespace=namespace, resource_version=str(self.version))
-        claim: Any = {"metadata": {}, "status": {"allocation": {"devices": {}}, "reservedFor": self.users}}
+        meta = ObjectMeta(name=name, namespace=namespace, uid="claim", resource_version=str(self.version))
+        claim: Any = {"metadata": {}, "status": {"allocation": self.allocation, "reservedFor": self.users}}
         found = msgspec.convert(claim, ResourceClaim)
         return msgspec.structs.replace(found, metadata=meta)
 
@@ -49,9 +51,10 @@ class Server:
 
 class Claims:
     classes: dict[str, Any] = {}
+    promise: Promise | None = None
 
-    def find_promise(self, key: Key) -> None:
-        return None
+    def find_promise(self, key: Key) -> Promise | None:
+        return self.promise
 
     async def until_free(self, key: Key, deadline_s: float) -> None:
         """Nobody else has its devices."""
@@ -135,3 +138,16 @@ def test_writes_of_claims_take_turns_like_binds(turns: int) -> None:
         return server.most_at_once
 
     assert run(story()) <= turns
+
+
+def test_a_claim_that_was_made_anew_does_not_get_what_the_old_one_was_promised() -> None:
+    """It may ask for something else, and the cache may not know it yet."""
+    server, claims = Server(), Claims()
+    server.allocation, claims.promise = None, Promise([], "an older claim")
+
+    async def written() -> str:
+        writer = ClaimWriter(server, asyncio.Semaphore(48))  # type: ignore[arg-type]
+        return await writer.write(claims, pod(0), 30.0)  # type: ignore[arg-type]
+
+    assert run(written()) == 'resourceclaim "shared" lost its devices before the pod was bound'
+    assert server.users == []

@@ -30,6 +30,8 @@ class Promise(msgspec.Struct):
     """Devices for a claim that is not allocated yet, and the pods (by uid) on their way that use it."""
 
     chosen: list[tuple[Asked, Device]]
+    claim: str
+    """Its uid: another claim of its name may ask for something else."""
     users: set[str] = msgspec.field(default_factory=set)
 
 
@@ -191,6 +193,7 @@ class DeviceClaims(FollowedSource):
     def _give(self, node: str, users: Sequence[Pod]) -> str:
         """Sets devices of a node aside for all claims of pods at once; what stands in the way, if so."""
         new: dict[Key, Wants] = {}
+        uids: dict[Key, str] = {}
         uses: list[tuple[Key, str]] = []
         for pod in users:
             for name, _ in claim_names(pod):
@@ -206,7 +209,7 @@ class DeviceClaims(FollowedSource):
                 uses.append((key, pod.metadata.uid))
                 try:
                     if known is None and key not in new:
-                        new[key] = read_wants(claim.spec, self.classes)
+                        new[key], uids[key] = read_wants(claim.spec, self.classes), claim.metadata.uid
                 except NotUnderstood as err:
                     return f'resourceclaim "{name}": {err}'
         if new:
@@ -217,7 +220,7 @@ class DeviceClaims(FollowedSource):
             if chosen is None:
                 names = ", ".join(f'"{key.name}"' for key in sorted(new)[:3])
                 return f"node {node} has not the free devices for resourceclaims {names}"
-            self._promises.update((key, Promise(got)) for key, got in zip(new, chosen, strict=True))
+            self._promises.update((key, Promise(got, uids[key])) for key, got in zip(new, chosen, strict=True))
             self._taken_now = None
             self._stale.add(node)
         for key, uid in uses:
@@ -229,10 +232,9 @@ class DeviceClaims(FollowedSource):
         pod = self._pod(facts)
         return self._write(self, pod, deadline_s) if pod is not None and pod.spec.resource_claims else None
 
-    def find_promise(self, key: Key) -> list[tuple[Asked, Device]] | None:
-        """The devices that were set aside for a claim."""
-        promise = self._promises.get(key)
-        return promise.chosen if promise is not None else None
+    def find_promise(self, key: Key) -> Promise | None:
+        """What was set aside for a claim."""
+        return self._promises.get(key)
 
     async def until_free(self, key: Key, deadline_s: float) -> None:
         """Waits until no other claim has the devices that were set aside for this one: those who leave give theirs back
@@ -246,7 +248,8 @@ class DeviceClaims(FollowedSource):
 
     def is_free(self, key: Key) -> bool:
         """Whether nobody else has the devices that were set aside for a claim."""
-        chosen = {device.id for _, device in self.find_promise(key) or ()}
+        promise = self._promises.get(key)
+        chosen = {device.id for _, device in promise.chosen} if promise is not None else set()
         return all(chosen.isdisjoint(ids) for other, ids in self._given.items() if other != key)
 
     def release(self, uid: str) -> None:

@@ -96,10 +96,10 @@ class ClaimWriter:
         added = [{"resource": "pods", "name": meta.name, "uid": meta.uid} for meta in new]
         status: Json = {"reservedFor": [*(msgspec.to_builtins(user) for user in users), *added]}
         if claim.status.allocation is None:
-            chosen = claims.find_promise(key)
-            if chosen is None:
+            promise = claims.find_promise(key)
+            if promise is None or promise.claim != claim.metadata.uid:
                 raise Lost(f'resourceclaim "{key.name}" lost its devices before the pod was bound')
-            status["allocation"] = allocation(chosen, claim.spec, claims.classes)
+            status["allocation"] = allocation(promise.chosen, claim.spec, claims.classes)
             if FINALIZER not in claim.metadata.finalizers:
                 meta = {
                     "resourceVersion": claim.metadata.resource_version,
