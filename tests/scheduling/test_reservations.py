@@ -40,6 +40,25 @@ async def reservations(cluster: Any) -> AsyncIterator[None]:
             await cluster.client.delete(Reservation, one.metadata.name)
 
 
+@pytest.fixture
+def slow_binds(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Pods of the gang `mine` are bound when this is set, and not before."""
+    may_bind = asyncio.Event()
+    bind = type(cluster.client).bind
+
+    async def slowly(self: Any, namespace: str, pod: str, node: str, **more: Any) -> None:
+        if pod.startswith("mine"):
+            await may_bind.wait()
+        await bind(self, namespace, pod, node, **more)
+
+    monkeypatch.setattr(type(cluster.client), "bind", slowly)
+    return may_bind
+
+
+async def is_written_on_a_pod(bench: Bench) -> bool:
+    return any(ALLOCATED in pod.metadata.annotations for pod in await bench.pods())
+
+
 def own(bench: Bench, name: str) -> str:
     return f"{bench.cluster.prefix}{name}"
 
@@ -280,6 +299,30 @@ async def test_what_was_allocated_is_known_after_a_restart(cluster: Any, reserva
 
 
 @pytest.mark.simulated
+@pytest.mark.parametrize("restarted", [False, True], ids=["seen to be made anew", "found so after a restart"])
+async def test_a_reservation_made_anew_under_its_name_is_not_used_by_the_pod_of_the_one_before(
+    cluster: Any, reservations: None, restarted: bool
+) -> None:
+    async with scheduling(cluster) as bench:
+        first, second = await bench.add_nodes(2)
+        name = await standing(cluster, reservation(own(bench, "r")), first)
+        await cluster.settle(0.5)
+        await bench.apply(gang("red", group("w", 1), labels=RED))
+        await bench.expect({"red/w": 1})
+        await cluster.client.delete(Reservation, name)
+        if restarted:
+            await bench.stop()
+        await standing(cluster, reservation(name), second)
+        if restarted:
+            await bench.start()
+        await bench.apply(gang("other", group("w", 1)))
+        await bench.condition("other", status="False", reason="Unschedulable")
+        assert (await cluster.client.get(Reservation, name)).status.phase == "Available"
+        await bench.apply(gang("next", group("w", 1), labels=RED))
+        await bench.expect({"red/w": 1, "next/w": 1})
+
+
+@pytest.mark.simulated
 async def test_a_reservation_that_nobody_can_use_is_told_so(cluster: Any, reservations: None) -> None:
     async with scheduling(cluster) as bench:
         await bench.add_nodes(1)
@@ -332,32 +375,39 @@ async def test_a_reservation_that_an_earlier_scheduler_wrote_on_a_pod_is_taken_o
 
 
 async def test_a_reservation_that_ends_while_its_pod_is_bound_keeps_its_room_for_it(
-    cluster: Any, reservations: None, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, reservations: None, slow_binds: asyncio.Event
 ) -> None:
-    may_bind = asyncio.Event()
-    bind = type(cluster.client).bind
-
-    async def slowly(self: Any, namespace: str, pod: str, node: str, **more: Any) -> None:
-        if pod.startswith("mine"):
-            await may_bind.wait()
-        await bind(self, namespace, pod, node, **more)
-
-    monkeypatch.setattr(type(cluster.client), "bind", slowly)
     async with scheduling(cluster) as bench:
         (node,) = await bench.add_nodes(1)
         name = await standing(cluster, reservation(own(bench, "short")), node)
         await bench.seen(Reservation, name)
         await bench.apply(gang("mine", group("w", 1), labels=RED))
-
-        async def is_written() -> bool:
-            return any(ALLOCATED in pod.metadata.annotations for pod in await bench.pods())
-
-        await cluster.eventually(is_written)
+        await cluster.eventually(lambda: is_written_on_a_pod(bench))
         await cluster.client.delete(Reservation, name)
         await bench.apply(gang("other", group("w", 1)))
         await bench.condition("other", status="False", reason="Unschedulable")
-        may_bind.set()
+        slow_binds.set()
         await bench.expect({"mine/w": 1})
+
+
+@pytest.mark.simulated
+async def test_a_reservation_made_anew_while_the_pod_of_the_one_before_is_bound_is_not_used_by_it(
+    cluster: Any, reservations: None, slow_binds: asyncio.Event
+) -> None:
+    async with scheduling(cluster) as bench:
+        first, second = await bench.add_nodes(2)
+        name = await standing(cluster, reservation(own(bench, "r")), first)
+        await bench.seen(Reservation, name)
+        await bench.apply(gang("mine", group("w", 1), labels=RED))
+        await cluster.eventually(lambda: is_written_on_a_pod(bench))
+        await cluster.client.delete(Reservation, name)
+        await standing(cluster, reservation(name), second)
+        await cluster.settle(1)
+        slow_binds.set()
+        await bench.expect({"mine/w": 1})
+        await bench.apply(gang("other", group("w", 1)))
+        await bench.condition("other", status="False", reason="Unschedulable")
+        assert (await cluster.client.get(Reservation, name)).status.phase == "Available"
 
 
 @pytest.mark.simulated

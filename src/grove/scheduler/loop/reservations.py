@@ -39,7 +39,7 @@ from grove.scheduler.reserve.slots import (
     reservations_for,
     slots_for,
 )
-from grove.scheduler.reserve.status import HOLD, amounts_of, expiry_of, is_there, node_of, reservation_of
+from grove.scheduler.reserve.status import HOLD, Ref, amounts_of, expiry_of, is_there, node_of, reservation_of
 
 PROMISE = "promise:"
 
@@ -47,9 +47,9 @@ log = structlog.get_logger(__name__)
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """What a pod on its way uses; empty where it turned out to need no reservation."""
+    """What a pod uses, or one on its way will; empty where it turned out to need no reservation."""
 
-    reservation: str
+    reservation: Ref
     node: str
 
 
@@ -161,7 +161,8 @@ class Reservations(FollowedSource):
         """Keeps what was chosen for pods on their way, and what they need of the node beyond what was counted."""
         for pod in (pod for pod in pods if pod.uid in chosen):
             use = chosen[pod.uid]
-            self._promised[pod.uid] = Promise(use.held.name if use.held is not None else "", node)
+            meta = use.held.reservation.metadata if use.held is not None else None
+            self._promised[pod.uid] = Promise(Ref(meta.name, meta.uid) if meta is not None else Ref(), node)
             if use.held is not None:
                 self._on[node][use.held.name].users[pod.uid] = dict(pod.shape.used)
             counted = dict(pod.shape.requests)
@@ -174,7 +175,7 @@ class Reservations(FollowedSource):
         promise = self._promised.pop(uid, None)
         if promise is not None:
             self._view.snapshot.remove_pod(f"{PROMISE}{uid}")
-        held = self._held.get(promise.reservation) if promise is not None else None
+        held = self._find(promise) if promise is not None else None
         if held is not None and uid not in self._bound:
             held.users.pop(uid, None)
             self._stale.add(held.node)
@@ -185,11 +186,16 @@ class Reservations(FollowedSource):
 
     def prepare(self, pod: PodFacts, deadline_s: float) -> Awaitable[str] | None:
         promise = self._promised.get(pod.uid)
-        held = self._held.get(promise.reservation) if promise is not None else None
+        held = self._find(promise) if promise is not None else None
         if held is None:
             return self._notes.write(pod, None) if self._notes.may_be_on(pod.uid, self._pod(pod)) else None
         meta = held.reservation.metadata
         return self._use(pod, json.dumps({"name": meta.name, "uid": meta.uid}))
+
+    def _find(self, use: Promise) -> Held | None:
+        held = self._held.get(use.reservation.name)
+        is_it = held is not None and held.node == use.node and use.reservation.is_of(held.reservation)
+        return held if is_it else None
 
     async def _use(self, pod: PodFacts, text: str) -> str:
         """Writes on the pod which reservation it uses."""
@@ -231,11 +237,11 @@ class Reservations(FollowedSource):
             for fault in faults:
                 self.status.tell(new, "InvalidReservation", fault)
             held = Held(new, node, amounts, {})
-            for pod in self.status.users(name):
+            for pod in self.status.users(new):
                 self._bound.add(pod.metadata.uid)
                 held.users[pod.metadata.uid] = dict(pod_requests(pod))
             for uid, promise in self._promised.items():
-                if promise.reservation == name and before is not None and uid in before.users:
+                if promise.reservation.is_of(new) and before is not None and uid in before.users:
                     held.users.setdefault(uid, before.users[uid])
             self._held[name] = held
             self._on.setdefault(node, {})[name] = held
@@ -284,12 +290,12 @@ class Reservations(FollowedSource):
             self._notes.forget(uid)
             if promise is not None:
                 self._view.snapshot.remove_pod(f"{PROMISE}{uid}")
-                if not promise.reservation:
+                if not promise.reservation.name:
                     del self._promised[uid]
-        name = promise.reservation if promise is not None else reservation_of(pod)
-        if not name:
+        use = promise or Promise(reservation_of(pod), pod.spec.node_name)
+        if not use.reservation.name:
             return
-        held = self._held.get(name)
+        held = self._find(use)
         uses = new is not None and is_there(new)
         if uses == (uid in self._bound) and held is not None and (uid in held.users) == uses:
             return
@@ -310,7 +316,7 @@ class Reservations(FollowedSource):
             if not held.once:
                 self._slots.clear()
                 self._view.read_anew()
-            self.status.touch(name)
+            self.status.touch(held.name)
 
     def _set_timer(self) -> None:
         """Wakes when the next reservation is over by its time."""

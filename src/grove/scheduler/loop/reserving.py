@@ -36,7 +36,7 @@ from grove.scheduler.reserve.status import (
     PENDING,
     ended,
     expiry_of,
-    is_there,
+    is_used_by,
     owners_status,
     placed_status,
     reservation_of,
@@ -45,7 +45,7 @@ from grove.scheduler.reserve.status import (
 from grove.scheduler.solve.place import place
 
 USED = "reservation"
-"""Index of pods by the reservation that is written on them."""
+"""Index of pods by the name of the reservation that is written on them."""
 
 log = structlog.get_logger(__name__)
 
@@ -61,15 +61,15 @@ class ReservationStatus:
         self._told: dict[str, str] = {}
 
     def follow(self) -> None:
-        self._cache.add_index(Pod, USED, lambda pod: [name] if (name := reservation_of(pod)) else [])
+        self._cache.add_index(Pod, USED, lambda pod: [name] if (name := reservation_of(pod).name) else [])
 
     async def run(self) -> None:
         """Keeps the status of reservations true; until cancelled."""
         await self._writes.run()
 
-    def users(self, name: str) -> list[Pod]:
+    def users(self, one: Reservation) -> list[Pod]:
         """Pods on nodes that use a reservation."""
-        return [pod for pod in self._cache.by_index(Pod, USED, name) if is_there(pod)]
+        return [pod for pod in self._cache.by_index(Pod, USED, one.metadata.name) if is_used_by(one, pod)]
 
     def touch(self, name: str) -> None:
         """Has the status of a reservation looked at."""
@@ -99,7 +99,7 @@ class ReservationStatus:
         if one is None:
             return DONE
         said = self._said.get(one.metadata.uid)
-        status = owners_status(one, self.users(name), self._clock.now()) if said is None else said
+        status = owners_status(one, self.users(one), self._clock.now()) if said is None else said
         if status is None:
             return DONE
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from grove.api import duration
 from grove.api.core import Pod
@@ -126,13 +127,28 @@ def is_there(pod: Pod) -> bool:
     return pod.is_bound and not pod.is_finished
 
 
-def reservation_of(pod: Pod) -> str:
-    """Name of the reservation that is written on a pod."""
+class Ref(NamedTuple):
+    """Which reservation: another one may have had its name before. Whoever writes no uid means the one of now."""
+
+    name: str = ""
+    uid: str = ""
+
+    def is_of(self, one: Reservation) -> bool:
+        return self.name == one.metadata.name and self.uid in ("", one.metadata.uid)
+
+
+def reservation_of(pod: Pod) -> Ref:
+    """The reservation that is written on a pod."""
     text = pod.metadata.annotations.get(RESERVATION_ALLOCATED)
     if not text:
-        return ""
+        return Ref()
     try:
         found = parsed(text)
     except ValueError:
-        return ""
-    return str(found.get("name", "")) if isinstance(found, dict) else ""
+        return Ref()
+    return Ref(str(found.get("name", "")), str(found.get("uid", ""))) if isinstance(found, dict) else Ref()
+
+
+def is_used_by(one: Reservation, pod: Pod) -> bool:
+    """Whether a pod is there, where the reservation stands, and says that it uses this very one."""
+    return is_there(pod) and pod.spec.node_name == one.status.node_name and reservation_of(pod).is_of(one)
