@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from tests.support.fleet import device, install
-from tests.support.gangs import Bench, gang, group, member_json, scheduling
+from tests.support.gangs import Bench, gang, group, member_json, pod_json, scheduling
+from tests.support.late import Late
 
 from grove.api import labels
-from grove.api.core import Event, PodDisruptionBudget, PriorityClass
+from grove.api.core import Event, Pod, PodDisruptionBudget, PriorityClass
 from grove.api.koordinator import Device
 from grove.api.podgang import PodGang
 from grove.scheduler.loop.asked import Answers
@@ -63,6 +64,28 @@ async def test_every_pod_of_a_gang_gets_cards_of_its_own_and_a_restart_knows_the
         await bench.apply(gang("two", group("w", 1)))
         await bench.expect({"one/w": 3, "two/w": 1})
         assert (await minors(bench))["two-w-0"] == [3]
+
+
+@pytest.mark.simulated
+async def test_the_card_of_a_pod_is_free_when_a_list_shows_another_one_of_its_name(cluster: Any, devices: None) -> None:
+    late = cluster.client = Late(cluster.sim.server)
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1)
+        await cluster.client.create(Device, device(node, 1))
+        await cluster.settle(0.5)
+        pod = pod_json("server-0", bench.namespace, gpus=0)
+        pod["spec"]["containers"][0]["resources"] = {"requests": HALF, "limits": HALF}
+        for number in range(2):
+            pod["metadata"]["name"] = f"server-{number}"
+            await bench.create_pod(pod)
+        await bench.expect({"/": 2})
+        late.behind = Pod
+        await cluster.client.delete(Pod, "server-1", bench.namespace, grace_period_s=0)
+        await bench.create_pod(pod | {"spec": {**pod["spec"], "schedulingGates": [{"name": "example.com/wait"}]}})
+        await bench.scheduler.cache.relist()
+        pod["metadata"]["name"] = "server-2"
+        await bench.create_pod(pod)
+        await bench.expect({"/": 2})
 
 
 @pytest.mark.simulated

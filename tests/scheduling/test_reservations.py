@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 from tests.support.fleet import GPU, install, reservation, standing
-from tests.support.gangs import Bench, gang, group, member_json, scheduling
+from tests.support.gangs import Bench, gang, group, member_json, pod_json, scheduling
+from tests.support.late import Late
 
-from grove.api.core import Event, PriorityClass
+from grove.api.core import Event, Pod, PriorityClass
 from grove.api.koordinator import Reservation
-from grove.kube.client import WatchEvent
 from grove.kube.clock import Clock
 from grove.scheduler.model.config import Seconds
-from grove.sim.client import SimClient
 
 pytestmark = pytest.mark.real_in("soak")
 
@@ -250,29 +249,16 @@ async def test_a_reservation_ends_although_the_clock_was_set_back_meanwhile(clus
         await bench.expect({"other/w": 1})
 
 
-class LateOfReservations(SimClient):
-    """When `is_behind` is set, watches of Reservations that are open bring nothing more."""
-
-    is_behind = False
-
-    async def watch(self, kind: Any, *args: Any, **kwargs: Any) -> AsyncIterator[WatchEvent[Any]]:
-        opened_late = self.is_behind
-        async for event in super().watch(kind, *args, **kwargs):
-            if kind is Reservation and self.is_behind and not opened_late:
-                await asyncio.get_running_loop().create_future()
-            yield event
-
-
 @pytest.mark.simulated
 async def test_the_room_of_a_reservation_that_was_never_seen_to_stand_is_free_when_it_is_gone(
     cluster: Any, reservations: None
 ) -> None:
-    late = cluster.client = LateOfReservations(cluster.sim.server)
+    late = cluster.client = Late(cluster.sim.server)
     async with scheduling(cluster) as bench:
         body = reservation(own(bench, "brief"), template={"schedulerName": "grove-scheduler"})
         await cluster.client.create(Reservation, body)
         await cluster.settle(2)
-        late.is_behind = True
+        late.behind = Reservation
         await bench.add_nodes(1)
         await cluster.settle(2)
         assert (await cluster.client.get(Reservation, own(bench, "brief"))).status.phase == "Available"
@@ -280,6 +266,30 @@ async def test_the_room_of_a_reservation_that_was_never_seen_to_stand_is_free_wh
         await bench.scheduler.cache.relist()
         await bench.apply(gang("other", group("w", 1)))
         await bench.expect({"other/w": 1})
+
+
+@pytest.mark.simulated
+async def test_what_a_pod_used_is_given_back_when_a_list_shows_another_one_of_its_name(
+    cluster: Any, reservations: None
+) -> None:
+    late = cluster.client = Late(cluster.sim.server)
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1)
+        await standing(cluster, reservation(own(bench, "pool"), allocateOnce=False), node)
+        await cluster.settle(0.5)
+        pod = pod_json("server-0", bench.namespace)
+        pod["metadata"]["labels"] = RED
+        await bench.create_pod(pod)
+        await bench.expect({"/": 1})
+        late.behind = Pod
+        await cluster.client.delete(Pod, "server-0", bench.namespace, grace_period_s=0)
+        pod["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+        await bench.create_pod(pod)
+        await bench.scheduler.cache.relist()
+        await bench.apply(gang("other", group("w", 1)))
+        await bench.condition("other", status="False", reason="Unschedulable")
+        await bench.apply(gang("red", group("w", 1), labels=RED))
+        await bench.expect({"red/w": 1})
 
 
 @pytest.mark.simulated

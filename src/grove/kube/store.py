@@ -23,7 +23,7 @@ from grove.api.meta import Key, Object
 T = TypeVar("T", bound=Object)
 
 Handler = Callable[[T | None, T | None], None]
-"""Told of a change: (None, new) is an arrival, (old, new) a change, (old, None) a departure."""
+"""Told of a change: (None, new) is an arrival, (old, new) a change of one object, (old, None) a departure."""
 Indexer = Callable[[T], Iterable[Hashable]]
 
 OWNER = "owner"
@@ -194,7 +194,12 @@ class Store(Generic[T]):
 
     def _show(self, key: Key, obj: T | None, revision: int) -> None:
         """The watch shows `obj` under `key` at `revision`, None for nothing; handlers are told."""
-        ahead, old = self._ahead.get(key), self._shown(key)
+        old = self._shown(key)
+        if old is not None and obj is not None and old.metadata.uid != obj.metadata.uid:
+            # A list brings another one under the same name: the old one left before that.
+            self._show(key, None, revision_of(obj.metadata.resource_version) - 1)
+            old = None
+        ahead = self._ahead.get(key)
         if ahead is None:
             self._index(key, obj)
         elif ahead.revision > revision:  # ours is newer still

@@ -64,6 +64,33 @@ def test_a_list_tells_of_what_changed_and_of_nothing_else() -> None:
     assert shown(store) == {"same": "1", "changed": "12", "new": "13"}
 
 
+def test_an_object_made_anew_under_its_name_is_told_of_as_one_that_left_and_one_that_came() -> None:
+    store = Store[Thing]()
+    take_over(store, [thing("a", 1, uid="first")], 10)
+    told: list[tuple[str | None, str | None, int]] = []
+    store.add_handler(
+        lambda old, new: told.append((old and old.metadata.uid, new and new.metadata.uid, len(store.list())))
+    )
+    told.clear()
+    take_over(store, [thing("a", 12, uid="second")], 20)
+    assert told == [("first", None, 0), (None, "second", 1)]
+
+
+def test_what_we_made_anew_is_read_all_the_while_and_its_echo_is_known() -> None:
+    store = Store[Thing]()
+    store.put(thing("a", 1, uid="first"))
+    store.wrote(thing("a", 12, uid="second"), echo=True)
+    told: list[tuple[str | None, str | None, dict[str, str], bool]] = []
+    store.add_handler(
+        lambda old, new: told.append((
+            old and old.metadata.uid, new and new.metadata.uid, shown(store), new is not None and store.is_echo(new)
+        ))
+    )  # fmt: skip
+    told.clear()
+    store.put(thing("a", 12, uid="second"))
+    assert told == [("first", None, {"a": "12"}, False), (None, "second", {"a": "12"}, True)]
+
+
 def test_a_long_list_is_taken_over_in_slices() -> None:
     store = Store[Thing]()
     things = {t.key: t for t in (thing(f"t{n}", n + 1) for n in range(2500))}

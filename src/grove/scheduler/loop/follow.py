@@ -44,7 +44,7 @@ class Follower:
     # Pods
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid or new.is_finished):
+        if old is not None and (new is None or new.is_finished):
             self._pod_left(old)
             old = None
         if new is None or new.is_finished:
@@ -145,10 +145,9 @@ class Follower:
     # Gangs
 
     def _gang_changed(self, old: PodGang | None, new: PodGang | None) -> None:
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._gang_left(old)
-            old = None
         if new is None:
+            if old is not None:
+                self._gang_left(old)
             return
         name = str(new.metadata.key)
         gang = self._view.gangs.get(name)

@@ -220,7 +220,7 @@ class Reservations(FollowedSource):
     def _changed(self, old: Reservation | None, new: Reservation | None) -> None:
         name = (new or old).metadata.name  # type: ignore[union-attr]
         before = self._held.pop(name, None)
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+        if old is not None and new is None:
             self.status.forget(old)
         if before is not None:
             here = self._on[before.node]
