@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.support.gangs import Bench, gang, group, scheduling
 
 from grove.api.core import CSINode, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from grove.api.meta import Json
+from grove.kube.errors import Forbidden
 
 
 def mounting(claim: str) -> Json:
@@ -102,6 +104,59 @@ async def test_a_claim_for_one_pod_is_left_to_the_next_when_it_has_gone(cluster:
         await bench.expect({"second/w": 1})
         await bench.client.delete(PersistentVolume, volume)
         await bench.client.delete(StorageClass, kind)
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("together", [False, True], ids=["two units", "one gang"])
+async def test_of_two_pods_that_wait_for_a_claim_for_one_pod_one_is_bound(cluster: Any, together: bool) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(1, gpus=2)
+        await bench.stop()
+        await Driver(bench).claim("data", mode="ReadWriteOncePod")
+        if together:
+            await bench.apply(gang("g", group("w", 2, 1, spec=mounting("data"))))
+        else:
+            await bench.apply(*(gang(name, group("w", 1, spec=mounting("data"))) for name in ("g", "h")))
+        await bench.start()
+        await bench.expect({"g/w": 1})
+        if not together:
+            said = await bench.condition("h", status="False", reason="Unschedulable")
+            assert "for one pod only" in said.message
+        (pod,) = await bench.nodes_of("g")
+        await bench.client.patch(Pod, pod, {"status": {"phase": "Succeeded"}}, bench.namespace, subresource="status")
+        await bench.expect({"g/w": 2} if together else {"g/w": 1, "h/w": 1})
+
+
+@pytest.mark.simulated
+async def test_a_claim_for_one_pod_is_left_to_the_next_when_the_first_may_not_be_bound(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bind = type(cluster.client).bind
+
+    async def refused(self: Any, namespace: str, pod: str, node: str, **more: Any) -> None:
+        if pod.startswith("g"):
+            await cluster.settle(1)
+            raise Forbidden("an admission policy says no", code=403)
+        await bind(self, namespace, pod, node, **more)
+
+    monkeypatch.setattr(type(cluster.client), "bind", refused)
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(1, gpus=2)
+        await Driver(bench).claim("data", mode="ReadWriteOncePod")
+        await bench.apply(*(gang(name, group("w", 1, spec=mounting("data"))) for name in ("g", "h")))
+        await bench.condition("h", status="False", words="for one pod only")
+        await bench.expect({"h/w": 1})
+
+
+@pytest.mark.simulated
+async def test_a_gang_whose_pods_share_a_claim_for_one_pod_is_not_placed_at_all(cluster: Any) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(1, gpus=2)
+        await Driver(bench).claim("data", mode="ReadWriteOncePod")
+        await bench.apply(gang("g", group("w", 2, spec=mounting("data"))))
+        said = await bench.condition("g", status="False", reason="Unschedulable")
+        assert "for one pod only" in said.message
+        await bench.expect({})
 
 
 class Driver:

@@ -73,6 +73,8 @@ class Storage(FollowedSource):
         """Pods that have a place and no binding yet, by node and uid."""
         self._place: dict[str, str] = {}
         """Node of those by uid."""
+        self._alone: set[str] = set()
+        """Pods that have a place and no binding yet, and a claim that is for one pod, by uid."""
 
     def follow(self) -> None:
         self._cache.add_index(Pod, CLAIM, _claim_keys)
@@ -109,13 +111,15 @@ class Storage(FollowedSource):
         return tuple(sorted((f"{ATTACHED}{driver}", number) for driver, number in count.items()))
 
     def _used_by_another(self, pod: Pod) -> str:
-        """Says so if a claim that only one pod may use is used by one that runs."""
-        for claim in self._claims_of(pod):
-            if is_for_one_pod(claim):
-                users = self._view.pods.by_index(CLAIM, claim.metadata.key)
-                if any(one.spec.node_name and one.metadata.uid != pod.metadata.uid for one in users):
-                    return f'persistentvolumeclaim "{claim.metadata.name}" is for one pod only, and another one uses it'
+        """Says so if a claim that only one pod may use is used by one that runs, or has its place."""
+        for claim in filter(is_for_one_pod, self._claims_of(pod)):
+            users = (one for one in self._users(claim.metadata.key) if one.metadata.uid != pod.metadata.uid)
+            if any(self._view.node_of(one) or one.metadata.uid in self._alone for one in users):
+                return f'persistentvolumeclaim "{claim.metadata.name}" is for one pod only, and another one uses it'
         return ""
+
+    def _users(self, claim: Key) -> Sequence[Pod]:
+        return self._view.pods.by_index(CLAIM, claim)
 
     def _claims_of(self, pod: Pod) -> Iterator[PersistentVolumeClaim]:
         """Claims of a pod that exist."""
@@ -136,7 +140,10 @@ class Storage(FollowedSource):
     # The life of a placement
 
     def _promise(self, node: str, pods: Sequence[PodFacts]) -> Refusal | None:
-        """Counts the volumes of pods on the node that was chosen for them."""
+        """Counts the volumes of pods on the node that was chosen for them; a claim for one pod is the first one's."""
+        for pod in map(self._pod, pods) if len(self._claims) else ():
+            if pod is not None and pod.spec.volumes and (used := self._keep_alone(pod)):
+                return Refusal("", used)
         for facts in filter(self._is_asked, pods):
             if (pod := self._pod(facts)) is not None:
                 self._coming.setdefault(node, {})[facts.uid] = pod
@@ -144,8 +151,21 @@ class Storage(FollowedSource):
                 self._stale.add(node)
         return None
 
+    def _keep_alone(self, pod: Pod) -> str:
+        """Keeps claims for one pod to this one; says so if another one was first."""
+        alone = [claim.metadata.key for claim in self._claims_of(pod) if is_for_one_pod(claim)]
+        if alone and not (used := self._used_by_another(pod)):
+            self._alone.add(pod.metadata.uid)
+            for other in (one for key in alone for one in self._users(key)):
+                self._view.read_again(other.metadata.key)
+        return used if alone else ""
+
     def release(self, uid: str) -> None:
         """The pod will not be bound there after all, or it is bound and counts as such."""
+        if uid in self._alone:
+            self._alone.discard(uid)
+            if uid in self._view.reserved:  # others may have what it was promised
+                self._view.help_dependents()
         node = self._place.pop(uid, None)
         if node is not None:
             self._coming[node].pop(uid)
@@ -254,8 +274,7 @@ class Storage(FollowedSource):
             self._recount_users(Key(str(ref.get("namespace", "")), str(ref.get("name", ""))))
 
     def _recount_users(self, claim: Key) -> None:
-        users = self._view.pods.by_index(CLAIM, claim)
-        self._stale.update(pod.spec.node_name for pod in users if pod.spec.node_name)
+        self._stale.update(pod.spec.node_name for pod in self._users(claim) if pod.spec.node_name)
 
     def _limits_changed(self, old: CSINode | None, new: CSINode | None) -> None:
         name = (new or old).metadata.name  # type: ignore[union-attr]

@@ -188,6 +188,10 @@ class View:
             return self.levels[topology]
         return {name: key for _, levels in sorted(self.levels.items()) for name, key in levels.items()}
 
+    def read_again(self, key: Key) -> None:
+        """What a pending pod depends on may have changed; it is helped by a change of that as before."""
+        self._facts.pop(key, None)
+
     def forget_facts(self, key: Key) -> None:
         """What was read of a pending pod is not true any more."""
         self._facts.pop(key, None)

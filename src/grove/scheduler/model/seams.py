@@ -65,7 +65,7 @@ NO_NEEDS = Needs()
 
 
 class Refusal(NamedTuple):
-    """A node that cannot give what was counted on, and why."""
+    """A node that cannot give what was counted on, and why; an empty name if no other could either."""
 
     node: str
     why: str

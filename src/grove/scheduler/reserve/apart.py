@@ -41,6 +41,8 @@ class Attempts:
 
     def note_refused(self, refusal: Refusal) -> None:
         """A source cannot give what pods were to have on a node: the ways around that come next."""
+        if not refusal.node:
+            return
         gang, kept = self._last
         pods = {pod.uid: pod for group in gang.groups() for pod in group.pods}
         for uids in reversed(_to_keep_off(gang, refusal)):
