@@ -86,6 +86,26 @@ async def test_a_local_volume_is_given_where_the_pod_goes(cluster: Any) -> None:
         await bench.client.delete(StorageClass, kind)
 
 
+@pytest.mark.simulated
+async def test_pods_with_local_volumes_go_apart_where_a_node_has_one_and_none_is_bound_alone(cluster: Any) -> None:
+    async with scheduling(cluster) as bench:
+        nodes = await bench.add_nodes(2, gpus=2)
+        kind = await make_class(bench)
+        await make_volume(bench, nodes[0], kind)
+        for name in ("data-0", "data-1"):
+            await make_claim(bench, name, kind)
+        await bench.apply(gang("g", *(group(f"w{n}", 1, spec=mounting(f"data-{n}")) for n in range(2))))
+        said = await bench.condition("g", status="False", reason="Unschedulable")
+        assert "has not the free volumes for persistentvolumeclaims" in said.message
+        await cluster.settle(5)
+        (only,) = (await bench.client.list(PersistentVolume)).items
+        assert only.spec.claim_ref is None, "nothing is given to a gang that cannot have all it needs"
+        await make_volume(bench, nodes[1], kind)
+        await bind_claims(bench, "data-0", "data-1")
+        await bench.expect({"g/w0": 1, "g/w1": 1})
+        assert sorted((await bench.nodes_of("g")).values()) == sorted(nodes)
+
+
 async def test_a_claim_for_one_pod_is_left_to_the_next_when_it_has_gone(cluster: Any) -> None:
     async with scheduling(cluster) as bench:
         (node,) = await bench.add_nodes(1, gpus=2)

@@ -11,6 +11,7 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import feasible_nodes
 from grove.scheduler.model.reading import read_pod
 from grove.scheduler.volumes.claims import Claims, claim_names, pod_volumes
+from grove.scheduler.volumes.shares import share_out
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -90,6 +91,15 @@ def feasible(claims: list[dict], volumes: list[dict]) -> tuple[str, str]:
             id="a volume that was promised to the claim is the only one",
         ),
         pytest.param(
+            [claim()],
+            [
+                volume("old", "a", claimRef={"namespace": "default", "name": "data", "uid": "of another"}),
+                volume("d", "b"),
+            ],
+            "b1",
+            id="but not one that was given to another claim of that name",
+        ),
+        pytest.param(
             [claim(selector={"matchLabels": {"disk": "fast"}})],
             [volume("slow", "a"), volume("fast", "b", labels={"disk": "fast"})],
             "b1",
@@ -123,3 +133,17 @@ def test_what_holds_a_pod(claims, volumes, text):
 def test_ephemeral_claims_are_named_after_the_pod():
     spec = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}, {"name": "e", "emptyDir": {}}]}
     assert claim_names(msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, Pod)) == ["p-scratch"]
+
+
+@pytest.mark.parametrize(
+    ("suits", "needed", "given", "lacking"),
+    [
+        pytest.param({"a": "12", "b": "12"}, "ab", {"a": "1", "b": "2"}, "", id="one for each, the first first"),
+        pytest.param({"a": "12", "b": "1"}, "ab", {"a": "2", "b": "1"}, "", id="who has a choice makes way"),
+        pytest.param({"a": "1", "b": "1", "c": "2"}, "abc", {}, "ab", id="those that cannot all have one are named"),
+        pytest.param({"a": "", "b": "1"}, "ab", {}, "a", id="and nobody else"),
+        pytest.param({"a": "1", "b": "1"}, "b", {"b": "1"}, "", id="who may do without comes last"),
+    ],
+)
+def test_volumes_are_shared_out(suits, needed, given, lacking):
+    assert share_out(suits, needed) == (given, set(lacking))

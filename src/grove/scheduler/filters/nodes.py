@@ -14,7 +14,7 @@ from grove.api.core import Taint, Toleration
 from grove.api.fields import natural
 from grove.api.selector import Requirement
 from grove.scheduler.cluster.nodes import Ints, Mask, NodeTable
-from grove.scheduler.model.facts import NodeTerm, NodeTerms, Shape
+from grove.scheduler.model.facts import NodeFacts, NodeTerm, NodeTerms, Shape
 from grove.scheduler.model.seams import SOFT_TAINTS, NodeFilter, Score
 
 if TYPE_CHECKING:
@@ -55,6 +55,20 @@ def terms_mask(table: NodeTable, terms: NodeTerms) -> Mask:
     for term in terms:
         mask |= term_mask(table, term)
     return mask
+
+
+def meets(node: NodeFacts, terms: NodeTerms) -> bool:
+    """Whether one node matches at least one term."""
+    return any(
+        (term.labels or term.names)
+        and all(one.matches(node.labels) for one in term.labels)
+        and all(_is_named(node.name, one) for one in term.names)
+        for term in terms
+    )
+
+
+def _is_named(name: str, r: Requirement) -> bool:
+    return r.key == "metadata.name" and r.operator in ("In", "NotIn") and r.matches({r.key: name})
 
 
 def term_mask(table: NodeTable, term: NodeTerm) -> Mask:

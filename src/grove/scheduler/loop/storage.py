@@ -22,6 +22,7 @@ from grove.kube.client import Client
 from grove.kube.errors import KubeError, NotLeader
 from grove.scheduler.loop.sources import FollowedSource
 from grove.scheduler.loop.view import View
+from grove.scheduler.loop.volume_promises import VolumePromises
 from grove.scheduler.model.facts import PodFacts, Requests
 from grove.scheduler.model.seams import NO_NEEDS, Needs, Refusal
 from grove.scheduler.volumes.claims import (
@@ -30,9 +31,7 @@ from grove.scheduler.volumes.claims import (
     Claims,
     claim_names,
     is_for_one_pod,
-    matching_volumes,
     pod_volumes,
-    reach,
 )
 
 CLAIM = "claim"
@@ -55,7 +54,7 @@ class Storage(FollowedSource):
 
     def __init__(self, view: View, client: Client, turns: asyncio.Semaphore) -> None:
         super().__init__(view)
-        self._client, self._turns = client, turns
+        self._turns = turns
         self._claims = view.cache.add(PersistentVolumeClaim)
         self._volumes = view.cache.add(PersistentVolume)
         self._classes = view.cache.add(StorageClass)
@@ -65,6 +64,7 @@ class Storage(FollowedSource):
             storage_class=lambda name: self._classes.get(Key("", name)),
             volumes=self._volumes.list,
         )
+        self._promises = VolumePromises(self._known, view.meets, client, self._volumes)
         self._news = asyncio.Event()
         self._limits: dict[str, dict[str, int]] = {}
         """Volumes that a node takes of each driver that limits them."""
@@ -140,10 +140,14 @@ class Storage(FollowedSource):
     # The life of a placement
 
     def _promise(self, node: str, pods: Sequence[PodFacts]) -> Refusal | None:
-        """Counts the volumes of pods on the node that was chosen for them; a claim for one pod is the first one's."""
-        for pod in map(self._pod, pods) if len(self._claims) else ():
-            if pod is not None and pod.spec.volumes and (used := self._keep_alone(pod)):
-                return Refusal("", used)
+        """Sets volumes aside for pods on the node that was chosen for them; a claim for one pod is the first one's."""
+        found = map(self._pod, pods) if len(self._claims) else ()
+        mounting = [pod for pod in found if pod is not None and pod.spec.volumes]
+        if used := next(filter(None, map(self._keep_alone, mounting)), ""):
+            return Refusal("", used)
+        wanted = {pod.metadata.uid: claims for pod in mounting if (claims := self._open_claims(pod))}
+        if wanted and (refused := self._promises.promise(node, wanted)) is not None:
+            return refused
         for facts in filter(self._is_asked, pods):
             if (pod := self._pod(facts)) is not None:
                 self._coming.setdefault(node, {})[facts.uid] = pod
@@ -162,7 +166,8 @@ class Storage(FollowedSource):
 
     def release(self, uid: str) -> None:
         """The pod will not be bound there after all, or it is bound and counts as such."""
-        if uid in self._alone:
+        had_volumes = self._promises.release(uid)
+        if uid in self._alone or had_volumes:
             self._alone.discard(uid)
             if uid in self._view.reserved:  # others may have what it was promised
                 self._view.help_dependents()
@@ -178,14 +183,19 @@ class Storage(FollowedSource):
         pod = self._pod(facts)
         if pod is None or not pod.spec.volumes:
             return None
-        claims = [claim for claim in self._claims_of(pod) if not claim.spec.volume_name]
+        claims = self._open_claims(pod)
         return self._provision(claims, facts.node, deadline_s) if claims else None
+
+    def _open_claims(self, pod: Pod) -> list[PersistentVolumeClaim]:
+        """Claims that have no volume yet."""
+        return [claim for claim in self._claims_of(pod) if not claim.spec.volume_name]
 
     async def _provision(self, claims: list[PersistentVolumeClaim], node: str, deadline_s: float) -> str:
         try:
             for claim in claims:
                 async with self._turns:
-                    await self._tell(claim, node)
+                    if trouble := await self._promises.tell(claim, node):
+                        return trouble
         except NotLeader:
             raise  # nobody's claim is at fault: the whole attempt ends
         except KubeError as err:
@@ -194,33 +204,6 @@ class Storage(FollowedSource):
             if trouble := await self._bound(claim.metadata.key, node, deadline_s):
                 return trouble
         return ""
-
-    async def _tell(self, claim: PersistentVolumeClaim, node: str) -> None:
-        volume = self._volume_at(claim, node)
-        if volume is not None:
-            await self._give(volume, claim)
-        else:
-            patch = {"metadata": {"annotations": {SELECTED_NODE: node}}}
-            await self._client.patch(PersistentVolumeClaim, claim.metadata.name, patch, claim.metadata.namespace)
-
-    def _volume_at(self, claim: PersistentVolumeClaim, node: str) -> PersistentVolume | None:
-        """The smallest volume there is already that suits the claim and can be reached from the node."""
-        for volume in matching_volumes(claim, self._volumes.list()):
-            if all(self._view.meets(terms, node) for terms in reach(volume)):
-                return volume
-        return None
-
-    async def _give(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
-        """Writes the claim into the volume; Kubernetes' volume controller does the rest. Conflicts if it is taken."""
-        meta = claim.metadata
-        if volume.spec.claim_ref is not None:
-            return
-        ours = {
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": meta.namespace, "name": meta.name,
-            "uid": meta.uid,
-        }  # fmt: skip
-        patch = {"metadata": {"resourceVersion": volume.metadata.resource_version}, "spec": {"claimRef": ours}}
-        await self._client.patch(PersistentVolume, volume.metadata.name, patch)
 
     async def _bound(self, key: Key, node: str, deadline_s: float) -> str:
         """Waits until the claim has a volume; what went wrong otherwise."""
@@ -268,6 +251,7 @@ class Storage(FollowedSource):
             self._recount_users((new or old).metadata.key)  # type: ignore[union-attr]
 
     def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        self._promises.volumes_changed()
         self._object_changed(old, new)
         ref = (new or old).spec.claim_ref  # type: ignore[union-attr]
         if ref and (old is None or new is None):

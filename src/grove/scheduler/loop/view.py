@@ -19,7 +19,7 @@ from grove.api.meta import Key, find_condition
 from grove.kube.cache import Cache
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import POD, RunningIndex
-from grove.scheduler.filters.nodes import terms_mask
+from grove.scheduler.filters.nodes import meets
 from grove.scheduler.loop.sources import Sources, depends_on_objects
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import NodeFacts, NodeTerms, PodFacts
@@ -180,7 +180,8 @@ class View:
 
     def meets(self, terms: NodeTerms, node: str) -> bool:
         row = self.snapshot.nodes.row_of.get(node)
-        return row is not None and bool(terms_mask(self.snapshot.nodes, terms)[row])
+        facts = self.snapshot.nodes.facts[row] if row is not None else None
+        return facts is not None and meets(facts, terms)
 
     def level_names(self, topology: str) -> dict[str, str]:
         """Label keys by level name, of one topology or of all there are."""

@@ -90,16 +90,24 @@ def _could_bind(claim: PersistentVolumeClaim, kind: StorageClass, claims: Claims
     found: list[NodeTerm] = []
     volumes = matching_volumes(claim, claims.volumes())
     promised = [volume for volume in volumes if volume.spec.claim_ref is not None]
-    if kind.provisioner and kind.provisioner != NO_PROVISIONER and not promised:
-        if not kind.allowed_topologies:
+    if not promised:
+        made = makes_at(kind)
+        if made is None:
             return None
-        found += [_topology_term(term) for term in kind.allowed_topologies]
+        found += made
     for volume in promised or volumes:
         terms = _reach(volume)
         if terms is None:
             return None
         found += terms
     return tuple(dict.fromkeys(found))
+
+
+def makes_at(kind: StorageClass) -> NodeTerms | None:
+    """Where a class may make volumes; None is anywhere."""
+    if not kind.provisioner or kind.provisioner == NO_PROVISIONER:
+        return ()
+    return tuple(map(_topology_term, kind.allowed_topologies)) or None
 
 
 def matching_volumes(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> list[PersistentVolume]:
@@ -123,6 +131,8 @@ def _matches(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
         ours = (claim.metadata.namespace, claim.metadata.name)
         if (spec.claim_ref.get("namespace"), spec.claim_ref.get("name")) != ours:
             return False
+        if spec.claim_ref.get("uid") not in (None, "", claim.metadata.uid):
+            return False  # of a claim that had this name before
     elif volume.status.phase not in ("", "Available"):
         return False
     if spec.storage_class_name != (claim.spec.storage_class_name or ""):
