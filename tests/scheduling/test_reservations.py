@@ -225,6 +225,41 @@ async def test_a_reservation_ends_with_its_time_and_its_room_is_free(cluster: An
         assert node not in bench.scheduler.reservations._on, "nothing is kept of a node that has none any more"
 
 
+@pytest.mark.simulated
+async def test_a_reservation_whose_time_ended_while_nobody_ran_is_over(cluster: Any, reservations: None) -> None:
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1)
+        name = await standing(cluster, reservation(own(bench, "short"), ttl="60s"), node)
+        await bench.stop()
+        await cluster.settle(61)
+        await bench.start()
+        await cluster.settle(1)
+        assert (await cluster.client.get(Reservation, name)).status.phase == "Failed"
+
+
+@pytest.mark.simulated
+async def test_a_reservation_whose_place_is_written_after_its_time_keeps_no_room(
+    cluster: Any, reservations: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch = type(cluster.client).patch
+
+    async def slowly(self: Any, kind: Any, *args: Any, **more: Any) -> Any:
+        if kind is Reservation:
+            await cluster.settle(61)
+        return await patch(self, kind, *args, **more)
+
+    monkeypatch.setattr(type(cluster.client), "patch", slowly)
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(1)
+        await cluster.client.create(Reservation, reservation(own(bench, "brief"), ttl="60s", **OURS))
+        await cluster.settle(1)
+        await bench.apply(gang("other", group("w", 1)))
+        await bench.condition("other", status="False", reason="Unschedulable")
+        await cluster.settle(130)
+        await bench.expect({"other/w": 1})
+        assert (await cluster.client.get(Reservation, own(bench, "brief"))).status.phase == "Failed"
+
+
 class SetBack:
     """The cluster's clock, behind by so much: a machine whose time was put right while it ran."""
 

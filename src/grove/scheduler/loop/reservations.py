@@ -39,7 +39,17 @@ from grove.scheduler.reserve.slots import (
     reservations_for,
     slots_for,
 )
-from grove.scheduler.reserve.status import HOLD, Ref, amounts_of, expiry_of, is_there, node_of, reservation_of
+from grove.scheduler.reserve.status import (
+    AVAILABLE,
+    HOLD,
+    PENDING,
+    Ref,
+    amounts_of,
+    expiry_of,
+    is_there,
+    node_of,
+    reservation_of,
+)
 
 PROMISE = "promise:"
 
@@ -230,8 +240,8 @@ class Reservations(FollowedSource):
             self._stale.add(before.node)
             self._view.snapshot.remove_pod(_hold_uid(before.reservation))
             self._view.changes.relief.add(before.node)
-        elif new is None:  # it may have been placed by us and never seen to stand
-            self._view.snapshot.remove_pod(_hold_uid(old))  # type: ignore[arg-type]
+        elif new is None or new.status.phase not in ("", PENDING):  # placed by us, and maybe never seen to stand
+            self._view.snapshot.remove_pod(_hold_uid(new or old))  # type: ignore[arg-type]
         if new is not None and (node := node_of(new, self._clock.now())):
             amounts, faults = amounts_of(new)
             for fault in faults:
@@ -246,6 +256,7 @@ class Reservations(FollowedSource):
             self._held[name] = held
             self._on.setdefault(node, {})[name] = held
             self._hold(held)
+        if new is not None and new.status.phase == AVAILABLE:
             self.status.touch(name)
         if before is not None and name not in self._held:
             self._keep_promises(before)
