@@ -260,6 +260,25 @@ async def test_a_reservation_whose_place_is_written_after_its_time_keeps_no_room
         assert (await cluster.client.get(Reservation, own(bench, "brief"))).status.phase == "Failed"
 
 
+@pytest.mark.simulated
+async def test_what_nodes_are_counted_by_does_not_grow_with_reservations_that_have_gone(
+    cluster: Any, reservations: None
+) -> None:
+    async with scheduling(cluster) as bench:
+        (node,) = await bench.add_nodes(1)
+        await cluster.settle(1)
+        before = len(bench.scheduler.view.snapshot.resources)
+        for number in range(8):
+            name = await standing(cluster, reservation(own(bench, f"r{number}")), node)
+            await bench.seen(Reservation, name)
+            await bench.apply(gang(f"g{number}", group("w", 1), labels=RED))
+            await bench.expect({f"g{number}/w": 1}, quiet_s=0)
+            await cluster.client.delete(Reservation, name)
+            await bench.clear()
+            await cluster.settle(1)
+        assert len(bench.scheduler.view.snapshot.resources) <= before + 2
+
+
 class SetBack:
     """The cluster's clock, behind by so much: a machine whose time was put right while it ran."""
 

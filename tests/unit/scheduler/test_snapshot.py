@@ -16,7 +16,7 @@ from tests.support.scheduler.kit import GPU, RACK, TOPOLOGY, free_of, gang, grou
 from grove.api.core import Node, Pod, Taint
 from grove.scheduler.cluster.snapshot import Snapshot, cluster
 from grove.scheduler.filters.fit import feasible_nodes
-from grove.scheduler.model.facts import HostPort, Shape
+from grove.scheduler.model.facts import SLOT, HostPort, NodeFacts, PodFacts, Shape
 from grove.scheduler.model.seams import NodeFilter
 from grove.scheduler.solve.place import place
 from grove.scheduler.standard import STANDARD
@@ -153,6 +153,43 @@ def test_nodes_that_came_and_went_leave_nothing_behind():
         snapshot.remove_node(f"n{number}")
         snapshot.remove_pod(there.uid)
     assert not snapshot._homeless
+
+
+def test_resources_that_nobody_counts_by_any_more_leave_their_rows_to_others():
+    """A cluster where reservations come and go all day must not make every copy dearer."""
+    snapshot = Snapshot()
+    for number in range(50):
+        name = f"{SLOT}{number}"
+        snapshot.add_node(NodeFacts("n", allocatable={GPU: 8, name: 1}))
+        there = PodFacts("u", "ns", "p", Shape(((name, 1),)), node="n")
+        assert snapshot.amounts(there.shape.requests) == ((snapshot.resources.index(name), 1),)
+        snapshot.add_pod(there)
+        snapshot.forget([name])
+        snapshot.add_node(NodeFacts("n", allocatable={GPU: 8, f"{SLOT}beside": 1}))
+        assert free_of(snapshot, "n")[name] == -1, "its row is its own while a pod is counted by it"
+        snapshot.remove_pod("u")
+    assert len(snapshot.resources) <= 6
+    assert free_of(snapshot, "n")[GPU] == 8
+
+
+def test_a_resource_that_is_counted_by_again_keeps_its_row():
+    snapshot = Snapshot()
+    snapshot.add_node(NodeFacts("n", allocatable={f"{SLOT}old": 0}))
+    snapshot.forget([f"{SLOT}old"])
+    snapshot.add_node(NodeFacts("n", allocatable={f"{SLOT}new": 3, f"{SLOT}old": 0}))
+    assert (free_of(snapshot, "n")[f"{SLOT}new"], free_of(snapshot, "n")[f"{SLOT}old"]) == (3, 0)
+
+
+def test_a_copy_knows_resources_by_the_rows_that_they_had():
+    snapshot = Snapshot()
+    snapshot.add_node(NodeFacts("n", allocatable={f"{SLOT}old": 1}))
+    twin = snapshot.copy()
+    snapshot.forget([f"{SLOT}old"])
+    snapshot.add_node(NodeFacts("n", allocatable={}))
+    snapshot.add_node(NodeFacts("n", allocatable={f"{SLOT}new": 3}))
+    assert free_of(snapshot, "n")[f"{SLOT}new"] == 3
+    assert f"{SLOT}old" not in snapshot.resources
+    assert free_of(twin, "n")[f"{SLOT}old"] == 1
 
 
 class Counted(NodeFilter):

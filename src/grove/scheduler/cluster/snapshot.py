@@ -36,6 +36,8 @@ class Snapshot:
         self.version = 0
         """Grows with every change; a decision names the version it was made on."""
         self._resource_row = {name: i for i, name in enumerate(self.resources)}
+        self._spare: dict[str, None] = {}
+        """Resources that nobody counts by any more, and whose rows others may have once nothing is left of them."""
         self._pods: Shards[tuple[PodFacts, int]] = Shards()
         self._homeless: dict[str, dict[str, PodFacts]] = {}
         """Pods by uid on nodes, by name, that are not known (yet)."""
@@ -195,6 +197,10 @@ class Snapshot:
             self.free[r, row] += amount
         self.version += 1
 
+    def forget(self, resources: Iterable[str]) -> None:
+        """Nobody counts nodes by these any more."""
+        self._spare.update(dict.fromkeys(name for name in resources if name in self._resource_row))
+
     def terminating(self) -> list[PodFacts]:
         """Pods that are on their way out and still counted."""
         return [self._pods.get(uid)[0] for uid in self._leaving]  # type: ignore[index]
@@ -213,7 +219,7 @@ class Snapshot:
         twin._homeless = {name: dict(pods) for name, pods in self._homeless.items()} if self._homeless else {}
         twin._awaited = dict(self._awaited) if self._awaited else {}
         twin._ports, twin._amounts = self._ports, self._amounts
-        twin._leaving, twin._on = self._leaving.copy(), None
+        twin._leaving, twin._on, twin._spare = self._leaving.copy(), None, {}
         self._owns_free = self._owns_nodes = False
         twin._owns_free = twin._owns_nodes = False
         return twin
@@ -281,6 +287,10 @@ class Snapshot:
 
     def _resource_rows(self, amounts: Mapping[str, int]) -> list[tuple[int, int]]:
         new = sorted(name for name in amounts if name not in self._resource_row)
+        if new and self._spare:
+            for name in amounts:
+                self._spare.pop(name, None)
+            new = self._in_spare_rows(new)
         if new:
             # Lists and dicts may be shared with copies, which do not know the new rows: replace, never extend.
             self.resources = [*self.resources, *new]
@@ -291,6 +301,19 @@ class Snapshot:
             self._amounts = dict(self._amounts)
             self._owns_free = True
         return [(self._resource_row[name], amounts[name]) for name in sorted(amounts)]
+
+    def _in_spare_rows(self, new: list[str]) -> list[str]:
+        """Gives new resources rows of those that were forgotten; those that got none."""
+        rows = map(self._resource_row.__getitem__, self._spare)
+        unused = (r for r in rows if not (self.allocatable[r].any() or self.free[r].any()))
+        given = dict(zip(unused, new, strict=False))
+        if given:
+            for r in given:
+                del self._spare[self.resources[r]]
+            self.resources = [given.get(r, name) for r, name in enumerate(self.resources)]
+            self._resource_row = {name: r for r, name in enumerate(self.resources)}
+            self._amounts = {}
+        return new[len(given) :]
 
     def _fit_rows(self) -> None:
         have, want = self.free.shape[1], self.nodes.capacity

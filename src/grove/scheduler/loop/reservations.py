@@ -191,7 +191,7 @@ class Reservations(FollowedSource):
             self._stale.add(held.node)
             self._hold(held)
             if uid in self._view.reserved:  # who was read meanwhile knows nothing of what it leaves
-                self._slots.clear()
+                self._forget_slots()
                 self._view.read_anew()
 
     def prepare(self, pod: PodFacts, deadline_s: float) -> Awaitable[str] | None:
@@ -262,10 +262,14 @@ class Reservations(FollowedSource):
             self._keep_promises(before)
         is_over = before is not None and name not in self._held
         if is_over or before is None or new is None or _said(before.reservation) != _said(new):
-            self._slots.clear()
+            self._forget_slots()
             self._stale.update(one.node for one in self._held.values())
             self._view.read_anew()
         self._set_timer()
+
+    def _forget_slots(self) -> None:
+        self._view.snapshot.forget(self._slots)
+        self._slots.clear()
 
     def _keep_promises(self, gone: Held) -> None:
         """A reservation ended under pods on their way into it: their room stays theirs until they are bound."""
@@ -325,7 +329,7 @@ class Reservations(FollowedSource):
             self._hold(held)
             self._stale.add(held.node)
             if not held.once:
-                self._slots.clear()
+                self._forget_slots()
                 self._view.read_anew()
             self.status.touch(held.name)
 

@@ -7,7 +7,7 @@ environment, no annotations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -167,6 +167,11 @@ class RecordedSnapshot(Snapshot):
     def remove_pod(self, uid: str) -> None:
         with self._recorded(lambda: {"op": "pod-", "uid": uid}):
             super().remove_pod(uid)
+
+    def forget(self, resources: Iterable[str]) -> None:
+        if names := list(resources):
+            self._journal.write({"op": "resources-", "names": names})
+        super().forget(names)
 
     def set_topology(self, name: str, keys: tuple[str, ...] | None) -> None:
         self._journal.write({"op": "topology", "name": name, "keys": keys})

@@ -74,6 +74,8 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
             snapshot.add_pod(_pod(line["pod"], shapes))
         case "pod-":
             snapshot.remove_pod(line["uid"])
+        case "resources-":
+            snapshot.forget(line["names"])
         case "topology":
             snapshot.set_topology(line["name"], None if line["keys"] is None else tuple(line["keys"]))
         case "namespace":
