@@ -323,6 +323,27 @@ async def test_the_room_of_a_reservation_that_was_never_seen_to_stand_is_free_wh
 
 
 @pytest.mark.simulated
+async def test_a_place_is_not_written_to_a_reservation_that_was_made_anew_meanwhile(
+    cluster: Any, reservations: None
+) -> None:
+    late = cluster.client = Late(cluster.sim.server)
+    async with scheduling(cluster) as bench:
+        await cluster.client.create(Reservation, reservation(own(bench, "r"), **copy.deepcopy(OURS)))
+        await cluster.settle(2)
+        late.behind = Reservation
+        await cluster.client.delete(Reservation, own(bench, "r"))
+        await cluster.client.create(Reservation, reservation(own(bench, "r"), gpus=2, **copy.deepcopy(OURS)))
+        await bench.add_nodes(1)
+        await cluster.settle(2)
+        assert (await cluster.client.get(Reservation, own(bench, "r"))).status.phase == ""
+        await bench.scheduler.cache.relist()
+        await bench.add_nodes(1, gpus=2)
+        await cluster.settle(2)
+        found = await cluster.client.get(Reservation, own(bench, "r"))
+        assert (found.status.phase, found.status.allocatable[GPU]) == ("Available", "2")
+
+
+@pytest.mark.simulated
 async def test_what_a_pod_used_is_given_back_when_a_list_shows_another_one_of_its_name(
     cluster: Any, reservations: None
 ) -> None:

@@ -102,8 +102,10 @@ class ReservationStatus:
         status = owners_status(one, self.users(one), self._clock.now()) if said is None else said
         if status is None:
             return DONE
+        # By its version: the place of one that is gone must not be written to another of its name.
+        patch = {"metadata": {"resourceVersion": one.metadata.resource_version}, "status": status}
         try:
-            answer = await self._client.patch(Reservation, name, {"status": status}, subresource="status")
+            answer = await self._client.patch(Reservation, name, patch, subresource="status")
         except NotFound:
             return DONE
         self._cache.wrote(answer)  # else one that got its place would be seen to wait, and be placed again
