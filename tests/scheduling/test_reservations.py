@@ -205,6 +205,27 @@ async def test_reservations_of_one_group_are_placed_by_us_whole_or_not_at_all(cl
         await bench.expect({"other/w": 2, "red/w": 3})
 
 
+@pytest.mark.simulated
+async def test_no_reservation_of_a_group_is_placed_while_one_of_them_is_wrong(cluster: Any, reservations: None) -> None:
+    async with scheduling(cluster) as bench:
+        await bench.add_nodes(2)
+        label = {"pod-group.scheduling.sigs.k8s.io": own(bench, "g")}
+        wrong = reservation(own(bench, "wrong"), labels=label, **copy.deepcopy(OURS))
+        wrong["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {GPU: "-1"}}
+        await cluster.client.create(Reservation, wrong)
+        await cluster.client.create(Reservation, reservation(own(bench, "right"), labels=label, **copy.deepcopy(OURS)))
+        await cluster.settle(2)
+        right = await cluster.client.get(Reservation, own(bench, "right"))
+        assert (right.status.phase, right.status.conditions[0].message) == (
+            "Pending", f"{own(bench, 'wrong')} of its group is wrong, and a group is placed whole"
+        )  # fmt: skip
+        wrong["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {GPU: "1"}}
+        await cluster.client.patch(Reservation, own(bench, "wrong"), {"spec": {"template": wrong["spec"]["template"]}})
+        await cluster.settle(2)
+        for name in ("wrong", "right"):
+            assert (await cluster.client.get(Reservation, own(bench, name))).status.phase == "Available"
+
+
 async def _all(phases: Any, wanted: str) -> bool:
     found = await phases()
     return len(found) == 3 and set(found) == {wanted}

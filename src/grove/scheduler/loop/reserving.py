@@ -157,15 +157,15 @@ class Reserving:
         members = [one for one in members if one not in over]
         pods = {one.metadata.uid: one for one in members}
         wanted = [facts for one in members if (facts := self._facts(one)) is not None]
-        if not wanted:
+        right = [pods[facts.uid] for facts in wanted]
+        if wrong := [one.metadata.name for one in members if one not in right]:
+            self._say_unplaced(right, f"{wrong[0]} of its group is wrong, and a group is placed whole")
+        if wrong or not right:
             return
         answer = place(snapshot, gang_of(group, [PodGroup(group, len(wanted), tuple(wanted))]))
         if isinstance(answer, NoFit):
             self._refused[group] = snapshot.version
-            for one in members:
-                status = unplaced_status(one, self._say(answer.why), now)
-                if status is not None and not self._status.unwritten(one):  # what is new is said next time
-                    self._status.say(one, status)
+            self._say_unplaced(members, self._say(answer.why))
             return
         self._refused.pop(group, None)
         for facts in answer.pods:
@@ -175,6 +175,12 @@ class Reserving:
             snapshot.add_pod(PodFacts(f"{HOLD}{one.metadata.uid}", "", one.metadata.name, hold, node=facts.node))
             self._status.say(one, placed_status(one, facts.node, amounts, now))
         log.info("reserved", group=group, reservations=len(answer.pods), domain=answer.domain)
+
+    def _say_unplaced(self, members: list[Reservation], why: str) -> None:
+        for one in members:
+            status = unplaced_status(one, why, self._clock.now())
+            if status is not None and not self._status.unwritten(one):  # what is new is said next time
+                self._status.say(one, status)
 
     def _facts(self, one: Reservation) -> PodFacts | None:
         """The reservation as a pod that waits."""
