@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from grove.api.core import Taint, Toleration
 from grove.api.koordinator import QUOTA
 from grove.api.selector import Requirement, Selector
 from grove.cli.scheduler import replay as replay_command
+from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import Victims
 from grove.scheduler.evict.running import DisruptionBudget, Running
 from grove.scheduler.loop.decisions import Decider
@@ -22,7 +24,7 @@ from grove.scheduler.policy.queues import Queue, QueueTree
 from grove.scheduler.policy.quota import FixedUse, Quota
 from grove.scheduler.policy.quota_objects import ELASTIC, QueueObjects
 from grove.scheduler.replay.journal import JOURNAL, Journal, RecordedSnapshot
-from grove.scheduler.replay.replay import BadJournal, replay
+from grove.scheduler.replay.replay import BadJournal, _apply, replay
 from grove.scheduler.standard import STANDARD
 from grove.sim.loop import run
 
@@ -117,6 +119,21 @@ def test_a_journal_that_was_tampered_with_is_told(tmp_path: Path) -> None:
     result = CliRunner().invoke(replay_command, [str(tmp_path), "-q"])
     assert result.exit_code == 1
     assert "DIFFERENT" in result.output
+
+
+def test_a_resource_that_was_forgotten_has_its_row_given_away_in_a_replay_too(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    recorded = RecordedSnapshot(journal)
+    recorded.add_node(NodeFacts("n", {"old": 1}))
+    recorded.forget(["old"])
+    recorded.add_node(NodeFacts("n", {}))
+    recorded.add_node(NodeFacts("n", {"new": 1}))
+    journal.close()
+    replayed = Snapshot()
+    for line in map(json.loads, (tmp_path / JOURNAL).read_text().splitlines()):
+        list(_apply(line, replayed, []))
+    assert replayed.resources == recorded.resources
+    assert "old" not in replayed.resources
 
 
 def test_the_command_says_that_all_is_the_same(tmp_path: Path) -> None:

@@ -7,8 +7,11 @@ import pytest
 from tests.support.scheduler.kit import observe
 
 from grove.api.core import Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
-from grove.scheduler.cluster.snapshot import Snapshot
+from grove.api.selector import Requirement
+from grove.scheduler.cluster.snapshot import Snapshot, cluster
 from grove.scheduler.filters.fit import feasible_nodes
+from grove.scheduler.filters.nodes import meets, terms_mask
+from grove.scheduler.model.facts import NodeFacts, NodeTerm
 from grove.scheduler.model.reading import read_pod
 from grove.scheduler.volumes.claims import Claims, claim_names, pod_volumes
 from grove.scheduler.volumes.shares import share_out
@@ -147,3 +150,21 @@ def test_ephemeral_claims_are_named_after_the_pod():
 )
 def test_volumes_are_shared_out(suits, needed, given, lacking):
     assert share_out(suits, needed) == (given, set(lacking))
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        pytest.param((), id="none at all"),
+        pytest.param((NodeTerm(),), id="an empty one"),
+        pytest.param((NodeTerm(labels=(Requirement(ZONE, "In", frozenset("a")),)),), id="a label"),
+        pytest.param((NodeTerm(labels=(Requirement(ZONE, "NotIn", frozenset("a")),)),), id="not a label"),
+        pytest.param((NodeTerm(labels=(Requirement("other", "NotIn", frozenset("a")),)),), id="a label that none has"),
+        pytest.param((NodeTerm(names=(Requirement("metadata.name", "In", frozenset(["b1"])),)),), id="a name"),
+        pytest.param((NodeTerm(names=(Requirement("metadata.name", "NotIn", frozenset(["b1"])),)),), id="not a name"),
+        pytest.param((NodeTerm(names=(Requirement("spec.x", "In", frozenset(["b1"])),)),), id="another field"),
+    ],
+)
+def test_one_node_meets_terms_as_it_does_among_all(terms):
+    nodes = [NodeFacts("a1", {}, {ZONE: "a"}), NodeFacts("b1", {}, {ZONE: "b"}), NodeFacts("c1", {})]
+    assert [meets(node, terms) for node in nodes] == terms_mask(cluster(nodes).nodes, terms).tolist()
