@@ -18,7 +18,7 @@ from grove.kube.errors import Unavailable
 from grove.scheduler.cluster.snapshot import cluster
 from grove.scheduler.loop.reserving import ReservationStatus, Reserving
 from grove.scheduler.model.facts import PodFacts, Shape
-from grove.scheduler.reserve.status import reservation_of
+from grove.scheduler.reserve.status import Ref, reservation_of
 from grove.show.reasons import sentence
 from grove.sim.loop import run
 
@@ -107,4 +107,4 @@ def test_the_place_it_finds_meanwhile_is_what_is_written_in_the_end() -> None:
     ],
 )
 def test_a_pod_with_an_unreadable_reservation_has_none(text: str) -> None:
-    assert reservation_of(Pod(metadata=ObjectMeta(annotations={RESERVATION_ALLOCATED: text}))) == ""
+    assert reservation_of(Pod(metadata=ObjectMeta(annotations={RESERVATION_ALLOCATED: text}))) == Ref()
