@@ -120,7 +120,8 @@ class BackendDiscovery:
                     answers[question.name] = None  # a right that is missing is not waited for
                 else:
                     is_complete = False
-                log.info("no answer", scheduler=backend.name, question=question.name, error=str(error))
+                say = log.debug if _is_refusal(error) else log.info
+                say("no answer", scheduler=backend.name, question=question.name, error=str(error))
         return answers, is_complete
 
     async def _answer(self, question: Question) -> Any:
