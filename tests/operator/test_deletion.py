@@ -113,22 +113,7 @@ async def test_pods_of_a_set_deleted_without_its_children_stay(world: World, awa
     await world.apply(pcs("kept", clique("w", 2)))
     await world.available("kept")
     before = {pod.metadata.uid for pod in await world.pods()}
-    if away:
-        await world.stop()
-
-    await world.delete(PodCliqueSet, "kept", propagation="Orphan")
-
-    async def only_waits_for_us() -> bool:
-        return "orphan" not in (await world.get(PodCliqueSet, "kept")).metadata.finalizers
-
-    async def gone() -> bool:
-        return not await world.list(PodCliqueSet)
-
-    if away:
-        await world.eventually(only_waits_for_us)
-        await world.start()
-    await world.eventually(gone)
-    await world.cluster.settle(3.0)
+    await world.delete_without_children("kept", away=away)
     assert {pod.metadata.uid for pod in await world.pods()} == before
     for kind in (PodClique, PodGang, Pod):
         await world.client.delete_collection(kind, world.namespace)

@@ -342,22 +342,7 @@ async def test_domains_of_a_set_deleted_without_its_children_stay_and_the_next_o
         await world.apply(manifest)
         await world.available("mn")
         before = await world.client.get(COMPUTE_DOMAIN, "mn-0-fast", world.namespace)
-        if away:
-            await world.stop()
-
-        await world.delete(PodCliqueSet, "mn", propagation="Orphan")
-
-        async def only_waits_for_us() -> bool:
-            return "orphan" not in (await world.get(PodCliqueSet, "mn")).metadata.finalizers
-
-        async def gone() -> bool:
-            return not await world.list(PodCliqueSet)
-
-        if away:
-            await world.eventually(only_waits_for_us)
-            await world.start()
-        await world.eventually(gone)
-        await world.cluster.settle(3.0)
+        await world.delete_without_children("mn", away=away)
         left = await world.client.get(COMPUTE_DOMAIN, "mn-0-fast", world.namespace)
         assert left["metadata"]["uid"] == before["metadata"]["uid"]
         assert "deletionTimestamp" not in left["metadata"]

@@ -292,6 +292,24 @@ class World:
             found += ({"apiVersion": res.api_version, "kind": res.kind, **one} for one in page.items)
         return found
 
+    async def delete_without_children(self, name: str, *, away: bool) -> None:
+        """As `kubectl delete --cascade=orphan`; the operator may be away until the garbage collector has done its."""
+        if away:
+            await self.stop()
+        await self.delete(PodCliqueSet, name, propagation="Orphan")
+
+        async def only_waits_for_us() -> bool:
+            return "orphan" not in (await self.get(PodCliqueSet, name)).metadata.finalizers
+
+        async def gone() -> bool:
+            return not await self.list(PodCliqueSet)
+
+        if away:
+            await self.eventually(only_waits_for_us)
+            await self.start()
+        await self.eventually(gone)
+        await self.cluster.settle(3.0)
+
     async def event(self, about: str, reason: str) -> str:
         """Waits for the words of such an Event: the operator writes them behind its other writes, in their order."""
 
