@@ -13,7 +13,7 @@ from grove.api.core import Pod
 from grove.api.meta import Json, Resource
 from grove.api.podclique import PodClique
 from grove.kube.errors import NotFound
-from grove.operator.shared.cluster.pod_facts import PodLoads
+from grove.operator.podclique.pod_facts import PodLoads
 
 pytestmark = pytest.mark.simulated
 

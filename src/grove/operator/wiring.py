@@ -39,17 +39,18 @@ from grove.kube.workqueue import Workqueue
 from grove.kube.writes import unless_namespace_ends
 from grove.operator.pod.controller import StartupBlockedController
 from grove.operator.podclique.controller import PodCliqueController
+from grove.operator.podcliqueset.compute_domain_writer import ComputeDomain
 from grove.operator.podcliqueset.controller import PodCliqueSetController
+from grove.operator.podcliqueset.revision_writer import RevisionWriter
 from grove.operator.podgang.controller import PodGangController
+from grove.operator.podgang.scheduler_objects import SchedulerObjects
 from grove.operator.scalinggroup.controller import ScalingGroupController
 from grove.operator.shared.cluster.autoscale_events import AutoscaleEvents
 from grove.operator.shared.cluster.backend_discovery import BackendDiscovery, Heard
 from grove.operator.shared.cluster.children_writer import ChildrenWriter
-from grove.operator.shared.cluster.claim_writer import ClaimWriter, ComputeDomain
+from grove.operator.shared.cluster.claim_writer import ClaimWriter
 from grove.operator.shared.cluster.deps import Deps, GangKey, Queues
 from grove.operator.shared.cluster.optional_kinds import MANAGED, OPTIONAL, OptionalKinds
-from grove.operator.shared.cluster.revision_writer import RevisionWriter
-from grove.operator.shared.cluster.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.sets import SET, Sets, by_set
 from grove.operator.shared.cluster.status_writer import EventBatches, StatusWriter
 from grove.operator.shared.outcome import SetErrors

@@ -7,14 +7,13 @@ from tests.support.manifests import clique, group, pcs
 from tests.support.observed import clique_of, group_of, set_of
 
 from grove.api.meta import Json
+from grove.operator.podcliqueset.compute_domains import surplus_compute_domains, wanted_compute_domains
 from grove.operator.shared.claims import (
     claims_of_pod,
     clique_claims,
     find_mnnvl_group,
     group_claims,
     set_claims,
-    surplus_compute_domains,
-    wanted_compute_domains,
     with_claims,
     with_mnnvl_claim,
 )

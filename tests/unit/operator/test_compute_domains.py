@@ -10,7 +10,7 @@ from grove.api.core import COMPUTE_DOMAIN
 from grove.api.meta import Json, Resource
 from grove.kube.client import Page
 from grove.kube.errors import Forbidden, KubeError, NotLeader, TooManyRequests
-from grove.operator.shared.cluster.claim_writer import ComputeDomain, ComputeDomains
+from grove.operator.podcliqueset.compute_domain_writer import ComputeDomain, ComputeDomains
 
 ENDS = Forbidden("it ends", details={"causes": [{"reason": "NamespaceTerminating"}]})
 

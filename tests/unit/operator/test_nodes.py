@@ -10,7 +10,7 @@ import pytest
 from grove.api.core import Node, Pod, PodSpec
 from grove.api.meta import Key, ObjectMeta
 from grove.kube.errors import NotFound
-from grove.operator.shared.cluster.pod_facts import VanishedNodes
+from grove.operator.podclique.pod_facts import VanishedNodes
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

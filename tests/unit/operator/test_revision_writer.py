@@ -16,8 +16,8 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.cache import Cache
 from grove.kube.client import Page
 from grove.kube.errors import Unavailable
+from grove.operator.podcliqueset.revision_writer import RevisionWriter
 from grove.operator.podcliqueset.rollout import revision_of
-from grove.operator.shared.cluster.revision_writer import RevisionWriter
 
 
 class Paged:

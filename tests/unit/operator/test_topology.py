@@ -13,11 +13,11 @@ from grove.backends import Backends
 from grove.backends.base import TopologySync
 from grove.backends.grove import GroveBackend
 from grove.backends.kube import KubeBackend
+from grove.operator.shared.layout import topology_name
 from grove.operator.topology.levels import (
     became,
     binding_status,
     referenced_domains,
-    topology_name,
     with_levels_condition,
 )
 

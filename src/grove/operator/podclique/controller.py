@@ -18,6 +18,8 @@ from grove.kube.errors import Conflict, KubeError, NotLeader
 from grove.kube.writes import namespace_ends
 from grove.operator.pod.controller import PARENT
 from grove.operator.podclique.plan import CliquePlan, plan_clique
+from grove.operator.podclique.pod_facts import ON_NODE, ParentWaits, PodLoads, VanishedNodes, by_node
+from grove.operator.podclique.pod_writer import PodWriter
 from grove.operator.podclique.pods import surplus
 from grove.operator.podclique.status import ObservedClique
 from grove.operator.podgang.gangs import is_scheduled
@@ -25,8 +27,6 @@ from grove.operator.shared.claims import clique_claims
 from grove.operator.shared.cluster.claim_writer import edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_clique, release
-from grove.operator.shared.cluster.pod_facts import ON_NODE, ParentWaits, PodLoads, VanishedNodes, by_node
-from grove.operator.shared.cluster.pod_writer import PodWriter
 from grove.operator.shared.cluster.sets import SET, owner_keys, set_key
 from grove.operator.shared.layout import Unit, pod_index, replica_of, unit_of
 from grove.operator.shared.outcome import COMPLETE, Outcome

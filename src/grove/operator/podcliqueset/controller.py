@@ -21,6 +21,7 @@ from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.controller import DONE, Result, earliest
 from grove.kube.errors import Conflict, Invalid, KubeError
 from grove.operator.podclique.status import is_available
+from grove.operator.podcliqueset.compute_domain_writer import ComputeDomain
 from grove.operator.podcliqueset.plan import (
     CHILDREN,
     ChildrenPlan,
@@ -30,13 +31,13 @@ from grove.operator.podcliqueset.plan import (
     plan_set_children,
 )
 from grove.operator.podcliqueset.rollout import is_step_over
+from grove.operator.podcliqueset.set_children import SetChildren
 from grove.operator.podcliqueset.status import ObservedSet
 from grove.operator.podcliqueset.takeover import takeover
 from grove.operator.podgang.controller import PodGangController
-from grove.operator.shared.cluster.claim_writer import ComputeDomain, edited_claim_owner
+from grove.operator.shared.cluster.claim_writer import edited_claim_owner
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_ahead_of_set, release
-from grove.operator.shared.cluster.set_children import SetChildren
 from grove.operator.shared.cluster.sets import SET, differ, set_key
 from grove.operator.shared.diff import finalizer_patch, status_patch
 from grove.operator.shared.layout import find_replica, is_group_available

@@ -24,8 +24,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from msgspec import structs
-
 from grove.api.hashes import generation_hash, hash_in_use, is_own, pod_template_hash
 from grove.api.labels import POD_TEMPLATE_HASH
 from grove.api.meta import Json
@@ -33,7 +31,13 @@ from grove.api.podclique import PodClique, PodCliqueSpec
 from grove.api.podcliqueset import AdoptedHash, CliqueTemplate, PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.operator.shared.children import wanted_cliques, wanted_members
+from grove.operator.shared.children import (
+    awaits_takeover,
+    earlier_priority,
+    has_earlier_hash,
+    wanted_cliques,
+    wanted_members,
+)
 from grove.operator.shared.layout import unit_of
 from grove.operator.shared.rollout import is_open
 
@@ -63,33 +67,6 @@ class Takeover:
             return f"{said}: its pods stay as they are"
         changed = ", ".join(self.updated) or "nothing"
         return f"{said} in the middle of a change: updated is {changed}, the rest stays as it is"
-
-
-def awaits_takeover(pcs: PodCliqueSet) -> bool:
-    """Whether a set's status was last written by another operator: nothing of it may be touched before `takeover`."""
-    recorded = pcs.status.current_generation_hash
-    if not recorded or is_own(recorded):
-        return False
-    return all(one.used_hash != recorded for one in pcs.status.adopted_hashes)
-
-
-def has_earlier_hash(pcs: PodCliqueSet) -> bool:
-    """Whether an earlier version of this operator recorded the templates as they are, by its own hash of them."""
-    template, recorded = pcs.spec.template, pcs.status.current_generation_hash
-    if any(one.used_hash == recorded for one in pcs.status.adopted_hashes):
-        return False
-    return recorded == generation_hash(template, own_priority=False) != generation_hash(template)
-
-
-def earlier_priority(pcs: PodCliqueSet, gangs: Iterable[PodGang]) -> str | None:
-    """The priority class of the templates that the set's status records, if they differ from those of now in it alone;
-    None if they differ in more."""
-    template, status = pcs.spec.template, pcs.status
-    for priority in sorted({gang.spec.priority_class_name for gang in gangs} - {template.priority_class_name}):
-        before = generation_hash(structs.replace(template, priority_class_name=priority))
-        if hash_in_use(status.adopted_hashes, "", before) == status.current_generation_hash:
-            return priority
-    return None
 
 
 def takeover(

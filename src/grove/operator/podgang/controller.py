@@ -25,9 +25,9 @@ from grove.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, NotL
 from grove.kube.writes import namespace_ends
 from grove.operator.podgang.gangs import ObservedGang, find_gang_layout
 from grove.operator.podgang.plan import GangPlan, plan_gang
+from grove.operator.podgang.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.children_writer import Taken, check_owner, get_own, taken
 from grove.operator.shared.cluster.deps import Deps, GangKey
-from grove.operator.shared.cluster.scheduler_objects import SchedulerObjects
 from grove.operator.shared.cluster.sets import SET, set_key
 from grove.operator.shared.diff import needed_patch
 from grove.operator.shared.layout import replica_layouts, replica_of
@@ -81,7 +81,18 @@ class PodGangController:
     def _observe(self, key_: GangKey, pcs: PodCliqueSet, backend: Backend) -> ObservedGang:
         layout = find_gang_layout(pcs, key_.name, lambda fqn, config: self._sets.group_replicas(pcs, fqn, config))
         gang = self._cache.get(PodGang, Key(key_.namespace, key_.name))
-        return self._sets.observed_gang(pcs, backend, gang, layout)
+        units = layout.units if layout is not None else ()
+        live = {unit.fqn: self._cache.get(PodClique, Key(key_.namespace, unit.fqn)) for unit in units}
+        return ObservedGang(
+            pcs,
+            backend,
+            gang,
+            layout,
+            {fqn: clique for fqn, clique in live.items() if clique is not None},
+            lambda fqn: self._sets.pods_of(key_.namespace, fqn),
+            self._sets.binding_of(pcs),
+            self._sets.topology_enabled,
+        )
 
     async def _apply(self, key_: GangKey, plan: GangPlan, backend: Backend) -> Result:
         pcs, batches = plan.observed.pcs, self._deps.status_batches

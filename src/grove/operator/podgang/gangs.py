@@ -30,8 +30,9 @@ from grove.operator.shared.layout import (
     group_names,
     min_pods,
     replica_layouts,
+    topology_name,
 )
-from grove.operator.topology.levels import topology_name, translated
+from grove.operator.topology.levels import translated
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,19 @@ created, and `grove.operator.shared.diff` leaves the live value alone afterwards
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+from msgspec import structs
 
 from grove.api import env, labels, labelsets, names
 from grove.api.core import HorizontalPodAutoscaler, Role, RoleBinding, Secret, Service, ServiceAccount
-from grove.api.hashes import generation_hash, hash_in_use, pod_template_hash
+from grove.api.hashes import generation_hash, hash_in_use, is_own, pod_template_hash
 from grove.api.meta import Json, Object
 from grove.api.patch import to_json
 from grove.api.podclique import AutoScalingConfig, PodClique
 from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.operator.shared.claims import find_mnnvl_group, with_mnnvl_claim
 from grove.operator.shared.diff import child_metadata
@@ -51,6 +54,33 @@ def template_hashes(pcs: PodCliqueSet) -> dict[str, str]:
 def set_generation_hash(pcs: PodCliqueSet) -> str:
     """The hash of all templates; under its adopted name if it has one."""
     return hash_in_use(pcs.status.adopted_hashes, "", generation_hash(pcs.spec.template))
+
+
+def awaits_takeover(pcs: PodCliqueSet) -> bool:
+    """Whether a set's status was last written by another operator: nothing of it may be touched before `takeover`."""
+    recorded = pcs.status.current_generation_hash
+    if not recorded or is_own(recorded):
+        return False
+    return all(one.used_hash != recorded for one in pcs.status.adopted_hashes)
+
+
+def has_earlier_hash(pcs: PodCliqueSet) -> bool:
+    """Whether an earlier version of this operator recorded the templates as they are, by its own hash of them."""
+    template, recorded = pcs.spec.template, pcs.status.current_generation_hash
+    if any(one.used_hash == recorded for one in pcs.status.adopted_hashes):
+        return False
+    return recorded == generation_hash(template, own_priority=False) != generation_hash(template)
+
+
+def earlier_priority(pcs: PodCliqueSet, gangs: Iterable[PodGang]) -> str | None:
+    """The priority class of the templates that the set's status records, if they differ from those of now in it alone;
+    None if they differ in more."""
+    template, status = pcs.spec.template, pcs.status
+    for priority in sorted({gang.spec.priority_class_name for gang in gangs} - {template.priority_class_name}):
+        before = generation_hash(structs.replace(template, priority_class_name=priority))
+        if hash_in_use(status.adopted_hashes, "", before) == status.current_generation_hash:
+            return priority
+    return None
 
 
 def wanted_services(pcs: PodCliqueSet) -> list[Json]:

@@ -1,4 +1,4 @@
-"""Devices that pods share: the ResourceClaims and ComputeDomains a set and its parts want, and what of them a pod uses.
+"""Devices that pods share: the ResourceClaims a set and its parts want, and what of them a pod uses.
 
 A claim is named after its owner and template, so a pod finds it without looking. Claims of replicas that are gone are
 simply no longer wanted; `plan_children` removes them.
@@ -6,13 +6,13 @@ simply no longer wanted; `plan_children` removes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from grove.api import labelsets, names
-from grove.api.core import COMPUTE_DOMAIN, ResourceClaim
-from grove.api.labels import COMPUTE_DOMAIN_FINALIZER, MNNVL_CLAIM, MNNVL_GROUP, MNNVL_NONE, REPLICA_INDEX
+from grove.api.core import ResourceClaim
+from grove.api.labels import MNNVL_CLAIM, MNNVL_GROUP, MNNVL_NONE
 from grove.api.meta import Json, Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import (
@@ -24,7 +24,7 @@ from grove.api.podcliqueset import (
     ScalingGroupConfig,
 )
 from grove.api.scalinggroup import PodCliqueScalingGroup
-from grove.operator.shared.diff import child_metadata, refers_to
+from grove.operator.shared.diff import child_metadata
 from grove.operator.shared.layout import Unit
 
 _CONTAINERS = ("containers", "initContainers")
@@ -175,48 +175,16 @@ def find_mnnvl_group(pcs: PodCliqueSet, template: CliqueTemplate) -> str | None:
     return None
 
 
-def wanted_compute_domains(pcs: PodCliqueSet) -> list[Json]:
-    """One ComputeDomain a replica and group that some clique with GPUs is in."""
-    groups = dict.fromkeys(
-        group
-        for template in pcs.spec.template.cliques
-        if _has_gpus(template.spec.pod_spec) and (group := find_mnnvl_group(pcs, template))
-    )
-    return [_compute_domain(pcs, replica, group) for replica in range(pcs.spec.replicas) for group in groups]
-
-
-def surplus_compute_domains(
-    pcs: PodCliqueSet, observed: Iterable[Json], replicas_with_pods: Collection[int]
-) -> list[Json]:
-    """Domains of ours to remove now: not wanted, and no pod of their replica is left that could use them."""
-    wanted = {domain["metadata"]["name"] for domain in wanted_compute_domains(pcs)}
-    in_use = {str(replica) for replica in replicas_with_pods}
-    return [
-        domain
-        for domain in observed
-        if domain["metadata"]["name"] not in wanted
-        and domain["metadata"].get("labels", {}).get(REPLICA_INDEX) not in in_use
-        and refers_to(domain, pcs)
-    ]
-
-
 def with_mnnvl_claim(pod_spec: Json, pcs_name: str, replica: int, group: str | None) -> Json:
     """A copy of a pod spec whose GPU containers join the group's domain; unchanged if there is nothing to join."""
     claims = pod_spec.get("resourceClaims") or ()
-    if group is None or not _has_gpus(pod_spec) or any(claim.get("name") == MNNVL_CLAIM for claim in claims):
+    if group is None or not has_gpus(pod_spec) or any(claim.get("name") == MNNVL_CLAIM for claim in claims):
         return pod_spec
     domain = names.compute_domain(pcs_name, replica, group)
     return _with_claims(pod_spec, [{"name": MNNVL_CLAIM, "resourceClaimTemplateName": domain}], _asks_gpus)
 
 
-def _compute_domain(pcs: PodCliqueSet, replica: int, group: str) -> Json:
-    name = names.compute_domain(pcs.metadata.name, replica, group)
-    own_labels = labelsets.compute_domain(pcs.metadata.name, replica, name, group)
-    metadata = child_metadata(pcs, name, own_labels, finalizer=COMPUTE_DOMAIN_FINALIZER)
-    return COMPUTE_DOMAIN.manifest(metadata, spec={"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": name}}})
-
-
-def _has_gpus(pod_spec: Json) -> bool:
+def has_gpus(pod_spec: Json) -> bool:
     return any(_asks_gpus(one) for part in _CONTAINERS for one in pod_spec.get(part) or ())
 
 

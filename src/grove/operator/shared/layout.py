@@ -17,6 +17,7 @@ from grove.api.meta import Object, ObjectMeta
 from grove.api.podclique import PodClique, PodCliqueSpec
 from grove.api.podcliqueset import CliqueTemplate, PodCliqueSet, ScalingGroupConfig
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.topology import TopologyConstraint
 
 T = TypeVar("T", bound=Object)
 
@@ -90,6 +91,19 @@ def live_replicas(groups: Iterable[PodCliqueScalingGroup]) -> GroupReplicas:
     """Replicas of each group as the live objects say."""
     live = living(groups)
     return lambda fqn, config: live[fqn].spec.replicas if fqn in live else config.replicas
+
+
+def constraints_of(pcs: PodCliqueSet) -> Iterator[TopologyConstraint]:
+    """Every constraint of a set, widest first: the set's own, its scaling groups', its cliques'."""
+    template = pcs.spec.template
+    of_groups = (group.topology_constraint for group in template.pod_clique_scaling_groups)
+    of_cliques = (clique.topology_constraint for clique in template.cliques)
+    yield from (one for one in (template.topology_constraint, *of_groups, *of_cliques) if one is not None)
+
+
+def topology_name(pcs: PodCliqueSet) -> str:
+    """Name of the binding a set uses: the first one named; empty if none is."""
+    return next((one.topology_name for one in constraints_of(pcs) if one.topology_name), "")
 
 
 def group_names(pcs: PodCliqueSet, replica: int) -> list[tuple[str, ScalingGroupConfig]]:

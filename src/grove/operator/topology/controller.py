@@ -18,9 +18,10 @@ from grove.kube.controller import DONE, Result
 from grove.kube.errors import KubeError, NotFound
 from grove.operator.podcliqueset.controller import PodCliqueSetController
 from grove.operator.podgang.controller import PodGangController
+from grove.operator.podgang.scheduler_objects import view_of
 from grove.operator.shared.cluster.deps import Deps
-from grove.operator.shared.cluster.scheduler_objects import view_of
-from grove.operator.topology.levels import became, binding_status, topology_name
+from grove.operator.shared.layout import topology_name
+from grove.operator.topology.levels import became, binding_status
 from grove.operator.topology.plan import plan_topology
 
 BINDING = "binding"

@@ -6,7 +6,7 @@ label keys, so that schedulers need no binding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import msgspec
@@ -35,19 +35,7 @@ from grove.api.topology import (
 )
 from grove.backends import Backends
 from grove.backends.base import TopologyBackend, TopologySync
-
-
-def constraints_of(pcs: PodCliqueSet) -> Iterator[TopologyConstraint]:
-    """Every constraint of a set, widest first: the set's own, its scaling groups', its cliques'."""
-    template = pcs.spec.template
-    of_groups = (group.topology_constraint for group in template.pod_clique_scaling_groups)
-    of_cliques = (clique.topology_constraint for clique in template.cliques)
-    yield from (one for one in (template.topology_constraint, *of_groups, *of_cliques) if one is not None)
-
-
-def topology_name(pcs: PodCliqueSet) -> str:
-    """Name of the binding a set uses: the first one named; empty if none is."""
-    return next((one.topology_name for one in constraints_of(pcs) if one.topology_name), "")
+from grove.operator.shared.layout import constraints_of, topology_name
 
 
 def referenced_domains(pcs: PodCliqueSet) -> tuple[str, ...]:

@@ -19,11 +19,14 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.backends import Backends
 from grove.backends.base import Backend
 from grove.kube.cache import Cache
-from grove.operator.podcliqueset.takeover import awaits_takeover, earlier_priority, has_earlier_hash
-from grove.operator.podgang.gangs import ObservedGang
-from grove.operator.shared.children import set_generation_hash, template_hashes
-from grove.operator.shared.layout import GangLayout, group_names, member_units, replica_of
-from grove.operator.topology.levels import topology_name
+from grove.operator.shared.children import (
+    awaits_takeover,
+    earlier_priority,
+    has_earlier_hash,
+    set_generation_hash,
+    template_hashes,
+)
+from grove.operator.shared.layout import group_names, member_units, replica_of, topology_name
 
 SET = "set"
 """Index: objects by the key of the set they are part of."""
@@ -174,20 +177,3 @@ class Sets:
             return False
         pods = self._cache.owned(Pod, by=clique.metadata.uid)
         return sum(pod.is_active and (pod.is_ready or not ready) for pod in pods) >= clique.spec.replicas
-
-    def observed_gang(
-        self, pcs: PodCliqueSet, backend: Backend, gang: PodGang | None, layout: GangLayout | None
-    ) -> ObservedGang:
-        """What the gang of this layout is made from."""
-        namespace, units = pcs.metadata.namespace, layout.units if layout is not None else ()
-        live = {unit.fqn: self._cache.get(PodClique, Key(namespace, unit.fqn)) for unit in units}
-        return ObservedGang(
-            pcs,
-            backend,
-            gang,
-            layout,
-            {fqn: clique for fqn, clique in live.items() if clique is not None},
-            lambda fqn: self.pods_of(namespace, fqn),
-            self.binding_of(pcs),
-            self.topology_enabled,
-        )

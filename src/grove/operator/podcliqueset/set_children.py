@@ -17,10 +17,10 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.errors import KubeError
+from grove.operator.podcliqueset.compute_domain_writer import ComputeDomain, ComputeDomains
 from grove.operator.podcliqueset.plan import CHILDREN, ChildKind, ChildrenPlan, ObservedChildren
 from grove.operator.shared.claims import all_sharing, set_claims
 from grove.operator.shared.cluster.children_writer import Changes
-from grove.operator.shared.cluster.claim_writer import ComputeDomain, ComputeDomains
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_replicas
 from grove.operator.shared.cluster.sets import SET
@@ -76,7 +76,8 @@ class SetChildren:
                 tasks[Secret] = group.create_task(secrets)
             tasks[HorizontalPodAutoscaler] = group.create_task(self._sync_autoscalers(pcs, autoscaler))
             tasks[ResourceClaim] = group.create_task(self._sync_claims(pcs))
-            tasks[ComputeDomain] = group.create_task(self.domains.sync(pcs, plan.replicas_with_pods))
+            if self.domains.enabled:
+                tasks[ComputeDomain] = group.create_task(self.domains.sync(pcs, plan.replicas_with_pods))
         done = {kind: task.result() for kind, task in tasks.items()}
         for kind, changes in done.items():
             self._tell(pcs, kind, changes)
