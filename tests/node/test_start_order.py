@@ -149,3 +149,32 @@ async def test_the_init_container_reads_pods_with_a_token_of_its_own(
         return "waiting for web-0-leader=0/2" in node.log_of(worker.name, "grove-initc")
 
     await eventually(said)
+
+
+@pytest.mark.parametrize("condition", ["Started", "Created"])
+async def test_a_worker_starts_while_its_leader_is_not_ready(
+    node: RealNode, client: HttpClient, namespace: str, pods: Pods, condition: str
+) -> None:
+    cliques = [clique("leader", **served()), clique("worker", starts_after=["leader"], **served())]
+    cliques[1]["spec"]["startsAfterCondition"] = condition
+    await client.create(PodCliqueSet, pcs("web", *cliques, namespace=namespace, startup="CliqueStartupTypeExplicit"))
+    worker = await released(pods, "worker")
+    (leader,) = await all_run(pods, "leader", 1)
+    assert not leader.is_ready, "its probe failed all the time"
+    assert f"all are {condition.lower()}: web-0-leader=1/1" in node.log_of(worker.name, "grove-initc")
+    if condition == "Started":
+        assert await leader.began() < await worker.began()
+
+
+async def test_a_worker_that_waits_for_ready_starts_after_an_edit_to_started(
+    node: RealNode, client: HttpClient, namespace: str, pods: Pods
+) -> None:
+    cliques = [clique("leader", **served()), clique("worker", starts_after=["leader"], **served())]
+    await client.create(PodCliqueSet, pcs("web", *cliques, namespace=namespace, startup="CliqueStartupTypeExplicit"))
+    await all_run(pods, "leader", 1)
+    await told(pods, "worker", "web-0-leader=0/1")
+    cliques[1]["spec"]["startsAfterCondition"] = "Started"
+    await client.patch(PodCliqueSet, "web", {"spec": {"template": {"cliques": cliques}}}, namespace)
+    await released(pods, "worker")
+    (leader,) = await pods("leader")
+    assert not leader.is_ready

@@ -76,10 +76,11 @@ class Waiter:
             },
         )
 
-    async def start(self, *parents: str) -> asyncio.subprocess.Process:
+    async def start(self, *parents: str, condition: str = "") -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "grove.startup", "--pod-info", self.info, "--account", self.account,
             *(f"--podcliques={parent}" for parent in parents),
+            *([f"--condition={condition}"] if condition else []),
             env={**os.environ, "KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.port)},
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
@@ -121,6 +122,24 @@ async def test_it_holds_until_every_parent_has_its_minimum_ready(waiter: Waiter)
     await said(process, "waiting for web-0-leader=0/1, web-0-router=1/1")
     await waiter.make_ready("leader-1")
     assert await ended(process) == 0, "released by the event: its watch would last five minutes"
+
+
+async def test_it_counts_pods_that_run_or_have_a_node_if_it_is_asked_to(waiter: Waiter):
+    await waiter.allow()
+    await waiter.make_pod("leader-1", "web-0-leader")
+    created = await waiter.start("web-0-leader:1", condition="Created")
+    started = await waiter.start("web-0-leader:1", condition="Started")
+    await said(created, "waiting for web-0-leader=0/1 Created")
+    await said(started, "waiting for web-0-leader=0/1 Started")
+
+    pod = await waiter.client.get(POD, "leader-1", waiter.namespace)
+    await waiter.client.bind(waiter.namespace, "leader-1", "somewhere", uid=pod["metadata"]["uid"])
+    assert await ended(created) == 0
+
+    running = {"name": "c", "image": "none", "imageID": "", "ready": False, "restartCount": 0, "state": {"running": {}}}
+    status = {"phase": "Running", "containerStatuses": [running]}
+    await waiter.client.patch(POD, "leader-1", {"status": status}, waiter.namespace, subresource="status")
+    assert await ended(started) == 0
 
 
 def used(pid: int) -> tuple[float, float]:

@@ -189,6 +189,90 @@ async def _replaced(world: World, gone: Pod) -> bool:
     return [pod.metadata.uid == gone.metadata.uid for pod in found if pod.is_ready] == [False]
 
 
+def engine(condition: str) -> Json:
+    """A leader that becomes ready only when its worker has joined, and a worker that starts after it."""
+    cliques = clique("leader"), clique("worker", starts_after=["leader"], start_condition=condition)
+    return pcs("wl", *cliques, groups=[group("sg", "leader", "worker")], startup=EXPLICIT)
+
+
+def joins(world: World) -> None:
+    """Makes leaders wait for their worker, as the leader of an engine that runs over several pods does."""
+    world.nodes.hold = lambda pod: pod.metadata.labels.get(key.POD_CLIQUE) == "wl-0-sg-0-leader"
+
+
+async def let_join(world: World) -> None:
+    """The worker runs, so the leader becomes ready."""
+    world.nodes.hold = lambda pod: False
+    for pod in await world.pods("wl-0-sg-0-leader"):
+        await world.nodes.set_ready(world.namespace, pod.metadata.name, True)
+
+
+async def blocked_on(world: World, message: str) -> bool:
+    told = [find_condition(pod.status.conditions, words.POD_STARTUP_BLOCKED) for pod in await world.pods(WORKER)]
+    return bool(told) and all(one is not None and (one.status, one.message) == ("True", message) for one in told)
+
+
+async def is_up(world: World, name: str) -> bool:
+    found = await world.pods(name)
+    return bool(found) and all(pod.is_ready for pod in found)
+
+
+WORKER = "wl-0-sg-0-worker"
+
+
+@pytest.mark.parametrize("condition", ["Started", "Created"])
+async def test_a_leader_that_needs_its_worker_comes_up(world: World, condition: str) -> None:
+    joins(world)
+    await world.apply(engine(condition))
+    await world.eventually(lambda: is_up(world, WORKER))
+    assert not await is_up(world, "wl-0-sg-0-leader"), "the worker did not wait for it to be ready"
+    await let_join(world)
+    await world.available("wl")
+
+
+async def test_a_deadlock_shows_and_a_weaker_condition_ends_it(world: World) -> None:
+    joins(world)
+    await world.apply(engine(""))
+    await world.eventually(lambda: blocked_on(world, "wl-0-sg-0-leader=0/1"))
+    before = {pod.metadata.uid for pod in await world.pods(WORKER)}
+    leaders = {pod.metadata.uid for pod in await world.pods("wl-0-sg-0-leader")}
+
+    obj = engine("Started")["spec"]["template"]["cliques"]
+    await world.client.patch(PodCliqueSet, "wl", {"spec": {"template": {"cliques": obj}}}, world.namespace)
+    await world.eventually(lambda: is_up(world, WORKER))
+    after = await world.pods(WORKER)
+    assert before.isdisjoint(pod.metadata.uid for pod in after), "the pod that waited for Ready is replaced"
+    assert [pod.metadata.annotations[key.STARTS_AFTER_CONDITION] for pod in after] == ["Started"]
+    assert leaders == {pod.metadata.uid for pod in await world.pods("wl-0-sg-0-leader")}, "nothing else is touched"
+    await let_join(world)
+    await world.available("wl")
+
+    await world.client.patch(
+        PodCliqueSet, "wl", {"spec": {"template": {"cliques": engine("Ready")["spec"]["template"]["cliques"]}}},
+        world.namespace,
+    )  # fmt: skip
+    await world.quiet()
+    assert [pod.metadata.uid for pod in await world.pods(WORKER)] == [pod.metadata.uid for pod in after], (
+        "a pod that has started is not replaced by an edit of what it waited for"
+    )
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize(("condition", "waits"), [("Started", True), ("Created", False)])
+async def test_containers_of_a_started_parent_run_first(world: World, condition: str, waits: bool) -> None:
+    world.nodes.start_s = 2.0
+    await world.apply(engine(condition))
+    await world.available("wl")
+    began = []
+    for name in ("wl-0-sg-0-leader", WORKER):
+        (pod,) = await world.pods(name)
+        running = pod.status.container_statuses[0].state.running
+        assert running is not None
+        assert running.started_at is not None
+        began.append(running.started_at)
+    assert (began[0] < began[1]) is waits
+
+
 @pytest.mark.simulated
 async def test_a_restarted_gang_starts_in_order_again(world: World) -> None:
     world.nodes.start_s, world.nodes.stop_s = 2.0, 5.0

@@ -26,6 +26,7 @@ def clique(
     *,
     min_available: int | None = None,
     starts_after: Sequence[str] = (),
+    start_condition: str = "",
     labels: dict[str, str] | None = None,
     annotations: dict[str, str] | None = None,
     scale: Json | None = None,
@@ -42,6 +43,8 @@ def clique(
     }
     if starts_after:
         wanted["startsAfter"] = list(starts_after)
+    if start_condition:
+        wanted["startsAfterCondition"] = start_condition
     if scale:
         wanted["autoScalingConfig"] = scale
     template: Json = {"name": name, "spec": wanted}

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Annotated, ClassVar
 
 from grove.api.meta import Condition, Int64, Json, Object, Resource, Struct, doc
+from grove.api.startorder import READY, START_CONDITIONS
 from grove.api.status import LastError, LastOperation
 
 
@@ -25,8 +26,21 @@ class PodCliqueSpec(Struct):
     min_available: Annotated[
         int | None, doc("Pods that are scheduled together or not at all; fewer than this is a breach.")
     ] = None
-    starts_after: Annotated[tuple[str, ...], doc("Cliques that must be ready before this one starts.")] = ()
+    starts_after: Annotated[tuple[str, ...], doc("Cliques that this one starts after.")] = ()
+    starts_after_condition: Annotated[
+        str,
+        doc(
+            "What the pods of those cliques must be: Ready, Started (their containers run) or Created (they have a "
+            "node); the template's value if absent, else Ready.",
+            enum=[*START_CONDITIONS],
+        ),
+    ] = ""
     auto_scaling_config: Annotated[AutoScalingConfig | None, doc("How to scale this clique by itself.")] = None
+
+    @property
+    def start_condition(self) -> str:
+        """What the pods of `starts_after` must be before a pod of this clique starts."""
+        return self.starts_after_condition or READY
 
     @property
     def floor(self) -> int:

@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar
 from grove.api.labels import METRICS_CLIQUE
 from grove.api.meta import Condition, Int64, Json, Object, Resource, Struct, doc
 from grove.api.podclique import AutoScalingConfig, PodCliqueSpec
+from grove.api.startorder import READY, START_CONDITIONS
 from grove.api.status import LastError, LastOperation, ReplicaRestart
 from grove.api.topology import TopologyConstraint
 
@@ -89,6 +90,14 @@ class PodCliqueSetTemplate(Struct):
     clique_startup_type: Annotated[
         str, doc("Order in which cliques start.", default=ANY_ORDER, enum=[ANY_ORDER, IN_ORDER, EXPLICIT])
     ] = ANY_ORDER
+    starts_after_condition: Annotated[
+        str,
+        doc(
+            "What pods must be before the cliques that start after them start; for cliques that do not say it "
+            "themselves. Ready if absent.",
+            enum=[*START_CONDITIONS],
+        ),
+    ] = ""
     priority_class_name: Annotated[str, doc("PriorityClass of every gang of the set.")] = ""
     headless_service_config: Annotated[HeadlessServiceConfig | None, doc("How pods find each other.")] = None
     topology_constraint: Annotated[TopologyConstraint | None, doc("Where each replica of the set goes.")] = None
@@ -112,6 +121,10 @@ class PodCliqueSetTemplate(Struct):
     def find_group_of(self, clique_name: str) -> ScalingGroupConfig | None:
         """The scaling group a clique belongs to; None for a standalone one."""
         return next((g for g in self.pod_clique_scaling_groups if clique_name in g.clique_names), None)
+
+    def start_condition_of(self, clique: CliqueTemplate) -> str:
+        """What the parents of a clique must be before it starts."""
+        return clique.spec.starts_after_condition or self.starts_after_condition or READY
 
     def metrics_clique_of(self, group: ScalingGroupConfig) -> str:
         """The member whose first pod stands for a replica of the group: the one it names, else its first by template.

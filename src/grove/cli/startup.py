@@ -11,7 +11,7 @@ import click
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def startup(arguments: tuple[str, ...]) -> int:
-    """Wait until the cliques this pod starts after are ready."""
+    """Wait for the pods that this pod starts after."""
     from grove.startup.main import main
 
     return main(arguments)

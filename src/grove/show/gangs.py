@@ -18,6 +18,7 @@ from grove.api import labels
 from grove.api.meta import Key, find_condition, is_true
 from grove.api.podclique import PodClique
 from grove.api.podgang import PodGang
+from grove.api.startorder import READY
 from grove.api.words import many
 from grove.scheduler.model import reasons as kinds
 from grove.scheduler.model.reading import NOT_READY, UNREACHABLE, UNSCHEDULABLE, read_node
@@ -265,8 +266,14 @@ def _not_ready(seen: Seen, gang: PodGang, cliques: Sequence[PodClique], leaves: 
     if blocked:
         clique = blocked[0]
         after = ", ".join(clique.spec.starts_after)
+        is_ready = clique.spec.start_condition == READY
         step = f"look at {after} first: kubectl grove tree"
-        return Verdict(name, STARTING, "dependency", f"{clique.metadata.name} starts after {after}", evidence, step)
+        if is_ready and any(_runs(seen, gang, parent) for parent in clique.spec.starts_after):
+            step += f"; if it is ready only after {clique.spec.role_name} has joined, set startsAfterCondition: Started"
+        why = f"{clique.metadata.name} starts after {after}" + (
+            "" if is_ready else f" is {clique.spec.start_condition}"
+        )
+        return Verdict(name, STARTING, "dependency", why, evidence, step)
     if all(twig.why == SILENT for twig in sick):
         return _complaints(seen, gang, worst.name, evidence)
     return Verdict(name, STARTING, "pod", worst.why or "its pods are starting", evidence, "wait, or read their logs")
@@ -300,6 +307,13 @@ def _together(sick: Sequence[Twig]) -> Iterator[str]:
     for why, names in by_reason.items():
         more = f" and {many(len(names) - 1, 'other pod')}" if len(names) > 1 else ""
         yield f"{names[0]}{more}: {why}"
+
+
+def _runs(seen: Seen, gang: PodGang, clique: str) -> bool:
+    """True if all containers of a pod of this clique run and the pod is not ready."""
+    pods = seen.pods_of_clique.get(Key(gang.metadata.namespace, clique), ())
+    running = (pod for pod in pods if pod.status.container_statuses and not pod.is_ready)
+    return any(all(one.state.running for one in pod.status.container_statuses) for pod in running)
 
 
 def _is_waiting(seen: Seen, clique: PodClique) -> bool:

@@ -18,6 +18,7 @@ from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.startorder import READY
 from grove.api.words import many
 from grove.show.seen import Seen
 from grove.show.words import refusal
@@ -197,7 +198,8 @@ class _Growth:
             one.name == labels.STARTUP_CONTAINER and one.state.running for one in pod.status.init_container_statuses
         ):
             after = ", ".join(clique.spec.starts_after)
-            return State.STARTING, f"starts after {after}" if after else "waits for the cliques before it"
+            condition = "" if clique.spec.start_condition == READY else f" is {clique.spec.start_condition}"
+            return State.STARTING, f"starts after {after}{condition}" if after else "waits for the cliques before it"
         return State.STARTING, STARTING
 
     def _gate_reason(self, pod: Pod) -> str:

@@ -14,10 +14,15 @@ from msgspec import field
 from grove.api.meta import Condition, Json, Object, Resource, Struct, is_true, rfc3339
 from grove.api.patch import to_json
 from grove.api.pod import ContainerStatus, Pod, SchedulingGate
+from grove.api.startorder import CONDITION_ARGUMENT, READY, reached
 
 STARTUP_GATE = "grove-initc"
 _PARENT = "--podcliques="
 CLIQUE_LABEL = "grove.io/podclique"
+
+
+Waited = tuple[str, str, str]
+"""Namespace, clique and start condition that pods wait for."""
 
 
 class RunContainer(Struct):
@@ -66,9 +71,13 @@ class RunPod(Object):
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
-    def clique(self) -> tuple[str, str]:
-        """Namespace and clique the pod counts for when others wait for it."""
-        return self.metadata.namespace, self.metadata.labels.get(CLIQUE_LABEL, "")
+    def counts_for(self) -> set[Waited]:
+        """What other pods may wait for and this pod satisfies; nothing once the pod is being deleted."""
+        if self.metadata.is_deleting:
+            return set()
+        status, clique = self.status, self.metadata.labels.get(CLIQUE_LABEL, "")
+        found = reached(self.spec.node_name, status.phase, status.container_statuses, status.conditions)
+        return {(self.metadata.namespace, clique, condition) for condition in found}
 
 
 def has_open_gates(pod: RunPod) -> bool:
@@ -83,15 +92,16 @@ def awaits_report(pod: RunPod) -> bool:
     return pod.is_ready != (has_open_gates(pod) and is_true(pod.status.conditions, "ContainersReady"))
 
 
-def parents(pod: RunPod) -> dict[tuple[str, str], int]:
-    """How many Ready pods of which cliques the pod's startup gate waits for."""
-    wanted: dict[tuple[str, str], int] = {}
-    for container in pod.spec.init_containers:
-        if container.name == STARTUP_GATE:
-            for arg in container.args:
-                if arg.startswith(_PARENT):
-                    clique, _, count = arg.removeprefix(_PARENT).rpartition(":")
-                    wanted[pod.metadata.namespace, clique] = int(count)
+def parents(pod: RunPod) -> dict[Waited, int]:
+    """How many pods of which cliques the pod's startup gate waits for, and what they must be."""
+    args = [arg for one in pod.spec.init_containers if one.name == STARTUP_GATE for arg in one.args]
+    conditions = [arg.removeprefix(CONDITION_ARGUMENT) for arg in args if arg.startswith(CONDITION_ARGUMENT)]
+    condition = conditions[-1] if conditions else READY
+    wanted: dict[Waited, int] = {}
+    for arg in args:
+        if arg.startswith(_PARENT):
+            clique, _, count = arg.removeprefix(_PARENT).rpartition(":")
+            wanted[pod.metadata.namespace, clique, condition] = int(count)
     return wanted
 
 

@@ -19,7 +19,7 @@ from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.errors import AlreadyExists, Conflict, Gone, Invalid, KubeError, NotFound, TooManyRequests
 from grove.sim import kubelet
-from grove.sim.kubelet import RunPod
+from grove.sim.kubelet import RunPod, Waited
 from grove.sim.topology import Topology
 
 LEASES = "kube-node-lease"
@@ -49,8 +49,9 @@ class FakeNodes:
         self._planned: dict[str, asyncio.TimerHandle | None] = {}
         self._done: set[str] = set()
         """What was done about pods; news that asks for it once more is old news."""
-        self._ready: dict[tuple[str, str], set[str]] = {}
-        self._waiting: dict[tuple[str, str], dict[str, None]] = {}
+        self._counted: dict[str, set[Waited]] = {}
+        self._reached: dict[Waited, set[str]] = {}
+        self._waiting: dict[Waited, dict[str, None]] = {}
         self._work: asyncio.Queue[Work] = asyncio.Queue()
         self._restless: list[RunPod] = []
         self._since = ""
@@ -194,16 +195,15 @@ class FakeNodes:
     def _see(self, pod: RunPod) -> None:
         uid = pod.metadata.uid
         self._pods[uid] = pod
-        ready = self._ready.setdefault(pod.clique, set())
-        # As `grove.startup` counts: a parent on its way out is nobody to wait for.
-        is_up = pod.is_ready and not pod.metadata.is_deleting
-        if is_up and uid not in ready:
-            ready.add(uid)
-            for waiting in list(self._waiting.get(pod.clique, ())):
+        before, now = self._counted.get(uid, set()), pod.counts_for
+        self._counted[uid] = now
+        for waited in before - now:
+            self._reached[waited].discard(uid)
+        for waited in sorted(now - before):
+            self._reached.setdefault(waited, set()).add(uid)
+            for waiting in list(self._waiting.get(waited, ())):
                 if waiting in self._pods:
                     self._look(self._pods[waiting])
-        elif not is_up:
-            ready.discard(uid)
         self._look(pod)
 
     def _look(self, pod: RunPod) -> None:
@@ -222,21 +222,21 @@ class FakeNodes:
         elif kubelet.awaits_report(pod):
             self._plan(f"{uid}/again", 0.0, partial(self._heed_gates, uid))
 
-    def _missing_parents(self, pod: RunPod) -> list[tuple[str, str]]:
+    def _missing_parents(self, pod: RunPod) -> list[Waited]:
         wanted = kubelet.parents(pod)
-        return [clique for clique, count in wanted.items() if len(self._ready.get(clique, ())) < count]
+        return [waited for waited, count in wanted.items() if len(self._reached.get(waited, ())) < count]
 
-    def _wait(self, pod: RunPod, missing: list[tuple[str, str]]) -> None:
+    def _wait(self, pod: RunPod, missing: list[Waited]) -> None:
         uid = pod.metadata.uid
-        for clique in missing:
-            self._waiting.setdefault(clique, {})[uid] = None
+        for waited in missing:
+            self._waiting.setdefault(waited, {})[uid] = None
         if self._report_init and not pod.status.start_time:
             report = kubelet.initializing(pod, self._clock.now())
             self._plan(f"{uid}/init", 0.0, partial(self._patch, pod, report))
 
     def _stop_waiting(self, pod: RunPod) -> None:
-        for clique in kubelet.parents(pod):
-            self._waiting.get(clique, {}).pop(pod.metadata.uid, None)
+        for waited in kubelet.parents(pod):
+            self._waiting.get(waited, {}).pop(pod.metadata.uid, None)
 
     def _plan(self, key: str, delay_s: float, work: Work) -> None:
         if key in self._planned or key in self._done:
@@ -264,7 +264,8 @@ class FakeNodes:
     def _forget(self, pod: RunPod) -> None:
         uid = pod.metadata.uid
         self._pods.pop(uid, None)
-        self._ready.get(pod.clique, set()).discard(uid)
+        for waited in self._counted.pop(uid, set()):
+            self._reached[waited].discard(uid)
         self._stop_waiting(pod)
         for key in (f"{uid}/{step}" for step in ("start", "stop", "init", "again")):
             self._done.discard(key)

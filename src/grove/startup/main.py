@@ -1,4 +1,7 @@
-"""`grove startup --podcliques=<name>:<minimum> …`: exits 0 once every parent has its minimum of ready pods.
+"""`grove startup --podcliques=<name>:<minimum> …`: exits 0 once every parent has its minimum of pods.
+
+A pod counts when it is Ready. `--condition=Started` counts pods whose containers run, `--condition=Created` pods that
+have a node. The argument is absent for Ready: pods of operators without this feature have the same arguments.
 
 Exit 1, with one line that says why, when waiting cannot help: wrong arguments, files that are not mounted, SIGTERM.
 """
@@ -15,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from grove.startup.parents import CLIQUE_LABEL, GANG_LABEL, BadArgument, Readiness, parse_parents
+from grove.startup.parents import CLIQUE_LABEL, CONDITIONS, GANG_LABEL, READY, BadArgument, Readiness, parse_parents
 from grove.startup.pods import SERVICE_ACCOUNT, CannotStart, PodWatch
 
 POD_INFO = Path("/var/grove/pod-info")
@@ -30,7 +33,7 @@ class _Arguments(argparse.ArgumentParser):
 def main(argv: Sequence[str]) -> int:
     try:
         arguments = _parser().parse_args(argv)
-        _wait(parse_parents(arguments.podcliques), arguments.pod_info, arguments.account)
+        _wait(parse_parents(arguments.podcliques), arguments.condition, arguments.pod_info, arguments.account)
     except (BadArgument, CannotStart) as error:
         print(f"grove startup: {error}", file=sys.stderr, flush=True)
         return 1
@@ -38,22 +41,23 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Arguments(prog="grove startup", description="Wait until the cliques this pod starts after are ready.")
+    parser = _Arguments(prog="grove startup", description="Wait for the pods that this pod starts after.")
     parser.add_argument(
         "-p", "--podcliques", action="append", default=[], metavar="NAME:MINIMUM",
-        help="a parent, and how many of its pods must be Ready",
+        help="a parent, and how many of its pods must satisfy the condition",
     )  # fmt: skip
+    parser.add_argument("--condition", choices=CONDITIONS, default=READY, help="what a pod must be to count")
     parser.add_argument("--pod-info", type=Path, default=POD_INFO, help="where the downward API files are mounted")
     parser.add_argument("--account", type=Path, default=SERVICE_ACCOUNT, help="where token and ca.crt are mounted")
     return parser
 
 
-def _wait(parents: dict[str, int], pod_info: Path, account: Path) -> None:
+def _wait(parents: dict[str, int], condition: str, pod_info: Path, account: Path) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=_stop_when_told, daemon=True).start()
     namespace, gang = _mounted(pod_info / "namespace"), _mounted(pod_info / "podgangname")
     selector = f"{GANG_LABEL}={gang},{CLIQUE_LABEL} in ({','.join(sorted(parents))})"
-    readiness = Readiness(parents)
+    readiness = Readiness(parents, condition)
     watch = PodWatch(namespace, selector, say=_say, account=account)
     said, said_at, listed = "", 0.0, False
     for kind, pod in watch.events():
@@ -66,11 +70,11 @@ def _wait(parents: dict[str, int], pod_info: Path, account: Path) -> None:
         else:
             readiness.saw(pod)
         if readiness.is_enough:
-            _say(f"all are ready: {readiness}")
+            _say(f"all are {condition.lower()}: {readiness}")
             return
         if listed and (str(readiness) != said or time.monotonic() - said_at > SAY_EVERY_S):
             said, said_at = str(readiness), time.monotonic()
-            _say(f"waiting for {said}")
+            _say(f"waiting for {said}" + ("" if condition == READY else f" {condition}"))
 
 
 def _mounted(path: Path) -> str:
@@ -90,5 +94,5 @@ def _say(line: str) -> None:
 def _stop_when_told() -> None:
     """A thread of its own: a handler would not run before a read that began just after the signal came to its end."""
     signal.sigwait({signal.SIGTERM})
-    print("grove startup: told to stop before all were ready", file=sys.stderr, flush=True)
+    print("grove startup: told to stop before all parents were there", file=sys.stderr, flush=True)
     os._exit(1)

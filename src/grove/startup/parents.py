@@ -1,4 +1,4 @@
-"""Whom a pod waits for, and how many of each are ready: arithmetic only, the watching is in `pods`."""
+"""Whom a pod waits for, and how many pods of each count: arithmetic only, the watching is in `pods`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from typing import Any
 
 CLIQUE_LABEL = "grove.io/podclique"
 GANG_LABEL = "grove.io/podgang"
+
+
+READY, STARTED, CREATED = "Ready", "Started", "Created"
+CONDITIONS = (READY, STARTED, CREATED)
+"""What a pod of a parent must be to count; the values of `startsAfterCondition`."""
 
 
 class BadArgument(ValueError):
@@ -20,7 +25,7 @@ def parse_parents(arguments: Iterable[str]) -> dict[str, int]:
         name, colon, count = argument.partition(":")
         if not name or not colon or not count.isascii() or not count.isdigit() or int(count) < 1:
             raise BadArgument(
-                f"--podcliques={argument}: want <podclique>:<pods that must be ready>, for example web-0-router:2"
+                f"--podcliques={argument}: want <podclique>:<pods to wait for>, for example web-0-router:2"
             )
         parents[name] = max(parents.get(name, 0), int(count))
     if not parents:
@@ -29,20 +34,20 @@ def parse_parents(arguments: Iterable[str]) -> dict[str, int]:
 
 
 class Readiness:
-    """Which pods of each parent are ready now.
+    """Which pods of each parent count now: those that are Ready, or Started or Created if `condition` says so.
 
     A pod belongs to the clique its label names. Upstream compares name prefixes, which takes `x-0-ab` for `x-0-a`.
     """
 
-    def __init__(self, parents: Mapping[str, int]) -> None:
-        self._needed = dict(parents)
+    def __init__(self, parents: Mapping[str, int], condition: str = READY) -> None:
+        self._needed, self._condition = dict(parents), condition
         self._ready: dict[str, set[str]] = {name: set() for name in parents}
 
     def saw(self, pod: Mapping[str, Any]) -> None:
         """Takes the pod's latest state."""
         name, clique = _identity(pod)
         if clique in self._ready:
-            if _is_ready(pod):
+            if counts(pod, self._condition):
                 self._ready[clique].add(name)
             else:
                 self._ready[clique].discard(name)
@@ -71,8 +76,15 @@ def _identity(pod: Mapping[str, Any]) -> tuple[str, str]:
     return str(metadata.get("name", "")), str((metadata.get("labels") or {}).get(CLIQUE_LABEL, ""))
 
 
-def _is_ready(pod: Mapping[str, Any]) -> bool:
-    if (pod.get("metadata") or {}).get("deletionTimestamp"):
+def counts(pod: Mapping[str, Any], condition: str) -> bool:
+    """True if a pod that stays is Ready, has all its containers running (Started), or has a node (Created)."""
+    status = pod.get("status") or {}
+    if (pod.get("metadata") or {}).get("deletionTimestamp") or status.get("phase") in ("Succeeded", "Failed"):
         return False
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+    is_ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ())
+    if is_ready or condition == READY:
+        return is_ready
+    if condition == STARTED:
+        containers = status.get("containerStatuses") or ()
+        return bool(containers) and all("running" in (one.get("state") or {}) for one in containers)
+    return bool((pod.get("spec") or {}).get("nodeName"))

@@ -24,7 +24,8 @@ PAGE = 50
 """Pods a page: a gang may have hundreds, and we want to stay small."""
 KEPT = frozenset(
     ("metadata", "resourceVersion", "continue", "items", "name", "labels", CLIQUE_LABEL, "deletionTimestamp", "status",
-     "conditions", "type", "object", "code", "message")
+     "conditions", "type", "object", "code", "message", "phase", "containerStatuses", "state", "running", "spec",
+     "nodeName")
 )  # fmt: skip
 """What is read of a page or an event, at any depth."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0

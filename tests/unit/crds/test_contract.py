@@ -23,6 +23,8 @@ ADDITIONS = {
         ".spec.updateStrategy.rollingRecreate",
         ".spec.updateStrategy.progressDeadline",
         ".spec.template.cliques[].spec.podSpec.schedulingGroup",
+        ".spec.template.cliques[].spec.startsAfterCondition",
+        ".spec.template.startsAfterCondition",
         ".status.lastOperation",
         ".status.adoptedHashes",
         ".status.gangRestarts",
@@ -32,6 +34,7 @@ ADDITIONS = {
     },
     "podcliques.grove.io": {
         ".spec.podSpec.schedulingGroup",
+        ".spec.startsAfterCondition",
         ".status.lastOperation",
         ".status.incarnation",
         ".status.updateProgress.readyPodsSelectedToUpdate.indexes",

@@ -237,3 +237,20 @@ def test_a_readiness_gate_joins_those_of_the_template_when_asked_for() -> None:
     assert after["readinessGates"] == [
         {"conditionType": "example.com/mine"}, {"conditionType": "grove.io/startup-order"},
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("own", "of_set", "want"),
+    [
+        pytest.param("", "", None, id="Ready is not written"),
+        pytest.param("Ready", "Started", None, id="a clique overrules its set"),
+        pytest.param("", "Started", "Started", id="the set speaks for its cliques"),
+        pytest.param("Created", "", "Created", id="the clique speaks for itself"),
+    ],
+)
+def test_a_clique_has_the_start_condition_of_its_template_or_its_set(own: str, of_set: str, want: str | None) -> None:
+    cliques = clique("a"), clique("b", starts_after=["a"], start_condition=own)
+    observed = set_of(pcs("d", *cliques, startup=EXPLICIT, **({"startsAfterCondition": of_set} if of_set else {})))
+    first, second = all_cliques(observed)
+    assert "startsAfterCondition" not in first["spec"]
+    assert second["spec"].get("startsAfterCondition") == want

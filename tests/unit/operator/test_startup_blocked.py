@@ -12,10 +12,12 @@ from tests.support.observed import NOW, pod
 from grove.api import labels as key
 from grove.api.core import Pod
 from grove.api.meta import Json
-from grove.operator.pod.plan import blocked_changes, condition_patch, ready_in_gang
+from grove.operator.pod.plan import blocked_changes, condition_patch, reached_in_gang
 
 SCHEDULED: Json = {"type": "PodScheduled", "status": "True"}
 INITIALIZED: Json = {"type": "Initialized", "status": "True"}
+RUNS: Json = {"name": "main", "state": {"running": {}}}
+CRASHED: Json = {"name": "main", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
 MINIMUMS = (("d-0-a", 2), ("d-0-b", 1))
 
 
@@ -122,4 +124,27 @@ def test_only_pods_of_the_same_gang_count() -> None:
         pod("a", 2, ready=True, gang="g", deleting=True),
         pod("a", 3, gang="g"),
     ]
-    assert ready_in_gang(found, "g") == 1
+    assert [reached_in_gang(found, "g", one) for one in ("Ready", "Started", "Created")] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("status", "node", "want"),
+    [
+        pytest.param({"conditions": [{"type": "Ready", "status": "True"}]}, "n", [1, 1, 1], id="ready"),
+        pytest.param({"containerStatuses": [RUNS, RUNS]}, "n", [0, 1, 1], id="its containers run"),
+        pytest.param({"containerStatuses": [RUNS, CRASHED]}, "n", [0, 0, 1], id="one container does not run"),
+        pytest.param({}, "n", [0, 0, 1], id="it has a node"),
+        pytest.param({}, "", [0, 0, 0], id="it has no node"),
+        pytest.param({"phase": "Failed"}, "n", [0, 0, 0], id="it is over"),
+    ],
+)
+def test_a_pod_counts_for_the_start_conditions_that_it_satisfies(status: Json, node: str, want: list[int]) -> None:
+    found = msgspec.convert(
+        {"metadata": {"labels": {key.POD_GANG: "g"}}, "spec": {"nodeName": node}, "status": status}, Pod
+    )
+    assert [reached_in_gang([found], "g", one) for one in ("Ready", "Started", "Created")] == want
+
+
+def test_a_pod_that_waits_for_another_condition_says_which() -> None:
+    (change,) = blocked_changes([waiting(SCHEDULED)], MINIMUMS, {"d-0-a": 1}, "Started")
+    assert change.message == "d-0-a=1/2 Started, d-0-b=0/1 Started"

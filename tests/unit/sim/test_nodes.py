@@ -236,8 +236,13 @@ def run_pod(**status: object) -> RunPod:
 @pytest.mark.parametrize(
     ("args", "want"),
     [
-        pytest.param(("--podcliques=a:2",), {("n", "a"): 2}, id="one parent"),
-        pytest.param(("--podcliques=a:2", "--podcliques=b-0:1"), {("n", "a"): 2, ("n", "b-0"): 1}, id="two parents"),
+        pytest.param(("--podcliques=a:2",), {("n", "a", "Ready"): 2}, id="one parent"),
+        pytest.param(
+            ("--podcliques=a:2", "--podcliques=b-0:1"),
+            {("n", "a", "Ready"): 2, ("n", "b-0", "Ready"): 1},
+            id="two parents",
+        ),
+        pytest.param(("--podcliques=a:2", "--condition=Started"), {("n", "a", "Started"): 2}, id="a condition"),
         pytest.param(("--verbose",), {}, id="other arguments"),
     ],
 )

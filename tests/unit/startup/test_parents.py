@@ -2,7 +2,9 @@
 
 import pytest
 
-from grove.startup.parents import BadArgument, Readiness, parse_parents
+from grove.operator.shared.startup import waited_for, with_startup_container
+from grove.startup.main import _parser, main
+from grove.startup.parents import BadArgument, Readiness, counts, parse_parents
 
 
 def pod(name: str, clique: str, *, ready: bool = True, deleting: bool = False) -> dict:
@@ -71,3 +73,35 @@ def test_a_pod_counts_for_the_clique_its_label_names_not_for_a_prefix_of_its_nam
     readiness = Readiness({"x-0-a": 1})
     readiness.saw(pod("x-0-ab-12345", "x-0-ab"))
     assert not readiness.is_enough
+
+
+RUNS, CRASHED = {"state": {"running": {}}}, {"state": {"waiting": {}}}
+
+
+@pytest.mark.parametrize(("found", "want"), [
+    pytest.param(pod("a-1", "a"), (True, True, True), id="ready"),
+    pytest.param({"spec": {"nodeName": "n"}, "status": {"containerStatuses": [RUNS]}}, (False, True, True), id="runs"),
+    pytest.param({"spec": {"nodeName": "n"}, "status": {"containerStatuses": [RUNS, CRASHED]}}, (False, False, True),
+                 id="one container does not run"),
+    pytest.param({"spec": {"nodeName": "n"}}, (False, False, True), id="has a node"),
+    pytest.param({"spec": {}}, (False, False, False), id="has no node"),
+    pytest.param({"spec": {"nodeName": "n"}, "status": {"phase": "Failed"}}, (False, False, False), id="is over"),
+    pytest.param(pod("a-1", "a", deleting=True), (False, False, False), id="is being deleted"),
+])  # fmt: skip
+def test_a_pod_counts_for_the_conditions_that_it_satisfies(found, want):
+    assert tuple(counts(found, condition) for condition in ("Ready", "Started", "Created")) == want
+
+
+@pytest.mark.parametrize(("condition", "argument"), [("Ready", []), ("Started", ["--condition=Started"])])
+def test_the_arguments_that_the_operator_writes_are_understood(condition, argument):
+    made = with_startup_container({"containers": []}, "web", "image", (("web-0-a", 2),), condition=condition)
+    args = made["initContainers"][0]["args"]
+    assert args == ["--podcliques=web-0-a:2", *argument]
+    parsed = _parser().parse_args(args)
+    assert (parse_parents(parsed.podcliques), parsed.condition) == ({"web-0-a": 2}, condition)
+    assert list(waited_for(args)) == [("web-0-a", 2)]
+
+
+def test_a_condition_that_does_not_exist_is_refused(capsys):
+    assert main(["--podcliques=web-0-a:2", "--condition=Soon"]) == 1
+    assert "invalid choice: 'Soon'" in capsys.readouterr().err

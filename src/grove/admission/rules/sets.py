@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator
 
 from grove.admission.rules.collisions import collision_faults
 from grove.admission.rules.names import clique_name_faults, group_name_faults, metadata_faults
 from grove.admission.rules.sharing import sharing_faults
+from grove.admission.rules.startorder import start_order_notes, startup_faults
 from grove.admission.rules.syntax import annotation_faults, label_faults
 from grove.admission.rules.view import TEMPLATE, CliqueView, GroupView, Scaling, SetView
 from grove.api import duration
@@ -138,64 +138,6 @@ def _duration_faults(path: str, delay: str) -> Iterator[Fault]:
         yield invalid(path, delay, f"must not be longer than {LONGEST_DELAY_H}h (ten years)")
 
 
-def startup_faults(new: SetView) -> Iterator[Fault]:
-    """Explicit start order: every dependency exists, none names itself, none closes a circle."""
-    known = {clique.name for clique in new.cliques}
-    unknown: dict[str, None] = {}
-    for clique in new.cliques:
-        path = f"{clique.path}.spec.startsAfter"
-        if any(not parent.strip() for parent in clique.starts_after):
-            yield required(path, "an entry must name a clique")
-        if clique.name in clique.starts_after:
-            yield invalid(path, clique.name, "a clique cannot start after itself")
-        seen: set[str] = set()
-        for parent in clique.starts_after:
-            if parent in seen:
-                yield duplicate(path, parent)
-            seen.add(parent)
-        unknown |= dict.fromkeys(sorted(name for name in seen if name.strip() and name not in known))
-    if unknown:
-        yield invalid(f"{TEMPLATE}.cliques.startsAfter", list(unknown), f"no such clique in {TEMPLATE}.cliques")
-    parents = {
-        clique.name: [p for p in clique.starts_after if p in known and p != clique.name] for clique in new.cliques
-    }
-    for circle in circles(parents):
-        told = ", ".join(f"{child} starts after {parent}" for child, parent in pairwise(circle))
-        yield invalid(f"{TEMPLATE}.cliques", circle[:-1], f"cliques wait for each other and none can start: {told}")
-
-
-def circles(parents: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """At least one circle of every knot of the graph, closed: `[a, b, a]`; no clique is told twice.
-
-    Linear in edges, and no recursion: users write the graph.
-    """
-    found: list[list[str]] = []
-    told: set[str] = set()
-    finished: set[str] = set()
-    for root in parents:
-        if root in finished:
-            continue
-        trail = {root: 0}  # the path from the root, in order, with each clique's place on it
-        pending = [(root, iter(parents[root]))]
-        while pending:
-            clique, rest = pending[-1]
-            for parent in rest:
-                if parent in trail:
-                    circle = list(trail)[trail[parent] :]
-                    if told.isdisjoint(circle):
-                        found.append([*circle, parent])
-                        told.update(circle)
-                elif parent not in finished:
-                    trail[parent] = len(trail)
-                    pending.append((parent, iter(parents.get(parent, ()))))
-                    break
-            else:
-                pending.pop()
-                del trail[clique]
-                finished.add(clique)
-    return found
-
-
 _OVERWRITTEN = ("schedulingGates", "hostname", "subdomain")
 
 
@@ -206,6 +148,7 @@ def notes(new: SetView, old: SetView | None = None) -> Iterator[str]:
             f"metadata.annotations[{SCHEDULER_ANNOTATION}]: what runs stays with its scheduler; "
             "to move the set, scale it to 0 replicas and back"
         )
+    yield from start_order_notes(new)
     for clique in new.cliques:
         path = f"{clique.path}.spec.podSpec"
         yield from _restart_notes(path, clique)

@@ -70,6 +70,7 @@ class CliqueView:
         self.role_name = text(spec.get("roleName"))
         self.replicas, self.min_available = integer(spec.get("replicas")), integer(spec.get("minAvailable"))
         self.starts_after = texts(spec.get("startsAfter"))
+        self.starts_after_condition = text(spec.get("startsAfterCondition"))
         self.scaling = Scaling.of(f"{self.path}.spec.autoScalingConfig", spec.get("autoScalingConfig"))
         self.constraint = Constraint.of(self.path, self.raw.get("topologyConstraint"))
         self.pod_spec = mapping(spec.get("podSpec"))
@@ -102,6 +103,7 @@ class SetView:
         self.namespace = text(metadata.get("namespace"))
         self.labels, self.annotations = mapping(metadata.get("labels")), mapping(metadata.get("annotations"))
         self.startup_type = text(self.template.get("cliqueStartupType"))
+        self.starts_after_condition = text(self.template.get("startsAfterCondition"))
         self.constraint = Constraint.of(TEMPLATE, self.template.get("topologyConstraint"))
         self.cliques = [CliqueView(i, one) for i, one in enumerate(sequence(self.template.get("cliques")))]
         groups = enumerate(sequence(self.template.get("podCliqueScalingGroups")))

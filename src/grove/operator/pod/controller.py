@@ -15,11 +15,11 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.controller import DONE, Result
 from grove.kube.errors import Conflict, Invalid, NotFound
 from grove.kube.writes import Refusals
-from grove.operator.pod.plan import BlockedChange, blocked_changes, condition_patch, ready_in_gang
+from grove.operator.pod.plan import BlockedChange, blocked_changes, condition_patch, reached_in_gang
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.sets import SET, owner_keys, owner_name
 from grove.operator.shared.layout import replica_of, unit_of
-from grove.operator.shared.startup import parent_minimums
+from grove.operator.shared.startup import parent_minimums, start_conditions
 
 PARENT = "parent"
 """Index: PodCliques by the key of each PodClique they start after."""
@@ -53,9 +53,11 @@ class StartupBlockedController:
             return DONE
         replicas = self._sets.parent_replicas(pcs, unit.replica, clique)
         minimums = parent_minimums(pcs, unit, clique.spec.starts_after, replicas)
-        ready = {fqn: ready_in_gang(self._sets.pods_of(key.namespace, fqn), unit.gang) for fqn, _ in minimums}
+        condition = clique.spec.start_condition
+        parents = {fqn: self._sets.pods_of(key.namespace, fqn) for fqn, _ in minimums}
+        counts = {fqn: reached_in_gang(pods, unit.gang, condition) for fqn, pods in parents.items()}
         pods = self._cache.owned(Pod, by=clique.metadata.uid)
-        changes = blocked_changes(pods, minimums, ready)
+        changes = blocked_changes(pods, minimums, counts, condition)
         if not changes:
             self._batches.done((PARENT, key))
             return DONE
@@ -101,6 +103,7 @@ class StartupBlockedController:
                 self._queue.add(clique.key)
 
 
-def _counts(pod: Pod | None) -> str:
-    """The PodClique for which a pod counts as ready; empty if for none."""
-    return owner_name(pod, PodClique) if pod is not None and pod.is_ready and not pod.metadata.is_deleting else ""
+def _counts(pod: Pod | None) -> tuple[str, tuple[str, ...]]:
+    """The PodClique that a pod counts for, and the start conditions that it satisfies."""
+    satisfied = start_conditions(pod) if pod is not None else ()
+    return (owner_name(pod, PodClique), satisfied) if pod is not None and satisfied else ("", ())

@@ -1,4 +1,4 @@
-"""The pod condition `PodStartupBlocked`: which pods wait for others to be ready, and for whom, in words.
+"""The pod condition `PodStartupBlocked`: which pods wait for others, and for whom, in words.
 
 The waiting itself is done by the start-order container (`startup`); here it is only told. A pod that never had to wait
 is told nothing, so a set whose parents are quick costs no write; unless it carries the readiness gate
@@ -22,6 +22,8 @@ from grove.api.conditions import (
 )
 from grove.api.core import Pod
 from grove.api.meta import Condition, Json, find_condition, is_true, rfc3339
+from grove.api.startorder import READY
+from grove.operator.shared.startup import has_start_order_container, has_started, start_conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +38,20 @@ class BlockedChange:
 
 
 def blocked_changes(
-    pods: Iterable[Pod], minimums: Sequence[tuple[str, int]], ready: Mapping[str, int]
+    pods: Iterable[Pod], minimums: Sequence[tuple[str, int]], ready: Mapping[str, int], condition: str = READY
 ) -> list[BlockedChange]:
-    """What to tell the pods of a clique, given how many pods of each parent it needs and how many are ready."""
+    """What to tell the pods of a clique, given how many pods of each parent it needs and how many are `condition`."""
     missing = [(fqn, needed) for fqn, needed in minimums if ready.get(fqn, 0) < needed]
-    message = ", ".join(f"{fqn}={ready.get(fqn, 0)}/{needed}" for fqn, needed in minimums)
+    suffix = "" if condition == READY else f" {condition}"
+    message = ", ".join(f"{fqn}={ready.get(fqn, 0)}/{needed}{suffix}" for fqn, needed in minimums)
     found = (_change(pod, bool(missing), message) for pod in pods)
     return [change for change in found if change is not None]
 
 
-def ready_in_gang(pods: Iterable[Pod], gang: str) -> int:
-    """Pods that count for a waiting one: ready, there to stay, and of its own gang."""
-    staying = (pod for pod in pods if pod.is_ready and not pod.metadata.is_deleting)
-    return sum(pod.metadata.labels.get(labels.POD_GANG) == gang for pod in staying)
-
-
-def is_waiting(pod: Pod) -> bool:
-    """Whether a pod that stays has not come past its start-order container."""
-    return _has_gate(pod) and not pod.metadata.is_deleting and not _has_started(pod)
+def reached_in_gang(pods: Iterable[Pod], gang: str, condition: str) -> int:
+    """Pods that count for a waiting one: they satisfy its start condition and are of its own gang."""
+    counted = (pod for pod in pods if condition in start_conditions(pod))
+    return sum(pod.metadata.labels.get(labels.POD_GANG) == gang for pod in counted)
 
 
 def condition_patch(change: BlockedChange, now: datetime) -> list[Json]:
@@ -86,10 +84,10 @@ def _condition_steps(change: BlockedChange, type_: str, status: str, now: dateti
 
 def _change(pod: Pod, blocked: bool, message: str) -> BlockedChange | None:
     conditions = pod.status.conditions
-    if pod.metadata.is_deleting or not conditions or not _has_gate(pod):
+    if pod.metadata.is_deleting or not conditions or not has_start_order_container(pod):
         return None  # a pod without any condition is about to get one, and there is no list to add ours to yet
     old = find_condition(conditions, POD_STARTUP_BLOCKED)
-    if blocked and not _has_started(pod):
+    if blocked and not has_started(pod):
         return _unless_said(pod, old, TRUE, PREREQUISITES_NOT_READY, message)
     if _is_gated(pod) and not is_true(conditions, STARTUP_ORDER):
         return BlockedChange(pod, FALSE, PREREQUISITES_READY, message, turned=True)
@@ -104,13 +102,5 @@ def _unless_said(pod: Pod, old: Condition | None, status: str, reason: str, mess
     return BlockedChange(pod, status, reason, message, turned=old is None or old.status != status)
 
 
-def _has_gate(pod: Pod) -> bool:
-    return any(container.name == labels.STARTUP_CONTAINER for container in pod.spec.init_containers)
-
-
 def _is_gated(pod: Pod) -> bool:
     return any(gate.get("conditionType") == STARTUP_ORDER for gate in pod.spec.readiness_gates)
-
-
-def _has_started(pod: Pod) -> bool:
-    return is_true(pod.status.conditions, "Initialized") or pod.status.phase not in ("", "Pending")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from grove.api import env, labels, labelsets, names
 from grove.api.core import Pod
 from grove.api.meta import Json
+from grove.api.startorder import READY
 from grove.backends.base import Backend, PodSite
 from grove.backends.uniform import CARRIED
 from grove.operator.podclique.status import ObservedClique
@@ -30,10 +31,18 @@ def build_pod(observed: ObservedClique, backend: Backend, incarnation: int, inde
     )
     spec = with_claims(spec, claims_of_pod(pcs, unit, index))
     minimums = parent_minimums(pcs, unit, clique.spec.starts_after, observed.parent_replicas)
+    condition = clique.spec.start_condition
     readiness_gate = pcs.metadata.annotations.get(labels.STARTUP_READINESS_GATE) == "true"
     # Last, so that our own container gets neither the variables nor the claims meant for the user's.
     spec = {
-        **with_startup_container(spec, pcs_name, observed.startup_image, minimums, readiness_gate=readiness_gate),
+        **with_startup_container(
+            spec,
+            pcs_name,
+            observed.startup_image,
+            minimums,
+            condition=condition,
+            readiness_gate=readiness_gate,
+        ),
         "hostname": names.pod_hostname(clique.metadata.name, index),
         "subdomain": names.subdomain(pcs_name, unit.replica),
     }
@@ -59,6 +68,8 @@ def build_pod(observed: ObservedClique, backend: Backend, incarnation: int, inde
         metadata["annotations"].setdefault(labels.GPU_MEMORY, pcs.metadata.annotations[labels.GPU_MEMORY])
     if incarnation:
         metadata["annotations"][labels.INCARNATION] = str(incarnation)
+    if minimums and condition != READY:
+        metadata["annotations"][labels.STARTS_AFTER_CONDITION] = condition
     pod = Pod.RESOURCE.manifest(metadata, spec=spec)
     site = PodSite(pcs, unit.gang, clique.metadata.name, index, min_pods(unit.template), observed.gang)
     backend.prepare_pod(pod, site)

@@ -24,6 +24,7 @@ from grove.operator.podclique.rollout import CliqueStep
 from grove.operator.podclique.status import ObservedClique
 from grove.operator.podgang.gangs import may_be_ungated
 from grove.operator.shared.layout import min_pods, pod_index
+from grove.operator.shared.startup import waits_for_another_condition
 
 VANISHED_NODE_GRACE_S = 10.0
 """How long a node may be missing before its pods are given up: a node that registers anew, or one our cache has not
@@ -33,7 +34,7 @@ FAILED_POD_PAUSE_S = 10.0
 
 FAILED, NODE_GONE, DUPLICATE, OUTDATED, SURPLUS = "Failed", "NodeGone", "DuplicateIndex", "Outdated", "ScaleIn"
 
-RESTARTED, PARENT_AT_ZERO = "GangRestart", "ParentAtZero"
+RESTARTED, PARENT_AT_ZERO, START_CONDITION_CHANGED = "GangRestart", "ParentAtZero", "StartConditionChanged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,13 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
     removals: list[Removal] = []
     due: list[float] = []
     # Of two reasons the later one counts.
-    reasons = ((observed.stuck, PARENT_AT_ZERO), (step.restart, RESTARTED), (step.replace, OUTDATED))
+    rewaiting = [pod.metadata.uid for pod in pods if waits_for_another_condition(pod, clique.spec.start_condition)]
+    reasons = (
+        (observed.stuck, PARENT_AT_ZERO),
+        (rewaiting, START_CONDITION_CHANGED),
+        (step.restart, RESTARTED),
+        (step.replace, OUTDATED),
+    )
     taken = {uid: why for uids, why in reasons for uid in uids}
     for pod in pods:
         reason = _loss(pod, now, observed.gone_since, due)

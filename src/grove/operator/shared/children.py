@@ -20,6 +20,7 @@ from grove.api.podclique import AutoScalingConfig, PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
+from grove.api.startorder import READY
 from grove.operator.shared.claims import find_mnnvl_group, with_mnnvl_claim
 from grove.operator.shared.diff import child_metadata
 from grove.operator.shared.layout import Unit, group_config_of, group_names, member_units, replica_of, standalone_units
@@ -177,6 +178,8 @@ def _clique(pcs: PodCliqueSet, unit: Unit, owner: Object, hashes: Mapping[str, s
         spec["minAvailable"] = template.spec.min_available
     if starts_after := parents(pcs, unit):
         spec["startsAfter"] = list(starts_after)
+        if (condition := pcs.spec.template.start_condition_of(template)) != READY:
+            spec["startsAfterCondition"] = condition
     if template.spec.auto_scaling_config is not None:
         spec["autoScalingConfig"] = to_json(template.spec.auto_scaling_config)
     annotations = labelsets.clique_annotations(template.annotations)

@@ -11,9 +11,10 @@ from fractions import Fraction
 
 from grove.api import conditions, labels, names
 from grove.api.core import Pod
-from grove.api.meta import Json
+from grove.api.meta import Json, is_true
 from grove.api.podcliqueset import EXPLICIT, IN_ORDER, CliqueTemplate, PodCliqueSet
 from grove.api.quantity import exact
+from grove.api.startorder import CONDITION_ARGUMENT, READY, reached
 from grove.operator.shared.layout import Unit, min_pods
 
 STARTUP_LIMITS = {"cpu": "200m", "memory": "64Mi"}
@@ -43,7 +44,7 @@ def mounts_secret(pod: Pod, *secrets: str) -> bool:
 
 
 def parents(pcs: PodCliqueSet, unit: Unit) -> tuple[str, ...]:
-    """PodCliques that must be ready before this one starts, in template order; empty if it may start at once."""
+    """PodCliques that this one starts after, in template order; empty if it may start at once."""
     found = (fqn for template in _parent_templates(pcs, unit) for fqn in _resolved(pcs, unit, template))
     return tuple(dict.fromkeys(found))
 
@@ -51,7 +52,7 @@ def parents(pcs: PodCliqueSet, unit: Unit) -> tuple[str, ...]:
 def parent_minimums(
     pcs: PodCliqueSet, unit: Unit, starts_after: tuple[str, ...], live_replicas: Mapping[str, int] | None = None
 ) -> tuple[tuple[str, int], ...]:
-    """Each parent with the pods of it that must be ready.
+    """Each parent with the pods of it that must have reached the start condition.
 
     No more than the parent is scaled to (by `live_replicas`, or by its template while there is none): for more a child
     would wait for good. Left out: a name the set does not know any more, and a parent that is scaled to zero.
@@ -65,11 +66,18 @@ def parent_minimums(
 
 
 def with_startup_container(
-    pod_spec: Json, pcs_name: str, image: str, minimums: tuple[tuple[str, int], ...], *, readiness_gate: bool = False
+    pod_spec: Json,
+    pcs_name: str,
+    image: str,
+    minimums: tuple[tuple[str, int], ...],
+    *,
+    condition: str = READY,
+    readiness_gate: bool = False,
 ) -> Json:
     """A copy of a pod spec that waits for `minimums` after its own init containers; unchanged if there are none.
 
-    With `readiness_gate` it is not ready either before they are, whatever its init containers do.
+    `condition` is what those pods must be. With `readiness_gate` the pod is not ready either before they are, whatever
+    its init containers do.
     """
     if not minimums:
         return pod_spec
@@ -77,7 +85,10 @@ def with_startup_container(
     container = {
         "name": labels.STARTUP_CONTAINER,
         "image": image,
-        "args": [f"--podcliques={fqn}:{count}" for fqn, count in minimums],
+        "args": [
+            *(f"--podcliques={fqn}:{count}" for fqn, count in minimums),
+            *([] if condition == READY else [f"{CONDITION_ARGUMENT}{condition}"]),
+        ],
         **({"resources": resources} if resources else {}),
         "securityContext": _startup_security(pod_spec),
         "volumeMounts": [
@@ -152,6 +163,33 @@ def waited_for(args: Iterable[str]) -> Iterator[tuple[str, int]]:
         parent, _, count = arg.partition("--podcliques=")[2].rpartition(":")
         if parent and count.isascii() and count.isdigit():
             yield parent, int(count)
+
+
+def start_conditions(pod: Pod) -> tuple[str, ...]:
+    """The start conditions that a pod satisfies; a pod that is being deleted satisfies none."""
+    if pod.metadata.is_deleting:
+        return ()
+    return reached(pod.spec.node_name, pod.status.phase, pod.status.container_statuses, pod.status.conditions)
+
+
+def is_waiting(pod: Pod) -> bool:
+    """Whether a pod that stays has not come past its start-order container."""
+    return has_start_order_container(pod) and not pod.metadata.is_deleting and not has_started(pod)
+
+
+def waits_for_another_condition(pod: Pod, condition: str) -> bool:
+    """True if a pod still waits, and for another start condition than its clique now has."""
+    return is_waiting(pod) and pod.metadata.annotations.get(labels.STARTS_AFTER_CONDITION, READY) != condition
+
+
+def has_start_order_container(pod: Pod) -> bool:
+    """Whether a pod waits for others in its start-order container before it starts."""
+    return any(container.name == labels.STARTUP_CONTAINER for container in pod.spec.init_containers)
+
+
+def has_started(pod: Pod) -> bool:
+    """Whether a pod has come past its init containers."""
+    return is_true(pod.status.conditions, "Initialized") or pod.status.phase not in ("", "Pending")
 
 
 def _parent_templates(pcs: PodCliqueSet, unit: Unit) -> Iterator[CliqueTemplate]:
