@@ -19,7 +19,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.kube.errors import Forbidden, Unavailable
-from grove.operator.podclique.pods import VANISHED_NODE_GRACE_S
+from grove.operator.podclique.status import VANISHED_NODE_GRACE_S
 
 pytestmark = pytest.mark.older_too
 

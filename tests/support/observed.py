@@ -113,6 +113,7 @@ def pod(
     deleting: bool = False,
     hostname: str | None = None,
     containers: list[Json] | None = None,
+    restart_policy: str = "",
 ) -> Pod:
     """A pod of a clique. Ready means running on a node, a node means scheduled; otherwise it is pending."""
     node = node or ("some-node" if ready else "")
@@ -137,6 +138,7 @@ def pod(
     if deleting:
         metadata["deletionTimestamp"] = NOW.isoformat()
     spec: Json = {"hostname": f"{clique}-{index}" if hostname is None else hostname, "nodeName": node}
+    spec["restartPolicy"] = restart_policy
     if gated:
         spec["schedulingGates"] = [{"name": key.POD_GANG_GATE}]
     status: Json = {

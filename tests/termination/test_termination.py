@@ -14,7 +14,7 @@ from tests.support.workloads import change, ready_pods, uids, updated, versions,
 from grove.api import conditions as words
 from grove.api import labels as key
 from grove.api.conditions import EventReason
-from grove.api.core import Service
+from grove.api.core import Pod, Service
 from grove.api.meta import Json, Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -345,6 +345,80 @@ async def test_restarts_stop_at_the_maximum_and_the_set_says_so(world: World) ->
     await recovered(world)
     status = (await world.get(PodCliqueSet, "wl")).status
     assert condition(status.conditions, words.GANG_RESTARTS_EXHAUSTED) is None
+
+
+@pytest.mark.simulated
+async def test_an_engine_that_loads_for_long_and_crashes_is_restarted_no_more_than_allowed(world: World) -> None:
+    """Twelve minutes of loading are no sign of health: only a ready minimum has earlier restarts forgotten."""
+    world.nodes.hold = lambda pod: True
+    manifest = pcs("wl", clique("engine", 2), termination_delay="1m")
+    await world.apply({**manifest, "metadata": {**manifest["metadata"], "annotations": {key.MAX_GANG_RESTARTS: "2"}}})
+    for _ in range(8):
+        await asyncio.sleep(12 * 60)
+        for pod in await world.pods():
+            await world.nodes.crash_pod(world.namespace, pod.metadata.name, restart_s=300)
+        await asyncio.sleep(6 * 60)
+    assert (await world.get(PodCliqueSet, "wl")).status.gang_restarts == 2
+
+
+def containers(pod: Pod, *states: Json) -> Json:
+    names = [one.name for one in pod.spec.containers]
+    return {
+        "containerStatuses": [{**_UNSTARTED, "name": name, **state} for name, state in zip(names, states, strict=True)]
+    }
+
+
+_UNSTARTED: Json = {"image": "i", "imageID": "", "ready": False, "started": False, "restartCount": 0}
+_ERROR: Json = {"terminated": {"exitCode": 1, "reason": "Error"}}
+
+
+@pytest.mark.simulated
+async def test_an_init_container_that_failed_once_and_succeeded_restarts_nothing(world: World) -> None:
+    """Its engine loads for longer than the termination delay; nothing of the pod is broken."""
+    world.nodes.hold = lambda pod: True
+    await world.apply(pcs("wl", clique("engine", 2), termination_delay="1m"))
+    await asyncio.sleep(60)
+    fetched = {**_UNSTARTED, "name": "fetch", "ready": True, "restartCount": 1, "lastState": _ERROR}
+    fetched["state"] = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    for pod in await world.pods():
+        loading = containers(pod, {"state": {"running": {}}})
+        await patch_status(world, pod, {**loading, "initContainerStatuses": [fetched]})
+    before = await uids(world)
+    await asyncio.sleep(1800)
+    assert await uids(world) == before
+    assert (await world.get(PodCliqueSet, "wl")).status.gang_restarts == 0
+
+
+@pytest.mark.simulated
+async def test_a_pod_that_succeeded_is_missed(world: World) -> None:
+    """It keeps its place, and counts neither as ready nor as starting: the gang is restarted after its delay."""
+    await world.apply(pcs("wl", clique("engine", 2, restartPolicy="OnFailure"), termination_delay="1m"))
+    await world.available("wl")
+    before = await uids(world)
+    (first, *_) = await world.pods()
+    await world.nodes.fail_pod(world.namespace, first.metadata.name, exit_code=0)
+    await asyncio.sleep(30)
+    clique_ = await world.get(PodClique, "wl-0-engine")
+    assert condition(clique_.status.conditions, words.MIN_AVAILABLE_BREACHED) == ("True", words.INSUFFICIENT_READY_PODS)
+    assert await uids(world) == before
+    await left_only(world, before, set())
+    await world.available("wl")
+
+
+@pytest.mark.simulated
+async def test_a_pod_with_a_container_that_is_dead_for_good_is_replaced(world: World) -> None:
+    await world.apply(pcs("wl", clique("engine", 2, restartPolicy="Never")))
+    await world.available("wl")
+    before = await uids(world)
+    (first, *_) = await world.pods()
+    conditions = [{"type": "Ready", "status": "False"}, {"type": "PodScheduled", "status": "True"}]
+    await patch_status(world, first, {**containers(first, {"state": _ERROR}), "conditions": conditions})
+    await left_only(world, before, before.keys() - {first.spec.hostname})
+    await world.available("wl")
+
+
+async def patch_status(world: World, pod: Pod, status: Json) -> None:
+    await world.client.patch(Pod, pod.metadata.name, {"status": status}, world.namespace, subresource="status")
 
 
 # After restarts of a set, or of a group, that was deleted without its children and made again

@@ -7,6 +7,7 @@ Every field has a default, so a pod written by anyone decodes. Quantities stay a
 from __future__ import annotations
 
 from datetime import datetime
+from enum import Enum
 from typing import ClassVar, TypeAlias
 
 from msgspec import field
@@ -241,3 +242,69 @@ class Pod(Object):
 
     def has_gate(self, name: str) -> bool:
         return any(gate.name == name for gate in self.spec.scheduling_gates)
+
+
+class PodHealth(Enum):
+    """What is to be expected of a pod. That it is being deleted is another question (`metadata.is_deleting`)."""
+
+    READY = "ready"
+    STARTING = "starting"
+    """Not ready yet, and no container ended badly: it waits for a node, an image or another pod, or it loads."""
+    STUCK = "stuck"
+    """Not ready yet, and the kubelet cannot start a container: its image or its configuration is at fault."""
+    UNREADY = "unready"
+    """A container started and does not pass its readiness probe."""
+    CRASHING = "crashing"
+    """A container ended, is not ready since, and the kubelet starts it again."""
+    ENDED = "ended"
+    """It finished without an error, whole or in part, and does not start again. It keeps its place."""
+    FAILED = "failed"
+    """It cannot become ready any more: it failed, or a container did and does not start again. It is replaced."""
+    GONE = "gone"
+    """Its node is gone for good, and the pod with it."""
+
+    @property
+    def is_up(self) -> bool:
+        """Ready, or on its way to it with nothing known against it: what a minimum counts."""
+        return self in (PodHealth.READY, PodHealth.STARTING, PodHealth.STUCK)
+
+
+def pod_health(pod: Pod, *, node_is_gone: bool = False) -> PodHealth:
+    """The one judgement of a pod. `node_is_gone`: the node it is bound to exists no longer."""
+    if pod.status.phase == "Failed":
+        return PodHealth.FAILED
+    if pod.status.phase == "Succeeded":
+        return PodHealth.ENDED
+    if node_is_gone and pod.is_bound:
+        return PodHealth.GONE
+    if pod.is_ready:
+        return PodHealth.READY
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    found = {container_health(pod, one) for one in statuses}
+    return next((one for one in _WORST_FIRST if one in found), PodHealth.STARTING)
+
+
+_WORST_FIRST = (PodHealth.FAILED, PodHealth.CRASHING, PodHealth.ENDED, PodHealth.UNREADY, PodHealth.STUCK)
+_ON_ITS_WAY = ("", "PodInitializing", "ContainerCreating", "CrashLoopBackOff")
+
+
+def container_health(pod: Pod, status: ContainerStatus) -> PodHealth:
+    """What one container says of a pod that is not ready. A container that recovered says nothing against it."""
+    policy, state, before = pod.spec.restart_policy or "Always", status.state, status.last_state.terminated
+    init = next((one for one in pod.spec.init_containers if one.name == status.name), None)
+    is_init = init is not None and not init.is_sidecar
+    if init is not None and init.is_sidecar:
+        policy = "Always"
+    ended, waiting = state.terminated, state.waiting
+    if status.ready or (is_init and ended is not None and ended.exit_code == 0):
+        return PodHealth.READY
+    if ended is not None and policy != "Always":
+        if ended.exit_code == 0:
+            return PodHealth.ENDED
+        return PodHealth.FAILED if policy == "Never" else PodHealth.CRASHING
+    failed = any(one is not None and one.exit_code != 0 for one in (ended, before))
+    if failed or (waiting is not None and waiting.reason == "CrashLoopBackOff"):
+        return PodHealth.CRASHING
+    if status.started and not is_init:
+        return PodHealth.UNREADY
+    return PodHealth.STUCK if waiting is not None and waiting.reason not in _ON_ITS_WAY else PodHealth.STARTING

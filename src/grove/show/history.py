@@ -15,6 +15,7 @@ from grove.api import labels
 from grove.api.conditions import EventReason
 from grove.api.core import Event, Pod
 from grove.api.meta import Condition, find_condition
+from grove.api.pod import PodHealth, pod_health
 from grove.api.podcliqueset import PodCliqueSet
 from grove.show.seen import Seen
 from grove.show.timeline import moment_of
@@ -75,7 +76,7 @@ def _spans(pods: Iterable[Pod]) -> Iterator[Span]:
         created = pod.metadata.creation_timestamp
         alike[_second(created), _second(placed), _second(_started(pod)), _second(ready)].append(pod)
     for times in sorted(alike, key=lambda one: tuple((at is None, at) for at in one)):
-        failed = any(pod.status.phase == "Failed" or _restarts(pod) for pod in alike[times])
+        failed = any(pod_health(pod) is PodHealth.FAILED or _restarts(pod) for pod in alike[times])
         created, placed, started, ready = times
         yield Span(len(alike[times]), created, placed, started, ready, failed)
 

@@ -14,6 +14,7 @@ from grove.api import conditions as words
 from grove.api import labels
 from grove.api.core import Pod
 from grove.api.meta import Key, find_condition
+from grove.api.pod import PodHealth, container_health, pod_health
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -164,7 +165,8 @@ class _Growth:
     def pod(self, pod: Pod, clique: PodClique) -> Twig:
         name, node = pod.metadata.name, pod.spec.node_name
         state, why = self._pod_state(pod, clique)
-        count = Count(1, int(pod.is_ready), int(pod.is_bound), 0, int(pod.is_gated))
+        is_ready = pod_health(pod) is PodHealth.READY
+        count = Count(1, int(is_ready), int(pod.is_bound), 0, int(pod.is_gated))
         gang = pod.metadata.labels.get(labels.POD_GANG, "")
         return Twig("Pod", name, name, state, count, why, gang, node=node, domains=self._domains([pod]))
 
@@ -176,7 +178,8 @@ class _Growth:
             return State.LEAVING, lost if is_lost else "is being deleted"
         if pod.is_finished:
             return State.FAILED, pod.status.message or f"ended: {pod.status.reason or pod.status.phase}"
-        if pod.is_ready:
+        health = pod_health(pod)
+        if health is PodHealth.READY:
             return State.READY, ""
         if is_lost:
             return State.FAILED, lost
@@ -184,13 +187,8 @@ class _Growth:
             return State.GATED, self._gate_reason(pod)
         if not pod.is_bound:
             return State.PENDING, self._pending_reason(pod)
-        statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-        for status in statuses:
-            waiting = status.state.waiting
-            if waiting and waiting.reason not in ("", "PodInitializing", "ContainerCreating"):
-                return State.FAILED, f"{status.name}: {waiting.reason}" + (
-                    f", {many(status.restart_count, 'restart')}" if status.restart_count else ""
-                )
+        if health in _IN_TROUBLE:
+            return State.FAILED, _trouble(pod)
         blocked = find_condition(pod.status.conditions, words.POD_STARTUP_BLOCKED)
         if blocked is not None and blocked.status == words.TRUE and blocked.message:
             return State.STARTING, f"waits for {blocked.message.replace('=', ' ')}"
@@ -287,6 +285,24 @@ def _holds(gang: PodGang, type_: str) -> bool:
 
 def _last_error(one: PodCliqueSet | PodClique) -> str:
     return refusal(one.status.last_errors[0].description) if one.status.last_errors else ""
+
+
+_IN_TROUBLE = (PodHealth.FAILED, PodHealth.CRASHING, PodHealth.ENDED, PodHealth.STUCK)
+
+
+def _trouble(pod: Pod) -> str:
+    """What the worst container of a pod in trouble says, and how often it was restarted."""
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    health = pod_health(pod)
+    status = next(one for one in statuses if container_health(pod, one) is health)
+    waiting, ended = status.state.waiting, status.state.terminated or status.last_state.terminated
+    if waiting is not None and waiting.reason:
+        said = waiting.reason
+    else:
+        said = f"ended with exit code {ended.exit_code}" if ended is not None else health.value
+        said += " and is not ready since" if status.state.running is not None else ""
+    restarts = f", {many(status.restart_count, 'restart')}" if status.restart_count else ""
+    return f"{status.name}: {said}{restarts}"
 
 
 def _number(text: str | None) -> int:

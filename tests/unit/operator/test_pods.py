@@ -67,6 +67,12 @@ def removed(found: PodPlan) -> list[tuple[str, str]]:
     return [(one.pod.spec.hostname, one.reason) for one in found.delete]
 
 
+HALF_DEAD: list[Json] = [
+    {"name": "engine", "state": {"terminated": {"exitCode": 1}}},
+    {"name": "proxy", "ready": True, "started": True, "state": {"running": {}}},
+]
+
+
 @pytest.mark.parametrize(
     ("replicas", "pods", "new", "gone"),
     [
@@ -83,6 +89,11 @@ def removed(found: PodPlan) -> list[tuple[str, str]]:
         ),
         pytest.param(
             3, [pod(FQN, 0), pod(FQN, 1, phase="Succeeded"), pod(FQN, 2)], [], [], id="a finished pod keeps its place"
+        ),
+        pytest.param(
+            2, [pod(FQN, 0), pod(FQN, 1, phase="Running", node="n", restart_policy="Never", containers=HALF_DEAD)],
+            ["d-0-w-1"], [("d-0-w-1", "Failed")],
+            id="a container that is dead for good costs the pod",
         ),
         pytest.param(
             2, [pod(FQN, 0, ready=True), pod(FQN, 1, ready=True), pod(FQN, 2)], [], [("d-0-w-2", "ScaleIn")],

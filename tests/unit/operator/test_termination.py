@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -219,10 +220,18 @@ def restarted(count: int, ago_s: float) -> dict[str, Any]:
         pytest.param("9", restarted(3, 30), breached(-10), (None, [], 10.0), id="40 s after the third"),
         pytest.param("9", restarted(8, 299), breached(-10), (None, [], 1.0), id="never more than 5 min"),
         pytest.param(
-            "2", restarted(2, 1000), breached(-10, whole_s=-610), (1, [], None),
+            "2", restarted(2, 1000), [*breached(-10, whole_s=-900), said(words.WAS_READY, "True", -610)], (1, [], None),
             id="ten good minutes and the count starts over",
         ),
-        pytest.param("2", restarted(2, 1000), breached(-10, whole_s=-609), (None, [0], None), id="but not before"),
+        pytest.param(
+            "2", restarted(2, 1000), [*breached(-10, whole_s=-900), said(words.WAS_READY, "True", -609)],
+            (None, [0], None),
+            id="but not before",
+        ),
+        pytest.param(
+            "2", restarted(2, 4000), breached(-10, whole_s=-3600), (None, [0], None),
+            id="an hour of loading is no good minute",
+        ),
     ],
 )  # fmt: skip
 def test_restarts_are_bounded(
@@ -338,6 +347,30 @@ def test_a_group_says_that_its_replica_is_restarted_until_it_is_whole_again() ->
     back = with_group_memory(GROUP, hit, 1, NOW + timedelta(seconds=9))
     assert find_condition(back.conditions, words.GANG_TERMINATION_IN_PROGRESS) is None
     assert remembered(back.conditions, words.WAS_HEALTHY) == NOW + timedelta(seconds=9)
+
+
+@pytest.mark.parametrize(
+    ("before_s", "ready", "incarnation", "is_limited", "want_s"),
+    [
+        pytest.param(None, 3, 0, True, 0, id="from when the minimum is ready"),
+        pytest.param(None, 2, 0, True, None, id="not while it starts"),
+        pytest.param(-300, 3, 0, True, -300, id="as long as it stays ready"),
+        pytest.param(-599, 2, 0, True, None, id="a short time of readiness is forgotten"),
+        pytest.param(-600, 2, 0, True, -600, id="ten minutes are remembered"),
+        pytest.param(-900, 2, 1, True, None, id="until the next restart"),
+        pytest.param(None, 3, 0, False, None, id="only where restarts are limited"),
+        pytest.param(-300, 3, 0, False, None, id="and no longer than that"),
+    ],
+)
+def test_a_clique_remembers_since_when_its_minimum_is_ready(
+    before_s: float | None, ready: int, incarnation: int, is_limited: bool, want_s: float | None
+) -> None:
+    memory = [said(words.WAS_READY, "True", before_s)] if before_s is not None else []
+    seen = clique_of(demo(), "d-0-a", 3, conditions=memory, readyReplicas=ready)
+    seen = msgspec.structs.replace(seen, spec=msgspec.structs.replace(seen.spec, min_available=3))
+    after = with_clique_memory(seen, seen.status, incarnation, NOW, is_limited=is_limited)
+    want = None if want_s is None else NOW + timedelta(seconds=want_s)
+    assert remembered(after.conditions, words.WAS_READY) == want
 
 
 def below(message: str) -> list[Json]:

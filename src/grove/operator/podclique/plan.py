@@ -22,7 +22,7 @@ from grove.operator.podclique.status import ObservedClique, clique_status
 from grove.operator.shared.outcome import UNKNOWN_SCHEDULER, Notice, Outcome, appeared
 from grove.operator.shared.rollout import lost_all_scheduled
 from grove.operator.shared.status_batching import clique_news
-from grove.operator.shared.termination import with_clique_memory
+from grove.operator.shared.termination import max_gang_restarts, with_clique_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,8 @@ class CliquePlan:
         after = clique_status(replace(seen, clique=turned), outcome, self.now)
         # Pods of an earlier incarnation that could not be deleted: the restart has not taken place yet.
         incarnation = clique.status.incarnation if self.step.restart else self.step.incarnation
-        return with_clique_memory(clique, after, incarnation, self.now)
+        is_limited = max_gang_restarts(seen.pcs) is not None
+        return with_clique_memory(clique, after, incarnation, self.now, is_limited=is_limited)
 
     def is_news(self, after: PodCliqueStatus) -> bool:
         """Whether somebody waits for this status; else it may wait for more to report."""

@@ -21,7 +21,7 @@ from grove.kube.cache import Cache
 from grove.kube.client import Client
 from grove.kube.clock import Clock
 from grove.kube.errors import KubeError, NotFound
-from grove.operator.podclique.pods import VANISHED_NODE_GRACE_S
+from grove.operator.podclique.status import VANISHED_NODE_GRACE_S
 from grove.operator.shared.startup import is_waiting, waited_for
 
 ON_NODE = "node"

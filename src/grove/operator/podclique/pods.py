@@ -17,18 +17,16 @@ from random import Random
 from grove.api import labels, names
 from grove.api.core import Pod
 from grove.api.meta import Json
+from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodClique
 from grove.backends.base import Backend
 from grove.operator.podclique.pod import build_pod
 from grove.operator.podclique.rollout import CliqueStep
-from grove.operator.podclique.status import ObservedClique
+from grove.operator.podclique.status import VANISHED_NODE_GRACE_S, ObservedClique
 from grove.operator.podgang.gangs import may_be_ungated
 from grove.operator.shared.layout import min_pods, pod_index
 from grove.operator.shared.startup import waits_for_another_condition
 
-VANISHED_NODE_GRACE_S = 10.0
-"""How long a node may be missing before its pods are given up: a node that registers anew, or one our cache has not
-seen yet, must not cost its pods."""
 FAILED_POD_PAUSE_S = 10.0
 """Youngest age at which a failed pod is replaced, so that a program that dies at once does not spin the cluster."""
 
@@ -48,7 +46,7 @@ class Removal:
     @property
     def is_alive(self) -> bool:
         """Whether the pod may be running until it is deleted."""
-        return self.reason not in (FAILED, NODE_GONE)
+        return self.reason != NODE_GONE and not self.pod.is_finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,7 @@ def plan_pods(observed: ObservedClique, backend: Backend, step: CliqueStep, now:
     )
     taken = {uid: why for uids, why in reasons for uid in uids}
     for pod in pods:
-        reason = _loss(pod, now, observed.gone_since, due)
+        reason = _loss(pod, now, observed, due)
         if pod.metadata.is_deleting:
             if reason == NODE_GONE:
                 removals.append(Removal(pod, NODE_GONE, force=True))
@@ -233,19 +231,20 @@ def _wrong_labels(observed: ObservedClique, pod: Pod) -> Json:
     return {label: value for label, value in place.items() if found.get(label) != value}
 
 
-def _loss(pod: Pod, now: datetime, gone_since: Mapping[str, datetime], due: list[float]) -> str:
+def _loss(pod: Pod, now: datetime, observed: ObservedClique, due: list[float]) -> str:
     """Why a pod is lost, or nothing; a loss that is not due yet leaves its time in `due`."""
-    if pod.is_bound and not pod.is_finished and (since := gone_since.get(pod.spec.node_name)) is not None:
-        wait = VANISHED_NODE_GRACE_S - (now - since).total_seconds()
-        if wait <= 0:
-            return NODE_GONE
-        due.append(wait)
-    if pod.status.phase == "Failed" and not pod.metadata.is_deleting:
+    since = observed.gone_since.get(pod.spec.node_name)
+    health = pod_health(pod, node_is_gone=since is not None)
+    if health is PodHealth.GONE and since is not None:
+        wait, reason = VANISHED_NODE_GRACE_S - (now - since).total_seconds(), NODE_GONE
+    elif health is PodHealth.FAILED and not pod.metadata.is_deleting:
         created = pod.metadata.creation_timestamp
-        wait = FAILED_POD_PAUSE_S - (now - created).total_seconds() if created is not None else 0.0
-        if wait <= 0:
-            return FAILED
-        due.append(wait)
+        wait, reason = FAILED_POD_PAUSE_S - (now - created).total_seconds() if created is not None else 0.0, FAILED
+    else:
+        return ""
+    if wait <= 0:
+        return reason
+    due.append(wait)
     return ""
 
 

@@ -1,12 +1,12 @@
 """Status of a PodClique, counted from its pods.
 
-Pods on their way out count for nothing here, and a failed pod counts as failed; upstream counts the former as live and
-the latter as still starting, which hides both from gang termination.
+Pods that are being deleted do not count, and a failed pod counts as failed. The reference operator counts the former as
+live and the latter as still starting, which hides both from gang termination.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -32,6 +32,7 @@ from grove.api.conditions import (
 )
 from grove.api.core import Pod
 from grove.api.meta import Conditions
+from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -41,6 +42,10 @@ from grove.backends.base import Backend
 from grove.operator.shared.layout import Unit, floor
 from grove.operator.shared.outcome import Outcome, with_outcome
 from grove.operator.shared.rollout import has_template, is_open
+
+VANISHED_NODE_GRACE_S = 10.0
+"""How long a node may be missing before its pods are given up: a node that registers anew, or one our cache has not
+seen yet, must not cost its pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,12 @@ class ObservedClique:
     gone_since: Mapping[str, datetime] = field(default_factory=dict)
     startup_image: str = ""
 
+    def nodes_gone(self, now: datetime) -> frozenset[str]:
+        """The nodes that have been missing so long that their pods are given up."""
+        return frozenset(
+            name for name, since in self.gone_since.items() if (now - since).total_seconds() >= VANISHED_NODE_GRACE_S
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PodCounts:
@@ -79,39 +90,29 @@ class PodCounts:
     ready: int = 0
     scheduled: int = 0
     gated: int = 0
-    errored: int = 0
-    started_not_ready: int = 0
+    up: int = 0
+    """Scheduled, and ready or starting."""
 
 
-def count_pods(pods: Iterable[Pod]) -> PodCounts:
-    present = ready = scheduled = gated = errored = unready = 0
+def count_pods(pods: Iterable[Pod], nodes_gone: Collection[str] = ()) -> PodCounts:
+    present = ready = scheduled = gated = up = 0
     for pod in pods:
         if pod.metadata.is_deleting:
             continue
+        health = pod_health(pod, node_is_gone=pod.spec.node_name in nodes_gone)
         present += 1
         scheduled += pod.is_scheduled
         gated += pod.is_held_by_gate
-        if pod.is_ready:
-            ready += 1
-        elif has_errored(pod):
-            errored += 1
-        elif any(one.started and not one.ready for one in pod.status.container_statuses):
-            unready += 1
-    return PodCounts(present, ready, scheduled, gated, errored, unready)
-
-
-def has_errored(pod: Pod) -> bool:
-    """Failed for good, or some container of it ended badly the last time it ended."""
-    containers = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    ends = (one.last_state.terminated for one in containers)
-    return pod.status.phase == "Failed" or any(last is not None and last.exit_code != 0 for last in ends)
+        ready += health is PodHealth.READY
+        up += pod.is_scheduled and health.is_up
+    return PodCounts(present, ready, scheduled, gated, up)
 
 
 def clique_status(observed: ObservedClique, outcome: Outcome, now: datetime) -> PodCliqueStatus:
     """What the status should say; equal to the clique's own when there is nothing to write."""
     clique, pcs = observed.clique, observed.pcs
     pods = [pod for pod in observed.pods if not pod.metadata.is_deleting]
-    counts = count_pods(pods)
+    counts = count_pods(pods, observed.nodes_gone(now))
     before = clique.status
     updated = _updated_pods(clique, pods)
     is_member = labels.SCALING_GROUP in clique.metadata.labels
@@ -187,7 +188,7 @@ def _breach(clique: PodClique, counts: PodCounts, need: int) -> tuple[str, str, 
         return UNKNOWN, UPDATE_IN_PROGRESS, "not judged while an update is under way"
     if counts.scheduled < need:
         return TRUE, SCHEDULED_REPLICAS_BELOW_MIN_AVAILABLE, f"fewer than {many(need, 'pod has', 'pods have')} a node"
-    if counts.scheduled - counts.errored - counts.started_not_ready < need:
+    if counts.up < need:
         return TRUE, INSUFFICIENT_READY_PODS, f"fewer than {many(need, 'pod is', 'pods are')} ready or still starting"
     return FALSE, SUFFICIENT_READY_PODS, f"at least {many(need, 'pod is', 'pods are')} ready or still starting"
 

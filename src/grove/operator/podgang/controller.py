@@ -14,6 +14,7 @@ from grove.api import labels
 from grove.api.conditions import SCHEDULED, ErrorCode, EventReason
 from grove.api.core import Pod
 from grove.api.meta import Key, Object, find_condition
+from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -303,15 +304,12 @@ def _is_listed_otherwise(old: Pod, new: Pod) -> bool:
     return (
         any(old.metadata.labels.get(one) != new.metadata.labels.get(one) for one in (labels.POD_GANG, labels.PART_OF))
         or old.metadata.owner_references != new.metadata.owner_references
-        or (old.status.phase == "Failed") != (new.status.phase == "Failed")
+        or (pod_health(old) is PodHealth.FAILED) != (pod_health(new) is PodHealth.FAILED)
         or _is_leaving(old, new)
     )
 
 
 def _is_further(old: Pod, new: Pod) -> bool:
     return (
-        old.is_scheduled != new.is_scheduled
-        or old.is_ready != new.is_ready
-        or old.status.phase != new.status.phase
-        or old.is_gated != new.is_gated
+        old.is_scheduled != new.is_scheduled or pod_health(old) is not pod_health(new) or old.is_gated != new.is_gated
     )

@@ -14,6 +14,7 @@ import msgspec
 from grove.api import conditions, labels, labelsets, names
 from grove.api.core import Pod
 from grove.api.meta import Json, is_true
+from grove.api.pod import PodHealth, pod_health
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
@@ -124,7 +125,7 @@ def pods_in_gang(pods: Iterable[Pod], gang: str) -> list[Pod]:
         pod
         for pod in pods
         if not pod.metadata.is_deleting
-        and pod.status.phase != "Failed"
+        and pod_health(pod) is not PodHealth.FAILED
         and pod.metadata.labels.get(labels.POD_GANG) == gang
     )
     return sorted(belong, key=lambda pod: pod.metadata.name)

@@ -24,6 +24,7 @@ from grove.api.conditions import (
     without_condition,
 )
 from grove.api.meta import Conditions, find_condition, is_true
+from grove.api.pod import PodHealth, pod_health
 from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang, PodGangStatus
 from grove.backends import base
 from grove.backends.base import Backend, GangObjectsState
@@ -84,7 +85,7 @@ def _with_derived_progress(status: PodGangStatus, gang: PodGang, pods_of: PodsOf
     unplaced, unready = [], []
     for group in gang.spec.podgroups:
         pods = pods_in_gang(pods_of(group.name), gang.metadata.name)
-        placed, ready = sum(pod.is_scheduled for pod in pods), sum(pod.is_ready for pod in pods)
+        placed, ready = sum(pod.is_scheduled for pod in pods), sum(pod_health(pod) is PodHealth.READY for pod in pods)
         if placed < group.min_replicas:
             unplaced.append(group.name)
         if ready < group.min_replicas:

@@ -23,6 +23,7 @@ from grove.operator.shared.status_batching import group_news
 from grove.operator.shared.termination import (
     Terminations,
     group_replicas_to_restart,
+    max_gang_restarts,
     with_group_memory,
     with_group_restarts,
 )
@@ -92,7 +93,7 @@ def plan_group(observed: ObservedGroup, now: datetime) -> GroupPlan:
     after = group_status(replace(observed, group=turned), now)
     # Never less than it had: a set that was made anew beside its groups has no numbers.
     incarnation = max(replica_incarnation(pcs, replica), group.status.incarnation)
-    after = with_group_memory(group, after, incarnation, now)
+    after = with_group_memory(group, after, incarnation, now, is_limited=max_gang_restarts(pcs) is not None)
     judged = structs.replace(group, status=after)
     terminated = group_replicas_to_restart(pcs, judged, members, now, observed.moment)
     after = with_group_restarts(pcs, judged, replica, terminated, now)

@@ -80,6 +80,7 @@ _SLOW_TO_JUDGE = frozenset(
         conditions.POD_CLIQUE_SCHEDULED,
         conditions.WAS_SCHEDULED,
         conditions.WAS_HEALTHY,
+        conditions.WAS_READY,
     }
 )
 """Conditions that come while things start, and say no more than that they do: their first appearance is no news."""

@@ -6,7 +6,8 @@
 
 A part counts only if it was whole before, which its own status remembers (`WasScheduled`, `WasHealthy`) until the next
 restart, or until it is scaled out from 0 or from below its minimum: the larger one was not whole. Upstream guesses that
-from times, and so recycles for ever what never fitted.
+from times, and so recycles for ever what never fitted. Where restarts are limited (`grove.io/max-gang-restarts`),
+earlier ones are forgotten once the part's minimum was ready for ten minutes (`WasReady`); starting does not count.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from grove.api.conditions import (
     MAXIMUM_REACHED,
     MIN_AVAILABLE_BREACHED,
     MINIMUM_WAS_HEALTHY,
+    MINIMUM_WAS_READY,
     MINIMUM_WAS_SCHEDULED,
     POD_CLIQUE_SCHEDULED,
     TRUE,
     WAS_HEALTHY,
+    WAS_READY,
     WAS_SCHEDULED,
     with_condition,
     without_condition,
@@ -43,7 +46,15 @@ from grove.api.podclique import PodClique, PodCliqueStatus
 from grove.api.podcliqueset import PodCliqueSet, PodCliqueSetStatus
 from grove.api.scalinggroup import PodCliqueScalingGroup, PodCliqueScalingGroupStatus
 from grove.api.words import many
-from grove.operator.shared.layout import group_names, group_replica_of, living, replica_of, standalone_names
+from grove.operator.shared.layout import (
+    floor,
+    group_names,
+    group_replica_of,
+    is_group_available,
+    living,
+    replica_of,
+    standalone_names,
+)
 from grove.operator.shared.rollout import (
     Restarts,
     find_restart,
@@ -65,7 +76,7 @@ DEFAULT_DELAY = timedelta(hours=4)
 FIRST_BACKOFF = timedelta(seconds=10)
 LONGEST_BACKOFF = timedelta(minutes=5)
 FORGIVEN_AFTER = timedelta(minutes=10)
-"""A gang that was whole for this long has its earlier restarts forgotten."""
+"""A gang whose minimum was ready for this long has its earlier restarts forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +99,12 @@ class Terminations:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """One breached part: since when it is, and since when it had been whole before."""
+    """One breached part: since when it is, since when it had been whole before, and whether it was ready for long."""
 
     part: str
     breached_at: datetime
     whole_at: datetime
+    was_ready: bool
 
     @property
     def since(self) -> datetime:
@@ -208,19 +220,33 @@ def _with_restarts(status: S, pcs: PodCliqueSet, verdict: Terminations, known: S
     )
 
 
-def with_clique_memory(clique: PodClique, status: PodCliqueStatus, incarnation: int, now: datetime) -> PodCliqueStatus:
-    """A clique's new status, which remembers whether its minimum was ever on nodes since the last restart."""
+def with_clique_memory(
+    clique: PodClique, status: PodCliqueStatus, incarnation: int, now: datetime, *, is_limited: bool = False
+) -> PodCliqueStatus:
+    """A clique's new status, which remembers whether its minimum was ever on nodes since the last restart.
+
+    `is_limited`: its set limits restarts, so it also remembers since when its minimum was ready.
+    """
     conditions = status.conditions
     if status.incarnation != incarnation or _has_other_minimum(clique, conditions):
         conditions = without_condition(conditions, WAS_SCHEDULED)
     if clique.spec.replicas and is_true(conditions, POD_CLIQUE_SCHEDULED):
         message = "its minimum has had nodes since the last restart"
         conditions = with_condition(conditions, WAS_SCHEDULED, TRUE, MINIMUM_WAS_SCHEDULED, message, now)
+    if is_limited or find_condition(conditions, WAS_READY) is not None:
+        is_kept = is_limited and clique.spec.replicas > 0 and status.incarnation == incarnation
+        is_ready = status.ready_replicas >= floor(clique.spec)
+        conditions = _with_ready_memory(conditions, is_kept, is_ready, now)
     return msgspec.structs.replace(status, conditions=conditions, incarnation=incarnation)
 
 
 def with_group_memory(
-    group: PodCliqueScalingGroup, status: PodCliqueScalingGroupStatus, incarnation: int, now: datetime
+    group: PodCliqueScalingGroup,
+    status: PodCliqueScalingGroupStatus,
+    incarnation: int,
+    now: datetime,
+    *,
+    is_limited: bool = False,
 ) -> PodCliqueScalingGroupStatus:
     """The same for a group, about the incarnation of its set replica; says so while the replica is being restarted."""
     conditions = status.conditions
@@ -238,7 +264,22 @@ def with_group_memory(
         if group.spec.replicas:
             message = "its minimum has been whole since the last restart"
             conditions = with_condition(conditions, WAS_HEALTHY, TRUE, MINIMUM_WAS_HEALTHY, message, now)
+    if is_limited or find_condition(conditions, WAS_READY) is not None:
+        is_kept = is_limited and group.spec.replicas > 0 and status.incarnation == incarnation
+        is_ready = is_group_available(msgspec.structs.replace(group, status=status))
+        conditions = _with_ready_memory(conditions, is_kept, is_ready, now)
     return msgspec.structs.replace(status, conditions=conditions, incarnation=incarnation)
+
+
+def _with_ready_memory(conditions: Conditions, is_kept: bool, is_ready: bool, now: datetime) -> Conditions:
+    """The conditions with `WasReady`: True from when the minimum is ready. A short time of readiness is forgotten."""
+    found = find_condition(conditions, WAS_READY)
+    since = found.last_transition_time if found is not None else None
+    is_long = since is not None and now - since >= FORGIVEN_AFTER
+    if is_kept and is_ready:
+        message = "its minimum has been ready since the last restart"
+        return with_condition(conditions, WAS_READY, TRUE, MINIMUM_WAS_READY, message, now)
+    return conditions if is_kept and is_long else without_condition(conditions, WAS_READY)
 
 
 def _has_other_minimum(part: PodClique | PodCliqueScalingGroup, conditions: Conditions) -> bool:
@@ -259,7 +300,7 @@ def _due(pcs: PodCliqueSet, breaches: dict[int, list[Breach]], restarts: Restart
         if not found:
             continue
         entry = find_restart(restarts, index)
-        held = all(breach.breached_at - breach.whole_at >= FORGIVEN_AFTER for breach in found)
+        held = all(breach.was_ready for breach in found)
         count = 0 if held and limit is not None else entry.gang_restarts
         if limit is not None and count >= limit:
             exhausted.append(index)
@@ -301,7 +342,11 @@ def _breach(part: ObjectMeta, conditions: Conditions, memory: str, moment: Momen
     if breach is None or breach.status != TRUE or whole is None or whole.status != TRUE:
         return None
     breached_at, whole_at = moment(part.uid, breach), moment(part.uid, whole)
-    return Breach(part.name, breached_at, whole_at) if breached_at is not None and whole_at is not None else None
+    if breached_at is None or whole_at is None:
+        return None
+    ready = find_condition(conditions, WAS_READY)
+    ready_at = moment(part.uid, ready) if ready is not None else None
+    return Breach(part.name, breached_at, whole_at, ready_at is not None and breached_at - ready_at >= FORGIVEN_AFTER)
 
 
 def _with_exhausted(conditions: Conditions, verdict: Terminations, limit: int | None, now: datetime) -> Conditions:
