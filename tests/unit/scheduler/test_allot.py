@@ -10,18 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grove.api.core import DeviceClass, ResourceSlice
-from grove.scheduler.devices.allot import (
-    MOST_DEVICES,
-    MatchAttribute,
-    Wants,
-    allot,
-    copies,
-    counted,
-    device_signature,
-    read_wants,
-    set_name,
-)
+from grove.scheduler.devices.allot import MOST_DEVICES, allot, copies, device_signature
 from grove.scheduler.devices.devices import ANY, SHARED, Asked, Device, Inventory, is_shorthand
+from grove.scheduler.devices.wants import MatchAttribute, Wants, counted, read_wants, set_name
 
 DRIVER = "gpu.example.com"
 NUMA = f"{DRIVER}/numa"
@@ -159,6 +150,50 @@ def test_copies(wants: Wants, want: int) -> None:
     assert copies([wants], devices, ()) == want
 
 
+PCIE = f"{DRIVER}/pcie"
+GPU, NIC = f'device.attributes["{DRIVER}"].kind == "gpu"', f'device.attributes["{DRIVER}"].kind == "nic"'
+
+
+def on_roots(roots: int, gpus: int, nics: int) -> list[Device]:
+    """So many GPUs and NICs on each PCIe root."""
+    kinds = [("gpu", gpus), ("nic", nics)]
+    return [
+        device(f"{kind}{root:02}-{i}", pcie=f"root{root}", kind=kind)
+        for root in range(roots)
+        for kind, count in kinds
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("roots", "gpus", "nics", "want"),
+    [
+        pytest.param(8, 1, 1, 8, id="eight pairs on eight roots"),
+        pytest.param(16, 1, 1, 16, id="sixteen pairs"),
+        pytest.param(4, 2, 1, 4, id="as many as there are NICs"),
+        pytest.param(8, 2, 4, 16, id="several on each root"),
+        pytest.param(8, 0, 1, 0, id="no GPU anywhere"),
+    ],
+)
+def test_pairs_on_one_pcie_root_are_all_counted_and_all_given(roots: int, gpus: int, nics: int, want: int) -> None:
+    pair = Wants(((ask("g", 1, GPU),), (ask("n", 1, NIC),)), (MatchAttribute(PCIE),))
+    devices = on_roots(roots, gpus, nics)
+    assert copies([pair], devices, ()) == want
+    found = allot([pair] * want, devices, ())
+    assert found is not None
+    assert all(len({d.attributes[PCIE] for _, d in chosen}) == 1 for chosen in found)
+    assert allot([pair] * (want + 1), devices, ()) is None
+
+
+def test_a_pod_with_a_pair_and_one_more_device_is_counted_exactly() -> None:
+    """The constraint covers two of three requests; the third takes a GPU of any root, so that a root is left over."""
+    three = Wants(
+        ((ask("g", 1, GPU),), (ask("n", 1, NIC),), (ask("m", 1, GPU),)), (MatchAttribute(PCIE, frozenset("gn")),)
+    )
+    assert copies([three], on_roots(8, 1, 1), ()) == 4
+    assert copies([three], on_roots(6, 2, 1), ()) == 6
+
+
 def test_what_is_counted_and_when_sets_are_counted_too() -> None:
     one = plain(ask("r", 2))
     assert counted([one, one]) == {"deviceclass/gpu": 4, ANY: 4}
@@ -288,6 +323,17 @@ def test_allot_finds_what_brute_force_finds_and_prefers_the_same_alternatives(cl
         assert not one.same or _is_alike([d for _, d in chosen])
 
 
+@settings(max_examples=200, deadline=None)
+@given(CLAIM, st.lists(ATTRIBUTES, max_size=6))
+def test_as_many_copies_are_counted_as_brute_force_finds(claim, there) -> None:
+    wants = built([claim])
+    devices = [device(f"d{i}", **attributes) for i, attributes in enumerate(there)]
+    most = 0
+    while brute_force([*wants] * (most + 1), devices, set()) is not None:
+        most += 1
+    assert copies(wants, devices, ()) == most
+
+
 @settings(max_examples=100, deadline=None)
 @given(CLAIM, st.lists(st.tuples(ATTRIBUTES, st.booleans()), max_size=4), st.randoms())
 def test_nodes_that_look_alike_hold_as_many_copies(claim, there, rng) -> None:
@@ -300,5 +346,5 @@ def test_nodes_that_look_alike_hold_as_many_copies(claim, there, rng) -> None:
         device(f"d{i}", **{k: renamed.get(v, v) if k == "numa" else v for k, v in attributes.items()})
         for i, (attributes, _) in enumerate(there)
     ]
-    assert device_signature(wants, devices, taken) == device_signature(wants, others, taken)
+    assert device_signature(wants, devices) == device_signature(wants, others)
     assert copies(wants, devices, taken) == copies(wants, others, taken)

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from grove.api.core import DeviceClass, ResourceSlice
-from grove.scheduler.devices.allot import read_wants
 from grove.scheduler.devices.cel import NotUnderstood, selector
 from grove.scheduler.devices.devices import Asked, Device, allocated, allocation, read_devices
+from grove.scheduler.devices.wants import read_wants
 
 DRIVER = "gpu.example.com"
 

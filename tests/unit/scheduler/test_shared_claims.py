@@ -8,9 +8,9 @@ from tests.support.scheduler.kit import node, pod
 
 from grove.api.meta import Key
 from grove.scheduler.cluster.snapshot import cluster
-from grove.scheduler.devices.allot import Wants
 from grove.scheduler.devices.devices import ANY, Asked, Device
 from grove.scheduler.devices.shared_claims import DeviceNodes, SharedClaims, tied_claims
+from grove.scheduler.devices.wants import Wants
 from grove.scheduler.model.facts import PodFacts
 
 DRIVER = "gpu.example.com"

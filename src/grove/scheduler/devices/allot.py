@@ -1,70 +1,83 @@
-"""What resource claims ask for, and which devices of a node they get: exactly, by Kubernetes' rules, or a plain no.
+"""Which devices of a node its claims get: exactly, by Kubernetes' rules, or a plain no.
 
-`counted` is what the search counts. Where counting one request at a time could be too hopeful (requests that compete
-for the same devices, alternatives, all devices of a node, shared attributes), `set_name` names one more resource: whole
-sets of what a pod claims, of which a node has as many as `copies` finds.
+`allot` takes the first alternatives of the first request that leave a way for all others, then for each attribute that
+devices must share the first value that does. What is left is a matching of devices to requests, found by augmenting
+paths: a device given to an easy request moves on when a harder one needs it. `copies` counts how many times over claims
+can be met, by the same search.
 
-`allot` tries every choice of alternatives, the first of the first request before all others, and for each attribute
-that devices must share every value of it. What is left is a matching of devices to requests, found by augmenting paths:
-a device given to an easy request moves on when a harder one needs it.
+Choices are made claim by claim, and one is dropped as soon as no matching exists. Equal claims take their choices in
+order: two of them that swap devices are the same answer. A choice of values holds only so many copies of a claim by
+itself; where the values left cannot hold the claims left, none of them is tried. So eight equal claims on eight PCIe
+roots are met without a wrong choice, and the ninth is refused by counting.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from hashlib import sha256
-from itertools import islice, product
-from typing import Any
+from collections.abc import Collection, Sequence
+from itertools import accumulate, islice, product
+from typing import Any, NamedTuple
 
-from grove.api.core import DeviceClass
-from grove.api.meta import Json
-from grove.scheduler.devices.cel import NotUnderstood, selector
-from grove.scheduler.devices.devices import ANY, DEVICES, SET, Asked, Device, DeviceId
+from grove.scheduler.devices.devices import ANY, Asked, Device, DeviceId
+from grove.scheduler.devices.wants import MatchAttribute, Wants, counted
 
 Chosen = list[tuple[Asked, Device]]
 
 MOST_DEVICES = 32
 """The API allows so many in one claim."""
-MOST_WAYS = 4096
-"""Choices of alternatives and values that are tried; claims people write have a handful."""
+MOST_FAILURES = 500
+"""Choices that may turn out wrong for the claims of one node; of claims people write hardly any does."""
+MOST_COUNT_FAILURES = 40
+"""The same for one trial of a count of copies, which many nodes need."""
+MOST_VALUES = 256
+"""Choices of shared values that are looked at for one claim."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """A request of one of the claims, and the values its devices must have."""
+def allot(
+    wants: Sequence[Wants], devices: Sequence[Device], taken: Collection[DeviceId], failures: int = MOST_FAILURES
+) -> list[Chosen] | None:
+    """Devices for each of the claims, none twice and none that is taken; None if that cannot be.
 
-    claim: int
-    asked: Asked
-    values: tuple[tuple[str, object], ...] = ()
-
-    def agrees(self, device: Device) -> bool:
-        return all(_value(device, key) == value for key, value in self.values)
-
-
-def allot(wants: Sequence[Wants], devices: Sequence[Device], taken: Collection[DeviceId]) -> list[Chosen] | None:
-    """Devices for each of the claims, none twice and none that is taken; None if that cannot be."""
-    matching = {asked: [d for d in devices if asked.matches(d)] for one in wants for asked in one.asked()}
-    for slots in islice(_ways(wants, devices), MOST_WAYS):
-        found = _matched(slots, matching, taken)
-        if found is not None and all(len(found[c]) <= MOST_DEVICES for c in found):
-            return [sorted(found.get(c, []), key=lambda pair: (pair[0].name, pair[1].id)) for c in range(len(wants))]
-    return None
+    None also where no way is found within so many failures.
+    """
+    search = _Search(wants, devices, taken, failures)
+    try:
+        return search.found()
+    except _TooManyFailures:
+        return None
 
 
 def copies(wants: Sequence[Wants], devices: Sequence[Device], taken: Collection[DeviceId]) -> int:
     """How many times over these claims could be met at once; at least that, where there are too many ways to try."""
-    for more in range(1, len(devices) + 1):
-        if allot([*wants] * more, devices, taken) is None:
-            return more - 1
-    return len(devices)
+    free = [device for device in devices if device.id not in taken]
+    needed = counted(wants)
+    asked = {one.resource: one for claim in wants for one in claim.asked()}
+    have = {name: sum(map(asked[name].matches, free)) for name in needed if name != ANY} | {ANY: len(free)}
+    bounds = [have[name] // amount for name, amount in needed.items()]
+    bounds += [_most_alike(claim, same, free) for claim in wants for same in claim.same]
+    least, most = 0, min(bounds, default=len(devices))
+    trial = most
+    while least < most:
+        if allot([*wants] * trial, devices, taken, MOST_COUNT_FAILURES) is None:
+            most = trial - 1
+        else:
+            least = trial
+        trial = (least + most + 1) // 2
+    return least
 
 
-def device_signature(
-    wants: Sequence[Wants], devices: Sequence[Device], taken: Collection[DeviceId]
-) -> tuple[object, ...]:
-    """Equal for nodes of which `copies` says the same: what each device is good for, and which of them are alike."""
+def _most_alike(claim: Wants, same: MatchAttribute, free: Sequence[Device]) -> int:
+    """A bound by one constraint: every copy takes all devices that it covers from those of one value."""
+    covered = [either for either in claim.requests if all(map(same.covers, either))]
+    least = sum(min(max(1, one.count) for one in either) for either in covered)
+    asked = [one for either in covered for one in either]
+    values = Counter(_value(device, same.attribute) for device in free if any(one.matches(device) for one in asked))
+    return sum(count // least for value, count in values.items() if value is not None) if least else len(free)
+
+
+def device_signature(wants: Sequence[Wants], devices: Sequence[Device]) -> tuple[object, ...]:
+    """Equal for nodes of which `copies` says the same where the same devices are taken: what each device is good for,
+    and which of them are alike."""
     keys = sorted({same.attribute for one in wants for same in one.same})
     seen: list[dict[object, int]] = [{} for _ in keys]
     found = []
@@ -72,237 +85,212 @@ def device_signature(
         values = (_value(device, key) for key in keys)
         alike = tuple(-1 if v is None else seen[k].setdefault(v, len(seen[k])) for k, v in enumerate(values))
         good_for = tuple(asked.matches(device) for one in wants for asked in one.asked())
-        found.append((good_for, alike, device.id in taken))
+        found.append((good_for, alike))
     return tuple(found)
 
 
-def _ways(wants: Sequence[Wants], devices: Sequence[Device]) -> Iterator[list[_Slot]]:
-    """Every choice of alternatives and of shared values, best alternatives first."""
-    requests = [(claim, either) for claim, one in enumerate(wants) for either in one.requests]
-    shared = [(claim, same) for claim, one in enumerate(wants) for same in one.same]
-    for picked in product(*(either for _, either in requests)):
-        slots = [_Slot(claim, asked) for (claim, _), asked in zip(requests, picked, strict=True)]
-        bound = [(claim, same) for claim, same in shared if any(_covers(same, claim, slot) for slot in slots)]
-        for values in product(*(_values(same.attribute, devices) for _, same in bound)):
-            chosen = [(claim, same, value) for (claim, same), value in zip(bound, values, strict=True)]
-            yield [
-                _Slot(
-                    slot.claim,
-                    slot.asked,
-                    tuple((same.attribute, value) for claim, same, value in chosen if _covers(same, claim, slot)),
-                )
-                for slot in slots
-            ]
+class _TooManyFailures(Exception):
+    """So many choices failed; what was not tried is unknown."""
 
 
-def _covers(same: MatchAttribute, claim: int, slot: _Slot) -> bool:
-    return slot.claim == claim and same.covers(slot.asked)
+class _Claim(NamedTuple):
+    """A claim with its alternatives chosen."""
+
+    wants: Wants
+    picked: tuple[Asked, ...]
+
+
+class _Values(NamedTuple):
+    """Values for the constraints of a claim, the devices that may then serve each of its devices asked for, and how
+    many such claims there could be if there were no others."""
+
+    values: tuple[tuple[MatchAttribute, object], ...]
+    units: list[list[int]]
+    most: int
+
+
+class _Search:
+    """Devices are numbers here. `owner` is a matching: by device the unit that has it, or -1; a unit is one device that
+    is asked for, with the devices that would do."""
+
+    def __init__(
+        self, wants: Sequence[Wants], devices: Sequence[Device], taken: Collection[DeviceId], failures: int
+    ) -> None:
+        self._wants, self._devices, self._failures_left = wants, devices, failures
+        self._none = [-1] * len(devices)
+        self._requests = [(claim, either) for claim, one in enumerate(wants) for either in one.requests]
+        self._first = list(accumulate((len(one.requests) for one in wants), initial=0))
+        self._free = [device.id not in taken for device in devices]
+        self._units: list[list[int]] = []
+        self._twin: list[int] = []
+        last: dict[Wants, int] = {}
+        for claim, one in enumerate(wants):
+            self._twin.append(last.get(one, -1))
+            last[one] = claim
+        self._matching = {
+            asked: [d for d, device in enumerate(devices) if asked.matches(device)]
+            for one in last
+            for asked in one.asked()
+        }
+        self._values = {
+            same.attribute: [_value(device, same.attribute) for device in devices] for one in last for same in one.same
+        }
+
+    def found(self) -> list[Chosen] | None:
+        """The first way, or None."""
+        if all(len(either) == 1 for _, either in self._requests):
+            return self._with_values([0] * len(self._requests))
+        return self._pick(0, [], self._none)
+
+    def _pick(self, at: int, picked: list[int], owner: list[int]) -> list[Chosen] | None:
+        """Chooses alternatives for the requests from `at` on, then values."""
+        if at == len(self._requests):
+            before, self._units = self._units, []
+            found = self._with_values(picked)
+            self._units = before
+            return found
+        claim, either = self._requests[at]
+        for number in range(self._least(claim, at, picked), len(either)):
+            length = len(self._units)
+            units = self._units_of(either[number], ())
+            moved = self._settled(units, owner) if units is not None else None
+            if moved is not None and (found := self._pick(at + 1, [*picked, number], moved)) is not None:
+                return found
+            self._failed(length)
+        return None
+
+    def _least(self, claim: int, at: int, picked: Sequence[int]) -> int:
+        """The first alternative to try: an equal claim before this one had no later ones."""
+        twin = self._twin[claim]
+        if twin < 0:
+            return 0
+        own, other = self._first[claim], self._first[twin]
+        done = at - own
+        return picked[other + done] if picked[other : other + done] == picked[own:at] else 0
+
+    def _with_values(self, picked: Sequence[int]) -> list[Chosen] | None:
+        claims = []
+        for claim, one in enumerate(self._wants):
+            numbers = picked[self._first[claim] : self._first[claim + 1]]
+            claims.append(_Claim(one, tuple(either[n] for either, n in zip(one.requests, numbers, strict=True))))
+        count = Counter(claims)
+        ways = {one: self._values_of(one, number) for one, number in count.items()}
+        if not all(ways.values()):
+            return None
+        room = {one: list(accumulate(way.most for way in reversed(found)))[::-1] for one, found in ways.items()}
+
+        def choose(claim: int, chosen: list[int], owner: list[int]) -> list[int] | None:
+            if claim == len(claims):
+                return chosen
+            own = claims[claim]
+            alike = [way for other, way in zip(claims, chosen, strict=False) if other == own]
+            first = alike[-1] if alike else 0
+            for number in range(first, len(ways[own])):
+                used = alike.count(number)
+                if room[own][number] - used < count[own] - len(alike):
+                    return None
+                if used == ways[own][number].most:
+                    continue
+                length = len(self._units)
+                moved = self._settled(ways[own][number].units, owner)
+                if moved is not None and (found := choose(claim + 1, [*chosen, number], moved)) is not None:
+                    return found
+                self._failed(length)
+            return None
+
+        chosen = choose(0, [], self._none)
+        if chosen is None:
+            return None
+        self._units.clear()
+        return self._handed_out([(one, ways[one][number]) for one, number in zip(claims, chosen, strict=True)])
+
+    def _values_of(self, claim: _Claim, number: int) -> list[_Values]:
+        """Choices of values, the best first; those that no claim could have are left out."""
+        bound = [same for same in claim.wants.same if any(map(same.covers, claim.picked))]
+        found = []
+        for values in islice(product(*(self._usable(same, claim.picked) for same in bound)), MOST_VALUES):
+            way = tuple(zip(bound, values, strict=True))
+            units: list[list[int]] | None = []
+            for asked in claim.picked:
+                more = self._units_of(asked, way)
+                units = [*units, *more] if units is not None and more is not None else None
+            if units is None or len(units) > MOST_DEVICES:
+                continue
+            most, owner = 0, self._none
+            while bound and most < number and (moved := self._settled(units, owner)) is not None:
+                most, owner = most + 1, moved
+            self._units.clear()
+            if most or not bound:
+                found.append(_Values(way, units, most or number))
+        return found
+
+    def _usable(self, same: MatchAttribute, picked: Sequence[Asked]) -> list[object]:
+        """Values that devices have, those of the fewest first: what is whole elsewhere stays whole. Each request that
+        the constraint covers finds devices of such a value."""
+        have = Counter(value for value in self._values[same.attribute] if value is not None)
+        covered = [asked for asked in picked if same.covers(asked)]
+        found = (value for value in have if all(self._units_of(one, ((same, value),)) for one in covered))
+        return sorted(found, key=lambda value: (have[value], repr(value)))
+
+    def _units_of(self, asked: Asked, values: Sequence[tuple[MatchAttribute, object]]) -> list[list[int]] | None:
+        """One unit for each device that is asked for; None if there are too few. All devices are a unit each."""
+        all_ = self._matching[asked]
+        free = [d for d in all_ if self._free[d]]
+        for same, value in values:
+            if same.covers(asked):
+                has = self._values[same.attribute]
+                free = [d for d in free if has[d] == value]
+        if asked.count == 0:
+            return [[d] for d in all_] if all_ and len(free) == len(all_) else None
+        return [free] * asked.count if len(free) >= asked.count else None
+
+    def _settled(self, units: Sequence[list[int]], owner: list[int]) -> list[int] | None:
+        """The matching with more units in it; None if there is none. Whoever gives a choice up takes its units out."""
+        owner = owner.copy()
+        for unit in units:
+            self._units.append(unit)
+            if not self._settle(len(self._units) - 1, owner, set()):
+                return None
+        return owner
+
+    def _settle(self, unit: int, owner: list[int], seen: set[int]) -> bool:
+        open_ = [d for d in self._units[unit] if d not in seen]
+        if (idle := next((d for d in open_ if owner[d] < 0), None)) is not None:
+            owner[idle] = unit
+            return True
+        for d in open_:
+            seen.add(d)
+            if self._settle(owner[d], owner, seen):
+                owner[d] = unit
+                return True
+        return False
+
+    def _handed_out(self, ways: Sequence[tuple[_Claim, _Values]]) -> list[Chosen]:
+        """Devices by claim. Requests for all devices of a node come first, then the others in order."""
+        asked = [
+            (claim, one, unit)
+            for claim, (own, way) in enumerate(ways)
+            for one in own.picked
+            for unit in self._units_of(one, way.values) or ()
+        ]
+        asked.sort(key=lambda one: one[1].count > 0)
+        owner = self._settled([unit for _, _, unit in asked], self._none)
+        assert owner is not None
+        found: list[Chosen] = [[] for _ in ways]
+        for d, unit in enumerate(owner):
+            if unit >= 0:
+                found[asked[unit][0]].append((asked[unit][1], self._devices[d]))
+        return [sorted(chosen, key=lambda pair: (pair[0].name, pair[1].id)) for chosen in found]
+
+    def _failed(self, length: int) -> None:
+        """A choice is given up: only so many units are asked for again."""
+        del self._units[length:]
+        self._failures_left -= 1
+        if self._failures_left < 0:
+            raise _TooManyFailures
 
 
 def _value(device: Device, attribute: str) -> object:
     """The attribute with its type, for 1 is not true; None for a device that lacks it."""
     value: Any = device.attributes.get(attribute)
     return None if value is None else (type(value).__name__, value)
-
-
-def _values(attribute: str, devices: Sequence[Device]) -> list[object]:
-    """Values that devices have, those of the fewest first: what is whole elsewhere stays whole."""
-    count: dict[object, int] = {}
-    for device in devices:
-        value = _value(device, attribute)
-        if value is not None:
-            count[value] = count.get(value, 0) + 1
-    return sorted(count, key=lambda value: (count[value], repr(value)))
-
-
-def _matched(
-    slots: Sequence[_Slot], matching: Mapping[Asked, Sequence[Device]], taken: Collection[DeviceId]
-) -> dict[int, Chosen] | None:
-    """Devices by claim for one choice. Who wants all of them gets all or nothing; the others share the rest."""
-    found: dict[int, Chosen] = {}
-    used: set[DeviceId] = set()
-    for slot in slots:
-        if slot.asked.count == 0:
-            everything = matching[slot.asked]
-            ids = {device.id for device in everything}
-            if not ids or ids & used or not ids.isdisjoint(taken) or not all(map(slot.agrees, everything)):
-                return None
-            used |= ids
-            found.setdefault(slot.claim, []).extend((slot.asked, device) for device in everything)
-    wanted: list[tuple[_Slot, list[Device]]] = []
-    for slot in slots:
-        free = [d for d in matching[slot.asked] if d.id not in taken and d.id not in used and slot.agrees(d)]
-        if len(free) < slot.asked.count:
-            return None
-        wanted += [(slot, free)] * slot.asked.count
-    owner: dict[DeviceId, int] = {}
-
-    def settle(w: int, seen: set[DeviceId]) -> bool:
-        open_ = [device.id for device in wanted[w][1] if device.id not in seen]
-        if (idle := next((id_ for id_ in open_ if id_ not in owner), None)) is not None:
-            owner[idle] = w
-            return True
-        for id_ in open_:
-            seen.add(id_)
-            if settle(owner[id_], seen):
-                owner[id_] = w
-                return True
-        return False
-
-    if not all(settle(w, set()) for w in range(len(wanted))):
-        return None
-    by_id = {device.id: device for _, free in wanted for device in free}
-    for id_, w in owner.items():
-        slot = wanted[w][0]
-        found.setdefault(slot.claim, []).append((slot.asked, by_id[id_]))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class MatchAttribute:
-    """Devices of the named requests, or of all if none is named, must have one value of the attribute."""
-
-    attribute: str
-    requests: frozenset[str] = frozenset()
-
-    def covers(self, asked: Asked) -> bool:
-        return not self.requests or asked.name in self.requests or asked.name.partition("/")[0] in self.requests
-
-
-@dataclass(frozen=True, slots=True)
-class Wants:
-    requests: tuple[tuple[Asked, ...], ...]
-    """The alternatives of each request, best first."""
-    same: tuple[MatchAttribute, ...] = ()
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether each request asks for a number of devices, whatever the others get."""
-        return not self.same and all(len(either) == 1 and either[0].count for either in self.requests)
-
-    def asked(self) -> list[Asked]:
-        return [one for either in self.requests for one in either]
-
-    def only(self, kept: Iterable[tuple[Asked, ...]]) -> Wants:
-        return replace(self, requests=tuple(kept))
-
-
-def counted(wants: Iterable[Wants]) -> Counter[str]:
-    """Devices that must be free on a node whatever else is true, by what is asked of them."""
-    count: Counter[str] = Counter()
-    for one in wants:
-        for either in one.requests:
-            if len(either) == 1 and either[0].count:
-                count[either[0].resource] += either[0].count
-            count[ANY] += min(max(1, asked.count) for asked in either)
-    return count
-
-
-def set_name(wants: Sequence[Wants]) -> str:
-    """The resource that stands for one whole set of what these claims ask for; empty where counting is exact."""
-    if all(one.is_plain for one in wants) and len(counted(wants).keys() - {ANY}) <= 1:
-        return ""
-    kinds = sorted({asked.kind for one in wants for asked in one.asked()})
-    mark = sha256(repr(sorted(map(repr, wants))).encode()).hexdigest()[:8]
-    return f"{DEVICES}{'+'.join(kinds)}{SET}{mark}"
-
-
-def read_wants(spec: Json, classes: Mapping[str, DeviceClass]) -> Wants:
-    """What a claim asks for. Raises NotUnderstood for what we cannot meet, and for unknown classes."""
-    devices = spec.get("devices") or {}
-    requests: list[tuple[Asked, ...]] = []
-    for request in devices.get("requests") or ():
-        name = request.get("name", "")
-        if exactly := request.get("exactly"):
-            requests.append((_asked(name, exactly, classes),))
-        elif either := request.get("firstAvailable"):
-            requests.append(tuple(_asked(f"{name}/{one.get('name', '')}", one, classes) for one in either))
-        else:
-            raise NotUnderstood(f"request {name!r}: neither `exactly` nor `firstAvailable` is given")
-    return Wants(tuple(requests), tuple(_same(one) for one in devices.get("constraints") or ()))
-
-
-def _asked(name: str, request: Json, classes: Mapping[str, DeviceClass]) -> Asked:
-    odd = [key for key in ("adminAccess", "capacity") if request.get(key)]
-    mode = request.get("allocationMode", "ExactCount")
-    if mode not in ("ExactCount", "All"):
-        odd.append(f"allocationMode {mode}")
-    if odd:
-        raise NotUnderstood(f"request {name!r}: {odd[0]} is not understood")
-    kind = classes.get(request.get("deviceClassName", ""))
-    if kind is None:
-        raise NotUnderstood(f"device class {request.get('deviceClassName', '')!r} does not exist")
-    texts = tuple(_expressions(kind.spec) + _expressions(request))
-    for text in texts:
-        selector(text)
-    return Asked(name, kind.metadata.name, 0 if mode == "All" else max(1, request.get("count", 1)), texts)
-
-
-def _same(constraint: Json) -> MatchAttribute:
-    attribute = constraint.get("matchAttribute")
-    if not attribute:
-        raise NotUnderstood("constraints other than matchAttribute are not understood")
-    return MatchAttribute(attribute, frozenset(constraint.get("requests") or ()))
-
-
-def _expressions(spec: Json) -> list[str]:
-    found = []
-    for one in spec.get("selectors") or ():
-        if "cel" not in one:
-            raise NotUnderstood(f"selector {sorted(one)} is not understood")
-        found.append(str(one["cel"].get("expression", "")))
-    return found
-
-
-Copies = dict[tuple[object, ...], int]
-"""What `copies` said, by the signature of a node's devices: nodes of a fleet are much alike."""
-
-
-def free_amounts(
-    devices: Sequence[Device], taken: Collection[DeviceId], asked: Mapping[str, Asked],
-    sets: Mapping[str, Sequence[Wants]], known: Copies,
-) -> dict[str, int]:  # fmt: skip
-    """Free devices of a node, by what is asked for; `known` keeps what is worked out."""
-    free = [device for device in devices if device.id not in taken]
-    if not free:
-        return {}
-    found = {name: sum(map(one.matches, free)) for name, one in asked.items()}
-    found[ANY] = len(free)
-    for name, wants in sets.items():
-        key = (name, device_signature(wants, devices, taken))
-        if key not in known:
-            known[key] = copies(wants, devices, taken)
-        found[name] = known[key]
-    return found
-
-
-class ClaimsVacancy:
-    """What would be free of nodes' devices without some pods: those of claims that nobody else uses."""
-
-    def __init__(
-        self, devices: Mapping[str, Sequence[Device]], taken: frozenset[DeviceId],
-        given: Mapping[str, Sequence[tuple[frozenset[DeviceId], frozenset[str]]]], asked: Mapping[str, Asked],
-        sets: Mapping[str, Sequence[Wants]],
-    ) -> None:  # fmt: skip
-        """`given` has, by node, the devices of each claim and the uids of its users."""
-        self._devices, self._taken, self._given, self._asked, self._sets = devices, taken, given, asked, sets
-        self._known: Copies = {}
-
-    def freed(self, node: str, uids: Collection[str]) -> Mapping[str, int]:
-        gone = set(uids)
-        back = self.given_back(gone, self._given.get(node, ()))
-        if not back:
-            return {}
-        devices = self._devices.get(node, ())
-        before, after = (
-            free_amounts(devices, taken, self._asked, self._sets, self._known)
-            for taken in (self._taken, self._taken - back)
-        )
-        return {name: amount - before.get(name, 0) for name, amount in after.items()}
-
-    @staticmethod
-    def given_back(
-        gone: Collection[str], claims: Sequence[tuple[frozenset[DeviceId], frozenset[str]]]
-    ) -> frozenset[DeviceId]:
-        """Devices of the claims all of whose users are gone."""
-        return frozenset(id_ for ids, users in claims if users and users <= set(gone) for id_ in ids)

@@ -23,6 +23,8 @@ MOST_STEPS = 2000
 """Sets of minors that are tried for all pods of one node together."""
 MOST_SETS = 5000
 """Sets of minors that are looked at for one pod; eight cards have seventy of four."""
+MOST_PATTERNS = 4096
+"""Patterns of free minors that are remembered; then they are counted anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,11 @@ class NodeDevices:
         )
         return (*parts, len(self.cards), tuple(self.partitions.items()), self.fault)
 
+    @property
+    def pattern(self) -> object:
+        """What is free of each device."""
+        return tuple((one.core, one.memory) for part in (self.cards, self.rdma) for one in part.values())
+
     def copy(self) -> NodeDevices:
         """All of it as it is now, to be taken from."""
         cards, rdma = ({minor: replace(one) for minor, one in part.items()} for part in (self.cards, self.rdma))
@@ -144,8 +151,7 @@ class NodeDevices:
         def rest(number: int) -> list[Allotment] | None:
             if number == len(wants):
                 return []
-            devices = (*self.cards.values(), *self.rdma.values())
-            state = (number, tuple((one.core, one.memory) for one in devices))
+            state = (number, self.pattern)
             if state in failed:
                 return None
             for one in self._allotments(wants[number]):
@@ -164,8 +170,11 @@ class NodeDevices:
 
     def _allotments(self, want: Want) -> Iterator[Allotment]:
         """Ways to give a pod its minors, best first."""
-        for chosen in self._sets(want) if not self.fault else ():
-            nics = self._nics(want, chosen)
+        is_beside = bool(want.same_pcie and want.cards)
+        if self.fault or (alone := () if is_beside else self._nics(want, ())) is None:
+            return
+        for chosen in self._sets(want):
+            nics = self._nics(want, chosen) if is_beside else alone
             if nics is not None:
                 yield Allotment(tuple((c.minor, want.core, self._memory(want, c)) for c in chosen), nics)
 
@@ -205,6 +214,10 @@ class NodeDevices:
             yield ()
             return
         fits = [c for c in self.cards.values() if c.core >= want.core and c.memory >= self._memory(want, c)]
+        if want.rdma and want.same_pcie:  # whatever set is chosen of these, every card has an RDMA device beside it
+            parts_of_each = min(want.rdma, FULL)
+            beside = {nic.pcie for nic in self.rdma.values() if nic.core >= parts_of_each}
+            fits = [card for card in fits if card.pcie in beside]
         # Parts of several cards each: whoever takes them from the emptiest cards leaves most for the next.
         parts = want.cards > 1 and any(self._serves(want, card) > 1 for card in fits)
         fits.sort(key=lambda c: (-self._serves(want, c), c.minor) if parts else (c.core, c.memory, c.minor))
@@ -273,13 +286,37 @@ class Used:
     by_pod: Mapping[str, Allotment | int]
     promised: tuple[Allotment, ...] = ()
 
+    def without(self, gone: Collection[str] = ()) -> NodeDevices:
+        """What is free, with some pods gone."""
+        left = [one for uid, one in self.by_pod.items() if uid not in gone]
+        taken = [one for one in left if isinstance(one, Allotment)]
+        return self.devices.without([*taken, *self.promised], sum(one for one in left if isinstance(one, int)))
+
+
+class MinorCounts:
+    """How many pods of each kind fit on a node. Nodes of a fleet are much alike: each pattern is worked out once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, object], dict[str, int]] = {}
+
+    def room(self, kind: object, free: NodeDevices, wants: Mapping[str, Want]) -> dict[str, int]:
+        """By the name of each kind; `kind` is that of the node's devices, `free` what is free of them."""
+        if len(self._known) > MOST_PATTERNS:
+            self._known.clear()
+        known = self._known.setdefault((kind, free.pattern), {})
+        for name in wants.keys() - known.keys():
+            known[name] = free.room(wants[name])
+        return {name: known[name] for name in wants}
+
+    def forget(self) -> None:
+        self._known.clear()
+
 
 class MinorsVacancy:
     """How many pods of each kind would fit on nodes without some of those that are there."""
 
     def __init__(self, nodes: Mapping[str, Used], wants: Mapping[str, Want]) -> None:
-        self._nodes, self._wants = nodes, wants
-        self._known: dict[tuple[object, ...], dict[str, int]] = {}
+        self._nodes, self._wants, self._counts = nodes, wants, MinorCounts()
 
     def freed(self, node: str, uids: Collection[str]) -> Mapping[str, int]:
         used = self._nodes.get(node)
@@ -289,13 +326,5 @@ class MinorsVacancy:
         return {name: after[name] - before[name] for name in after}
 
     def _room(self, used: Used, gone: Collection[str]) -> dict[str, int]:
-        """Nodes of a fleet are much alike: each situation is worked out once."""
-        left = [one for uid, one in used.by_pod.items() if uid not in gone]
-        taken = sorted([one for one in left if isinstance(one, Allotment)] + list(used.promised), key=repr)
-        unknown = sum(one for one in left if isinstance(one, int))
-        key = (used.kind, tuple(taken), unknown)
-        if key not in self._known:
-            free = used.devices.without(taken, unknown)
-            room = {name: free.room(want) for name, want in self._wants.items()}
-            self._known[key] = {FREE_CORE: free.core, **room}
-        return self._known[key]
+        free = used.without(gone)
+        return {FREE_CORE: free.core, **self._counts.room(used.kind, free, self._wants)}

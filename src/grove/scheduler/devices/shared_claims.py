@@ -17,8 +17,9 @@ from grove.api.meta import Key
 from grove.api.selector import Requirement
 from grove.scheduler.cluster.nodes import Ints, Mask
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.devices.allot import Wants, allot, counted
+from grove.scheduler.devices.allot import allot
 from grove.scheduler.devices.devices import Device, DeviceId
+from grove.scheduler.devices.wants import Wants, counted
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.model.facts import NodeTerm, PodFacts, Requests
 from grove.scheduler.model.gang import Gang

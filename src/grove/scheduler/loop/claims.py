@@ -16,10 +16,12 @@ from grove.api.core import DeviceClass, NodeSelector, Pod, ResourceClaim, Resour
 from grove.api.meta import Key
 from grove.scheduler.cluster.nodes import Mask
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.devices.allot import ClaimsVacancy, Wants, allot, counted, free_amounts, read_wants, set_name
+from grove.scheduler.devices.allot import allot
 from grove.scheduler.devices.cel import NotUnderstood
+from grove.scheduler.devices.device_counts import ClaimsVacancy, DeviceCounts
 from grove.scheduler.devices.devices import DEVICES, SHARED, Asked, Device, DeviceId, Inventory, allocated
 from grove.scheduler.devices.shared_claims import DeviceNodes
+from grove.scheduler.devices.wants import Wants, counted, read_wants, set_name
 from grove.scheduler.loop.sources import FollowedSource
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import NodeTerm, NodeTerms, PodFacts, node_terms
@@ -49,9 +51,7 @@ class DeviceClaims(FollowedSource):
         self._devices = Inventory()
         self._given: dict[Key, set[DeviceId]] = {}
         self._promises: dict[Key, Promise] = {}
-        self._asked: dict[str, Asked] = {}
-        self._sets: dict[str, tuple[Wants, ...]] = {}
-        self._copies: dict[tuple[object, ...], int] = {}
+        self._counts = DeviceCounts()
         self._taken_now: set[DeviceId] | None = None
         self._freed = asyncio.Event()
         """Set when a claim gave devices back."""
@@ -65,8 +65,8 @@ class DeviceClaims(FollowedSource):
     # What there is
 
     def amounts(self, node: str) -> dict[str, int]:
-        """Free devices of a node, by what was ever asked for."""
-        return free_amounts(self._devices.local.get(node, ()), self._taken(), self._asked, self._sets, self._copies)
+        """Free devices of a node, by what waiting pods ask for."""
+        return self._counts.free(node, self._devices.local.get(node, ()), self._taken())
 
     def vacancy(self, asked: Collection[str], nodes: Callable[[], Collection[str]]) -> Vacancy | None:
         if not any(name.startswith(DEVICES) for name in asked):
@@ -76,7 +76,7 @@ class DeviceClaims(FollowedSource):
             for node in self._devices.nodes_of(ids):
                 given.setdefault(node, []).append((frozenset(ids), self._users(key)))
         devices = {node: tuple(self._devices.local.get(node, ())) for node in nodes()}
-        return ClaimsVacancy(devices, frozenset(self._taken()), given, dict(self._asked), dict(self._sets))
+        return ClaimsVacancy(devices, frozenset(self._taken()), given, self._counts.copy())
 
     def _users(self, key: Key) -> frozenset[str]:
         claim = self._find(key)
@@ -127,14 +127,14 @@ class DeviceClaims(FollowedSource):
 
     def learn(self, kinds: Mapping[str, Asked | tuple[Wants, ...]]) -> None:
         """Counts nodes by single requests, and by all requests of a pod together."""
-        if kinds.keys() <= self._asked.keys() | self._sets.keys():
-            return
-        for name, kind in kinds.items():
-            if isinstance(kind, Asked):
-                self._asked.setdefault(name, kind)
-            else:
-                self._sets[name] = kind
-        self._stale.update(self._devices.local)
+        if self._counts.learn(kinds):
+            self._stale.update(self._devices.local)
+
+    def keep(self, kinds: Collection[str]) -> Collection[str]:
+        gone = self._counts.keep(kinds)
+        if gone:
+            self._stale.update(self._devices.local)
+        return gone
 
     def _reach_of(self, one: Asked) -> NodeTerms:
         """Where a device of those that several nodes reach can be had."""
@@ -285,9 +285,11 @@ class DeviceClaims(FollowedSource):
             self._view.help_dependents()
 
     def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
-        self._stale.update(self._devices.change(old, new))
+        changed = self._devices.change(old, new)
+        for node in changed:
+            self._counts.forget(node)
+        self._stale.update(changed)
         self._taken_now = None
-        self._copies.clear()
         self._view.help_dependents()
 
     def _class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:

@@ -224,6 +224,7 @@ class Cycle:
         """One turn. Returns when every unit that was due has its answer; sets the timer for the next exact moment."""
         loop = asyncio.get_running_loop()
         began = loop.time()
+        await self._view.refresh_in_slices()
         self._take_in(began)
         await self._holding.resume()
         await self._decide_due(began)

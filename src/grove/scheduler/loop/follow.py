@@ -67,7 +67,7 @@ class Follower:
                     self._view.changes.wake()
             self._view.reserved.pop(uid, None)
             self._view.confirmed.pop(uid, None)
-            self._view.forget_facts(key)
+            self._view.forget_waiting(key)
         elif old is not None and asks_of(old) != asks_of(new):
             asks_else = self._view.asks_else(new)
         gang = self._view.gang_of.get(key)
@@ -86,7 +86,7 @@ class Follower:
         self._view.sources.give_back(uid)
         node = self._view.reserved.pop(uid, None) or pod.spec.node_name
         self._view.confirmed.pop(uid, None)
-        self._view.forget_facts(key)
+        self._view.forget_waiting(key)
         if node:
             if not pod.metadata.is_deleting:
                 self._view.vacate(uid)

@@ -34,7 +34,17 @@ from grove.scheduler.devices.device_objects import (
     want_of,
     written,
 )
-from grove.scheduler.devices.minors import FREE_CORE, FULL, PREFIX, Allotment, MinorsVacancy, NodeDevices, Used, Want
+from grove.scheduler.devices.minors import (
+    FREE_CORE,
+    FULL,
+    PREFIX,
+    Allotment,
+    MinorCounts,
+    MinorsVacancy,
+    NodeDevices,
+    Used,
+    Want,
+)
 from grove.scheduler.loop.sources import FollowedSource, PodNotes
 from grove.scheduler.loop.view import View
 from grove.scheduler.model.facts import PodFacts
@@ -58,7 +68,10 @@ class Minors(FollowedSource):
         super().__init__(view)
         self._events = events
         self._nodes: dict[str, NodeDevices] = {}
+        self._kinds: dict[str, object] = {}
+        """What the devices of a node are, all of them free: equal for nodes that are alike."""
         self._wants: dict[str, Want] = {}
+        self._counts = MinorCounts()
         self._promised: dict[str, tuple[str, Allotment]] = {}
         self._notes = PodNotes(client, ALLOCATED, "its devices")
         self._faulty = False
@@ -83,7 +96,8 @@ class Minors(FollowedSource):
         if here.fault:
             return {FREE_CORE: WITHOUT, **dict.fromkeys(self._wants, WITHOUT), VALID: 0}
         free = self._free(node)
-        found = {VALID: WITHOUT, FREE_CORE: free.core, **{name: free.room(want) for name, want in self._wants.items()}}
+        room = self._counts.room(self._kinds[node], free, self._wants)
+        found = {VALID: WITHOUT, FREE_CORE: free.core, **room}
         # What the device plugin may not publish: the sums, for plain counting not to be in the way.
         cards = len(here.cards) * FULL
         memory = sum(card.size for card in here.cards.values())
@@ -121,6 +135,14 @@ class Minors(FollowedSource):
             if name not in self._wants:
                 self._wants[name] = want
                 self._stale.update(node.metadata.name for node in self._view.nodes.list())
+
+    def keep(self, kinds: Collection[str]) -> Collection[str]:
+        gone = self._wants.keys() - set(kinds)
+        if gone:
+            self._wants = {name: want for name, want in self._wants.items() if name not in gone}
+            self._counts.forget()
+            self._stale.update(node.metadata.name for node in self._view.nodes.list())
+        return gone
 
     def _mix(self, want: Want) -> None:
         if not want.is_plain and not self._mixed:
@@ -162,10 +184,7 @@ class Minors(FollowedSource):
 
     def _free(self, node: str) -> NodeDevices:
         """The devices of a node as they are free now."""
-        used = self._used(node)
-        left = [one for uid, one in used.by_pod.items() if uid not in self._view.sources.making_way]
-        taken = [one for one in left if isinstance(one, Allotment)]
-        return used.devices.without([*taken, *used.promised], sum(one for one in left if isinstance(one, int)))
+        return self._used(node).without(self._view.sources.making_way)
 
     def _used(self, node: str) -> Used:
         devices = self._nodes.get(node) or NodeDevices()
@@ -177,7 +196,7 @@ class Minors(FollowedSource):
             want = _want(pod) if said is None else None
             by_pod[pod.metadata.uid] = said if said is not None else want.cards if want is not None else 0
         promised = [one for uid, (where, one) in self._promised.items() if where == node and uid not in by_pod]
-        return Used(devices, devices.kind, by_pod, tuple(promised))
+        return Used(devices, self._kinds.get(node), by_pod, tuple(promised))
 
     def vacancy(self, asked: Collection[str], nodes: Callable[[], Collection[str]]) -> Vacancy | None:
         wants = {name: self._wants[name] for name in sorted(asked) if name in self._wants}
@@ -190,9 +209,11 @@ class Minors(FollowedSource):
         assert device is not None
         name = device.metadata.name
         before = self._nodes.pop(name, None)
+        self._kinds.pop(name, None)
         fault = ""
         if new is not None:
             self._nodes[name] = read_devices(new)
+            self._kinds[name] = self._nodes[name].kind
             fault = self._nodes[name].fault
             if fault and (before is None or before.fault != fault):
                 self._events.warn(new, "InvalidDevice", f"{fault}; its devices are not given until it is put right")

@@ -79,13 +79,15 @@ class Placing:
         """Decides about a unit that is due; who may be due because of that: its surplus, and gangs scaled with it."""
         try:
             unit = self._unit(name, order)
+            # Reading its pods may have shown what to count on nodes for them.
+            while unit is not None and await self._view.refresh_in_slices():
+                unit = self._unit(name, order)
         except BadGang as err:
             self._refuse_bad(name, str(err))
             return ()
         if unit is None:
             self._queue.withdraw(name)
             return ()
-        self._view.refresh()  # reading its pods may have shown what has to be counted on nodes for them
         # Before it is decided: pods that come meanwhile may be those that it looks for.
         self._view.changes.sees_pods |= any(pod.shape.sees_pods for group in unit.tree.groups() for pod in group.pods)
         closed = self._holding.closed_for(name, order)

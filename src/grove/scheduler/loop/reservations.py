@@ -117,6 +117,13 @@ class Reservations(FollowedSource):
                 self._slots[name] = one
                 self._stale.update(self._held[held].node for held in one.reservations)
 
+    def keep(self, kinds: Collection[str]) -> Collection[str]:
+        gone = self._slots.keys() - set(kinds)
+        if gone:
+            self._slots = {name: one for name, one in self._slots.items() if name not in gone}
+            self._stale.update(self._on)
+        return gone
+
     # The life of a placement
 
     def _promise(self, node: str, pods: Sequence[PodFacts]) -> Refusal | None:

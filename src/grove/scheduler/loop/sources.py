@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 DAEMONS = ("DaemonSet", "Node")
 """Kinds whose pods belong to the machine itself."""
 
+MOST_UNUSED = 16
+"""Kinds of resources that a source goes on counting although no waiting pod asks for them."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -147,6 +150,9 @@ class Sources:
         self._snapshot = snapshot
         self.making_way: frozenset[str] = frozenset()
         """Uids of pods that leave for those a place is being taken for."""
+        self._asking: dict[NodeSource, dict[Key, frozenset[str]]] = {}
+        """By source: waiting pods, and the kinds of resources that it counts nodes by for them."""
+        self._learned: dict[NodeSource, set[str]] = {}
         self.join()
 
     def join(self, *sources: NodeSource) -> None:
@@ -169,6 +175,9 @@ class Sources:
             if (found := source.needs(pod)) is not NO_NEEDS:
                 needs.append(found)
                 if found.kinds:
+                    if not pod.spec.node_name:
+                        self._asking.setdefault(source, {})[pod.metadata.key] = frozenset(found.kinds)
+                    self._learned.setdefault(source, set()).update(found.kinds)
                     source.learn(found.kinds)
         if not needs:
             return read_pod(pod)
@@ -184,6 +193,24 @@ class Sources:
         if not pod.spec.node_name and (ways := [one for one in needs if one.instead]):
             facts = _instead(facts, counted, ways[0])
         return facts
+
+    def forget_pod(self, pod: Key) -> None:
+        """The pod does not wait any more."""
+        for asking in self._asking.values():
+            asking.pop(pod, None)
+
+    def forget_kinds(self) -> None:
+        """Has sources count nodes by what waiting pods ask for and no more, once there are many other kinds.
+
+        A few are kept: the next pods mostly ask for what the last ones did, and a new kind is counted on all nodes.
+        """
+        for source, learned in self._learned.items():
+            asking = self._asking.get(source, {})
+            if len(learned) > len(asking) + MOST_UNUSED or len(learned) > 2 * MOST_UNUSED:
+                used = frozenset[str]().union(*asking.values())
+                if len(learned) > len(used) + MOST_UNUSED:
+                    self._learned[source] = set(used)
+                    self._snapshot.forget(source.keep(used))
 
     def amounts(self, node: str) -> dict[str, int]:
         """What is free on a node now, by the sources' names."""

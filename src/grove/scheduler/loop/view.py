@@ -6,6 +6,7 @@ answered counts as bound, although the watch may show it later; that a pod we de
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 MOST_PLACES = 4096
+NODES_A_SLICE = 8
+"""Nodes that are recounted before the event loop goes on."""
 
 
 class View:
@@ -198,6 +201,11 @@ class View:
         self._facts.pop(key, None)
         self._dependent.discard(key)
 
+    def forget_waiting(self, key: Key) -> None:
+        """The pod is bound or gone."""
+        self.forget_facts(key)
+        self.sources.forget_pod(key)
+
     def asks_else(self, pod: Pod) -> bool:
         """Whether a pod that was read while it waited asks for something else now; it is read anew in any case."""
         before = self._facts.get(pod.metadata.key)
@@ -224,9 +232,23 @@ class View:
     def refresh(self) -> None:
         """Brings what sources count on nodes up to date."""
         for name in self.sources.refresh():
-            node = self.nodes.get(Key("", name))
-            if node is not None and name in self.snapshot.nodes.row_of:
-                self.snapshot.add_node(self.read_node(node))
+            self._recount(name)
+
+    async def refresh_in_slices(self) -> bool:
+        """The same, a few nodes at a time, for a new kind of request is counted on all nodes. Whether events came
+        meanwhile."""
+        self.sources.forget_kinds()
+        stale = self.sources.refresh()
+        for number, name in enumerate(stale, 1):
+            self._recount(name)
+            if number % NODES_A_SLICE == 0:
+                await asyncio.sleep(0)
+        return len(stale) >= NODES_A_SLICE
+
+    def _recount(self, name: str) -> None:
+        node = self.nodes.get(Key("", name))
+        if node is not None and name in self.snapshot.nodes.row_of:
+            self.snapshot.add_node(self.read_node(node))
 
     def reserve(self, pods: Collection[PodFacts]) -> None:
         """Counts pods on the nodes chosen for them, before anybody is asked to bind."""

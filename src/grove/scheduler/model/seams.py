@@ -102,6 +102,13 @@ class NodeSource(Protocol):
         """Counts nodes by these resources too from now on: a pod that was read needs them."""
         return
 
+    def keep(self, kinds: Collection[str]) -> Collection[str]:
+        """Counts nodes by these resources alone of all it was asked to learn: no waiting pod needs others any more.
+
+        Answers which it dropped.
+        """
+        return ()
+
     def reserve(self, pods: Sequence[PodFacts]) -> Refusal | None:
         """Sets aside what pods need on the nodes chosen for them, or says which node cannot give it.
 

@@ -1,0 +1,92 @@
+"""What devices are counted by: kinds that pods ask for now, each pattern of free devices once, never long at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.support.fleet import device, install
+from tests.support.gangs import Bench, pod_json, scheduling
+
+from grove.api.core import Pod
+from grove.api.koordinator import Device
+from grove.api.meta import Json
+from grove.scheduler.devices.minors import PREFIX, NodeDevices
+from grove.scheduler.loop import view as view_module
+from grove.scheduler.loop.sources import MOST_UNUSED
+
+K = "koordinator.sh/"
+
+
+def share(name: str, namespace: str, core: int) -> Json:
+    """A pod that asks for a part of a card."""
+    pod = pod_json(name, namespace, gpus=0)
+    asked = {f"{K}gpu-core": str(core), f"{K}gpu-memory-ratio": str(core)}
+    pod["spec"]["containers"][0]["resources"] = {"requests": asked, "limits": asked}
+    return pod
+
+
+async def fleet(cluster: Any, bench: Bench, count: int) -> None:
+    for node in await bench.add_nodes(count, gpus=8):
+        await cluster.client.create(Device, device(node, 8))
+    await cluster.settle(0.5)
+
+
+@pytest.mark.simulated
+async def test_kinds_are_forgotten_with_their_pods_and_a_new_one_is_counted_once_for_nodes_that_are_alike(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = 0
+    room = NodeDevices.room
+
+    def counting(self: NodeDevices, *args: Any) -> int:
+        nonlocal counted
+        counted += 1
+        return room(self, *args)
+
+    monkeypatch.setattr(NodeDevices, "room", counting)
+    await install(cluster, "Device")
+    async with scheduling(cluster) as bench:
+        await fleet(cluster, bench, 16)
+        for core in range(1, 101):
+            await bench.create_pod(share(f"p{core}", bench.namespace, core))
+            await bench.expect({"/": 1})
+            await cluster.client.delete(Pod, f"p{core}", bench.namespace, grace_period_s=0)
+            await bench.expect({})
+        snapshot = bench.scheduler.view.snapshot
+        kinds = [name for name in snapshot.resources if name.startswith(PREFIX)]
+        assert len(kinds) < 2 * MOST_UNUSED + 4
+        counted = 0
+        await bench.create_pod(share("last", bench.namespace, 42))
+        await bench.expect({"/": 1})
+        assert counted <= 3 * MOST_UNUSED, "the new kind on one pattern of nodes, the others where the pod went"
+
+
+@pytest.mark.simulated
+async def test_a_new_kind_is_counted_a_few_nodes_at_a_time(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = now = 0
+    recount = view_module.View._recount
+
+    def counting(self: view_module.View, name: str) -> None:
+        nonlocal longest, now
+        now += 1
+        longest = max(longest, now)
+        recount(self, name)
+
+    async def others_go_on(_: float) -> None:
+        nonlocal now
+        now = 0
+        await asyncio.sleep(0)
+
+    await install(cluster, "Device")
+    async with scheduling(cluster) as bench:
+        await fleet(cluster, bench, 100)
+        await bench.create_pod(share("first", bench.namespace, 20))
+        await bench.expect({"/": 1})
+        monkeypatch.setattr(view_module.View, "_recount", counting)
+        monkeypatch.setattr(view_module, "asyncio", SimpleNamespace(sleep=others_go_on))
+        await bench.create_pod(share("next", bench.namespace, 30))
+        await bench.expect({"/": 2})
+        assert 0 < longest <= 2 * view_module.NODES_A_SLICE
