@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
+from typing import Any
 
 import pytest
 from tests.support.scheduler.adversarial import Case, expensive, roomy_cpu_node_beside_gpus
+from tests.support.scheduler.kit import pod
 
+from grove.scheduler.evict import preempt as preempt_module
+from grove.scheduler.evict.preempt import preempt
+from grove.scheduler.evict.running import Running
 from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.solve.place import place
 
@@ -59,3 +65,33 @@ def test_only_maximal_ways_to_fill_a_node_are_looked_at(groups: int) -> None:
     assert isinstance(answer, NoFit)
     assert (answer.reason, answer.proven) == ("NoPacking", True)
     assert answer.steps < 60 + 20 * groups
+
+
+@pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in expensive()])
+def test_all_searches_for_victims_share_one_budget(make: Callable[[], Case], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large gang and many small ones of lower priority run; one pod after the other could be spared."""
+    snapshot, wanted = make()
+    snapshot = snapshot.copy()
+    low = []
+    for number, one in enumerate(snapshot.nodes.facts):
+        if one is not None:
+            low += [pod(f"low{number}-{i}", 0, cpu=50).on(one.name) for i in range(3)]
+    for one in low:
+        snapshot.add_pod(one)
+    units = [Running(one.name, one.priority, (one,)) for one in low]
+    taken = 0
+
+    def counting(decide: Callable[..., Placement | NoFit]) -> Callable[..., Placement | NoFit]:
+        def decided(*args: Any, **options: Any) -> Placement | NoFit:
+            nonlocal taken
+            answer = decide(*args, **options)
+            taken += answer.steps
+            return answer
+
+        return decided
+
+    monkeypatch.setattr(preempt_module, "place", counting(preempt_module.place))
+    monkeypatch.setattr(preempt_module, "place_on", counting(preempt_module.place_on))
+    answer = preempt(snapshot, replace(wanted, priority=1000), units, budget=Budget(2_000))
+    assert taken <= 2_000
+    assert answer.steps >= taken

@@ -3,6 +3,9 @@
 Only strictly lower priorities go, so what is placed is not evicted again by the same rule. A gang goes whole or loses
 surplus only. Disruption budgets are kept if any choice keeps them, and named if none does. The answer is checked by
 `place` on a snapshot without the victims; there is no other way to be in it.
+
+All searches share one budget of steps. When it ends, victims that were found stay as they are: some that could be
+spared may be among them.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 
+from grove.scheduler.cluster.nodes import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.running import (
     MOST_SETS,
@@ -37,6 +41,7 @@ from grove.scheduler.model.answers import Budget, NoFit, Placement
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import (
+    BUDGET_ENDED,
     FITS,
     LEAVING,
     NEVER_PREEMPTS,
@@ -52,6 +57,8 @@ MOST_COVERED = 8
 """Up to so many units under budgets, sets of them are tried for one that breaks none."""
 FINE_TRIALS = 16
 """Up to this many choices are each tried out by a full placement without them."""
+STEPS_A_SEARCH = 10
+"""What a search costs beside the steps it takes: the problem is stated anew for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,7 @@ class Victims:
     version: int = 0
     reclaimed: bool = False
     """Whether a policy had to call back what it lent: victims need not be of lower priority."""
+    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +83,33 @@ class NoVictims:
     why: Reason
     proven: bool
     version: int = 0
+    steps: int = 0
 
     @property
     def reason(self) -> str:
         return self.why.kind
+
+
+class _Steps:
+    """What is left of the budget of one decision."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget, self.left = budget, budget.steps
+
+    def place(
+        self, snapshot: Snapshot, gang: Gang, closed: Collection[str], cost: Ints | None = None
+    ) -> Placement | NoFit:
+        """A placement within the steps that are left; with a cost of rows, the cheapest ones."""
+        if self.left <= 0:
+            why = Reason(BUDGET_ENDED, numbers={"steps": self.budget.steps})
+            return NoFit(gang.name, why, False, version=snapshot.version)
+        budget = replace(self.budget, steps=self.left)
+        if cost is None:
+            answer = place(snapshot, gang, budget, closed=closed)
+        else:
+            answer = place_on(snapshot, gang, budget, closed, cost=cost)
+        self.left -= answer.steps + STEPS_A_SEARCH
+        return answer
 
 
 def preempt(
@@ -96,15 +127,24 @@ def preempt(
     Nodes in `closed` are held for somebody else: nobody there is put out, and nothing there is used. `vacancies` know
     what becomes free with pods beside their requests.
     """
+    steps = _Steps(budget)
+    found = _preempt(snapshot, gang, running, budgets, steps, closed, vacancies)
+    return replace(found, steps=budget.steps - steps.left)
+
+
+def _preempt(
+    snapshot: Snapshot, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget], steps: _Steps,
+    closed: Collection[str], vacancies: Vacancies,
+) -> Victims | NoVictims:  # fmt: skip
     version = snapshot.version
     if not gang.may_preempt:
         return NoVictims(gang.name, Reason(NEVER_PREEMPTS), True, version)
     leaving = snapshot.terminating()
-    trial = _Trial(snapshot, gang, budgets, budget, closed, vacancies)
+    trial = _Trial(snapshot, gang, budgets, steps, closed, vacancies)
     if isinstance(trial.without(leaving), Placement):
         return NoVictims(gang.name, Reason(LEAVING if leaving else FITS), True, version)
     if leaving:
-        trial = _Trial(trial.emptied(leaving), gang, budgets, budget, closed, vacancies.after(leaving))
+        trial = _Trial(trial.emptied(leaving), gang, budgets, steps, closed, vacancies.after(leaving))
     gone = {pod.uid for pod in leaving}
     may_put_out = snapshot.seams.may_put_out
     lower = [u for u in running if u.preemptible and u.name != gang.name and may_put_out(snapshot, gang, u)]
@@ -129,11 +169,11 @@ class _Trial:
     """One gang against a snapshot, and who might leave it."""
 
     def __init__(
-        self, base: Snapshot, gang: Gang, budgets: Sequence[DisruptionBudget], budget: Budget, closed: Collection[str],
+        self, base: Snapshot, gang: Gang, budgets: Sequence[DisruptionBudget], steps: _Steps, closed: Collection[str],
         vacancies: Vacancies,
     ) -> None:  # fmt: skip
         self._vacancies = vacancies
-        self._base, self._gang, self._budgets, self._budget = base, gang, budgets, budget
+        self._base, self._gang, self._budgets, self._steps = base, gang, budgets, steps
         self._closed = tuple(sorted(closed))
         self._plain = _only_amounts_matter(base, gang)
 
@@ -149,7 +189,10 @@ class _Trial:
         return twin
 
     def without(self, pods: Sequence[PodFacts]) -> Placement | NoFit:
-        return place(self.emptied(pods), self._gang, self._budget, closed=self._closed)
+        return self._place(self.emptied(pods))
+
+    def _place(self, snapshot: Snapshot, cost: Ints | None = None) -> Placement | NoFit:
+        return self._steps.place(snapshot, self._gang, self._closed, cost)
 
     def sparing_budgets(self, units: list[Running]) -> Victims | NoVictims:
         """Victims among these units, without those a budget protects if that is possible."""
@@ -183,7 +226,7 @@ class _Trial:
                     return None
                 chosen = [*free, *some]
                 empty = self.emptied(_pods(chosen))
-                if isinstance(place(empty, self._gang, self._budget, closed=self._closed), Placement):
+                if isinstance(self._place(empty), Placement):
                     found = self._fewest(chosen, empty)
                     if isinstance(found, Victims) and not found.budgets_broken:
                         return found
@@ -193,7 +236,7 @@ class _Trial:
         """Victims among these units: the lowest priorities that suffice, found by halving."""
         tiers = sorted({unit.priority for unit in units})
         empty = self.emptied(_pods(units))
-        answer = place(empty, self._gang, self._budget, closed=self._closed)
+        answer = self._place(empty)
         if isinstance(answer, NoFit):
             why = Reason(NOT_ENOUGH, numbers={"units": len(units)}, parts=(answer.why,))
             return NoVictims(self._gang.name, why, answer.proven, self._base.version)
@@ -213,7 +256,7 @@ class _Trial:
             spared = beyond_allowance(found.pods, units, self._budgets)
             units = [u for u in units if u.name not in spared]
             empty = self.emptied(_pods(units))
-            if not spared or isinstance(place(empty, self._gang, self._budget, closed=self._closed), NoFit):
+            if not spared or isinstance(self._place(empty), NoFit):
                 return found
         return found
 
@@ -226,7 +269,7 @@ class _Trial:
             key=lambda pod: (sorted((n, a) for n, a in pod.shape.requests if "/" in n), pod.shape.requests),
         )
         cost = row_costs(base, units, by_row, largest, self._vacancies)
-        aimed = place_on(empty, gang, self._budget, self._closed, cost=cost)
+        aimed = self._place(empty, cost)
         if isinstance(aimed, NoFit):
             return NoVictims(gang.name, aimed.why, False, base.version)
         victims = fewest_victims(base, units, by_row, aimed, self._vacancies)
@@ -313,16 +356,15 @@ class _Trial:
         smaller = list(islice((some for size in sizes for some in sets_of_pods(among, size)), MOST_SETS + 1))
         if len(smaller) > MOST_SETS:
             return found
-        steps, room = self._budget.steps, RoomWithout(self._base, self._gang)
+        room = RoomWithout(self._base, self._gang)
         for some in smaller:
             breaks = len(broken_budgets(some, self._budgets))
-            if steps > 0 and breaks <= len(found.budgets_broken) and (self._vacancies or room.may_suffice(some)):
+            if breaks <= len(found.budgets_broken) and (self._vacancies or room.may_suffice(some)):
                 tried = self.without(some)
                 if isinstance(tried, Placement):
                     victims = ChosenVictims(among)
                     victims.choose(some)
                     return self._named(victims, tried)
-                steps -= tried.steps
         return found
 
 
