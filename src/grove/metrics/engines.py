@@ -57,6 +57,7 @@ MEANINGS = (
         (
             Source("vllm:num_requests_waiting"),
             Source("sglang:num_queue_reqs"),
+            Source("llamacpp:requests_deferred"),
             Source("dynamo_frontend_queued_requests", rank=1),
         ),
     ),
@@ -66,6 +67,7 @@ MEANINGS = (
         (
             Source("vllm:num_requests_running"),
             Source("sglang:num_running_reqs"),
+            Source("llamacpp:requests_processing"),
             Source("dynamo_frontend_inflight_requests", rank=1),
         ),
     ),
