@@ -126,6 +126,7 @@ crds: $(VENV)/dev ## write src/grove/crds/*.yaml anew from the Structs
 
 charts: ## render charts/*.yaml anew from charts/grove, with a helm that is built if need be
 	@HELM="$$($(PYTHON) tools/kube/kube_bin.py helm)" sh charts/render.sh
+	@HELM="$$($(PYTHON) tools/kube/kube_bin.py helm)" sh charts/inference/render.sh
 
 docs: $(VENV)/dev ## write docs/api-reference.md and the pictures in docs/pictures anew
 	$(BIN)/python -m tools.crds.reference

@@ -1,9 +1,11 @@
-"""The chart for workloads: every pattern renders a set that is admitted and comes up whole."""
+"""The chart for workloads: every file of values renders objects that are admitted, and a set that comes up whole."""
 
 from __future__ import annotations
 
-import re
+import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,37 +14,186 @@ from tests.unit.admission.test_samples import ADMISSION, WELL_KNOWN
 
 from grove.admission.rules.defaulting import missing_defaults, with_additions
 from grove.admission.rules.lookups import Known
-from grove.demo.scenario import load_manifests
+from grove.admission.rules.startorder import start_order_notes
+from grove.admission.rules.view import SetView
+from grove.api.meta import Json
 from grove.demo.simulation import Ground, simulate
 from grove.plan.world import shaped
 from grove.sim.loop import run
 
 CHART = Path(__file__).parents[3] / "charts" / "inference"
 EXAMPLES = sorted((CHART / "examples").glob("*.yaml"))
-GANGS = {"aggregated": 1, "aggregated-multi-node": 2, "agentic": 1, "disaggregated": 2, "mpi": 1}
+VALUES = sorted((CHART / "values").glob("*.yaml"))
+GANGS = {
+    "aggregated": 1, "aggregated-multi-node": 2, "agentic": 1, "disaggregated": 2, "mpi": 1, "every-option": 1,
+    "vllm": 1, "vllm-multi-node": 2, "vllm-disaggregated": 2, "sglang-disaggregated": 2, "trtllm-multi-node": 1,
+    "dynamo-disaggregated": 2, "llamacpp-rpc": 1,
+}  # fmt: skip
+ORDER = {
+    "vllm-multi-node": {"engine-worker": (["engine-leader"], "Started")},
+    "trtllm-multi-node": {"engine-leader": (["engine-worker"], None)},
+    "llamacpp-rpc": {"engine-leader": (["engine-worker"], None)},
+    "sglang-disaggregated": {
+        "prefill-worker": (["prefill-leader"], "Started"),
+        "decode-worker": (["decode-leader"], "Started"),
+        "router": (["prefill-leader", "decode-leader"], None),
+    },
+    "dynamo-disaggregated": {"router": (["prefill", "decode"], None)},
+    "vllm": {},
+}
+"""Who starts after whom, and what is waited for if that is not Ready."""
+
+
+def rendered(name: str) -> dict[str, Json]:
+    """The objects of an example by kind; the last of a kind."""
+    text = (CHART / "examples" / f"{name}.yaml").read_text()
+    return {one["kind"]: one for one in yaml.safe_load_all(text) if one}
+
+
+def cliques(name: str) -> dict[str, Any]:
+    return {one["name"]: one for one in rendered(name)["PodCliqueSet"]["spec"]["template"]["cliques"]}
+
+
+def container(name: str, clique: str) -> Json:
+    (found,) = cliques(name)[clique]["spec"]["podSpec"]["containers"]
+    return dict(found)
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_an_example_is_admitted_and_comes_up_whole(file: Path) -> None:
-    [obj] = load_manifests(file)
+    obj = rendered(file.stem)["PodCliqueSet"]
     known = Known(topologies={"fake-nodes": binding("fake-nodes", **{one: f"example.com/{one}" for one in WELL_KNOWN})})
     full = with_additions(obj, missing_defaults(obj))
     assert faults(ADMISSION, full, lookups=known) == []
-    outcome = run(simulate(Ground(tuple(shaped(32))), [obj], None, seed=1, patience_s=600), seed=1)
+    assert list(start_order_notes(SetView(full))) == [], "nothing may wait for each other"
+    needed = [one for kind, one in rendered(file.stem).items() if kind in ("ServiceAccount", "PodCliqueSet")]
+    outcome = run(simulate(Ground(tuple(shaped(32))), needed, None, seed=1, patience_s=600), seed=1)
     assert outcome.is_whole
     assert len(outcome.summary.gangs) == GANGS[file.stem]
 
 
-def test_there_is_an_example_of_every_pattern() -> None:
-    assert {file.stem for file in EXAMPLES} == set(GANGS)
-    patterns = re.findall(r'"enum": \[("aggregated".*?)\]', (CHART / "values.schema.json").read_text())[0]
-    assert len(patterns.split(",")) == len(GANGS)
+def test_there_is_an_example_of_every_pattern_and_engine() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]
+    given = [yaml.safe_load(file.read_text()) for file in VALUES]
+    assert {one["pattern"] for one in given} == set(schema["pattern"]["enum"])
+    assert {one.get("engine", "") for one in given} == set(schema["engine"]["enum"])
+    assert {file.stem for file in EXAMPLES} == {file.stem for file in VALUES} == set(GANGS)
 
 
-def test_every_value_is_in_the_schema_and_none_else_is_taken() -> None:
-    import json
+def test_the_examples_are_rendered_from_the_chart_as_it_is() -> None:
+    parts = [CHART / name for name in ("Chart.yaml", "values.yaml", "values.schema.json")]
+    parts += [*sorted((CHART / "templates").iterdir()), *VALUES]
+    digest = hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()[:16]
+    stale = [file.stem for file in EXAMPLES if f"(digest {digest})" not in file.read_text().splitlines()[0]]
+    assert stale == [], "run `make charts`"
 
+
+@pytest.mark.parametrize("name", ORDER)
+def test_each_engine_has_the_start_order_that_it_can_use(name: str) -> None:
+    specs = {clique: one["spec"] for clique, one in cliques(name).items()}
+    found = {
+        clique: (spec["startsAfter"], spec.get("startsAfterCondition"))
+        for clique, spec in specs.items()
+        if "startsAfter" in spec
+    }
+    assert found == ORDER[name]
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_the_service_leads_to_pods_with_a_port_named_http(file: Path) -> None:
+    objects, values = rendered(file.stem), yaml.safe_load((CHART / "values" / file.name).read_text())
+    if values["pattern"] == "mpi":
+        assert "Service" not in objects
+        return
+    services = [one for one in yaml.safe_load_all(file.read_text()) if one and one["kind"] == "Service"]
+    (entry,) = (one["spec"]["selector"] for one in services if one["metadata"]["name"] == file.stem)
+    assert entry["app.kubernetes.io/part-of"] == file.stem
+    chosen = cliques(file.stem)[entry["grove.io/clique-name"]]
+    ports = chosen["spec"]["podSpec"]["containers"][0].get("ports", [])
+    if values.get("engine") and "registry.example.com/agent" not in str(values):
+        assert "http" in {port["name"] for port in ports}
+
+
+def test_an_engine_over_several_pods_finds_its_leader_by_groves_names() -> None:
+    leader, worker = container("vllm-multi-node", "engine-leader"), container("vllm-multi-node", "engine-worker")
+    host = "$(GROVE_PCSG_NAME)-$(GROVE_PCSG_INDEX)-engine-leader-0.$(GROVE_HEADLESS_SERVICE)"
+    common = ["serve", "deepseek-ai/DeepSeek-R1", "--tensor-parallel-size", "8", "--pipeline-parallel-size", "2",
+              "--nnodes", "2", "--master-addr", host, "--master-port", "29555"]  # fmt: skip
+    assert leader["command"] == ["vllm"]
+    assert leader["args"] == [*common, "--host", "0.0.0.0", "--port", "8000", "--node-rank", "0"]
+    assert worker["args"] == common
+    assert "--node-rank $((GROVE_PCLQ_POD_INDEX + 1)) --headless" in worker["command"][2]
+    assert [kind for kind in ("startupProbe", "readinessProbe", "livenessProbe") if kind in worker] == []
+    assert leader["resources"] == {"limits": {"nvidia.com/gpu": 8}}
+
+
+def test_llama_server_computes_with_the_workers_of_its_own_instance() -> None:
+    args = container("llamacpp-rpc", "engine-leader")["args"]
+    workers = args[args.index("--rpc") + 1].split(",")
+    own = "$(GROVE_PCSG_NAME)-$(GROVE_PCSG_INDEX)-engine-worker-{}.$(GROVE_HEADLESS_SERVICE):50052"
+    assert workers == [own.format(0), own.format(1)]
+    worker = container("llamacpp-rpc", "engine-worker")
+    assert "readinessProbe" not in worker, "rpc-server serves one connection at a time, which the leader has"
+    assert worker["startupProbe"]["tcpSocket"] == {"port": "rpc"}
+
+
+def test_what_is_given_reaches_the_pods() -> None:
+    engine, router = container("every-option", "engine"), container("every-option", "router")
+    pod = cliques("every-option")["engine"]["spec"]["podSpec"]
+    assert [one["name"] for one in engine["env"]] == ["A", "B", "HF_TOKEN"]
+    assert engine["envFrom"] == [{"secretRef": {"name": "s"}}, {"configMapRef": {"name": "c"}}]
+    assert engine["args"][-2:] == ["--mem-fraction-static", "0.8"]
+    assert engine["resources"] == {
+        "requests": {"cpu": "4", "memory": "16Gi"}, "limits": {"memory": "32Gi", "nvidia.com/gpu": 2},
+    }  # fmt: skip
+    mounts = {one["name"]: one["mountPath"] for one in engine["volumeMounts"]}
+    assert mounts == {"scratch": "/tmp", "shm": "/dev/shm", "models": "/models"}
+    assert {one["name"] for one in pod["volumes"]} == set(mounts)
+    assert pod["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
+    assert "serviceAccountName" not in pod, "only the router reads the API server"
+    router_pod = cliques("every-option")["router"]["spec"]["podSpec"]
+    assert router_pod["serviceAccountName"] == "every-option-discovery"
+    assert "livenessProbe" in engine
+    assert "livenessProbe" not in router, "{} takes a probe away"
+    assert "readinessProbe" in router
+
+
+def test_what_stands_beside_the_set() -> None:
+    objects = rendered("every-option")
+    assert objects["Ingress"]["spec"]["rules"][0]["http"]["paths"][0]["path"] == "/v1"
+    assert objects["HTTPRoute"]["spec"]["rules"][0]["backendRefs"] == [{"name": "every-option", "port": 8080}]
+    assert objects["PodDisruptionBudget"]["spec"]["minAvailable"] == "50%"
+    assert objects["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"]["grove.io/clique-name"] == "router"
+    strategy = objects["PodCliqueSet"]["spec"]["updateStrategy"]
+    assert strategy == {"type": "RollingRecreate", "rollingRecreate": {"maxUnavailable": 2}}
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "metric"),
+    [
+        pytest.param("vllm", "engine", "grove_requests_waiting", id="requests that wait"),
+        pytest.param("sglang-disaggregated", "decode", "grove_kv_cache_usage", id="decode by its cache"),
+        pytest.param("dynamo-disaggregated", "prefill", "dynamo_component_inflight_requests", id="Dynamo's own"),
+        pytest.param("trtllm-multi-node", "engine", "grove_ttft_p95_seconds", id="TensorRT-LLM tells latencies only"),
+        pytest.param("every-option", "engine", "grove_ttft_p95_seconds", id="a metric that is given"),
+    ],
+)
+def test_autoscaling_by_the_numbers_of_the_engine(name: str, part: str, metric: str) -> None:
+    template = rendered(name)["PodCliqueSet"]["spec"]["template"]
+    groups = {one["name"]: one.get("scaleConfig") for one in template.get("podCliqueScalingGroups", ())}
+    scaling = groups.get(part) or cliques(name)[part]["spec"]["autoScalingConfig"]
+    assert scaling["metrics"][0]["object"]["metric"]["name"] == metric
+    assert scaling["metrics"][0]["object"]["describedObject"]["name"] == "self"
+
+
+def test_every_value_is_in_the_schema_with_a_description_and_none_else_is_taken() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())
     assert schema["additionalProperties"] is False
-    assert set(values) <= set(schema["properties"])
+    assert set(values) == set(schema["properties"]) - {"global"}
+    bare = [name for name, one in schema["properties"].items() if name != "global" and not one.get("description")]
+    assert bare == []
+    for name, one in schema["properties"].items():
+        if "properties" in one and name not in ("router", "aggregated"):
+            assert one["additionalProperties"] is False
+            assert [key for key, inner in one["properties"].items() if not {"description", "$ref"} & set(inner)] == []
