@@ -194,7 +194,7 @@ def test_the_update_replaces_decode_and_touches_nothing_else(story: Any) -> None
     ends = next(at for at, line in lines(chapter(text, "Two teams share a fleet")))
     touched = {pod.metadata.labels[labels.POD_CLIQUE] for at, pod in witness.left if begins - TENTH <= at < ends}
     assert touched == {"chat-0-decode-0-decode-leader", "chat-0-decode-0-decode-worker"}
-    assert "example/engine:2" in witness.images
+    assert "lmsysorg/sglang:v0.5.24" in witness.images
     assert "the update of chat is complete" in part
 
 

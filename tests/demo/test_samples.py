@@ -172,3 +172,13 @@ def test_every_sample_is_told_of_in_the_table() -> None:
     listed = (SAMPLES / "README.md").read_text()
     files = [path.relative_to(SAMPLES).as_posix() for path in sorted(SAMPLES.rglob("*.yaml"))]
     assert [name for name in files if f"({name})" not in listed] == []
+
+
+def test_images_that_do_not_exist_are_only_where_the_page_says_that_you_put_yours() -> None:
+    page = (SAMPLES / "README.md").read_text()
+    stories, features = page.split("| Four stories | |")[1].split("| One feature each | |")
+    assert "Their images are called `example/…`: **put yours there**" in page
+    using = {path.name for path in SAMPLES.glob("*.yaml") if "image: example/" in path.read_text()}
+    assert {name for name in using if f"({name})" in stories} == {"agentic-pipeline.yaml"}
+    assert "put its image where example/agent:1 stands" in (SAMPLES / "agentic-pipeline.yaml").read_text()
+    assert all(f"({name})" in features for name in using - {"agentic-pipeline.yaml"})

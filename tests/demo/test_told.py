@@ -265,8 +265,8 @@ async def _without_room() -> tuple[set[str], set[str], float, float]:
 
 def a_new_engine(told: Told) -> None:
     images = {part(pod): pod.spec.containers[0].image for pod in told.last.pods}
-    assert images["decode-leader"] == images["decode-worker"] == "example/engine:2"
-    assert images["prefill-leader"] == "example/engine:1"
+    assert images["decode-leader"] == images["decode-worker"] == "lmsysorg/sglang:v0.5.24"
+    assert images["prefill-leader"] == "lmsysorg/sglang:v0.5.23"
 
 
 def as_a_unit_and_nothing_else(told: Told) -> None:

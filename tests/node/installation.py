@@ -174,13 +174,16 @@ def workload(file: str) -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load((ROOT / "samples" / file).read_text())
     for clique in found["spec"]["template"]["cliques"]:
         pod = clique["spec"]["podSpec"]
+        pod.pop("volumes", None)
         pod["securityContext"] = RESTRICTED
         pod["terminationGracePeriodSeconds"] = 1
         for container in pod["containers"]:
             probe = {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}
             limits = {"nvidia.com/gpu": 1} if "limits" in container["resources"] else {}
+            name = container["name"]
+            container.clear()
             container |= {
-                "image": SERVE, "securityContext": CONFINED, "readinessProbe": probe,
+                "name": name, "image": SERVE, "securityContext": CONFINED, "readinessProbe": probe,
                 "env": [{"name": "READY_AFTER", "value": "1s"}],
                 "resources": {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": limits},
             }  # fmt: skip

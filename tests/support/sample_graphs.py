@@ -1,8 +1,10 @@
-"""The objects that the operator makes of each set in samples/, and those it made before its rooms were rebuilt.
+"""The objects that the operator makes of recorded sets, and those it made of them before its packages were rebuilt.
+
+The sets are the samples of that time, in `tests/data/recorded-sets`; the samples themselves may change.
 
 `tests/data/sample-graphs.json` has them by sample and `Kind/name`, one object a line: metadata and spec, no status. Of
 each clique the pod with index 0 stands in full, the others by name. `python -m tests.support.sample_graphs` adds
-samples that are not in it yet.
+sets that are not in it yet.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ Graph = dict[str, Json]
 
 
 def sample_sets() -> Iterator[tuple[str, Json]]:
-    """Every PodCliqueSet in samples/ by file and name."""
-    for file in sorted((ROOT / "samples").glob("*.yaml")):
+    """Every recorded PodCliqueSet by file and name."""
+    for file in sorted((ROOT / "tests" / "data" / "recorded-sets").glob("*.yaml")):
         for one in yaml.safe_load_all(file.read_text()):
             if one and one.get("kind") == PodCliqueSet.RESOURCE.kind:
                 yield f"{file.stem}/{one['metadata']['name']}", one

@@ -1,4 +1,4 @@
-"""Every set in samples/ becomes the objects that it became before the operator was rebuilt, but for what is listed."""
+"""Every recorded set becomes the objects that it became before the operator was rebuilt, but for what is listed."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ export function page(main) {
       node && !row("nodes", node)?.[3] && [breaks("Fail a node", node, { verb: "failNode", node }), breaks("Drain a node", node, { verb: "drain", node })],
       set && [breaks("Scale out", `${set} ${group}: ${replicas} to ${replicas + 1}`, { verb: "scale", set, group, replicas: replicas + 1 }),
         replicas > 1 && breaks("Scale in", `${set} ${group}: ${replicas} to ${replicas - 1}`, { verb: "scale", set, group, replicas: replicas - 1 }),
-        breaks("Roll out an update", `a new image for ${set}`, { verb: "update", set, image: `example/engine:${Date.now() % 1000}` })],
+        breaks("Roll out an update", `a new image for ${set}`, { verb: "update", set, image: `lmsysorg/sglang:v0.6.${Date.now() % 1000}` })],
       breaks("Add four nodes", "a rack more", { verb: "addNodes", count: 4 }),
       lost.slice(0, 4).map(([name, one]) => breaks("Bring it back", `${name}, ${one[3]}`, { verb: one[3] === "cordoned" ? "uncordon" : "restoreNode", node: name }))]);
   };
