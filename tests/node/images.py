@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+import hashlib
 from pathlib import Path
 
-from tools.image.oci import Tree, write_archive
-
+from grove import __version__
 from grove.local import gobuild
-from grove.local.binaries import cache_root, to_stderr
+from grove.local.binaries import cache_root
+from grove.local.oci import Tree, write_archive
 
 HERE = Path(__file__).parent
 NOBODY = "65532:65532"
 PORT = 8080
 """Where serve.go listens."""
+SERVE = "docker.io/library/grove-serve:test"
+"""The server that stands for engines, see serve.go."""
+STARTUP = f"docker.io/library/grove-initc:{__version__}"
+"""The init container's image in full; the operator's configuration names it `grove-initc`."""
 
 
 def program_image(source: str, name: str, directory: Path) -> Path:
     """The archive of an image, known by `name`, that runs one Go file of this folder as nobody."""
-    program = Path(source).stem
-    built = directory / program
-    go = gobuild.find_go(cache_root(), to_stderr)
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local"}
-    command = [str(go), "build", "-trimpath", "-ldflags=-s -w", "-o", str(built), str(HERE / source)]
-    subprocess.run(command, env=environment, cwd=HERE, check=True)
+    text, program = (HERE / source).read_text(), Path(source).stem
+    version = hashlib.sha256(text.encode()).hexdigest()[:8]
     tree = Tree()
-    tree.add(program, built.read_bytes(), 0o755)
-    built.unlink()
+    tree.add(program, gobuild.build_main(program, version, text, cache_root()).read_bytes(), 0o755)
     archive = directory / f"{program}.tar"
     write_archive(archive, name, [tree.layer()], {"Entrypoint": [f"/{program}"], "User": NOBODY}, "amd64")
     return archive

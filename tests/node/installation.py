@@ -1,7 +1,7 @@
-"""Grove installed as its users do it: a cluster with one real node, helm and kubectl, and both images from a registry.
+"""Grove installed as its users do it: a cluster with two real nodes, helm and kubectl, and both images from a registry.
 
-Nothing can be pulled here, so the registry is a name only: images are imported and tagged with it, and every node (the
-one) has them already.
+Nothing can be pulled here, so the registry is a name only: images are imported and tagged with it, and every node has
+them already.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,8 @@ import yaml
 from grove import __version__
 from grove.local import gobuild
 from grove.local.binaries import cache_root
-from grove.local.controlplane import ControlPlane
-from tests.node.runtime import NODE, NODE_ADDRESS, SERVE, VERSION, RealNode, lay_network, route_services
+from grove.local.nodes.cluster import RealCluster
+from tests.node.images import SERVE
 
 ROOT = Path(__file__).parents[2]
 SYSTEM, TEAM = "grove-system", "team"
@@ -41,14 +40,13 @@ LEVELS = {"zone": "topology.kubernetes.io/zone", "block": "grove.io/block", "rac
 class Installation:
     """One cluster, and the commands of whoever runs it."""
 
-    plane: ControlPlane
-    node: RealNode
+    nodes: RealCluster
     directory: Path
     helm_program: Path = field(default_factory=lambda: gobuild.build_helm(cache_root()))
 
     def kubectl(self, *arguments: str, stdin: str = "", fails: bool | None = False) -> str:
         """What it says; `fails` is whether it must end with an error (then also what it complains of), None: may."""
-        return self._run([str(self.plane.kubectl), *arguments], stdin, fails)
+        return self._run([str(self.nodes.kubectl_program), *arguments], stdin, fails)
 
     def helm(self, *arguments: str) -> str:
         return self._run([str(self.helm_program), *arguments])
@@ -59,7 +57,7 @@ class Installation:
     def _run(self, command: list[str], stdin: str = "", fails: bool | None = False) -> str:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         homes = {f"HELM_{kind}_HOME": f"{self.directory}/helm" for kind in ("CACHE", "CONFIG", "DATA")}
-        environment = {**os.environ, **homes, "PATH": path, "KUBECONFIG": str(self.plane.kubeconfig)}
+        environment = {**os.environ, **homes, "PATH": path, "KUBECONFIG": str(self.nodes.kubeconfig)}
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, env=environment)
         said = done.stdout + done.stderr
         assert fails in (None, done.returncode != 0), f"{' '.join(command)}\n{said}\n{self.troubles()}"
@@ -88,15 +86,9 @@ class Installation:
             ["get", "events", "-A", "--field-selector=type=Warning,reason!=MissingClusterDNS"],
             ["get", "podcliquesets,podgangs", "-A"],
         )  # fmt: skip
-        config = ["--kubeconfig", str(self.plane.kubeconfig)]
-        told = [
-            subprocess.run([self.plane.kubectl, *config, *look], capture_output=True, text=True, check=False).stdout[
-                -4000:
-            ]
-            for look in looks
-        ]
-        logs = sorted(self.node.pod_logs.glob(f"{SYSTEM}_*/*/*.log"))
-        return "\n".join([*told, *(f"--- {log}\n{log.read_text()[-1500:]}" for log in logs), self.node.why()])
+        told = [self.nodes.kubectl(*look, check=False)[-4000:] for look in looks]
+        logs = [log for place in self.nodes.places for log in sorted(place.pod_logs.glob(f"{SYSTEM}_*/*/*.log"))]
+        return "\n".join([*told, *(f"--- {log}\n{log.read_text()[-1500:]}" for log in logs), self.nodes.why()])
 
 
 def previous_commit() -> str:
@@ -128,45 +120,21 @@ def _git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-@contextmanager
-def cluster(directory: Path, previous: Path, images: Path) -> Iterator[Installation]:
-    """A control plane and a Ready node with GPUs by name and a place in the topology; the images of two versions."""
-    lay_network()
-    route_services()
-    reachable = ["--bind-address=0.0.0.0", f"--advertise-address={NODE_ADDRESS}", "--endpoint-reconciler-type=lease"]
-    with ControlPlane(
-        directory / "kube", VERSION, controller_manager=True, scheduler=True, aggregator_routing=False,
-        node_monitor_grace_s=50, extra_apiserver_args=reachable,
-    ) as plane:  # fmt: skip
-        node = RealNode(directory, plane)
-        try:
-            node.start(previous / "dist/grove.tar", previous / "dist/grove-initc.tar")
-            _tag(node, PREVIOUS_REGISTRY)
-            for name in ("grove", "grove-initc"):
-                node.ctr("images", "import", str(images / f"{name}.tar"))
-            _tag(node, REGISTRY)
-            node.start_proxy()
-            found = Installation(plane, node, directory)
-            _prepare_node(found)
-            yield found
-        finally:
-            node.stop()
-
-
-def _tag(node: RealNode, registry: str) -> None:
-    there = node.ctr("images", "ls", "-q").split()
-    for name in ("grove", "grove-initc"):
-        short = f"{name}:{__version__}"
-        source = next(one for one in (short, f"docker.io/library/{short}") if one in there)
-        node.ctr("images", "tag", "--force", source, f"{registry}/{short}")
-
-
-def _prepare_node(on: Installation) -> None:
-    on.until("the node is Ready", lambda: "True" in on.kubectl("get", "node", NODE, "--ignore-not-found", "-o",
-             'jsonpath={.status.conditions[?(@.type=="Ready")].status}'))  # fmt: skip
+def prepare(nodes: RealCluster, directory: Path, previous: Path, images: Path) -> Installation:
+    """Gives the nodes the images of two versions, GPUs by name, and places in the topology."""
+    for archives, registry in ((previous / "dist", PREVIOUS_REGISTRY), (images, REGISTRY)):
+        for name in ("grove", "grove-initc"):
+            nodes.import_image(archives / f"{name}.tar")
+            short = f"{name}:{__version__}"
+            there = nodes.images(nodes.nodes[0])
+            source = next(one for one in (short, f"docker.io/library/{short}") if one in there)
+            nodes.tag(source, f"{registry}/{short}")
+    found = Installation(nodes, directory)
     capacity = {"status": {"capacity": {"nvidia.com/gpu": "64"}, "allocatable": {"nvidia.com/gpu": "64"}}}
-    on.kubectl("patch", "node", NODE, "--subresource=status", "--type=merge", "-p", json.dumps(capacity))
-    on.kubectl("label", "node", NODE, *(f"{key}=one" for key in LEVELS.values()))
+    for name in nodes.nodes:
+        found.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "-p", json.dumps(capacity))
+        found.kubectl("label", "node", name, *(f"{key}=one" for key in LEVELS.values()))
+    return found
 
 
 def workload(file: str) -> dict[str, Any]:

@@ -15,8 +15,7 @@ from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.kube.errors import KubeError
 from grove.kube.http import HttpClient
-from tests.node.images import PORT
-from tests.node.runtime import SERVE
+from tests.node.images import PORT, SERVE
 
 
 async def eventually(look: Callable[[], Awaitable[Any]], timeout_s: float = 60.0) -> Any:

@@ -1,4 +1,4 @@
-"""Grove installed as docs/install.md says, on a real node, and everything an administrator does to it afterwards.
+"""Grove installed as docs/install.md says, on real nodes, and everything an administrator does to it afterwards.
 
 One story, told in order on one cluster: with Helm from the previous version on, then without Helm, then gone. Systems
 run in a namespace that enforces the restricted Pod Security Standard, and so does Grove; no pod of theirs is touched
@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from grove.local.nodes.cluster import RealCluster
+from tests.node.images import SERVE
 from tests.node.installation import (
     CONFINED,
     LEVELS,
@@ -28,13 +30,12 @@ from tests.node.installation import (
     TEAM,
     Installation,
     checked_out,
-    cluster,
     everything,
+    prepare,
     previous_commit,
     touched,
     workload,
 )
-from tests.node.runtime import SERVE
 
 RESTRICTED_LABEL = "pod-security.kubernetes.io/enforce=restricted"
 SETS = {"small.yaml": ("small", 2), "mpi.yaml": ("mpi", 4), "disaggregated.yaml": ("chat", 9)}
@@ -61,12 +62,12 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def on(tmp_path_factory: pytest.TempPathFactory, previous: Path) -> Iterator[Installation]:
-    with cluster(tmp_path_factory.mktemp("cluster"), previous, Path(os.environ["GROVE_IMAGES"])) as found:
-        for name in (SYSTEM, TEAM):
-            found.kubectl("create", "namespace", name)
-            found.kubectl("label", "namespace", name, RESTRICTED_LABEL)
-        yield found
+def on(bare_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory, previous: Path) -> Installation:
+    found = prepare(bare_nodes, tmp_path_factory.mktemp("cluster"), previous, Path(os.environ["GROVE_IMAGES"]))
+    for name in (SYSTEM, TEAM):
+        found.kubectl("create", "namespace", name)
+        found.kubectl("label", "namespace", name, RESTRICTED_LABEL)
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ import pytest
 from grove.api import labels
 from grove.api.podcliqueset import PodCliqueSet
 from grove.kube.http import HttpClient
-from grove.local.controlplane import ControlPlane
-from tests.node.runtime import RealNode
+from grove.local.nodes.cluster import RealCluster
 from tests.node.seeing import Seen, eventually, pods_of, served
 from tests.support.manifests import clique, group, pcs
 
@@ -24,9 +23,9 @@ ROOT = Path(__file__).parents[2]
 class Terminal:
     """`kubectl grove` as a person calls it, in one namespace."""
 
-    def __init__(self, plane: ControlPlane, namespace: str) -> None:
-        self._where = ("-n", namespace, "--kubeconfig", str(plane.kubeconfig))
-        self._environment = os.environ | {"PATH": f"{plane.kubectl.parent}:{os.environ['PATH']}"}
+    def __init__(self, cluster: RealCluster, namespace: str) -> None:
+        self._where = ("-n", namespace, "--kubeconfig", str(cluster.kubeconfig))
+        self._environment = os.environ | {"PATH": f"{cluster.kubectl_program.parent}:{os.environ['PATH']}"}
 
     async def start(self, command: str, *words: str) -> asyncio.subprocess.Process:
         name, _, rest = command.partition(" ")
@@ -45,7 +44,7 @@ class Terminal:
 
 
 @pytest.fixture
-async def system(node: RealNode, client: HttpClient, namespace: str) -> dict[str, list[Seen]]:
+async def system(nodes: RealCluster, client: HttpClient, namespace: str) -> dict[str, list[Seen]]:
     """A front with two pods, and two copies of a leader in a group; the pods of each clique, all running."""
     parts = [clique("front", 2, **served()), clique("leader", 1, **served())]
     await client.create(
@@ -63,8 +62,8 @@ async def system(node: RealNode, client: HttpClient, namespace: str) -> dict[str
 
 
 @pytest.fixture
-def terminal(control_plane: ControlPlane, namespace: str) -> Terminal:
-    return Terminal(control_plane, namespace)
+def terminal(nodes: RealCluster, namespace: str) -> Terminal:
+    return Terminal(nodes, namespace)
 
 
 async def test_logs_of_several_pods_say_whose_each_line_is(system: dict[str, list[Seen]], terminal: Terminal) -> None:

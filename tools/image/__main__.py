@@ -25,10 +25,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from tools.image.oci import Tree, write_archive  # noqa: E402
 from tools.image.sources import Missing, add_wheel, debian_files, locked, wheels, write_lock  # noqa: E402
 
 from grove import __version__  # noqa: E402
+from grove.local.oci import Tree, write_archive  # noqa: E402
 
 NOBODY = 65532
 HOME = "opt/grove"

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.image.oci import Tree
+from grove.local.oci import Tree
 
 HERE = Path(__file__).parent
 LOCK = HERE / "debian.lock"

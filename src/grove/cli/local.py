@@ -1,4 +1,4 @@
-"""`grove up` and `grove down`: a real control plane with fake GPU nodes on this machine, for a person to play with."""
+"""`grove up` and `grove down`: a real control plane on this machine, with fake GPU nodes or with real nodes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from grove.local.nodes.layout import MOST_NODES
 from grove.local.ports import free_ports
 
 DEFAULT_DIR = Path("~/.grove/local")
@@ -31,6 +32,10 @@ def _say(line: str) -> None:
 @click.argument("action", required=False, type=click.Choice(["status"]))
 @click.option("--kube", "version", default="1.36.3", show_default=True, help="The Kubernetes version to run.")
 @click.option("--nodes", default=64, show_default=True, type=click.IntRange(0, 10_000), help="How many fake GPU nodes.")
+@click.option("--real-nodes", default=0, type=click.IntRange(0, MOST_NODES), metavar="COUNT",
+              help="Instead of fake nodes: real kubelets with containerd, Services and DNS. Needs root.")  # fmt: skip
+@click.option("--image", "images", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="Import this OCI archive into the real nodes; may be given several times.")  # fmt: skip
 @click.option("--operator/--no-operator", default=True, show_default=True, help="Also run Grove's operator.")
 @click.option("--scheduler/--no-scheduler", default=True, show_default=True, help="Also run Grove's scheduler.")
 @click.option("--metrics/--no-metrics", default=True, show_default=True,
@@ -45,6 +50,8 @@ def up(
     action: str | None,
     version: str,
     nodes: int,
+    real_nodes: int,
+    images: tuple[Path, ...],
     operator: bool,
     scheduler: bool,
     metrics: bool,
@@ -53,7 +60,7 @@ def up(
     foreground: bool,
     directory: Path,
 ) -> None:
-    """Start a real control plane with fake GPU nodes; prints the path of its kubeconfig.
+    """Start a real control plane with fake GPU nodes, or with real nodes; prints the path of its kubeconfig.
 
     It returns when the operator and the scheduler lead and the nodes are there. Where it runs already, what has died
     of it is started again. `grove up status` says what runs; `grove up --foreground` stays and looks after it.
@@ -63,7 +70,13 @@ def up(
     directory = directory.expanduser()
     if action == "status":
         raise click.exceptions.Exit(status(directory))
-    wanted = Wanted(version, nodes, operator, scheduler, metrics and nodes > 0, classes, dialects)
+    if images and not real_nodes:
+        raise click.UsageError("--image needs --real-nodes: fake nodes run no containers")
+    if classes and real_nodes:
+        raise click.UsageError("--device-class gives devices to fake nodes; real nodes have those of their drivers")
+    fake = 0 if real_nodes else nodes
+    with_metrics = metrics and fake + real_nodes > 0
+    wanted = Wanted(version, fake, real_nodes, images, operator, scheduler, with_metrics, classes, dialects)
     if not foreground:
         _start(directory, wanted)
         return
@@ -80,6 +93,8 @@ class Wanted:
 
     version: str
     nodes: int
+    real_nodes: int
+    images: tuple[Path, ...]
     operator: bool
     scheduler: bool
     metrics: bool
@@ -92,8 +107,10 @@ def _start(directory: Path, wanted: Wanted) -> dict[str, list[str]]:
     import asyncio
 
     from grove.cli import local_ready as ready
+    from grove.cli.local_nodes import AFTER, start_real_nodes
     from grove.local import controlplane
     from grove.local.binaries import BinariesError, find_or_build
+    from grove.local.nodes.preflight import CannotRun
 
     begun = time.monotonic()
     is_up = controlplane.status(directory) is not None
@@ -101,17 +118,21 @@ def _start(directory: Path, wanted: Wanted) -> dict[str, list[str]]:
         raise click.ClickException("its nodes are up already; `grove down` first, then again with their devices")
     if wanted.dialects and is_up:
         raise click.ClickException("its operator is up already; `grove down` first, then again with --dialects")
+    inside: list[str] = []
     try:
-        # Without routing of its own the API server reaches a Service by its external name, `localhost`.
-        state = controlplane.up(directory, wanted.version, say=_say, aggregator_routing=False)
-    except (BinariesError, controlplane.ControlPlaneError) as error:
+        if wanted.real_nodes:
+            state, inside = start_real_nodes(directory, wanted.version, wanted.real_nodes, wanted.images, _say)
+        else:
+            # Without routing of its own the API server reaches a Service by its external name, `localhost`.
+            state = controlplane.up(directory, wanted.version, say=_say, aggregator_routing=False)
+    except (BinariesError, controlplane.ControlPlaneError, CannotRun) as error:
         raise click.ClickException(str(error)) from error
     asyncio.run(ready.prepare(state.kubeconfig, wanted.dialects, _say))
     config = operator_config(directory, dialects=None if is_up else wanted.dialects)
     ports = MetricsPorts.of(directory)
     if wanted.metrics:
         asyncio.run(ready.expose_metrics(state.kubeconfig, ports.api))
-    commands = _beside(state.kubeconfig, config, ports, wanted)
+    commands = {name: [*inside, *one] for name, one in _beside(state.kubeconfig, config, ports, wanted).items()}
     started = {name: controlplane.accompany(directory, name, command) for name, command in commands.items()}
     if wanted.operator:
         # A set that is applied before admission is registered would be stored undefaulted and unchecked.
@@ -124,6 +145,8 @@ def _start(directory: Path, wanted: Wanted) -> dict[str, list[str]]:
         there = asyncio.run(ready.await_nodes(state.kubeconfig, 1 if is_up else wanted.nodes))
         other = f"; for {wanted.nodes} of them `grove down` first" if there != wanted.nodes else ""
         _say(f"{there} fake GPU nodes{other}")
+    if wanted.real_nodes:
+        _say(AFTER.format(directory=directory))
     _say(f"ready after {time.monotonic() - begun:.1f} s; logs are in {directory / 'logs'}. Next:")
     _say(f"  export KUBECONFIG={state.kubeconfig}")
     if shutil.which("kubectl") is None:
@@ -138,14 +161,15 @@ def _beside(kubeconfig: Path, config: OperatorConfig, ports: MetricsPorts, wante
 
     grove, access = [sys.executable, "-m", "grove"], ["--kubeconfig", str(kubeconfig)]
     found: dict[str, list[str]] = {}
+    # Fake nodes have no engines: `grove nodes` serves their pages.
+    pages = ["--pages-port", str(ports.pages)] if wanted.metrics and wanted.nodes else []
     if wanted.nodes:
         devices = [word for name in wanted.classes for word in ("--device-class", name)]
-        pages = ["--pages-port", str(ports.pages)] if wanted.metrics else []
         found["grove-nodes"] = [*grove, "nodes", *access, "--count", str(wanted.nodes), *devices, *pages]
     if wanted.scheduler:
         found["grove-scheduler"] = [*grove, "scheduler", *access, "--port", "0", "--leader-elect"]
     if wanted.operator:
-        # No pod runs here, so the image is only a name; without one a set with a start order would be refused.
+        # On fake nodes the image is only a name; without one a set with a start order would be refused.
         image = ["env", "GROVE_INIT_CONTAINER_IMAGE=grove-initc"]
         served = ["--config", str(config.path), "--webhook-url", f"https://127.0.0.1:{config.webhooks}"]
         found["grove-operator"] = [*image, *grove, "operator", *access, *served]
@@ -153,7 +177,7 @@ def _beside(kubeconfig: Path, config: OperatorConfig, ports: MetricsPorts, wante
         found["grove-metrics"] = [
             *grove, "metrics", *access, "--namespace", NAMESPACE, "--bind-address", "127.0.0.1",
             "--port", str(ports.api), "--service-port", str(ports.api), "--probe-port", str(ports.probe),
-            "--pages-port", str(ports.pages), "--interval", "5", "--dcgm-namespace", "", "--log-format", "text",
+            *pages, "--interval", "5", "--dcgm-namespace", "", "--log-format", "text",
         ]  # fmt: skip
     return found
 
@@ -162,7 +186,8 @@ def _beside(kubeconfig: Path, config: OperatorConfig, ports: MetricsPorts, wante
 def _until_told(directory: Path) -> Iterator[None]:
     """Takes the cluster down when the work in it ends, on Ctrl-C, on a polite kill, or when the terminal is closed."""
 
-    from grove.local import controlplane
+    from grove.local.controlplane import ControlPlaneError
+    from grove.local.nodes.detached import down as end
     from grove.local.state import State
 
     def ended(number: int, frame: object) -> None:
@@ -175,20 +200,20 @@ def _until_told(directory: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         _say("")
-    except controlplane.ControlPlaneError as error:
+    except ControlPlaneError as error:
         raise click.ClickException(str(error)) from error
     finally:
         if State.load(directory) is not None:
-            controlplane.down(directory, say=_say)
+            end(directory, _say)
 
 
 @click.command()
 @directory_option
 def down(directory: Path) -> None:
     """Stop the local cluster that `grove up` started; its data goes, its logs stay."""
-    from grove.local import controlplane
+    from grove.local.nodes.detached import down as end
 
-    if not controlplane.down(directory.expanduser(), say=_say):
+    if not end(directory.expanduser(), _say):
         raise click.exceptions.Exit(1)
 
 

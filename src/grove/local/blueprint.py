@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TypedDict
 
 from grove.local.loopback import Loopback
-from grove.local.pki import Authority, Pair, service_account_keys, write_private
+from grove.local.pki import SERVER_NAMES, Authority, Pair, service_account_keys, write_private
 from grove.local.ports import LOOPBACK
 
 SERVICE_RANGE = "10.0.0.0/24"
 ADMIN_USER, ADMIN_GROUP = "grove-admin", "system:masters"
 FRONT_PROXY = "front-proxy-client"
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - of a network namespace that holds nothing but the cluster
 QPS, BURST = 500, 1000  # the defaults (20 to 50) would throttle the controllers under a test's load
 
 
@@ -34,6 +35,8 @@ class Options(TypedDict, total=False):
     controller_manager: bool
     aggregator_routing: bool
     node_monitor_grace_s: int
+    reachable_at: str
+    apiserver_port: int
     hpa_sync_period_s: float
     hpa_downscale_stabilization_s: float
     scheduler_config: Mapping[str, object]
@@ -58,6 +61,9 @@ class Settings:
     aggregator_routing: bool = True
     # Nodes in tests have no kubelet and send no heartbeats; with the default they would turn NotReady after 50 s.
     node_monitor_grace_s: int = 24 * 3600
+    # An address of this machine at which kubelets and pods reach the API server; without one only loopback is served.
+    reachable_at: str = ""
+    apiserver_port: int = 0  # 0: any that is free
     hpa_sync_period_s: float = 15.0
     hpa_downscale_stabilization_s: float = 300.0
     scheduler_config: Mapping[str, object] = field(default_factory=dict)  # fields of KubeSchedulerConfiguration
@@ -111,7 +117,7 @@ class Blueprint:
             "ca": self._authority.pair,
             "etcd-ca": self._etcd_authority.pair,
             "front-proxy-ca": self._front_proxy_authority.pair,
-            "apiserver": self._authority.server("kube-apiserver"),
+            "apiserver": self._authority.server("kube-apiserver", self._server_names()),
             "controller-manager": self._authority.server("kube-controller-manager"),
             "scheduler": self._authority.server("kube-scheduler"),
             "admin": self._authority.client(ADMIN_USER, [ADMIN_GROUP]),
@@ -126,12 +132,15 @@ class Blueprint:
         (self._pki / "service-accounts.pub").write_bytes(public)
         self._write_kubeconfig(self.kubeconfig, ADMIN_USER, pairs["admin"])
 
-    def client_kubeconfig(self, user: str, groups: Sequence[str] = ()) -> Path:
-        """A kubeconfig file for any user; what the user may do is up to RBAC."""
-        mark = hashlib.sha256("\0".join([user, *groups]).encode()).hexdigest()[:8]
+    def client_kubeconfig(self, user: str, groups: Sequence[str] = (), *, at: str = LOOPBACK) -> Path:
+        """A kubeconfig file for any user; what the user may do is up to RBAC. `at`: the API server's address."""
+        mark = hashlib.sha256("\0".join([user, at, *groups]).encode()).hexdigest()[:8]
         path = self._users / f"{re.sub(r'[^A-Za-z0-9.-]+', '-', user)}-{mark}.kubeconfig"
-        self._write_kubeconfig(path, user, self._authority.client(user, groups))
+        self._write_kubeconfig(path, user, self._authority.client(user, groups), at)
         return path
+
+    def _server_names(self) -> list[str]:
+        return [*SERVER_NAMES, *([self.settings.reachable_at] if self.settings.reachable_at else [])]
 
     def apiserver_client(self) -> Loopback:
         return Loopback(self.ports.apiserver, self.authority_file, self._pki / "admin.crt", self._pki / "admin.key")
@@ -164,10 +173,10 @@ class Blueprint:
     def apiserver(self) -> list[str]:
         pki, settings = self._pki, self.settings
         flags: dict[str, object] = {
-            "bind-address": LOOPBACK,
-            "advertise-address": LOOPBACK,
+            "bind-address": EVERY_ADDRESS if settings.reachable_at else LOOPBACK,
+            "advertise-address": settings.reachable_at or LOOPBACK,
             # The endpoints of the `kubernetes` Service may not be a loopback address, so nobody shall write them.
-            "endpoint-reconciler-type": "none",
+            "endpoint-reconciler-type": "lease" if settings.reachable_at else "none",
             "secure-port": self.ports.apiserver,
             "etcd-servers": f"https://{LOOPBACK}:{self.ports.etcd}",
             "etcd-cafile": pki / "etcd-ca.crt",
@@ -256,8 +265,9 @@ class Blueprint:
     def _command(self, program: str, flags: Mapping[str, object], extra: Sequence[str]) -> list[str]:
         return [str(self.binaries / program), *(f"--{flag}={value}" for flag, value in flags.items()), *extra]
 
-    def _write_kubeconfig(self, path: Path, user: str, pair: Pair) -> None:
-        cluster = {"server": self.server, "certificate-authority-data": _base64(self._authority.pair.certificate)}
+    def _write_kubeconfig(self, path: Path, user: str, pair: Pair, at: str = LOOPBACK) -> None:
+        server = f"https://{at}:{self.ports.apiserver}"
+        cluster = {"server": server, "certificate-authority-data": _base64(self._authority.pair.certificate)}
         secret = {"client-certificate-data": _base64(pair.certificate), "client-key-data": _base64(pair.key)}
         content = {
             "apiVersion": "v1",

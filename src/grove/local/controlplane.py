@@ -13,6 +13,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
@@ -110,7 +111,10 @@ class ControlPlane:
         return self._start(binaries)
 
     def _start(self, binaries: Path) -> None:
-        self._blueprint = Blueprint(self.directory, binaries, Ports(*free_ports(5)), self.settings)
+        ports = Ports(*free_ports(5))
+        if self.settings.apiserver_port:
+            ports = replace(ports, apiserver=self.settings.apiserver_port)
+        self._blueprint = Blueprint(self.directory, binaries, ports, self.settings)
         self._blueprint.prepare()
         shutil.rmtree(self._blueprint.etcd_data, ignore_errors=True)
         try:

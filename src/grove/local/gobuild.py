@@ -20,10 +20,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from grove.local import gosources
 from grove.local.binaries import BinariesError, Say, to_stderr, why_unusable
 
 ETCD_VERSION = "3.6.16"  # one etcd serves every Kubernetes version built here
 HELM_VERSION = "3.16.4"
+COREDNS_VERSION = "1.15.0"
 MINIMUM_GO = (1, 26)
 KUBERNETES_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 
@@ -82,6 +84,28 @@ def build_helm(root: Path, *, say: Say = to_stderr) -> Path:
         _compile(go, module, "helm.sh/helm/v3/cmd/helm", output, f"-s -w {version}")
 
     return _built_once(root / f"helm-{HELM_VERSION}" / "helm", HELM_VERSION, root, compile_it, say)
+
+
+def build_coredns(root: Path, *, say: Say = to_stderr) -> Path:
+    """CoreDNS with the plugins that a cluster needs, from a main package of our own."""
+    requires = f"github.com/coredns/coredns v{COREDNS_VERSION}"
+    return build_main("coredns", COREDNS_VERSION, gosources.COREDNS, root, requires, say=say)
+
+
+def build_pause(root: Path, *, say: Say = to_stderr) -> Path:
+    """The program that holds a pod's namespaces open."""
+    return build_main("pause", "1", gosources.PAUSE, root, say=say)
+
+
+def build_main(name: str, version: str, source: str, root: Path, requires: str = "", *, say: Say = to_stderr) -> Path:
+    """A program of one Go file, with the module that it needs, given as `path version`."""
+
+    def compile_it(go: Path, work: Path, output: Path) -> None:
+        module = _module_of(work, name, requires)
+        (module / "main.go").write_text(source)
+        _compile(go, module, ".", output, "-s -w")
+
+    return _built_once(root / f"{name}-{version}" / name, version, root, compile_it, say)
 
 
 def _built_once(
@@ -201,7 +225,8 @@ def _module_of(work: Path, name: str, required: str) -> Path:
     """A folder with a go.mod that requires one module, given as `path version`."""
     module = work / f"{name}-module"
     module.mkdir()
-    (module / "go.mod").write_text(f"module grove.local/{name}\n\ngo 1.26\n\nrequire {required}\n")
+    require = f"\nrequire {required}\n" if required else ""
+    (module / "go.mod").write_text(f"module grove.local/{name}\n\ngo 1.26\n{require}")
     return module
 
 

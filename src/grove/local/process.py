@@ -74,8 +74,10 @@ class Child:
         return "\n".join(text.splitlines()[-lines:]) or "(the log is empty)"
 
 
-def spawn(name: str, command: Sequence[str], log: Path, *, detached: bool = False) -> Child:
-    """Start a program with its output appended to `log`.
+def spawn(
+    name: str, command: Sequence[str], log: Path, *, detached: bool = False, pass_fds: Sequence[int] = ()
+) -> Child:
+    """Start a program with its output appended to `log`. It inherits the descriptors in `pass_fds`.
 
     Every child gets a session of its own: otherwise Ctrl-C would hit etcd and the API server at the same moment, and
     an API server without etcd takes minutes to end.
@@ -89,6 +91,7 @@ def spawn(name: str, command: Sequence[str], log: Path, *, detached: bool = Fals
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=pass_fds,
                 preexec_fn=None if detached else _die_with_parent(os.getpid()),
             )
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from grove.local.process import Child
 
 # In the order they are started. They are ended in the opposite order: an API server without etcd hangs for minutes.
-ORDER = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-GRACE_S = {"etcd": 5.0, "kube-apiserver": 8.0, "kube-controller-manager": 3.0, "kube-scheduler": 3.0}
+REAL_NODES = "real-nodes"
+"""A control plane with real nodes is one process here: the first of namespaces of their own."""
+ORDER = (REAL_NODES, "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+GRACE_S = {REAL_NODES: 60.0, "etcd": 5.0, "kube-apiserver": 8.0, "kube-controller-manager": 3.0, "kube-scheduler": 3.0}
 COMPANION_GRACE_S = 6.0
 """For what else runs beside the control plane (fake nodes, operator, scheduler): all of it is ended first."""
 

@@ -6,7 +6,8 @@ import marshal
 import sys
 
 from tools.image import __main__ as image
-from tools.image.oci import Tree
+
+from grove.local.oci import Tree
 
 SOURCE = b'def zebra(mane):\n    return "stripes of it", mane.colour\n\n\nZEBRAS = {"okapi": zebra}\n'
 PLACE = "opt/__pycache__/zoo.cpython-311.pyc"

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from tools.image import __main__ as image
-from tools.image.oci import Tree, full_name
+
+from grove.local.oci import Tree, full_name
 
 DOCKERFILE = (Path(__file__).parents[3] / "Dockerfile").read_text()
 
