@@ -1,4 +1,4 @@
-"""What a test of the real node sees of its pods, and how it talks to the server inside them."""
+"""What a test of real nodes sees of its pods, and how it talks to the server inside them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 
@@ -96,14 +97,30 @@ class Seen:
         """When its own container's program began, by its own clock, which is the machine's."""
         return float(await self._ask("GET", "began"))
 
+    async def fetch(self, url: str) -> tuple[int, str]:
+        """Status and body of what its container gets from a URL."""
+        return await self._answer("GET", f"fetch?url={quote(url)}")
+
+    async def lookup(self, name: str) -> tuple[int, list[str]]:
+        """Status and addresses (or the words of an error) of a name, as its container resolves it."""
+        status, said = await self._answer("GET", f"lookup?name={quote(name)}")
+        return status, said.split()
+
+    @property
+    def address(self) -> str:
+        found: str = self.pod["status"]["podIP"]
+        return found
+
     async def _ask(self, verb: str, path: str) -> str:
-        url = f"http://{self.pod['status']['podIP']}:{PORT}/{path}"
+        return (await self._answer(verb, path))[1]
 
-        async def answered() -> str:
+    async def _answer(self, verb: str, path: str) -> tuple[int, str]:
+        async def answered() -> tuple[int, str]:
+            url = f"http://{self.address}:{PORT}/{path}"
             async with aiohttp.ClientSession() as session, session.request(verb, url) as answer:
-                return await answer.text()
+                return answer.status, await answer.text()
 
-        said: str = await eventually(answered, 20.0)  # a container runs before its program listens
+        said: tuple[int, str] = await eventually(answered, 20.0)  # a container runs before its program listens
         return said
 
 

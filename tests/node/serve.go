@@ -2,12 +2,14 @@
 //
 // GET /ready is its readiness probe; POST /ready and POST /unready change the answer; GET /began is the time of its
 // start. READY_AFTER (such as 500ms) makes it ready by itself so long after its start. It writes what it is told to
-// its log. `serve echo WORDS` says the words and what it reads, and ends with 7.
+// its log. GET /fetch?url=… answers with what it gets from there, GET /lookup?name=… with the addresses of a name.
+// `serve echo WORDS` says the words and what it reads, and ends with 7.
 package main
 
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -40,6 +42,26 @@ func main() {
 		}
 		fmt.Fprintf(out, "%.3f", float64(began.UnixMilli())/1000)
 	})
+	http.HandleFunc("/fetch", func(out http.ResponseWriter, asked *http.Request) {
+		client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+		answer, err := client.Get(asked.URL.Query().Get("url"))
+		if err != nil {
+			http.Error(out, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer answer.Body.Close()
+		out.WriteHeader(answer.StatusCode)
+		io.Copy(out, answer.Body)
+	})
+	http.HandleFunc("/lookup", func(out http.ResponseWriter, asked *http.Request) {
+		found, err := net.LookupHost(asked.URL.Query().Get("name"))
+		if err != nil {
+			http.Error(out, err.Error(), http.StatusBadGateway)
+			return
+		}
+		fmt.Fprint(out, strings.Join(found, " "))
+	})
+	http.HandleFunc("/name", func(out http.ResponseWriter, asked *http.Request) { fmt.Fprint(out, name) })
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGINT, syscall.SIGTERM)
 	go func() { <-told; os.Exit(0) }()

@@ -113,7 +113,8 @@ def _built_once(
 ) -> Path:
     """The program at `target`, compiled into a folder of its own and moved there if it is not there yet."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _only_builder(root / ".build.lock", say):
+    # A lock of its own: it need not wait for a control plane that takes twenty minutes.
+    with _only_builder(root / f".build-{target.name}-{version}.lock", say):
         if os.access(target, os.X_OK):
             return target
         program = target.name
@@ -196,7 +197,7 @@ def _only_builder(lock: Path, say: Say) -> Iterator[None]:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another process is building Kubernetes; waiting for it")
+            say("another process builds the same; waiting for it")
             fcntl.flock(held, fcntl.LOCK_EX)
         yield
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from grove.local.process import Child
 
 # In the order they are started. They are ended in the opposite order: an API server without etcd hangs for minutes.
+ORDER = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 REAL_NODES = "real-nodes"
 """A control plane with real nodes is one process here: the first of namespaces of their own."""
-ORDER = (REAL_NODES, "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+CORE = (REAL_NODES, *ORDER)
 GRACE_S = {REAL_NODES: 60.0, "etcd": 5.0, "kube-apiserver": 8.0, "kube-controller-manager": 3.0, "kube-scheduler": 3.0}
 COMPANION_GRACE_S = 6.0
 """For what else runs beside the control plane (fake nodes, operator, scheduler): all of it is ended first."""
@@ -30,7 +31,7 @@ class State:
 
     def running(self) -> bool:
         """Whether the control plane itself runs; a companion that died does not count against it."""
-        core = [child for child in self.children if child.name in ORDER]
+        core = [child for child in self.children if child.name in CORE]
         return self.ready and bool(core) and all(child.alive() for child in core)
 
     def save(self, directory: Path) -> None:
@@ -73,7 +74,7 @@ class State:
 
 def stop_in_order(children: list[Child]) -> None:
     """End processes last-started first, each gone before the next is asked."""
-    rank = {name: place for place, name in enumerate(ORDER)}
+    rank = {name: place for place, name in enumerate(CORE)}
     for child in sorted(children, key=lambda one: rank.get(one.name, len(rank)), reverse=True):
         child.stop(GRACE_S.get(child.name, COMPANION_GRACE_S))
 

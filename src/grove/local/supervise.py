@@ -14,7 +14,7 @@ from pathlib import Path
 from grove.local.binaries import Say
 from grove.local.controlplane import ControlPlaneError, accompany, only_one
 from grove.local.process import Child
-from grove.local.state import ORDER, State
+from grove.local.state import CORE, State
 
 LOOK_S = 0.5
 LONGEST_PAUSE_S = 30.0
@@ -67,7 +67,7 @@ def supervise(
 
 def _refuse_without_plane(state: State) -> None:
     for child in state.children:
-        if child.name in ORDER and not child.alive():
+        if child.name in CORE and not child.alive():
             raise ControlPlaneError(f"{child.name} ended; {child.log} says:\n{child.log_tail()}")
 
 

@@ -161,7 +161,7 @@ def test_a_further_program_is_built_once_and_laid_beside_the_others(
         assert built == cache / "1.36.3" / "kubelet"
     assert (tmp_path / "asked").read_text().split() == ["env", "mod", "build"]
     assert (tmp_path / "what").read_text() == "k8s.io/kubernetes/cmd/kubelet\n"
-    assert sorted(path.name for path in cache.iterdir()) == [".build.lock", "1.36.3"]
+    assert sorted(path.name for path in cache.iterdir()) == [".build-kubelet-1.36.3.lock", "1.36.3"]
 
 
 @pytest.mark.parametrize(("asked", "place"), [

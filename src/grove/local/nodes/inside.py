@@ -186,7 +186,7 @@ def main(arguments: Sequence[str]) -> int:
     plane = ControlPlane(
         directory, plan.version, controller_manager=True, aggregator_routing=False, reachable_at=HUB,
         apiserver_port=plan.port, node_monitor_grace_s=plan.node_monitor_grace_s, say=to_stderr,
-        **plan.options,  # type: ignore[arg-type]
+        **{"scheduler": True, **plan.options},  # type: ignore[arg-type]
     )  # fmt: skip
     with plane:
         nodes = Nodes(plan, plane)
