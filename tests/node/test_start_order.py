@@ -153,7 +153,7 @@ async def test_the_init_container_reads_pods_with_a_token_of_its_own(
 
 @pytest.mark.parametrize("condition", ["Started", "Created"])
 async def test_a_worker_starts_while_its_leader_is_not_ready(
-    node: RealNode, client: HttpClient, namespace: str, pods: Pods, condition: str
+    nodes: RealCluster, client: HttpClient, namespace: str, pods: Pods, condition: str
 ) -> None:
     cliques = [clique("leader", **served()), clique("worker", starts_after=["leader"], **served())]
     cliques[1]["spec"]["startsAfterCondition"] = condition
@@ -167,7 +167,7 @@ async def test_a_worker_starts_while_its_leader_is_not_ready(
 
 
 async def test_a_worker_that_waits_for_ready_starts_after_an_edit_to_started(
-    node: RealNode, client: HttpClient, namespace: str, pods: Pods
+    nodes: RealCluster, client: HttpClient, namespace: str, pods: Pods
 ) -> None:
     cliques = [clique("leader", **served()), clique("worker", starts_after=["leader"], **served())]
     await client.create(PodCliqueSet, pcs("web", *cliques, namespace=namespace, startup="CliqueStartupTypeExplicit"))
