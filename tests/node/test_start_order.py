@@ -161,7 +161,7 @@ async def test_a_worker_starts_while_its_leader_is_not_ready(
     worker = await released(pods, "worker")
     (leader,) = await all_run(pods, "leader", 1)
     assert not leader.is_ready, "its probe failed all the time"
-    assert f"all are {condition.lower()}: web-0-leader=1/1" in node.log_of(worker.name, "grove-initc")
+    assert f"all are {condition.lower()}: web-0-leader=1/1" in nodes.log_of(worker.name, "grove-initc")
     if condition == "Started":
         assert await leader.began() < await worker.began()
 
