@@ -16,7 +16,7 @@ from types import FrameType
 from grove.local import gobuild
 from grove.local.binaries import BinariesError, cache_root, to_stderr
 from grove.local.nodes import preflight
-from grove.local.nodes.cluster import clean
+from grove.local.nodes.leftovers import clean_dead
 
 ROOT = Path(__file__).parents[2]
 WORDS = """\
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     try:
         return subprocess.run(tests, cwd=ROOT, env={**os.environ, "GROVE_NODE": "1"}, check=False).returncode
     finally:
-        clean(to_stderr, wait_s=60)  # nothing to do, unless the tests were killed
+        clean_dead(to_stderr)  # nothing to do, unless the tests were killed
 
 
 def _install_missing() -> None:

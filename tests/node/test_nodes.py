@@ -52,7 +52,7 @@ async def pair(nodes: RealCluster, client: HttpClient, namespace: str) -> tuple[
 
 
 async def test_both_nodes_are_ready(nodes: RealCluster, client: HttpClient) -> None:
-    found = {node.name: node for node in (await client.list(Node)).items}
+    found = {node.metadata.name: node for node in (await client.list(Node)).items}
     assert sorted(found) == nodes.nodes == ["node-1", "node-2"]
     for node in found.values():
         ready = find_condition(node.status.conditions, "Ready")

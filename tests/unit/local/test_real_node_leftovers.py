@@ -1,4 +1,4 @@
-"""One cluster of real nodes at a time, and what a killed one leaves: the record and the words, without any kubelet."""
+"""What a killed cluster of real nodes leaves, who removes it, and what is missing in words; without any kubelet."""
 
 from __future__ import annotations
 
@@ -12,52 +12,68 @@ from grove.local.nodes.layout import places
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that stands for /proc/sys, with one setting; the record is beside it and no cgroup is touched."""
+    """A folder that stands for /proc/sys, with one setting; records and cgroups are beside it."""
     folder = tmp_path / "sys"
     (folder / "kernel").mkdir(parents=True)
     (folder / "kernel/panic").write_text("0\n")
-    monkeypatch.setattr(leftovers, "RECORD", tmp_path / "record.json")
+    monkeypatch.setattr(leftovers, "RECORDS", tmp_path / "records")
     monkeypatch.setattr(leftovers, "_setting", lambda name: folder / name)
-    monkeypatch.setattr(leftovers, "cgroup_roots", lambda: [tmp_path / "cgroup" / leftovers.CGROUP])
+    monkeypatch.setattr(leftovers, "cgroup_roots", lambda directory: [tmp_path / leftovers.cgroup(directory)])
     return folder
 
 
-def test_what_a_killed_cluster_left_is_removed_by_the_next_claim(settings: Path, tmp_path: Path) -> None:
-    first = leftovers.claim(print)
-    directory = tmp_path / "cluster"
+def begun(directory: Path, settings: Path) -> leftovers.Claim:
+    """A cluster that started in that directory: it has files and cgroups, and its kubelet changed the setting."""
+    claim = leftovers.claim(directory)
     (directory / "node-1/images").mkdir(parents=True)
     (directory / "logs").mkdir()
-    first.write(directory)
+    claim.write(directory)
     (settings / "kernel/panic").write_text("10\n")
-    (tmp_path / "cgroup" / leftovers.CGROUP / "node-1/pod").mkdir(parents=True)
-    first.release()  # as a kill does
+    (directory.parent / leftovers.cgroup(directory) / "node-1/pod").mkdir(parents=True)
+    return claim
 
-    said: list[str] = []
-    second = leftovers.claim(said.append)
-    assert second.clean(said.append)
-    assert not second.clean(said.append), "the second time there is nothing to clean"
-    second.release()
+
+def test_what_a_killed_cluster_left_is_removed_by_the_next_start(settings: Path, tmp_path: Path) -> None:
+    directory, said = tmp_path / "cluster", list[str]()
+    begun(directory, settings).release()  # as a kill does
+    leftovers.clean_dead(said.append)
+    leftovers.clean_dead(said.append)
     assert (settings / "kernel/panic").read_text() == "0\n"
-    assert not (tmp_path / "cgroup" / leftovers.CGROUP).exists()
+    assert not (tmp_path / leftovers.cgroup(directory)).exists()
     assert [one.name for one in directory.iterdir()] == ["logs"], "logs stay"
+    mark = leftovers.cgroup(directory)
     assert said == [
-        f"removed: cgroups grove-nodes, files of the nodes in {directory}; kernel settings restored: kernel/panic"
+        f"removed: cgroups {mark}, files of the nodes in {directory}; kernel settings restored: kernel/panic"
     ]
+    assert not list(leftovers.RECORDS.iterdir())
 
 
-def test_a_second_cluster_is_refused_while_one_runs(settings: Path, tmp_path: Path) -> None:
-    first = leftovers.claim(print)
-    first.write(tmp_path)
-    with pytest.raises(preflight.CannotRun, match=f"runs on this machine in {tmp_path}"):
-        leftovers.claim(print)
+def test_a_cluster_that_runs_is_not_touched_and_not_started_twice(settings: Path, tmp_path: Path) -> None:
+    directory, said = tmp_path / "cluster", list[str]()
+    claim = begun(directory, settings)
+    leftovers.clean_dead(said.append)
+    assert (directory / "node-1/images").exists()
+    assert said == []
+    with pytest.raises(preflight.CannotRun, match=f"runs in {directory}"):
+        leftovers.claim(directory)
+    claim.release()
+
+
+def test_of_two_clusters_the_last_to_end_restores_the_kernel_settings(settings: Path, tmp_path: Path) -> None:
+    first = begun(tmp_path / "first", settings)
+    second = begun(tmp_path / "second", settings)
+    assert first.clean(print)
     first.release()
-    leftovers.claim(print).release()
+    assert (settings / "kernel/panic").read_text() == "10\n", "the other one still runs"
+    assert second.clean(print)
+    second.release()
+    assert (settings / "kernel/panic").read_text() == "0\n", "as it was before the first"
 
 
-def test_a_record_that_was_cut_off_counts_as_nothing_started(settings: Path) -> None:
-    leftovers.RECORD.write_text('{"direct')
-    claim = leftovers.claim(print)
-    assert claim.found() == leftovers.Record("", {})
+def test_a_record_that_was_cut_off_counts_as_nothing_started(settings: Path, tmp_path: Path) -> None:
+    claim = leftovers.claim(tmp_path)
+    claim.file.write_text('{"direct')
+    assert not claim.clean(print)
     claim.release()
 
 

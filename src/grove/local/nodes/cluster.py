@@ -139,7 +139,7 @@ class RealCluster:
         self.first.stop(GRACE_S[REAL_NODES])
         if self.outer is not None:
             self.outer.stop(5)
-        clean(say, wait_s=10)
+        clean(self.directory, say)
 
     def _link(self, name: str, state: str) -> None:
         subprocess.run([*self.inside, "ip", "link", "set", self._place(name).link, state], check=True)
@@ -155,7 +155,6 @@ def start(
     version: str = DEFAULT_VERSION,
     images: Sequence[Path] = (),
     detached: bool = False,
-    wait_s: float = 0.0,
     say: Say = to_stderr,
     began: Callable[[RealCluster], object] = lambda cluster: None,
     node_monitor_grace_s: int = NODE_MONITOR_GRACE_S,
@@ -163,8 +162,8 @@ def start(
 ) -> RealCluster:
     """Starts a cluster and returns when every node is Ready. Raises CannotRun or ControlPlaneError.
 
-    `detached` clusters outlive this process. `options` are those of `ControlPlane`. `wait_s`: how long to wait for the
-    end of another cluster of real nodes on this machine. `began` is called before anything is ready.
+    `detached` clusters outlive this process. `options` are those of `ControlPlane`. `began` is called before anything
+    is ready.
     """
     directory = directory.absolute()
     preflight.check(directory)
@@ -172,10 +171,8 @@ def start(
     root, full = cache_root(), release(version)
     programs = {name: gobuild.build_also(name, full, root, say=say) for name in ("kubelet", "kube-proxy")}
     programs |= {"coredns": gobuild.build_coredns(root, say=say), "pause": gobuild.build_pause(root, say=say)}
-    claim = leftovers.claim(say, wait_s=wait_s)
-    try:
-        if claim.clean(say):
-            say("these were left by a cluster of real nodes that did not end in order")
+    leftovers.clean_dead(say)
+    with leftovers.claimed(directory) as claim:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         leftovers.remove_files(directory)
         claim.write(directory)
@@ -190,8 +187,6 @@ def start(
             cluster.first.stop(0)  # and with it everything inside
             claim.clean(say)
             raise
-    finally:
-        claim.release()
 
 
 def _begin(
@@ -221,15 +216,10 @@ def _begin(
     return RealCluster(directory, version, _first_process(outer), places(count, directory), outer)
 
 
-def clean(say: Say, *, wait_s: float = 0.0) -> bool:
-    """Removes what a cluster of real nodes left on this machine; False if there is nothing. Raises while one runs."""
-    if not leftovers.RECORD.exists():
-        return False
-    claim = leftovers.claim(say, wait_s=wait_s)
-    try:
+def clean(directory: Path, say: Say) -> bool:
+    """Removes what a cluster in that directory left; False if there is nothing. Raises CannotRun while it runs."""
+    with leftovers.claimed(directory) as claim:
         return claim.clean(say)
-    finally:
-        claim.release()
 
 
 @contextmanager
@@ -238,14 +228,13 @@ def real_nodes(
     *,
     images: Sequence[Path] = (),
     directory: Path | None = None,
-    wait_s: float = 3600.0,
     say: Say = to_stderr,
     **options: Any,
 ) -> Iterator[RealCluster]:
-    """A cluster for the time of a `with` block; it dies with this process. Waits while another one runs."""
+    """A cluster for the time of a `with` block; it dies with this process."""
     own = Path(tempfile.mkdtemp(prefix="grove-nodes-")) if directory is None else directory
     try:
-        cluster = start(own, count, images=images, wait_s=wait_s, say=say, **options)
+        cluster = start(own, count, images=images, say=say, **options)
         try:
             yield cluster
         finally:

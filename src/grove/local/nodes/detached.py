@@ -59,8 +59,6 @@ def attach(directory: Path, state: State) -> RealCluster | None:
 def down(directory: Path, say: Say) -> bool:
     """Ends what `grove up` left in that directory, with fake or real nodes, also what a kill left; False if nothing."""
     directory = directory.absolute()
-    left = leftovers.recorded()
+    left = leftovers.is_recorded(directory)
     ended = controlplane.down(directory, say=say)
-    if left is not None and left.directory == str(directory):
-        return clean(say, wait_s=10) or ended
-    return ended
+    return clean(directory, say) or ended if left else ended

@@ -94,7 +94,7 @@ class Nodes:
         self.programs: list[Program] = []
 
     def start(self) -> None:
-        for root in cgroup_roots():
+        for root in cgroup_roots(self._directory):
             for place in self.places:
                 (root / place.name).mkdir(parents=True, exist_ok=True)
         archive = self._pause_image()

@@ -1,19 +1,21 @@
-"""One cluster of real nodes at a time on a machine, and what it leaves behind when it is killed.
+"""What a cluster of real nodes leaves behind when it is killed, and who removes it.
 
 The kernel ends its processes, mounts and interfaces. Its cgroups, the kernel settings that a kubelet changes and its
-files remain. A record in /run names them before anything starts. The record is locked as long as the cluster lives, so
-whoever gets the lock and finds a record cleans up first. A reboot clears /run, cgroups and kernel settings alike.
+files remain. A record in /run names them before anything starts. The cluster holds a lock on its record as long as it
+lives, so a record without a lock is that of a killed cluster. A reboot clears /run, cgroups and kernel settings alike.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,9 +23,7 @@ from grove.local.binaries import Say
 from grove.local.nodes.layout import HOLDS, READY
 from grove.local.nodes.preflight import KERNEL_SETTINGS, CannotRun
 
-RECORD = Path("/run/grove-real-nodes.json")
-CGROUP = "grove-nodes"
-"""All cgroups of the nodes are below this one."""
+RECORDS = Path("/run/grove-real-nodes")
 _PATIENCE_S = 15.0
 
 
@@ -36,84 +36,83 @@ class Record:
 
 
 class Claim:
-    """The right to run real nodes on this machine: the lock on the record. `inside` inherits `descriptor`."""
+    """A cluster's record, locked. The lock lives as long as a process that inherited `descriptor`."""
 
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
+    def __init__(self, file: Path, descriptor: int) -> None:
+        self.file, self.descriptor = file, descriptor
 
     def write(self, directory: Path) -> None:
+        """Another cluster's kubelets may have changed the settings already. Its record has the values of before."""
+        others = [record for file in _files() if file != self.file and (record := _read(file)) is not None]
         settings = {name: _setting(name).read_text() for name in KERNEL_SETTINGS if _setting(name).exists()}
-        content = json.dumps(asdict(Record(str(directory), settings))).encode()
-        os.ftruncate(self.descriptor, 0)
-        os.pwrite(self.descriptor, content, 0)
-
-    def found(self) -> Record | None:
-        """What an earlier cluster left; None if it ended in order."""
-        content = os.pread(self.descriptor, 1 << 20, 0)
-        try:
-            return Record(**json.loads(content)) if content else None
-        except (ValueError, TypeError):
-            return Record("", {})  # killed while it wrote, so nothing had started
+        for record in others:
+            settings |= record.settings
+        self.file.write_text(json.dumps(asdict(Record(str(directory), settings))))
 
     def clean(self, say: Say) -> bool:
-        """Removes what an earlier cluster left; False if there was nothing."""
-        record = self.found()
+        """Removes what an earlier cluster of this directory left; False if there was nothing."""
+        record = _read(self.file)
         if record is None:
             return False
-        remove_cgroups()
-        changed = [name for name, value in record.settings.items() if _restore(name, value)]
-        if record.directory:
-            remove_files(Path(record.directory))
-        os.ftruncate(self.descriptor, 0)
+        remove_cgroups(Path(record.directory))
+        remove_files(Path(record.directory))
+        self.file.write_text("")
+        alone = not any(_read(file) for file in _files() if file != self.file)
+        changed = [name for name, value in record.settings.items() if alone and _restore(name, value)]
         said = f"; kernel settings restored: {', '.join(changed)}" if changed else ""
-        say(f"removed: cgroups {CGROUP}, files of the nodes in {record.directory or 'no folder'}{said}")
+        say(f"removed: cgroups {cgroup(Path(record.directory))}, files of the nodes in {record.directory}{said}")
         return True
 
     def release(self) -> None:
         """Gives up this process' hold. The lock stays if another process inherited it."""
+        if _read(self.file) is None:
+            self.file.unlink(missing_ok=True)
         os.close(self.descriptor)
 
 
-def recorded() -> Record | None:
-    """What a cluster of real nodes changes, or changed, on this machine; None if there is none."""
+def claim(directory: Path) -> Claim:
+    """The claim to run, or to clean up after, a cluster in that directory. Raises CannotRun while one runs there."""
+    found = _claim(_record_file(directory))
+    if found is None:
+        raise CannotRun(f"a cluster of real nodes runs in {directory}")
+    return found
+
+
+@contextmanager
+def claimed(directory: Path) -> Iterator[Claim]:
+    found = claim(directory)
     try:
-        descriptor = os.open(RECORD, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        return Claim(descriptor).found()
+        yield found
     finally:
-        os.close(descriptor)
+        found.release()
 
 
-def claim(say: Say, *, wait_s: float = 0.0) -> Claim:
-    """The claim, after at most `wait_s`. Raises CannotRun while another cluster of real nodes runs."""
-    descriptor = os.open(RECORD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    end, told = time.monotonic() + wait_s, False
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return Claim(descriptor)
-        except BlockingIOError:
-            other = Claim(descriptor).found()
-            where = f" in {other.directory}" if other else ""
-            if time.monotonic() > end:
-                os.close(descriptor)
-                raise CannotRun(f"another cluster of real nodes runs on this machine{where}") from None
-            if not told:
-                say(f"another cluster of real nodes runs on this machine{where}; waiting for its end")
-                told = True
-            time.sleep(0.5)
+def clean_dead(say: Say) -> None:
+    """Removes what clusters of any directory left that were killed; those that run are not touched."""
+    for file in _files():
+        if _read(file) is not None and (dead := _claim(file)) is not None:
+            dead.clean(say)
+            dead.release()
 
 
-def cgroup_roots() -> list[Path]:
+def is_recorded(directory: Path) -> bool:
+    """Whether a cluster of real nodes ran in that directory and was not cleaned up."""
+    return _read(_record_file(directory)) is not None
+
+
+def cgroup(directory: Path) -> str:
+    """The cgroup of a cluster's nodes. Each has its own: a kubelet ends pods below its cgroup that it did not start."""
+    return f"grove-nodes-{_mark(directory)}"
+
+
+def cgroup_roots(directory: Path) -> list[Path]:
     """The nodes' cgroup in every hierarchy that is mounted here."""
     mounted = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    return [Path(where) / CGROUP for _, where, kind, *_ in mounted if kind in ("cgroup", "cgroup2")]
+    return [Path(where) / cgroup(directory) for _, where, kind, *_ in mounted if kind in ("cgroup", "cgroup2")]
 
 
-def remove_cgroups() -> None:
-    for root in cgroup_roots():
+def remove_cgroups(directory: Path) -> None:
+    for root in cgroup_roots(directory):
         for folder, _, _ in os.walk(root, topdown=False):
             _remove(folder)
 
@@ -125,12 +124,43 @@ def remove_files(directory: Path) -> None:
     (directory / READY).unlink(missing_ok=True)
 
 
-def _remove(cgroup: str) -> None:
+def _claim(file: Path) -> Claim | None:
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return Claim(file, descriptor)
+
+
+def _files() -> list[Path]:
+    return sorted(RECORDS.glob("*.json"))
+
+
+def _record_file(directory: Path) -> Path:
+    return RECORDS / f"{_mark(directory)}.json"
+
+
+def _mark(directory: Path) -> str:
+    return hashlib.sha256(str(directory).encode()).hexdigest()[:8]
+
+
+def _read(file: Path) -> Record | None:
+    """None for no record, an empty one, and one that was cut off: then nothing had started."""
+    try:
+        return Record(**json.loads(file.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _remove(folder: str) -> None:
     end = time.monotonic() + _PATIENCE_S
     while True:
         try:
             with suppress(FileNotFoundError):
-                os.rmdir(cgroup)
+                os.rmdir(folder)
             return
         except OSError as problem:
             # The last processes may still be on their way out.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from grove.local.blueprint import Blueprint
 from grove.local.nodes.layout import DNS_ADDRESS, DNS_DOMAIN, HUB, PAUSE, PLUGINS, Place
-from grove.local.nodes.leftovers import CGROUP
+from grove.local.nodes.leftovers import cgroup
 from grove.local.nodes.preflight import HIDDEN
 
 # A node has its own /run, /var/lib and /var/log: containerd and the kubelet have paths there that no option changes.
@@ -65,7 +65,7 @@ def kubelet(place: Place, program: Path, plane: Blueprint, shared_by: int) -> li
         "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": False},
                            "x509": {"clientCAFile": str(plane.authority_file)}},
         "authorization": {"mode": "AlwaysAllow"},
-        "failCgroupV1": False, "cgroupDriver": "cgroupfs", "cgroupRoot": f"/{CGROUP}/{place.name}",
+        "failCgroupV1": False, "cgroupDriver": "cgroupfs", "cgroupRoot": f"/{cgroup(place.directory)}/{place.name}",
         "failSwapOn": False, "systemReserved": reserved,
         # Images cannot be pulled again, so the kubelet may not remove any.
         "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
