@@ -9,7 +9,7 @@ from tests.support.dialects import gang_set, koord_set, nested, pod_template
 from tests.support.manifests import clique, pcs
 from tests.support.operating import World, condition
 
-from grove.api.core import Pod
+from grove.api.core import Pod, Service
 from grove.api.dynamo import PodGangSet
 from grove.api.koordset import KoordPodCliqueSet
 from grove.api.meta import Json, Object
@@ -292,3 +292,43 @@ async def test_an_operator_that_dies_between_writes_leaves_nothing_half_scaled(w
     await world.eventually(four)
     await world.quiet()
     assert '"scaling"' not in (await world.get(PodCliqueSet, "half")).metadata.annotations["grove.io/translation"]
+
+
+@pytest.mark.parametrize("kind", [PodGangSet, KoordPodCliqueSet])
+async def test_an_object_deleted_without_its_set_leaves_the_set_and_its_pods(world: World, kind: Kind) -> None:
+    await apply(world, gang_set("kept", 2) if kind is PodGangSet else koord_set("kept", podCliques=[nested("a", 2)]))
+    await said(world, kind, "kept", "Ready", "True")
+    before = {pod.metadata.uid for pod in await world.pods()}
+
+    await world.delete(kind, "kept", propagation="Orphan")
+
+    await gone(world, kind, "kept")
+    await world.quiet()
+    assert not (await world.get(PodCliqueSet, "kept")).metadata.is_deleting
+    assert {pod.metadata.uid for pod in await world.pods()} == before
+
+
+async def test_a_set_with_a_lasting_error_is_scaled_once_and_then_by_whoever_scales_it(world: World) -> None:
+    await apply(world, gang_set("wrong", 2, minAvailable=1))
+    await said(world, PodGangSet, "wrong", "Ready", "True")
+    await world.stop()
+    await world.delete(Service, "wrong-0")
+    await world.client.create(
+        Service, {"metadata": {"name": "wrong-0", "namespace": world.namespace}, "spec": {"ports": [{"port": 1}]}}
+    )
+    await world.start()
+    await world.scale(PodGangSet, "wrong", 3)
+
+    async def pods(count: int) -> bool:
+        return len(await world.pods()) == count
+
+    await world.eventually(lambda: pods(3))
+    pcs_ = await world.get(PodCliqueSet, "wrong")
+    assert pcs_.status.observed_generation != pcs_.metadata.generation, "the error lasts"
+
+    await world.scale(PodClique, "wrong-0-gang", 5)
+    await world.eventually(lambda: pods(5))
+    await edit(world, PodGangSet, "wrong", {"metadata": {"labels": {"a": "b"}}})
+    await world.cluster.settle(120.0)
+    assert await pods(5)
+    await world.delete(Service, "wrong-0")

@@ -303,3 +303,22 @@ async def test_gangs_and_services_of_a_deleted_set_go_before_its_pods_and_nothin
     said = world.writes() - before
     assert not said["patch", "podgangs/status"]
     assert not said["patch", "podcliques/status"]
+
+
+async def test_a_pod_of_somebody_else_that_carries_one_label_of_ours_stays(world: World) -> None:
+    await world.apply(pcs("kept", clique("w", 2), replicas=2))
+    await world.available("kept")
+    stranger = {"metadata": {"name": "mine", "namespace": world.namespace, "labels": {labels.POD_CLIQUE: "kept-1-w"}}}
+    image = {"name": "c", "image": "registry.k8s.io/pause:3.10"}
+    await world.client.create(Pod, {**stranger, "spec": {"containers": [image]}})
+    before = {pod.metadata.uid for pod in await world.pods("kept-1-w")}
+
+    await world.delete(PodClique, "kept-1-w")
+
+    async def made_anew() -> bool:
+        pods = [pod for pod in await world.pods("kept-1-w") if pod.metadata.name != "mine"]
+        return len(pods) == 2 and not before & {pod.metadata.uid for pod in pods}
+
+    await world.eventually(made_anew)
+    assert not (await world.get(Pod, "mine")).metadata.is_deleting
+    await world.delete(Pod, "mine")

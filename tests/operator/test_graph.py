@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.support import golden
-from tests.support.manifests import worked_example
+from tests.support.manifests import clique, pcs, worked_example
 from tests.support.operating import KUBE, TOPOLOGY, World, operating
 
 from grove.api import labels as key
 from grove.api.core import HorizontalPodAutoscaler, Pod, Role, RoleBinding, Secret, Service, ServiceAccount
 from grove.api.meta import Object, is_true
 from grove.api.podclique import PodClique
+from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 
@@ -146,3 +147,18 @@ async def test_golden_graphs_are_met(cluster: object, name: str) -> None:
         await world.quiet()
         here = json.dumps(await world.graph()).replace(world.namespace, "default")  # where the golden ones were made
         assert golden.differences(golden.normalise(json.loads(here)), wanted.children) == []
+
+
+async def test_a_service_account_of_somebody_else_is_given_nothing(world: World) -> None:
+    """Every namespace has an account `default`; a set of this name with a start order must not give it rights."""
+    ordered = pcs("default", clique("a"), clique("b", starts_after=["a"]), startup="CliqueStartupTypeExplicit")
+    await world.apply(ordered)
+    told = await world.eventually(lambda: _errors(world, "default"))
+    assert any("ServiceAccount default exists and does not belong to default" in one for one in told), told
+    await world.quiet()
+    assert [one for one in await world.names(RoleBinding) if "default" in one] == []
+    assert "default-ic-sat" not in await world.names(Secret)
+
+
+async def _errors(world: World, name: str) -> list[str]:
+    return [one.description for one in (await world.get(PodCliqueSet, name)).status.last_errors]

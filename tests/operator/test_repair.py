@@ -9,6 +9,7 @@ import pytest
 from tests.support.manifests import clique, group, pcs, pod_spec
 from tests.support.operating import World, operating
 
+from grove.api import labels as key
 from grove.api.core import HorizontalPodAutoscaler, Pod, Role, RoleBinding, Secret, Service, ServiceAccount
 from grove.api.meta import Json, Object
 from grove.api.podclique import PodClique
@@ -359,3 +360,21 @@ def _at(obj: Json, path: str) -> object:
     for part in path.split("."):
         found = found.get(part.replace("~1", ".")) if isinstance(found, dict) else None
     return found
+
+
+async def test_a_pod_that_is_labelled_as_somebody_elses_gets_no_twin(world: World) -> None:
+    """The cache follows pods by that label, and shows the pod no longer; the API server still has it."""
+    before = {pod.metadata.uid for pod in await world.pods("demo-0-w")}
+    (first, *_) = await world.pods("demo-0-w")
+
+    await world.client.patch(
+        Pod, first.metadata.name, {"metadata": {"labels": {key.MANAGED_BY: "me"}}}, world.namespace
+    )
+
+    async def put_right() -> bool:
+        found = await world.get(Pod, first.metadata.name)
+        return found.metadata.labels.get(key.MANAGED_BY) == key.OPERATOR
+
+    await world.eventually(put_right)
+    await world.quiet()
+    assert {pod.metadata.uid for pod in await world.pods("demo-0-w")} == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -434,3 +435,25 @@ async def test_what_a_replica_lost_while_it_was_on_its_way_out_comes_back_with_i
 
     await world.available("back")
     assert len(await world.pods("back-1-w")) == 2
+
+
+@pytest.mark.simulated
+async def test_a_pod_that_flaps_costs_few_writes_and_the_last_word_is_told(world: World) -> None:
+    await world.apply(pcs("flap", clique("w", 1), replicas=2))
+    await world.available("flap")
+    await asyncio.sleep(120)
+    (pod, *_) = await world.pods("flap-0-w")
+    before = world.writes()["patch", "podcliquesets/status"]
+    for _ in range(100):
+        for ready in (False, True):
+            await world.nodes.set_ready(world.namespace, pod.metadata.name, ready)
+            await asyncio.sleep(0.5)
+    assert world.writes()["patch", "podcliquesets/status"] - before <= 25
+
+    await world.nodes.set_ready(world.namespace, pod.metadata.name, False)
+    await asyncio.sleep(11)
+    assert (await world.get(PodCliqueSet, "flap")).status.available_replicas == 1
+    await asyncio.sleep(61)
+    await world.nodes.set_ready(world.namespace, pod.metadata.name, True)
+    await asyncio.sleep(1)
+    assert (await world.get(PodCliqueSet, "flap")).status.available_replicas == 2, "after a calm minute at once"

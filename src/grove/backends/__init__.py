@@ -13,6 +13,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.backends import grove, kai, koord, kube, volcano
 from grove.backends.base import Backend, TopologyBackend
+from grove.backends.queues import QueueRule
 from grove.config import ConfigError, ConfigFault, Scheduler
 
 _MODULES = (grove, kube, kai, koord, volcano)
@@ -21,6 +22,14 @@ BUILDERS: Mapping[str, Callable[[Json, str], Backend]] = {module.NAME: module.bu
 """Profile name to a function of its options and their path in the file."""
 
 KNOWN = frozenset(BUILDERS)
+
+_CLASSES: tuple[type[Backend], ...] = (
+    grove.GroveBackend, kube.KubeBackend, kai.KaiBackend, koord.KoordBackend, volcano.VolcanoBackend,
+)  # fmt: skip
+QUEUES: Mapping[str, QueueRule] = {
+    name: one.queue for one in _CLASSES if one.queue is not None for name in (one.name, *sorted(one.aliases))
+}
+"""How a set names its queue, by every name of a scheduler that has queues."""
 
 
 class Backends:

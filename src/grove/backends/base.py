@@ -18,6 +18,7 @@ from grove.api.meta import Json, Resource
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
+from grove.backends.queues import QueueRule
 
 # Reasons of the condition SchedulerObjectsReady
 TOLD = "Told"
@@ -120,6 +121,8 @@ class Backend:
     name: str
     aliases: frozenset[str] = frozenset()
     """Other names by which a set may call it."""
+    queue: QueueRule | None = None
+    """How a set names its queue; None if the scheduler has none."""
     needs_gate = True
     """Whether pods must be held back until their gang is complete; False if the scheduler waits by itself."""
     reports_gang_status = False

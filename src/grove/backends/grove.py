@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 
 from grove.api.core import Pod
 from grove.api.koordinator import RESERVATION_AFFINITY, RESERVATION_REF
-from grove.api.labels import GROVE_SCHEDULER, KAI_FRACTIONS, NETWORK_AFFINITY
+from grove.api.labels import GROVE_SCHEDULER, KAI_FRACTIONS, KAI_QUEUE, NETWORK_AFFINITY
 from grove.api.meta import Json
 from grove.api.podcliqueset import EXPLICIT, IN_ORDER, PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.api.reservation_ref import InvalidAnnotation, reservation_affinity
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends.base import PodSite, Refusal, TopologyBackend, TopologySync
+from grove.backends.queues import QueueRule
 from grove.backends.uniform import queue_faults
 from grove.config import Section, read_section
 
@@ -32,6 +33,7 @@ class GroveBackend(TopologyBackend):
     """`takes_gangs` is False while the scheduler's feature gate is off."""
 
     name = NAME
+    queue = QueueRule(NAME, KAI_QUEUE, ("labels",))
     needs_gate = False
     reports_gang_status = True
 

@@ -31,6 +31,7 @@ from grove.backends.base import (
 )
 from grove.backends.constraints import gang_constraints
 from grove.backends.kube_objects import object_meta
+from grove.backends.queues import QueueRule
 from grove.config import Section, read_section
 
 NAME = labels.KAI_SCHEDULER
@@ -62,8 +63,12 @@ class KaiFacts:
     staleness: bool = False
 
 
+QUEUE = QueueRule(NAME, labels.KAI_QUEUE, ("labels", "annotations"), is_needed=True)
+
+
 class KaiBackend(TopologyBackend):
     name = NAME
+    queue = QUEUE
     event_reasons = {base.NOT_REPRESENTABLE: conditions.EventReason.KAI_BACKEND_MAPPING_FAILED}
     topology_resource = TOPOLOGY
     topology_frozen = True
@@ -221,23 +226,14 @@ def pod_group(gang: PodGang, queue: str, facts: KaiFacts) -> Json:
 
 def queue_of(pcs: PodCliqueSet) -> str:
     """The one queue of a set: its label, else its annotation, else what all its cliques agree on."""
-    own = _queue(pcs.metadata.labels, pcs.metadata.annotations)
-    chosen = {one.name: found for one in pcs.spec.template.cliques if (found := _queue(one.labels, one.annotations))}
-    queues = sorted({*chosen.values(), *([own] if own else [])})
-    if not queues:
-        raise BackendError(f"KAI needs a queue: set the label {labels.KAI_QUEUE} on the PodCliqueSet")
-    if len(queues) > 1:
-        raise BackendError(f"{labels.KAI_QUEUE} must be one for the whole set, not {', '.join(queues)}")
-    return queues[0]
+    for _, message in QUEUE.faults(pcs):
+        raise BackendError(message)
+    return QUEUE.queues(pcs)[0]
 
 
 def topology_of(gang: PodGang) -> str:
     found = gang.metadata.annotations
     return found.get(labels.TOPOLOGY_NAME) or found.get(labels.KAI_TOPOLOGY) or ""
-
-
-def _queue(given: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    return given.get(labels.KAI_QUEUE) or annotations.get(labels.KAI_QUEUE) or ""
 
 
 def _with_constraint(constraint: GangTopologyConstraint | None, topology: str) -> Json:

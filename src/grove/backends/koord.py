@@ -31,6 +31,7 @@ from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.koord_annotations import TIMEOUT, ZONE
 from grove.backends.koord_topology import DEFAULT, NETWORK_TOPOLOGY, network_drift, network_topology
 from grove.backends.kube_objects import LABEL_LENGTH, object_meta, shortened
+from grove.backends.queues import QueueRule
 from grove.backends.uniform import mixed_labels, qos_faults
 from grove.config import Section, Strings, read_section
 
@@ -62,6 +63,7 @@ class KoordOptions:
 
 class KoordBackend(Backend):
     name = NAME
+    queue = QueueRule(NAME, QUOTA, ("labels",))
     aliases = ALIASES
     core_by_index = True
     fixed = (("metadata", "annotations", GROUPS),)

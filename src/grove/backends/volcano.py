@@ -19,17 +19,19 @@ from grove.backends import base
 from grove.backends.base import Answers, Backend, GangObjects, PodSite, Question, Refusal, TopologyBackend, TopologySync
 from grove.backends.constraints import constraints_of, gang_constraints
 from grove.backends.kube_objects import object_meta
+from grove.backends.queues import QueueRule
 from grove.config import Section, Strings, read_section
 
 NAME = labels.VOLCANO_SCHEDULER
 POD_GROUP = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
 HYPER_NODE = Resource("topology.volcano.sh", "v1alpha1", "HyperNode", "hypernodes", namespaced=False)
-DEFAULT_QUEUE = "default"
+QUEUE = QueueRule(NAME, labels.VOLCANO_QUEUE, ("annotations",), default="default")
 _CRD = f"{POD_GROUP.plural}.{POD_GROUP.group}"
 
 
 class VolcanoBackend(Backend):
     name = NAME
+    queue = QUEUE
     event_reasons = {base.NOT_INSTALLED: conditions.EventReason.VOLCANO_CAPABILITY_UNAVAILABLE}
 
     def __init__(
@@ -91,7 +93,7 @@ class VolcanoBackend(Backend):
         if lost := self._unsupported_constraints(gang):
             message = f"Volcano cannot be told this: {', '.join(lost)}"
             return GangObjects(ready=False, reason=base.NOT_REPRESENTABLE, message=message)
-        objects = (pod_group(gang, queue_of(pcs), self.tiers),)
+        objects = (pod_group(gang, QUEUE.queues(pcs)[0], self.tiers),)
         # One of the two can be said, and the binding one is.
         dropped = [
             f"preferred {one.preferred} of {one.name}"
@@ -166,12 +168,6 @@ def pod_group(gang: PodGang, queue: str, tiers: Mapping[str, str]) -> Json:
     meta = object_meta(gang, gang.metadata.name)
     meta["labels"] = {**gang.metadata.labels, **meta["labels"]}
     return POD_GROUP.manifest(meta, spec=spec)
-
-
-def queue_of(pcs: PodCliqueSet) -> str:
-    """The set's queue, else that of its cliques (admission sees to it that they agree), else Volcano's default."""
-    found = (one.annotations.get(labels.VOLCANO_QUEUE, "").strip() for one in pcs.spec.template.cliques)
-    return pcs.metadata.annotations.get(labels.VOLCANO_QUEUE, "").strip() or next(filter(None, found), DEFAULT_QUEUE)
 
 
 def _spec_fields(crd: Any) -> Json:

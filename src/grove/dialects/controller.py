@@ -50,6 +50,7 @@ from grove.kube.controller import DONE, Result
 from grove.kube.errors import AlreadyExists, Forbidden, Invalid, KubeError, NotFound
 from grove.kube.events import Recorder
 from grove.kube.writes import namespace_ends
+from grove.operator.shared.cluster.pod_cleanup import ORPHAN
 from grove.operator.shared.cluster.sets import SET
 from grove.operator.shared.cluster.status_writer import StatusWriter
 from grove.operator.shared.diff import finalizer_patch
@@ -90,6 +91,16 @@ class DialectReconciler:
         self._cache, self._sources, self._client, self._placements = cache, sources, client, placements
         self._statuses, self._events, self._clock = statuses, events, clock
         self._settled: dict[str, Any] = {}
+        self._orphaning: set[str] = set()
+        """UIDs of objects that are deleted without their set. Kubernetes takes its finalizer off soon after."""
+        sources.on_event(PodGangSet, self._on_source)
+        sources.on_event(KoordPodCliqueSet, self._on_source)
+
+    def _on_source(self, old: Source | None, new: Source | None) -> None:
+        if new is None and old is not None:
+            self._orphaning.discard(old.metadata.uid)
+        elif new is not None and new.metadata.is_deleting and ORPHAN in new.metadata.finalizers:
+            self._orphaning.add(new.metadata.uid)
 
     async def reconcile(self, key: SourceKey) -> Result:
         source: Source | None = self._sources.get(key.kind, key.key)
@@ -182,15 +193,28 @@ class DialectReconciler:
 
     async def _scale(self, pcs: PodCliqueSet, record: Record) -> PodCliqueSet:
         """Tells changed replicas to what there is: a template is heard only when a PodClique or group is made."""
+        scaling, errors = list[Scaling](), list[KubeError]()
         for one in record.scaling:
+            told = set(one.told)
             for part in self._parts(pcs, one):
-                if part.spec.replicas != one.replicas:  # type: ignore[attr-defined]
-                    patch = {"spec": {"replicas": one.replicas}}
-                    await self._client.patch(type(part), part.metadata.name, patch, part.metadata.namespace)
-        if not record.scaling or pcs.status.observed_generation != pcs.metadata.generation:
-            return pcs  # what the operator is just making from the old template is told at the next look
-        told = with_record({"metadata": {"annotations": {}}}, replace(record, scaling=[]))
-        return await self._client.patch(PodCliqueSet, pcs.metadata.name, told, pcs.metadata.namespace)
+                if part.metadata.uid in told:
+                    continue  # whoever scales it from now on is heard
+                try:
+                    if part.spec.replicas != one.replicas:  # type: ignore[attr-defined]
+                        patch = {"spec": {"replicas": one.replicas}}
+                        await self._client.patch(type(part), part.metadata.name, patch, part.metadata.namespace)
+                    told.add(part.metadata.uid)
+                except KubeError as error:
+                    errors.append(error)
+            scaling.append(one._replace(told=tuple(sorted(told))))
+        if not errors and pcs.status.observed_generation == pcs.metadata.generation:
+            scaling = []  # until then the operator may make parts from the old template; the next look scales those
+        if scaling != record.scaling:
+            noted = with_record({"metadata": {"annotations": {}}}, replace(record, scaling=scaling))
+            pcs = await self._client.patch(PodCliqueSet, pcs.metadata.name, noted, pcs.metadata.namespace)
+        if errors:
+            raise errors[0]
+        return pcs
 
     def _parts(self, pcs: PodCliqueSet, one: Scaling) -> list[Object]:
         if one.part == CLIQUES:
@@ -207,7 +231,9 @@ class DialectReconciler:
         if DIALECT_FINALIZER not in source.metadata.finalizers:
             return
         _, _, pcs = self._translated(source)
-        if pcs is not None and _is_own(source, pcs):
+        if source.metadata.uid in self._orphaning:
+            log.info("a set stays: its object is deleted without it", object=str(source.key))
+        elif pcs is not None and _is_own(source, pcs):
             if not await self._kind_goes(source):
                 if not pcs.metadata.is_deleting:
                     await self._delete(pcs)

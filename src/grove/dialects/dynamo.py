@@ -15,17 +15,11 @@ from grove.api.faults import Fault, forbidden, invalid
 from grove.api.fields import integer, mapping, sequence, text
 from grove.api.hashes import generation_hash
 from grove.api.koordinator import QUOTA
-from grove.api.labels import (
-    GROVE_SCHEDULER,
-    KAI_QUEUE,
-    KAI_SCHEDULER,
-    KOORDINATOR_SCHEDULER,
-    VOLCANO_QUEUE,
-    VOLCANO_SCHEDULER,
-)
+from grove.api.labels import GROVE_SCHEDULER
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSetTemplate
 from grove.api.words import many
+from grove.backends import QUEUES
 from grove.dialects.placement import NOWHERE, Placement, with_affinity
 from grove.dialects.translation import (
     Translation,
@@ -42,6 +36,11 @@ PREFIX = f"{GROUP}/"
 RECREATE = f"{PREFIX}recreate"
 """On a PodGangSet, "true": a change that a running set cannot take makes it anew."""
 
+SPREAD = (
+    "a gang is placed as a whole, and its pods cannot be spread one by one: leave it out, or keep pods apart with "
+    "podAntiAffinity"
+)
+
 _HINTS = {
     "minMember": "spec.minAvailable", "minReplicas": "spec.minAvailable", "size": "spec.replicas",
     "podTemplate": "spec.template", "podSpec": "spec.template.spec",
@@ -49,18 +48,12 @@ _HINTS = {
     "priorityClassName": "spec.scheduling.priorityClassName", "nodeSelector": "spec.scheduling.nodeSelector",
     "nodeAffinity": "spec.scheduling.nodeAffinity", "tolerations": "spec.scheduling.tolerations",
     "affinity": "spec.scheduling.nodeAffinity, podAffinity or podAntiAffinity", "queue": "spec.scheduling.queue",
-    "topologySpreadConstraints": "spec.scheduling.topologySpread",
     "topology": "a PodClique of grove.dynamo.ai/v1 whose selector matches the labels of the template",
     "topologyConstraint": "a PodClique of grove.dynamo.ai/v1 with spec.topology",
     "cliques": "a PodCliqueSet of grove.io/v1alpha1, which has several cliques",
     "podCliqueScalingGroups": "a PodCliqueSet of grove.io/v1alpha1, which has scaling groups",
     "terminationDelay": "spec.template.terminationDelay of a PodCliqueSet of grove.io/v1alpha1",
 }  # fmt: skip
-_QUEUES = {
-    GROVE_SCHEDULER: ("labels", KAI_QUEUE), KAI_SCHEDULER: ("labels", KAI_QUEUE),
-    KOORDINATOR_SCHEDULER: ("labels", QUOTA), VOLCANO_SCHEDULER: ("annotations", VOLCANO_QUEUE),
-}  # fmt: skip
-"""Where a set names its queue, by the scheduler that reads it."""
 _POD_SPEC = "spec.template.cliques[0].spec.podSpec"
 _PATHS = (
     ("spec.replicas", "spec"),
@@ -80,7 +73,6 @@ _PATHS = (
 _SCHEDULED_AS = {
     "nodeSelector": "nodeSelector",
     "tolerations": "tolerations",
-    "topologySpread": "topologySpreadConstraints",
 }
 
 
@@ -105,9 +97,8 @@ def to_set(obj: Json, placement: Placement = NOWHERE) -> Translation:
     short = set_name(name, len(CLIQUE))
     manifest = set_of(obj, GROUP, short, {"replicas": 1, "template": whole}, without=PREFIX)
     queue = text(scheduling.get("queue"))
-    if queue and scheduler in _QUEUES:
-        part, key = _QUEUES[scheduler]
-        manifest["metadata"][part][key] = queue
+    if queue and (rule := QUEUES.get(scheduler)) is not None:
+        manifest["metadata"][rule.parts[0]][rule.key] = queue
     faults = [*unknown_fields(spec, PodGangSetSpec, "spec", _HINTS), *_faults(spec, scheduler, queue)]
     return Translation(manifest, _PATHS, tuple(faults), tuple(_warnings(obj, short)))
 
@@ -139,8 +130,10 @@ def _faults(spec: Json, scheduler: str, queue: str) -> Iterator[Fault]:
         yield invalid("spec.minAvailable", floor, "must be at least 1")
     elif floor is not None and 0 < replicas < floor:
         yield invalid("spec.minAvailable", floor, f"must not be greater than replicas ({replicas})")
-    if queue and scheduler not in _QUEUES:
-        detail = f"{scheduler} has no queues: name one of {', '.join(_QUEUES)} in spec.template.spec.schedulerName"
+    if sequence(mapping(spec.get("scheduling")).get("topologySpread")):
+        yield forbidden("spec.scheduling.topologySpread", SPREAD)
+    if queue and scheduler not in QUEUES:
+        detail = f"{scheduler} has no queues: name one of {', '.join(QUEUES)} in spec.template.spec.schedulerName"
         yield forbidden("spec.scheduling.queue", detail)
 
 

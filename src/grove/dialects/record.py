@@ -23,11 +23,15 @@ _FLOOR = "minAvailable"
 
 
 class Scaling(NamedTuple):
-    """Replicas of a clique or a group of a set: which of the two lists it stands in, its name, how many."""
+    """Replicas of a clique or a group of a set: which of the two lists it stands in, its name, how many.
+
+    `told` are the uids of PodCliques or groups that have been scaled to it. Each is scaled once.
+    """
 
     part: str
     name: str
     replicas: int
+    told: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +130,13 @@ def _by_name(items: list[Json]) -> dict[str, Json]:
 
 def scale_changes(last: Record, spec: Json) -> list[Scaling]:
     """Cliques and groups whose replicas are others than were said before, or were never told to what there is."""
-    found = {(part, name): number for part, name, number in last.scaling}
+    found = {(one.part, one.name): one for one in last.scaling}
     for part in (CLIQUES, GROUPS):
         before = {one["name"]: _replicas(one) for one in mapping(last.spec.get("template")).get(part, ())}
         for one in mapping(spec.get("template")).get(part, ()):
             if before.get(one["name"], _replicas(one)) != _replicas(one):
-                found[part, one["name"]] = _replicas(one)
-    return [Scaling(part, name, number) for (part, name), number in found.items()]
+                found[part, one["name"]] = Scaling(part, one["name"], _replicas(one))
+    return list(found.values())
 
 
 def _replicas(part: Json) -> int:

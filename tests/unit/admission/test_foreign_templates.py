@@ -10,7 +10,7 @@ from grove.admission.rules.review import VALIDATE_SET, Admission
 from grove.admission.serving.reader import ClusterReader
 from grove.api.core import SUBJECT_ACCESS_REVIEW
 from grove.api.meta import Json, Key, Resource
-from grove.kube.errors import Unavailable
+from grove.kube.errors import NotFound, Unavailable
 
 ADMISSION = Admission()
 THEIRS = Key("infra", "gpu")
@@ -78,3 +78,14 @@ async def test_the_api_server_is_asked_in_the_name_of_who_wrote_the_set(allowed:
         "verb": "get", "group": "resource.k8s.io", "resource": "resourceclaimtemplates", "namespace": "infra",
         "name": "gpu",
     }  # fmt: skip
+
+
+class WithoutReviews:
+    async def create(self, resource: Resource, review: Json) -> Json:
+        raise NotFound("there is no such resource")
+
+
+async def test_who_cannot_be_asked_allows_nothing() -> None:
+    known = await ClusterReader(WithoutReviews()).fetch(ADMISSION.needs(VALIDATE_SET, review_of(shares(T))))  # type: ignore[arg-type]
+    (told,) = faults(ADMISSION, shares(T), lookups=known)
+    assert "cannot tell whether you may read infra/gpu" in told

@@ -445,3 +445,25 @@ def told(found: Iterable[Fault]) -> list[str]:
 def test_the_rules_refuse_what_the_schema_may_let_through(found: list[str], want: str) -> None:
     assert len(found) == 1, found
     assert re.search(want, found[0]), found[0]
+
+
+VOLUME = {"name": "sa-token-secret-vol", "emptyDir": {}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        pytest.param(
+            {"initContainers": [{**CONTAINER, "name": "grove-initc"}]}, "initContainers", id="an init container"
+        ),
+        pytest.param({"containers": [{**CONTAINER, "name": "grove-initc"}]}, "containers", id="a container"),
+        pytest.param({"volumes": [VOLUME]}, "volumes", id="the volume of the token"),
+        pytest.param({"volumes": [{**VOLUME, "name": "pod-info-vol"}]}, "volumes", id="the volume of pod info"),
+    ],
+)
+def test_names_of_what_grove_adds_to_pods_are_reserved(fields: dict, path: str) -> None:
+    obj = pod(**fields)
+    (told,) = faults(ADMISSION, obj)
+    assert told.startswith(f"{P}.{path}[0].name: Invalid value: ")
+    assert "reserved: Grove adds it" in told
+    assert faults(ADMISSION, changed(obj, ("spec.replicas", 7)), obj) == [], "what is stored stays editable"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.faulty_sets import COLLISIONS, ROWS, SCALE, SHAPES, SHARE, TEMPLATE, T, explicit, with_templates
 from tests.support.manifests import clique, group, pcs
-from tests.support.reviews import ABSENT, changed, faults, plain, schedulers
+from tests.support.reviews import ABSENT, changed, faults, plain, schedulers, warnings
 
 from grove.admission.rules.collisions import collision_faults
 from grove.admission.rules.review import Admission
@@ -186,3 +186,34 @@ def test_a_set_on_its_way_out_is_not_judged() -> None:
 def test_a_change_of_finalizers_alone_is_not_judged() -> None:
     stored = changed(plain(), (f"{T}.terminationDelay", "long ago"))
     assert faults(ADMISSION, changed(stored, ("metadata.finalizers", ["grove.io/podcliqueset.grove.io"])), stored) == []
+
+
+@pytest.mark.parametrize(
+    ("edit", "want"),
+    [
+        pytest.param(
+            (f"{T}.cliques.0.spec.replicas", 9),
+            f"{T}.cliques[0].spec.replicas: PodCliques that exist keep",
+            id="of a clique",
+        ),
+        pytest.param(
+            (f"{T}.podCliqueScalingGroups.0.replicas", 9),
+            f"{T}.podCliqueScalingGroups[0].replicas: scaling groups that exist keep",
+            id="of a scaling group",
+        ),
+    ],
+)
+def test_replicas_of_a_template_are_told_to_count_only_for_what_is_made(edit: tuple[str, int], want: str) -> None:
+    stored = pcs("demo", clique("a", 2), clique("b"), groups=[group("g", "b", replicas=2)])
+    (told,) = warnings(ADMISSION, changed(stored, edit), stored)
+    assert told.startswith(want)
+    assert warnings(ADMISSION, changed(stored, ("spec.replicas", 3)), stored) == []
+    assert warnings(ADMISSION, stored) == []
+
+
+def test_a_set_with_a_start_order_is_not_called_like_the_account_of_its_namespace() -> None:
+    ordered = pcs("default", clique("a"), clique("b"), startup="CliqueStartupTypeInOrder")
+    (told,) = faults(ADMISSION, ordered)
+    assert told.startswith('metadata.name: Invalid value: "default": a set with a start order has a ServiceAccount')
+    assert faults(ADMISSION, changed(ordered, ("spec.replicas", 7)), ordered) == [], "what is stored stays editable"
+    assert faults(ADMISSION, pcs("default", clique("a"), clique("b"))) == []

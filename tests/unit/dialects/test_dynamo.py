@@ -73,7 +73,7 @@ def test_node_affinity_of_template_and_scheduling_both_hold() -> None:
     assert pairs == [["a", "c"], ["a", "d"], ["b", "c"], ["b", "d"]]
 
 
-def test_preferences_tolerations_selectors_and_spread_are_added_to_those_of_the_template() -> None:
+def test_preferences_tolerations_and_selectors_are_added_to_those_of_the_template() -> None:
     preferred = "preferredDuringSchedulingIgnoredDuringExecution"
     obj = gang_set(
         scheduling={
@@ -81,7 +81,6 @@ def test_preferences_tolerations_selectors_and_spread_are_added_to_those_of_the_
             "podAntiAffinity": {preferred: [{"weight": 1}]},
             "nodeSelector": {"b": "2"},
             "tolerations": [{"key": "b"}],
-            "topologySpread": [{"topologyKey": "rack"}],
         }
     )
     obj["spec"]["template"] = pod_template(
@@ -94,7 +93,6 @@ def test_preferences_tolerations_selectors_and_spread_are_added_to_those_of_the_
     assert found["affinity"]["podAntiAffinity"] == {preferred: [{"weight": 1}]}
     assert found["nodeSelector"] == {"a": "1", "b": "2"}
     assert found["tolerations"] == [{"key": "a"}, {"key": "b"}]
-    assert found["topologySpreadConstraints"] == [{"topologyKey": "rack"}]
 
 
 @pytest.mark.parametrize(
@@ -103,6 +101,9 @@ def test_preferences_tolerations_selectors_and_spread_are_added_to_those_of_the_
         pytest.param("grove-scheduler", {"kai.scheduler/queue": "team"}, None, id="ours reads KAI's"),
         pytest.param("kai-scheduler", {"kai.scheduler/queue": "team"}, None, id="KAI reads a label"),
         pytest.param("koord-scheduler", {"quota.scheduling.koordinator.sh/name": "team"}, None, id="an ElasticQuota"),
+        pytest.param(
+            "koordinator-scheduler", {"quota.scheduling.koordinator.sh/name": "team"}, None, id="by its other name"
+        ),
         pytest.param("volcano", {}, "team", id="Volcano reads an annotation"),
     ],
 )
@@ -133,6 +134,12 @@ def test_a_queue_is_told_to_the_scheduler_that_the_pods_name(
             "spec.scheduling.queue",
             "has no queues",
             id="a queue of nobody",
+        ),
+        pytest.param(
+            {"scheduling": {"topologySpread": [{"topologyKey": "rack", "maxSkew": 1}]}},
+            "spec.scheduling.topologySpread",
+            "keep pods apart with podAntiAffinity",
+            id="pods of a gang are not spread one by one",
         ),
     ],
 )

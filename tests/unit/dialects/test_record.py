@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.dialects import gang_set, koord_set, koord_sets, nested
 
+from grove.api.labels import TRANSLATION
 from grove.api.meta import Json
 from grove.api.patch import apply_merge_patch
 from grove.dialects import dynamo, koord
-from grove.dialects.record import Record, merged_set, record_of, scale_changes, set_patch, with_record
+from grove.dialects.record import Record, Scaling, merged_set, record_of, scale_changes, set_patch, with_record
 
 
 def living(manifest: Json) -> Json:
@@ -109,13 +111,16 @@ def test_changed_replicas_are_remembered_until_they_were_told_to_what_there_is()
     first = koord.to_set(koord_set(groups={"g": [nested("a", 1), nested("b", 1)]})).manifest
     second = koord.to_set(koord_set(groups={"g": [nested("a", 2), nested("b", 1)]})).manifest
     record = record_of(second, {}, record_of(first, {}))
-    assert record.scaling == [("cliques", "a", 2)]
-    assert record_of(second, {}, record).scaling == [("cliques", "a", 2)]
+    assert record.scaling == [Scaling("cliques", "a", 2)]
+    assert record_of(second, {}, record).scaling == [Scaling("cliques", "a", 2)]
+    told = replace(record, scaling=[Scaling("cliques", "a", 2, ("uid",))])
+    assert record_of(second, {}, told).scaling == told.scaling, "who was scaled is not scaled again"
+    assert Record.of({TRANSLATION: str(told)}) == told
     assert scale_changes(record_of(first, {}), first["spec"]) == []
     second["spec"]["template"]["podCliqueScalingGroups"][0]["replicas"] = 4
     assert record_of(second, {}, record_of(first, {})).scaling == [
-        ("cliques", "a", 2),
-        ("podCliqueScalingGroups", "g", 4),
+        Scaling("cliques", "a", 2),
+        Scaling("podCliqueScalingGroups", "g", 4),
     ]
 
 

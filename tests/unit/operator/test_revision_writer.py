@@ -9,6 +9,7 @@ import pytest
 from tests.support.manifests import clique, pcs
 from tests.support.observed import set_of
 
+from grove.api import labels
 from grove.api.core import ControllerRevision
 from grove.api.hashes import generation_hash
 from grove.api.meta import Json
@@ -17,7 +18,7 @@ from grove.kube.cache import Cache
 from grove.kube.client import Page
 from grove.kube.errors import Unavailable
 from grove.operator.podcliqueset.revision_writer import RevisionWriter
-from grove.operator.podcliqueset.rollout import revision_of
+from grove.operator.podcliqueset.rollout import next_revisions, revision_of
 
 
 class Paged:
@@ -52,3 +53,22 @@ async def test_a_history_of_which_a_part_could_not_be_read_is_not_believed() -> 
     await writer.reconcile(there.key)
 
     assert server.patches == [(f"web-{now}", {"revision": 3})]
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        pytest.param("2", 2, id="a number"),
+        pytest.param("0", 1, id="the newest stays"),
+        pytest.param("9" * 5000, 5, id="more digits than a number has: the default"),
+        pytest.param("many", 5, id="no number: the default"),
+    ],
+)
+def test_how_many_revisions_are_kept(said: str, kept: int) -> None:
+    there = set_of(pcs("web", clique("w"), metadata={"annotations": {labels.REVISION_HISTORY_LIMIT: said}}))
+    found = [_stored(revision_of(there, f"hash{number}", number)) for number in range(1, 8)]
+    assert len(found) + 1 - len(next_revisions(there, found).delete) == kept
+
+
+def _stored(revision: Json) -> ControllerRevision:
+    return msgspec.convert(revision, ControllerRevision, strict=False)

@@ -202,3 +202,19 @@ def test_outside_a_pod_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(CannotStart, match="inside a pod only"):
         PodWatch("ns", "a=b", say=print)
+
+
+def test_a_cluster_authority_that_is_not_strict_is_trusted(seen: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.13 checks certificates strictly; those of many private authorities do not pass."""
+    made: list[ssl.SSLContext] = []
+    default = ssl.create_default_context
+
+    def strict(**options: str) -> ssl.SSLContext:
+        context = default(**options)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        made.append(context)
+        return context
+
+    monkeypatch.setattr("grove.startup.pods.ssl.create_default_context", strict)
+    seen(page(5, pod("a", 1)), watch(), until="LISTED")
+    assert [bool(one.verify_flags & ssl.VERIFY_X509_STRICT) for one in made] == [False]

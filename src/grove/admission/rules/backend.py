@@ -11,17 +11,16 @@ import msgspec
 
 from grove.admission.rules.lookups import Known, LookupFailed
 from grove.admission.rules.syntax import subdomain_fault
-from grove.admission.rules.view import TEMPLATE, CliqueView, SetView
+from grove.admission.rules.view import TEMPLATE, SetView
 from grove.api.faults import Fault, forbidden, internal, invalid
 from grove.api.fields import mapping, text
-from grove.api.labels import KAI_QUEUE, KAI_SCHEDULER, SCHEDULER_ANNOTATION, VOLCANO_QUEUE, VOLCANO_SCHEDULER
+from grove.api.labels import SCHEDULER_ANNOTATION, VOLCANO_SCHEDULER
 from grove.api.podcliqueset import PodCliqueSet
-from grove.backends import Backends
+from grove.backends import QUEUES, Backends
 from grove.backends.base import Backend
 from grove.backends.uniform import qos_faults
 
 SCHEDULER_PATH = f"{TEMPLATE}.cliques.spec.podSpec.schedulerName"
-VOLCANO_DEFAULT_QUEUE = "default"
 
 
 def schedulers_of(new: SetView, backends: Backends) -> set[str]:
@@ -42,7 +41,7 @@ def backend_faults(new: SetView, old: SetView | None, backends: Backends, lookup
     backend = backends.find(names[0]) if len(names) == 1 else None
     if backend is None:
         return
-    queue_faults = _new_queue_faults(names[0], new, old, backends, lookups)
+    queue_faults = _new_queue_faults(backend, new, old, backends, lookups)
     yield from queue_faults
     pcs, stored = _decoded(new), _decoded(old)
     if pcs is None:
@@ -71,70 +70,40 @@ def _decoded(view: SetView | None) -> PodCliqueSet | None:
         return None
 
 
-def _new_queue_faults(name: str, new: SetView, old: SetView | None, backends: Backends, lookups: Known) -> list[Fault]:
+def volcano_queues(new: SetView) -> set[str]:
+    """The queues a set asks of Volcano; more than one is a fault."""
+    pcs = _decoded(new)
+    return set(QUEUES[VOLCANO_SCHEDULER].queues(pcs)) if pcs is not None else set()
+
+
+def _new_queue_faults(
+    backend: Backend, new: SetView, old: SetView | None, backends: Backends, lookups: Known
+) -> list[Fault]:
     """Without what the stored set has too: it may run on another scheduler, which was the default when it was made."""
-    found = list(_queue_faults(name, new, old, lookups))
-    if not found or old is None or schedulers_of(old, backends) != {name}:
+    found = list(_queue_faults(backend, new, old, lookups))
+    if not found or old is None or schedulers_of(old, backends) != {backend.name}:
         return found
-    before = list(_queue_faults(name, old, old, lookups))
+    before = list(_queue_faults(backend, old, old, lookups))
     return [fault for fault in found if fault not in before]
 
 
-def _queue_faults(name: str, new: SetView, old: SetView | None, lookups: Known) -> Iterator[Fault]:
-    if name == KAI_SCHEDULER:
-        yield from _kai_faults(new)
-    if name == VOLCANO_SCHEDULER:
-        yield from _volcano_faults(new, old, lookups)
-
-
-def _kai_queue(labels: dict[str, object], annotations: dict[str, object]) -> str:
-    return text(labels.get(KAI_QUEUE)) or text(annotations.get(KAI_QUEUE))
-
-
-def _kai_faults(new: SetView) -> Iterator[Fault]:
-    own = _kai_queue(new.labels, new.annotations)
-    chosen = {clique.name: queue for clique in new.cliques if (queue := _kai_queue(clique.labels, clique.annotations))}
-    if own:
-        for clique, queue in chosen.items():
-            if queue != own:
-                yield invalid("spec", queue, f'{KAI_QUEUE} of clique "{clique}" differs from that of the set, "{own}"')
-    elif not chosen:
-        yield invalid(
-            "spec", "", f"scheduler {KAI_SCHEDULER} needs a queue: set the label {KAI_QUEUE} on the PodCliqueSet"
-        )
-    elif len(queues := sorted(set(chosen.values()))) > 1:
-        yield invalid("spec", queues, f"{KAI_QUEUE} must be the same for all cliques: a gang runs in one queue")
-
-
-def volcano_queues(new: SetView) -> set[str]:
-    """The queues a set asks for; more than one is a fault."""
-    own = text(new.annotations.get(VOLCANO_QUEUE))
-    return {_volcano_queue(clique) or own or VOLCANO_DEFAULT_QUEUE for clique in new.cliques}
-
-
-def _volcano_queue(clique: CliqueView) -> str:
-    return text(clique.annotations.get(VOLCANO_QUEUE))
-
-
-def _volcano_faults(new: SetView, old: SetView | None, lookups: Known) -> Iterator[Fault]:
-    own = text(new.annotations.get(VOLCANO_QUEUE))
-    for queue in sorted({own, *(_volcano_queue(clique) for clique in new.cliques)} - {""}):
-        if wrong := subdomain_fault(queue):
-            yield invalid("spec", queue, f"{VOLCANO_QUEUE}: {wrong}")
-            return
-    if own:
-        for clique in new.cliques:
-            if (queue := _volcano_queue(clique)) and queue != own:
-                yield invalid(
-                    "spec", queue, f'{VOLCANO_QUEUE} of clique "{clique.name}" differs from that of the set, "{own}"'
-                )
-                return
-    queues = sorted(volcano_queues(new))
-    if len(queues) > 1:
-        yield invalid("spec", queues, f"{VOLCANO_QUEUE} must be the same for all cliques: a gang runs in one queue")
+def _queue_faults(backend: Backend, new: SetView, old: SetView | None, lookups: Known) -> Iterator[Fault]:
+    rule, pcs = QUEUES.get(backend.name), _decoded(new)
+    if rule is None or pcs is None or not (rule.is_needed or rule.default):
         return
+    queues = rule.queues(pcs)
+    if backend.name == VOLCANO_SCHEDULER:
+        for queue in queues:
+            if wrong := subdomain_fault(queue):
+                yield invalid("spec", queue, f"{rule.key}: {wrong}")
+                return
+    faults = [invalid("spec", value, message) for value, message in rule.faults(pcs)]
+    yield from faults
+    if backend.name != VOLCANO_SCHEDULER or faults:
+        return
+    stored = _decoded(old)
     # Upstream asks on every update, so closing a queue would block edits of what runs in it.
-    if not queues or (old is not None and volcano_queues(old) == set(queues)):
+    if not queues or (stored is not None and rule.queues(stored) == queues):
         return
     try:
         found = lookups.find_queue(queues[0])

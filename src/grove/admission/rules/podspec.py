@@ -22,6 +22,7 @@ from grove.admission.rules.syntax import (
 )
 from grove.api.faults import Fault, duplicate, forbidden, invalid, required
 from grove.api.fields import integer, mapping, sequence, text
+from grove.api.labels import POD_INFO_VOLUME, STARTUP_CONTAINER, TOKEN_VOLUME
 from grove.api.meta import Json
 
 _RESTART = ("Always", "OnFailure", "Never")
@@ -61,6 +62,7 @@ def pod_spec_faults(path: str, spec: Json, old: Json | None = None) -> Iterator[
         )
     if not sequence(spec.get("containers")):
         yield required(f"{path}.containers", "at least one container is required")
+    yield from _reserved_faults(path, spec, mapping(old))
     taken: set[str] = set()
     for field in ("initContainers", "containers"):
         for index, container in enumerate(sequence(spec.get(field))):
@@ -78,6 +80,25 @@ def _placement_faults(path: str, spec: Json, old: Json | None) -> Iterator[Fault
     node = text(spec.get("nodeName"))
     if node and node != before.get("nodeName"):
         yield invalid(f"{path}.nodeName", node, "must not be set: the scheduler chooses nodes for the whole gang")
+
+
+RESERVED = {
+    "initContainers": (STARTUP_CONTAINER,),
+    "containers": (STARTUP_CONTAINER,),
+    "volumes": (POD_INFO_VOLUME, TOKEN_VOLUME),
+}
+"""Names that Grove gives to what it adds to pods of a set with a start order."""
+
+
+def _reserved_faults(path: str, spec: Json, old: Json) -> Iterator[Fault]:
+    """A template that is stored with such a name may keep it."""
+    for field, names in RESERVED.items():
+        before = {text(mapping(one).get("name")) for one in sequence(old.get(field))}
+        for index, one in enumerate(sequence(spec.get(field))):
+            name = text(mapping(one).get("name"))
+            if name in names and name not in before:
+                detail = "reserved: Grove adds it to pods that wait for others to start"
+                yield invalid(f"{path}.{field}[{index}].name", name, detail)
 
 
 def _container_name_faults(path: str, name: str, taken: set[str]) -> Iterator[Fault]:

@@ -20,10 +20,11 @@ from grove.admission.rules.lookups import Known, LookupFailed, Needs
 from grove.admission.rules.podspec import pod_spec_faults
 from grove.admission.rules.references import listed_kinds, reference_warnings
 from grove.admission.rules.request import TOO_DEEP, Answer, BadReview, Request, envelope
-from grove.admission.rules.sets import general_faults, notes
+from grove.admission.rules.sets import general_faults, notes, replica_notes
 from grove.admission.rules.sharing import foreign_template_faults, foreign_templates, mnnvl_change_faults, mnnvl_faults
 from grove.admission.rules.topology import (
     binding_faults,
+    both_spellings_faults,
     deprecation_warnings,
     level_keys,
     levels_of,
@@ -130,6 +131,7 @@ class Admission:
             # Told here because the CRD's own rule is asked next, before validation, and cannot say in which clique.
             faults = list(new_pack_domain_faults(request.set))
             if faults:
+                faults = [*both_spellings_faults(request.set), *faults]
                 return request.refused(faults, "PodCliqueSet")
         additions = missing_defaults(request.new, request.old, request.namespace)
         return Answer(patch=tuple(json_patch(additions)))
@@ -149,7 +151,8 @@ class Admission:
             faults = _unless_told(faults, self._set_faults(old or new, old, request.namespace, lookups))
         if faults:
             return request.refused(faults, "PodCliqueSet")
-        return Answer(warnings=tuple(self._set_warnings(new, old, lookups))[:MOST_WARNINGS])
+        kept = replica_notes(new, old) if old is not None else ()
+        return Answer(warnings=(*kept, *self._set_warnings(new, old, lookups))[:MOST_WARNINGS])
 
     def _set_faults(self, new: SetView, old: SetView | None, namespace: str, lookups: Known) -> Iterator[Fault]:
         creating = old is None

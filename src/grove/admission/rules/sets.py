@@ -15,10 +15,11 @@ from grove.api import duration
 from grove.api.faults import Fault, duplicate, invalid, required
 from grove.api.fields import integer, mapping, text
 from grove.api.labels import MAX_GANG_RESTARTS, SCHEDULER_ANNOTATION, STARTUP_READINESS_GATE
-from grove.api.podcliqueset import EXPLICIT
+from grove.api.podcliqueset import EXPLICIT, IN_ORDER
 from grove.api.words import many
 
 _COUNT = re.compile(r"\s*\d{1,9}\s*", re.ASCII)
+DEFAULT_ACCOUNT = "default"
 LONGEST_DELAY_H = 87_600
 """Ten years. Longer is a slip of the unit, and the timer that has to wait for it would overflow elsewhere."""
 
@@ -37,6 +38,7 @@ def general_faults(new: SetView, old: SetView | None = None) -> Iterator[Fault]:
     strategy = mapping(new.spec.get("updateStrategy"))
     if strategy.get("progressDeadline") is not None:
         yield from _duration_faults("spec.updateStrategy.progressDeadline", text(strategy.get("progressDeadline")))
+    yield from _account_faults(new, creating=old is None)
     if new.template and not new.startup_type:
         yield required(f"{TEMPLATE}.cliqueStartupType", "one of the start orders is required")
     yield from sharing_faults(new)
@@ -54,6 +56,13 @@ def general_faults(new: SetView, old: SetView | None = None) -> Iterator[Fault]:
     yield from _membership_faults(new)
     if new.template:
         yield from _duration_faults(f"{TEMPLATE}.terminationDelay", text(new.template.get("terminationDelay")))
+
+
+def _account_faults(new: SetView, *, creating: bool) -> Iterator[Fault]:
+    """A set with a start order has a ServiceAccount of its own name, and every namespace has one of this name."""
+    if creating and new.name == DEFAULT_ACCOUNT and new.startup_type in (IN_ORDER, EXPLICIT):
+        detail = "a set with a start order has a ServiceAccount of its name, and this one belongs to the namespace"
+        yield invalid("metadata.name", new.name, detail)
 
 
 def _clique_faults(clique: CliqueView) -> Iterator[Fault]:
@@ -155,6 +164,21 @@ def notes(new: SetView, old: SetView | None = None) -> Iterator[str]:
         for field in _OVERWRITTEN:
             if clique.pod_spec.get(field):
                 yield f"{path}.{field}: Grove sets this field, the value given here is not used"
+
+
+def replica_notes(new: SetView, old: SetView) -> Iterator[str]:
+    """Replicas of a template count when a PodClique or a scaling group is made; those that exist keep theirs."""
+    cliques, groups = ({one.name: one.replicas for one in many_} for many_ in (old.cliques, old.groups))
+    for clique in new.cliques:
+        if clique.name in cliques and clique.replicas != cliques[clique.name]:
+            yield _kept_replicas(f"{clique.path}.spec.replicas", "PodCliques", "pclq")
+    for group in new.groups:
+        if group.name in groups and group.replicas != groups[group.name]:
+            yield _kept_replicas(f"{group.path}.replicas", "scaling groups", "pcsg")
+
+
+def _kept_replicas(path: str, what: str, kind: str) -> str:
+    return f"{path}: {what} that exist keep their replicas; scale them with kubectl scale {kind} NAME --replicas=N"
 
 
 def _restart_notes(path: str, clique: CliqueView) -> Iterator[str]:

@@ -48,6 +48,11 @@ def shape_faults(new: SetView) -> Iterator[Fault]:
             yield required(f"{one.path}.pack", NO_PACK)
         elif one.has_pack and not (one.required or one.preferred):
             yield required(f"{one.path}.pack", EMPTY_PACK)
+    yield from both_spellings_faults(new)
+
+
+def both_spellings_faults(new: SetView) -> Iterator[Fault]:
+    for one in new.constraints:
         if one.pack_domain and one.required:
             yield invalid(f"{one.path}.pack.required", one.required, BOTH_SPELLINGS)
 

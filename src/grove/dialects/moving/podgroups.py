@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from grove.api.fields import integer, mapping, text
+from grove.api.fields import integer, mapping, natural, text
 from grove.api.labels import GANG_TIMEOUT, KOORDINATOR_SCHEDULER
 from grove.api.meta import Json
 from grove.dialects.moving.moved import Moved, clique, has_no_counterpart, moved_set, without_keys
@@ -79,7 +79,7 @@ def _annotations(gang: Gang) -> Json:
 def _minimum(gang: Gang) -> int | None:
     told = text(_annotations(gang).get(_MINIMUM))
     spec = mapping((gang.pod_group or {}).get("spec"))
-    return integer(spec.get("minMember")) or (int(told) if told.isdecimal() else None)
+    return integer(spec.get("minMember")) or natural(told)
 
 
 def _timeout(gang: Gang) -> str:

@@ -92,7 +92,8 @@ class PodCliqueController:
         chooses = unit.group is None and clique.spec.replicas > 0
         chooses = chooses and surplus(clique, self._cache.owned(Pod, by=uid)) > 0
         loads = await self._loads.of(clique) if chooses else {}
-        group, pods = clique.metadata.labels.get(labels.SCALING_GROUP), self._cache.owned(Pod, by=uid)
+        hidden = await self._hidden_pods(clique)
+        group, pods = clique.metadata.labels.get(labels.SCALING_GROUP), [*self._cache.owned(Pod, by=uid), *hidden]
         gang = self._cache.get(PodGang, Key(namespace, unit.gang))
         is_gated = any(pod.has_gate(labels.POD_GANG_GATE) for pod in pods)
         return ObservedClique(
@@ -113,6 +114,25 @@ class PodCliqueController:
             gone_since=self._nodes.gone_since(pods),
             startup_image=self._deps.startup_image,
         )
+
+    async def _hidden_pods(self, clique: PodClique) -> list[Pod]:
+        """Pods of a clique that the cache does not show because somebody changed the label that it follows pods by.
+
+        The API server is asked only where fewer pods are seen than the status last counted. Without this a second pod
+        with the same host name would be made.
+        """
+        seen = {pod.metadata.uid for pod in self._cache.owned(Pod, by=clique.metadata.uid)}
+        if len(seen) >= clique.status.replicas:
+            return []
+        selector = f"{labels.POD_CLIQUE}={clique.metadata.name},{labels.MANAGED_BY}!={labels.OPERATOR}"
+        page = await self._deps.client.list(Pod, clique.metadata.namespace, labels=selector)
+        return [
+            pod
+            for pod in page.items
+            if (owner := pod.metadata.controller) is not None
+            and owner.uid == clique.metadata.uid
+            and pod.metadata.uid not in seen
+        ]
 
     def _core_nodes(self, gang: PodGang) -> list[dict[str, str]]:
         found: list[dict[str, str]] = []

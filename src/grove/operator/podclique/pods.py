@@ -217,6 +217,7 @@ def _wrong_labels(observed: ObservedClique, pod: Pod) -> Json:
     """
     unit, index = observed.unit, pod_index(pod)
     place: dict[str, str | None] = {
+        labels.MANAGED_BY: labels.OPERATOR,
         labels.PART_OF: observed.pcs.metadata.name,
         labels.REPLICA_INDEX: str(unit.replica),
         labels.POD_CLIQUE: unit.fqn,

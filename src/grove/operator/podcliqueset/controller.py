@@ -176,7 +176,9 @@ class PodCliqueSetController:
         if now is not None and now.metadata.uid == uid:
             pcs = now  # with what was told before
         limit_s = max(PROGRESS_S, REPLICA_PROGRESS_S * pcs.spec.replicas)
-        wait_s = await self._deps.statuses.write(pcs, after, news=plan.is_news(after), wait_s=limit_s)
+        wait_s = await self._deps.statuses.write(
+            pcs, after, news=plan.is_news(after), wait_s=limit_s, may_flap=plan.may_flap(after)
+        )
         if wait_s is None:
             self._deps.tell(plan.events(after))
         return Result(earliest(wait_s, plan.next_look_s), error)

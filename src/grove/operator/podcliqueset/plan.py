@@ -40,7 +40,7 @@ from grove.operator.shared.children import (
 from grove.operator.shared.layout import find_replica, replica_of
 from grove.operator.shared.outcome import Notice, Outcome, appeared, with_outcome
 from grove.operator.shared.startup import has_start_order, mounts_secret, mounts_token
-from grove.operator.shared.status_batching import set_news
+from grove.operator.shared.status_batching import set_news, set_turned
 from grove.operator.shared.termination import Terminations, set_replicas_to_restart, with_set_restarts
 
 
@@ -169,6 +169,11 @@ class SetPlan:
         return before.replica_restarts != after.replica_restarts or set_news(
             self.observed.pcs.spec.replicas, before, after
         )
+
+    def may_flap(self, after: PodCliqueSetStatus) -> bool:
+        """Whether the status says no more than that replicas became available or unavailable."""
+        before = self.observed.pcs.status
+        return before.replica_restarts == after.replica_restarts and not set_turned(before, after)
 
     def events(self, after: PodCliqueSetStatus) -> list[Notice]:
         """What is said when the status is written."""

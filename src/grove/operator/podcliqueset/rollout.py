@@ -33,6 +33,7 @@ from grove.api.conditions import (
 )
 from grove.api.core import ControllerRevision, written_down
 from grove.api.duration import InvalidDuration, format, parse
+from grove.api.fields import natural
 from grove.api.hashes import generation_hash
 from grove.api.meta import Json, is_true
 from grove.api.podclique import PodClique
@@ -261,5 +262,5 @@ def made_from(pcs: PodCliqueSet) -> Json:
 
 
 def _revision_limit(pcs: PodCliqueSet) -> int:
-    text = pcs.metadata.annotations.get(labels.REVISION_HISTORY_LIMIT, "")
-    return max(1, int(text)) if text.isascii() and text.isdecimal() else KEPT_REVISIONS
+    limit = natural(pcs.metadata.annotations.get(labels.REVISION_HISTORY_LIMIT, ""))
+    return max(1, limit) if limit is not None else KEPT_REVISIONS

@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from grove.api import names
 from grove.api.conditions import ErrorCode, EventReason
-from grove.api.core import HorizontalPodAutoscaler, Pod, ResourceClaim, Secret, Service, ServiceAccount
+from grove.api.core import HorizontalPodAutoscaler, Pod, ResourceClaim, RoleBinding, Secret, Service, ServiceAccount
 from grove.api.meta import Key, Object
 from grove.api.podclique import PodClique
 from grove.api.podcliqueset import PodCliqueSet
@@ -20,7 +20,7 @@ from grove.kube.errors import KubeError
 from grove.operator.podcliqueset.compute_domain_writer import ComputeDomain, ComputeDomains
 from grove.operator.podcliqueset.plan import CHILDREN, ChildKind, ChildrenPlan, ObservedChildren
 from grove.operator.shared.claims import all_sharing, set_claims
-from grove.operator.shared.cluster.children_writer import Changes
+from grove.operator.shared.cluster.children_writer import Changes, Taken
 from grove.operator.shared.cluster.deps import Deps
 from grove.operator.shared.cluster.pod_cleanup import delete_replicas
 from grove.operator.shared.cluster.sets import SET
@@ -58,12 +58,15 @@ class SetChildren:
     async def sync(self, pcs: PodCliqueSet, plan: ChildrenPlan) -> list[Changes]:
         """All kinds of children at once: trouble with one does not stop the rest.
 
-        Only the token Secret comes after the account: Kubernetes deletes the token of an account that is not there. And
-        replicas that nobody wants any more go first, whole: their gangs and Services before their pods, else every pod
-        that goes is reported on a PodGang and an EndpointSlice that are about to go too.
+        Only the binding and the token Secret come after the account: neither is made for an account that belongs to
+        somebody else, and Kubernetes deletes the token of an account that is not there. And replicas that nobody wants
+        any more go first, whole: their gangs and Services before their pods, else every pod that goes is reported on a
+        PodGang and an EndpointSlice that are about to go too.
         """
         kinds = plan.kinds
-        autoscaler, token = kinds.pop(HorizontalPodAutoscaler), kinds.pop(Secret, None)
+        autoscaler = kinds.pop(HorizontalPodAutoscaler)
+        for_account: tuple[type[Object], ...] = (RoleBinding, Secret)
+        of_account = {kind: kinds.pop(kind) for kind in for_account if kind in kinds}
         self._access_in_use.discard(pcs.key)
         if plan.access_in_use:
             self._access_in_use.add(pcs.key)
@@ -71,9 +74,10 @@ class SetChildren:
             await self._remove_replicas(pcs, plan.surplus)
         async with asyncio.TaskGroup() as group:
             tasks = {kind: group.create_task(self._sync(pcs, kind, child)) for kind, child in kinds.items()}
-            if token is not None:
-                secrets = self._sync_token(pcs, token, plan.kept_secrets, after=tasks[ServiceAccount])
-                tasks[Secret] = group.create_task(secrets)
+            for kind, child in of_account.items():
+                without = plan.kept_secrets if kind is Secret else ()
+                work = self._sync_for_account(pcs, kind, child, without, after=tasks[ServiceAccount])
+                tasks[kind] = group.create_task(work)
             tasks[HorizontalPodAutoscaler] = group.create_task(self._sync_autoscalers(pcs, autoscaler))
             tasks[ResourceClaim] = group.create_task(self._sync_claims(pcs))
             if self.domains.enabled:
@@ -97,18 +101,27 @@ class SetChildren:
             self._tell(pcs, kind, Changes(deleted=sorted(names_)))
 
     async def _sync(
-        self, pcs: PodCliqueSet, kind: type[Object], child: ChildKind, without: tuple[str, ...] = ()
-    ) -> Changes:
-        version = (pcs.metadata.generation, pcs.metadata.annotations)
+        self, pcs: PodCliqueSet, kind: type[Object], child: ChildKind, without: tuple[str, ...] = (),
+        *, is_foreign: bool = False,
+    ) -> Changes:  # fmt: skip
+        version = (pcs.metadata.generation, pcs.metadata.annotations, is_foreign)
         return await self._deps.children.sync(
             kind, pcs, lambda: child.wanted(pcs), version=version, code=child.code, without=without
         )
 
-    async def _sync_token(
-        self, pcs: PodCliqueSet, child: ChildKind, kept: tuple[str, ...], after: asyncio.Task[Changes]
-    ) -> Changes:
+    async def _sync_for_account(
+        self, pcs: PodCliqueSet, kind: type[Object], child: ChildKind, without: tuple[str, ...],
+        after: asyncio.Task[Changes],
+    ) -> Changes:  # fmt: skip
         await asyncio.wait([after])
-        return await self._sync(pcs, Secret, child, kept)
+        account = self._cache.get(ServiceAccount, Key(pcs.metadata.namespace, names.service_account(pcs.metadata.name)))
+        is_own = account is not None and is_controlled_by(account, pcs)
+        is_foreign = not after.cancelled() and isinstance(after.result().error, Taken)
+        if child.wanted(pcs) and not is_own:
+            if not is_foreign:
+                return Changes()  # the account is made later; that brings us back
+            child = child._replace(wanted=lambda _pcs: [])  # what an earlier version gave the account goes
+        return await self._sync(pcs, kind, child, without, is_foreign=is_foreign)
 
     async def _sync_autoscalers(self, pcs: PodCliqueSet, child: ChildKind) -> Changes:
         try:

@@ -34,6 +34,9 @@ is written meanwhile only makes it later."""
 FIRST_PODS_S, ALL_PODS_S = 300.0, 30.0
 """How long a new gang waits for its first pod, and then for its last, while its cliques met no trouble: in a set of a
 thousand replicas the last one's turn comes late, and a gang written before would have to be written again."""
+FLAPS, FLAP_WINDOW_S, FLAP_S = 6, 60.0, 10.0
+"""How often within the window a set may report at once that replicas became unavailable or available; after that it
+reports every `FLAP_S` seconds, until the window has passed. A pod that flaps then costs few writes."""
 CROWD_S, LONGEST_CROWD_S = 0.05, 30.0
 """What each status that waits adds to the wait of all, and the longest wait: together they report progress twenty times
 a second at most, and leave the API server to the pods."""
@@ -46,6 +49,7 @@ class StatusBatches:
         self._now = now
         self._since: dict[Hashable, tuple[float, float]] = {}
         self._crowd: set[Hashable] = set()
+        self._flaps: dict[Hashable, list[float]] = {}
 
     @property
     def waiting(self) -> int:
@@ -68,10 +72,24 @@ class StatusBatches:
         left = since + at_most_s - self._now()
         return left if left > 1e-6 else 0.0
 
+    def flap_wait_s(self, key: Hashable) -> float:
+        """Seconds for which `key` may not report its availability again; 0.0 unless it did so often of late."""
+        found = [at for at in self._flaps.get(key, ()) if self._now() - at < FLAP_WINDOW_S]
+        self._flaps[key] = found
+        return max(0.0, found[-1] + FLAP_S - self._now()) if len(found) >= FLAPS else 0.0
+
+    def flapped(self, key: Hashable) -> None:
+        """`key` reports its availability now."""
+        self._flaps.setdefault(key, []).append(self._now())
+
     def done(self, key: Hashable) -> None:
         """Written, or nothing to write any more."""
         self._since.pop(key, None)
         self._crowd.discard(key)
+
+    def forget(self, key: Hashable) -> None:
+        self.done(key)
+        self._flaps.pop(key, None)
 
 
 _SLOW_TO_JUDGE = frozenset(
@@ -129,12 +147,18 @@ def _is_mixed(before: PodCliqueScalingGroupStatus, after: PodCliqueScalingGroupS
 
 
 def set_news(replicas: int, before: PodCliqueSetStatus, after: PodCliqueSetStatus) -> bool:
+    return set_turned(before, after) or (
+        (after.available_replicas < before.available_replicas and not is_open(after.update_progress))
+        or (after.available_replicas == replicas and _whole_of(before) != _whole_of(after))
+    )
+
+
+def set_turned(before: PodCliqueSetStatus, after: PodCliqueSetStatus) -> bool:
+    """News of a set other than how many of its replicas are available, which may go back and forth."""
     return (
         before.last_errors != after.last_errors
         or _set_step(before) != _set_step(after)
         or before.current_generation_hash != after.current_generation_hash
-        or (after.available_replicas < before.available_replicas and not is_open(after.update_progress))
-        or (after.available_replicas == replicas and _whole_of(before) != _whole_of(after))
         or _turned(before.conditions, after.conditions)
     )
 

@@ -29,18 +29,23 @@ class StatusWriter:
         self._moments: dict[str, dict[str, datetime]] = {}
 
     async def write(
-        self, obj: T, status: Struct, *, news: bool, wait_s: float = PROGRESS_S, conditional: bool = False
-    ) -> float | None:
+        self, obj: T, status: Struct, *, news: bool, wait_s: float = PROGRESS_S, conditional: bool = False,
+        may_flap: bool = False,
+    ) -> float | None:  # fmt: skip
         """Writes `status` on `obj`, or returns the seconds after which to ask again; None when there is nothing left.
 
         `wait_s` is how long a status without news may wait. `conditional` is for statuses that others write too:
-        a lost race is raised as Conflict.
+        a lost race is raised as Conflict. `may_flap`: the news is one that may go back and forth, and is damped.
         """
         before: Any = obj
         uid = obj.metadata.uid
         is_new = before.status != status
         if is_new and not news and (left_s := self._batches.wait_s(uid, wait_s, yields=True)):
             return left_s
+        if is_new and news and may_flap:
+            if left_s := self._batches.flap_wait_s(uid):
+                return left_s
+            self._batches.flapped(uid)
         version = obj.metadata.resource_version if conditional else ""
         patch = status_patch(before.status, status, resource_version=version) if is_new else None
         if patch is None:
@@ -72,7 +77,7 @@ class StatusWriter:
         return written.replace(microsecond=0) + timedelta(seconds=1)
 
     def forget(self, uid: str) -> None:
-        self._batches.done(uid)
+        self._batches.forget(uid)
         self._moments.pop(uid, None)
 
     def _remember(self, uid: str, before: Conditions, after: Conditions) -> None:
