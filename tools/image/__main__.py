@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from tools.image.sources import Missing, add_wheel, debian_files, locked, wheels, write_lock  # noqa: E402
+from tools.image.sources import Missing, add_package, add_wheel, locked, wheels, write_lock  # noqa: E402
 
 from grove import __version__  # noqa: E402
 from grove.local.oci import Tree, write_archive  # noqa: E402
@@ -45,23 +45,15 @@ _UNUSED = re.compile(
 _MAIN_ONLY = re.compile(r"^usr/lib/python3.11/(multiprocessing|xml|zoneinfo|tomllib)(/|$)")
 
 
-def base_layer(cache: Path, where: Iterable[str]) -> tuple[Tree, list[str]]:
+def base_layer(cache: Path, where: Sequence[str]) -> tuple[Tree, list[str]]:
     """Python and what it needs, as Debian has it, and nothing to install more with."""
-    tree, parts = Tree(), []
-    for package in locked():
-        if package.where not in where:
-            continue
-        parts.append(f"{package.name} {package.version}")
-        for path, entry, content in debian_files(package, cache):
-            if _UNUSED.search(path) or ("main" not in where and _MAIN_ONLY.search(path)):
-                continue
-            if entry.isfile():
-                tree.add(path, content, 0o755 if entry.mode & 0o111 else 0o644)
-            elif entry.issym():
-                tree.links[path] = entry.linkname
-            elif entry.islnk():
-                source = re.sub(r"^(\./)?(lib|lib64|bin|sbin)/", r"usr/\2/", entry.linkname).removeprefix("./")
-                tree.files[path] = tree.files[source]
+    tree = Tree()
+    main = "main" in where
+
+    def is_unused(path: str) -> object:
+        return _UNUSED.search(path) or (not main and _MAIN_ONLY.search(path))
+
+    parts = [add_package(tree, package, cache, is_unused) for package in locked() if package.where in where]
     tree.links |= {"lib": "usr/lib", "lib64": "usr/lib64", "bin": "usr/bin", "usr/bin/python3": "python3.11"}
     authorities = sorted(path for path in tree.files if path.startswith("usr/share/ca-certificates/"))
     if authorities:

@@ -14,7 +14,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,16 +38,16 @@ class Package:
     sha256: str
 
 
-def locked() -> list[Package]:
-    lines = [line.split() for line in LOCK.read_text().splitlines() if line and not line.startswith("#")]
+def locked(lock: Path = LOCK) -> list[Package]:
+    lines = [line.split() for line in lock.read_text().splitlines() if line and not line.startswith("#")]
     return [Package(*line) for line in lines]
 
 
-def write_lock(packages: Iterable[Package]) -> None:
-    """Takes the newest version of each package that apt knows of."""
-    head = [line for line in LOCK.read_text().splitlines() if line.startswith("#")]
+def write_lock(packages: Iterable[Package], lock: Path = LOCK) -> None:
+    """Writes the newest version of each package that apt lists."""
+    head = [line for line in lock.read_text().splitlines() if line.startswith("#")]
     found = [Package(one.where, one.name, *_newest(one.name)) for one in packages]
-    LOCK.write_text("\n".join([*head, *(f"{p.where} {p.name} {p.version} {p.sha256}" for p in found)]) + "\n")
+    lock.write_text("\n".join([*head, *(f"{p.where} {p.name} {p.version} {p.sha256}" for p in found)]) + "\n")
 
 
 def _newest(name: str) -> tuple[str, str]:
@@ -75,6 +75,21 @@ def debian_files(package: Package, cache: Path) -> Iterator[tuple[str, tarfile.T
                         yield path, entry, file.read() if file else b""
 
 
+def add_package(tree: Tree, package: Package, cache: Path, is_unused: Callable[[str], object]) -> str:
+    """Puts a Debian package's files into a tree, except those that are unused; the package's name and version."""
+    for path, entry, content in debian_files(package, cache):
+        if is_unused(path):
+            continue
+        if entry.isfile():
+            tree.add(path, content, 0o755 if entry.mode & 0o111 else 0o644)
+        elif entry.issym():
+            tree.links[path] = entry.linkname
+        elif entry.islnk():
+            source = re.sub(r"^(\./)?(lib|lib64|bin|sbin)/", r"usr/\2/", entry.linkname).removeprefix("./")
+            tree.files[path] = tree.files[source]
+    return f"{package.name} {package.version}"
+
+
 def _fetched(package: Package, cache: Path) -> Path:
     target = cache / f"{package.sha256}.deb"
     if not target.exists():
@@ -91,7 +106,7 @@ def _fetched(package: Package, cache: Path) -> Path:
                     "moved on, python tools/image lock"
                 )
             if hashlib.sha256(got[0].read_bytes()).hexdigest() != package.sha256:
-                raise Missing(f"{package.name} {package.version} is not what tools/image/debian.lock says")
+                raise Missing(f"{package.name} {package.version} is not what debian.lock says")
             got[0].rename(target)
     return target
 
@@ -113,7 +128,7 @@ def wheels(requirements: Path, cache: Path) -> list[Path]:
             words = [word for one in PLATFORMS for word in ("--platform", one)]
             done = subprocess.run(
                 [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--require-hashes",
-                 "--only-binary", ":all:", "--python-version", "3.11", "--implementation", "cp", *words,
+                 "--no-deps", "--only-binary", ":all:", "--python-version", "3.11", "--implementation", "cp", *words,
                  "-r", str(requirements), "-d", fresh],
                 capture_output=True, text=True, check=False,
             )  # fmt: skip
@@ -129,14 +144,16 @@ _NOT_NEEDED = re.compile(
 )
 
 
-def add_wheel(tree: Tree, wheel: Path, folder: str) -> str:
-    """Puts a wheel's modules into a folder; its name and version."""
+def add_wheel(tree: Tree, wheel: Path, folder: str, data: str = "") -> str:
+    """Puts a wheel's modules into a folder, and its data files into `data` if that is given; its name and version."""
     with zipfile.ZipFile(wheel) as archive:
         for entry in sorted(archive.namelist()):
             if entry.endswith("/") or _NOT_NEEDED.search(entry):
                 continue
             inside = re.sub(r"^[^/]+\.data/(purelib|platlib)/", "", entry)
-            if ".data/" not in inside:
+            if data and (placed := re.sub(r"^[^/]+\.data/data/", "", entry)) != entry:
+                tree.add(f"{data}/{placed}", archive.read(entry), 0o755)
+            elif ".data/" not in inside:
                 tree.add(f"{folder}/{inside}", archive.read(entry), 0o755 if inside.endswith(".so") else 0o644)
     name, version = wheel.name.split("-")[:2]
     return f"{name} {version}"
