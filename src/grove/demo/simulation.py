@@ -34,6 +34,10 @@ _KINDS: dict[str, Resource] = {
 } | {one.RESOURCE.kind: one.RESOURCE for one in (ClusterTopologyBinding, Pod)}  # fmt: skip
 
 
+_LEFT_OUT = frozenset({"Gateway", "HTTPRoute", "Ingress", "NetworkPolicy"})
+"""Kinds of Kubernetes that manifests of real systems contain, and that do not change what the simulator plays."""
+
+
 class BadCluster(ValueError):
     """The cluster file cannot be used; the text says why."""
 
@@ -141,7 +145,7 @@ async def simulate(
         try:
             for one in manifests:
                 if one["kind"] != "PodCliqueSet":
-                    await _create(world, one)
+                    await create_beside(world, one)
             await story.play(Scenario(tuple(Step("apply", {"object": one}) for one in systems)))
             names = [one["metadata"]["name"] for one in systems]
             await world.until(lambda: all(world.is_settled(name) for name in names), patience_s)
@@ -156,19 +160,46 @@ async def simulate(
         placement = {pod.metadata.name: pod.spec.node_name for pod in seen.pods if pod.is_bound}
         trees = tuple(tree_of(seen, pcs) for pcs in seen.sets)
         notes, summary = tuple(story.chronicle.notes), summarize(world, story.chronicle)
-        return Outcome(trees, notes, placement, summary, failed, told(others) if others else "", faults)
+        remarks = [told(others)] if others else []
+        if left_out := sorted({one["kind"] for one in manifests} & _LEFT_OUT):
+            remarks.append(f"not simulated: {', '.join(left_out)}")
+        return Outcome(trees, notes, placement, summary, failed, "; ".join(remarks), faults)
 
 
-async def _create(world: World, obj: Json) -> None:
-    """Makes what a manifest brings along beside its sets."""
+async def create_beside(world: World, obj: Json) -> None:
+    """Makes what a manifest brings along beside its sets, unless the simulator leaves that kind out."""
+    if obj["kind"] in _LEFT_OUT:
+        return
     resource = _KINDS.get(obj["kind"])
     if resource is None:
         raise StoryFailed(f"a {obj['kind']} is nothing that can be simulated")
     place = {"namespace": world.namespace} if resource.namespaced else {}
+    world.furnish(obj)
     try:
-        await world.client.create(resource, {**obj, "metadata": {**place, **obj["metadata"]}})
+        for one in _provisioned(obj):
+            kind = _KINDS[one["kind"]]
+            await world.client.create(
+                kind, {**one, "metadata": {**(place if kind.namespaced else {}), **one["metadata"]}}
+            )
     except ApiError as error:
         raise StoryFailed.refused(f"{obj['kind']} {obj['metadata']['name']}", error) from error
 
 
-__all__ = ["BadCluster", "Ground", "Outcome", "load_ground", "load_manifests", "simulate"]
+def _provisioned(obj: Json) -> list[Json]:
+    """A manifest's object; a claim without a volume comes with one, as a storage class would make it on a cluster."""
+    spec = obj.get("spec") or {}
+    if obj["kind"] != "PersistentVolumeClaim" or spec.get("volumeName"):
+        return [obj]
+    name = f"{obj['metadata'].get('namespace', 'default')}-{obj['metadata']['name']}"
+    capacity = (spec.get("resources") or {}).get("requests") or {}
+    claim = {"namespace": obj["metadata"].get("namespace", "default"), "name": obj["metadata"]["name"]}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {"capacity": capacity, "accessModes": spec.get("accessModes") or [], "claimRef": claim},
+    }
+    return [volume, {**obj, "spec": {**spec, "volumeName": name}}]
+
+
+__all__ = ["BadCluster", "Ground", "Outcome", "create_beside", "load_ground", "load_manifests", "simulate"]

@@ -231,11 +231,15 @@ class World:
     async def apply(self, manifest: Json) -> Json:
         """Creates an object as a user's `kubectl apply` would; raises what admission says."""
         meta = {"namespace": self.namespace, **(manifest.get("metadata") or {})}
-        if not self._copy.objects:  # a copied cluster has the devices it has
-            now = rfc3339(self.cluster.clock.now())
-            furnish(self.cluster.server.store, self.cluster.nodes.names, classes_in(manifest), now)
+        self.furnish(manifest)
         created: Json = await self.client.create(PodCliqueSet.RESOURCE, {**manifest, "metadata": meta})
         return created
+
+    def furnish(self, manifest: Json) -> None:
+        """Gives made-up nodes the devices that a manifest asks for; a copied cluster has the devices it has."""
+        if not self._copy.objects:
+            now = rfc3339(self.cluster.clock.now())
+            furnish(self.cluster.server.store, self.cluster.nodes.names, classes_in(manifest), now)
 
     async def until(self, holds: Callable[[], bool], patience_s: float = PATIENCE_S) -> bool:
         """Waits in virtual time until something holds; False when it does not in time."""
