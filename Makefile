@@ -10,7 +10,7 @@ PARALLEL := -n $(WORKERS)
 
 .DEFAULT_GOAL := help
 MINUTES ?= 5
-.PHONY: help demo test unit lint audit audit-rbac bench soak chaos coverage scale test-node test-failover test-keda test-browser image test-image crds charts docs kube-bin clean
+.PHONY: help demo test unit lint audit audit-rbac bench soak chaos coverage scale test-node test-failover test-keda test-browser image engines test-image crds charts docs kube-bin clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -116,6 +116,10 @@ test-browser: $(VENV)/browser ## every page of the console in Chromium (apt-get 
 image: $(VENV)/runtime ## both container images as OCI archives in dist/, without Docker: Debian packages and pinned wheels
 	@echo "both images into dist/; takes a minute, fetches pinned Debian packages and wheels once, installs nothing"
 	@$(BIN)/python tools/image
+
+engines: $(VENV)/runtime ## images of samples/engines that run without GPUs, as OCI archives in dist/engines; builds llama.cpp once, 12 CPU minutes
+	@echo "three images into dist/engines; takes 5 minutes and 12 more the first time, installs nothing; needs cmake, ninja and a C++ compiler"
+	@$(BIN)/python -m tools.engines
 
 test-image: $(VENV)/dev image ## the images' own root: what is in them runs, quickly, as nobody; needs root for chroot
 	@echo "unpacks both images, runs them in their own roots, builds them again; takes about 5 minutes, installs nothing"

@@ -21,7 +21,7 @@ from grove.local.nodes.leftovers import clean_dead
 ROOT = Path(__file__).parents[2]
 WORDS = """\
 Every file of tests/node on a cluster of its own with two real nodes, one after another; about 25 minutes on two cores.
-Debian's packages are installed where they are missing; they stay.
+It installs Debian's packages where they are missing; they stay.
 """
 
 

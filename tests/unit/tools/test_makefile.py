@@ -9,8 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 HEAVY = (
-    "audit-rbac", "bench", "chaos", "coverage", "image", "scale", "soak", "test-browser", "test-failover", "test-image",
-    "test-keda", "test-node",
+    "audit-rbac", "bench", "chaos", "coverage", "engines", "image", "scale", "soak", "test-browser", "test-failover",
+    "test-image", "test-keda", "test-node",
 )  # fmt: skip
 
 

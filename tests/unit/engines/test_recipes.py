@@ -1,0 +1,138 @@
+"""The recipes of samples/engines: what they name exists, and an image is a function of its recipe."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from tools.engines import llama, models
+from tools.engines.assemble import LOCK, accounts, packages, settings, write_image
+from tools.engines.recipe import SAMPLES, Recipe, with_image
+from tools.image.sources import Missing, locked
+
+FOLDERS = sorted(one.parent.name for one in SAMPLES.glob("*/manifest.yaml"))
+WITH_IMAGE = with_image()
+
+
+def recipe(folder: Path, **fields: Any) -> Recipe:
+    return msgspec.convert({"reference": "grove-samples/x:1", "entry": ["/x"], "folder": folder, **fields}, Recipe)
+
+
+def test_every_engine_of_the_list_is_there() -> None:
+    assert FOLDERS == ["dynamo", "llama-cpp-rpc", "mpi", "sglang-disagg", "trtllm", "vllm-multinode"]
+    assert WITH_IMAGE == ["dynamo", "llama-cpp-rpc", "mpi"]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_has_a_page_and_a_check(name: str) -> None:
+    page = (SAMPLES / name / "README.md").read_text()
+    assert len(page.splitlines()) < 70, "one page"
+    for heading in ("**What it shows**", "**On GPUs**|**Run it on GPUs**", "**What to change**"):
+        assert re.search(heading.replace("*", r"\*"), page), heading
+    check = SAMPLES / name / "check.sh"
+    assert check.stat().st_mode & 0o111
+    assert f"{name}/check.sh" in page
+
+
+@pytest.mark.parametrize("name", WITH_IMAGE)
+def test_what_a_recipe_names_is_there(name: str) -> None:
+    found = Recipe.of(SAMPLES / name)
+    assert [one.name for one in packages(found)] == [one.name for one in locked(LOCK) if one.name in found.debian]
+    assert all(found.path(file).is_file() for file in found.files.values())
+    if found.wheels:
+        text = found.path(found.wheels).read_text()
+        pins = re.findall(r"^[\w.-]+==\S+ \\\n    --hash=sha256:[0-9a-f]{64}$", text, re.MULTILINE)
+        assert len(pins) == text.count("==") > 0
+    images = re.findall(r"image: (\S+)", (SAMPLES / name / "manifest.yaml").read_text())
+    assert set(images) == {found.reference}
+
+
+@pytest.mark.parametrize("name", WITH_IMAGE)
+def test_images_run_as_nobody_and_are_never_pulled_again(name: str) -> None:
+    assert settings(Recipe.of(SAMPLES / name))["User"] == "65532:65532"
+    (manifest, *_) = yaml.safe_load_all((SAMPLES / name / "manifest.yaml").read_text())
+    for clique in manifest["spec"]["template"]["cliques"]:
+        pod = clique["spec"]["podSpec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for container in pod["containers"]:
+            assert container["imagePullPolicy"] == "IfNotPresent"
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_a_field_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "image.toml").write_text('reference = "a:1"\nentry = ["/a"]\nwheel = "requirements.txt"\n')
+    with pytest.raises(msgspec.ValidationError, match="wheel"):
+        Recipe.of(tmp_path)
+
+
+def test_a_package_that_is_not_locked_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Missing, match="nosuch"):
+        packages(recipe(tmp_path, debian=["libc6", "nosuch"]))
+
+
+def test_an_image_is_a_function_of_its_recipe(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "notes.txt").write_text("plain\n")
+    made = recipe(tmp_path, files={"usr/bin/run": "run.sh", "etc/notes": "notes.txt"}, env={"B": "2"}, folders=["work"])
+    (one, first), (_, second) = (write_image(made, tmp_path / name, tmp_path / "cache") for name in ("a", "b"))
+    assert first == second
+    files, config = unpacked(one)
+    assert files["usr/bin/run"] == 0o755
+    assert files["etc/notes"] == 0o644
+    assert files["work"] == files["tmp"] == 0o1777
+    assert config["Entrypoint"] == ["/x"]
+    assert "B=2" in config["Env"]
+    (tmp_path / "notes.txt").write_text("other\n")
+    assert write_image(made, tmp_path / "c", tmp_path / "cache")[1].digest != first.digest
+
+
+def test_python_of_wheels_is_found_only_where_there_are_wheels(tmp_path: Path) -> None:
+    with_wheels = settings(recipe(tmp_path, wheels="requirements.txt"))["Env"]
+    assert "PYTHONPATH=/opt/python" in with_wheels
+    assert not any("PYTHONPATH" in one for one in settings(recipe(tmp_path))["Env"])
+
+
+def test_the_user_has_the_shell_that_the_recipe_names(tmp_path: Path) -> None:
+    content, _ = accounts(recipe(tmp_path, shell="/bin/sh")).files["etc/passwd"]
+    assert content.decode().splitlines()[-1] == "engine:x:65532:65532::/tmp:/bin/sh"
+
+
+def test_built_programs_are_taken_from_the_cache(tmp_path: Path) -> None:
+    folder = tmp_path / f"llama.cpp-{llama._key()}"
+    folder.mkdir()
+    for name in llama.TARGETS:
+        (folder / name).write_text(name)
+    assert llama.programs(tmp_path) == {
+        "usr/bin/llama-server": b"llama-server",
+        "usr/bin/rpc-server": b"ggml-rpc-server",
+    }
+
+
+def test_two_models_differ_in_their_seed_only() -> None:
+    assert len(set(models.SEEDS.values())) == len(models.SEEDS) == 2
+
+
+def unpacked(archive: Path) -> tuple[dict[str, int], dict[str, Any]]:
+    """Modes of all files and folders of an image by their path, and its configuration."""
+    with tarfile.open(archive) as tar:
+
+        def blob(described: dict[str, Any]) -> bytes:
+            file = tar.extractfile(f"blobs/{described['digest'].replace(':', '/')}")
+            assert file is not None
+            return file.read()
+
+        index = tar.extractfile("index.json")
+        assert index is not None
+        manifest = json.loads(blob(json.load(index)["manifests"][0]))
+        modes = {}
+        for layer in manifest["layers"]:
+            with tarfile.open(fileobj=io.BytesIO(blob(layer)), mode="r:gz") as inside:
+                modes |= {one.name: one.mode for one in inside}
+        return modes, json.loads(blob(manifest["config"]))["config"]

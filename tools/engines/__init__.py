@@ -1,0 +1,1 @@
+"""Images of the samples in samples/engines, made without Docker: one recipe (image.toml) in each folder."""
