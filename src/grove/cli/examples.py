@@ -17,6 +17,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "explain": ("kubectl grove explain chat", "kubectl grove explain pg/chat-0", "kubectl grove explain chat -o json"),
     "exec": ("kubectl grove exec chat/decode/0 leader -- nvidia-smi", "kubectl grove exec chat/front -it -- sh"),
+    "fleet": (
+        "grove fleet lab --for 7d",
+        "grove fleet company --json company.json --html company.html",
+        "grove fleet --compare before.json after.json",
+    ),
     "logs": (
         "kubectl grove logs chat --tail 20",
         "kubectl grove logs chat/decode/0 leader -f",
@@ -31,6 +36,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "kubectl grove plan --drain node-7",
     ),
     "queue": ("kubectl grove queue -A", "kubectl grove queue -w"),
+    "record": ("grove record --for 8h --out mine.yaml",),
     "replay": ("grove replay /var/lib/grove/journal",),
     "reserve": ("kubectl grove reserve -f samples/disaggregated.yaml --for 2h",),
     "rollout": ("kubectl grove rollout status chat", "kubectl grove rollout undo chat --to-revision 3"),

@@ -28,7 +28,7 @@ from grove.api.podgang import PodGang
 from grove.api.scalinggroup import PodCliqueScalingGroup
 from grove.api.topology import ClusterTopologyBinding
 from grove.backends import build_backends
-from grove.config import load_configuration
+from grove.config import OperatorConfiguration, load_configuration
 from grove.crds import load as own_crds
 from grove.operator.wiring import Operator
 from grove.plan.copying import Copy, is_restless
@@ -100,6 +100,7 @@ class World:
         self, nodes: Iterable[Json], *, seed: int = 0, objects: Iterable[tuple[type[Object], Json]] = (),
         namespace: str = NAMESPACE, copy: Copy = Copy(), now: datetime | None = None,
         settings: SchedulerConfiguration = SchedulerConfiguration(), steady: bool = False,
+        config: OperatorConfiguration | None = None,
     ) -> None:  # fmt: skip
         self._nodes, self._objects, self.namespace = list(nodes), list(objects), namespace
         self._copy = copy
@@ -111,7 +112,7 @@ class World:
             definitions=[*own_crds(), *guests()],
         )  # fmt: skip
         self.client = self.cluster.client()
-        self.config = load_configuration(_CONFIG)
+        self.config = load_configuration(_CONFIG) if config is None else config
         self.operator_client = self.cluster.client(user=_OPERATOR)
         self.operator = Operator(
             self.operator_client, self.config, clock=self.cluster.clock,

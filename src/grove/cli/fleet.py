@@ -1,0 +1,211 @@
+"""`grove fleet` runs a whole fleet for weeks of simulated time; `grove record` writes a fleet file from a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from grove.api.meta import Json
+from grove.cli.access import FAULT, RUNNING, Options, Unanswered, cluster_command, resolve
+from grove.cli.terminal import printed, terminal
+from grove.fleet.amounts import BadAmount, seconds
+from grove.fleet.compare import compare
+from grove.fleet.file import BadFleet, Fleet, Settings, Time, load, ready_made, text_of
+from grove.fleet.record import record_fleet
+from grove.fleet.report import page, share, span
+from grove.fleet.results import encode, replay_file, results
+from grove.fleet.run import Run, run_fleet
+from grove.kube.http import HttpClient
+from grove.kube.logs import configure_logs
+from grove.show.columns import table
+
+BROKEN = 5
+"""Exit code of a run that stopped because a promise was broken."""
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_OUT = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("name", metavar="FILE", required=False)
+@click.option("--for", "lasts", default="", help="How long the fleet runs, such as 7d; the file's own time if absent.")
+@click.option("--seed", type=int, default=None, help="The same seed gives the same bytes; the file's own if absent.")
+@click.option("--json", "json_out", type=_OUT, help="Write all figures to this file.")
+@click.option("--html", "html_out", type=_OUT, help="Write the report with its plots to this file.")
+@click.option("--operator-config", type=_FILE, help="The operator's configuration, instead of the file's settings.")
+@click.option("--scheduler-config", type=_FILE, help="The scheduler's configuration, instead of the file's settings.")
+@click.option("--compare", "pair", nargs=2, type=_FILE, help="Show two JSON results side by side.")
+@click.option("--list", "listed", is_flag=True, help="Show the fleet files that come with Grove.")
+@click.option("--print", "shown", is_flag=True, help="Print the fleet file, as a start for your own.")
+def fleet(
+    name: str | None,
+    lasts: str,
+    seed: int | None,
+    json_out: Path | None,
+    html_out: Path | None,
+    operator_config: Path | None,
+    scheduler_config: Path | None,
+    pair: tuple[Path, Path] | None,
+    listed: bool,
+    shown: bool,
+) -> int:
+    """Run a fleet for weeks of simulated time: failures, releases, load and batch work.
+
+    FILE is a fleet file, or the name of one that comes with Grove (`--list`). The real operator and scheduler decide,
+    with default settings unless the file or the options give others. Nothing on any cluster is read or changed.
+
+    Exit codes: 0 every promise held, 5 a promise was broken, 2 the file cannot be used.
+    """
+    configure_logs("error", "text")
+    if listed:
+        return _list()
+    if pair is not None:
+        return _compare(*pair)
+    if name is None:
+        raise click.UsageError("name a fleet file, or one of: " + ", ".join(ready_made()))
+    if shown:
+        printed(_text(name))
+        return RUNNING
+    wanted = _wanted(name, lasts, seed, operator_config, scheduler_config)
+    run = _with_progress(wanted)
+    found = results(run)
+    if json_out is not None:
+        json_out.write_bytes(encode(found))
+    if html_out is not None:
+        html_out.write_text(page(found))
+    _summary(found, run.cpu_s)
+    for path in (json_out, html_out):
+        if path is not None:
+            click.echo(f"wrote {path}", err=True)
+    if run.broken:
+        replay = Path(f"fleet-broken-{wanted.seed}.json")
+        replay.write_bytes(encode(replay_file(run, _text(name))))
+        click.echo(f"a promise was broken; the last hour is in {replay}", err=True)
+        return BROKEN
+    return RUNNING
+
+
+@click.command()
+@click.option("--for", "lasts", default="4h", show_default=True, help="How long to watch the cluster.")
+@click.option("--out", type=_OUT, default=Path("fleet.yaml"), show_default=True, help="The fleet file to write.")
+@cluster_command(everywhere=True, formats=())
+def record(options: Options, lasts: str, out: Path) -> int:
+    """Watch a live cluster and write what happens as a fleet file: nodes, arrivals, sizes, durations, failures.
+
+    Only reads. Interrupt it to stop earlier: what was seen until then is written.
+    """
+    configure_logs("error", "text")
+    try:
+        lasts_s = seconds(lasts)
+    except BadAmount as error:
+        raise Unanswered(str(error)) from error
+    config, namespace = resolve(options)
+
+    async def watch() -> Json:
+        async with HttpClient(config, user_agent="grove-record") as client:
+            return await record_fleet(client, namespace, lasts_s, out.with_suffix(".csv"))
+
+    tree = asyncio.run(watch())
+    out.write_text(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
+    click.echo(f"wrote {out}; run it with: grove fleet {out}", err=True)
+    return RUNNING
+
+
+def _text(name: str) -> str:
+    try:
+        return text_of(name)
+    except OSError as error:
+        raise Unanswered(f"{name}: {error.strerror}; files that come with Grove: {', '.join(ready_made())}") from error
+
+
+def _wanted(name: str, lasts: str, seed: int | None, operator: Path | None, scheduler: Path | None) -> Fleet:
+    _text(name)
+    try:
+        found = load(name)
+        changes: dict[str, object] = {}
+        if lasts:
+            if seconds(lasts) <= 0:
+                raise BadAmount(f"--for {lasts}: must be above 0")
+            changes["lasts"] = Time(lasts)
+        if seed is not None:
+            changes["seed"] = seed
+        if operator is not None or scheduler is not None:
+            settings = Settings(
+                operator=_config(operator) if operator is not None else found.settings.operator,
+                scheduler=_config(scheduler) if scheduler is not None else found.settings.scheduler,
+            )
+            changes["settings"] = settings
+        found = msgspec.structs.replace(found, **changes)
+        found.operator_settings()
+        found.scheduler_settings()
+    except BadFleet as error:
+        raise Unanswered(f"{name} cannot be used", error.faults) from error
+    except ValueError as error:
+        raise Unanswered(str(error)) from error
+    return found
+
+
+def _config(path: Path) -> Json:
+    tree = yaml.safe_load(path.read_text())
+    return tree if isinstance(tree, dict) else {}
+
+
+def _with_progress(wanted: Fleet) -> Run:
+    """Runs the fleet with a bar on stderr, if someone looks."""
+    days = wanted.lasts.s / 86400
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    hidden = not sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), disable=hidden, transient=True) as bar:
+        task = bar.add_task(f"{days:g} simulated days", total=1.0)
+        return run_fleet(wanted, lambda done: bar.update(task, completed=done))
+
+
+def _list() -> int:
+    rows = [(name, title) for name, title in ready_made().items()]
+    console = terminal()
+    console.print(table(("NAME", "WHAT"), rows, console.width))
+    return RUNNING
+
+
+def _compare(a: Path, b: Path) -> int:
+    trees = []
+    for path in (a, b):
+        try:
+            trees.append(msgspec.json.decode(path.read_bytes()))
+            trees[-1]["utilisation"], trees[-1]["waiting"]
+        except (msgspec.DecodeError, KeyError, TypeError) as error:
+            click.echo(f"{path} is not a result of `grove fleet --json`: {error}", err=True)
+            return FAULT
+    marks = {"a": a.name, "b": b.name, "": ""}
+    rows = [(row.name, row.a, row.b, marks[row.better]) for row in compare(*trees)]
+    console = terminal()
+    console.print(table(("FIGURE", a.name, b.name, "BETTER"), rows, console.width))
+    return RUNNING
+
+
+def _summary(found: Json, cpu_s: float) -> None:
+    waiting = found["waiting"]["all"].get("all", {"count": 0, "p50": 0.0, "p95": 0.0, "worst": 0.0})
+    rows = [
+        ("simulated", f"{found['days']:g} days of {found['nodes']} nodes with {found['gpus']} GPUs"),
+        ("GPUs", ", ".join(f"{state} {share(value)}" for state, value in found["utilisation"].items())),
+        ("gangs placed", f"{waiting['count']}; half within {span(waiting['p50'])}, 95 % within {span(waiting['p95'])}"),
+        ("longest wait", span(waiting["worst"])),
+        ("still waiting", str(len(found["stillWaiting"]))),
+        *((f"{name} below minimum", span(one["belowMinimum"])) for name, one in found["serving"].items()),
+        ("promises", "all held" if not found["promises"] else found["promises"][0]["text"]),
+        ("CPU", f"{cpu_s:.1f} s"),
+    ]
+    console = terminal()
+    console.print(table(("FIGURE", "VALUE"), rows, console.width))

@@ -1,0 +1,150 @@
+"""Batch gangs of a fleet: they arrive, wait, run for their duration and go.
+
+A gang makes progress while all its pods are ready. When a pod is lost, the work since the last checkpoint is lost too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from grove.api.meta import Resource
+from grove.api.podcliqueset import PodCliqueSet
+from grove.fleet.amounts import Amount, stream
+from grove.fleet.file import Batch, Fleet, Team
+from grove.fleet.manifests import batch_set
+from grove.kube.errors import NotFound
+from grove.plan.world import NAMESPACE, World
+from grove.sim.store import Change
+
+
+@dataclass(slots=True)
+class Gang:
+    """One batch gang in a running fleet; times are seconds since the beginning."""
+
+    name: str
+    team: str
+    pods: int
+    gpus: int
+    lasts_s: float
+    checkpoint_s: float
+    starts_in: Amount
+    arrived_s: float
+    priority: int | None = None
+    pack: str = ""
+    done_s: float = 0.0
+    """Work that is safe: it ended before the last checkpoint."""
+    since_s: float | None = None
+    """Since when the gang has been whole; None while it is not."""
+    ended_s: float | None = None
+    timer: asyncio.TimerHandle | None = None
+
+    @property
+    def all_gpus(self) -> int:
+        return self.pods * self.gpus
+
+
+def arrivals(fleet: Fleet) -> Iterator[Gang]:
+    """Every batch gang that arrives while the fleet runs, of all sources, in order of arrival."""
+    found = [gang for one in fleet.work.batch for gang in _drawn(one, fleet.seed, fleet.lasts.s)]
+    for trace in fleet.work.traces:
+        stem = trace.file.removesuffix(".csv").replace("_", "-").lower()
+        found += [
+            Gang(
+                name=f"{stem}-{number}",
+                team=job.team,
+                pods=job.pods,
+                gpus=job.gpus,
+                lasts_s=job.lasts_s,
+                checkpoint_s=trace.checkpoint.s,
+                starts_in=trace.starts_in.amount,
+                arrived_s=job.arrival_s,
+                priority=job.priority,
+                pack=trace.pack,
+            )
+            for number, job in enumerate(fleet.jobs[trace.file])
+        ]
+    yield from sorted(found, key=lambda gang: (gang.arrived_s, gang.name))
+
+
+def _drawn(one: Batch, seed: int, until_s: float) -> Iterator[Gang]:
+    rng = stream(seed, f"batch-{one.name}")
+    pods, gpus, lasts, starts_in = one.pods.amount, one.gpus.amount, one.lasts.amount, one.starts_in.amount
+    at_s, number = rng.expovariate(1.0 / one.every.s), 0
+    while at_s < until_s:
+        yield Gang(
+            name=f"{one.name}-{number}",
+            team=one.team,
+            pods=max(1, round(pods.draw(rng))),
+            gpus=max(0, round(gpus.draw(rng))),
+            lasts_s=max(1.0, lasts.draw(rng)),
+            checkpoint_s=one.checkpoint.s,
+            starts_in=starts_in,
+            arrived_s=at_s,
+            priority=one.priority,
+            pack=one.pack,
+        )
+        at_s += rng.expovariate(1.0 / one.every.s)
+        number += 1
+
+
+class BatchWork:
+    """The batch gangs of a world. It follows the availability of their sets and deletes what has finished."""
+
+    def __init__(self, world: World, teams: dict[str, Team]) -> None:
+        self._world, self._teams = world, teams
+        self.gangs: dict[str, Gang] = {}
+        self.finished: list[Gang] = []
+        self._over: asyncio.Queue[Gang] = asyncio.Queue()
+        world.cluster.server.store.listeners.append(self._follow)
+
+    async def run(self, coming: Iterator[Gang]) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._arrive(coming))
+            group.create_task(self._end())
+
+    async def _arrive(self, coming: Iterator[Gang]) -> None:
+        for gang in coming:
+            await asyncio.sleep(max(0.0, gang.arrived_s - self._world.time_s))
+            self.gangs[gang.name] = gang
+            body = batch_set(
+                gang.name,
+                self._teams[gang.team],
+                pods=gang.pods,
+                gpus=gang.gpus,
+                priority=gang.priority,
+                pack=gang.pack,
+            )
+            await self._world.client.create(PodCliqueSet.RESOURCE, body)
+
+    async def _end(self) -> None:
+        while True:
+            gang = await self._over.get()
+            gang.ended_s = self._world.time_s
+            self.finished.append(gang)
+            del self.gangs[gang.name]
+            try:
+                await self._world.client.delete(PodCliqueSet, gang.name, NAMESPACE)
+            except NotFound:
+                continue
+
+    def _follow(self, resource: Resource, change: Change) -> None:
+        if resource != PodCliqueSet.RESOURCE or change.type == "DELETED":
+            return
+        gang = self.gangs.get(change.version.key.name)
+        if gang is not None and gang.ended_s is None:
+            self._note(gang, is_whole=(change.version.json.get("status") or {}).get("availableReplicas", 0) > 0)
+
+    def _note(self, gang: Gang, *, is_whole: bool) -> None:
+        now_s = self._world.time_s
+        if is_whole and gang.since_s is None:
+            gang.since_s = now_s
+            left_s = gang.lasts_s - gang.done_s
+            gang.timer = asyncio.get_running_loop().call_later(left_s, self._over.put_nowait, gang)
+        elif not is_whole and gang.since_s is not None:
+            worked_s = now_s - gang.since_s
+            gang.done_s += worked_s // gang.checkpoint_s * gang.checkpoint_s
+            gang.since_s = None
+            if gang.timer is not None:
+                gang.timer.cancel()

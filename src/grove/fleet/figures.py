@@ -1,0 +1,313 @@
+"""What is measured in a run: every write to the cluster is seen once, and time is weighed by what holds between two.
+
+GPU-seconds are counted by state. `serving`: the pod is ready. `starting`: it has a node and is not ready. `waiting`:
+it has no node. `lost`: its node is down. `idle`: no pod asks for the GPU. `down`: the GPU's node is down or cordoned.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from grove.api import labels
+from grove.api.conditions import SCHEDULED
+from grove.api.core import Event, Node, Pod
+from grove.api.meta import Json, Resource
+from grove.api.podcliqueset import PodCliqueSet
+from grove.api.podgang import PodGang
+from grove.fleet.manifests import GPU, QUEUE
+from grove.scheduler.model.reasons import BASE_WAITS, QUOTA_EXCEEDED
+from grove.sim.store import Change
+from grove.sim.topology import RACK
+
+SERVING, STARTING, WAITING, LOST = "serving", "starting", "waiting", "lost"
+IDLE, DOWN = "idle", "down"
+_OVER = ("Succeeded", "Failed")
+
+
+@dataclass(slots=True)
+class PodSeen:
+    gpus: int
+    set_name: str
+    node: str = ""
+    state: str = WAITING
+
+
+@dataclass(slots=True)
+class GangSeen:
+    """A PodGang and how long it has waited for its first placement."""
+
+    name: str
+    set_name: str
+    pods: int
+    arrived_s: float
+    placed_s: float | None = None
+    gone_s: float | None = None
+    reason: str = ""
+    message: str = ""
+    priority: int = 0
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the gang waits for something that no free node can change: its quota, or its base gang."""
+        return self.reason in (QUOTA_EXCEEDED, BASE_WAITS)
+
+
+@dataclass(slots=True)
+class SetSeen:
+    """A PodCliqueSet: how long some replica was below its minimum, after all were available once."""
+
+    first_s: float | None = None
+    below_since_s: float | None = None
+    below_s: float = 0.0
+    times_below: int = 0
+    updating_since_s: float | None = None
+    updates_s: list[float] = field(default_factory=list)
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The fleet at one moment."""
+
+    at_s: float
+    gpus: Mapping[str, int]
+    waiting_gangs: int
+    fragmented: float
+
+
+class Figures:
+    """Follows a store. Ask `sample` at regular moments, and `close` at the end."""
+
+    def __init__(self, priorities: Mapping[str, int]) -> None:
+        self._priorities = priorities
+        self.now_s = 0.0
+        self.pods: dict[str, PodSeen] = {}
+        self.nodes: dict[str, tuple[int, str, bool]] = {}
+        """GPUs, rack and whether pods may be placed there."""
+        self.capacity: Counter[bool] = Counter()
+        """GPUs of nodes that are up (True) and of those that are not."""
+        self.load: Counter[str] = Counter()
+        """GPUs in use by node."""
+        self.gpus: Counter[str] = Counter()
+        self.gpus_by_set: dict[str, Counter[str]] = defaultdict(Counter)
+        self.gpu_seconds: dict[str, float] = defaultdict(float)
+        self.gpu_seconds_by_set: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        self.gangs: dict[str, GangSeen] = {}
+        self.ended_gangs: list[GangSeen] = []
+        self.sets: dict[str, SetSeen] = defaultdict(SetSeen)
+        self.events: Counter[str] = Counter()
+        self.happenings: Counter[str] = Counter()
+        self.samples: list[Sample] = []
+        self.teams: dict[str, str] = {}
+        """The team of each set, as its queue label says."""
+        self._integrated_s = 0.0
+        self._set_integrated_s: dict[str, float] = {}
+
+    # Seeing
+
+    def see(self, resource: Resource, change: Change, now_s: float) -> None:
+        self.now_s = now_s
+        if resource == Pod.RESOURCE:
+            self._see_pod(change)
+        elif resource == PodGang.RESOURCE:
+            self._see_gang(change)
+        elif resource == PodCliqueSet.RESOURCE:
+            self._see_set(change)
+        elif resource == Node.RESOURCE:
+            self._see_node(change)
+        elif resource == Event.RESOURCE and change.type != "DELETED":
+            self._see_event(change)
+
+    def _see_pod(self, change: Change) -> None:
+        pod = change.version.json
+        uid = pod["metadata"]["uid"]
+        seen = self.pods.get(uid)
+        over = change.type == "DELETED" or pod.get("status", {}).get("phase") in _OVER
+        if seen is None:
+            if over:
+                return
+            marks = pod["metadata"].get("labels") or {}
+            seen = self.pods[uid] = PodSeen(_gpus(pod), marks.get(labels.PART_OF, ""))
+            self._count(seen, WAITING, 1)
+        node, state = pod["spec"].get("nodeName", ""), _state(pod, self.nodes)
+        if not over and (node, state) == (seen.node, seen.state):
+            return
+        self._count(seen, seen.state, -1)
+        if seen.node:
+            self.load[seen.node] -= seen.gpus
+        if over:
+            del self.pods[uid]
+            return
+        seen.node, seen.state = node, state
+        self._count(seen, state, 1)
+        if node:
+            self.load[node] += seen.gpus
+
+    def _count(self, seen: PodSeen, state: str, sign: int) -> None:
+        if not seen.gpus:
+            return
+        self._integrate(seen.set_name)
+        self.gpus[state] += sign * seen.gpus
+        self.gpus_by_set[seen.set_name][state] += sign * seen.gpus
+
+    def _integrate(self, set_name: str = "") -> None:
+        """Adds the time since the last change, for the fleet and for one set."""
+        passed = self.now_s - self._integrated_s
+        if passed > 0:
+            for state, count in self.gpus.items():
+                self.gpu_seconds[state] += count * passed
+            used = self.gpus[SERVING] + self.gpus[STARTING]
+            self.gpu_seconds[IDLE] += max(0, self.capacity[True] - used) * passed
+            self.gpu_seconds[DOWN] += self.capacity[False] * passed
+            self._integrated_s = self.now_s
+        if set_name:
+            since = self._set_integrated_s.get(set_name, self.now_s)
+            if self.now_s > since:
+                for state, count in self.gpus_by_set[set_name].items():
+                    self.gpu_seconds_by_set[set_name][state] += count * (self.now_s - since)
+            self._set_integrated_s[set_name] = self.now_s
+
+    def _see_node(self, change: Change) -> None:
+        node = change.version.json
+        name = node["metadata"]["name"]
+        self._integrate()
+        if (before := self.nodes.pop(name, None)) is not None:
+            self.capacity[before[2]] -= before[0]
+        if change.type == "DELETED":
+            return
+        gpus = int((node.get("status", {}).get("allocatable") or {}).get(GPU, 0))
+        is_up = _is_ready(node) and not (node.get("spec") or {}).get("unschedulable")
+        self.nodes[name] = (gpus, node["metadata"].get("labels", {}).get(RACK, ""), is_up)
+        self.capacity[is_up] += gpus
+
+    def _see_gang(self, change: Change) -> None:
+        gang = change.version.json
+        uid = gang["metadata"]["uid"]
+        if change.type == "DELETED":
+            if (seen := self.gangs.pop(uid, None)) is not None:
+                seen.gone_s = self.now_s
+                self.ended_gangs.append(seen)
+            return
+        seen = self.gangs.get(uid)
+        if seen is None:
+            marks = gang["metadata"].get("labels") or {}
+            pods = sum(one.get("minReplicas", 0) for one in gang["spec"].get("podgroups") or ())
+            name = gang["metadata"]["name"]
+            priority = self._priorities.get(gang["spec"].get("priorityClassName", ""), 0)
+            set_name = marks.get(labels.PART_OF, "")
+            seen = self.gangs[uid] = GangSeen(name, set_name, pods, self.now_s, priority=priority)
+        said = _condition(gang, SCHEDULED)
+        if said is not None:
+            seen.reason, seen.message = said.get("reason", ""), said.get("message", "")
+            if said["status"] == "True" and seen.placed_s is None:
+                seen.placed_s = self.now_s
+
+    def _see_set(self, change: Change) -> None:
+        pcs = change.version.json
+        name = pcs["metadata"]["name"]
+        if change.type == "DELETED":
+            self.sets.pop(name, None)
+            self.gpus_by_set.pop(name, None)
+            self._set_integrated_s.pop(name, None)
+            return
+        seen, status = self.sets[name], pcs.get("status") or {}
+        self.teams.setdefault(name, (pcs["metadata"].get("labels") or {}).get(QUEUE, ""))
+        self._note_availability(seen, status.get("availableReplicas", 0) >= pcs["spec"].get("replicas", 0))
+        progress = status.get("updateProgress") or {}
+        started, ended = progress.get("updateStartedAt"), progress.get("updateEndedAt")
+        if started and not ended and seen.updating_since_s is None:
+            seen.updating_since_s = self.now_s
+        elif ended and seen.updating_since_s is not None:
+            seen.updates_s.append(self.now_s - seen.updating_since_s)
+            seen.updating_since_s = None
+        seen.restarts = status.get("gangRestarts", 0)
+
+    def _note_availability(self, seen: SetSeen, is_available: bool) -> None:
+        if is_available:
+            if seen.first_s is None:
+                seen.first_s = self.now_s
+            if seen.below_since_s is not None:
+                seen.below_s += self.now_s - seen.below_since_s
+                seen.below_since_s = None
+        elif seen.first_s is not None and seen.below_since_s is None:
+            seen.below_since_s = self.now_s
+            seen.times_below += 1
+
+    def _see_event(self, change: Change) -> None:
+        count = change.version.json.get("count") or 1
+        before = (change.previous.json.get("count") or 1) if change.previous is not None else 0
+        self.events[change.version.json.get("reason", "")] += max(0, count - before)
+
+    def note(self, kind: str, _subject: str) -> None:
+        """Something happened from outside: a failure, a drain."""
+        self.happenings[kind] += 1
+
+    # Asking
+
+    def sample(self, now_s: float) -> None:
+        self.now_s = now_s
+        self._integrate()
+        waiting = [gang for gang in self.gangs.values() if gang.placed_s is None]
+        gpus = {state: self.gpus[state] for state in (SERVING, STARTING, WAITING, LOST)}
+        gpus[IDLE] = max(0, self.capacity[True] - gpus[SERVING] - gpus[STARTING])
+        gpus[DOWN] = self.capacity[False]
+        self.samples.append(Sample(now_s, gpus, len(waiting), self.fragmentation()))
+
+    def close(self, now_s: float) -> None:
+        """Counts the time until the end for everything that still lasts."""
+        self.now_s = now_s
+        self._integrate()
+        for name in list(self.gpus_by_set):
+            self._integrate(name)
+        for seen in self.sets.values():
+            if seen.below_since_s is not None:
+                seen.below_s += now_s - seen.below_since_s
+                seen.below_since_s = now_s
+
+    def fragmentation(self) -> float:
+        """The share of free GPUs that a pod of the typical size cannot use.
+
+        The typical size is the largest that a waiting pod asks for, or the most frequent one of running pods.
+        """
+        sizes = Counter(pod.gpus for pod in self.pods.values() if pod.gpus and pod.state == WAITING)
+        size = max(sizes, default=0)
+        if not size:
+            running = Counter(pod.gpus for pod in self.pods.values() if pod.gpus)
+            size = max(running, key=lambda gpus: (running[gpus], gpus), default=0)
+        free = [gpus - self.load[name] for name, (gpus, _, is_up) in self.nodes.items() if is_up]
+        total = sum(max(0, one) for one in free)
+        if not size or not total:
+            return 0.0
+        return 1.0 - sum(max(0, one) // size * size for one in free) / total
+
+
+def _state(pod: Json, nodes: Mapping[str, tuple[int, str, bool]]) -> str:
+    if not pod["spec"].get("nodeName"):
+        return WAITING
+    ready = _condition(pod, "Ready")
+    if ready is not None and ready["status"] == "True":
+        return SERVING
+    node = nodes.get(pod["spec"]["nodeName"])
+    return STARTING if node is not None and node[2] else LOST
+
+
+def _condition(obj: Json, kind: str) -> Json | None:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    found: Json | None = next((one for one in conditions if one["type"] == kind), None)
+    return found
+
+
+def _is_ready(node: Json) -> bool:
+    ready = _condition(node, "Ready")
+    return ready is None or ready["status"] == "True"
+
+
+def _gpus(pod: Json) -> int:
+    def asked(box: Any) -> int:
+        resources = box.get("resources") or {}
+        return int((resources.get("limits") or resources.get("requests") or {}).get(GPU, 0))
+
+    return sum(asked(box) for box in pod["spec"]["containers"])

@@ -1,0 +1,439 @@
+"""The fleet file: cluster, teams, work and settings as frozen values, read with every fault's line.
+
+    lasts: 30d
+    cluster:
+      nodes: [{name: h100, zones: 2, racks: 5, nodes: 4, gpus: 8}]
+      failures: {nodes: {every: 90d, repair: "lognormal(4h, 0.5)"}}
+    teams: [{name: chat, priority: 1000, quota: 200, limit: 320}]
+    work:
+      serving: [...]
+      batch: [...]
+    settings: {scheduler: {holdAfter: 5m}}
+
+docs/fleet-simulation.md describes every field. Files are read whole and refused with line and reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from grove.api.meta import Struct
+from grove.config import ConfigError, OperatorConfiguration
+from grove.config import load_configuration as load_operator
+from grove.fleet import lines
+from grove.fleet.amounts import Amount, BadAmount, number, parse, seconds
+from grove.fleet.trace import BadTrace, Job, load_trace
+from grove.scheduler.model.config import InvalidConfig, SchedulerConfiguration
+from grove.scheduler.model.config import load_configuration as load_scheduler
+
+READY = Path(__file__).parent / "ready"
+"""The fleet files that come with Grove."""
+Pack = Literal["", "zone", "block", "rack", "host"]
+MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
+
+
+class BadFleet(ValueError):
+    """The file cannot be used; `faults` has a line and a reason each."""
+
+    def __init__(self, name: str, faults: list[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("; ".join(f"{name}: {fault}" for fault in faults))
+
+
+class Time(str):
+    """A fixed time: `30m`, `7d`."""
+
+    @property
+    def s(self) -> float:
+        return seconds(self)
+
+
+class Times(str):
+    """A time that may be random."""
+
+    @property
+    def amount(self) -> Amount:
+        return parse(self, seconds)
+
+
+class Counts(str):
+    """A number that may be random."""
+
+    @property
+    def amount(self) -> Amount:
+        return parse(self, number)
+
+
+class Section(Struct, forbid_unknown_fields=True):
+    """A part of the file."""
+
+
+class NodeType(Section):
+    """Alike nodes: `nodes` in a rack, `racks` in a block, `blocks` in a zone."""
+
+    name: str
+    zones: int = 1
+    blocks: int = 1
+    racks: int = 1
+    nodes: int = 1
+    gpus: int = 8
+    cpu: str = "128"
+    memory: str = "1024Gi"
+    spot: bool = False
+
+    @property
+    def count(self) -> int:
+        return self.zones * self.blocks * self.racks * self.nodes
+
+
+class Failure(Section):
+    """`every` is the mean time between failures of one node (or one rack)."""
+
+    every: Time
+    repair: Times = Times("4h")
+
+
+class Failures(Section):
+    nodes: Failure | None = None
+    racks: Failure | None = None
+
+
+class Maintenance(Section):
+    """Every `every`, from `first` on, the next `racks` racks are drained for `lasts`."""
+
+    every: Time
+    first: Time = Time("1d")
+    racks: int = 1
+    lasts: Time = Time("2h")
+
+
+class Spot(Section):
+    """Each spot node is reclaimed after `every` on average, with `notice`, and returns after `returns`."""
+
+    every: Time
+    notice: Time = Time("2m")
+    returns: Times = Times("exponential(2h)")
+
+
+class Cluster(Section):
+    nodes: list[NodeType]
+    failures: Failures = Failures()
+    maintenance: list[Maintenance] = []
+    spot: Spot | None = None
+
+
+class Team(Section):
+    """`quota` GPUs are guaranteed to the team, `limit` is the most it may use; without a quota it has no queue."""
+
+    name: str
+    priority: int = 0
+    quota: int | None = None
+    limit: int | None = None
+
+
+class Load(Section):
+    """Requests a second: `low` at night, `peak` at `peakHour`, times `weekend` on Saturday and Sunday."""
+
+    peak: float
+    low: float = 0.0
+    peak_hour: float = 15.0
+    weekend: float = 1.0
+    noise: float = 0.1
+    patience: Time = Time("60s")
+    """A request that has waited longer is not served."""
+
+
+class Part(Section):
+    """A scaling group whose instances are `pods` pods of `gpus` GPUs each."""
+
+    name: str
+    requests_per_second: float
+    """What one instance serves."""
+    pods: int = 1
+    gpus: int = 8
+    replicas: int = 1
+    min_available: int = 1
+    max_replicas: int = 0
+    """0: the part is not autoscaled."""
+    pack: Pack = ""
+    starts_in: Times = Times("uniform(90s, 180s)")
+    crash_every: Time | None = None
+    """Mean time between crashes of one pod."""
+
+
+class Releases(Section):
+    """An update every `every`; a share `bad` never becomes ready and is undone after `undo`."""
+
+    every: Time
+    first: Time = Time("1d")
+    bad: float = 0.0
+    undo: Time = Time("30m")
+
+
+class Serving(Section):
+    name: str
+    team: str
+    parts: list[Part]
+    load: Load
+    replicas: int = 1
+    pack: Pack = ""
+    releases: Releases | None = None
+    pods_available: int | None = None
+    """With a number, a PodDisruptionBudget keeps this many pods of the set available."""
+
+
+class Batch(Section):
+    """Gangs that arrive every `every` on average and run for `lasts`."""
+
+    name: str
+    team: str
+    every: Time
+    pods: Counts
+    lasts: Times
+    gpus: Counts = Counts("8")
+    pack: Pack = ""
+    priority: int | None = None
+    starts_in: Times = Times("uniform(30s, 90s)")
+    checkpoint: Time = Time("1h")
+    """Work since the last checkpoint is lost when a pod is lost."""
+
+
+class Trace(Section):
+    """A CSV beside the fleet file with the columns arrival, pods, gpus, duration, team and priority."""
+
+    file: str
+    pack: Pack = ""
+    starts_in: Times = Times("uniform(30s, 90s)")
+    checkpoint: Time = Time("1h")
+
+
+class Work(Section):
+    serving: list[Serving] = []
+    batch: list[Batch] = []
+    traces: list[Trace] = []
+
+
+class Settings(Section):
+    """The contents of the operator's and the scheduler's configuration files; defaults where absent."""
+
+    operator: dict[str, Any] = {}
+    scheduler: dict[str, Any] = {}
+
+
+class Fleet(Section):
+    cluster: Cluster
+    title: str = ""
+    lasts: Time = Time("30d")
+    begins: datetime = MONDAY
+    seed: int = 1
+    teams: list[Team] = []
+    work: Work = Work()
+    settings: Settings = Settings()
+    jobs: dict[str, tuple[Job, ...]] = {}
+    """The rows of the traces by file name; filled in by the reader."""
+
+    @property
+    def gpus(self) -> int:
+        return sum(one.count * one.gpus for one in self.cluster.nodes)
+
+    @property
+    def priorities(self) -> set[int]:
+        """Every priority that some work has."""
+        found = {team.priority for team in self.teams}
+        found |= {one.priority for one in self.work.batch if one.priority is not None}
+        return found | {job.priority for jobs in self.jobs.values() for job in jobs if job.priority is not None}
+
+    def operator_settings(self) -> OperatorConfiguration:
+        return load_operator(msgspec.json.encode(self.settings.operator).decode())
+
+    def scheduler_settings(self) -> SchedulerConfiguration:
+        return load_scheduler(msgspec.json.encode(self.settings.scheduler).decode())
+
+
+def load(name: str) -> Fleet:
+    """Reads a file, or one of the ready-made ones by name. Raises BadFleet or OSError."""
+    return read(text_of(name), name, _path(name).parent)
+
+
+def text_of(name: str) -> str:
+    """The text of a file, or of a ready-made one."""
+    return _path(name).read_text()
+
+
+def _path(name: str) -> Path:
+    path, ready = Path(name), READY / f"{name}.yaml"
+    return ready if not path.exists() and ready.exists() else path
+
+
+def ready_made() -> dict[str, str]:
+    """Name and title of the files that come with Grove."""
+    return {path.stem: load(path.stem).title for path in sorted(READY.glob("*.yaml"))}
+
+
+def read(text: str, name: str = "fleet", folder: Path = Path()) -> Fleet:
+    """A fleet from YAML text; traces are looked for in `folder`."""
+    try:
+        tree, at = lines.read(text)
+    except lines.NotYaml as error:
+        raise BadFleet(name, [str(error)]) from error
+    if not isinstance(tree, dict):
+        raise BadFleet(name, ["line 1: a fleet file is a mapping with cluster, teams and work"])
+    try:
+        fleet = msgspec.convert(tree, Fleet, dec_hook=_word)
+    except msgspec.ValidationError as error:
+        raise BadFleet(name, [_placed(str(error), at)]) from error
+    found = list(_faults(fleet))
+    fleet, more = _with_traces(fleet, folder)
+    found += more
+    if found:
+        ordered = sorted((lines.line_of(at, path), _dotted(path), why) for path, why in found)
+        raise BadFleet(name, [f"line {line}: {path}: {why}" for line, path, why in ordered])
+    return fleet
+
+
+def _word(kind: type, value: Any) -> Any:
+    if kind in (Time, Times, Counts) and isinstance(value, str | int | float) and not isinstance(value, bool):
+        return kind(value)
+    raise msgspec.ValidationError(f"Expected a value such as 30m, got {value!r}")
+
+
+def _placed(message: str, at: dict[lines.Path, int]) -> str:
+    """A fault of msgspec with its line."""
+    what, _, where = message.rpartition(" - at ")
+    path = lines.parse_path(where.strip("`")) if what else ()
+    what = what or message
+    if "unknown field" in what:
+        path = (*path, what.split("`")[1])
+        what = "there is no such field"
+    return f"line {lines.line_of(at, path)}: {_dotted(path)}: {what}"
+
+
+def _dotted(path: lines.Path) -> str:
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".") or "fleet"
+
+
+Found = tuple[lines.Path, str]
+
+
+def _faults(fleet: Fleet) -> Iterator[Found]:
+    yield from _amount_faults(fleet, ())
+    yield from _range_faults(fleet)
+    yield from _name_faults(fleet)
+    yield from _settings_faults(fleet)
+
+
+def _amount_faults(value: Any, path: lines.Path) -> Iterator[Found]:
+    """Times and numbers anywhere in the file that cannot be read."""
+    if isinstance(value, Time | Times | Counts):
+        try:
+            amount = value.s if isinstance(value, Time) else value.amount.mean
+            if amount <= 0:
+                yield path, f"{str(value)!r} must be above 0"
+        except BadAmount as error:
+            yield path, str(error)
+    elif isinstance(value, Section):
+        names = {one.name: one.encode_name for one in msgspec.structs.fields(value)}
+        for name, wire in names.items():
+            yield from _amount_faults(getattr(value, name), (*path, wire))
+    elif isinstance(value, list):
+        for index, one in enumerate(value):
+            yield from _amount_faults(one, (*path, index))
+
+
+def _range_faults(fleet: Fleet) -> Iterator[Found]:
+    for index, kind in enumerate(fleet.cluster.nodes):
+        for name in ("zones", "blocks", "racks", "nodes"):
+            if getattr(kind, name) < 1:
+                yield ("cluster", "nodes", index, name), f"must be at least 1, not {getattr(kind, name)}"
+        if kind.gpus < 0:
+            yield ("cluster", "nodes", index, "gpus"), f"must not be negative, not {kind.gpus}"
+        if kind.spot and fleet.cluster.spot is None:
+            yield ("cluster", "nodes", index, "spot"), "spot nodes need cluster.spot, which says how often they go"
+    if not fleet.cluster.nodes:
+        yield ("cluster", "nodes"), "a cluster needs at least one node type"
+    for index, team in enumerate(fleet.teams):
+        if team.quota is not None and team.limit is not None and team.quota > team.limit:
+            yield ("teams", index, "limit"), f"the limit {team.limit} is below the quota {team.quota}"
+        for name in ("quota", "limit"):
+            if (getattr(team, name) or 0) < 0:
+                yield ("teams", index, name), "must not be negative"
+    for index, one in enumerate(fleet.work.serving):
+        yield from _serving_faults(one, ("work", "serving", index))
+
+
+def _serving_faults(one: Serving, path: lines.Path) -> Iterator[Found]:
+    load = one.load
+    for name, value in (("peak", load.peak), ("low", load.low), ("weekend", load.weekend), ("noise", load.noise)):
+        if value < 0:
+            yield (*path, "load", name), f"must not be negative, not {value:g}"
+    if load.low > load.peak:
+        yield (*path, "load", "low"), f"{load.low:g} is above the peak {load.peak:g}"
+    if one.releases is not None and not 0 <= one.releases.bad <= 1:
+        yield (*path, "releases", "bad"), f"must be a share between 0 and 1, not {one.releases.bad:g}"
+    for index, part in enumerate(one.parts):
+        here = (*path, "parts", index)
+        if part.requests_per_second <= 0:
+            yield (*here, "requestsPerSecond"), "must be above 0"
+        if part.pods < 1:
+            yield (*here, "pods"), "must be at least 1"
+        if not 1 <= part.min_available <= part.replicas:
+            yield (*here, "minAvailable"), f"must be between 1 and replicas ({part.replicas})"
+        if part.max_replicas and part.max_replicas < part.replicas:
+            yield (*here, "maxReplicas"), f"is below replicas ({part.replicas})"
+    if not one.parts:
+        yield (*path, "parts"), "a serving set needs at least one part"
+
+
+def _name_faults(fleet: Fleet) -> Iterator[Found]:
+    teams = {team.name for team in fleet.teams}
+    kinds: list[tuple[str, Sequence[Serving | Batch]]] = [
+        ("serving", fleet.work.serving),
+        ("batch", fleet.work.batch),
+    ]
+    names: set[str] = set()
+    for kind, rows in kinds:
+        for index, one in enumerate(rows):
+            if one.team not in teams:
+                yield ("work", kind, index, "team"), _no_team(one.team, teams)
+            if one.name in names:
+                yield ("work", kind, index, "name"), f"{one.name!r} is used twice"
+            names.add(one.name)
+
+
+def _no_team(name: str, teams: set[str]) -> str:
+    return f"there is no team {name!r} (teams: {', '.join(sorted(teams)) or 'none'})"
+
+
+def _settings_faults(fleet: Fleet) -> Iterator[Found]:
+    checks: list[tuple[str, Callable[[], object]]] = [
+        ("operator", fleet.operator_settings),
+        ("scheduler", fleet.scheduler_settings),
+    ]
+    for name, check in checks:
+        try:
+            check()
+        except (ConfigError, InvalidConfig) as error:
+            yield ("settings", name), str(error)
+
+
+def _with_traces(fleet: Fleet, folder: Path) -> tuple[Fleet, list[Found]]:
+    """The fleet with the rows of its traces, and what is wrong with them."""
+    teams = {team.name for team in fleet.teams}
+    jobs: dict[str, tuple[Job, ...]] = {}
+    faults: list[Found] = []
+    for index, trace in enumerate(fleet.work.traces):
+        path: lines.Path = ("work", "traces", index, "file")
+        try:
+            jobs[trace.file] = load_trace(folder / trace.file)
+        except (BadTrace, OSError) as error:
+            faults.append((path, str(error)))
+            continue
+        unknown = sorted({job.team for job in jobs[trace.file]} - teams)
+        faults += [(path, _no_team(name, teams)) for name in unknown]
+    return msgspec.structs.replace(fleet, jobs=jobs), faults

@@ -1,0 +1,59 @@
+"""YAML with the line of every value, so that a fault can say where it is."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+Path = tuple[str | int, ...]
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+
+
+class NotYaml(ValueError):
+    """The text is not YAML; the message has line and reason."""
+
+
+def read(text: str) -> tuple[Any, dict[Path, int]]:
+    """The decoded document, and the line (from 1) of each key and item by its path."""
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        lines: dict[Path, int] = {(): 1}
+        if node is None:
+            return None, lines
+        _note(node, (), lines)
+        return loader.construct_document(node), lines
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
+        raise NotYaml(f"line {line}: {error.problem or 'not YAML'}") from error
+    except yaml.YAMLError as error:
+        raise NotYaml(f"line 1: {' '.join(str(error).split())}") from error
+    finally:
+        loader.dispose()
+
+
+def _note(node: yaml.Node, path: Path, lines: dict[Path, int]) -> None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            here = (*path, str(key.value))
+            lines[here] = key.start_mark.line + 1
+            _note(value, here, lines)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            lines[(*path, index)] = item.start_mark.line + 1
+            _note(item, (*path, index), lines)
+
+
+def parse_path(text: str) -> Path:
+    """A path as msgspec writes it: `$.work.batch[0].every`."""
+    steps = _STEP.findall(text.removeprefix("$"))
+    return tuple(int(index) if index else name for name, index in steps)
+
+
+def line_of(lines: dict[Path, int], path: Path) -> int:
+    """The line of a path, or of the nearest value around it."""
+    while path not in lines:
+        path = path[:-1]
+    return lines[path]

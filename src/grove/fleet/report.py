@@ -1,0 +1,211 @@
+"""The report of a run: one HTML page with everything in it, plots as SVG, no script and no network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from grove.api.meta import Json
+
+WIDTH, HEIGHT, LEFT, BOTTOM = 860, 220, 52, 24
+COLOURS = {
+    "serving": "#1b7f4d",
+    "starting": "#7fbf9e",
+    "idle": "#d8dee4",
+    "down": "#b42318",
+    "waiting": "#7a3fb0",
+    "fragmented": "#9a6700",
+}
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1f2328; --paper: #ffffff; --line: #d0d7de; --soft: #57606a; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6edf3; --paper: #0d1117; --line: #30363d; --soft: #9da7b1; }
+}
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 960px;
+  margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--line); }
+th:first-child, td:first-child { text-align: left; }
+td.text, th.text { text-align: left; }
+p.soft, figcaption { color: var(--soft); } figure { margin: 0; overflow-x: auto; }
+svg text { fill: var(--ink); font-size: 12px; } svg .axis { stroke: var(--line); }
+.bad { color: #b42318; font-weight: 600; } .key { display: inline-block; width: .8em; height: .8em; }
+@media (prefers-color-scheme: dark) { .bad { color: #ff8a80; } }
+"""
+
+
+def page(found: Json) -> str:
+    """The whole page for the results of one run."""
+    title = found["title"] or "A fleet"
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        f"<p>{found['days']:g} simulated days, {found['nodes']} nodes, {found['gpus']} GPUs, seed {found['seed']}.</p>",
+        _promises(found),
+        "<h2>GPUs over time</h2>",
+        _areas(found),
+        "<h2>Gangs that wait, over time</h2>",
+        _line(found, "waitingGangs", "gangs", COLOURS["waiting"]),
+        "<h2>Fragmentation over time</h2>",
+        "<p class=soft>The share of free GPUs that a pod of the typical size cannot use.</p>",
+        _line(found, "fragmented", "share", COLOURS["fragmented"], most=1.0),
+        "<h2>Waiting time</h2>",
+        _waiting(found),
+        _still(found),
+        "<h2>Serving</h2>",
+        _serving(found),
+        "<h2>Teams</h2>",
+        _teams(found),
+        "<h2>Batch work, failures, writes</h2>",
+        _counts(found),
+    ]
+    body = "\n".join(part for part in parts if part)
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body><main>\n{body}\n</main></body></html>\n'
+
+
+def span(seconds: float | None) -> str:
+    """A time as people say it: `40 s`, `12 min`, `3.5 h`, `2.1 d`."""
+    if seconds is None:
+        return "–"
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= size:
+            value = seconds / size
+            return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def share(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _promises(found: Json) -> str:
+    if not found["promises"]:
+        return "<p>Every promise held at every write: Exact, Atomic, Caused, Progress.</p>"
+    rows = "".join(
+        f"<li class=bad>{escape(one['promise'])} broken after {span(one['at'])}: {escape(one['text'])}</li>"
+        for one in found["promises"]
+    )
+    return f"<ul>{rows}</ul>"
+
+
+def _areas(found: Json) -> str:
+    """Stacked areas of the GPUs by state."""
+    series, order = found["series"], ("serving", "starting", "idle", "down")
+    total = max(1, max(sum(series[state][i] for state in order) for i in range(len(series["hours"]))))
+    below = [0.0] * len(series["hours"])
+    shapes = []
+    for state in order:
+        above = [low + value for low, value in zip(below, series[state], strict=True)]
+        points = [*_points(series["hours"], above, total), *reversed(_points(series["hours"], below, total))]
+        shapes.append(f'<polygon fill="{COLOURS[state]}" points="{" ".join(points)}"/>')
+        below = above
+    keys = " ".join(f'<span class=key style="background:{COLOURS[state]}"></span> {state}' for state in order)
+    means = ", ".join(f"{state} {share(value)}" for state, value in found["utilisation"].items())
+    caption = f"{keys}. Of the GPUs of nodes that are up, on average: {means}."
+    return _figure("GPUs by state over time", "".join(shapes), series["hours"], total, "GPUs", caption)
+
+
+def _line(found: Json, column: str, unit: str, colour: str, most: float | None = None) -> str:
+    series = found["series"]
+    top = most if most is not None else max(1.0, max(series[column]))
+    points = " ".join(_points(series["hours"], series[column], top))
+    shape = f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{points}"/>'
+    return _figure(f"{unit} over time", shape, series["hours"], top, unit, "")
+
+
+def _points(hours: Sequence[float], values: Sequence[float], top: float) -> list[str]:
+    last = hours[-1] or 1.0
+    across, up = WIDTH - LEFT - 8, HEIGHT - BOTTOM - 8
+    return [f"{LEFT + across * h / last:.1f},{8 + up * (1 - v / top):.1f}" for h, v in zip(hours, values, strict=True)]
+
+
+def _figure(label: str, shapes: str, hours: Sequence[float], top: float, unit: str, caption: str) -> str:
+    floor = HEIGHT - BOTTOM
+    ticks = []
+    for step in range(5):
+        x = LEFT + (WIDTH - LEFT - 8) * step / 4
+        ticks.append(
+            f'<text x="{x:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{hours[-1] * step / 4 / 24:.3g} d</text>'
+        )
+    for step in range(3):
+        y = 8 + (floor - 8) * (1 - step / 2)
+        ticks.append(f'<text x="{LEFT - 6}" y="{y + 4:.0f}" text-anchor="end">{top * step / 2:.4g}</text>')
+        ticks.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - 8}" y1="{y:.0f}" y2="{y:.0f}"/>')
+    title = f"<title>{escape(label)} ({escape(unit)})</title>"
+    svg = f'<svg role="img" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}">{title}'
+    return f"<figure>{svg}{''.join(ticks)}{shapes}</svg><figcaption>{caption}</figcaption></figure>"
+
+
+def _waiting(found: Json) -> str:
+    rows = []
+    for what in ("all", "team", "size", "priority"):
+        for name, row in found["waiting"][what].items():
+            label = name if what == "all" else f"{what} {name}" if what != "size" else name
+            rows.append((label, str(row["count"]), span(row["p50"]), span(row["p95"]), span(row["worst"])))
+    return table(("Gangs", "Placed", "Half within", "95 % within", "Worst"), rows)
+
+
+def _still(found: Json) -> str:
+    rows = [
+        (one["gang"], one["team"], str(one["pods"]), span(one["waited"]), one["reason"], one["message"])
+        for one in found["stillWaiting"][:20]
+    ]
+    if not rows:
+        return "<p>No gang waits at the end.</p>"
+    more = len(found["stillWaiting"]) - len(rows)
+    tail = f"<p class=soft>And {more} more.</p>" if more else ""
+    heading = "<h2>Gangs that still wait at the end</h2>"
+    return heading + table(("Gang", "Team", "Pods", "Waits for", "Reason", "Message"), rows) + tail
+
+
+def _serving(found: Json) -> str:
+    rows = []
+    for name, one in found["serving"].items():
+        updates = one["updates"] or {}
+        rows.append(
+            (
+                name,
+                span(one["belowMinimum"]),
+                str(one["timesBelowMinimum"]),
+                share(one["servedShare"]),
+                str(one["notServed"]),
+                f"{one['releases']} ({one['undone']} undone)",
+                span(updates.get("p95")),
+                str(one["restarts"]),
+                str(one["scaled"]),
+            )
+        )
+    header = ("Set", "Below minimum", "Times", "Served", "Lost", "Releases", "Update, 95 %", "Restarts", "Scaled")
+    return table(header, rows)
+
+
+def _teams(found: Json) -> str:
+    rows = [
+        (name, f"{one['used']:,.0f}", f"{one['asked']:,.0f}", share(one["share"]), _of(one["quota"]), _of(one["limit"]))
+        for name, one in found["teams"].items()
+    ]
+    return table(("Team", "GPU-hours used", "GPU-hours asked for", "Share", "Quota", "Limit"), rows)
+
+
+def _of(value: int | None) -> str:
+    return "–" if value is None else str(value)
+
+
+def _counts(found: Json) -> str:
+    batch, slow = found["batch"], found["batch"]["slowdown"] or {}
+    rows = [
+        ("Batch gangs finished", str(batch["finished"])),
+        ("Batch gangs not finished", str(batch["unfinished"])),
+        ("Time from arrival to end over running time, half / 95 %", f"{slow.get('p50', '–')} / {slow.get('p95', '–')}"),
+        *((name.capitalize(), str(count)) for name, count in found["events"].items()),
+        *((name.capitalize(), str(count)) for name, count in found["happenings"].items()),
+        *((f"API writes of the {name}", f"{count:,}") for name, count in found["writes"].items()),
+    ]
+    return table(("What", "How often"), rows)

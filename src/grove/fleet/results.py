@@ -1,0 +1,196 @@
+"""A run in numbers: one JSON document, the same bytes for the same file and seed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from grove.api.conditions import EventReason
+from grove.api.meta import Json
+from grove.fleet.figures import DOWN, IDLE, SERVING, STARTING, Figures, GangSeen
+from grove.fleet.file import Fleet, Team
+from grove.fleet.run import Run
+from grove.fleet.serving import Service
+
+VERSION = 1
+SIZES = ((1, "1 pod"), (4, "2 to 4 pods"), (16, "5 to 16 pods"), (64, "17 to 64 pods"))
+LARGEST = "over 64 pods"
+_COUNTED = {
+    "placements": EventReason.GANG_SCHEDULED,
+    "preemptions": EventReason.GANG_PREEMPTED,
+    "attempts that timed out": EventReason.GANG_TIMEOUT,
+}
+
+
+def results(run: Run) -> Json:
+    """All figures of a run; numbers are rounded, so that the text is short."""
+    fleet, figures = run.fleet, run.figures
+    gangs = [*figures.ended_gangs, *figures.gangs.values()]
+    teams = _team_of_set(run)
+    return {
+        "version": VERSION,
+        "title": fleet.title,
+        "seed": fleet.seed,
+        "days": round(run.ended_s / 86400, 3),
+        "gpus": fleet.gpus,
+        "nodes": sum(kind.count for kind in fleet.cluster.nodes),
+        "settings": {"operator": fleet.settings.operator, "scheduler": fleet.settings.scheduler},
+        "promises": [{"at": round(one.at_s, 1), "promise": one.promise, "text": one.text} for one in run.broken],
+        "utilisation": _utilisation(figures),
+        "gpuHours": {state: round(value / 3600, 1) for state, value in sorted(figures.gpu_seconds.items())},
+        "fragmentation": _mean(sample.fragmented for sample in figures.samples),
+        "waiting": _waiting(gangs, teams),
+        "stillWaiting": _still_waiting(figures, teams, run.ended_s),
+        "serving": {one.spec.name: _service(one, figures) for one in run.services},
+        "batch": _batch(run),
+        "teams": {team.name: _team(team, figures, teams) for team in fleet.teams},
+        "happenings": dict(sorted(figures.happenings.items())),
+        "events": {name: figures.events[reason] for name, reason in _COUNTED.items()},
+        "writes": run.writes,
+        "series": _series(figures),
+    }
+
+
+def encode(tree: Json) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(tree), indent=1) + b"\n"
+
+
+def _team_of_set(run: Run) -> dict[str, str]:
+    found = {one.spec.name: one.spec.team for one in run.services}
+    return found | {gang.name: gang.team for gang in (*run.finished, *run.unfinished)}
+
+
+def _utilisation(figures: Figures) -> Json:
+    """Shares of the GPU time of nodes that were up."""
+    used = {state: figures.gpu_seconds[state] for state in (SERVING, STARTING, IDLE)}
+    total = sum(used.values()) or 1.0
+    return {state: round(value / total, 4) for state, value in used.items()}
+
+
+def _waiting(gangs: Sequence[GangSeen], teams: dict[str, str]) -> Json:
+    """Seconds from a gang's arrival to its first placement, by team, size and priority."""
+    by: dict[str, dict[str, list[float]]] = {
+        "all": defaultdict(list),
+        "team": defaultdict(list),
+        "size": defaultdict(list),
+        "priority": defaultdict(list),
+    }
+    for gang in gangs:
+        if gang.placed_s is None:
+            continue
+        waited = gang.placed_s - gang.arrived_s
+        by["all"]["all"].append(waited)
+        by["team"][teams.get(gang.set_name, "?")].append(waited)
+        by["size"][_size(gang.pods)].append(waited)
+        by["priority"][str(gang.priority)].append(waited)
+    return {what: {name: _spread(values) for name, values in sorted(rows.items())} for what, rows in by.items()}
+
+
+def _size(pods: int) -> str:
+    return next((name for most, name in SIZES if pods <= most), LARGEST)
+
+
+def _spread(values: list[float]) -> Json:
+    ordered = sorted(values)
+    return {
+        "count": len(ordered),
+        "p50": round(_quantile(ordered, 0.5), 1),
+        "p95": round(_quantile(ordered, 0.95), 1),
+        "worst": round(ordered[-1], 1),
+    }
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _still_waiting(figures: Figures, teams: dict[str, str], now_s: float) -> list[Json]:
+    """Gangs without a place at the end, longest first, with the scheduler's own reason."""
+    waiting = sorted((gang for gang in figures.gangs.values() if gang.placed_s is None), key=lambda g: g.arrived_s)
+    return [
+        {
+            "gang": gang.name,
+            "team": teams.get(gang.set_name, "?"),
+            "pods": gang.pods,
+            "priority": gang.priority,
+            "waited": round(now_s - gang.arrived_s),
+            "reason": gang.reason,
+            "message": gang.message,
+        }
+        for gang in waiting
+    ]
+
+
+def _service(one: Service, figures: Figures) -> Json:
+    seen = figures.sets[one.spec.name]
+    lost = sum(stage.lost for stage in one.stages.values())
+    return {
+        "team": one.spec.team,
+        "firstAvailable": None if seen.first_s is None else round(seen.first_s, 1),
+        "belowMinimum": round(seen.below_s, 1),
+        "timesBelowMinimum": seen.times_below,
+        "requests": round(one.requests),
+        "notServed": round(lost),
+        "servedShare": round(1 - lost / one.requests, 6) if one.requests else 1.0,
+        "releases": one.releases - 1 + one.undone,
+        "undone": one.undone,
+        "updates": _spread(seen.updates_s) if seen.updates_s else None,
+        "restarts": seen.restarts,
+        "scaled": one.scaled,
+    }
+
+
+def _batch(run: Run) -> Json:
+    slowdowns = [(gang.ended_s - gang.arrived_s) / gang.lasts_s for gang in run.finished if gang.ended_s is not None]
+    return {
+        "finished": len(run.finished),
+        "unfinished": len(run.unfinished),
+        "gpuHours": round(sum(gang.all_gpus * gang.lasts_s for gang in run.finished) / 3600, 1),
+        "slowdown": _spread(slowdowns) if slowdowns else None,
+    }
+
+
+def _team(team: Team, figures: Figures, teams: dict[str, str]) -> Json:
+    """GPU-hours of a team; `met` is what it used of what it asked for, up to its quota."""
+    used = asked = 0.0
+    for name, states in figures.gpu_seconds_by_set.items():
+        if teams.get(name) == team.name:
+            used += states[SERVING] + states[STARTING]
+            asked += sum(states.values())
+    return {
+        "used": round(used / 3600, 1),
+        "asked": round(asked / 3600, 1),
+        "share": round(used / asked, 4) if asked else None,
+        "quota": team.quota,
+        "limit": team.limit,
+    }
+
+
+def _series(figures: Figures) -> Json:
+    """The samples as columns."""
+    states = ("serving", "starting", "waiting", "lost", IDLE, DOWN)
+    columns: Json = {state: [sample.gpus[state] for sample in figures.samples] for state in states}
+    columns["hours"] = [round(sample.at_s / 3600, 2) for sample in figures.samples]
+    columns["waitingGangs"] = [sample.waiting_gangs for sample in figures.samples]
+    columns["fragmented"] = [round(sample.fragmented, 3) for sample in figures.samples]
+    return columns
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return round(sum(found) / len(found), 4) if found else 0.0
+
+
+def replay_file(run: Run, fleet_text: str) -> Json:
+    """What someone needs to see a broken promise again: the file, the seed, the moment and the hour before it."""
+    fleet: Fleet = run.fleet
+    rows: list[Any] = [list(row) for row in run.past]
+    return {
+        "broken": [{"at": one.at_s, "promise": one.promise, "text": one.text} for one in run.broken],
+        "seed": fleet.seed,
+        "fleet": fleet_text,
+        "lastHour": rows,
+    }

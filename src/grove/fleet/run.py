@@ -1,0 +1,200 @@
+"""Runs a fleet file: builds the world, plays machines and work in it, measures and judges until time is over.
+
+    result = run_fleet(fleet)
+
+Virtual time makes a month a matter of minutes. After the time of the file, `QUIET_S` more pass without failures and
+arrivals: then every set must be settled, and a cluster at rest must not be written to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grove.api import labels
+from grove.api.core import Event
+from grove.api.meta import Json, Object, Resource
+from grove.api.topology import ClusterTopologyBinding
+from grove.fleet.amounts import Amount, stream
+from grove.fleet.batch import BatchWork, Gang, arrivals
+from grove.fleet.figures import Figures
+from grove.fleet.file import Fleet, Part
+from grove.fleet.machines import Machines, node_objects
+from grove.fleet.manifests import BAD, priority_name, standing_objects
+from grove.fleet.promises import Broken, Promises
+from grove.fleet.serving import Service
+from grove.plan.world import World, binding
+from grove.sim.kubelet import RunPod
+from grove.sim.loop import run as run_virtual
+from grove.sim.store import Change, Store
+
+SAMPLES = 720
+"""Moments at which the fleet is measured; a month has one an hour."""
+EVENT_TTL_S = 3600.0
+"""The API server forgets Events after an hour."""
+SWEEP_S = 600.0
+PATIENCE_FACTOR = 4.0
+PATIENCE_LEAST_S = 2 * 86400.0
+
+Progress = Callable[[float], None]
+"""Takes the share of the run that is done."""
+
+
+@dataclass(slots=True)
+class Run:
+    """A finished run: what was measured and what was broken. `cpu_s` depends on the machine, all else does not."""
+
+    fleet: Fleet
+    figures: Figures
+    services: list[Service]
+    finished: list[Gang]
+    unfinished: list[Gang]
+    broken: list[Broken]
+    past: list[tuple[float, str, str, str]]
+    writes: dict[str, int]
+    ended_s: float
+    cpu_s: float
+
+
+def run_fleet(fleet: Fleet, progress: Progress = lambda _share: None) -> Run:
+    """Plays the whole file; stops at the first broken promise."""
+    limit_s = fleet.lasts.s + 2 * 86400.0
+    return run_virtual(_play(fleet, progress), seed=fleet.seed, limit_s=limit_s)
+
+
+async def _play(fleet: Fleet, progress: Progress) -> Run:
+    nodes = [node for kind in fleet.cluster.nodes for node in node_objects(kind, alone=len(fleet.cluster.nodes) == 1)]
+    objects: list[tuple[type[Object], Json]] = [(ClusterTopologyBinding, binding()), *standing_objects(fleet)]
+    world = World(
+        nodes,
+        seed=fleet.seed,
+        objects=objects,
+        now=fleet.begins,
+        settings=fleet.scheduler_settings(),
+        config=fleet.operator_settings(),
+    )
+    played = _Played(world, fleet, nodes)
+    async with world:
+        return await played.play(progress)
+
+
+class _Played:
+    """The parts of one run."""
+
+    def __init__(self, world: World, fleet: Fleet, nodes: list[Json]) -> None:
+        self.world, self.fleet = world, fleet
+        self.figures = Figures({priority_name(value): value for value in fleet.priorities})
+        longest_s = max((gang.lasts_s for gang in arrivals(fleet)), default=0.0)
+        self.promises = Promises(
+            self.figures,
+            limits={team.name: team.limit for team in fleet.teams if team.limit is not None},
+            deadline_s=fleet.scheduler_settings().gang_timeout,
+            patience_s=max(PATIENCE_LEAST_S, PATIENCE_FACTOR * longest_s),
+        )
+        teams = {team.name: team for team in fleet.teams}
+        self.machines = Machines(world, fleet.cluster, nodes, fleet.seed, self.figures.note)
+        self.services = [
+            Service(world, one, teams[one.team], fleet.seed, fleet.begins, self.promises.cause)
+            for one in fleet.work.serving
+        ]
+        self.batch = BatchWork(world, teams)
+        self._starts = {one.name: {part.name: part for part in one.parts} for one in fleet.work.serving}
+        self._delays: dict[str, float] = {}
+        world.cluster.server.store.listeners.append(self._see)
+        world.cluster.nodes.start_s = self._start_delay
+        world.cluster.nodes.hold = _is_bad
+
+    def _see(self, resource: Resource, change: Change) -> None:
+        self.figures.see(resource, change, self.world.time_s)
+        self.promises.see(resource, change)
+
+    async def play(self, progress: Progress) -> Run:
+        began = time.process_time()
+        work: list[Coroutine[Any, Any, None]] = [
+            self.machines.run(),
+            self.batch.run(arrivals(self.fleet)),
+            _forget_events(self.world.cluster.server.store, self.world),
+            *(service.run() for service in self.services),
+        ]
+        tasks = [asyncio.ensure_future(one) for one in work]
+        try:
+            await self._watch_over(tasks, progress)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self.figures.close(self.world.time_s)
+        return Run(
+            fleet=self.fleet,
+            figures=self.figures,
+            services=self.services,
+            finished=self.batch.finished,
+            unfinished=list(self.batch.gangs.values()),
+            broken=self.promises.broken,
+            past=list(self.promises.past),
+            writes={"operator": self.world.operator_client.writes, "scheduler": self.world.scheduler_client.writes},
+            ended_s=self.world.time_s,
+            cpu_s=time.process_time() - began,
+        )
+
+    async def _watch_over(self, tasks: Sequence[asyncio.Future[None]], progress: Progress) -> None:
+        """Samples until the time is over, a promise is broken or a part of the run fails."""
+        lasts_s = self.fleet.lasts.s
+        for number in range(SAMPLES + 1):
+            at_s = lasts_s * number / SAMPLES
+            await asyncio.sleep(max(0.0, at_s - self.world.time_s))
+            for task in tasks:
+                if task.done():
+                    task.result()  # an error in a part of the run ends it
+            self.figures.sample(self.world.time_s)
+            self.promises.look()
+            progress(number / SAMPLES)
+            if self.promises.broken:
+                return
+
+    def _start_delay(self, pod: RunPod) -> float:
+        """Seconds from bound to ready; each pod draws once."""
+        uid = pod.metadata.uid
+        if uid not in self._delays:
+            amount = self._starts_in(pod)
+            drawn = amount.draw(stream(self.fleet.seed, f"start-{pod.metadata.name}")) if amount is not None else 1.0
+            self._delays[uid] = round(drawn, 1)
+            if len(self._delays) > 100_000:
+                del self._delays[next(iter(self._delays))]
+        return self._delays[uid]
+
+    def _starts_in(self, pod: RunPod) -> Amount | None:
+        marks = pod.metadata.labels
+        set_name = marks.get(labels.PART_OF, "")
+        gang = self.batch.gangs.get(set_name)
+        if gang is not None:
+            return gang.starts_in
+        part = _part_of(self._starts.get(set_name, {}), marks.get(labels.SCALING_GROUP, ""))
+        return part.starts_in.amount if part is not None else None
+
+
+def _part_of(parts: dict[str, Part], group: str) -> Part | None:
+    """The part whose scaling group is called `<set>-<replica>-<part>`."""
+    return next((part for name, part in parts.items() if group.endswith(f"-{name}")), None)
+
+
+def _is_bad(pod: RunPod) -> bool:
+    return any(box.image.startswith(BAD) for box in pod.spec.containers)
+
+
+async def _forget_events(store: Store, world: World) -> None:
+    """Removes Events an hour after they were written, as the API server does."""
+    written: dict[str, tuple[int, float]] = {}
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        events = store.collection(Event.RESOURCE).objects
+        for key, version in list(events.items()):
+            revision, since_s = written.get(version.uid, (0, 0.0))
+            if revision != version.revision:
+                written[version.uid] = (version.revision, world.time_s)
+            elif world.time_s - since_s >= EVENT_TTL_S:
+                del written[version.uid]
+                store.remove(Event.RESOURCE, key)

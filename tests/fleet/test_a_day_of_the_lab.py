@@ -1,0 +1,70 @@
+"""A simulated day of the small lab with default settings: the same bytes twice, every promise held, a whole report."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+from tests.support.running import without_logs
+
+from grove.fleet.compare import compare
+from grove.fleet.file import Time, load
+from grove.fleet.report import page
+from grove.fleet.results import encode, results
+from grove.fleet.run import run_fleet
+
+
+@pytest.fixture(scope="module")
+def day():
+    fleet = msgspec.structs.replace(load("lab"), lasts=Time("1d"))
+    with without_logs():
+        run = run_fleet(fleet)
+    return run, results(run)
+
+
+def test_every_promise_holds(day):
+    run, found = day
+    assert run.broken == []
+    assert found["promises"] == []
+
+
+def test_work_is_placed_and_served(day):
+    _, found = day
+    assert found["waiting"]["all"]["all"]["count"] >= 15
+    assert found["batch"]["finished"] >= 5
+    assert found["serving"]["chat"]["requests"] > 100_000
+    assert found["serving"]["chat"]["scaled"] > 0
+    assert 0 < found["utilisation"]["serving"] < 1
+
+
+def test_gpu_hours_add_up_to_the_capacity(day):
+    run, found = day
+    hours = found["gpuHours"]
+    capacity = hours["serving"] + hours["starting"] + hours["idle"] + hours.get("down", 0.0)
+    assert capacity == pytest.approx(run.fleet.gpus * 24, rel=0.001)
+
+
+def test_the_report_needs_no_network(day):
+    _, found = day
+    text = page(found)
+    assert text.count("<svg") == 3
+    assert not re.search(r"(src|href)=", text)
+    assert "<script" not in text
+    assert "A small lab" in text
+
+
+def test_the_same_seed_gives_the_same_bytes():
+    fleet = msgspec.structs.replace(load("lab"), lasts=Time("4h"))
+    with without_logs():
+        first, second = (encode(results(run_fleet(fleet))) for _ in range(2))
+        other = encode(results(run_fleet(msgspec.structs.replace(fleet, seed=2))))
+    assert first == second
+    assert first != other
+
+
+def test_a_run_compared_with_itself_differs_nowhere(day):
+    _, found = day
+    rows = compare(found, found)
+    assert len(rows) > 10
+    assert {row.better for row in rows} == {""}
