@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from grove.api.meta import Json
-from grove.cli.access import FAULT, RUNNING, Options, Unanswered, cluster_command, resolve
+from grove.cli.access import RUNNING, Options, Unanswered, cluster_command, resolve
 from grove.cli.terminal import printed, terminal
 from grove.fleet.amounts import BadAmount, seconds
 from grove.fleet.compare import compare
@@ -40,7 +40,7 @@ _OUT = click.Path(dir_okay=False, path_type=Path)
 @click.option("--html", "html_out", type=_OUT, help="Write the report with its plots to this file.")
 @click.option("--operator-config", type=_FILE, help="The operator's configuration, instead of the file's settings.")
 @click.option("--scheduler-config", type=_FILE, help="The scheduler's configuration, instead of the file's settings.")
-@click.option("--compare", "pair", nargs=2, type=_FILE, help="Show two JSON results side by side.")
+@click.option("--compare", "pair", nargs=2, type=_OUT, help="Show two JSON results side by side.")
 @click.option("--list", "listed", is_flag=True, help="Show the fleet files that come with Grove.")
 @click.option("--print", "shown", is_flag=True, help="Print the fleet file, as a start for your own.")
 def fleet(
@@ -185,9 +185,10 @@ def _compare(a: Path, b: Path) -> int:
         try:
             trees.append(msgspec.json.decode(path.read_bytes()))
             trees[-1]["utilisation"], trees[-1]["waiting"]
+        except OSError as error:
+            raise Unanswered(f"{path}: {error.strerror}") from error
         except (msgspec.DecodeError, KeyError, TypeError) as error:
-            click.echo(f"{path} is not a result of `grove fleet --json`: {error}", err=True)
-            return FAULT
+            raise Unanswered(f"{path} is not a result of `grove fleet --json`") from error
     marks = {"a": a.name, "b": b.name, "": ""}
     rows = [(row.name, row.a, row.b, marks[row.better]) for row in compare(*trees)]
     console = terminal()
