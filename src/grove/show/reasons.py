@@ -15,7 +15,7 @@ def sentence(reason: Reason) -> str:
     """The reason in one line, with its numbers; what comes closest to helping follows after a semicolon."""
     say = _WORDS.get(reason.kind)
     text = say(reason) if say is not None else reason.subject or reason.kind
-    after = [sentence(one) for one in reason.parts if one.kind in (kinds.CLOSEST, kinds.SHARED_HOME)]
+    after = [sentence(one) for one in reason.parts if one.kind in (kinds.CLOSEST, kinds.SHARED_HOME, kinds.BUDGETS)]
     return "; ".join(part for part in (text, *after) if part)
 
 
@@ -274,5 +274,6 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     kinds.NOBODY_LOWER: lambda one: f"nothing of a priority below {one.number('priority')} runs",
     kinds.LEAVING: lambda one: "fits once the pods that are terminating are gone",
     kinds.NOT_ENOUGH: _not_enough,
+    kinds.BUDGETS: lambda one: f"pods of lower priority are protected by disruption budgets {one.subject}",
     kinds.NO_SMALL_SET: _rests_on("no small enough set of victims found"),
 }

@@ -6,7 +6,7 @@ costs microseconds: arrays are shared until one side writes. Nothing here decide
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -184,6 +184,16 @@ class Snapshot:
             for r, amount in asked[requests]:
                 np.add.at(twin.free[r], at, amount)
         twin.version += 1
+        return twin
+
+    def without(self, uids: Collection[str]) -> Snapshot:
+        """The snapshot itself if it counts none of these pods, else a copy that does not count them."""
+        known = [uid for uid in sorted(uids) if self._pods.get(uid) is not None]
+        if not known:
+            return self
+        twin = self.copy()
+        for uid in known:
+            twin.remove_pod(uid)
         return twin
 
     def add_free(self, node: str, amounts: Mapping[str, int]) -> None:

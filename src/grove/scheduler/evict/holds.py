@@ -1,49 +1,41 @@
-"""Nodes held for a gang that waited too long, or was overtaken: others who come later in the queue may not use them.
+"""Which nodes to hold for a gang that waited too long, or was overtaken.
 
-Chosen as the nodes where the gang would fit if everything that can end there ended, least occupied first, so that the
-wait is short; chosen anew when room came and was not enough, so that what became free first is kept. What sources keep
-for its owners, and what daemons use, never ends. A gang that would not fit then either is held nothing for.
+They are the nodes where the gang would fit if everything that can end there ended, least occupied first, so that the
+wait is short. They are chosen anew when capacity became free and was not enough. A new choice replaces the old one only
+if at least as many of its nodes are free. What sources keep for its owners, and what daemons use, never ends. Nothing
+is held for a gang that would not fit then either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable
 
-import msgspec
 import numpy as np
 
 from grove.scheduler.cluster.nodes import Ints
 from grove.scheduler.cluster.snapshot import Snapshot
+from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.model.answers import Budget, NoFit, Placement
-from grove.scheduler.model.facts import Requests
+from grove.scheduler.model.facts import Requests, Shape
 from grove.scheduler.model.gang import Gang
-from grove.scheduler.policy.queue import Order
 from grove.scheduler.solve.place import place_on
 
 SCALE = 1000
 
 
-class Hold(msgspec.Struct, frozen=True):
-    """Nodes held for a gang, since when, and whether because others overtook it."""
-
-    gang: str
-    order: Order
-    nodes: Mapping[str, object]
-    """By name, as they looked when they were chosen."""
-    since: datetime
-    overtaken: bool
-
-    def has_lost(self, snapshot: Snapshot) -> bool:
-        """Whether one of the nodes has gone or became another: holding the others alone helps nobody."""
-        return any(looks_of(snapshot, node) != looks for node, looks in self.nodes.items())
-
-
-def looks_of(snapshot: Snapshot, node: str) -> object:
-    """What of a node decides whether it is still the one that was chosen: its taints; None if it is not there."""
+def may_be_used(snapshot: Snapshot, node: str, shapes: Collection[Shape]) -> bool:
+    """Whether the node is there and may take a pod of one of these shapes, whatever is free on it."""
     row = snapshot.nodes.row_of.get(node)
-    facts = snapshot.nodes.facts[row] if row is not None else None
-    return facts.taints if facts is not None else None
+    return row is not None and any(bool(allowed_mask(snapshot, shape)[row]) for shape in shapes)
+
+
+def free_nodes(snapshot: Snapshot, nodes: Iterable[str], open_uids: Collection[str] = ()) -> int:
+    """How many of these nodes nothing occupies that can end; `open_uids` do not count."""
+    kept = [item for source in snapshot.seams.sources for item in source.kept().items()]
+    now = snapshot.without(open_uids)
+    occupied = _occupied(now, _emptied(now, kept))
+    row_of = now.nodes.row_of
+    return sum(1 for node in nodes if (row := row_of.get(node)) is not None and not occupied[row])
 
 
 def nodes_to_hold(

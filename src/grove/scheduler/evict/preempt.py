@@ -121,31 +121,34 @@ def preempt(
     *,
     closed: Collection[str] = (),
     vacancies: Vacancies = NO_VACANCIES,
+    leaving: Sequence[PodFacts] | None = None,
 ) -> Victims | NoVictims:
     """Victims for a gang that does not fit, or why there are none. Who of `running` may go is decided here.
 
     Nodes in `closed` are held for somebody else: nobody there is put out, and nothing there is used. `vacancies` know
-    what becomes free with pods beside their requests.
+    what becomes free with pods beside their requests. What the pods in `leaving` use becomes free for the gang without
+    an eviction; these are all terminating pods if nothing is given. Other terminating pods stay where they are.
     """
     steps = _Steps(budget)
-    found = _preempt(snapshot, gang, running, budgets, steps, closed, vacancies)
+    found = _preempt(snapshot, gang, running, budgets, steps, closed, vacancies, leaving)
     return replace(found, steps=budget.steps - steps.left)
 
 
 def _preempt(
     snapshot: Snapshot, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget], steps: _Steps,
-    closed: Collection[str], vacancies: Vacancies,
+    closed: Collection[str], vacancies: Vacancies, leaving: Sequence[PodFacts] | None,
 ) -> Victims | NoVictims:  # fmt: skip
     version = snapshot.version
     if not gang.may_preempt:
         return NoVictims(gang.name, Reason(NEVER_PREEMPTS), True, version)
-    leaving = snapshot.terminating()
+    if leaving is None:
+        leaving = snapshot.terminating()
     trial = _Trial(snapshot, gang, budgets, steps, closed, vacancies)
     if isinstance(trial.without(leaving), Placement):
         return NoVictims(gang.name, Reason(LEAVING if leaving else FITS), True, version)
     if leaving:
         trial = _Trial(trial.emptied(leaving), gang, budgets, steps, closed, vacancies.after(leaving))
-    gone = {pod.uid for pod in leaving}
+    gone = {pod.uid for pod in leaving} | {pod.uid for pod in snapshot.terminating()}
     may_put_out = snapshot.seams.may_put_out
     lower = [u for u in running if u.preemptible and u.name != gang.name and may_put_out(snapshot, gang, u)]
     if gone:

@@ -24,6 +24,7 @@ from grove.scheduler.loop.holding import Holding
 from grove.scheduler.loop.nominate import Nominations
 from grove.scheduler.loop.placing import Placing
 from grove.scheduler.loop.quotas import Quotas
+from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.trees import domain_of, former_nodes, gang_order, order_of
 from grove.scheduler.loop.view import View
@@ -65,10 +66,11 @@ class Intake:
 
     def __init__(
         self, view: View, queue: Queue, committer: Committer, nominations: Nominations, holding: Holding,
-        reporter: Reporter, *, forget: Callable[[str], None],
+        replacements: Replacements, reporter: Reporter, *, forget: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._view, self._queue, self._committer, self._nominations = view, queue, committer, nominations
-        self._holding, self._reporter, self._forget = holding, reporter, forget
+        self._holding, self._replacements = holding, replacements
+        self._reporter, self._forget = reporter, forget
         self._ready_since: dict[str, float] = {}
 
     def ended(self, attempt: Attempt, all_bound: bool) -> None:
@@ -121,6 +123,7 @@ class Intake:
         look = self._view.look(gang)
         found = readiness(gang, look, self.base_of)
         gang.tell(Looked(found.phase, look.on_nodes, look.has_stood))
+        self._replacements.refresh(gang)
         is_binding = gang.life.attempts > 0
         if found.stage is None or (is_binding and found.stage is not Stage.SURPLUS):
             self._queue.withdraw(name)
@@ -195,7 +198,7 @@ class Intake:
 class Cycle:
     def __init__(
         self, view: View, queue: Queue, decider: Decider, committer: Committer, nominations: Nominations,
-        reporter: Reporter, clock: Clock, config: SchedulerConfiguration,
+        replacements: Replacements, reporter: Reporter, clock: Clock, config: SchedulerConfiguration,
         wake_at: Callable[[float], None], quotas: Quotas,
     ) -> None:  # fmt: skip
         self._view, self._queue, self._committer, self._nominations = view, queue, committer, nominations
@@ -208,10 +211,13 @@ class Cycle:
         budget = Budget(config.search_budget or Budget().steps, self.referee)
         self._relief = Relief(view.snapshot, queue, patience_s=config.patience)
         self._holding = Holding(view, queue, reporter, clock, config, decider, budget)
-        self._intake = Intake(view, queue, committer, nominations, self._holding, reporter, forget=self._forget)
+        self._replacements = replacements
+        self._intake = Intake(
+            view, queue, committer, nominations, self._holding, replacements, reporter, forget=self._forget
+        )
         self._placing = Placing(
-            view, queue, decider, committer, nominations, self._holding, self._relief, reporter, config, budget,
-            base_of=self._intake.base_of,
+            view, queue, decider, committer, nominations, self._holding, replacements, self._relief, reporter, config,
+            budget, base_of=self._intake.base_of,
         )  # fmt: skip
         self.ended = self._intake.ended
 
@@ -219,6 +225,7 @@ class Cycle:
         self._nominations.drop(unit)
         self._placing.forget(unit)
         self._holding.forget(unit)
+        self._replacements.end(unit)
 
     async def run(self) -> None:
         """One turn. Returns when every unit that was due has its answer; sets the timer for the next exact moment."""
@@ -234,7 +241,7 @@ class Cycle:
         metrics.PENDING.set(len(self._queue))
         deadline_s, due_s = self._committer.next_deadline_s(), self._queue.next_due_s(began)
         call_back_s = self._relief.next_look_s(began)
-        moments = (next_hold_s, deadline_s, due_s, call_back_s, self._nominations.next_look_s())
+        moments = (next_hold_s, deadline_s, due_s, call_back_s, self._nominations.next_look_s(began))
         # Since it began: a moment that came in the middle of the turn was not looked at by it, and is next.
         later = [moment for moment in moments if moment is not None and moment > began]
         if later:
@@ -243,6 +250,8 @@ class Cycle:
     def _take_in(self, began: float) -> None:
         """What changed since the last turn: who is gone, who waits and in which order, whom it helps, who is late."""
         self._view.refresh()
+        if self._view.changes.has_relief:
+            self._nominations.reconsider_slow()
         for unit, gone in self._view.changes.take_gone():
             self._intake.forget(unit)
             if gone is not None:
@@ -282,7 +291,7 @@ class Cycle:
                 self._queue.move(name, order._replace(rank=rank))  # others of its queue were placed meanwhile
                 heapq.heappush(heap, (waiting.order, name))
                 continue
-            if order.stage is not Stage.FLOOR:
+            if order.stage > Stage.FLOOR:
                 until_s = self._relief.stands_back_until_s(name, order, loop.time())
                 if until_s is not None:
                     self._queue.defer(name, loop.time(), until_s)

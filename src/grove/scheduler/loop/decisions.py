@@ -72,17 +72,19 @@ class Decider:
         """How many decisions were made aside: the cluster may have moved on where this grew."""
         self._aside_s = 0.0
 
-    async def place(self, gang: Gang, budget: Budget, closed: Iterable[str] = ()) -> tuple[str, Placement | NoFit]:
-        """The decision's id and the core's answer."""
+    async def place(
+        self, gang: Gang, budget: Budget, closed: Iterable[str] = (), open_uids: Collection[str] = ()
+    ) -> tuple[str, Placement | NoFit]:
+        """The decision's id and the core's answer. What the snapshot counts under `open_uids` counts as free."""
         decision = self._next()
         shut = tuple(sorted(closed))
         began = time.perf_counter()
 
         def note(answer: Placement | NoFit) -> None:
             if self._tape is not None:
-                self._tape.decided(decision, gang, budget, shut, answer)
+                self._tape.decided(decision, gang, budget, shut, answer, open_uids)
 
-        answer = await self.work(lambda snapshot: place(snapshot, gang, budget, closed=shut), note)
+        answer = await self.work(lambda snapshot: place(snapshot.without(open_uids), gang, budget, closed=shut), note)
         metrics.DECISION_SECONDS.observe(time.perf_counter() - began)
         if isinstance(answer, Placement):
             metrics.ATTEMPTS.labels("placed", "").inc()
@@ -92,7 +94,7 @@ class Decider:
 
     async def preempt(
         self, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget], budget: Budget,
-        closed: Iterable[str] = (), vacancies: Vacancies = NO_VACANCIES,
+        closed: Iterable[str] = (), vacancies: Vacancies = NO_VACANCIES, leaving: Sequence[PodFacts] | None = None,
     ) -> tuple[str, Victims | NoVictims]:  # fmt: skip
         """The same for victims. A recording has what sources said would come free."""
         decision = self._next()
@@ -103,12 +105,12 @@ class Decider:
         def note(answer: Victims | NoVictims) -> None:
             if self._tape is not None:
                 freed = vacancies.answers()
-                self._tape.preempted(decision, gang, running, budgets, budget, shut, answer, freed)
+                self._tape.preempted(decision, gang, running, budgets, budget, shut, answer, freed, leaving)
 
         is_long = sum(len(unit.pods) for unit in running) > IN_PLACE_PODS
 
         def ask(snapshot: Snapshot) -> Victims | NoVictims:
-            return preempt(snapshot, gang, running, budgets, budget, closed=shut, vacancies=vacancies)
+            return preempt(snapshot, gang, running, budgets, budget, closed=shut, vacancies=vacancies, leaving=leaving)
 
         return decision, await self.work(ask, note, is_long=is_long)
 
@@ -180,17 +182,18 @@ class Sharing:
         """By unit: how many choices of nodes failed so far, and the version of the snapshot when the first did."""
 
     async def place(
-        self, unit: str, gang: Gang, closed: Collection[str], to_bind: Callable[[Placement], Sequence[PodFacts]]
-    ) -> Found:
+        self, unit: str, gang: Gang, closed: Collection[str], to_bind: Callable[[Placement], Sequence[PodFacts]],
+        open_uids: Collection[str] = (),
+    ) -> Found:  # fmt: skip
         """`Decider.place`, with what sources give set aside for the pods that will be bound."""
         shut = tuple(closed)
-        found = await self._place(unit, gang, shut)
+        found = await self._place(unit, gang, shut, open_uids)
         if isinstance(found.answer, NoFit) or (refused := self._view.take(to_bind(found.answer))) is None:
             return found
         why = refused.why
         for attempts in ways_apart(gang, refused, MOST_APART):
             for apart in attempts:
-                found = await self._place(unit, apart, shut)
+                found = await self._place(unit, apart, shut, open_uids)
                 if isinstance(found.answer, NoFit):
                     continue
                 refused = self._view.take(to_bind(found.answer))
@@ -200,20 +203,21 @@ class Sharing:
                 attempts.note_refused(refused)
         return Found(found.decision, NoFit(gang.name, _no_devices(why), False, version=found.answer.version))
 
-    async def _place(self, unit: str, gang: Gang, closed: tuple[str, ...]) -> Found:
+    async def _place(self, unit: str, gang: Gang, closed: tuple[str, ...], open_uids: Collection[str]) -> Found:
         """With the users of each shared claim on one node that can serve it."""
         gang, found = shared_claims_of(self._view, gang)
-        decision, answer = await self._decider.place(gang, self._budget, closed)
+        decision, answer = await self._decider.place(gang, self._budget, closed, open_uids)
         if isinstance(answer, NoFit) or not found:
             return Found(decision, answer)
-        return await self._place_at_homes(unit, gang, found, answer, decision, closed)
+        return await self._place_at_homes(unit, gang, found, answer, decision, closed, open_uids)
 
     def forget(self, unit: str) -> None:
         self._tried.pop(unit, None)
 
     async def _place_at_homes(
-        self, unit: str, gang: Gang, found: list[SharedClaims], loose: Placement, decision: str, closed: tuple[str, ...]
-    ) -> Found:
+        self, unit: str, gang: Gang, found: list[SharedClaims], loose: Placement, decision: str,
+        closed: tuple[str, ...], open_uids: Collection[str],
+    ) -> Found:  # fmt: skip
         sites = self._view.claims.sites(self._view.snapshot, self._near(loose))
         done, began = self._tried.pop(unit, (0, loose.version))
         choices = islice(sites.choices(found), done, MOST_TRIES)
@@ -222,7 +226,7 @@ class Sharing:
         most = 0
         refusals: list[tuple[str, NoFit]] = []
         for nodes in islice(choices, TRIES):
-            decision, answer = await self._decider.place(on_nodes(gang, found, nodes), self._budget, closed)
+            decision, answer = await self._decider.place(on_nodes(gang, found, nodes), self._budget, closed, open_uids)
             if isinstance(answer, Placement):
                 if users.isdisjoint(pod.uid for pod in answer.unplaced):
                     return Found(decision, answer)

@@ -32,20 +32,22 @@ log = structlog.get_logger(__name__)
 class Evictions:
     def __init__(self, client: Client, view: View, reporter: Reporter, *, spawn: Spawn) -> None:
         self._client, self._view, self._reporter, self._spawn = client, view, reporter, spawn
-        self._wanting: dict[str, list[Callable[[], bool]]] = {}
+        self._wanting: dict[str, list[tuple[Callable[[], bool], Callable[[], None]]]] = {}
         """Whether somebody wants it gone, by the uid of each pod that goes alone, for which a task is at work."""
 
-    def evict_alone(self, pod: PodFacts, still_wanted: Callable[[], bool]) -> None:
+    def evict_alone(self, pod: PodFacts, still_wanted: Callable[[], bool], refused: Callable[[], None]) -> None:
+        """`refused` is called when a disruption budget does not allow the eviction now."""
         is_new = pod.uid not in self._wanting
-        self._wanting.setdefault(pod.uid, []).append(still_wanted)
+        self._wanting.setdefault(pod.uid, []).append((still_wanted, refused))
         if is_new:
             self._spawn(self._evict_single(pod))
 
     def evict_gang(
-        self, victim: GangState, pods: list[PodFacts], because: str, still_wanted: Callable[[], bool]
-    ) -> None:
+        self, victim: GangState, pods: list[PodFacts], because: str, still_wanted: Callable[[], bool],
+        refused: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         victim.tell(Evicting(because))
-        self._spawn(self._mark_and_evict(victim, pods, still_wanted))
+        self._spawn(self._mark_and_evict(victim, pods, still_wanted, refused))
 
     def take_back(self, gang: GangState) -> None:
         """Deletes what is bound of a gang that never stood: a binding cannot be undone."""
@@ -81,7 +83,9 @@ class Evictions:
         except (NotFound, Conflict):
             pass  # gone already, or another pod by that name
 
-    async def _mark_and_evict(self, victim: GangState, pods: list[PodFacts], still_wanted: Callable[[], bool]) -> None:
+    async def _mark_and_evict(
+        self, victim: GangState, pods: list[PodFacts], still_wanted: Callable[[], bool], refused: Callable[[], None]
+    ) -> None:
         pause_s = RETRY_S
         is_spared = False
         try:
@@ -97,7 +101,7 @@ class Evictions:
                     pause_s = min(MAX_RETRY_S, pause_s * 2)
             asked: set[str] = set()
             while pods and not is_spared:
-                is_spared = not await self._evict(pods, victim.name, still_wanted)
+                is_spared = not await self._evict(pods, victim.name, still_wanted, refused)
                 asked.update(pod.uid for pod in pods)
                 # It goes whole: also pods whose binding nobody knew of when it was chosen.
                 late = (pod for pod in self.bound_pods(victim) if pod.metadata.uid not in asked)
@@ -109,11 +113,15 @@ class Evictions:
     async def _evict_single(self, pod: PodFacts) -> None:
         wanting = self._wanting[pod.uid]
         try:
-            await self._evict([pod], pod.name, lambda: any(wants() for wants in wanting))
+            await self._evict(
+                [pod], pod.name, lambda: any(wants() for wants, _ in wanting), lambda: [tell() for _, tell in wanting]
+            )
         finally:
             del self._wanting[pod.uid]
 
-    async def _evict(self, pods: list[PodFacts], who: str, still_wanted: Callable[[], bool]) -> bool:
+    async def _evict(
+        self, pods: list[PodFacts], who: str, still_wanted: Callable[[], bool], refused: Callable[[], object]
+    ) -> bool:
         """Evicts these pods while somebody wants their room; whether all are on their way out.
 
         A gang of which some have gone when nobody wants the rest any more is repaired like any other that lost pods.
@@ -122,13 +130,13 @@ class Evictions:
         pause_s = RETRY_S
         try:
             while left:
-                refused: list[PodFacts] = []
+                again: list[PodFacts] = []
                 for pod in left:
                     if not still_wanted():
                         return False
-                    if not await self._evict_one(pod):
-                        refused.append(pod)
-                left = refused
+                    if not await self._evict_one(pod, refused):
+                        again.append(pod)
+                left = again
                 if left:
                     await asyncio.sleep(pause_s)
                     pause_s = min(MAX_RETRY_S, pause_s * 2)
@@ -136,7 +144,7 @@ class Evictions:
             log.info("eviction stopped, not the leader any more", unit=who)
         return True
 
-    async def _evict_one(self, pod: PodFacts) -> bool:
+    async def _evict_one(self, pod: PodFacts, refused: Callable[[], object]) -> bool:
         """Whether the pod is on its way out; False to ask again later."""
         try:
             await self._client.evict(pod.namespace, pod.name, uid=pod.uid)
@@ -145,6 +153,7 @@ class Evictions:
             return known is None or known.metadata.uid != pod.uid or known.metadata.is_deleting
         except TooManyRequests as err:
             log.info("eviction refused for now", pod=f"{pod.namespace}/{pod.name}", reason=str(err))
+            refused()
             return False
         except NotLeader:
             raise

@@ -14,10 +14,11 @@ from grove.api.meta import Key
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.scheduler.evict.running import POD
+from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.view import View
 from grove.scheduler.policy.changes import asks_of, fate_of, gang_fate_of, is_other_load, is_our_bind
-from grove.scheduler.policy.gangs import GangState, base_of
-from grove.scheduler.policy.status import kept_seats
+from grove.scheduler.policy.gangs import GangState, ReplacedPod, base_of
+from grove.scheduler.policy.status import replaced_pods
 
 SOON_S = 0.05
 
@@ -25,8 +26,8 @@ SOON_S = 0.05
 class Follower:
     """`readiness_changed` is called when a gang has something to report and nothing to decide."""
 
-    def __init__(self, view: View, readiness_changed: Callable[[str], None]) -> None:
-        self._view, self._readiness_changed = view, readiness_changed
+    def __init__(self, view: View, replacements: Replacements, readiness_changed: Callable[[str], None]) -> None:
+        self._view, self._replacements, self._readiness_changed = view, replacements, readiness_changed
         self._soon: set[str] = set()
         self._rivals: set[str] = set()
         """Gangs that refer to pods of others."""
@@ -51,7 +52,7 @@ class Follower:
             return
         key, uid, node = new.metadata.key, new.metadata.uid, new.spec.node_name
         if new.metadata.is_deleting and old is not None and not old.metadata.is_deleting:
-            self._view.vacate(uid)
+            self._note_leaving(uid)
         was_planned = asks_else = False
         if node:
             was_planned = self._view.reserved.get(uid) == node and old is not None and is_our_bind(old, new)
@@ -88,9 +89,12 @@ class Follower:
         self._view.confirmed.pop(uid, None)
         self._view.forget_waiting(key)
         if node:
+            facts = self._view.snapshot.find_pod(uid)
             if not pod.metadata.is_deleting:
-                self._view.vacate(uid)
+                self._note_leaving(uid)
             self._view.drop(uid)
+            if facts is not None:
+                self._replacements.note_gone(facts)
             self._view.changes.relief.add(node)
             self._view.changes.wake()
         gang = self._view.gangs.get(self._view.gang_of.get(key, ""))
@@ -100,6 +104,11 @@ class Follower:
         if self._view.singles.pop(unit := f"{POD}{key}", None) is not None:
             self._view.changes.forget(unit)
 
+    def _note_leaving(self, uid: str) -> None:
+        pod = self._view.snapshot.find_pod(uid)
+        if pod is not None:
+            self._replacements.note_leaving(pod)
+
     def _mark_soon(self, gang: str) -> None:
         """A gang that loses pods often loses many; nothing can be done for it before new ones come."""
         if gang not in self._soon:
@@ -108,13 +117,13 @@ class Follower:
 
     def _mark_now(self, gang: str) -> None:
         self._soon.discard(gang)
-        self._view.changes.mark(gang)
+        self._view.changes.mark(gang, fresh=True)  # a replacement may have waited for the pod that left
 
     def _member_changed(self, gang: GangState, old: Pod | None, new: Pod, *, ours: bool, asks_else: bool) -> None:
         key = new.metadata.key
         if old is None:
             gang.met(key, ours=self._view.is_ours(new))
-            _keep_seat(gang, gang.group_of[key], new)
+            self._note_met_leaving(gang, gang.group_of[key], new)
             self._learn_base(gang, new)
             if (new.spec.priority or 0) > gang.priority and not gang.podgang.spec.priority_class_name:
                 self._set_priority(gang)
@@ -142,6 +151,12 @@ class Follower:
         if old is None or asks_else or fate_of(old) != fate_of(new):
             self._view.changes.mark(unit, fresh=True)
 
+    def _note_met_leaving(self, gang: GangState, group: str, pod: Pod) -> None:
+        """Notes a pod that is met when it is leaving already, unless the PodGang's status names its node."""
+        node = pod.spec.node_name
+        if node and pod.metadata.is_deleting and all(one.node != node for one in gang.replaced.get(group, ())):
+            gang.note_replaced(group, ReplacedPod(pod.metadata.uid, node, self._view.read(pod).shape))
+
     # Gangs
 
     def _gang_changed(self, old: PodGang | None, new: PodGang | None) -> None:
@@ -153,14 +168,14 @@ class Follower:
         gang = self._view.gangs.get(name)
         is_new = gang is None
         if gang is None:
-            gang = self._view.gangs[name] = GangState(name, new, seats=kept_seats(new))
+            gang = self._view.gangs[name] = GangState(name, new, replaced=replaced_pods(new))
             self._mark_scaled(name)
         before = gang.group_of
         gang.adopt(new)
         if old is None or old.spec != new.spec:
             self._refer(gang, before)
         for pod, group in self._view.members(gang) if is_new else ():
-            _keep_seat(gang, group, pod)
+            self._note_met_leaving(gang, group, pod)
         if old is None or gang_fate_of(old) != gang_fate_of(new):
             self._view.changes.mark(name, fresh=True)
         else:
@@ -171,6 +186,7 @@ class Follower:
         if gang is None:
             return
         self._view.join(gang, "")
+        self._replacements.end(gang.name)
         self._rivals.discard(gang.name)
         for key in gang.group_of:
             self._unrefer(gang, key)
@@ -295,10 +311,3 @@ class Follower:
             if gang.podgang.spec.priority_class_name == name:
                 self._set_priority(gang)
                 self._view.changes.mark(gang.name, fresh=True)
-
-
-def _keep_seat(gang: GangState, group: str, pod: Pod) -> None:
-    """Keeps the seat of a pod that is met when it is leaving already, unless the object says that it is kept."""
-    node = pod.spec.node_name
-    if node and pod.metadata.is_deleting and node not in gang.seats.get(group, ()):
-        gang.vacate(group, node)

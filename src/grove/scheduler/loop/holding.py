@@ -1,7 +1,8 @@
-"""What is done for gangs that wait: room is kept for one that waited long or was overtaken, and its timeout is told.
+"""Holds nodes for gangs that wait long or were overtaken, and warns of gangs that wait for longer than their timeout.
 
-Overtaken is a gang when units behind it in the queue have taken, since it waits, as much as it needs of the resource it
-is short of, on nodes that it could use. From then on, what becomes free is kept for it.
+A gang is overtaken when units behind it in the queue have taken, since it waits, as much as it needs of the resource it
+is short of, on nodes that it could use. A hold ends when the gang is placed, is deleted, or can no longer be placed on
+the held nodes. Its timeout does not end it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from grove.api import labels
 from grove.api.conditions import EventReason
 from grove.api.meta import find_condition, rfc3339
 from grove.kube.clock import Clock
-from grove.scheduler.evict.holds import Hold, looks_of, nodes_to_hold
+from grove.scheduler.evict.holds import free_nodes, may_be_used, nodes_to_hold
 from grove.scheduler.filters.fit import allowed_mask, scarcest
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.report import Reporter
@@ -33,6 +34,7 @@ from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.model.gang import BadGang, Gang
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.gangs import GangState
+from grove.scheduler.policy.ledger import LONG_WAIT, CapacityHold, ClosedCapacity, HoldReason
 from grove.scheduler.policy.life import Held, LetGo
 from grove.scheduler.policy.queue import Order, Queue, Stage, Waiting
 
@@ -60,7 +62,9 @@ class Holding:
     ) -> None:  # fmt: skip
         self._view, self._queue, self._reporter, self._clock = view, queue, reporter, clock
         self._config, self._decider, self._budget = config, decider, budget
-        self._held: dict[str, Hold] = {}
+        self._ledger = view.ledger
+        self._shapes: dict[str, frozenset[Shape]] = {}
+        """Shapes of the pods that nodes are held for, by gang."""
         self._hopeless: dict[str, int] = {}
         """Gangs that no emptying would help, with the version of the nodes that was found at."""
         self._wants: dict[str, Want] = {}
@@ -78,14 +82,12 @@ class Holding:
         said = gang.podgang.metadata.annotations.get(labels.GANG_TIMEOUT) if gang is not None else None
         return gang_timeout_s(said, self._config.gang_timeout)
 
-    def closed_for(self, name: str, order: Order) -> Mapping[str, Hold]:
-        """Nodes that are held for somebody who comes before this unit."""
-        before = (hold for holder, hold in self._held.items() if holder != name and hold.order < order)
-        return {node: hold for hold in before for node in hold.nodes}
-
     def _is_settled(self, name: str) -> bool:
         """Whether nodes are held for a gang, or none can be."""
-        return name in self._held or self._hopeless.get(name) == self._view.snapshot.nodes.version
+        return (
+            self._ledger.find(name, *LONG_WAIT) is not None
+            or self._hopeless.get(name) == self._view.snapshot.nodes.version
+        )
 
     async def note_refused(self, gang: GangState, order: Order, tree: Gang) -> None:
         """Its minimum found no place. If nodes are held for it, those with the most room now are."""
@@ -98,9 +100,9 @@ class Holding:
             if self._wants.get(gang.name, want) != want:
                 self._hopeless.pop(gang.name, None)  # emptying nodes may help now that it asks for something else
             self._wants[gang.name] = want
-        known = self._held.get(gang.name)
+        known = self._ledger.find(gang.name, *LONG_WAIT)
         if known is not None:
-            await self._take(gang, order, tree, overtaken=known.overtaken)
+            await self._take(gang, order, tree, known.reason)
 
     def note_room_taken(self, order: Order, pods: Iterable[PodFacts]) -> None:
         """A unit got a place: whoever waits before it and could have used that room is overtaken by so much."""
@@ -128,9 +130,8 @@ class Holding:
             gang = self._view.gangs.get(waiting.order.name)
             said = find_condition(gang.podgang.status.conditions, words.NODES_HELD) if gang is not None else None
             if gang is not None and said is not None and self._config.hold_after:
-                await self._hold_for(
-                    gang, waiting, overtaken=said.reason == words.OVERTAKEN, since=said.last_transition_time
-                )
+                reason = HoldReason.OVERTAKEN if said.reason == words.OVERTAKEN else HoldReason.WAITED_LONG
+                await self._hold_for(gang, waiting, reason, since=said.last_transition_time)
 
     async def hold_for_overtaken(self) -> None:
         """Holds nodes for those that were overtaken since, before anybody else is given room."""
@@ -138,7 +139,7 @@ class Holding:
         for waiting in sorted(overtaken, key=lambda one: one.order):
             gang = self._view.gangs.get(waiting.order.name)
             if gang is not None and not self._is_settled(gang.name) and self._queue.get(gang.name) is waiting:
-                await self._hold_for(gang, waiting, overtaken=True)
+                await self._hold_for(gang, waiting, HoldReason.OVERTAKEN)
 
     def _loss(self, want: Want, taken: Mapping[tuple[Shape, str], int]) -> int:
         """How much of what is wanted went, with pods of these shapes on these nodes, where it could have been used."""
@@ -149,12 +150,12 @@ class Holding:
         return sum(amount for row, amount in found if row is not None and usable[row])
 
     async def look_after_waiting(self, now_s: float) -> float | None:
-        """Holds nodes for gangs that waited long; those past their timeout start another round. When to look again."""
-        for name, hold in sorted(self._held.items()):
-            gang = self._view.gangs.get(name)
-            waits_for_room = name in self._queue or (gang is not None and gang.life.is_busy)
-            if hold.has_lost(self._view.snapshot) or not waits_for_room:
-                self.let_go(name)
+        """Holds nodes for gangs that waited long, and warns of those past their timeout. When to look again."""
+        for hold in sorted((one for one in self._ledger if one.reason in LONG_WAIT), key=lambda one: one.owner):
+            gang = self._view.gangs.get(hold.owner)
+            waits = hold.owner in self._queue or (gang is not None and gang.life.is_busy)
+            if not waits or self._has_lost(hold):
+                self.let_go(hold.owner)
         state = (self._queue.version, self._view.snapshot.nodes.version)
         if state == self._looked_at and (self._next_look_s is None or now_s < self._next_look_s):
             return self._next_look_s
@@ -169,10 +170,9 @@ class Holding:
         patient: list[tuple[Order, Waiting, GangState]] = []
         soonest = float("inf")
         for waiting, gang in failing:
-            timeout_s = self.timeout_s(gang)
-            if now_s - waiting.since_s >= timeout_s:
-                self._time_out(gang, waiting, now_s)
-            soonest = min(soonest, waiting.since_s + timeout_s)
+            if self._warn_at_s(gang, waiting) <= now_s:
+                self._warn_of_timeout(gang, waiting, now_s)
+            soonest = min(soonest, self._warn_at_s(gang, waiting))
             if self._config.hold_after and not self._is_settled(gang.name):
                 due_s = waiting.since_s + self._config.hold_after
                 if due_s <= now_s:
@@ -180,12 +180,12 @@ class Holding:
                 else:
                     soonest = min(soonest, due_s)
         for _, waiting, gang in sorted(patient, key=lambda one: one[0]):
-            await self._hold_for(gang, waiting, overtaken=False)
+            await self._hold_for(gang, waiting, HoldReason.WAITED_LONG)
         self._next_look_s = soonest if soonest < float("inf") else None
         return self._next_look_s
 
     async def _hold_for(
-        self, gang: GangState, waiting: Waiting, *, overtaken: bool, since: datetime | None = None
+        self, gang: GangState, waiting: Waiting, reason: HoldReason, since: datetime | None = None
     ) -> None:
         try:
             tree = tree_of(self._view, gang, self._config.node_policy)
@@ -195,13 +195,13 @@ class Holding:
             log.exception("no nodes can be held", gang=gang.name)
             self._hopeless[gang.name] = self._view.snapshot.nodes.version
             return
-        await self._take(gang, waiting.order, tree, overtaken=overtaken, since=since)
+        await self._take(gang, waiting.order, tree, reason, since)
 
     async def _take(
-        self, gang: GangState, order: Order, tree: Gang, *, overtaken: bool, since: datetime | None = None
+        self, gang: GangState, order: Order, tree: Gang, reason: HoldReason, since: datetime | None = None
     ) -> None:
         name, snapshot = gang.name, self._view.snapshot
-        others = {node for holder, hold in self._held.items() if holder != name for node in hold.nodes}
+        others = {node for hold in self._ledger if hold.owner != name for node in hold.nodes}
         answer = await self._decider.work(nodes_to_hold(snapshot, tree, self._budget, others))
         if not self._view.is_current(gang) or name not in self._queue:
             return
@@ -209,21 +209,38 @@ class Holding:
             self.let_go(name)
             self._hopeless[name] = snapshot.nodes.version
             return
-        nodes = {pod.node: looks_of(snapshot, pod.node) for pod in answer.pods[: answer.core]}
-        before = self._held.get(name)
+        nodes = frozenset(pod.node for pod in answer.pods[: answer.core])
+        self._shapes[name] = frozenset(pod.shape for pod in answer.pods[: answer.core])
+        before = self._ledger.find(name, *LONG_WAIT)
         if before is None:
-            log.info("nodes held for a gang that waits", gang=name, nodes=len(nodes), overtaken=overtaken)
-        elif released := before.nodes.keys() - nodes.keys():
-            self._view.changes.relief.update(released)
-            self._view.changes.wake()
+            log.info("nodes held for a gang that waits", gang=name, nodes=len(nodes), reason=reason.value)
+        else:
+            if nodes != before.nodes and self._are_fewer_free(nodes, before, name, order):
+                nodes = before.nodes
+            if released := before.nodes - nodes:
+                self._view.changes.relief.update(released)
+                self._view.changes.wake()
+            self._ledger.end(name, *LONG_WAIT)
         since = before.since if before is not None else since or self._clock.now()
-        self._held[name] = Hold(name, order, nodes, since, overtaken)
-        because = {"because": words.OVERTAKEN if overtaken else words.WAITED_LONG}
+        self._ledger.put(CapacityHold(name, order, reason, since, nodes))
+        because = {"because": reason.value}
         some = " ".join(sorted(nodes)[:MOST_HELD_NAMED])
         why = Reason(kinds.NODES_HELD, some, {"nodes": len(nodes)}, because)
         if gang.life.held != why:
             gang.tell(Held(why))
             self._reporter.touch(name)
+
+    def _are_fewer_free(self, nodes: frozenset[str], before: CapacityHold, name: str, order: Order) -> bool:
+        """Whether fewer of these nodes are free for the gang than of those held for it, all of which it may use."""
+        if self._has_lost(before):
+            return False
+        own, snapshot = self._ledger.closed_to(name, order).own, self._view.snapshot
+        return free_nodes(snapshot, nodes, own) < free_nodes(snapshot, before.nodes, own)
+
+    def _has_lost(self, hold: CapacityHold) -> bool:
+        """Whether a held node has gone, or takes no pod of the gang any more: the others alone are not enough."""
+        shapes = self._shapes.get(hold.owner, frozenset())
+        return not all(may_be_used(self._view.snapshot, node, shapes) for node in hold.nodes)
 
     def let_go(self, name: str) -> None:
         """Nothing is held for a gang any more, if anything was; others may have it."""
@@ -231,7 +248,8 @@ class Holding:
         if gang is not None and gang.life.held is not None:
             gang.tell(LetGo())
             self._reporter.touch(name)
-        if self._held.pop(name, None) is not None:
+        self._shapes.pop(name, None)
+        if self._ledger.end(name, *LONG_WAIT):
             self._looked_at = None
             self._view.help_anybody()
 
@@ -241,17 +259,20 @@ class Holding:
         self._hopeless.pop(name, None)
         self.let_go(name)
 
-    def _time_out(self, gang: GangState, waiting: Waiting, now_s: float) -> None:
-        waiting.since_s, waiting.overtaken = now_s, 0
+    def _warn_at_s(self, gang: GangState, waiting: Waiting) -> float:
+        """When the gang has waited for its timeout, since it waits or since it was warned of last."""
+        return max(waiting.since_s, waiting.warned_s) + self.timeout_s(gang)
+
+    def _warn_of_timeout(self, gang: GangState, waiting: Waiting, now_s: float) -> None:
+        waiting.warned_s = now_s
         said = gang.verdict.why if gang.verdict is not None else Reason(kinds.NO_ROOM)
         why = Reason(kinds.TIMED_OUT, numbers={"seconds": self.timeout_s(gang)}, parts=(said,))
         self._reporter.warn(gang, EventReason.GANG_TIMEOUT, why)
-        self.let_go(gang.name)
 
 
-def kept_out_by(closed: Mapping[str, Hold]) -> Reason:
+def kept_out_by(closed: ClosedCapacity) -> Reason:
     """Why a unit that would fit waits: for whom nodes are held, and since when."""
-    holds = sorted({hold.gang: hold for hold in closed.values()}.values(), key=lambda hold: hold.order)
-    names = " ".join(hold.gang for hold in holds[:MOST_NAMED])
+    holds = sorted({hold.owner: hold for hold in closed.nodes.values()}.values(), key=lambda hold: hold.order)
+    names = " ".join(hold.owner for hold in holds[:MOST_NAMED])
     since = rfc3339(min(hold.since for hold in holds))
-    return Reason(kinds.KEPT_OUT, ", ".join(names.split()), {"nodes": len(closed)}, {"since": since})
+    return Reason(kinds.KEPT_OUT, ", ".join(names.split()), {"nodes": len(closed.nodes)}, {"since": since})

@@ -37,6 +37,7 @@ from grove.scheduler.loop.minors import Minors
 from grove.scheduler.loop.nominate import Nominations
 from grove.scheduler.loop.preparing import ClaimWriter
 from grove.scheduler.loop.quotas import Quotas
+from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.reservations import Reservations
 from grove.scheduler.loop.reserving import ReservationStatus, Reserving
@@ -92,7 +93,8 @@ class Scheduler:
         self.reporter = Reporter(client, self.view, self._events, clock, settle_s=config.settle, say=say)
         storage.follow()
         daemons.follow()
-        Follower(self.view, self._readiness_changed).follow()
+        replacements = Replacements(self.view, clock)
+        Follower(self.view, replacements, self._readiness_changed).follow()
         self.queue = Queue(Backoff(config.backoff.initial, config.backoff.max))
         self.quotas = Quotas(client, self.view, self._events, clock)
         self.view.tell_queues = self.quotas.tell
@@ -129,9 +131,9 @@ class Scheduler:
         # Whoever brings a way to decide aside of its own wants all decisions to go there.
         steps = IN_PLACE_STEPS if aside is None else 0
         self._decider = decider = Decider(self.view.snapshot, run, tape, in_place_steps=steps, aside=aside)
-        nominations = Nominations(self.view, decider, evictions, self.reporter, fits=self._fits)
+        nominations = Nominations(self.view, decider, evictions, self.reporter, clock, fits=self._fits)
         self._cycle = Cycle(
-            self.view, self.queue, decider, self._committer, nominations, self.reporter, clock, config,
+            self.view, self.queue, decider, self._committer, nominations, replacements, self.reporter, clock, config,
             self._wake_at, self.quotas,
         )  # fmt: skip
         self.in_step_since: float | None = None

@@ -7,7 +7,8 @@ that took long was made on a copy, and is acted on only if it still holds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -15,15 +16,15 @@ import structlog
 
 from grove.api.conditions import EventReason
 from grove.api.meta import Key
-from grove.scheduler.evict.holds import Hold
 from grove.scheduler.evict.running import POD
 from grove.scheduler.explain.explanation import closest_domain
 from grove.scheduler.filters.fit import allowed_mask, surplus_reason
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.bind import Attempt, Committer
-from grove.scheduler.loop.decisions import Decider, Sharing
+from grove.scheduler.loop.decisions import Decider, Found, Sharing
 from grove.scheduler.loop.holding import Holding, kept_out_by
 from grove.scheduler.loop.nominate import Nomination, Nominations
+from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.report import Reporter
 from grove.scheduler.loop.trees import Unit, order_of, tree_of
 from grove.scheduler.loop.view import View
@@ -44,6 +45,7 @@ from grove.scheduler.policy.gangs import (
     GangState,
     Verdict,
 )
+from grove.scheduler.policy.ledger import ClosedCapacity, HoldReason
 from grove.scheduler.policy.life import Phase
 from grove.scheduler.policy.queue import Order, Queue, Relief, Stage
 from grove.scheduler.solve.place import place
@@ -65,11 +67,12 @@ class Placing:
 
     def __init__(
         self, view: View, queue: Queue, decider: Decider, committer: Committer, nominations: Nominations,
-        holding: Holding, relief: Relief, reporter: Reporter, config: SchedulerConfiguration,
-        budget: Budget, *, base_of: Callable[[str], Base],
+        holding: Holding, replacements: Replacements, relief: Relief, reporter: Reporter,
+        config: SchedulerConfiguration, budget: Budget, *, base_of: Callable[[str], Base],
     ) -> None:  # fmt: skip
         self._view, self._queue, self._decider, self._committer = view, queue, decider, committer
         self._nominations, self._holding, self._relief = nominations, holding, relief
+        self._replacements = replacements
         self._reporter, self._config = reporter, config
         self._budget, self._base_of = budget, base_of
         self._sharing = Sharing(view, decider, budget)
@@ -90,9 +93,9 @@ class Placing:
             return ()
         # Before it is decided: pods that come meanwhile may be those that it looks for.
         self._view.changes.sees_pods |= any(pod.shape.sees_pods for group in unit.tree.groups() for pod in group.pods)
-        closed = self._holding.closed_for(name, order)
+        closed = self._view.ledger.closed_to(name, order)
         asides, labels_version = self._decider.asides, self._view.snapshot.nodes.labels_version
-        found = await self._sharing.place(name, unit.tree, closed, unit.to_bind)
+        found = await self._find_place(unit, closed)
         if asides != self._decider.asides and not self._still_holds(unit, found.answer, labels_version):
             for pod in unit.to_bind(found.answer) if isinstance(found.answer, Placement) else ():
                 self._view.sources.give_back(pod.uid)
@@ -105,6 +108,34 @@ class Placing:
                 self._queue.retry(name, asyncio.get_running_loop().time())
         return ()
 
+    async def _find_place(self, unit: Unit, closed: ClosedCapacity) -> Found:
+        """A place in what is open to the unit; if there is none, in what is held for units behind it as well."""
+        found = await self._sharing.place(unit.name, unit.tree, closed.nodes, unit.to_bind, closed.own)
+        if isinstance(found.answer, Placement) and (found.answer.pods or not found.answer.unplaced):
+            return found
+        open_uids = closed.own.union(pod.uid for hold in closed.behind for pod in hold.pods)
+        if open_uids == closed.own:
+            return found
+        second = await self._sharing.place(unit.name, unit.tree, closed.nodes, unit.to_bind, open_uids)
+        if isinstance(second.answer, NoFit) or not second.answer.pods:
+            return found
+        self._take_from_behind(closed, unit.to_bind(second.answer))
+        return second
+
+    def _take_from_behind(self, closed: ClosedCapacity, pods: Sequence[PodFacts]) -> None:
+        """Ends holds of units behind, the last in order first, until these pods fit."""
+        nodes = frozenset(pod.node for pod in pods)
+        for hold in closed.behind:
+            if self._have_room(pods, closed.own):
+                return
+            if nodes.isdisjoint(pod.node for pod in hold.pods):
+                continue
+            if hold.reason is HoldReason.REPLACEMENT:
+                self._replacements.give_up(hold, nodes)
+            else:
+                self._nominations.drop(hold.owner)
+                self._view.changes.mark(hold.owner, fresh=True)  # it is placed anew
+
     def _still_holds(self, unit: Unit, answer: Placement | NoFit, labels_version: int) -> bool:
         """Whether an answer may be acted on although the cluster moved on while it was worked out.
 
@@ -113,11 +144,14 @@ class Placing:
         if isinstance(answer, NoFit):
             return self._still_waits(unit)
         is_same = labels_version == self._view.snapshot.nodes.labels_version
-        return is_same and self._still_waits(unit) and self._have_room(unit.to_bind(answer))
+        return is_same and self._still_waits(unit) and self._have_room(unit.to_bind(answer), self._own(unit))
 
-    def _have_room(self, pods: Sequence[PodFacts]) -> bool:
+    def _own(self, unit: Unit) -> Collection[str]:
+        return self._view.ledger.closed_to(unit.name, unit.order).own
+
+    def _have_room(self, pods: Sequence[PodFacts], open_uids: Collection[str]) -> bool:
         """Whether pods for which sources have set aside what they need still fit on their nodes, all at once."""
-        twin = self._view.snapshot.copy()
+        twin = self._view.snapshot.without(open_uids).copy()
         for pod in map(self._view.sources.without_counted, pods):
             row = twin.nodes.row_of.get(pod.node)
             asked = twin.amounts(pod.shape.requests)
@@ -179,6 +213,8 @@ class Placing:
         now = asyncio.get_running_loop().time()
         gang = unit.gang
         self._view.reserve(pods)
+        if gang is not None:
+            self._replacements.refresh(gang)
         self._holding.note_room_taken(unit.order, pods)
         deadline = now + self._holding.timeout_s(gang)
         after = None
@@ -208,7 +244,7 @@ class Placing:
             text = f"chose {level['level']} {placement.domain} for {placement.core} pods"
             self._reporter.tell(gang, EventReason.TOPOLOGY_SELECTED, text)
 
-    async def _refuse(self, unit: Unit, answer: NoFit, decision: str, closed: Mapping[str, Hold]) -> None:
+    async def _refuse(self, unit: Unit, answer: NoFit, decision: str, closed: ClosedCapacity) -> None:
         now = asyncio.get_running_loop().time()
         gang = unit.gang
         is_floor = unit.order.stage is not Stage.SURPLUS
@@ -221,6 +257,8 @@ class Placing:
             if await self._nominations.try_preempt(unit, self._budget, deadline_s, closed, waits):
                 self._queue.withdraw(unit.name)
                 return
+            if protected := self._nominations.protected_by(unit.name):
+                answer = replace(answer, why=answer.why.with_parts(Reason(kinds.BUDGETS, ", ".join(protected))))
         is_kept_out = answer.reason == kinds.NOT_ADMITTED
         self._park(unit, now, by_anything=is_kept_out)
         verdict = await self._explain(unit, answer, closed)
@@ -235,6 +273,9 @@ class Placing:
                 self._holding.forget(unit.name)  # no room is kept for who may not use it
             else:
                 await self._holding.note_refused(gang, unit.order, unit.tree)
+            if not gang.stood and not any(self._replacements.due_to_leave(gang)):
+                gang.cannot_return()
+                self._replacements.refresh(gang)
             self._reporter.report(gang, verdict)
         else:
             self._leave_over(gang, verdict.why)
@@ -253,19 +294,19 @@ class Placing:
         else:
             self._reporter.report(gang, verdict)
 
-    async def _explain(self, unit: Unit, answer: NoFit, closed: Mapping[str, Hold]) -> Verdict:
+    async def _explain(self, unit: Unit, answer: NoFit, closed: ClosedCapacity) -> Verdict:
         """The refusal as `explain` opens; worked out again only when what stands in the way changed."""
         said, shut, verdict = self._said.get(unit.name, (None, (), PLACED))
-        if said == answer.why and shut == closed.keys():
+        if said == answer.why and shut == closed.nodes.keys():
             return verdict
-        if closed and await self._would_fit(unit.tree):
+        if closed.nodes and await self._would_fit(unit.tree):
             verdict = Verdict(False, HELD_FOR_OTHERS, kept_out_by(closed))
         else:
             closest = closest_domain(self._view.snapshot, unit.tree)
             why = named(answer.why.with_parts(*([closest] if closest else ())), self._level_names(unit.tree))
             kept_out = answer.why.parts[0].kind if answer.reason == kinds.NOT_ADMITTED and answer.why.parts else ""
             verdict = Verdict(False, QUOTA_REASONS.get(kept_out, UNSCHEDULABLE), why)
-        self._said[unit.name] = (answer.why, frozenset(closed), verdict)
+        self._said[unit.name] = (answer.why, frozenset(closed.nodes), verdict)
         return verdict
 
     def _level_names(self, tree: Gang) -> dict[str, str]:

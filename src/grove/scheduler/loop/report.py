@@ -165,14 +165,14 @@ class Reporter:
         unsettled_s, lacking_s = self._unsettled_s(gang), self._lacking_s(gang)
         stands = wanted.phase != PENDING
         if stands:
-            wanted = with_seats(wanted, gang.seats if lacking_s == 0 else {}, self._clock.now())
+            wanted = with_seats(wanted, gang.replaced if lacking_s == 0 else {}, self._clock.now())
         again = Result(after_s=unsettled_s or lacking_s or None)
         if says_nothing(current.status, wanted) or (unsettled_s and is_just_starting(current.status, wanted)):
             return again
         if stands:
             wanted = dated_after(wanted, self._bound(gang), gang)
         else:  # that it lost pods is written anyway
-            wanted = with_seats(wanted, gang.seats, self._clock.now())
+            wanted = with_seats(wanted, gang.replaced, self._clock.now())
         try:
             answer = await self._client.patch(
                 PodGang, current.metadata.name, status_patch(current, wanted), current.metadata.namespace,
@@ -206,7 +206,7 @@ class Reporter:
     def _note_lacking(self, gang: GangState) -> None:
         """Keeps since when seats that pods left are vacant and others awaited."""
         pods = self._view.members(gang)
-        if any(gang.seats.values()) and (gang.missing or any(self._view.is_pending(pod) for pod, _ in pods)):
+        if any(gang.replaced.values()) and (gang.missing or any(self._view.is_pending(pod) for pod, _ in pods)):
             self._lacking.setdefault(gang.name, asyncio.get_running_loop().time())
         else:
             self._lacking.pop(gang.name, None)

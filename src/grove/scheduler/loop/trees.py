@@ -93,7 +93,7 @@ def tree_of(view: View, gang: GangState, strategy: Strategy, *, placed: bool = T
         headroom=_headroom(view, gang),
         strategy=strategy,
         former=former_nodes(view, gang),
-        seats={group: tuple(left) for group, left in gang.seats.items()},
+        seats={group: tuple(one.node for one in left) for group, left in gang.replaced.items()},
     )
 
 

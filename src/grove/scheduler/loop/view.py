@@ -28,6 +28,7 @@ from grove.scheduler.model.reading import read_node
 from grove.scheduler.model.seams import Refusal
 from grove.scheduler.policy.changes import Changes
 from grove.scheduler.policy.gangs import GangState, Look, says_placed
+from grove.scheduler.policy.ledger import Ledger
 
 if TYPE_CHECKING:
     from grove.scheduler.loop.claims import DeviceClaims
@@ -36,6 +37,8 @@ UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 MOST_PLACES = 4096
 NODES_A_SLICE = 8
 """Nodes that are recounted before the event loop goes on."""
+HELD = "held:"
+"""Before the uid of a replaced pod: what the snapshot counts for the pod that will replace it."""
 
 
 class View:
@@ -74,6 +77,7 @@ class View:
         self.tell_queues: Callable[[Iterable[str]], None] = lambda units: None
         """Tells the policy of queues, if there is one, which units wait."""
         self.running = RunningIndex()
+        self.ledger = Ledger()
         self._facts: dict[Key, PodFacts] = {}
         self._dependent: set[Key] = set()
         """Pods whose facts were read from objects beside them too."""
@@ -111,6 +115,15 @@ class View:
     def bound_node(self, pod: Pod) -> str:
         """Where a pod is bound, by the cache or by the answer to our own bind."""
         return pod.spec.node_name or self.confirmed.get(pod.metadata.uid, "")
+
+    def grace_end(self, uid: str) -> datetime | None:
+        """When a terminating pod has to be gone by its own grace period; None if that is not known."""
+        known = self.snapshot.find_pod(uid)
+        pod = self.pods.get(Key(known.namespace, known.name)) if known is not None else None
+        if pod is None or pod.metadata.uid != uid:
+            return None
+        end = pod.metadata.deletion_timestamp
+        return end if end is not None and end.timestamp() > 0 else None  # the cache marks what we deleted ourselves
 
     def is_pending(self, pod: Pod) -> bool:
         """Whether it is ours to find a place for."""
@@ -255,7 +268,9 @@ class View:
         for pod in pods:
             self.reserved[pod.uid] = pod.node
             if (gang := self.gangs.get(pod.gang)) is not None:
-                gang.take_seat(pod.group, pod.node)
+                taken = gang.take_replaced(pod.group, pod.node)
+                if taken is not None:
+                    self.snapshot.remove_pod(f"{HELD}{taken.uid}")
             self.put(self.sources.without_counted(pod))
 
     def release(self, uid: str) -> None:
@@ -277,12 +292,6 @@ class View:
             self.release(uid)
         elif not pod.spec.node_name:
             self.confirmed[uid] = node
-
-    def vacate(self, uid: str) -> None:
-        """A pod is about to leave, or has left."""
-        pod = self.snapshot.find_pod(uid)
-        if pod is not None and (gang := self.gangs.get(pod.gang)) is not None:
-            gang.vacate(pod.group, pod.node)
 
     def join(self, gang: GangState, base: str) -> None:
         """A gang is scaled with another, or (empty) with none any more."""

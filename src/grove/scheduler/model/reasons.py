@@ -70,6 +70,7 @@ NOBODY_LOWER = "NoLowerPriority"
 LEAVING = "WaitingForTermination"
 NOT_ENOUGH = "NotEnoughToPreempt"
 NO_SMALL_SET = "NoSmallSetOfVictims"
+BUDGETS = "VictimsProtectedByBudgets"
 
 
 class Reason(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -22,6 +22,7 @@ from grove.api.koordinator import PRIORITY, QOS
 from grove.api.meta import Key, find_condition, is_true
 from grove.api.podgang import PodGang, PodGangSpec
 from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.facts import Shape
 from grove.scheduler.model.gang import Pin
 from grove.scheduler.model.reasons import Reason
 from grove.scheduler.policy.life import Event, Life, Phase, after
@@ -45,7 +46,7 @@ NO_PLACE = (UNSCHEDULABLE, HELD_FOR_OTHERS)
 
 CLOCKS_DIFFER = timedelta(seconds=5)
 """The scheduler's clock may be behind the cluster's by so much."""
-MOST_SEATS = 1024
+MOST_REPLACED = 1024
 MOST_NAMED = 3
 """Missing pods that are named."""
 
@@ -68,6 +69,14 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 PLACED = Verdict(True, GANG_SCHEDULED, Reason(kinds.STANDS))
+
+
+class ReplacedPod(msgspec.Struct, frozen=True):
+    """A pod that left its node, or is about to."""
+
+    uid: str
+    node: str
+    shape: Shape
 
 
 class GangState(msgspec.Struct):
@@ -93,8 +102,10 @@ class GangState(msgspec.Struct):
     priority: int = 0
     former: frozenset[str] = frozenset()
     """Nodes of the gang whose place it may take over."""
-    seats: dict[str, list[str]] = msgspec.field(default_factory=dict)
-    """By group, nodes that pods of it left lately and that no other pod of it took since."""
+    replaced: dict[str, list[ReplacedPod]] = msgspec.field(default_factory=dict)
+    """By group, pods that left or are about to, and whose nodes no other pod of the group took since."""
+    returns: bool = True
+    """Whether it can be placed through what its replaced pods had, so that this is held for it."""
     score: float | None = None
     verdict: Verdict | None = None
     life: Life = msgspec.field(default_factory=Life)
@@ -149,15 +160,25 @@ class GangState(msgspec.Struct):
     def lost(self, pod: Key) -> None:
         self.missing.add(pod)
 
-    def vacate(self, group: str, node: str) -> None:
-        """A pod is about to leave, or has left: its seat is kept for the one that comes in its stead."""
-        left = self.seats.setdefault(group, [])
-        left.append(node)
-        del left[:-MOST_SEATS]
+    def note_replaced(self, group: str, pod: ReplacedPod) -> None:
+        """A pod is about to leave, or has left: its node is for the one that replaces it."""
+        left = self.replaced.setdefault(group, [])
+        self.returns = True
+        if all(one.uid != pod.uid for one in left):
+            left.append(pod)
+            del left[:-MOST_REPLACED]
 
-    def take_seat(self, group: str, node: str) -> None:
-        if node in (left := self.seats.get(group, [])):
-            left.remove(node)
+    def take_replaced(self, group: str, node: str) -> ReplacedPod | None:
+        """A pod of the group gets a place on the node: the replaced pod whose place it is, if there is one."""
+        left = self.replaced.get(group, [])
+        found = next((one for one in left if one.node == node), None)
+        if found is not None:
+            left.remove(found)
+        return found
+
+    def cannot_return(self) -> None:
+        """There is no place for it in what its replaced pods had."""
+        self.returns = False
 
     def refer(self, missing: set[Key], claimed: dict[Key, str]) -> None:
         """Which of the pods it names do not exist, and which are others'."""
@@ -286,7 +307,7 @@ def readiness(gang: GangState, look: Look, base: Callable[[str], Base]) -> Readi
             return Readiness(Phase.QUEUED, None)  # they are on their way for a PodGang that is gone; that ends soon
         return Readiness(Phase.PLACED, Stage.SURPLUS if is_open else None, PLACED)
     if look.has_stood:
-        return Readiness(Phase.REPAIRING, floor_of(gang) if is_open else None)
+        return Readiness(Phase.REPAIRING, repair_of(gang) if is_open else None)
     if not gang.podgang.spec.podgroups or not gang.group_of:
         return _waits(WAITING_FOR_PODS, Reason(kinds.NO_PODS), brief=not is_initialized(gang.podgang))
     if not is_initialized(gang.podgang):
@@ -305,7 +326,14 @@ def readiness(gang: GangState, look: Look, base: Callable[[str], Base]) -> Readi
 
 def floor_of(gang: GangState) -> Stage:
     """The stage of its minimum."""
+    if gang.stood:
+        return repair_of(gang)
     return Stage.SCALED_FLOOR if gang.base else Stage.FLOOR
+
+
+def repair_of(gang: GangState) -> Stage:
+    """The stage of a minimum that was on nodes and is not complete any more."""
+    return Stage.SCALED_REPAIR if gang.base else Stage.REPAIR
 
 
 def _waits(reason: str, why: Reason, *, brief: bool = False) -> Readiness:

@@ -29,11 +29,16 @@ from grove.scheduler.model.gang import Gang
 
 
 class Stage(IntEnum):
-    """What comes first among equals: minima of base gangs and single pods, of scaled gangs, then pods above minima."""
+    """The order at equal priority: repair of a minimum, then new minima, then pods above minima.
 
-    FLOOR = 0
-    SCALED_FLOOR = 1
-    SURPLUS = 2
+    Base gangs and single pods come before scaled gangs.
+    """
+
+    REPAIR = 0
+    SCALED_REPAIR = 1
+    FLOOR = 2
+    SCALED_FLOOR = 3
+    SURPLUS = 4
 
 
 class Order(NamedTuple):
@@ -58,6 +63,8 @@ class Waiting(msgspec.Struct):
     """Its back-off is for trouble with the cluster, or for others' sake, so it stands whatever happens."""
     deferred_s: float | None = None
     """When it first stood back for a minimum that waits."""
+    warned_s: float = float("-inf")
+    """When it was last reported that the unit waits for longer than its timeout."""
     overtaken: int = 0
     """What units behind it have taken, since it waits, of the resource it is short of."""
 

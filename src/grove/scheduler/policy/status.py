@@ -13,8 +13,9 @@ from grove.api.conditions import with_condition, without_condition
 from grove.api.meta import Condition, Json, find_condition, rfc3339
 from grove.api.podgang import PENDING, RUNNING, STARTING, PodGang, PodGangStatus
 from grove.scheduler.model import reasons as kinds
+from grove.scheduler.model.facts import Shape
 from grove.scheduler.model.reasons import Reason
-from grove.scheduler.policy.gangs import NO_PLACE, PLACED, PODS_LOST, GangState, Verdict
+from grove.scheduler.policy.gangs import NO_PLACE, PLACED, PODS_LOST, GangState, ReplacedPod, Verdict
 from grove.scheduler.policy.life import Life
 
 PREEMPTED = "PreemptedByHigherPriority"
@@ -147,10 +148,11 @@ def former_place(podgang: PodGang) -> frozenset[str]:
     return frozenset(said.message.split()) if said is not None else frozenset()
 
 
-def with_seats(status: PodGangStatus, seats: Mapping[str, Sequence[str]], now: datetime) -> PodGangStatus:
+def with_seats(status: PodGangStatus, replaced: Mapping[str, Sequence[ReplacedPod]], now: datetime) -> PodGangStatus:
     """The status with the seats of a gang that lacks pods: without them a scheduler that starts would not know which
     nodes to go back to."""
-    text = "; ".join(f"{group}: {' '.join(nodes)}" for group, nodes in sorted(seats.items()) if nodes)
+    seats = {group: [one.node for one in pods] for group, pods in sorted(replaced.items())}
+    text = "; ".join(f"{group}: {' '.join(nodes)}" for group, nodes in seats.items() if nodes)
     if not text or len(text) > MOST_NAMES:
         conditions = without_condition(status.conditions, words.SEATS_KEPT)
     else:
@@ -160,11 +162,14 @@ def with_seats(status: PodGangStatus, seats: Mapping[str, Sequence[str]], now: d
     return msgspec.structs.replace(status, conditions=conditions)
 
 
-def kept_seats(podgang: PodGang) -> dict[str, list[str]]:
+def replaced_pods(podgang: PodGang) -> dict[str, list[ReplacedPod]]:
     """The same as it was written, by group."""
     said = find_condition(podgang.status.conditions, words.SEATS_KEPT)
     parts = (part.partition(": ") for part in said.message.split("; ")) if said is not None else ()
-    return {group: nodes.split() for group, _, nodes in parts}
+    found: dict[str, list[ReplacedPod]] = {}
+    for group, _, nodes in parts:
+        found[group] = [ReplacedPod(f"{group}/{i}", node, Shape()) for i, node in enumerate(nodes.split())]
+    return found
 
 
 def says_nothing(before: PodGangStatus, after: PodGangStatus) -> bool:

@@ -7,7 +7,7 @@ environment, no annotations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -73,16 +73,20 @@ class Journal:
     # Decisions; between `hold` and `go_on` only they are written, and changes of the cluster follow
 
     def decided(
-        self, decision: str, gang: Gang, budget: Budget, closed: tuple[str, ...], answer: Placement | NoFit
-    ) -> None:
+        self, decision: str, gang: Gang, budget: Budget, closed: tuple[str, ...], answer: Placement | NoFit,
+        open_uids: Collection[str] = (),
+    ) -> None:  # fmt: skip
         self._write_seams()
         asked = {"gang": self._gang(gang), "steps": budget.steps, "exact": budget.referee is not None, "closed": closed}
+        if open_uids:
+            asked["open"] = sorted(open_uids)
         self._write({"op": "place", "decision": decision, **asked, "answer": placement_digest(answer)})
         self._file.flush()
 
     def preempted(
         self, decision: str, gang: Gang, running: Sequence[Running], budgets: Sequence[DisruptionBudget],
         budget: Budget, closed: tuple[str, ...], answer: Victims | NoVictims, freed: Sequence[Freed] = (),
+        leaving: Sequence[PodFacts] | None = None,
     ) -> None:  # fmt: skip
         self._write_seams()
         units = [[u.name, u.priority, [p.uid for p in u.pods], dict(u.minimums), u.preemptible] for u in running]
@@ -90,6 +94,8 @@ class Journal:
         asked = {"gang": self._gang(gang), "steps": budget.steps, "exact": budget.referee is not None,
                  "running": units, "budgets": allowed, "closed": closed,
                  "freed": [[node, sorted(uids), dict(more)] for node, uids, more in freed]}  # fmt: skip
+        if leaving is not None:
+            asked["leaving"] = [pod.uid for pod in leaving]
         self._write({"op": "preempt", "decision": decision, **asked, "answer": victims_digest(answer)})
         self._file.flush()
 

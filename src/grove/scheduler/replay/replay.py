@@ -86,7 +86,7 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
             snapshot.use(replace(snapshot.seams, policies=seams.policies, weights=seams.weights))
         case "place":
             gang = _gang(line["gang"], shapes)
-            answer = place(snapshot, gang, _budget(line), closed=line["closed"])
+            answer = place(snapshot.without(line.get("open", ())), gang, _budget(line), closed=line["closed"])
             yield Replayed(line["decision"], "place", gang.name, _recorded(line), _plain(placement_digest(answer)))
         case "preempt":
             gang = _gang(line["gang"], shapes)
@@ -94,6 +94,7 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
                 found = preempt(
                     snapshot, gang, _running(line["running"], snapshot), _budgets(line["budgets"]), _budget(line),
                     closed=line.get("closed", ()), vacancies=_vacancies(line.get("freed", ())),
+                    leaving=_leaving(line.get("leaving"), snapshot),
                 )  # fmt: skip
                 now = _plain(victims_digest(found))
             except NotRecorded as error:
@@ -101,6 +102,13 @@ def _apply(line: Json, snapshot: Snapshot, shapes: list[Shape]) -> Iterator[Repl
             yield Replayed(line["decision"], "preempt", gang.name, _recorded(line), now)
         case other:
             raise BadJournal(f"unknown line {other!r}")
+
+
+def _leaving(uids: list[str] | None, snapshot: Snapshot) -> list[PodFacts] | None:
+    if uids is None:
+        return None
+    found = (snapshot.find_pod(uid) for uid in uids)
+    return [pod for pod in found if pod is not None]
 
 
 def _quota(told: Json) -> list[Policy]:

@@ -1,0 +1,145 @@
+"""Holds the capacity of pods that are being replaced, for the pods that replace them.
+
+A pod that terminates is noted. When it is gone, the snapshot counts the same amounts on its node at once, in the
+ledger's name, so that no unit behind its gang takes them. So many pods are held for as the gang still lacks: references
+or minimum, whichever is more, less the pods that have a place. A replacement that gets another node ends the hold on
+the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from grove.kube.clock import Clock
+from grove.scheduler.filters.fit import allowed_mask
+from grove.scheduler.loop.trees import gang_order
+from grove.scheduler.loop.view import HELD, View
+from grove.scheduler.model.facts import PodFacts, Shape
+from grove.scheduler.policy.gangs import GangState, ReplacedPod, repair_of
+from grove.scheduler.policy.ledger import CapacityHold, HoldReason
+from grove.scheduler.policy.queue import Stage
+
+
+class Replacements:
+    def __init__(self, view: View, clock: Clock) -> None:
+        self._view, self._clock = view, clock
+
+    def note_leaving(self, pod: PodFacts) -> None:
+        """The pod begins to terminate, or is gone without that."""
+        gang = self._view.gangs.get(pod.gang)
+        if gang is not None and pod.node:
+            gang.note_replaced(pod.group, ReplacedPod(pod.uid, pod.node, pod.shape))
+
+    def note_gone(self, pod: PodFacts) -> None:
+        """The pod is off its node: what it used is held from this moment on."""
+        gang = self._view.gangs.get(pod.gang)
+        left = gang.replaced.get(pod.group, ()) if gang is not None else ()
+        replaced = next((one for one in left if one.uid == pod.uid), None)
+        if gang is None or replaced is None or gang.podgang.metadata.is_deleting:
+            return
+        hold = self._view.ledger.find(gang.name, HoldReason.REPLACEMENT) or self._empty(gang)
+        if (counted := self._count(replaced)) is not None:
+            awaited = hold.awaited - {pod.uid}
+            self._view.ledger.put(replace(hold, pods=(*hold.pods, counted), awaited=awaited))
+
+    def refresh(self, gang: GangState) -> None:
+        """Holds what the gang's missing pods had, and no more."""
+        ledger = self._view.ledger
+        before = ledger.find(gang.name, HoldReason.REPLACEMENT)
+        if not gang.returns or not any(gang.replaced.values()):
+            if before is not None:
+                self.end(gang.name)
+            return
+        hold = before or self._empty(gang)
+        lacking, breached = self._lacking(gang)
+        find = self._view.snapshot.find_pod
+        known = {pod.uid: pod for pod in hold.pods if find(pod.uid) is not None}
+        pods: list[PodFacts] = []
+        awaited: set[str] = set()
+        for group, left in gang.replaced.items():
+            count = lacking.get(group, 0)
+            for one in left[len(left) - count :] if count else ():
+                if find(one.uid) is not None:
+                    awaited.add(one.uid)
+                elif (counted := self._kept(known, one)) is not None:
+                    pods.append(counted)
+        kept = {pod.uid for pod in pods}
+        for pod in hold.pods:
+            if pod.uid not in kept:
+                self._free(pod)
+        order = gang_order(self._view, gang, repair_of(gang) if breached else Stage.SURPLUS)
+        ledger.put(replace(hold, order=order, pods=tuple(pods), awaited=frozenset(awaited)))
+
+    def end(self, gang: str) -> None:
+        """Nothing is held any more."""
+        for hold in self._view.ledger.end(gang, HoldReason.REPLACEMENT):
+            for pod in hold.pods:
+                self._free(pod)
+
+    def give_up(self, hold: CapacityHold, nodes: frozenset[str]) -> None:
+        """A unit ahead takes what is held on these nodes."""
+        kept = tuple(pod for pod in hold.pods if pod.node not in nodes)
+        for pod in hold.pods:
+            if pod.node in nodes:
+                self._free(pod)
+        gang = self._view.gangs.get(hold.owner)
+        for left in gang.replaced.values() if gang is not None else ():
+            left[:] = [one for one in left if one.node not in nodes]
+        self._view.ledger.put(replace(hold, pods=kept))
+
+    def due_to_leave(self, gang: GangState) -> Iterator[tuple[str, datetime]]:
+        """Pods of the gang that still terminate and will be replaced: their uids, and when they have to be gone."""
+        hold = self._view.ledger.find(gang.name, HoldReason.REPLACEMENT)
+        for uid in sorted(hold.awaited) if hold is not None else ():
+            if (end := self._view.grace_end(uid)) is not None:
+                yield uid, end
+
+    def _empty(self, gang: GangState) -> CapacityHold:
+        order = gang_order(self._view, gang, repair_of(gang))
+        return CapacityHold(gang.name, order, HoldReason.REPLACEMENT, self._clock.now())
+
+    def _lacking(self, gang: GangState) -> tuple[dict[str, int], bool]:
+        """By group, how many pods will come for a place; and whether the minimum is not complete without them."""
+        placed = dict.fromkeys(gang.minima, 0)
+        for pod, group in self._view.members(gang):
+            placed[group] += bool(self._view.node_of(pod)) and not pod.metadata.is_deleting
+        named = {group.name: len(group.pod_references) for group in gang.podgang.spec.podgroups}
+        wanted = {group: max(named.get(group, 0), minimum) for group, minimum in gang.minima.items()}
+        breached = any(placed[group] < minimum for group, minimum in gang.minima.items())
+        return {group: max(0, wanted[group] - placed[group]) for group in wanted}, breached
+
+    def _kept(self, known: dict[str, PodFacts], one: ReplacedPod) -> PodFacts | None:
+        """What is counted for a replaced pod; None if its node cannot take the replacement."""
+        counted = known.get(f"{HELD}{one.uid}")
+        if counted is None:
+            return self._count(one)
+        return counted if self._is_usable(one) and self._has_room(one, more=False) else None
+
+    def _count(self, one: ReplacedPod) -> PodFacts | None:
+        """Counts what a replaced pod had, unless its node is closed to it or the capacity is taken already."""
+        if not self._is_usable(one) or not self._has_room(one, more=True):
+            return None
+        counted = PodFacts(f"{HELD}{one.uid}", "", one.uid, Shape(one.shape.requests), node=one.node)
+        self._view.snapshot.add_pod(counted)
+        return counted
+
+    def _is_usable(self, one: ReplacedPod) -> bool:
+        snapshot = self._view.snapshot
+        row = snapshot.nodes.row_of.get(one.node)
+        return row is not None and bool(allowed_mask(snapshot, one.shape)[row])
+
+    def _has_room(self, one: ReplacedPod, *, more: bool) -> bool:
+        """Whether its node has so much more, or is at least not over its capacity."""
+        snapshot = self._view.snapshot
+        row = snapshot.nodes.row_of[one.node]
+        asked = snapshot.amounts(one.shape.requests)
+        return all(snapshot.free[r, row] >= (amount if more else 0) for r, amount in asked)
+
+    def _free(self, pod: PodFacts) -> None:
+        if self._view.snapshot.find_pod(pod.uid) is not None:
+            self._view.snapshot.remove_pod(pod.uid)
+            self._view.changes.relief.add(pod.node)
+            self._view.changes.wake()

@@ -1,0 +1,336 @@
+"""Capacity that is held for a unit: which units it excludes, when it ends, and what may be evicted for it.
+
+All stories run with the default configuration, for at least a simulated day after their last event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.support.days import DAY_S, HOUR_S, NAMESPACE, Day
+from tests.support.fleet import QUOTA, elastic, install
+from tests.support.gangs import gang, group, pod_json
+
+from grove.api.core import Node, Pod
+from grove.api.koordinator import ElasticQuota
+from grove.sim.loop import run
+from grove.sim.topology import HOST
+
+
+def on(node: str) -> dict[str, Any]:
+    return {"nodeSelector": {HOST: node}}
+
+
+# Evictions
+
+
+def test_a_gang_whose_budget_allows_one_pod_at_a_time_is_not_evicted_in_part() -> None:
+    async def story() -> tuple[int, int, int]:
+        async with Day(nodes=3) as day:
+            low = gang("low", group("w", 3), priority_class="low", labels={"app": "low"})
+            await day.protect("keep", {"app": "low"}, 1)
+            await day.apply(low)
+            await asyncio.sleep(10)
+            owner = asyncio.ensure_future(day.keep_whole(low))
+            uids = {pod.metadata.uid for pod in await day.pods()}
+            await day.apply(gang("high", group("w", 3), priority_class="high"))
+            await day.pass_a_day()
+            owner.cancel()
+            same = len(uids & {pod.metadata.uid for pod in await day.pods()})
+            return await day.bound("low"), await day.bound("high"), same
+
+    assert run(story()) == (3, 0, 3)
+
+
+def test_a_preemptor_goes_ahead_when_the_budget_of_its_victims_allows_all_of_them() -> None:
+    async def story() -> tuple[int, float]:
+        async with Day(nodes=3) as day:
+            await day.protect("keep", {"app": "low"}, 1)
+            await day.apply(gang("low", group("w", 3), priority_class="low", labels={"app": "low"}))
+            await asyncio.sleep(10)
+            await day.apply(gang("high", group("w", 3), priority_class="high"))
+            await asyncio.sleep(HOUR_S)
+            before = await day.bound("high")
+            await day.client.delete(_budget(), "keep", NAMESPACE)
+            return before, await day.waited_for("high", 3)
+
+    before, waited_s = run(story())
+    assert before == 0
+    assert waited_s < 60
+
+
+def _budget() -> Any:
+    from grove.api.core import PodDisruptionBudget
+
+    return PodDisruptionBudget
+
+
+def test_the_reason_names_the_budget_that_protects_the_victims() -> None:
+    async def story() -> str:
+        async with Day(nodes=1) as day:
+            await day.protect("keep", {"app": "low"}, 0)
+            await day.apply(gang("low", group("w", 1), priority_class="low", labels={"app": "low"}))
+            await asyncio.sleep(10)
+            await day.apply(gang("high", group("w", 1), priority_class="high"))
+            await asyncio.sleep(60)
+            (said,) = [one for one in (await day.podgang("high")).status.conditions if one.type == "Scheduled"]
+            return said.message
+
+    assert "default/keep" in run(story())
+
+
+@pytest.mark.parametrize("finalizer", [False, True], ids=["a grace period of an hour", "a finalizer"])
+def test_a_pod_that_takes_long_to_leave_is_not_waited_for_where_another_can_be_evicted(finalizer: bool) -> None:
+    async def story() -> float:
+        def stops(pod: Any) -> float:
+            return HOUR_S if pod.metadata.name == "slow" and not finalizer else 0.0
+
+        async with Day(nodes=2, stop_s=stops) as day:
+            first, second = await day.nodes()
+            slow = pod_json(
+                "slow", NAMESPACE, priorityClassName="high", terminationGracePeriodSeconds=3600, **on(first)
+            )
+            if finalizer:
+                slow["metadata"]["finalizers"] = ["example.com/hold"]
+            await day.client.create(Pod, slow)
+            await day.client.create(Pod, pod_json("cheap", NAMESPACE, priorityClassName="low", **on(second)))
+            await asyncio.sleep(5)
+            await day.client.delete(Pod, "slow", NAMESPACE)
+            await asyncio.sleep(1)
+            await day.apply(gang("high", group("w", 1), priority_class="high"))
+            return await day.waited_for("high", 1)
+
+    assert run(story()) < 60
+
+
+def test_a_pod_that_takes_long_to_leave_is_waited_for_where_nothing_else_can_be_done() -> None:
+    async def story() -> float:
+        async with Day(nodes=1, stop_s=HOUR_S) as day:
+            slow = pod_json("slow", NAMESPACE, priorityClassName="high", terminationGracePeriodSeconds=3600)
+            await day.client.create(Pod, slow)
+            await asyncio.sleep(5)
+            await day.client.delete(Pod, "slow", NAMESPACE)
+            await asyncio.sleep(1)
+            await day.apply(gang("high", group("w", 1), priority_class="high"))
+            return await day.waited_for("high", 1)
+
+    assert HOUR_S - 60 < run(story()) < HOUR_S + 60
+
+
+def test_a_gang_that_waits_for_a_pod_to_leave_takes_a_node_that_becomes_free_before() -> None:
+    async def story() -> float:
+        def stops(pod: Any) -> float:
+            return HOUR_S if pod.metadata.name == "slow" else 0.0
+
+        async with Day(nodes=2, stop_s=stops) as day:
+            first, second = await day.nodes()
+            slow = pod_json(
+                "slow", NAMESPACE, priorityClassName="high", terminationGracePeriodSeconds=3600, **on(first)
+            )
+            await day.client.create(Pod, slow)
+            await day.client.create(Pod, pod_json("beside", NAMESPACE, priorityClassName="high", **on(second)))
+            await asyncio.sleep(5)
+            await day.client.delete(Pod, "slow", NAMESPACE)
+            await asyncio.sleep(1)
+            await day.apply(gang("high", group("w", 1), priority_class="high"))
+            await asyncio.sleep(600)
+            await day.end("beside")
+            return await day.waited_for("high", 1)
+
+    assert run(story()) < 60
+
+
+# Order
+
+
+def test_a_nomination_leaves_a_free_node_to_a_unit_of_higher_priority() -> None:
+    """The nomination needs both nodes; one of them is free, and the pod on the other one takes ten minutes to leave."""
+
+    async def story() -> tuple[float, int]:
+        def stops(pod: Any) -> float:
+            return 600.0 if pod.metadata.name == "low" else 0.0
+
+        async with Day(nodes=2, stop_s=stops) as day:
+            first, second = await day.nodes()
+            low = pod_json("low", NAMESPACE, priorityClassName="low", terminationGracePeriodSeconds=600, **on(first))
+            await day.client.create(Pod, low)
+            await asyncio.sleep(5)
+            await day.apply(gang("high", group("w", 2), priority_class="high"))
+            await asyncio.sleep(5)
+            await day.client.create(Pod, pod_json("urgent", NAMESPACE, priorityClassName="urgent", **on(second)))
+            waited_s = await day.waited_for("urgent", 1)
+            await day.end("urgent")
+            await day.pass_a_day()
+            return waited_s, await day.bound("high")
+
+    waited_s, high = run(story())
+    assert waited_s < 60
+    assert high == 2
+
+
+def test_a_large_gang_among_jobs_of_half_an_hour_is_placed() -> None:
+    async def story() -> float:
+        async with Day(nodes=4) as day:
+            number = 0
+
+            async def jobs() -> None:
+                nonlocal number
+                while True:
+                    number += 1
+                    name = f"job-{number}"
+                    await day.client.create(Pod, pod_json(name, NAMESPACE))
+                    asyncio.get_running_loop().call_later(1800, lambda name=name: asyncio.ensure_future(day.end(name)))
+                    await asyncio.sleep(400)
+
+            stream = asyncio.ensure_future(jobs())
+            await asyncio.sleep(HOUR_S)
+            await day.apply(gang("large", group("w", 4)))
+            waited_s = await day.waited_for("large", 4)
+            stream.cancel()
+            return waited_s
+
+    assert run(story(), limit_s=10 * DAY_S) < 2 * HOUR_S
+
+
+def test_a_label_that_no_placement_reads_does_not_end_a_nomination() -> None:
+    async def story() -> tuple[int, int]:
+        def stops(pod: Any) -> float:
+            return 300.0 if pod.metadata.name.startswith("low") else 0.0
+
+        async with Day(nodes=2, stop_s=stops) as day:
+            low = gang("low", group("w", 2, spec={"terminationGracePeriodSeconds": 300}), priority_class="low")
+            await day.apply(low)
+            await asyncio.sleep(5)
+            await day.apply(gang("high", group("w", 2), priority_class="high"))
+            await asyncio.sleep(5)
+            began = len(await day.events("GangPreempting"))
+            for node in await day.nodes():
+                await day.client.patch(Node, node, {"metadata": {"labels": {"example.com/checked": "today"}}})
+            await day.pass_a_day()
+            return began, len(await day.events("GangPreempting")) + await day.bound("high")
+
+    assert run(story()) == (1, 3)
+
+
+# Quotas
+
+
+def test_a_terminating_pod_of_another_queue_is_not_waited_for() -> None:
+    async def story() -> float:
+        def stops(pod: Any) -> float:
+            return HOUR_S if pod.metadata.name == "slow" else 0.0
+
+        async with Day(nodes=3, stop_s=stops) as day:
+            await install(_Installing(day), "ElasticQuota")
+            await asyncio.sleep(60)
+            for name in ("a", "b"):
+                await day.client.create(ElasticQuota, elastic(name, NAMESPACE, 1, 3))
+            first, second, third = await day.nodes()
+            slow = pod_json("slow", NAMESPACE, terminationGracePeriodSeconds=3600, **on(first))
+            slow["metadata"]["labels"] = {QUOTA: "b"}
+            await day.client.create(Pod, slow)
+            await day.client.create(Pod, pod_json("other", NAMESPACE, priorityClassName="high", **on(third)))
+            low = pod_json("low", NAMESPACE, priorityClassName="low", **on(second))
+            low["metadata"]["labels"] = {QUOTA: "a"}
+            await day.client.create(Pod, low)
+            await asyncio.sleep(5)
+            await day.client.delete(Pod, "slow", NAMESPACE)
+            await asyncio.sleep(1)
+            await day.apply(gang("high", group("w", 1), priority_class="high", labels={QUOTA: "a"}))
+            return await day.waited_for("high", 1)
+
+    assert run(story()) < 60
+
+
+class _Installing:
+    """What `install` asks of a cluster."""
+
+    def __init__(self, day: Day) -> None:
+        self.client, self._sim = day.client, day.sim
+
+    async def eventually(self, holds: Any, timeout_s: float = 60.0) -> None:
+        while not await holds():
+            await asyncio.sleep(0.1)
+
+
+# The node of a pod that is being replaced
+
+
+@pytest.mark.parametrize("pause_s", [0, 5], ids=["made again at once", "made again after five seconds"])
+def test_the_node_of_a_replaced_pod_of_a_minimum_is_not_given_to_a_waiting_surplus_gang(pause_s: float) -> None:
+    """Three nodes, a base gang of two, three scaled gangs of one pod: the last two wait."""
+
+    async def story() -> tuple[int, int]:
+        async with Day(nodes=3, stop_s=2.0) as day:
+            base = gang("base", group("w", 2))
+            await day.apply(base)
+            await asyncio.sleep(5)
+            await day.apply(*(gang(f"scaled-{n}", group("w", 1), base="base") for n in range(3)))
+            await asyncio.sleep(5)
+            for _ in range(10):
+                await day.client.delete(Pod, "base-w-0", NAMESPACE)
+                await asyncio.sleep(2 + pause_s + 0.5)
+                await day.make_again(base, 0)
+                await asyncio.sleep(30)
+            await day.pass_a_day()
+            return await day.bound("base"), await day.bound("scaled")
+
+    assert run(story()) == (2, 1)
+
+
+def test_a_new_gang_does_not_take_the_node_of_a_replaced_pod_of_another_set() -> None:
+    async def story() -> tuple[int, int]:
+        async with Day(nodes=2) as day:
+            first = gang("first", group("w", 2))
+            await day.apply(first)
+            await asyncio.sleep(5)
+            await day.apply(gang("new", group("w", 1)))
+            await asyncio.sleep(200)
+            await day.end("first-w-1")
+            await asyncio.sleep(3)
+            await day.make_again(first, 1)
+            await day.pass_a_day()
+            return await day.bound("first"), await day.bound("new")
+
+    assert run(story()) == (2, 0)
+
+
+def test_the_node_of_a_pod_that_is_not_replaced_is_free_again() -> None:
+    """Its gang was scaled down: the reference goes, and with it what is held."""
+
+    async def story() -> int:
+        async with Day(nodes=2) as day:
+            await day.apply(gang("first", group("w", 2, 1)))
+            await asyncio.sleep(5)
+            await day.apply(gang("new", group("w", 1)))
+            await asyncio.sleep(5)
+            await day.end("first-w-1")
+            podgang = await day.podgang("first")
+            refs = [{"namespace": NAMESPACE, "name": "first-w-0"}]
+            patch = {"spec": {"podgroups": [{"name": "w", "minReplicas": 1, "podReferences": refs}]}}
+            await day.client.patch(type(podgang), "first", patch, NAMESPACE)
+            await day.pass_a_day()
+            return await day.bound("new")
+
+    assert run(story()) == 1
+
+
+def test_a_unit_of_higher_priority_takes_the_node_of_a_replaced_pod() -> None:
+    async def story() -> tuple[float, int]:
+        async with Day(nodes=1) as day:
+            first = gang("first", group("w", 1))
+            await day.apply(first)
+            await asyncio.sleep(5)
+            await day.end("first-w-0")
+            await asyncio.sleep(3)
+            await day.apply(gang("urgent", group("w", 1), priority_class="urgent"))
+            waited_s = await day.waited_for("urgent", 1)
+            await day.make_again(first, 0)
+            await day.pass_a_day()
+            return waited_s, await day.bound("first")
+
+    waited_s, first = run(story())
+    assert waited_s < 60
+    assert first == 0
