@@ -11,6 +11,7 @@ from tests.support.devices import Devices, claiming, sharing, with_devices
 from tests.support.gangs import HOME, add_priority, gang, group
 
 from grove.api.core import Node, Pod, PriorityClass, ResourceClaim
+from grove.api.podgang import PodGang
 from grove.scheduler.loop.decisions import TRIES
 from grove.sim.topology import RACK, Topology
 
@@ -159,6 +160,7 @@ async def test_a_gang_that_shares_waits_for_room_on_a_node_with_devices_and_take
         await bench.expect({"x/w": 1, "y/w": 1})
         assert await devices.given() == {}
         (pod,) = await bench.nodes_of("y")
+        await bench.client.delete(PodGang, "y", bench.namespace)
         await bench.client.delete(Pod, pod, bench.namespace, grace_period_s=0)
         await bench.expect({"x/w": 1, "g/w": 2})
         assert set((await bench.nodes_of("g")).values()) == {other}

@@ -13,7 +13,7 @@ from tests.support.days import DAY_S, HOUR_S, NAMESPACE, Day
 from tests.support.fleet import QUOTA, elastic, install
 from tests.support.gangs import gang, group, pod_json
 
-from grove.api.core import Node, Pod
+from grove.api.core import Node, Pod, PodDisruptionBudget
 from grove.api.koordinator import ElasticQuota
 from grove.sim.loop import run
 from grove.sim.topology import HOST
@@ -53,18 +53,12 @@ def test_a_preemptor_goes_ahead_when_the_budget_of_its_victims_allows_all_of_the
             await day.apply(gang("high", group("w", 3), priority_class="high"))
             await asyncio.sleep(HOUR_S)
             before = await day.bound("high")
-            await day.client.delete(_budget(), "keep", NAMESPACE)
+            await day.client.delete(PodDisruptionBudget, "keep", NAMESPACE)
             return before, await day.waited_for("high", 3)
 
     before, waited_s = run(story())
     assert before == 0
     assert waited_s < 60
-
-
-def _budget() -> Any:
-    from grove.api.core import PodDisruptionBudget
-
-    return PodDisruptionBudget
 
 
 def test_the_reason_names_the_budget_that_protects_the_victims() -> None:
@@ -223,7 +217,7 @@ def test_a_terminating_pod_of_another_queue_is_not_waited_for() -> None:
             return HOUR_S if pod.metadata.name == "slow" else 0.0
 
         async with Day(nodes=3, stop_s=stops) as day:
-            await install(_Installing(day), "ElasticQuota")
+            await install(day, "ElasticQuota")
             await asyncio.sleep(60)
             for name in ("a", "b"):
                 await day.client.create(ElasticQuota, elastic(name, NAMESPACE, 1, 3))
@@ -242,17 +236,6 @@ def test_a_terminating_pod_of_another_queue_is_not_waited_for() -> None:
             return await day.waited_for("high", 1)
 
     assert run(story()) < 60
-
-
-class _Installing:
-    """What `install` asks of a cluster."""
-
-    def __init__(self, day: Day) -> None:
-        self.client, self._sim = day.client, day.sim
-
-    async def eventually(self, holds: Any, timeout_s: float = 60.0) -> None:
-        while not await holds():
-            await asyncio.sleep(0.1)
 
 
 # The node of a pod that is being replaced

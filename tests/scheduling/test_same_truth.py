@@ -6,9 +6,9 @@ from typing import Any
 
 from tests.support.gangs import gang, group, priorities, scheduling
 
-from grove.api.core import PodDisruptionBudget
 from grove.cli.explain import explain_answer, queue_answer
 from grove.scheduler.model.config import Seconds
+from grove.sim.topology import Topology
 
 
 async def asked(bench: Any, name: str) -> tuple[str, str]:
@@ -36,16 +36,12 @@ async def test_a_gang_kept_out_by_a_hold_is_told_for_whom_by_every_command(clust
 
 async def test_a_gang_that_waits_for_its_victims_is_told_which_by_every_command(cluster: Any) -> None:
     async with priorities(cluster, low=100, high=1000), scheduling(cluster) as bench:
-        await bench.add_nodes(2)
-        await bench.apply(gang("low", group("w", 2), priority_class="low"))
+        await bench.add_topology(Topology(nodes=2, gpus=1), stop_s=60.0)
+        slow = group("w", 2, spec={"terminationGracePeriodSeconds": 300})
+        await bench.apply(gang("low", slow, priority_class="low"))
         await bench.expect({"low/w": 2})
-        guard = {"minAvailable": 2, "selector": {"matchLabels": {"grove.io/podgang": "low"}}}
-        meta = {"name": "guard", "namespace": bench.namespace}
-        await bench.client.create(PodDisruptionBudget, {"metadata": meta, "spec": guard})
-        await bench.seen(PodDisruptionBudget, "guard", bench.namespace)
         await bench.apply(gang("high", group("w", 2), priority_class="high"))
         await bench.condition("high", "Nominated", status="True", reason="WaitingForVictims")
         await bench.condition("high", status="False", reason="Preempting")
         for said in await asked(bench, "high"):
             assert f"whole gangs: {bench.namespace}/low" in said
-            assert f"{bench.namespace}/guard" in said

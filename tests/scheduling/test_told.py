@@ -97,7 +97,7 @@ async def test_a_gang_that_has_no_pods_any_more_is_not_said_to_be_scheduled(clus
         condition = await bench.condition("work", status="False", reason="WaitingForPods")
         assert f"do not exist, or have ended: {bench.namespace}/work-w-0" in condition.message
         await bench.apply(gang("next", group("w", 2)))
-        await cluster.eventually(lambda: bench.nodes_of("next"))
+        await cluster.eventually(lambda: bench.nodes_of("next"), timeout_s=120)  # first its pods might be made again
 
 
 @pytest.mark.simulated

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.support.gangs import Bench, Gang, Group, gang, group, scheduling
+from tests.support.gangs import Bench, Gang, Group, gang, gang_json, group, scheduling
 
 from grove.api.core import Node, Pod
 from grove.api.meta import find_condition
+from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.scheduler.model.network import ZONES
 from grove.sim.topology import BLOCK, HOST, LEVELS, RACK, ZONE, Topology
@@ -276,6 +277,8 @@ async def test_scaled_gangs_wait_until_they_fit_in_the_domain_of_their_base(clus
         await bench.apply(gang("set-sg-0", group("b", 1), base="set"))
         await bench.expect({"set/a": 2})
         block = await bench.domains(BLOCK, "set")
+        smaller = gang_json(gang("set", group("a", 1), required=BLOCK), bench.namespace)
+        await bench.client.patch(PodGang, "set", {"spec": smaller["spec"]}, bench.namespace)
         await bench.client.delete(Pod, "set-a-1", bench.namespace, grace_period_s=0)
         await bench.expect({"set/a": 1, "set-sg-0/b": 1})
         assert await bench.domains(BLOCK, "set-sg-0") == block

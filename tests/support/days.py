@@ -10,10 +10,9 @@ Whoever owns a pod is played by `Day`: it makes the pod again, under the same na
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any, Self
-
-from tests.support.gangs import Gang, gang_json, member_json
 
 from grove.api.core import Event, Node, Pod, PodDisruptionBudget, PriorityClass
 from grove.api.meta import Json
@@ -23,6 +22,7 @@ from grove.scheduler.model.config import SchedulerConfiguration
 from grove.show.reasons import sentence
 from grove.sim.cluster import SimCluster
 from grove.sim.topology import Topology
+from tests.support.gangs import Gang, gang_json, member_json
 
 NAMESPACE = "default"
 HOUR_S, DAY_S = 3600.0, 24 * 3600.0
@@ -102,6 +102,13 @@ class Day:
         await self.client.create(
             PodDisruptionBudget, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
         )
+
+    async def eventually(self, holds: Callable[[], Awaitable[bool]]) -> None:
+        for _ in range(600):
+            if await holds():
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError("not within a minute")
 
     async def pods(self) -> list[Pod]:
         return list((await self.client.list(Pod, NAMESPACE)).items)

@@ -15,8 +15,9 @@ from grove.scheduler.loop.trees import Unit
 from grove.scheduler.model.answers import Budget, Placement
 from grove.scheduler.model.gang import PodGroup, gang_of
 from grove.scheduler.model.seams import Refusal
+from grove.scheduler.policy.ledger import Ledger
 from grove.scheduler.policy.queue import Order, Stage
-from grove.sim.loop import run
+from grove.sim.loop import LoopClock, run
 
 
 @pytest.mark.parametrize("aside", [0, 1], ids=["in the first try", "in the second"])
@@ -39,15 +40,17 @@ def test_a_try_in_which_the_cluster_moved_on_makes_those_after_it_doubtful(
     view: Any = SimpleNamespace(
         snapshot=SimpleNamespace(seams=seams, terminating=list, nodes=SimpleNamespace(row_of={"n": 0})),
         running=SimpleNamespace(lowest_priority=lambda: -1),
+        cache=SimpleNamespace(on_event=lambda *_: None),
         take=lambda *_: Refusal("n", "it has not") if len(tries) == 1 else None,
     )
     monkeypatch.setattr(nominate, "running_units", lambda *_: [])
     monkeypatch.setattr(Nominations, "_victims", victims)
-    monkeypatch.setattr(Nominations, "_nominate", lambda *_: None)
-    parts: list[Any] = [view, decider, None, None]
+    monkeypatch.setattr(Nominations, "_nominate", lambda *_, **__: None)
+    parts: list[Any] = [view, decider, None, None, LoopClock()]
     made = Nominations(*parts, fits=lambda _: True)
     still_waits = iter((True, False)) if aside == 0 else iter((False,))
 
-    assert not run(made.try_preempt(unit, Budget(), 0.0, (), lambda: next(still_waits)))
+    closed = Ledger().closed_to("g", unit.order)
+    assert not run(made.try_preempt(unit, Budget(), 0.0, closed, lambda: next(still_waits)))
     assert len(tries) == 2
     assert made.take_unsettled() == {"g"}

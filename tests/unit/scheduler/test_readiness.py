@@ -53,7 +53,7 @@ def seen(bound: int = 0, reserved: int = 0, pending: int = 3, **fields: Any) -> 
         pytest.param(state(), seen(bound=3, pending=0), Phase.PLACED, None, id="all are on nodes"),
         pytest.param(state(), seen(bound=2, pending=1), Phase.PLACED, Stage.SURPLUS, id="one above the minimum waits"),
         pytest.param(
-            state(), seen(bound=1, pending=2, has_stood=True), Phase.REPAIRING, Stage.FLOOR, id="it lost a pod"
+            state(), seen(bound=1, pending=2, has_stood=True), Phase.REPAIRING, Stage.REPAIR, id="it lost a pod"
         ),
         pytest.param(
             state(), seen(bound=1, pending=0, has_stood=True), Phase.REPAIRING, None, id="what it lost is not there yet"

@@ -17,7 +17,7 @@ from grove.scheduler.evict.running import POD
 from grove.scheduler.loop.replacements import Replacements
 from grove.scheduler.loop.view import View
 from grove.scheduler.policy.changes import asks_of, fate_of, gang_fate_of, is_other_load, is_our_bind
-from grove.scheduler.policy.gangs import GangState, ReplacedPod, base_of
+from grove.scheduler.policy.gangs import GangState, base_of, was_placed
 from grove.scheduler.policy.status import replaced_pods
 
 SOON_S = 0.05
@@ -155,7 +155,8 @@ class Follower:
         """Notes a pod that is met when it is leaving already, unless the PodGang's status names its node."""
         node = pod.spec.node_name
         if node and pod.metadata.is_deleting and all(one.node != node for one in gang.replaced.get(group, ())):
-            gang.note_replaced(group, ReplacedPod(pod.metadata.uid, node, self._view.read(pod).shape))
+            facts = self._view.read(pod)
+            gang.note_replaced(group, self._replacements.replaced(facts))
 
     # Gangs
 
@@ -169,6 +170,7 @@ class Follower:
         is_new = gang is None
         if gang is None:
             gang = self._view.gangs[name] = GangState(name, new, replaced=replaced_pods(new))
+            gang.returns = bool(gang.replaced) and was_placed(new)
             self._mark_scaled(name)
         before = gang.group_of
         gang.adopt(new)

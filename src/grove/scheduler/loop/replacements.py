@@ -3,11 +3,12 @@
 A pod that terminates is noted. When it is gone, the snapshot counts the same amounts on its node at once, in the
 ledger's name, so that no unit behind its gang takes them. So many pods are held for as the gang still lacks: references
 or minimum, whichever is more, less the pods that have a place. A replacement that gets another node ends the hold on
-the first one.
+the first one. A gang that has no pod at all holds nothing for longer than `ABSENT_S`: its pods are not replaced.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import datetime
 
@@ -22,6 +23,9 @@ from grove.scheduler.policy.gangs import GangState, ReplacedPod, repair_of
 from grove.scheduler.policy.ledger import CapacityHold, HoldReason
 from grove.scheduler.policy.queue import Stage
 
+ABSENT_S = 30.0
+"""A gang without any pod gets new ones within this time, or it is not made again."""
+
 
 class Replacements:
     def __init__(self, view: View, clock: Clock) -> None:
@@ -31,23 +35,36 @@ class Replacements:
         """The pod begins to terminate, or is gone without that."""
         gang = self._view.gangs.get(pod.gang)
         if gang is not None and pod.node:
-            gang.note_replaced(pod.group, ReplacedPod(pod.uid, pod.node, pod.shape))
+            gang.note_replaced(pod.group, self.replaced(pod))
+
+    def replaced(self, pod: PodFacts) -> ReplacedPod:
+        loop = asyncio.get_running_loop()
+        return ReplacedPod(pod.uid, pod.node, pod.shape, loop.time() + ABSENT_S)
 
     def note_gone(self, pod: PodFacts) -> None:
         """The pod is off its node: what it used is held from this moment on."""
         gang = self._view.gangs.get(pod.gang)
         left = gang.replaced.get(pod.group, ()) if gang is not None else ()
         replaced = next((one for one in left if one.uid == pod.uid), None)
-        if gang is None or replaced is None or gang.podgang.metadata.is_deleting:
+        if gang is None or replaced is None or not gang.returns or gang.podgang.metadata.is_deleting:
             return
+        loop = asyncio.get_running_loop()
+        gang.renew_replaced(pod.group, pod.uid, until_s := loop.time() + ABSENT_S)
+        loop.call_at(until_s, self._look_again, gang)
         hold = self._view.ledger.find(gang.name, HoldReason.REPLACEMENT) or self._empty(gang)
         if (counted := self._count(replaced)) is not None:
             awaited = hold.awaited - {pod.uid}
             self._view.ledger.put(replace(hold, pods=(*hold.pods, counted), awaited=awaited))
 
+    def _look_again(self, gang: GangState) -> None:
+        if self._view.is_current(gang) and self._view.ledger.find(gang.name, HoldReason.REPLACEMENT) is not None:
+            self._view.changes.mark(gang.name)
+
     def refresh(self, gang: GangState) -> None:
         """Holds what the gang's missing pods had, and no more."""
         ledger = self._view.ledger
+        if not self._has_pods(gang) and self._is_over(gang):
+            gang.cannot_return()
         before = ledger.find(gang.name, HoldReason.REPLACEMENT)
         if not gang.returns or not any(gang.replaced.values()):
             if before is not None:
@@ -96,6 +113,13 @@ class Replacements:
         for uid in sorted(hold.awaited) if hold is not None else ():
             if (end := self._view.grace_end(uid)) is not None:
                 yield uid, end
+
+    def _has_pods(self, gang: GangState) -> bool:
+        return any(not pod.metadata.is_deleting for pod, _ in self._view.members(gang))
+
+    def _is_over(self, gang: GangState) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        return all(one.until_s <= now_s for left in gang.replaced.values() for one in left)
 
     def _empty(self, gang: GangState) -> CapacityHold:
         order = gang_order(self._view, gang, repair_of(gang))

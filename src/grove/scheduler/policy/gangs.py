@@ -77,6 +77,8 @@ class ReplacedPod(msgspec.Struct, frozen=True):
     uid: str
     node: str
     shape: Shape
+    until_s: float = 0.0
+    """Loop time until which its replacement has to exist, if the gang has no other pod."""
 
 
 class GangState(msgspec.Struct):
@@ -104,8 +106,8 @@ class GangState(msgspec.Struct):
     """Nodes of the gang whose place it may take over."""
     replaced: dict[str, list[ReplacedPod]] = msgspec.field(default_factory=dict)
     """By group, pods that left or are about to, and whose nodes no other pod of the group took since."""
-    returns: bool = True
-    """Whether it can be placed through what its replaced pods had, so that this is held for it."""
+    returns: bool = False
+    """Whether what its replaced pods had is held for it: it was placed once, and can still be placed there."""
     score: float | None = None
     verdict: Verdict | None = None
     life: Life = msgspec.field(default_factory=Life)
@@ -163,10 +165,15 @@ class GangState(msgspec.Struct):
     def note_replaced(self, group: str, pod: ReplacedPod) -> None:
         """A pod is about to leave, or has left: its node is for the one that replaces it."""
         left = self.replaced.setdefault(group, [])
-        self.returns = True
+        self.returns = self.returns or self.stood or was_placed(self.podgang)
         if all(one.uid != pod.uid for one in left):
             left.append(pod)
             del left[:-MOST_REPLACED]
+
+    def renew_replaced(self, group: str, uid: str, until_s: float) -> None:
+        """The pod is gone now: from here on its replacement is waited for."""
+        left = self.replaced.get(group, [])
+        left[:] = [msgspec.structs.replace(one, until_s=until_s) if one.uid == uid else one for one in left]
 
     def take_replaced(self, group: str, node: str) -> ReplacedPod | None:
         """A pod of the group gets a place on the node: the replaced pod whose place it is, if there is one."""
@@ -227,6 +234,12 @@ def references(spec: PodGangSpec) -> tuple[dict[Key, str], str]:
     return found, ""
 
 
+def was_placed(podgang: PodGang) -> bool:
+    """Whether the object says that the minimum was on nodes once."""
+    condition = find_condition(podgang.status.conditions, words.SCHEDULED)
+    return condition is not None and (condition.status == words.TRUE or condition.reason == PODS_LOST)
+
+
 def says_placed(podgang: PodGang, bound_since: Iterable[datetime]) -> bool:
     """Whether the object records that the minimum was on nodes once, with one of the pods that are bound now.
 
@@ -234,7 +247,7 @@ def says_placed(podgang: PodGang, bound_since: Iterable[datetime]) -> bool:
     half-way before anybody could write that down. The cluster dates bindings, a scheduler what it writes.
     """
     condition = find_condition(podgang.status.conditions, words.SCHEDULED)
-    if condition is None or not (condition.status == words.TRUE or condition.reason == PODS_LOST):
+    if condition is None or not was_placed(podgang):
         return False
     written = condition.last_transition_time
     return written is None or any(moment <= written + CLOCKS_DIFFER for moment in bound_since)
